@@ -168,7 +168,7 @@ def test_a_session_uses_a_core_per_actor_and_learner_up_to_the_available_cores(s
 
 
 def test_arguments_of_the_env_can_be_searched_over():
-    trials = trials_of(spec(search=grid(env={"kwargs": {"size": [3, "three"]}})))
+    trials = trials_of(spec(search={"over": {"env": {"kwargs": {"size": [3, "three"]}}}}))
     assert [dict(trial.config.env.kwargs) for trial in trials] == [{"size": 3}, {"size": "three"}]
     assert [trial.label for trial in trials] == ["env.kwargs.size 3", "env.kwargs.size three"]
 

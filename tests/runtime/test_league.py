@@ -15,6 +15,7 @@ from offbeat.league.players import LATEST, Player
 from offbeat.memory.unrolls import Unrolls
 from offbeat.models.acting import ActingPolicy
 from offbeat.run_directory.checkpoint import load
+from offbeat.runtime.league import League
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.runtimes import acting_of, build
 from offbeat.runtime.serial import SerialActing
@@ -67,6 +68,11 @@ def test_a_resumed_league_has_the_same_ratings_snapshots_and_opponents(settings,
     assert [path.read_bytes() for path in files[0]] == [path.read_bytes() for path in files[1]]
 
 
+def league_of(parts: PacedParts) -> League:
+    assert parts.league is not None
+    return parts.league
+
+
 def begun(settings: dict[str, Any]) -> tuple[PacedParts, SerialActing]:
     """Make a run in the serial runtime whose actors have started."""
     flags = {key: value for key, value in settings.items() if key != "env"}
@@ -75,7 +81,7 @@ def begun(settings: dict[str, Any]) -> tuple[PacedParts, SerialActing]:
     assert isinstance(acting, SerialActing)
     for policy in parts.policies:
         policy.learner.publish(0)
-    parts.league.start()
+    league_of(parts).start()
     acting.start([None] * parts.config.runtime.actors)
     return parts, acting
 
@@ -110,7 +116,7 @@ def test_no_data_of_a_frozen_player_is_in_a_slot(settings, monkeypatch):
             assert not (batch["behavior_log_prob"] == marked).any()
         for policy in parts.policies:
             policy.learner.learn(step, 0.0)
-        parts.league.advance(step, 0)
+        league_of(parts).advance(step, 0)
         acting.finish(step + 1)
     assert learned > 100
     assert seen
@@ -132,7 +138,7 @@ def test_the_last_row_of_a_slot_has_only_the_observation_of_a_frozen_player_eras
             assert all((slot[name][-1] == 1).all() for name in fields)
             erased |= not slot["valid"][:-1].any(axis=0).all()
         parts.policy.learner.learn(step, 0.0)
-        parts.league.advance(step, 0)
+        league_of(parts).advance(step, 0)
         acting.finish(step + 1)
     assert erased
 
@@ -149,7 +155,7 @@ def test_worlds_take_turns_in_which_side_learns_and_draws_meet_snapshots_and_the
                 met.update(players)
         for policy in parts.policies:
             policy.learner.learn(step, 0.0)
-        parts.league.advance(step, 0)
+        league_of(parts).advance(step, 0)
         acting.finish(step + 1)
     numbers = {player.snapshot for player in met}
     assert LATEST in numbers

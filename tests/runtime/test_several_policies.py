@@ -20,7 +20,10 @@ from offbeat.runtime.runtimes import acting_of
 from offbeat.runtime.supervisor import Reporting
 
 CARTS, MIXED = "offbeat.envs.testing.worlds:CartPoles", "offbeat.envs.testing.worlds:MixedSpaces"
-CARTS_POLICIES = {"cat": {"agents": "cart_1"}, "dog": {"agents": "*", "settings": {"learning_rate": 1e-4}}}
+CARTS_POLICIES: dict[str, dict[str, Any]] = {
+    "cat": {"agents": "cart_1"},
+    "dog": {"agents": "*", "settings": {"learning_rate": 1e-4}},
+}
 SETTINGS: dict[str, Any] = {"steps": 1024, "actors": 2, "max_lag": 1, "lag": "exact", "envs_per_actor": 2}
 CARTS_RUN: dict[str, Any] = {**SETTINGS, "env": CARTS, "policies": CARTS_POLICIES}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -75,13 +76,22 @@ def test_every_policy_learns_in_each_measured_learning_step():
         assert policy.weights.newest == 1
 
 
-def test_learning_costs_are_those_of_all_policies_and_restore_their_weights():
+def noting(calls: list[Any], note: Any, call: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that notes each call, and calls `call`."""
+
+    def noted(*arguments: Any) -> Any:
+        calls.append(note)
+        return call(*arguments)
+
+    return noted
+
+
+def test_learning_costs_are_those_of_all_policies_and_restore_their_weights(monkeypatch):
     parts, _ = acted(MIXED, policies="separate")
     before = [{name: array.copy() for name, array in policy.algorithm.weights().items()} for policy in parts.policies]
     rehearsed: list[str] = []
     for policy in parts.policies:
-        learn = policy.learner.rehearse
-        policy.learner.rehearse = lambda step, name=policy.name, learn=learn: (rehearsed.append(name), learn(step))[1]
+        monkeypatch.setattr(policy.learner, "rehearse", noting(rehearsed, policy.name, policy.learner.rehearse))
     assert learn_cost(parts, 0, 0.01).cpu > 0
     assert set(rehearsed) == {"driver", "gunner", "scout"}
     for policy, weights in zip(parts.policies, before, strict=True):
@@ -102,9 +112,12 @@ def test_random_rows_have_one_env_step_per_world_and_row():
 def test_the_cost_of_acting_is_per_step_of_the_world(monkeypatch):
     counted: list[float] = []
     cost = costs.Meter.cost
-    monkeypatch.setattr(
-        costs.Meter, "cost", lambda meter, steps, overhead: (counted.append(steps), cost(meter, steps, overhead))[1]
-    )
+
+    def counting(meter: costs.Meter, steps: float, overhead: float) -> costs.Cost:
+        counted.append(steps)
+        return cost(meter, steps, overhead)
+
+    monkeypatch.setattr(costs.Meter, "cost", counting)
     parts = build(small(MIXED, runtime="serial", policies="separate", envs_per_actor=2, unroll_length=16))
     policies = [
         ActingPolicy(plan.policy, plan.env, policy.weights.open(0), random_slot(plan, plan.env))

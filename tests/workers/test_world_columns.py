@@ -194,8 +194,10 @@ def targets_of(rows: Tree, kind: str) -> tuple[Array, Array]:
     """Return advantages and value targets, [R, N] each, of rows [R, N, ...]."""
     values = value_of(rows["observation"])
     reward = torch.from_numpy(rows["reward"].astype(np.float64))
-    flags = [torch.from_numpy(rows[name].copy()) for name in ("terminated", "truncated", "valid")]
-    none = torch.zeros_like(flags[2])
+    terminated, truncated, valid = (
+        torch.from_numpy(rows[name].copy()) for name in ("terminated", "truncated", "valid")
+    )
+    flags, none = (terminated, truncated, valid), torch.zeros_like(valid)
     if kind == "gae":
         found = generalized_advantages(reward, values, *flags, 0.97, 0.9, none)
     else:
@@ -267,8 +269,8 @@ def test_a_replay_samples_the_transitions_of_single_envs(owners, n_step):
     acted(envs, _Opened(rings))
     expected = {key: value for _, theirs in pairs(owners) for key, value in transitions_of(theirs, n_step).items()}
     sampled: set[bytes] = set()
-    for each in rings:
-        replay = Replay(each, batch_size=500, n_step=n_step, gamma=GAMMA)
+    for ring in rings:
+        replay = Replay(ring, batch_size=500, n_step=n_step, gamma=GAMMA)
         replay.reset(0)
         for ticket in range(TICKETS):
             replay.take_in(ticket, 0)
@@ -304,7 +306,7 @@ class _Opened(Sequence[Sequence[Tree]]):
 def transitions_of(rows: Tree, n_step: int) -> dict[bytes, tuple[Any, ...]]:
     """Return observation -> action, reward, discount and next observation of each decision of a single env."""
     found = {}
-    for start in np.flatnonzero(rows["valid"]):
+    for start in np.flatnonzero(rows["valid"]).tolist():
         reward, discount, row = 0.0, 1.0, start
         for row in range(start, min(start + n_step, len(rows["valid"]))):
             reward += discount * float(rows["reward"][row])

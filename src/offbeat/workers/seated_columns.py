@@ -143,8 +143,8 @@ class SeatedColumns(PolicyColumns):
     def _blank(self, frozen: NDArray[np.bool_]) -> None:
         """Write zeros over everything of columns that are not recorded; `frozen`: [T + 1, N].
 
-        In row T this is only the observation: in a replay, the other fields of that row belong to an older ticket, which
-        the learner may not have removed yet.
+        In row T this is only the observation: in a replay, the other fields of that row belong to an older ticket,
+        which the learner may not have removed yet.
         """
         unseen = frozen.copy()
         unseen[0] &= ~self._ends_ticket_before
