@@ -113,7 +113,7 @@ def test_the_cost_of_acting_is_per_step_of_the_world(monkeypatch):
     counted: list[float] = []
     cost = costs.Meter.cost
 
-    def counting(meter: costs.Meter, steps: float, overhead: float) -> costs.Cost:
+    def counting(meter: costs.Meter, steps: float, overhead: Any) -> costs.Cost:
         counted.append(steps)
         return cost(meter, steps, overhead)
 
