@@ -32,11 +32,6 @@ class PolicyLines:
         self._policies, self._rows = policies, max(_FEWEST_ROWS, room - 1)
         self._league = any(policy.elo is not None for policy in policies)
 
-    @property
-    def lines(self) -> int:
-        """Number of lines in which each policy has a row of its own."""
-        return 1 + len(self._policies)
-
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Draw for the width of the console."""
         if len(self._policies) <= self._rows:

@@ -30,7 +30,7 @@ _WIDE = 76
 _ROOMY = 96
 """Smallest width, in characters, at which the wait metrics have their full names."""
 _LEFT_WIDTH = 40
-_NAME_WIDTH = 12
+_NAME_WIDTH = 15
 _SHARE_WIDTH = 6
 _COLORS = {
     "act": "cyan",
