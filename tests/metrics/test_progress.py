@@ -239,7 +239,7 @@ def test_a_policy_with_a_replay_shows_its_sample_age_and_one_that_does_not_learn
     learns = PolicyStatus("learns", sample_age_min=0, sample_age_mean=40, sample_age_max=90, critic_loss=0.25)
     shown = picture(100, status(10, policies=(PolicyStatus("old", trained=False), learns)))
     cells = {line.split()[1]: line.split()[2:-1] for line in shown.splitlines() if len(line.split()) > 5}
-    assert cells["policies"] == "return agent steps sample age learning rate loss".split()
+    assert cells["policies"] == ["return", "agent", "steps", "sample", "age", "learning", "rate", "loss"]
     assert cells["learns"] == ["-", "-", "0/40/90", "-", "0.25"]
     assert cells["old"] == ["-", "-", "fixed", "-", "-"]
 

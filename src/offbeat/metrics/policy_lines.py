@@ -22,7 +22,7 @@ _FEWEST_ROWS = 3
 
 
 class PolicyLines:
-    """A row for each policy: name, return, agent steps, lag, learning rate, loss and, in a league, rating and snapshots.
+    """A row for each policy: name, return, agent steps, lag, learning rate, loss; in a league rating and snapshots.
 
     Policies that do not fit in this way are shown in several columns, with name, return and rating only.
     """
