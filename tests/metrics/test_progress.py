@@ -253,9 +253,17 @@ def test_twenty_policies_fit_the_screen(width, height, in_one_row):
     assert {len(line) for line in lines} == {width}
     assert WAITS["bottleneck"][:40] in shown
     assert max(line.count("team_") for line in lines) >= in_one_row
-    hidden = 20 - shown.count("team_")
-    assert (f"and {hidden} more: see metrics.jsonl" in shown) == (hidden > 0)
-    assert hidden <= (20 if height == 24 and width == 80 else 0) // 2
+    assert shown.count("team_") == 20
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_policies_that_do_not_fit_the_screen_are_counted(width):
+    shown = picture(width, status(10, policies=policies(90), **WAITS), height=24)
+    assert len(shown.splitlines()) <= 24
+    assert WAITS["bottleneck"][:40] in shown
+    hidden = 90 - shown.count("team_")
+    assert 0 < hidden < 80
+    assert f"and {hidden} more: see metrics.jsonl" in shown
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 40])
