@@ -177,6 +177,17 @@ def test_each_policy_has_metrics_and_files_of_its_own(serial):
         assert first != second
 
 
+def test_progress_lines_show_the_return_of_each_policy_agent_steps_and_lag(capsys, tmp_path):
+    run = small_run(tmp_path / "run", runtime="serial", progress="lines", **CARTS_RUN)
+    line = lines_of(run.path)[-1]
+    shown = capsys.readouterr().err.splitlines()
+    (last,) = [text for text in shown if text.startswith("100%")]
+    returns = ", ".join(f"{name} {line[f'policies/{name}/episode_return_mean']:.1f}" for name in CARTS_POLICIES)
+    assert f" ({returns})  " in last
+    assert f"{line['agent_steps'] / 1000:.3g}k agent steps  " in last
+    assert "  lag 1/1/1  " in last
+
+
 def test_a_checkpoint_of_other_policies_is_refused(serial):
     saved = load(serial.path / "checkpoints" / "latest")
     parts = build_paced(resolve("ppo", "CartPole-v1", flags={}), print, shared=False)

@@ -33,6 +33,8 @@ EXTRAS = {
     "box2d": "Box2D",
     "atari": "ale_py",
     "envpool": "envpool",
+    "agents": "mpe2",
+    "openspiel": "pyspiel",
     "optuna": "optuna",
     "video": "imageio_ffmpeg",
     "wandb": "wandb",
