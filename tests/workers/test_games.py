@@ -114,3 +114,23 @@ def test_an_evaluation_of_a_mixture_counts_the_episodes_of_all_its_policies():
     assert played.episodes == 100
     assert played.policies["0"].return_mean == pytest.approx(0, abs=0.3)
     assert {played.policies["0"].return_min, played.policies["0"].return_max} == {-1.0, 1.0}
+
+
+def test_a_named_outcome_is_read_from_the_infos_at_the_end_of_the_game():
+    scored = "tests.reference.scored_games:Scored"
+    envs = envs_of(40, scored, outcome="won")
+    assert play_games(envs, [Always(PAPER), Always(ROCK)], games=40, seed=0).outcomes.tolist() == [[1.0, -1.0]] * 40
+    envs = envs_of(3, scored)
+    assert play_games(envs, [Always(PAPER), Always(ROCK)], games=3, seed=0).outcomes.tolist() == [[1.0, 1.0]] * 3
+    envs = envs_of(3, outcome="won")
+    assert np.isnan(play_games(envs, [Always(PAPER), Always(ROCK)], games=3, seed=0).outcomes).all()
+
+
+def test_games_that_are_cut_count_with_their_returns_so_far():
+    world = preflight_world(GAME, UNSET)
+    assert world is not None
+    settings = replace(UNSET.completed(GAME), kwargs={"rounds": 5})
+    envs = game_envs(world, SIDES, 4, seed=0, settings=settings, max_episode_steps=2)
+    played = play_games(envs, [Always(PAPER), Always(ROCK)], games=4, seed=0)
+    assert played.outcomes.tolist() == [[2.0, -2.0]] * 4
+    assert played.cut == 4
