@@ -80,3 +80,20 @@ def test_the_critic_loss_is_the_mean_over_decision_and_no_decision_rows(name, ma
     counted[at] = True
     expected = 0.5 * (values - targets)[counted].square().mean()
     assert side.learner.learn(0, 0.0).metrics["value_loss"] == pytest.approx(float(expected), rel=1e-4)
+
+
+@EACH_LAG
+def test_recurrent_minibatches_have_a_decision_each_where_columns_have_none(max_lag):
+    """One column of each unroll has a decision; the agent of the second is absent, and that of the third waits."""
+    config = PPOConfig(**SAME, epochs=2, minibatch_size=3, core="gru", core_size=4)
+    side = bench(config, max_lag=max_lag, no_decision=True)
+    batch = side.fill(0, seed=11)
+    without = np.arange(batch["valid"].shape[1]) % 3 > 0
+    for name in ("valid", "terminated", "truncated"):
+        batch[name][:, without] = False
+    batch["no_decision"][:, np.arange(len(without)) % 3 == 2] = True
+    before = side.parameters
+    learned = side.learner.learn(0, 0.0)
+    assert (learned.updates, learned.refused) == (2 * 2, 0)
+    assert np.isfinite(side.parameters).all()
+    assert (side.parameters != before).any()

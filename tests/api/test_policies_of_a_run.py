@@ -98,7 +98,7 @@ def test_watch_plays_one_episode_of_all_policies_and_prints_the_return_of_each_a
     assert [float(each) for each in found.groups()] == pytest.approx(list(returns_by_hand(run, seed=5)), abs=0.051)
     assert [int(picture[0, 0, 0]) for picture in PICTURES] == list(range(9))
     with Image.open(tmp_path / "episode.gif") as video:
-        assert video.n_frames > 1
+        assert getattr(video, "n_frames", 1) > 1
 
 
 def returns_by_hand(run: Path, seed: int) -> Any:

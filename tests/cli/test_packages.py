@@ -84,8 +84,12 @@ def test_the_module_that_identifies_an_extra_is_installed_with_the_extra(extra):
         pytest.skip(f"{EXTRAS[extra]} is not installed")
     if extra == "box2d":
         return  # it comes with gymnasium[box2d]
-    needs = {re.split(r"[\[<>=]", need)[0].lower() for need in _project()["optional-dependencies"][extra]}
-    assert {package.lower() for package in packages} & needs
+    needs = {_normalized(re.split(r"[\[<>=]", need)[0]) for need in _project()["optional-dependencies"][extra]}
+    assert {_normalized(package) for package in packages} & needs
+
+
+def _normalized(package: str) -> str:
+    return package.lower().replace("_", "-")
 
 
 def test_the_required_packages_are_those_of_pyproject():

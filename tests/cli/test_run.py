@@ -215,7 +215,7 @@ def test_the_example_specs_pass_a_dry_run(spec, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     said = offbeat("run", spec, "--dry-run")
     assert said.code == 0, said
-    assert re.search(r"^\d+ sessions, \d+ at a time, in experiments/", said.out, re.MULTILINE)
+    assert re.search(r"^\d+ (sessions|members), .*\d+ at a time, in experiments/", said.out, re.MULTILINE)
     assert not any(tmp_path.iterdir())
 
 

@@ -9,7 +9,9 @@ from tests.reference.pages import ROOT
 
 from offbeat.cli.main import COMMANDS
 from offbeat.config.resolve import setting_names
+from offbeat.core.fields import hints_of
 from offbeat.metrics.names import METRICS
+from offbeat.population.settings import GeneTable, PopulationSettings
 
 PAGES = sorted((ROOT / "docs/how-to/coming-from").glob("*.md"))
 OTHERS = {"serial", "threads", "processes", "seeds", "sessions", "trials", "terminated", "truncated"}
@@ -30,7 +32,8 @@ def test_there_is_a_page_for_each_library_that_the_first_page_lists():
 def test_config_keys_on_the_pages_exist():
     keys = {match[1] for code in ours() if (match := re.fullmatch(r"([a-z_]+)(=.*)?", code))}
     assert len(keys) > 60
-    assert keys <= setting_names() | METRICS.keys() | OTHERS
+    of_populations = hints_of(PopulationSettings).keys() | hints_of(GeneTable).keys()
+    assert keys <= setting_names() | METRICS.keys() | of_populations | OTHERS
 
 
 def test_command_line_flags_on_the_pages_exist():

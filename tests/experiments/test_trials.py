@@ -50,9 +50,14 @@ def test_without_a_search_there_is_one_trial():
         {"settings": {"policies": "separate", "kwargs": {"size": 3, "text": "3", "pair": [0.5, "a,b"], "flag": True}}},
         {
             "settings": {"env": {"kwargs": {"size": 3}}},
-            "policies": {"b": {"agents": "b*", "settings": {"gamma": 0.5}}, "a": {"agents": "*", "train": False}},
+            "policies": {
+                "b": {"agents": "b*", "settings": {"gamma": 0.5}},
+                "a": {"agents": "*", "settings": {"clip": 0.1}},
+            },
         },
         {"settings": {"runtime": "threads", "actors": 2, "max_lag": 2, "lag": "exact", "learner_cores": [0]}},
+        {"settings": {"league": {"window": 3, "sides": ["red_*", "blue_*"]}}},
+        {"settings": {"league": True}},
     ],
     ids=str,
 )
@@ -74,7 +79,7 @@ def test_the_command_of_a_session_resolves_to_its_config(changes, tmp_path):
     [
         ({"learning_rat": [0.1]}, ["unknown key 'learning_rat'", "'learning_rate'"]),
         ({"gamma": [0.9, 2]}, ["gamma is 2", "at most 1", "CartPole-v1 with gamma 2"]),
-        ({"minibatch_size": [32, 1000]}, ["minibatch_size is 1000", "with minibatch_size 1000"]),
+        ({"env_groups": [1, 3]}, ["env_groups is 3", "with env_groups 3"]),
     ],
 )
 def test_an_invalid_setting_is_reported_with_its_trial(over, says):
@@ -163,7 +168,7 @@ def test_a_session_uses_a_core_per_actor_and_learner_up_to_the_available_cores(s
 
 
 def test_arguments_of_the_env_can_be_searched_over():
-    trials = trials_of(spec(search=grid(env={"kwargs": {"size": [3, "three"]}})))
+    trials = trials_of(spec(search={"over": {"env": {"kwargs": {"size": [3, "three"]}}}}))
     assert [dict(trial.config.env.kwargs) for trial in trials] == [{"size": 3}, {"size": "three"}]
     assert [trial.label for trial in trials] == ["env.kwargs.size 3", "env.kwargs.size three"]
 

@@ -133,11 +133,12 @@ def test_td_targets_bootstrap_from_the_next_decision(batch: Rows, gamma):
 def test_targets_with_marked_rows_equal_the_sums_within_each_episode_for_absent_and_waiting_agents(
     batch: MarkedRows, seed, gamma, gae_lambda
 ):
-    log_ratio, settings = log_ratios(batch, seed), {"gamma": gamma, "gae_lambda": gae_lambda}
-    tensors = {name: torch.from_numpy(array) for name, array in batch._asdict().items()}
+    log_ratio = log_ratios(batch, seed)
+    settings: dict[str, Any] = {"gamma": gamma, "gae_lambda": gae_lambda}
+    tensors: dict[str, Any] = {name: torch.from_numpy(array) for name, array in batch._asdict().items()}
     gae = generalized_advantages(**tensors, **settings)
     np.testing.assert_allclose(torch.stack(gae), by_column(gae_column, *batch, **settings), atol=1e-12)
-    clips = {"rho_clip": 1.0, "c_clip": 0.8}
+    clips: dict[str, Any] = {"rho_clip": 1.0, "c_clip": 0.8}
     corrected = vtrace(torch.from_numpy(log_ratio), **tensors, **settings, **clips)
     expected = by_column(vtrace_column, log_ratio, *batch, **settings, **clips)
     np.testing.assert_allclose(torch.stack(corrected), expected, atol=1e-12)

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from offbeat.config.runtimes import RUNTIMES
 from offbeat.metrics.dashboard import Dashboard, make_progress
-from offbeat.metrics.progress import About, Lines, Rates, Silent, Status, topology_of
+from offbeat.metrics.progress import About, Lines, PolicyStatus, Rates, Silent, Status, topology_of
 from offbeat.metrics.screen import History, Screen, sparkline
 from offbeat.metrics.timings import Timings
 
@@ -49,10 +49,15 @@ WAITS: dict[str, Any] = {
 
 
 def picture(
-    width: int, state: Status, encoding: str = "utf-8", rates: Rates | None = None, about: About = ABOUT
+    width: int,
+    state: Status,
+    encoding: str = "utf-8",
+    rates: Rates | None = None,
+    about: About = ABOUT,
+    height: int = 25,
 ) -> str:
     file = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
-    console = Console(file=file, width=width, force_terminal=True, color_system=None)
+    console = Console(file=file, width=width, height=height, force_terminal=True, color_system=None)
     returns = History()
     for value in range(20):
         returns.add(float(value))
@@ -179,6 +184,106 @@ def test_serial_shows_no_waits_but_a_bottleneck_report():
 def test_the_topology_line_shows_exact_lag():
     about = replace(ABOUT, actors=2, lag="exact")
     assert topology_of(about) == "processes, 2 actors x 16 envs, max_lag 1 (exact), cpu"
+
+
+# --- several agents and policies -----------------------------------------------------------------------------
+
+
+def policies(number: int, **figures: Any) -> tuple[PolicyStatus, ...]:
+    """Policies with the returns 0, -1, -2, ... and names that have the same length."""
+    usual = {"policy_lag_min": 0, "policy_lag_mean": 0.5, "policy_lag_max": 1, "learning_rate": 3e-4}
+    usual |= {"policy_loss": -0.0123, "agent_steps": 50_000}
+    return tuple(
+        PolicyStatus(f"team_{index:02}", episode_return_mean=0.0 - index, **{**usual, **figures})
+        for index in range(number)
+    )
+
+
+def test_agent_steps_are_shown_beside_env_steps():
+    world = status(50_000, agent_steps=150_000)
+    assert "50k / 100k env steps, 150k agent steps" in picture(80, world)
+    assert "agent steps" not in picture(80, status(50_000))
+    assert "50k/100k env steps, 150k agent steps" in line_of(world)
+    assert "agent steps" not in line_of(status(50_000))
+
+
+def line_of(state: Status) -> str:
+    file = io.StringIO()
+    Lines(file).update(state)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("width", "header", "row"),
+    [
+        (
+            80,
+            "policies return agent steps     lag     lr   loss  Elo snapshots",
+            "team_01   -1.00         50k 0/0.5/1 0.0003 -0.012 1216        12",
+        ),
+        (
+            120,
+            "policies  return  agent steps      lag  learning rate    loss   Elo  snapshots",
+            "team_01    -1.00          50k  0/0.5/1         0.0003  -0.012  1216         12",
+        ),
+    ],
+)
+def test_the_dashboard_has_a_row_for_each_policy(width, header, row):
+    shown = picture(width, status(10, policies=policies(3, elo=1215.7, snapshots=12.0), **WAITS), height=24)
+    lines = [line[2:-2].rstrip() for line in shown.splitlines()]
+    assert len(lines) <= 24
+    assert {header, row, row.replace("_01", "_02").replace("-1.00", "-2.00")} <= set(lines)
+
+
+def test_a_policy_with_a_replay_shows_its_sample_age_and_one_that_does_not_learn_that_it_is_fixed():
+    learns = PolicyStatus("learns", sample_age_min=0, sample_age_mean=40, sample_age_max=90, critic_loss=0.25)
+    shown = picture(100, status(10, policies=(PolicyStatus("old", trained=False), learns)))
+    cells = {line.split()[1]: line.split()[2:-1] for line in shown.splitlines() if len(line.split()) > 5}
+    assert cells["policies"] == ["return", "agent", "steps", "sample", "age", "learning", "rate", "loss"]
+    assert cells["learns"] == ["-", "-", "0/40/90", "-", "0.25"]
+    assert cells["old"] == ["-", "-", "fixed", "-", "-"]
+
+
+@pytest.mark.parametrize(("height", "in_one_row"), [(24, 3), (50, 1)])
+@pytest.mark.parametrize("width", [80, 120])
+def test_twenty_policies_fit_the_screen(width, height, in_one_row):
+    shown = picture(width, status(10, policies=policies(20), **WAITS), height=height)
+    lines = shown.splitlines()
+    assert len(lines) <= height
+    assert {len(line) for line in lines} == {width}
+    assert WAITS["bottleneck"][:40] in shown
+    assert max(line.count("team_") for line in lines) >= in_one_row
+    assert shown.count("team_") == 20
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_policies_that_do_not_fit_the_screen_are_counted(width):
+    shown = picture(width, status(10, policies=policies(90), **WAITS), height=24)
+    assert len(shown.splitlines()) <= 24
+    assert WAITS["bottleneck"][:40] in shown
+    hidden = 90 - shown.count("team_")
+    assert 0 < hidden < 80
+    assert f"and {hidden} more: see metrics.jsonl" in shown
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 40])
+@pytest.mark.parametrize("width", [5, 20, 40])
+def test_policies_on_a_narrow_or_low_terminal_are_drawn_without_a_crash(width, number):
+    shown = picture(width, status(5, policies=policies(number)), height=5)
+    assert max(len(line) for line in shown.splitlines()) <= width
+
+
+def test_lines_name_the_return_of_each_policy_and_of_many_the_lowest_and_the_highest():
+    assert "return 1.50 (team_00 0.00, team_01 -1.00)  " in line_of(
+        status(10, episode_return_mean=1.5, policies=policies(2))
+    )
+    assert "(team_19 -19.0, team_00 0.00)  " in line_of(status(10, policies=policies(20)))
+    assert "return -  " in line_of(status(10, policies=tuple(PolicyStatus(f"new_{index}") for index in range(20))))
+
+
+def test_a_league_of_one_policy_shows_its_rating():
+    assert "Elo            1216        12 snapshots" in picture(80, status(10, elo=1215.7, snapshots=12.0))
+    assert "  Elo 1216  " in line_of(status(10, elo=1215.7))
 
 
 # --- when it is drawn ---------------------------------------------------------------------------------------

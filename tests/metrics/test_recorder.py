@@ -114,6 +114,14 @@ def test_learning_metrics_are_averaged_and_lag_keeps_minimum_and_maximum():
     assert (line["policy_lag_min"], line["policy_lag_mean"], line["policy_lag_max"]) == (0.0, 1.0, 2.0)
 
 
+def test_ratings_and_counts_of_a_league_are_the_newest_ones():
+    recorder = Recorder([])
+    for games in (10, 20):
+        recorder.add_learning_step({"league_games": games, "policies/red/elo": 1200 + games, "snapshots": games / 10})
+    line = recorder.line(at(2), Timings())
+    assert [line[name] for name in ("league_games", "policies/red/elo", "snapshots")] == [20, 1220, 2]
+
+
 def test_filled_slots_are_reported_as_minimum_mean_and_maximum():
     recorder = Recorder([])
     for filled in (0.25, 0.75, 1.0, 0.0):

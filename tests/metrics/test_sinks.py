@@ -72,9 +72,10 @@ def test_metrics_up_to_returns_nothing_for_a_missing_file(tmp_path):
 def test_tensorboard_shows_metrics_in_groups_over_env_steps(tmp_path):
     sink = TensorBoard(tmp_path)
     sink.write(line(1, sps=50.0, policy_loss=None, surprise=0.5))
-    sink.write(line(2, sps=60.0, policy_loss=0.25))
+    sink.write({**line(2, sps=60.0, policy_loss=0.25), "policies/red/entropy": 1.25})
     sink.close()
     events = EventAccumulator(str(tmp_path)).Reload()
     assert [(event.step, event.value) for event in events.Scalars("speed/sps")] == [(100, 50.0), (200, 60.0)]
     assert [(event.step, event.value) for event in events.Scalars("learning/policy_loss")] == [(200, 0.25)]
     assert [event.value for event in events.Scalars("learning/surprise")] == [0.5]
+    assert [event.value for event in events.Scalars("policies/red/entropy")] == [1.25]

@@ -26,7 +26,16 @@ import pytest
 from tests.reference import faulty_envs
 from tests.reference.matrix import FEATURES, RATIO, WARMUP, Case
 from tests.reference.replay_runs import assert_ratio
-from tests.reference.runs import Started, actors_of, is_alive, lines_of, status_of, untimed, weights_of
+from tests.reference.runs import (
+    Started,
+    actors_of,
+    is_alive,
+    lines_of,
+    of_each_policy,
+    status_of,
+    untimed,
+    weights_of,
+)
 from tests.reference.self_checking_rows import CheckedStates, checked_rows
 
 from offbeat.api.train import Run, resume
@@ -95,7 +104,9 @@ def interrupted(case: Case, folder: Path) -> None:
     here, there = _two_runtimes(case)
     stopped = case.train(path, runtime=here, callbacks=[_at(_moment(case), signal.SIGINT)])
     assert (stopped.state, stopped.reason) == ("interrupted", "stopped by SIGINT")
-    assert load(path / "checkpoints" / "latest").policy["env_steps"] == stopped.metrics["env_steps"] < case.steps
+    saved = load(path / "checkpoints" / "latest").policies.values()
+    assert {policy.about["env_steps"] for policy in saved} == {stopped.metrics["env_steps"]}
+    assert stopped.metrics["env_steps"] < case.steps
     assert_same(resume(path, runtime=there), whole)
 
 
@@ -151,13 +162,16 @@ def _assert_whole(case: Case, path: Path, seen: CheckedStates) -> None:
     """All rows told that they are whole, and weights and counts are as they should be."""
     lines = lines_of(path)
     assert seen.rows > 0
-    assert all(np.isfinite(array).all() for array in load(path / "checkpoints" / "latest").weights.values())
+    for weights in load(path / "checkpoints" / "latest").weights_by_policy.values():
+        assert all(np.isfinite(array).all() for array in weights.values())
     assert lines[-1]["env_steps"] >= case.steps
     if case.replayed:
         assert_ratio(path, Fraction(RATIO), WARMUP)
     else:
-        assert seen.rows == lines[-1]["env_steps"], "each row is learned from, once"
-        assert max(line["policy_lag_max"] for line in lines) <= case.ahead
+        assert seen.rows == lines[-1]["agent_steps"], "each row is learned from, once"
+        assert (
+            max(lag for line in lines for lag in of_each_policy(line, "policy_lag_max").values() if lag) <= case.ahead
+        )
 
 
 def _random(case: Case) -> Random:

@@ -5,6 +5,7 @@ Actor processes import this, so it does without torch.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import gymnasium as gym
 import tests.reference.run_envs  # noqa: F401 - registers runs/Locks-v0 and others
 
 from offbeat.envs.testing import known_values
+from offbeat.envs.testing.worlds import CartPoles
 
 PREFIX = "faulty/"
 LIFE = 30
@@ -33,6 +35,18 @@ class RaisesOnce(gym.Wrapper[Any, Any, Any, Any]):
         return super().step(action)
 
 
+class RaisingCartPoles(CartPoles):
+    """Likewise with several agents."""
+
+    _life = 0
+
+    def step(self, actions: Mapping[str, Any]) -> Any:
+        self._life += 1
+        if self._life == LIFE and _is_first():
+            raise ZeroDivisionError("the env has no length")
+        return super().step(actions)
+
+
 def _is_first() -> bool:
     """Whether nobody has asked before, in any process."""
     try:
@@ -44,7 +58,7 @@ def _is_first() -> bool:
 
 def faulty(env: str) -> str:
     """Return the id of the env that is like `env`, but for raising."""
-    return PREFIX + env.rpartition("/")[2]
+    return WORLDS.get(env) or PREFIX + env.rpartition("/")[2]
 
 
 def _make(env: str) -> gym.Env[Any, Any]:
@@ -61,6 +75,8 @@ ENVS = (
     "runs/Locks-v0",
     "runs/Doors-v0",
 )
+WORLDS = {"offbeat.envs.testing.worlds:CartPoles": f"{__name__}:RaisingCartPoles"}
+"""Id of a world -> id of the one that raises. They are not registered."""
 
 
 def _register() -> None:

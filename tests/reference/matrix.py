@@ -20,6 +20,9 @@ from offbeat.api.train import Run
 
 ONE_CHOICE = "supports only one Discrete action"
 ENVS = ("tests.reference.run_envs",)
+CARTS = "offbeat.envs.testing.worlds:CartPoles"
+TEAMS: dict[str, Any] = {"red": {"agents": "cart_0"}, "blue": {"agents": "cart_*", "settings": {"learning_rate": 1e-4}}}
+LEAGUE: dict[str, Any] = {"window": 2, "snapshot_every": 3, "latest_ratio": 0.5, "opponents": "prioritized"}
 
 
 class Feature(NamedTuple):
@@ -53,6 +56,9 @@ FEATURES = {
         refused={"sac": "expects a bounded box or one discrete action", "dqn": ONE_CHOICE},
     ),
     "masks": Feature("runs/Doors-v0", {"imports": ENVS}),  # in the infos
+    "world": Feature(CARTS),  # agents that end in different steps, all with one policy
+    "policies": Feature(CARTS, {"policies": TEAMS}),
+    "league": Feature(CARTS, {"policies": TEAMS, "league": LEAGUE}),  # half of the opponents are frozen
 }
 
 ON_A_REPLAY = ("sac", "dqn")
@@ -112,12 +118,12 @@ def cases() -> Iterator[Case]:
 
 
 _IN_CI = """
-              vector  box     image   dict    stacks  recurrent  mixed   masks
-same_bits     ppo     sac     a2c     ppo     dqn     impala     ppo     sac
-actor_killed  -       a2c     sac     -       ppo     dqn        impala  -
-run_killed    a2c     -       -       sac     dqn     impala     -       ppo
-interrupted   dqn     -       impala  ppo     -       sac        a2c     -
-env_raises    -       sac     ppo     -       -       impala     a2c     dqn
+              vector  box  image   dict  stacks  recurrent  mixed   masks  world  policies  league
+same_bits     ppo     sac  a2c     ppo   dqn     impala     ppo     sac    sac    impala    dqn
+actor_killed  -       a2c  sac     -     ppo     dqn        impala  -      dqn    ppo       ppo
+run_killed    a2c     -    -       sac   dqn     impala     -       ppo    -      sac       impala
+interrupted   dqn     -    impala  ppo   -       sac        a2c     -      ppo    dqn       a2c
+env_raises    -       sac  ppo     -     -       impala     a2c     dqn    sac    a2c       -
 """
 
 

@@ -13,7 +13,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 from tests.reference.linked_envs import AGES
-from tests.reference.runs import lines_of
+from tests.reference.runs import lines_of, of_each_policy
 
 from offbeat.api.train import Run, train
 from offbeat.core.types import Array, Tree
@@ -69,16 +69,22 @@ def updates_due(ratio: Fraction, warmup: int, transitions: int) -> int:
 
 
 def assert_ratio(run: Path, ratio: Fraction, warmup: int, origin: Origin | None = None) -> None:
-    """In every line from `origin` on, exactly as many updates have been made as the transitions make due."""
+    """In every line from `origin` on, exactly as many updates have been made as the transitions make due.
+
+    The transitions are the decisions of agents. With several policies each has an origin of 0 and a warmup of its own.
+    """
     start = origin or Origin()
     lines = [line for line in lines_of(run) if line["env_steps"] > start.env_steps]
     assert lines
     for line in lines:
-        transitions = line["env_steps"] - start.env_steps
-        made = updates_due(ratio, warmup, transitions)
+        made, reported = 0, of_each_policy(line, "utd_ratio")
+        for policy, steps in of_each_policy(line, "agent_steps").items():
+            transitions = steps - start.env_steps
+            due = updates_due(ratio, warmup, transitions)
+            made += due
+            if transitions > warmup:
+                assert reported[policy] == pytest.approx(due / (transitions - warmup))
         assert line["updates"] - start.updates == made, line["env_steps"]
-        if transitions > warmup:
-            assert line["utd_ratio"] == pytest.approx(made / (transitions - warmup))
 
 
 @contextmanager

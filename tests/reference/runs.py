@@ -81,7 +81,8 @@ def begun(env: str, **settings: Any) -> tuple[PacedParts, SerialActing]:
     parts = build(resolve("ppo", env, flags={**SMALL, **settings}))
     acting = acting_of(parts, 0, Reporting(notify=print, show=print))
     assert isinstance(acting, SerialActing)
-    parts.policy.learner.publish(0)
+    for policy in parts.policies:
+        policy.learner.publish(0)
     acting.start([None] * parts.config.runtime.actors)
     return parts, acting
 
@@ -100,8 +101,10 @@ def _text(value: object) -> str:
 
 
 def weights_of(run: Path, name: str = "latest") -> bytes:
-    """Return the bytes of a checkpoint's weights file."""
-    return (run / "checkpoints" / name / "weights.safetensors").read_bytes()
+    """Return the bytes of a checkpoint's weights files: one for each policy."""
+    files = sorted((run / "checkpoints" / name).rglob("weights.safetensors"))
+    assert files
+    return b"".join(file.read_bytes() for file in files)
 
 
 def lines_of(run: Path) -> list[dict[str, Any]]:
@@ -149,6 +152,14 @@ def untimed(line: dict[str, Any]) -> dict[str, Any]:
     return {
         name: value for name, value in line.items() if name not in TIMED and not name.startswith(("time_", "memory/"))
     }
+
+
+def of_each_policy(line: Mapping[str, Any], metric: str) -> dict[str, Any]:
+    """Return a metric of each policy, by its name; of a run with one policy under the name "default"."""
+    found = {
+        name.split("/")[1]: line[name] for name in line if name.startswith("policies/") and name.endswith(f"/{metric}")
+    }
+    return found or {"default": line[metric]}
 
 
 def contents(folder: Path) -> dict[str, str]:

@@ -113,6 +113,9 @@ FEATURE_CHECKS: dict[str, Callable[[Rows], list[Array]]] = {
     "recurrent": _recall,
     "mixed": _locks,
     "masks": _doors,
+    "world": _cart_pole,
+    "policies": _cart_pole,
+    "league": _cart_pole,
 }
 """Feature of the matrix -> what is true of all rows on its env."""
 
@@ -212,7 +215,8 @@ def _transitions(batch: Tree) -> Rows:
     """Return the valid rows of a batch [T + 1, B, ...] and what follows them."""
     valid = batch["valid"][:-1]
     by_step = {name: array for name, array in batch.items() if array.shape[:2] == batch["valid"].shape}
-    by_step |= {name: _stacks(name, batch) for name, array in batch.items() if len(array) > len(batch["valid"])}
+    if FRAME_AGE in batch:
+        by_step |= {name: _stacks(name, batch) for name, array in batch.items() if len(array) > len(batch["valid"])}
     here = {name: array[:-1][valid] for name, array in by_step.items()}
     there = {name: array[1:][valid] for name, array in by_step.items()}
     return Rows(here, here["action"], here["reward"], there)

@@ -11,10 +11,13 @@ from tests.reference.runs import SMALL, lines_of, small_run, untimed, weights_of
 from offbeat.api.train import resume
 from offbeat.config.resolve import resolve
 from offbeat.core.errors import ConfigError
+from offbeat.core.types import policy_key
 from offbeat.league.players import LATEST, Player
+from offbeat.league.table import LeagueTable
 from offbeat.memory.unrolls import Unrolls
 from offbeat.models.acting import ActingPolicy
 from offbeat.run_directory.checkpoint import load
+from offbeat.runtime.league import League
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.runtimes import acting_of, build
 from offbeat.runtime.serial import SerialActing
@@ -67,6 +70,11 @@ def test_a_resumed_league_has_the_same_ratings_snapshots_and_opponents(settings,
     assert [path.read_bytes() for path in files[0]] == [path.read_bytes() for path in files[1]]
 
 
+def league_of(parts: PacedParts) -> League:
+    assert parts.league is not None
+    return parts.league
+
+
 def begun(settings: dict[str, Any]) -> tuple[PacedParts, SerialActing]:
     """Make a run in the serial runtime whose actors have started."""
     flags = {key: value for key, value in settings.items() if key != "env"}
@@ -75,7 +83,7 @@ def begun(settings: dict[str, Any]) -> tuple[PacedParts, SerialActing]:
     assert isinstance(acting, SerialActing)
     for policy in parts.policies:
         policy.learner.publish(0)
-    parts.league.start()
+    league_of(parts).start()
     acting.start([None] * parts.config.runtime.actors)
     return parts, acting
 
@@ -110,13 +118,31 @@ def test_no_data_of_a_frozen_player_is_in_a_slot(settings, monkeypatch):
             assert not (batch["behavior_log_prob"] == marked).any()
         for policy in parts.policies:
             policy.learner.learn(step, 0.0)
-        parts.league.advance(step, 0)
+        league_of(parts).advance(step, 0)
         acting.finish(step + 1)
     assert learned > 100
     assert seen
     if settings is TEAM_SETTINGS:  # all observations of carts are different
         assert len(seen) > 100
         assert not seen & (recorded - {0.0})
+
+
+def test_the_last_row_of_a_slot_has_only_the_observation_of_a_frozen_player_erased():
+    parts, acting = begun({**SETTINGS, "league": {**LEAGUE["league"], "latest_ratio": 0.0}})
+    fields, erased = ("action", "reward", "terminated", "truncated", "valid", "episode_length"), False
+    for step in range(8):
+        slots = [parts.policy.slots.open(ticket) for ticket in parts.pace.tickets_of(step)]
+        for slot in slots:
+            for name in fields:
+                slot[name][-1] = 1
+        acting.wait(parts.pace.acted_before_learn(step))
+        for slot in slots:
+            assert all((slot[name][-1] == 1).all() for name in fields)
+            erased |= not slot["valid"][:-1].any(axis=0).all()
+        parts.policy.learner.learn(step, 0.0)
+        league_of(parts).advance(step, 0)
+        acting.finish(step + 1)
+    assert erased
 
 
 def test_worlds_take_turns_in_which_side_learns_and_draws_meet_snapshots_and_the_newest_version():
@@ -131,7 +157,7 @@ def test_worlds_take_turns_in_which_side_learns_and_draws_meet_snapshots_and_the
                 met.update(players)
         for policy in parts.policies:
             policy.learner.learn(step, 0.0)
-        parts.league.advance(step, 0)
+        league_of(parts).advance(step, 0)
         acting.finish(step + 1)
     numbers = {player.snapshot for player in met}
     assert LATEST in numbers
@@ -168,3 +194,18 @@ def test_a_league_that_cannot_be_played_is_refused(settings, message, tmp_path):
     with pytest.raises(ConfigError, match=message):
         small_run(tmp_path / "run", **given)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("settings", [SETTINGS, TEAM_SETTINGS], ids=["one policy", "two policies by turns"])
+def test_the_win_rate_of_a_policy_is_the_mean_of_those_against_the_snapshots_of_the_window_on_other_sides(
+    settings, tmp_path
+):
+    run = small_run(tmp_path / "run", runtime="serial", **settings)
+    table, last = LeagueTable.restore(league_state(run)["table"]), lines_of(run.path)[-1]
+    for policy, opponent in {"red": "blue", "blue": "red"}.items() if settings is TEAM_SETTINGS else [("default",) * 2]:
+        count = len(table.snapshots[opponent])
+        window = [Player(opponent, number) for number in range(max(0, count - 3), count)]
+        records = [table.payoffs([Player(policy), each]) for each in window]
+        rates = [float(each.win_rates[0, 1]) for each in records if each.games.any()]
+        assert rates
+        assert last[policy_key(policy, "win_rate")] == pytest.approx(sum(rates) / len(rates))

@@ -20,7 +20,10 @@ from offbeat.runtime.runtimes import acting_of
 from offbeat.runtime.supervisor import Reporting
 
 CARTS, MIXED = "offbeat.envs.testing.worlds:CartPoles", "offbeat.envs.testing.worlds:MixedSpaces"
-CARTS_POLICIES = {"cat": {"agents": "cart_1"}, "dog": {"agents": "*", "settings": {"learning_rate": 1e-4}}}
+CARTS_POLICIES: dict[str, dict[str, Any]] = {
+    "cat": {"agents": "cart_1"},
+    "dog": {"agents": "*", "settings": {"learning_rate": 1e-4}},
+}
 SETTINGS: dict[str, Any] = {"steps": 1024, "actors": 2, "max_lag": 1, "lag": "exact", "envs_per_actor": 2}
 CARTS_RUN: dict[str, Any] = {**SETTINGS, "env": CARTS, "policies": CARTS_POLICIES}
 
@@ -172,6 +175,17 @@ def test_each_policy_has_metrics_and_files_of_its_own(serial):
     for part in ("algorithm", "adam"):
         first, second = (json.dumps(learner[part], default=np.ndarray.tolist) for learner in learners)
         assert first != second
+
+
+def test_progress_lines_show_the_return_of_each_policy_agent_steps_and_lag(capsys, tmp_path):
+    run = small_run(tmp_path / "run", runtime="serial", progress="lines", **CARTS_RUN)
+    line = lines_of(run.path)[-1]
+    shown = capsys.readouterr().err.splitlines()
+    (last,) = [text for text in shown if text.startswith("100%")]
+    returns = ", ".join(f"{name} {line[f'policies/{name}/episode_return_mean']:.1f}" for name in CARTS_POLICIES)
+    assert f" ({returns})  " in last
+    assert f"{line['agent_steps'] / 1000:.3g}k agent steps  " in last
+    assert "  lag 1/1/1  " in last
 
 
 def test_a_checkpoint_of_other_policies_is_refused(serial):

@@ -51,7 +51,7 @@ def small(**settings: Any) -> Any:
 
 def test_results_follow_from_costs_and_speed():
     costs = replace(COSTS, learn_wall=64.0)
-    result = results(topology(), costs, Speed(25_000, 0.5, 1.0, last_step=9))
+    result = results(topology(), costs, Speed(25_000, 25_000, 0.5, 1.0, last_step=9))
     assert (result["c_env_us"], result["c_act_us"], result["c_learn_us"]) == (30.0, 2.0, 8.0)
     assert result["limit_sps"] == pytest.approx(50_000)
     assert result["serial_limit_sps"] == pytest.approx(25_000)
@@ -65,9 +65,9 @@ def test_results_follow_from_costs_and_speed():
 
 
 def test_a_speed_above_the_limit_is_refused_as_measured_wrongly():
-    results(topology(), COSTS, Speed(1.04 * 31_250, 0, 0, last_step=9))
+    results(topology(), COSTS, Speed(1.04 * 31_250, 0, 0, 0, last_step=9))
     with pytest.raises(RunFailed, match=r"achieved 33125 .* limit of 31250 .* measured wrongly"):
-        results(topology(), COSTS, Speed(1.06 * 31_250, 0, 0, last_step=9))
+        results(topology(), COSTS, Speed(1.06 * 31_250, 0, 0, 0, last_step=9))
 
 
 @pytest.mark.parametrize("name", RUNTIMES)

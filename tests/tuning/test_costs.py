@@ -11,7 +11,7 @@ from tests.reference.runs import begun
 
 from offbeat.envs.make import make_envs
 from offbeat.models.acting import make_policy
-from offbeat.tuning.costs import Cost, EnvStepper, Meter, RecordedEnvs, act_cost, learn_cost
+from offbeat.tuning.costs import ActingPolicy, Cost, EnvStepper, Meter, RecordedEnvs, act_cost, learn_cost
 
 
 def test_the_cost_is_the_cpu_time_of_computation_and_the_wall_time_of_waiting():
@@ -47,10 +47,11 @@ def test_all_env_groups_are_stepped_in_a_measurement():
     policy = make_policy(parts.policy.spec)
     policy.load(parts.policy.weights.read(0))
     with closing(make_envs("CartPole-v1", 4, seed=0, groups=2, role="measure")) as envs:
-        stepper = EnvStepper(envs, policy, seed=0)
-        before = stepper._observation["observation"].copy()
+        stepper = EnvStepper([(envs, policy)], seed=0)
+        (columns,) = stepper._columns
+        before = columns._observation["observation"].copy()
         assert stepper.cost(0.0).cpu > 0
-        assert (stepper._observation["observation"] != before).any(axis=1).all(), "every column has moved"
+        assert (columns._observation["observation"] != before).any(axis=1).all(), "every column has moved"
 
 
 def test_recorded_envs_replay_the_rows_of_an_unroll_repeatedly():
@@ -72,7 +73,8 @@ def test_measuring_acting_does_not_change_the_recorded_unroll():
     acting.wait(1)
     slot = parts.policy.slots.open(0)
     before = {name: array.copy() for name, array in slot.items()}
-    assert act_cost(parts.policy.spec, parts.env, slot, parts.policy.weights.read(0) + 1, 0.01).cpu > 0
+    policy = ActingPolicy(parts.policy.spec, parts.env, parts.policy.weights.read(0) + 1, slot)
+    assert act_cost([policy], 0.01).cpu > 0
     assert all((slot[name] == array).all() for name, array in before.items())
 
 

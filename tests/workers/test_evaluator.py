@@ -29,7 +29,10 @@ OBSERVING_SEED = 2
 
 
 class RandomLength(gym.Env[Any, Any]):
-    """Episodes of a geometric length; a step earns 1 and its action. Every second episode is truncated."""
+    """Episodes of a geometric length; a step earns 1 and its action. Every second episode is truncated.
+
+    The info has the steps that are left and, at the end, whether the episode was truncated.
+    """
 
     observation_space = spaces.Box(-1, 1, (2,), np.float32)
     action_space = spaces.Discrete(2)
@@ -43,7 +46,8 @@ class RandomLength(gym.Env[Any, Any]):
     def step(self, action: Any) -> Any:
         self.left -= 1
         ended = self.left == 0
-        return self.observe(), 1.0 + float(action), ended and not self.truncates, ended and self.truncates, {}
+        info = {"left": self.left, **({"last": float(self.truncates)} if ended else {})}
+        return self.observe(), 1.0 + float(action), ended and not self.truncates, ended and self.truncates, info
 
     def observe(self) -> Any:
         return np.array([1, (-1) ** self.left], np.float32)
@@ -97,6 +101,29 @@ def test_column_i_of_n_plays_episodes_i_and_i_plus_n(columns, episodes):
     assert result.returns.tolist() == expected, "whole episodes, reset rows and other episodes left out"
     assert result.return_mean == result.length_mean == pytest.approx(np.mean(expected))
     assert result.return_std == pytest.approx(np.std(expected))
+
+
+@pytest.mark.parametrize(("columns", "episodes"), [(4, 10), (5, 3)])
+def test_numbers_in_the_infos_are_averaged_over_the_steps_of_the_counted_episodes_that_have_one(columns, episodes):
+    settings = EnvConfig(info_metrics=("left", "last", "missing")).completed(ENV)
+    envs = make_envs(ENV, columns, seed=0, role="evaluation", settings=settings)
+    policy = {DEFAULT_POLICY: policy_for(envs.spec)}
+    result = evaluate(policy, EvaluationEnvs.of_one(envs), episodes=episodes, seed=0)
+    left = [step for length in result.lengths for step in range(length)]
+    truncated = [truncations_of_column(column, 1 + episodes // columns) for column in range(columns)]
+    last = [truncated[episode % columns][episode // columns] for episode in range(episodes)]
+    assert result.info == {"left": pytest.approx(np.mean(left)), "last": pytest.approx(np.mean(last))}
+
+
+def truncations_of_column(column: int, episodes: int) -> list[bool]:
+    """Whether a column's first episodes are truncated, from the env alone."""
+    env = RandomLength()
+    env.reset(seed=derive_seed(0, "evaluation", 0, 0, column))
+    truncated = []
+    for _ in range(episodes):
+        truncated.append(env.truncates)
+        env.reset()
+    return truncated
 
 
 def test_an_evaluation_is_not_biased_towards_short_episodes():

@@ -59,6 +59,7 @@ class DQNConfig(ReplayConfig):
     """Adam's epsilon."""
 
     splits_updates: ClassVar[bool] = False
+    network_keys: ClassVar[tuple[str, ...]] = (*ReplayConfig.network_keys, "normalize_observations")
 
     def policy_spec(self, env: EnvSpec) -> PolicySpec:
         """Return the policy that these settings make for an env.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from offbeat.config.registry import encoder_factory
 from offbeat.config.settings import AlgorithmSettings
@@ -34,6 +34,10 @@ class NetworkConfig(AlgorithmSettings):
     precision: Precision = "fp32"
     """Precision of matrix products and convolutions. With bf16 an update on images takes a third less time, but numbers
     have only about two decimal digits."""
+
+    network_keys: ClassVar[tuple[str, ...]] = (
+        *("encoder", "hidden_sizes", "activation", "layer_norm", "core", "core_size", "precision"),
+    )
 
     def network(self, env: EnvSpec, hidden_sizes: tuple[int, ...]) -> dict[str, Any]:
         """Return the fields of a `PolicySpec` from these settings; `hidden_sizes` is the default of the algorithm.

@@ -61,6 +61,10 @@ class OnPolicyConfig(NetworkConfig):
     """Adam's epsilon; 1e-5 as in PPO's first implementation."""
 
     learns_from: ClassVar[Literal["unrolls", "replay"]] = "unrolls"
+    network_keys: ClassVar[tuple[str, ...]] = (
+        *NetworkConfig.network_keys,
+        *("shared_trunk", "action_distribution", "log_std_init", "normalize_observations", "normalize_returns"),
+    )
 
     def memory(self, runtime: RuntimeConfig, history: int = 0) -> UnrollShape:  # noqa: ARG002
         """Return the shape of a run's unrolls, with their pace. `history` is used only by algorithms on a replay.

@@ -85,6 +85,11 @@ class PPOConfig(OnPolicyConfig):
                 f"{per_world} = {rows} rows: pass --set minibatch_size={rows}, or a larger batch"
             )
 
+    def reason_against_change(self, key: str) -> str:
+        if key == "learning_rate" and self.learning_rate_schedule == "kl":
+            return "with learning_rate_schedule=kl the run adapts its rate, which is saved"
+        return super().reason_against_change(key)
+
 
 class PPO(OnPolicy[PPOConfig]):
     """See the module's docstring."""
@@ -137,8 +142,7 @@ class PPO(OnPolicy[PPOConfig]):
     def _shuffled(self, batch: Batch, valid: Tensor, parts: int, random: np.random.Generator) -> Iterator[Minibatch]:
         """Yield `parts` equal minibatches of valid rows; with a core, at most `parts` minibatches of whole columns."""
         if self.spec.recurrent:
-            columns = _permuted(torch.arange(batch["reward"].shape[1], device=valid.device), random)
-            pieces = columns.tensor_split(min(parts, len(columns)))
+            pieces = _pieces_of_columns(batch, parts, random)
             yield from (minibatch_of_columns(self.spec, batch, piece) for piece in pieces)
         elif (critic_only := critic_only_rows(batch)) is not None:
             splits = (_permuted(rows, random).tensor_split(parts) for rows in (valid, critic_only))
@@ -230,6 +234,19 @@ def _metrics_of(log_ratio: Tensor, clip: float) -> tuple[dict[str, Tensor], dict
         "clip_fraction": (deviation > clip).float().mean(),
     }
     return metrics, {"ratio_deviation": deviation.max()}
+
+
+def _pieces_of_columns(batch: Batch, parts: int, random: np.random.Generator) -> Iterator[Tensor]:
+    """Yield the columns of at most `parts` minibatches, shuffled. Each minibatch has a column with a decision.
+
+    Columns in which all agents are absent are left out. Those in which they only wait are shared out over the
+    minibatches, because the critic learns from them.
+    """
+    decides = batch["valid"].any(dim=0)
+    waits = batch["no_decision"].any(dim=0) & ~decides
+    deciding, waiting = (_permuted(flags.nonzero().squeeze(1), random) for flags in (decides, waits))
+    pieces = min(parts, len(deciding))
+    return map(torch.cat, zip(deciding.tensor_split(pieces), waiting.tensor_split(pieces), strict=True))
 
 
 def _permuted(indices: Tensor, random: np.random.Generator) -> Tensor:

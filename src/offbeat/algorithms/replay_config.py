@@ -71,6 +71,7 @@ class ReplayConfig(NetworkConfig):
     lag_flag: ClassVar[str] = "max_ahead"
     topology_keys: ClassVar[tuple[str, ...]] = (
         *("utd_ratio", "steps_per_update", "warmup", "max_ahead", "chunk_length", "burn_in", "capacity", "prioritized"),
+        "priority_exponent",
     )
     """Settings that a resumed run cannot change, because the saved replay and update counts depend on them."""
     unsupported_keys: ClassVar[Mapping[str, str]] = {

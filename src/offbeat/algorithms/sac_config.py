@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 
@@ -54,6 +54,11 @@ class SACConfig(ReplayConfig):
     down to it; none: no limit."""
     adam_eps: Positive = 1e-8
     """Adam's epsilon."""
+
+    network_keys: ClassVar[tuple[str, ...]] = (
+        *ReplayConfig.network_keys,
+        *("critics", "initial_temperature", "normalize_observations"),
+    )
 
     def policy_spec(self, env: EnvSpec) -> PolicySpec:
         """Return the policy that these settings make for an env.

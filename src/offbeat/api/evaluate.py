@@ -52,6 +52,7 @@ def score(
         `not_begun` the number of requested episodes that were not started. In an env with several agents, returns and
         lengths are per agent, and `team_return_mean` is the mean sum over all agents. Several policies have the same
         scores, of their own agents, under `policies` by name. A score is None if no agent took part in an episode.
+        `info/<name>`, for each name in `info_metrics`, is the mean of the number in the infos of the episodes' steps.
 
     Raises:
         ConfigError: the env cannot be created, is code that was not accepted, or does not fit the policies.
@@ -102,6 +103,7 @@ def _scores(result: Evaluation, trained: Trained) -> dict[str, Any]:
         "cut": result.cut,
         "not_begun": result.not_begun,
         **_returns(result, several_agents=several_agents),
+        **{f"info/{name}": value for name, value in result.info.items()},
         **progress,
     }
     if len(result.policies) > 1:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from offbeat.config.changes import MAY_DIFFER, Changed, changed_config
 from offbeat.config.config import Config
-from offbeat.config.runtimes import OPTIONAL_KEYS, runtime_entry
+from offbeat.config.runtimes import runtime_entry
 from offbeat.core.errors import ConfigError
 from offbeat.core.files import stage, sync
 from offbeat.core.threads import blas_kernels
@@ -43,19 +45,36 @@ def read_resumable(directory: RunDirectory, *, with_replay: bool = False) -> tup
     return saved, saved.state
 
 
-def resumed_config(config: Config, run: Path, env_steps: int, steps: int | None) -> Config:
-    """Return the config of the resumed run: without `stop_at` and `time`, and with the new `steps` if given.
+def resumed_config(config: Config, run: Path, counters: Mapping[str, Any], given: Mapping[str, object]) -> Config:
+    """Return the config of the resumed run: with the given settings, and without earlier limits `stop_at` and `time`.
+
+    Args:
+        config: the config of the run.
+        run: the run directory, for messages.
+        counters: the counters of its checkpoint.
+        given: the settings that change, by key.
 
     Raises:
-        ConfigError: the run has already learned from that many steps.
+        ConfigError: a setting cannot change, or the run has already reached its end.
     """
-    total = config.run.steps if steps is None else steps
-    if total <= env_steps:
+    changed = changed_config(config.with_run(stop_at=None, time=None), given, run)
+    env_steps, seconds, limits = counters["env_steps"], counters["wall_time_s"], changed.run
+    if limits.steps <= env_steps:
         raise ConfigError(
-            f"{run} has learned from {env_steps} env steps, and steps is {total}: nothing is left to do. To train "
-            f"longer, run offbeat resume {run} --steps {2 * env_steps}, or any number above {env_steps}"
+            f"{run} has learned from {env_steps} env steps, and steps is {limits.steps}: nothing is left to do. To "
+            f"train longer, run offbeat resume {run} --steps {2 * env_steps}, or any number above {env_steps}"
         )
-    return config.with_run(steps=total, stop_at=None, time=None)
+    if limits.stop_at is not None and limits.stop_at <= env_steps:
+        raise ConfigError(
+            f"{run} has learned from {env_steps} env steps, and stop_at is {limits.stop_at}: nothing is left to do. "
+            f"Leave stop_at out, or pass a number above {env_steps}"
+        )
+    if limits.time is not None and limits.time <= seconds:
+        raise ConfigError(
+            f"{run} has trained for {seconds:.0f} seconds, and time is {limits.time:g}, of all parts of the run "
+            f"together: nothing is left to do. Leave time out, or pass a number above {seconds:.0f}"
+        )
+    return changed
 
 
 def require_fit(saved: Checkpoint, parts: Parts, run: Path) -> None:
@@ -127,10 +146,6 @@ def _shapes(weights: Tree) -> set[tuple[str, tuple[int, ...]]]:
     return {(name, array.shape) for name, array in weights.items()}
 
 
-_MAY_DIFFER = {"runtime", *OPTIONAL_KEYS} - {"workers", "hogwild_moments"}
-"""Settings of the runtime that may change when a run is resumed: no part of a checkpoint depends on them."""
-
-
 def require_same_runtime_kind(state: dict[str, Any], runtime: str) -> None:
     """Refuse to resume a lock-free run in a runtime with one learner, and the reverse.
 
@@ -155,7 +170,7 @@ def require_topology(state: dict[str, Any], config: Config) -> None:
     differences = [
         f"{key} is {value} in the checkpoint and {current.get(key)} now"
         for key, value in state["runtime"].items()
-        if key not in _MAY_DIFFER and current.get(key) != value
+        if key not in MAY_DIFFER and current.get(key) != value
     ]
     if differences:
         raise ConfigError(
@@ -227,6 +242,8 @@ class Continuation:
     """The checkpoint without its replay."""
     state: dict[str, Any]
     replay: Tree | None
+    changed: Changed
+    """The settings that differ from those of the run so far."""
 
     def start(self, parts: Parts, loop: TrainingLoop) -> str:
         """Restore the parts and start acting; return a message about the resume."""
@@ -239,7 +256,7 @@ class Continuation:
             continued, memory = loop.restore(self.state, replay)
         del replay
         if not loop.counters.learning_step:
-            return f"resumed from the start: nothing had been learned{_kernels(self.state)}"
+            return f"resumed from the start: nothing had been learned{self._changes()}{_kernels(self.state)}"
         episodes = (
             "unfinished episodes continue"
             if continued
@@ -248,7 +265,12 @@ class Continuation:
         restored = "weights, optimizer, normalisation, schedules and random streams restored"
         dropped = "only the newest checkpoint has its replay" if self.saved.replay_dropped else ""
         details = "; ".join(filter(None, (restored, memory, dropped, episodes)))
-        return f"resumed at {loop.counters.env_steps} env steps: {details}{_kernels(self.state)}"
+        return f"resumed at {loop.counters.env_steps} env steps: {details}{self._changes()}{_kernels(self.state)}"
+
+    def _changes(self) -> str:
+        """Return a message about the changed settings."""
+        changes = (f"{key} from {old} to {new}" for key, (old, new) in self.changed.items())
+        return f"; settings changed: {', '.join(changes)}" if self.changed else ""
 
 
 def _kernels(state: dict[str, Any]) -> str:

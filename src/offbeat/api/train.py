@@ -22,6 +22,7 @@ from offbeat.api.resume import (
 )
 from offbeat.api.run import Run, RunContext, run_to_end
 from offbeat.config import resolve as configs
+from offbeat.config.changes import changes_between
 from offbeat.config.config import Config
 from offbeat.config.registry import import_modules, path_of
 from offbeat.core.allocator import keep_freed_memory
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from offbeat.runtime.training_loop import TrainingLoop
 
 ProgressKind = Literal["dashboard", "lines", "none"]
-__all__ = ["Run", "resume", "start", "train"]
+__all__ = ["Run", "continue_run", "resume", "start", "train"]
 
 
 def train(
@@ -131,6 +132,7 @@ def resume(
     callbacks: Sequence[Callback] = (),
     progress: ProgressKind | None = "none",
     trust_code: bool = False,
+    **settings: object,
 ) -> Run:
     """Continue a run from its latest checkpoint.
 
@@ -143,22 +145,41 @@ def resume(
         progress: as for `train`.
         trust_code: import all code that the run names. Use it only for your own runs. Without it, only installed
             packages and code that this process has already accepted are imported.
+        settings: config keys that change from here on: learning_rate, entropy_coef, eval_every, stop_at, ... Settings
+            that the checkpoint depends on cannot change: the topology, the network, the env, the seed.
 
     Raises:
-        ConfigError: the run cannot be resumed, its checkpoint is damaged, or it names code that was refused.
+        ConfigError: the run cannot be resumed, its checkpoint is damaged, it names code that was refused, or a setting
+            cannot change. Nothing was changed.
         RunFailed: the run failed.
     """
+    given = settings if steps is None else {**settings, "steps": steps}
+    return continue_run(run, given, runtime=runtime, callbacks=callbacks, progress=progress, trust_code=trust_code)
+
+
+def continue_run(
+    run: Path | str,
+    given: Mapping[str, object],
+    *,
+    runtime: str | None = None,
+    callbacks: Sequence[Callback] = (),
+    progress: ProgressKind | None = None,
+    trust_code: bool = False,
+) -> Run:
+    """Continue a run with changed settings, `given` by key. Arguments and errors are those of `resume`."""
     view = _view(progress)
     directory = RunDirectory.open(Path(run), trust_code=trust_code)
     crash = directory.crash()
     with caller_state() as caller, directory.lock():
         directory.require_code(trust_code=trust_code)
         saved, state = read_resumable(directory, with_replay=True)
-        config = _config_to_resume(directory, state, steps, runtime)
+        before = directory.read_config()
+        config = _config_to_resume(before, directory.path, state, given, runtime)
         parts = _prepare(config, view, caller)
         try:
             require_fit(saved, parts, directory.path)
-            continuation = Continuation(directory.path, replace(saved, replay=None), state, saved.replay)
+            changed = changes_between(before.with_run(stop_at=None, time=None), config)
+            continuation = Continuation(directory.path, replace(saved, replay=None), state, saved.replay, changed)
             del saved  # it refers to the replay
             with StopSignals() as signals:
                 changes = Changes(directory, config, state)
@@ -175,13 +196,22 @@ def resume(
             parts.close()
 
 
-def _config_to_resume(directory: RunDirectory, state: dict[str, Any], steps: int | None, runtime: str | None) -> Config:
+def _config_to_resume(
+    before: Config, run: Path, state: dict[str, Any], given: Mapping[str, object], runtime: str | None
+) -> Config:
     """Return the config of the resumed run.
+
+    Args:
+        before: the config of the run.
+        run: the run directory, for messages.
+        state: the state of its checkpoint.
+        given: the settings that change, by key.
+        runtime: the new runtime; None: the same.
 
     Raises:
         ConfigError: the state cannot be resumed with it.
     """
-    config = resumed_config(directory.read_config(), directory.path, state["counters"]["env_steps"], steps)
+    config = resumed_config(before, run, state["counters"], given)
     require_same_runtime_kind(state, runtime or config.runtime.runtime)
     config = config if runtime is None else config.in_runtime(runtime)
     require_topology(state, config)

@@ -69,7 +69,17 @@ def _table(result: dict[str, Any], *, lock_free: bool) -> str:
         f"achieved {result['achieved_sps']:,.0f} env steps/s: {result['layout_fraction']:.0%} of the limit of this "
         f"topology ({result['layout_limit_sps']:,.0f}), {result['fraction']:.0%} of the limit of {result['cores']} "
         f"cores ({result['limit_sps']:,.0f})\n"
+        f"{_agent_steps(result)}"
         f"bound by the {result['bound_by']}: {_gain(result, lock_free=lock_free)}"
+    )
+
+
+def _agent_steps(result: dict[str, Any]) -> str:
+    """Return the speed in agent steps as a line of text; '' if each env has one agent."""
+    if "achieved_agent_sps" not in result:
+        return ""
+    return (
+        f"these env steps have {result['achieved_agent_sps']:,.0f} agent steps/s, the decisions that are learned from\n"
     )
 
 

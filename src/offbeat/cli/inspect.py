@@ -33,6 +33,8 @@ EXTRAS = {
     "box2d": "Box2D",
     "atari": "ale_py",
     "envpool": "envpool",
+    "agents": "mpe2",
+    "openspiel": "pyspiel",
     "optuna": "optuna",
     "video": "imageio_ffmpeg",
     "wandb": "wandb",
@@ -50,7 +52,7 @@ class Check:
     """Step an env and report its problems with a remedy for each: offbeat check ENV."""
 
     env: Annotated[Positional[str], arg(metavar="ENV")]
-    """Gymnasium id, envpool:ID, or my_module:MyEnv."""
+    """Gymnasium id, envpool:ID, pettingzoo:ID, openspiel:NAME, or my_module:MyEnv."""
     imports: Imports = ()
     """Python module to import first; it may register envs."""
 

@@ -102,7 +102,7 @@ def _parse(arguments: Sequence[str]) -> Command:
 
 def _refuse_keys_as_flags(arguments: Sequence[str]) -> None:
     """Refuse a setting that has no flag but is given as one; the message names --set."""
-    if not arguments or arguments[0] not in ("train", "bench"):
+    if not arguments or arguments[0] not in ("train", "resume", "bench"):
         return
     flags = {"import", "help", *(field.name for field in fields(COMMANDS[arguments[0]]))}
     names = [argument[2:].partition("=")[0].replace("-", "_") for argument in arguments if argument.startswith("--")]
@@ -125,6 +125,6 @@ def _warn_of_crashes(command: Command) -> None:
 
 
 def _runs_in(path: Path) -> list[Path]:
-    """Return the directories with a status.json: the run itself, or the runs of a trial or an experiment."""
-    patterns = ("status.json", "seed-*/status.json", "trial-*/seed-*/status.json")
+    """Return the directories with a status.json: the run itself, or the runs of an experiment or a population."""
+    patterns = ("status.json", "seed-*/status.json", "trial-*/seed-*/status.json", "member-*/status.json")
     return sorted(status.parent for pattern in patterns for status in path.glob(pattern))

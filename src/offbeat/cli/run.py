@@ -16,6 +16,8 @@ from offbeat.cli.train import PROGRESS, ProgressKind
 
 if TYPE_CHECKING:
     from offbeat.experiments.experiment import Experiment, ExperimentResult
+    from offbeat.experiments.progress import View
+    from offbeat.population.population import Population
 
 COMMAND = (sys.executable, "-P", "-c", "from offbeat.cli.entry import session; session()")
 """The command that starts a session (one `offbeat` process of an experiment). The session ends with this process."""
@@ -23,10 +25,11 @@ COMMAND = (sys.executable, "-P", "-c", "from offbeat.cli.entry import session; s
 
 @dataclass(frozen=True)
 class RunSpec:
-    """Run an experiment, or resume it: offbeat run experiment.toml."""
+    """Run an experiment or a population, or resume it: offbeat run experiment.toml."""
 
     spec: Annotated[Positional[Path], arg(metavar="SPEC.toml")]
-    """The spec: which settings to try, with which seeds. docs/how-to/search.md describes it."""
+    """The spec: which settings to try, with which seeds. docs/how-to/search.md describes it, and
+    docs/how-to/populations.md the table [population]."""
     dry_run: bool = False
     """Print each session that would start, but start none."""
     dir: Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="")] = None
@@ -48,25 +51,34 @@ class RunSpec:
         jobs = None if self.jobs is None else read("jobs", self.jobs, Count)
         path = self.dir or Path("experiments") / self.spec.stem
         with spinner("reading the spec and testing the envs", shown=self.progress != "none"):
-            from offbeat.experiments.experiment import Experiment
             from offbeat.experiments.progress import make_view
 
             view = make_view(self.progress, sys.stderr)
-            experiment = Experiment(self.spec, path, trust_code=self.trust_code)
+            experiment = self._read(path)
         if self.dry_run:
-            _print_plan(experiment, jobs or experiment.jobs)
+            experiment.print_plan(jobs)
             return 0
         resume_command = shlex.join(["offbeat", "run", str(self.spec), *self._flags()])
         try:
-            result = experiment.run(COMMAND, view, jobs)
+            return experiment.run(view, jobs, resume_command)
         except KeyboardInterrupt:
             print(
                 "interrupted: the running sessions were killed; they resume from their last checkpoints\n"
                 f"  to resume: {resume_command}"
             )
             return 130
-        _report(result, path, resume_command)
-        return result.exit_code
+
+    def _read(self, path: Path) -> _ExperimentCommand | _PopulationCommand:
+        """Read and check the spec; `path` is the directory of the experiment or population."""
+        from offbeat.experiments.spec import is_population
+
+        if is_population(self.spec):
+            from offbeat.population.population import Population
+
+            return _PopulationCommand(Population(self.spec, path, trust_code=self.trust_code))
+        from offbeat.experiments.experiment import Experiment
+
+        return _ExperimentCommand(Experiment(self.spec, path, trust_code=self.trust_code))
 
     def _flags(self) -> list[str]:
         """Return the flags that are needed to resume the experiment."""
@@ -75,19 +87,67 @@ class RunSpec:
         return [*directory, *imports, *(["--trust-code"] if self.trust_code else [])]
 
 
-def _print_plan(experiment: Experiment, jobs: int) -> None:
-    """Print each session with the action that would be taken and its command."""
-    actions = {"new": "start", "lost": "start again", "unfinished": "resume", "finished": "skip"}
-    for trial in experiment.trials:
-        for session in experiment.sessions(trial):
-            status = session.status_on_disk()
-            print(f"{session.name}: {actions[status]}")
-            if status != "finished":
-                print(f"  offbeat {shlex.join(session.arguments())}")
-    known = len(experiment.trials) * len(experiment.spec.seeds)
-    if known < experiment.total:
-        print(f"{experiment.total - known} more sessions, of trials that Optuna chooses one after the other")
-    print(f"{experiment.total} sessions, {jobs} at a time, in {experiment.directory.path}")
+@dataclass(frozen=True)
+class _ExperimentCommand:
+    """Prints the plan of an experiment, or runs it."""
+
+    experiment: Experiment
+
+    def print_plan(self, jobs: int | None) -> None:
+        """Print each session with the action that would be taken and its command."""
+        experiment = self.experiment
+        actions = {"new": "start", "lost": "start again", "unfinished": "resume", "finished": "skip"}
+        for trial in experiment.trials:
+            for session in experiment.sessions(trial):
+                status = session.status_on_disk()
+                print(f"{session.name}: {actions[status]}")
+                if status != "finished":
+                    print(f"  offbeat {shlex.join(session.arguments())}")
+        known = len(experiment.trials) * len(experiment.spec.seeds)
+        if known < experiment.total:
+            print(f"{experiment.total - known} more sessions, of trials that Optuna chooses one after the other")
+        print(f"{experiment.total} sessions, {jobs or experiment.jobs} at a time, in {experiment.directory.path}")
+
+    def run(self, view: View, jobs: int | None, resume_command: str) -> int:
+        """Run the experiment, print the results, and return the exit code."""
+        result = self.experiment.run(COMMAND, view, jobs)
+        _report(result, self.experiment.directory.path, resume_command)
+        return result.exit_code
+
+
+@dataclass(frozen=True)
+class _PopulationCommand:
+    """Prints the plan of a population, or runs it."""
+
+    population: Population
+
+    def print_plan(self, jobs: int | None) -> None:
+        """Print each member with its first values and the command of its next generation, if that is known."""
+        population = self.population
+        for process in population.next_processes():
+            print(f"{process.name}: {process.about}\n  offbeat {shlex.join(process.arguments())}")
+        plan = population.plan
+        print(
+            f"{plan.members} members, {plan.generations} generations of {plan.population.settings.generation} env "
+            f"steps, {jobs or population.jobs} at a time, in {population.path}"
+        )
+
+    def run(self, view: View, jobs: int | None, resume_command: str) -> int:
+        """Run the population, print the winner, and return the exit code."""
+        from offbeat.metrics.text import rounded
+
+        result = self.population.run(COMMAND, view, jobs)
+        path = self.population.path
+        for outcome in result.failed:
+            print(f"failed: {outcome.session.name}: {outcome.reason}\n  its log: {outcome.session.log}")
+        state = {0: "finished", 1: "failed", 130: "interrupted"}[result.exit_code]
+        print(f"{state}: the table of all generations is {path / 'table.md'}")
+        if result.winner is not None:
+            print(f"  the winner is {result.winner.name}, score {rounded(result.score)}")
+            print(f"  next: offbeat eval {path / 'winner'}\n        offbeat watch {path / 'winner'}")
+        if result.exit_code:
+            print(f"  to resume: {resume_command}")
+        return result.exit_code
 
 
 def _report(result: ExperimentResult, path: Path, resume_command: str) -> None:

@@ -85,26 +85,44 @@ class Resume:
     """Run directory."""
     steps: Steps = None
     runtime: Runtime = None
+    set: Annotated[UseAppendAction[tuple[tuple[str, ...], ...]], arg(metavar="KEY=VALUE ...")] = ()
+    """Settings that change from here on, such as learning_rate. docs/how-to/resume.md says which ones cannot."""
     progress: Progress = None
     imports: RunImports = ()
     trust_code: TrustCode = False
 
     def run(self) -> int:
-        from offbeat.api.train import resume
+        from offbeat.api.train import continue_run
         from offbeat.config.registry import import_modules
         from offbeat.core.fields import Count, read
 
         import_modules(self.imports)
-        steps = None if self.steps is None else read("steps", self.steps, Count)
+        given = self._given()
+        if "steps" in given:
+            read("steps", given["steps"], Count)
+        name = given.pop("runtime", None)
+        runtime = None if name is None else str(name)
         with stdout_to_stderr():
-            run = resume(
-                self.run_directory,
-                steps=steps,
-                runtime=self.runtime,
-                progress=self.progress,
-                trust_code=self.trust_code,
+            run = continue_run(
+                self.run_directory, given, runtime=runtime, progress=self.progress, trust_code=self.trust_code
             )
         return _report(run)
+
+    def _given(self) -> dict[str, object]:
+        """Return the settings that were given, by flags and by --set.
+
+        Raises:
+            ConfigError: one is given twice.
+        """
+        from offbeat.config.resolve import given_twice, parse_assignments
+
+        given = parse_assignments([item for group in self.set for item in group])
+        for key, value in (("steps", self.steps), ("runtime", self.runtime)):
+            if value is not None:
+                if key in given:
+                    raise given_twice(key)
+                given[key] = value
+        return given
 
 
 def _report(run: Run) -> int:

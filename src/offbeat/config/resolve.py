@@ -143,6 +143,21 @@ def _policy_choice(*sources: Mapping[str, object]) -> tuple[PolicyChoice, list[M
     return choice, [{**source, "policies": choice.kind} if "policies" in source else source for source in sources]
 
 
+def with_settings(config: Config, given: Mapping[str, object]) -> Config:
+    """Return a config with other values of some settings.
+
+    Args:
+        config: the config to start from.
+        given: key -> value, as flags or `--set` give them.
+
+    Raises:
+        ConfigError: a key is unknown, or a value is invalid.
+    """
+    tables: dict[str, dict[str, Any]] = config.tables()
+    _set_given(tables, _table_of_keys(config.run.algorithm, type(config.settings)), given)
+    return _from_tables(tables, OPTIONS)
+
+
 def _check_names(algorithm: str, given: Mapping[str, object]) -> None:
     """Import the given modules, and refuse an unknown algorithm or runtime before torch is loaded."""
     import_modules(read("imports", given.get("imports", ()), hints_of(RunConfig)["imports"]))
@@ -178,7 +193,7 @@ def _set_given(
             if key not in table_of and not key.startswith(PREFIXES):
                 raise unknown("key", key, table_of, f"`offbeat train --help` lists flags; {OPTIONS} lists keys.")
             if key in given:
-                raise ConfigError(f"{key} is given twice, by a flag and by --set: pass only one of them")
+                raise given_twice(key)
             given.add(key)
             if key.startswith(KWARGS):
                 _set_argument(tables.setdefault("env", {}), key.removeprefix(KWARGS), value)
@@ -207,6 +222,11 @@ def _set_argument(env: dict[str, Any], name: str, value: object) -> None:
     """Write one argument of the env's constructor into the table [env]."""
     kwargs = env.get("kwargs", {})
     env["kwargs"] = {**read("kwargs", kwargs, hints_of(EnvConfig)["kwargs"]), name: value}
+
+
+def given_twice(key: str) -> ConfigError:
+    """Return the error for a key that is given by a flag and by `--set`."""
+    return ConfigError(f"{key} is given twice, by a flag and by --set: pass only one of them")
 
 
 def _check_run_flags(flags: Mapping[str, object]) -> None:

@@ -24,7 +24,10 @@ class AlgorithmSettings:
     lag_flag: ClassVar[str] = "--max-lag"
     """The flag or key that allows actors to be further ahead."""
     topology_keys: ClassVar[tuple[str, ...]] = ()
-    """Keys of this table that a resume may not change."""
+    """Keys of this table that a resume may not change, because the saved memory and counts depend on them."""
+    network_keys: ClassVar[tuple[str, ...]] = ()
+    """Keys of this table that a resume may not change, because the saved network and its statistics were made with
+    them."""
     unsupported_keys: ClassVar[Mapping[str, str]] = {}
     """Keys of [runtime] that the algorithm does not support -> what to pass instead."""
     not_lock_free: ClassVar[str] = ""
@@ -81,6 +84,12 @@ class AlgorithmSettings:
         Raises:
             ConfigError: with the numbers and the remedy.
         """
+
+    def reason_against_change(self, key: str) -> str:
+        """Return the reason why a resume cannot change a key of this table; '' if it can."""
+        if key in self.network_keys:
+            return "the saved network and its statistics were made with it"
+        return "the saved memory and counts depend on it" if key in self.topology_keys else ""
 
     def of_worker(self, index: int, workers: int) -> Self:  # noqa: ARG002
         """Return the settings of one worker of a lock-free run: by default, the same as those of the run."""

@@ -102,7 +102,7 @@ def make_worlds(
     settings = settings.completed(spec.id)
     limits = Limits(settings.max_episode_steps, cut_after)
     limited = replace(spec, agents=tuple((name, limits.added_to(agent, None)) for name, agent in spec.agents))
-    worlds = [_existing(make_world(spec.id, settings.kwargs), spec.id) for _ in range(count)]
+    worlds = [existing(make_world(spec.id, settings.kwargs), spec.id) for _ in range(count)]
     return Worlds(
         limited,
         worlds,
@@ -114,7 +114,12 @@ def make_worlds(
     )
 
 
-def _existing(world: World | None, env_id: str) -> World:
+def existing(world: World | None, env_id: str) -> World:
+    """Return a world.
+
+    Raises:
+        ConfigError: it is None, although an earlier one of this id had several agents.
+    """
     if world is None:
         raise ConfigError(f"{env_id} had several agents when it was tested, and has one now: make it always alike")
     return world
@@ -134,7 +139,7 @@ def make_renderable_world(env_id: str, settings: EnvConfig, render_mode: str) ->
         ConfigError: the env is unknown, or it cannot be rendered in this mode.
     """
     settings = settings.completed(env_id)
-    world = _existing(_make_world(env_id, settings.kwargs, render_mode), env_id)
+    world = existing(_make_world(env_id, settings.kwargs, render_mode), env_id)
     for set_progress in progress_setters([world.env], parameters(settings.curriculum), env_id):
         set_progress(1.0)
     return world
@@ -155,7 +160,7 @@ def preflight_world(env_id: str, settings: EnvConfig = UNSET, steps: int = 8) ->
         return None
     try:
         with closing(world):
-            spec = _spec_of(env_id, world, world.reset(PREFLIGHT_SEED), settings)
+            spec = spec_of_world(env_id, world, world.reset(PREFLIGHT_SEED), settings)
             owners = {agent: (agent,) for agent in spec.names}
             worlds = Worlds(spec, [world], owners, groups=[slice(0, 1)], seeds=[PREFLIGHT_SEED])
             _take_random_steps(worlds, steps)
@@ -177,7 +182,7 @@ def _take_random_steps(worlds: Worlds, steps: int) -> None:
             observations[agent] = envs.recv().observation
 
 
-def _spec_of(env_id: str, world: World, first: WorldStep, settings: EnvConfig) -> WorldSpec:
+def spec_of_world(env_id: str, world: World, first: WorldStep, settings: EnvConfig) -> WorldSpec:
     """Return the agents of a world and their spaces; `first`: what its first reset returned."""
     if not world.agents:
         raise ConfigError(f"{env_id} has no agents: list them in possible_agents")

@@ -8,15 +8,15 @@ import subprocess
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from types import FrameType, TracebackType
-from typing import Literal, Self
+from typing import BinaryIO, Literal, Self
 
 from offbeat.core.errors import ConfigError
 from offbeat.experiments.progress import Row, SessionCounts, View
-from offbeat.experiments.sessions import Session
+from offbeat.experiments.sessions import RunProcess
 from offbeat.metrics.text import compact, duration, rounded
 
 _TICK_S = 0.1
@@ -28,9 +28,11 @@ _END_TIMEOUT_S = 15.0
 class Outcome:
     """How a session ended."""
 
-    session: Session
+    session: RunProcess
     state: Literal["finished", "interrupted", "failed"]
     reason: str
+    killed: bool = False
+    """Whether a signal ended the process, which is not the fault of the run."""
 
 
 class StopSignals:
@@ -65,16 +67,16 @@ class Child:
     data: when the pipe is closed, the child knows that this process has ended.
     """
 
-    def __init__(self, session: Session, command: Sequence[str]) -> None:
+    def __init__(self, session: RunProcess, command: Sequence[str]) -> None:
         self.session = session
         self.arguments = session.arguments()
         self.started = time.monotonic()
         self.stopping = False
-        with session.log.open("ab") as log:
+        with session.log.open("ab") as log, _output(session, log) as output:
             log.write(f"$ offbeat {shlex.join(self.arguments)}\n".encode())
             log.flush()
             self.process = subprocess.Popen(  # noqa: S603 - our own command, with arguments that were checked
-                [*command, *self.arguments], stdin=subprocess.PIPE, stdout=log, stderr=log, process_group=0
+                [*command, *self.arguments], stdin=subprocess.PIPE, stdout=output, stderr=log, process_group=0
             )
 
     @property
@@ -110,7 +112,7 @@ class Child:
             )
         if self.stopping and self.process.returncode in (0, 130, -signal.SIGTERM):
             return Outcome(session, "interrupted", _summary(self.row()))
-        return Outcome(session, "failed", self._failure())
+        return Outcome(session, "failed", self._failure(), killed=(self.process.returncode or 0) < 0)
 
     def _failure(self) -> str:
         code, status = self.process.returncode, self.session.status()
@@ -120,6 +122,17 @@ class Child:
             return str(status["reason"])
         printed = [line for line in self.session.log.read_text(errors="replace").splitlines() if line.strip()]
         return f"exit code {code}: {printed[-1].removeprefix('offbeat: ')}"
+
+
+@contextmanager
+def _output(session: RunProcess, log: BinaryIO) -> Iterator[BinaryIO]:
+    """Open the file for the standard output of a process: a new one, which no earlier process writes to."""
+    if session.output is None:
+        yield log
+        return
+    session.output.unlink(missing_ok=True)
+    with session.output.open("wb") as output:
+        yield output
 
 
 def _summary(row: Row) -> str:
@@ -151,29 +164,42 @@ class Pool:
         self.outcomes: list[Outcome] = []
         """Outcomes of all sessions that were started here and have ended."""
 
-    def run(self, sessions: Iterable[Session]) -> None:
+    def run(self, sessions: Iterable[RunProcess]) -> None:
         """Run sessions until all have ended. After a stop, running sessions save a checkpoint and no other starts.
 
         Raises:
             KeyboardInterrupt: a second signal was received; the running sessions were killed.
         """
-        waiting, running = deque(sessions), list[Child]()
+        waiting = deque(sessions)
+        self.run_from(lambda: waiting.popleft() if waiting else None, lambda _outcome: None)
+
+    def run_from(self, next_session: Callable[[], RunProcess | None], on_end: Callable[[Outcome], None]) -> None:
+        """Run sessions that depend on each other, until none can start and all have ended. Raises as `run`.
+
+        Args:
+            next_session: returns a session that can start now; None if none can before another one has ended.
+            on_end: is called with the outcome of each session.
+        """
+        running = list[Child]()
         try:
-            while running or (waiting and not self._stops.requested):
-                self._start(waiting, running)
+            self._start(next_session, running)
+            while running:
                 for child in [child for child in running if child.process.poll() is not None]:
                     running.remove(child)
-                    self._ended(child)
+                    on_end(self._ended(child))
                 self._poll(running)
+                self._start(next_session, running)
                 time.sleep(_TICK_S)
             self._view.clear(self.counts)
         finally:
             for child in running:
                 child.kill()
 
-    def _start(self, waiting: deque[Session], running: list[Child]) -> None:
-        while waiting and len(running) < self._jobs and not self._stops.requested:
-            session = waiting.popleft()
+    def _start(self, next_session: Callable[[], RunProcess | None], running: list[Child]) -> None:
+        while len(running) < self._jobs and not self._stops.requested:
+            session = next_session()
+            if session is None:
+                return
             if session.status_on_disk() == "lost":
                 renamed = session.rename_lost()
                 self._view.message(f"{session.name} had no checkpoint: it was renamed to {renamed} and starts again")
@@ -181,7 +207,7 @@ class Pool:
             child = Child(session, self._command)
             running.append(child)
             what = f"{crashed}resumes from its checkpoint" if child.resumed else "starts"
-            self._view.message(f"{session.name} {what}: {_about(session)}")
+            self._view.message(f"{session.name} {what}: {session.about}")
 
     def _poll(self, running: list[Child]) -> None:
         """Stop the sessions if a stop was requested or they are over, and show the progress."""
@@ -191,7 +217,7 @@ class Pool:
                 child.stop()
         self._view.update(lambda: [child.row() for child in running], self.counts)
 
-    def _ended(self, child: Child) -> None:
+    def _ended(self, child: Child) -> Outcome:
         child.close()
         outcome = child.outcome()
         self.outcomes.append(outcome)
@@ -199,13 +225,10 @@ class Pool:
         self.counts = replace(self.counts, finished=self.counts.finished + finished, failed=self.counts.failed + failed)
         where = f" (see {child.session.log})" if failed else ""
         self._view.message(f"{child.session.name} {outcome.state}: {outcome.reason}{where}")
+        return outcome
 
 
-def _about(session: Session) -> str:
-    return ", ".join(filter(None, (session.trial.label, f"{session.trial.env}", f"seed {session.seed}")))
-
-
-def wait_until_free(sessions: Sequence[Session], view: View) -> None:
+def wait_until_free(sessions: Sequence[RunProcess], view: View) -> None:
     """Wait for sessions that are still running: those of a killed experiment end by themselves.
 
     Raises:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,54 +25,59 @@ _TAIL = 1 << 16
 """Size of the part of metrics.jsonl, in bytes, that is searched for its last line."""
 
 
-@dataclass(frozen=True)
-class Session:
-    """One seed of a trial."""
+class RunProcess(ABC):
+    """A run, or a part of one, that is trained in a process of its own; with its files and its status."""
 
-    trial: Trial
-    seed: int
-    folder: Path
-    """Path of the trial's directory."""
+    @property
+    @abstractmethod
+    def run(self) -> RunDirectory:
+        """The directory of the run."""
+
+    @property
+    @abstractmethod
+    def steps(self) -> int:
+        """Env steps after which the process ends."""
 
     @property
     def name(self) -> str:
-        return f"{self.trial.name}/seed-{self.seed}"
-
-    @property
-    def run(self) -> RunDirectory:
-        return RunDirectory(self.folder / f"seed-{self.seed}")
+        return f"{self.run.path.parent.name}/{self.run.path.name}"
 
     @property
     def log(self) -> Path:
-        """Path of the log with the output of the session's processes."""
-        return self.folder / f"seed-{self.seed}.log"
+        """Path of the log with the output of the run's processes."""
+        return self.run.path.with_name(f"{self.run.path.name}.log")
 
     @property
-    def steps(self) -> int:
-        """Env steps after which the session ends."""
-        run = self.trial.config.run
-        return min(run.steps, run.stop_at or run.steps)
+    def output(self) -> Path | None:
+        """Path of a file for the standard output; None: it is written to the log."""
+        return None
+
+    @property
+    @abstractmethod
+    def about(self) -> str:
+        """What the run is, for messages: its settings, env and seed."""
+
+    @abstractmethod
+    def arguments(self) -> list[str]:
+        """Return the arguments of `offbeat` for the process."""
 
     # --- status ---------------------------------------------------------------------------------------------
 
     def status_on_disk(self) -> SessionStatus:
-        """Return the status of the session, from its run directory."""
+        """Return the status, from the run directory."""
         if not self.run.path.exists():
             return "new"
-        saved = self._saved_steps()
+        saved = self.saved_steps()
         if saved is None:
             return "lost"
         finished = self.status().get("state") == "finished" or saved >= self.steps or self.is_over(self.last_line())
         return "finished" if finished else "unfinished"
 
-    def is_over(self, line: dict[str, Any]) -> bool:
-        """Whether a metrics line has reached `stop_at` or `time` of the settings."""
-        run = self.trial.config.run
-        return (run.stop_at is not None and line.get("env_steps", 0) >= run.stop_at) or (
-            run.time is not None and line.get("wall_time_s", 0.0) >= run.time
-        )
+    def is_over(self, line: dict[str, Any]) -> bool:  # noqa: ARG002 - of most runs `arguments` has the limits
+        """Whether a metrics line has reached a limit at which the process must be stopped."""
+        return False
 
-    def _saved_steps(self) -> int | None:
+    def saved_steps(self) -> int | None:
         """Return the env steps of the checkpoint for a resume; None if there is none."""
         with suppress(OSError, ValueError, KeyError, TypeError):
             return int(read_json(self.run.checkpoints / "latest" / "policy.json", LARGEST_RECORD)["env_steps"])
@@ -93,10 +99,45 @@ class Session:
         return {}
 
     def is_locked(self) -> bool:
-        """Whether a process is running the session."""
+        """Whether a process is training the run."""
         return self.run.is_locked()
 
-    # --- running ------------------------------------------------------------------------------------------
+    def rename_lost(self) -> Path:
+        """Rename a run directory without a checkpoint, so that the run can start again; return the new path."""
+        number = 1
+        while (renamed := self.run.path.with_name(f"{self.run.path.name}.lost-{number}")).exists():
+            number += 1
+        return self.run.path.rename(renamed)
+
+
+@dataclass(frozen=True)
+class Session(RunProcess):
+    """One seed of a trial."""
+
+    trial: Trial
+    seed: int
+    folder: Path
+    """Path of the trial's directory."""
+
+    @property
+    def run(self) -> RunDirectory:
+        return RunDirectory(self.folder / f"seed-{self.seed}")
+
+    @property
+    def steps(self) -> int:
+        run = self.trial.config.run
+        return min(run.steps, run.stop_at or run.steps)
+
+    @property
+    def about(self) -> str:
+        return ", ".join(filter(None, (self.trial.label, f"{self.trial.env}", f"seed {self.seed}")))
+
+    def is_over(self, line: dict[str, Any]) -> bool:
+        """Whether a metrics line has reached `stop_at` or `time` of the settings."""
+        run = self.trial.config.run
+        return (run.stop_at is not None and line.get("env_steps", 0) >= run.stop_at) or (
+            run.time is not None and line.get("wall_time_s", 0.0) >= run.time
+        )
 
     def arguments(self) -> list[str]:
         """Return the arguments of `offbeat` that start or resume the session."""
@@ -119,13 +160,6 @@ class Session:
         """Return the modules of the policies' encoders. They must be named, because a file names the encoders."""
         paths = policies_code(tables_of(self.trial.config.policies)).paths
         return list(dict.fromkeys(module_of(kind, path) for kind, path in paths))
-
-    def rename_lost(self) -> Path:
-        """Rename a run directory without a checkpoint, so that the session can start again; return the new path."""
-        number = 1
-        while (renamed := self.folder / f"seed-{self.seed}.lost-{number}").exists():
-            number += 1
-        return self.run.path.rename(renamed)
 
     def require_same(self) -> None:
         """Raise ConfigError, with the differences, if the run directory is of another trial or seed."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from offbeat.config.env import KWARGS
+from offbeat.config.league import LEAGUE
 from offbeat.config.policies import NO_POLICIES, Policies, read_policies, tables_of
 from offbeat.config.registry import algorithm_entry, import_modules
 from offbeat.config.trust import Code, modules_in, policies_code, require, texts
@@ -26,7 +27,7 @@ _KEYS = {
     "target_return": float | None,
     "imports": tuple[str, ...],
 }
-_TABLES = ("settings", "search", "policies")
+_TABLES = ("settings", "search", "policies", "population")
 _MISPLACED = {
     **dict.fromkeys(_KEYS, "it belongs at the top of the file, above the tables"),
     "seed": "each session has its own: write seeds = [1, 2, 3], or sessions = 3, at the top of the file",
@@ -52,6 +53,8 @@ class Spec:
     search: Search | None
     policies: Policies = NO_POLICIES
     """The tables [policies.NAME] of all trials."""
+    population: Mapping[str, Any] | None = None
+    """The table [population], unchecked: the package `population` reads it. None: the spec is of an experiment."""
 
     def identity(self) -> dict[str, Any]:
         """Return the part that defines the sessions. Specs that differ here are different experiments."""
@@ -64,6 +67,7 @@ class Spec:
             "settings": dict(self.settings),
             "search": None if self.search is None else self.search.identity(),
             **({"policies": policies} if policies else {}),
+            **({} if self.population is None else {"population": dict(self.population)}),
         }
 
     @property
@@ -87,6 +91,11 @@ def read_spec(path: Path, *, trust_code: bool = False) -> Spec:
     for code in _codes_of(tables):
         require(code, str(path), trust_code=trust_code)
     return spec_of(tables, str(path))
+
+
+def is_population(path: Path) -> bool:
+    """Whether a spec file has the table [population]. Raises as `read_spec` if it cannot be read."""
+    return "population" in _read_tables(path)
 
 
 def _read_tables(path: Path) -> dict[str, Any]:
@@ -122,10 +131,10 @@ def spec_of(tables: Mapping[str, Any], where: str) -> Spec:
         raise ConfigError(f'{where} names no algorithm: write for example algorithm = "ppo" at its top')
     import_modules(top.get("imports", ()))
     algorithm_entry(top["algorithm"])
-    settings = _with_flat_kwargs(_table(where, tables, "settings"))
+    settings = _with_flat_keys(_table(where, tables, "settings"))
     searched = _table(where, tables, "search")
     if isinstance(searched.get("over"), dict):
-        searched = {**searched, "over": _with_flat_kwargs(searched["over"])}
+        searched = {**searched, "over": _with_flat_keys(searched["over"])}
     search = read_search(where, searched) if "search" in tables else None
     policies = read_policies(_table(where, tables, "policies"), where)
     _refuse_misplaced_keys(where, settings, search)
@@ -140,14 +149,17 @@ def spec_of(tables: Mapping[str, Any], where: str) -> Spec:
         settings,
         search,
         policies,
+        _table(where, tables, "population") if "population" in tables else None,
     )
 
 
-def _with_flat_kwargs(table: dict[str, Any]) -> dict[str, Any]:
-    """Return a table in which `env.kwargs.NAME`, which TOML reads as a table of tables, is one key."""
+def _with_flat_keys(table: dict[str, Any]) -> dict[str, Any]:
+    """Return a table in which `env.kwargs.NAME` and `league.NAME`, which TOML reads as tables of tables, are keys."""
     match table:
         case {"env": {"kwargs": dict(kwargs), **other}, **rest} if not other:
-            return {**rest, **{f"{KWARGS}{name}": value for name, value in kwargs.items()}}
+            return _with_flat_keys({**rest, **{f"{KWARGS}{name}": value for name, value in kwargs.items()}})
+        case {"league": dict(league), **rest} if league:
+            return _with_flat_keys({**rest, **{f"{LEAGUE}{name}": value for name, value in league.items()}})
     return table
 
 

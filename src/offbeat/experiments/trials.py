@@ -105,8 +105,7 @@ def trial_of(spec: Spec, number: int, env: str, values: Values) -> Trial:
     try:
         config = resolve(spec.algorithm, env, preset=spec.preset, flags=flags)
     except ConfigError as error:
-        tried = ", ".join(f"{key} {value_text(value)}" for key, value in values.items())
-        raise ConfigError(f"a trial on {env}{' with ' * bool(tried)}{tried}: {error}") from error
+        raise _in_trial(env, values, error) from error
     return Trial(number, env, values, settings, config)
 
 
@@ -120,7 +119,7 @@ def whole_keys(spec: Spec) -> set[str]:
     tables = (RunConfig, EnvConfig, RuntimeConfig, algorithm_entry(spec.algorithm).config_class())
     hints = {key: hint for table in tables for key, hint in hints_of(table).items()}
     ranges = {key: values for key, values in over.items() if isinstance(values, Range) and key in hints}
-    kinds = {key: _kind(hints[key]) for key in ranges}
+    kinds = {key: kind_of(hints[key]) for key in ranges}
     for key, kind in kinds.items():
         if kind not in (int, float, Fraction):
             raise ConfigError(
@@ -134,12 +133,18 @@ def whole_keys(spec: Spec) -> set[str]:
     return {key for key, kind in kinds.items() if kind is int}
 
 
-def _kind(hint: Any) -> Any:
+def kind_of(hint: Any) -> Any:
     """Return the type without bounds and without 'or none'."""
     if get_origin(hint) is Annotated:
-        return _kind(get_args(hint)[0])
+        return kind_of(get_args(hint)[0])
     options = [option for option in get_args(hint) if option is not NoneType]
-    return _kind(options[0]) if len(options) == 1 and NoneType in get_args(hint) else hint
+    return kind_of(options[0]) if len(options) == 1 and NoneType in get_args(hint) else hint
+
+
+def _in_trial(env: str, values: Values, error: ConfigError) -> ConfigError:
+    """Return an error with the env and the searched values of its trial."""
+    tried = ", ".join(f"{key} {value_text(value)}" for key, value in values.items())
+    return ConfigError(f"a trial on {env}{' with ' * bool(tried)}{tried}: {error}")
 
 
 def require_startable(trials: list[Trial]) -> None:
@@ -154,8 +159,12 @@ def require_startable(trials: list[Trial]) -> None:
     specs = {(env, settings): tested_env(env, settings) for env, settings in chosen}
     for trial in trials:
         config = trial.config
-        for name, env in columns_of(config, specs[trial.env, config.env]).policies.items():
-            config.of_policy(name).settings.policy_spec(env)
+        try:
+            tested = columns_of(config, specs[trial.env, config.env])
+            for name, env in tested.policies.items():
+                tested.config.of_policy(name).settings.policy_spec(env)
+        except ConfigError as error:
+            raise _in_trial(trial.env, trial.values, error) from error
         device_of(config)
         for run in config.initial_runs.values():
             RunDirectory.open(Path(run))

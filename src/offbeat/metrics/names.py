@@ -52,18 +52,18 @@ GROUPS: dict[str, dict[str, str]] = {
         "sample_age_mean": "updates between acting and sampling, mean",
         "sample_age_max": "updates between acting and sampling, maximum",
     },
+    "league": {
+        "league_games": "games whose results are in the league's table",
+        "elo": "rating of the policy's newest version",
+        "win_rate": "mean win rate of the newest version against the snapshots of the window that it has met",
+        "snapshots": "snapshots of the policy taken so far",
+    },
     "health": {
         "actor_restarts": "restarts of actor or worker processes",
         "evaluator_restarts": "restarts of the evaluator process",
         "evaluations_failed": "evaluations without a result, because the env failed in each attempt",
         "updates_refused": "updates refused because a loss or gradient was not finite",
         "acted_beyond": "env steps acted but not learned from when the run ended",
-    },
-    "league": {
-        "league_games": "games that have ended, of the tickets learned from",
-        "elo": "Elo rating of the newest version of the policy",
-        "win_rate": "mean win rate of the newest version against the snapshots of the window that it has met",
-        "snapshots": "snapshots of the policy that have been taken",
     },
     "time": {
         **{

@@ -34,12 +34,46 @@ class About:
 
 
 @dataclass(frozen=True)
+class PolicyStatus:
+    """The current state of one policy, in a run with several. None: not known yet."""
+
+    name: str
+    trained: bool = True
+    """Whether it learns; else it acts with its initial weights."""
+    agent_steps: int | None = None
+    episode_return_mean: float | None = None
+    policy_lag_min: float | None = None
+    policy_lag_mean: float | None = None
+    policy_lag_max: float | None = None
+    utd_ratio: float | None = None
+    """Updates per env step so far; None without a replay, and during its warm-up."""
+    sample_age_min: float | None = None
+    sample_age_mean: float | None = None
+    """Mean age in updates, as are the minimum and the maximum; None without a replay."""
+    sample_age_max: float | None = None
+    learning_rate: float | None = None
+    policy_loss: float | None = None
+    critic_loss: float | None = None
+    elo: float | None = None
+    """Rating in the league; None without a league."""
+    snapshots: float | None = None
+    """Snapshots taken so far; None without a league."""
+
+    @property
+    def loss(self) -> float | None:
+        """Loss of the policy; for an algorithm without one, as DQN, that of the values."""
+        return self.critic_loss if self.policy_loss is None else self.policy_loss
+
+
+@dataclass(frozen=True)
 class Status:
     """The current state of a run. None: not known yet."""
 
     env_steps: int
     steps: int
     """Env steps at which the run ends."""
+    agent_steps: int | None = None
+    """Decisions of agents in these env steps; None if no env has several agents."""
     learning_step: int = 0
     updates: int = 0
     phase: Phase = "training"
@@ -75,6 +109,12 @@ class Status:
     bottleneck: str = ""
     """The sentence of the bottleneck report; empty if it is not known yet."""
     timings: Timings = field(default_factory=Timings)
+    elo: float | None = None
+    """Rating in the league of a run with one policy; None without a league."""
+    snapshots: float | None = None
+    """Snapshots taken so far, in such a league."""
+    policies: tuple[PolicyStatus, ...] = ()
+    """The policies of a run with several, in the order of their names."""
 
     @property
     def fraction(self) -> float:
@@ -201,11 +241,12 @@ class Lines:
 def _line(status: Status, rates: Rates) -> str:
     sps, ups = rates.over(rates.windows_s[0])
     parts = [
-        f"{status.fraction:4.0%} {compact(status.env_steps)}/{compact(status.steps)} env steps",
-        f"return {rounded(status.episode_return_mean)}",
+        f"{status.fraction:4.0%} {steps_of(status, '/')}",
+        f"return {rounded(status.episode_return_mean)}{_returns(status.policies)}",
         f"eval {rounded(status.eval_return_mean)} (best {rounded(status.best_eval_return_mean)})",
         f"SPS {compact(sps)} UPS {compact(ups)}",
         *_lags(status),
+        *([] if status.elo is None else [f"Elo {status.elo:.0f}"]),
         f"ETA {duration(rates.eta_s(status.steps))}",
     ]
     if status.actor_wait_fraction is not None:
@@ -219,6 +260,16 @@ def _line(status: Status, rates: Rates) -> str:
     if status.phase != "training":
         parts.append(status.phase)
     return "  ".join(parts)
+
+
+def _returns(policies: tuple[PolicyStatus, ...]) -> str:
+    """Return the mean return of each policy as text; of more than four, the lowest and the highest."""
+    if len(policies) > 4:
+        known = [policy for policy in policies if policy.episode_return_mean is not None]
+        known.sort(key=lambda policy: policy.episode_return_mean or 0.0)
+        policies = (known[0], known[-1]) if known else ()
+    each = ", ".join(f"{policy.name} {rounded(policy.episode_return_mean)}" for policy in policies)
+    return f" ({each})" if each else ""
 
 
 def _lags(status: Status) -> list[str]:
@@ -243,7 +294,13 @@ def topology_of(about: About) -> str:
     return f"{about.runtime.name}, {actors}, {lag}, {about.device}"
 
 
-def lag_of(status: Status) -> str:
+def steps_of(status: Status, separator: str) -> str:
+    """Return the env steps so far and at the end as text; with several agents in an env, also the agent steps."""
+    text = f"{compact(status.env_steps)}{separator}{compact(status.steps)} env steps"
+    return text if status.agent_steps is None else f"{text}, {compact(status.agent_steps)} agent steps"
+
+
+def lag_of(status: Status | PolicyStatus) -> str:
     """Policy lag as min/mean/max, in learning steps."""
     return _joined(status.policy_lag_min, status.policy_lag_mean, status.policy_lag_max)
 
@@ -253,7 +310,7 @@ def gradient_staleness_of(status: Status) -> str:
     return _joined(status.gradient_staleness_min, status.gradient_staleness_mean, status.gradient_staleness_max)
 
 
-def age_of(status: Status) -> str:
+def age_of(status: Status | PolicyStatus) -> str:
     """Age of the transitions sampled from the replay as min/mean/max, in updates."""
     return _joined(status.sample_age_min, status.sample_age_mean, status.sample_age_max)
 

@@ -10,7 +10,18 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from offbeat.metrics.progress import About, Rates, Status, age_of, gradient_staleness_of, lag_of, title_of, topology_of
+from offbeat.metrics.policy_lines import PolicyLines
+from offbeat.metrics.progress import (
+    About,
+    Rates,
+    Status,
+    age_of,
+    gradient_staleness_of,
+    lag_of,
+    steps_of,
+    title_of,
+    topology_of,
+)
 from offbeat.metrics.text import compact, duration, percentage, rounded
 from offbeat.metrics.timings import Branch
 
@@ -19,7 +30,7 @@ _WIDE = 76
 _ROOMY = 96
 """Smallest width, in characters, at which the wait metrics have their full names."""
 _LEFT_WIDTH = 40
-_NAME_WIDTH = 12
+_NAME_WIDTH = 15
 _SHARE_WIDTH = 6
 _COLORS = {
     "act": "cyan",
@@ -59,14 +70,20 @@ class Screen:
         self._about, self._status, self._rates, self._returns = about, status, rates, returns
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Draw for the console's width and encoding."""
+        """Draw for the console's size and encoding. A low one has no empty lines between the parts."""
         left = _lines([self._metrics(options.ascii_only), Text(), self._speed()])
         right = TimeTree(self._status.timings.tree())
+        parts = [self._head(), self._bar(), _side_by_side(left, right, options.max_width)]
+        if waits := list(wait_lines(self._about, self._status, options.max_width)):
+            parts.append(Group(*waits))
+        inner = options.update_width(max(1, options.max_width - 4))
+        free = options.max_height - 2 - sum(len(console.render_lines(part, inner)) for part in parts)
+        spaced = free >= len(parts) - 1
+        if policies := self._status.policies:
+            spaced = free >= len(parts) + 1 + len(policies)
+            parts.insert(3, PolicyLines(policies, free - len(parts) if spaced else free))
         yield Panel(
-            Group(
-                *(self._head(), Text(), self._bar(), Text(), _side_by_side(left, right, options.max_width)),
-                *wait_lines(self._about, self._status, options.max_width),
-            ),
+            Group(*(_spaced(parts) if spaced else parts)),
             title=Text(f"offbeat: {title_of(self._about)}", style="bold cyan"),
             title_align="left",
             border_style="bright_black",
@@ -92,7 +109,7 @@ class Screen:
             ProgressBar(total=1.0, completed=status.fraction, complete_style="cyan", finished_style="green"),
             Text.assemble(
                 (f"{status.fraction:.0%}", "bold"),
-                f"  {compact(status.env_steps)} / {compact(status.steps)} env steps",
+                f"  {steps_of(status, ' / ')}",
                 (eta, "cyan"),
             ),
         )
@@ -101,6 +118,7 @@ class Screen:
     def _metrics(self, ascii_only: bool) -> Text:
         status = self._status
         best = status.best_eval_return_mean
+        elo = "-" if status.elo is None else f"{status.elo:.0f}"
         refused = f"{status.updates_refused} refused" if status.updates_refused else ""
         rows = [
             (
@@ -109,7 +127,7 @@ class Screen:
                 sparkline(self._returns.points, ascii_only),
                 "cyan",
             ),
-            ("  min and max", _between(status.episode_return_min, status.episode_return_max), "", ""),
+            *_spread(status),
             ("episode length", rounded(status.episode_length_mean), "", ""),
             (
                 "evaluation",
@@ -117,7 +135,8 @@ class Screen:
                 f"best {rounded(best)}" if best is not None else "",
                 "green",
             ),
-            *_lag_rows(status),
+            *([] if status.policies else _lag_rows(status)),
+            *([] if status.elo is None else [("Elo", elo, f"{compact(status.snapshots)} snapshots", "bright_black")]),
             ("learning steps", compact(status.learning_step), "", ""),
             ("updates", compact(status.updates), refused, "bold red"),
             ("memory", *_memory(status), "bright_black"),
@@ -137,8 +156,11 @@ class Screen:
         )
 
 
-def _between(low: float | None, high: float | None) -> str:
-    return "-" if low is None else f"{rounded(low)} to {rounded(high)}"
+def _spread(status: Status) -> list[tuple[str, str, str, str]]:
+    """Return the row for the lowest and the highest return; none for several policies, whose returns differ."""
+    low, high = status.episode_return_min, status.episode_return_max
+    between = "-" if low is None else f"{rounded(low)} to {rounded(high)}"
+    return [] if status.policies else [("  min and max", between, "", "")]
 
 
 def _memory(status: Status) -> tuple[str, str]:
@@ -191,13 +213,9 @@ class TimeTree:
 def wait_lines(about: About, status: Status, width: int) -> Iterator[Text]:
     """Yield the line of waits or restarts, which serial does not have, and the sentence of the bottleneck report."""
     if about.runtime.workers_learn:
-        yield Text()
         yield _restarts(status)
     elif not about.runtime.runs_in_order:
-        yield Text()
         yield _waits(status, roomy=width >= _ROOMY)
-    elif status.bottleneck:
-        yield Text()
     if status.bottleneck:
         sentence = Text(status.bottleneck)
         sentence.stylize("bold", 0, status.bottleneck.find(":") + 1)
@@ -239,6 +257,14 @@ def sparkline(points: list[float], ascii_only: bool, width: int = 12) -> str:
     low, high = min(picked), max(picked)
     scale = (len(marks) - 1) / (high - low) if high > low else 0.0
     return "".join(marks[round((point - low) * scale)] for point in picked)
+
+
+def _spaced(parts: list[RenderableType]) -> Iterator[RenderableType]:
+    """Yield the parts with an empty line between each two."""
+    for number, part in enumerate(parts):
+        if number:
+            yield Text()
+        yield part
 
 
 def _side_by_side(left: RenderableType, right: RenderableType, width: int) -> RenderableType:

@@ -178,20 +178,21 @@ def moving_average(curve: Curve, window: int = MOVING_AVERAGE_POINTS) -> Curve:
 
 
 def runs_of(path: Path) -> list[Path]:
-    """Return the run directories to plot: a run itself, or the sessions of a trial or experiment that have returns.
+    """Return the run directories to plot: a run itself, or those with returns of a trial, experiment or population.
 
     Args:
-        path: Path of a run, a trial or an experiment.
+        path: Path of a run, a trial, an experiment or a population.
 
     Raises:
         ConfigError: no session of the trial or experiment has returns.
     """
     trials = sorted(path.glob(f"trial-*/{TRIAL}"), key=_number) if (path / EXPERIMENT).is_file() else [path / TRIAL]
-    if not trials or not trials[0].is_file():
+    members = sorted(config.parent for config in path.glob("member-*/config.toml"))
+    if not members and (not trials or not trials[0].is_file()):
         if (path / EXPERIMENT).is_file():
             raise _no_returns(path)
         return [path]
-    sessions = [session for trial in trials for session in sessions_of(trial.parent)]
+    sessions = members or [session for trial in trials for session in sessions_of(trial.parent)]
     with_returns = [session for session in sessions if _has_returns(session)]
     if not with_returns:
         raise _no_returns(path)

@@ -40,8 +40,7 @@ class PacedWorkforce(Workforce):
             parts.config.runtime.learner_workers or 1,
         )
         self._feeds = {policy.name: policy.learner.feed for policy in parts.policies}
-        self._first = next(policy for policy in parts.policies if policy.trained)
-        """The first policy that learns. All policies of a world have the same env steps."""
+        self._first = parts.trained[0]
         self.learned = 0
         """Number of finished learning steps: steps 0 .. learned-1."""
         self.env_steps = 0

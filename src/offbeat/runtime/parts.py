@@ -153,6 +153,11 @@ class PacedParts(Parts):
         return self.plan.world
 
     @property
+    def trained(self) -> tuple[LearnedPolicy, ...]:
+        """The policies that learn: at least one. All policies of a world have the same env steps."""
+        return tuple(policy for policy in self.policies if policy.trained)
+
+    @property
     def pace(self) -> Pace:
         """The pace of all policies."""
         return self.plan.pace

@@ -142,7 +142,9 @@ class Plan:
         Raises:
             ConfigError: the env cannot be made.
         """
-        envs, seats = self._envs(index, origin, attempt), self._seats(index)
+        role = f"env, attempt {attempt}" if attempt else "env"
+        envs = self.envs(self.runtime.envs_per_actor, self.runtime.env_groups, role, index, origin)
+        seats = self._seats(index)
         columns = []
         for plan in self.policies:
             policy, learned = make_policy(plan.policy), self.env_config.learned
@@ -160,22 +162,32 @@ class Plan:
         specs = {plan.name: plan.policy for plan in self.policies}
         return Seats(self.league, self.pace, specs, seed=self.run.seed, actor=index, worlds=self.runtime.envs_per_actor)
 
-    def _envs(self, index: int, origin: int, attempt: int) -> Mapping[str, Envs]:
-        """Make the envs of an actor: those of each policy, by its name."""
-        run, runtime = self.run, self.runtime
+    def envs(self, count: int, groups: int, role: str, actor: int = 0, origin: int = 0) -> Mapping[str, Envs]:
+        """Make envs, or worlds with several agents; return the columns of each policy, by its name.
+
+        Args:
+            count: number of envs or worlds.
+            groups: number of groups of equal size that are stepped in turn.
+            role: purpose of the envs. The random streams depend on it, and on the next two.
+            actor: index of the actor.
+            origin: ticket at which the episodes start.
+
+        Raises:
+            ConfigError: the env cannot be made.
+        """
         where: Any = {
-            "seed": run.seed,
-            "actor": index,
+            "seed": self.run.seed,
+            "actor": actor,
             "origin": origin,
-            "groups": runtime.env_groups,
-            "role": f"env, attempt {attempt}" if attempt else "env",
+            "groups": groups,
+            "role": role,
             "settings": self.env_config,
         }
         if self.world is not None:
             owners = {plan.name: plan.env.agents for plan in self.policies}
-            return make_worlds(self.world, runtime.envs_per_actor, owners, **where).envs
+            return make_worlds(self.world, count, owners, **where).envs
         info_mask = self.policy.policy.info_mask
-        return {self.policy.name: make_envs(run.env, runtime.envs_per_actor, info_mask=info_mask, **where)}
+        return {self.policy.name: make_envs(self.run.env, count, info_mask=info_mask, **where)}
 
     def start(self, actor: Actor, origin: int, snapshot: Snapshot, progress: float = 0.0) -> None:
         """Continue an actor from a snapshot; without one, start new episodes with this training progress."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from math import inf
+from statistics import fmean
 from time import monotonic
 from typing import Any
 
-from offbeat.core.types import EnvSpec
-from offbeat.metrics.progress import Phase, Status
+from offbeat.core.types import EnvSpec, policy_key
+from offbeat.metrics.progress import Phase, PolicyStatus, Status
 from offbeat.metrics.recorder import Counters
 from offbeat.metrics.timings import Timings
 from offbeat.runtime.callbacks import answer_of
@@ -128,11 +129,16 @@ class RunMetrics:
         if phase == self._shown[0] and now < self._shown[1] + SHOW_EVERY_S and not at_once:
             return
         self._shown = (phase, now)
+        policies = self._policies()
         last_line: dict[str, Any] = {key: self.line.get(key) for key in _SHOWN}
+        if policies:
+            last_line |= _over_policies(policies)
+        one_agent = counters.agent_steps == counters.env_steps
         self._progress.update(
             Status(
                 env_steps=counters.env_steps,
                 steps=self._run.steps,
+                agent_steps=None if one_agent else counters.agent_steps,
                 learning_step=counters.learning_step,
                 updates=counters.updates,
                 updates_refused=counters.updates_refused,
@@ -141,8 +147,23 @@ class RunMetrics:
                 phase=phase,
                 timings=self.timings(),
                 bottleneck=bottleneck(),
+                policies=policies,
                 **last_line,
             )
+        )
+
+    def _policies(self) -> tuple[PolicyStatus, ...]:
+        """Return the state of each policy, in the last metrics line; nothing for a run with one."""
+        tables, names = self._parts.config.policies, [policy.name for policy in self._parts.policies]
+        if len(names) == 1:
+            return ()
+        return tuple(
+            PolicyStatus(
+                name,
+                name not in tables or tables[name].train,
+                **{key: self.line.get(policy_key(name, key)) for key in _SHOWN_OF_POLICY},
+            )
+            for name in names
         )
 
 
@@ -154,8 +175,28 @@ _SHOWN = (
     *("actor_wait_fraction", "learner_wait_fraction", "slots_filled"),
     *("gradient_staleness_min", "gradient_staleness_mean", "gradient_staleness_max"),
     *("memory_main_mb", "memory_children_mb"),
+    *("elo", "snapshots"),
 )
 """Metrics of the last line that the status shows."""
+_SHOWN_OF_POLICY = (
+    *("agent_steps", "episode_return_mean", "learning_rate", "policy_loss", "critic_loss"),
+    *("policy_lag_min", "policy_lag_mean", "policy_lag_max", "utd_ratio"),
+    *("sample_age_min", "sample_age_mean", "sample_age_max"),
+    *("elo", "snapshots"),
+)
+"""Metrics of each policy that the status shows, in a run with several."""
+_OVER_POLICIES: dict[str, Callable[[Iterable[float]], float]] = {
+    **dict.fromkeys(("policy_lag_min", "sample_age_min"), min),
+    **dict.fromkeys(("policy_lag_mean", "sample_age_mean", "utd_ratio"), fmean),
+    **dict.fromkeys(("policy_lag_max", "sample_age_max"), max),
+}
+"""Metrics that a line has for each policy only, and how the status combines them."""
+
+
+def _over_policies(policies: Iterable[PolicyStatus]) -> dict[str, float | None]:
+    """Combine metrics of all policies for which they are known."""
+    known = {name: [x for policy in policies if (x := getattr(policy, name)) is not None] for name in _OVER_POLICIES}
+    return {name: _OVER_POLICIES[name](values) if values else None for name, values in known.items()}
 
 
 def crosses(before: int, after: int, interval: int) -> bool:

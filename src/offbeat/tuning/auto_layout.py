@@ -7,28 +7,22 @@ The measurement has its own random streams, and its objects are discarded.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from time import perf_counter
-
-import numpy as np
 
 from offbeat.config.config import Config
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.allocator import keep_freed_memory
 from offbeat.core.errors import ConfigError, EnvFailed, with_notes_of
-from offbeat.core.seeding import stream
 from offbeat.core.threads import limit
-from offbeat.core.types import EnvSpec, Tree
-from offbeat.envs.make import make_envs
 from offbeat.memory.weights import F32
 from offbeat.metrics.speed_model import SpeedModel, Topology
 from offbeat.models.acting import make_policy
 from offbeat.runtime.assembly import build_paced, topology_of
 from offbeat.runtime.parts import PacedParts
-from offbeat.runtime.plan import PolicyPlan
 from offbeat.runtime.supervisor import RESTART_BUDGET
-from offbeat.tuning.costs import Cost, EnvStepper, RecordedEnvs, act_cost, learn_cost
+from offbeat.tuning.costs import ActingPolicy, Cost, EnvStepper, RecordedEnvs, act_cost, learn_cost, random_slot
 from offbeat.workers.actor import Actor
 from offbeat.workers.columns import PolicyColumns
 
@@ -77,9 +71,9 @@ def choose(candidates: Sequence[Candidate]) -> Candidate:
     return min(near, key=lambda candidate: (candidate.topology.learner_threads, candidate.topology.actors))
 
 
-def actor_counts(columns: int, env_groups: int, maximum: int) -> list[int]:
-    """Return the numbers of actors, up to `maximum`, that divide the columns evenly, in whole groups of envs."""
-    return [actors for actors in range(1, maximum + 1) if columns % (actors * env_groups) == 0]
+def actor_counts(envs: int, env_groups: int, maximum: int) -> list[int]:
+    """Return the numbers of actors, up to `maximum`, that divide the envs evenly, in whole groups."""
+    return [actors for actors in range(1, maximum + 1) if envs % (actors * env_groups) == 0]
 
 
 def with_measured_topology(config: Config, notify: Callable[[str], None] = lambda _text: None) -> tuple[Config, str]:
@@ -115,13 +109,14 @@ def _with_topology(runtime: RuntimeConfig, topology: Topology) -> RuntimeConfig:
         runtime,
         split="given",
         actors=topology.actors,
-        envs_per_actor=_columns(runtime) // topology.actors,
+        envs_per_actor=_envs(runtime) // topology.actors,
         unrolls_per_batch=topology.actors,
         learner_threads=topology.learner_threads,
     )
 
 
-def _columns(runtime: RuntimeConfig) -> int:
+def _envs(runtime: RuntimeConfig) -> int:
+    """Return the number of envs, or worlds with several agents, of a batch."""
     return runtime.batch_unrolls * runtime.envs_per_actor
 
 
@@ -129,7 +124,7 @@ def _reason(runtime: RuntimeConfig, chosen: Candidate) -> str:
     topology, bound = chosen.topology, chosen.speed_model.bound_by
     costs = f"env {chosen.env.time:.1f} us, act {chosen.act.time:.1f} us, learn {chosen.learn.time:.1f} us per env step"
     return (
-        f"{_counted(topology.actors, 'actor')} x {_counted(_columns(runtime) // topology.actors, 'env')}, "
+        f"{_counted(topology.actors, 'actor')} x {_counted(_envs(runtime) // topology.actors, 'env')}, "
         f"{_counted(topology.learner_threads, 'learner thread')}: {costs} on {_counted(topology.cores, 'core')}; "
         + ("acting and learning take turns" if bound == "lag" else f"bound by the {bound}")
     )
@@ -141,10 +136,12 @@ def _reason(runtime: RuntimeConfig, chosen: Candidate) -> str:
 def _measure(parts: PacedParts, notify: Callable[[str], None]) -> list[Candidate]:
     """Return all candidates, with their measured costs."""
     runtime, topology = parts.config.runtime, topology_of(parts.config, parts.config.threads)
-    parts.policy.learner.publish(0)
-    weights = parts.policy.weights.read(0).copy()
+    for policy in parts.policies:
+        policy.learner.publish(0)
+    weights = [policy.weights.read(0).copy() for policy in parts.policies]
     _fill_batch(parts)
-    updates = parts.policy.learner.learn(0, 0.0).updates  # the first learning step is slower, so it is not measured
+    # The first learning step is slower, so it is not measured.
+    updates = sum(policy.learner.learn(0, 0.0).updates for policy in parts.policies)
     learn = learn_cost(parts, 0, LEARN_S)
     candidates = [
         Candidate(replace(topology, actors=actors), env, act, learn)
@@ -157,64 +154,56 @@ def _measure(parts: PacedParts, notify: Callable[[str], None]) -> list[Candidate
 
 def _fill_batch(parts: PacedParts) -> None:
     """Fill batch 0 by acting on random rows, because real envs may be slow."""
-    policy = make_policy(parts.policy.spec)
-    envs = RecordedEnvs(parts.env, _random_slot(parts.plan.policy, parts.env))
-    actor = Actor(0, parts.config.run.seed, [PolicyColumns(envs, policy)])
+    columns = [
+        PolicyColumns(RecordedEnvs(plan.env, random_slot(plan, plan.env)), make_policy(plan.policy))
+        for plan in parts.plan.policies
+    ]
+    actor = Actor(0, parts.config.run.seed, columns)
     actor.start(0)
     for ticket in parts.pace.tickets_of(0):
         actor.act(parts.memory.work(ticket, version=0))
 
 
-def _random_slot(plan: PolicyPlan, env: EnvSpec) -> Tree:
-    """Return an unroll in which no episode ends; [T + 1, N, ...] by field name."""
-    random, axes = stream(0, "measure"), (plan.memory.length + 1, env.columns)
-    slot = {
-        field.name: np.zeros((*(axes if field.per == "step" else axes[1:]), *field.shape), field.dtype)
-        for field in plan.fields
-    }
-    for name in ("reward", *(leaf.name for leaf in env.observation)):
-        slot[name][:] = random.random(slot[name].shape, np.float32)
-    slot["valid"][:] = True
-    return slot
-
-
-def _acting_costs(parts: PacedParts, envs: _EnvCosts, weights: F32, cores: int) -> Iterator[tuple[int, Cost, Cost]]:
+def _acting_costs(
+    parts: PacedParts, envs: _EnvCosts, weights: Sequence[F32], cores: int
+) -> Iterator[tuple[int, Cost, Cost]]:
     """Yield (number of actors, cost of envs, cost of acting), from the most actors to the fewest.
 
     More actors than cores help only if the envs wait for something else than a core.
     """
     runtime = parts.config.runtime
     maximum = ACTORS_PER_CORE * cores if envs.cost(1, groups=1).waits else cores
-    for actors in reversed(actor_counts(_columns(runtime), runtime.env_groups, maximum)):
-        columns = _columns(runtime) // actors
-        yield actors, envs.cost(columns, runtime.env_groups), _act_cost(parts, weights, columns)
+    for actors in reversed(actor_counts(_envs(runtime), runtime.env_groups, maximum)):
+        count = _envs(runtime) // actors
+        yield actors, envs.cost(count, runtime.env_groups), _act_cost(parts, weights, count)
 
 
 class _EnvCosts:
-    """Measures envs for increasing numbers of columns. After `ENVS_S` seconds it returns the last measured cost."""
+    """Measures increasing numbers of envs. After `ENVS_S` seconds it returns the last measured cost."""
 
-    def __init__(self, parts: PacedParts, weights: F32, notify: Callable[[str], None]) -> None:
-        self._config, self._notify = parts.config, notify
+    def __init__(self, parts: PacedParts, weights: Sequence[F32], notify: Callable[[str], None]) -> None:
+        self._plan, self._notify = parts.plan, notify
         budget = parts.config.runtime.restart_budget
         self._budget = RESTART_BUDGET if budget is None else budget
         self._failures = 0
-        self._policy = make_policy(parts.policy.spec)
-        self._policy.load(weights)
+        self._policies = {policy.name: make_policy(policy.spec) for policy in parts.policies}
+        for policy, vector in zip(self._policies.values(), weights, strict=True):
+            policy.load(vector)
         self._until = perf_counter() + ENVS_S
         self._setup_s = 0.0
-        """Seconds per column that the creation and reset of the last envs took."""
+        """Seconds per env that the creation and reset of the last envs took."""
         self._last: Cost | None = None
 
-    def cost(self, columns: int, groups: int) -> Cost:
-        if self._last is None or perf_counter() + columns * self._setup_s < self._until:
-            self._last = self._measure_with_retries(columns, groups)
+    def cost(self, count: int, groups: int) -> Cost:
+        if self._last is None or perf_counter() + count * self._setup_s < self._until:
+            self._last = self._measure_with_retries(count, groups)
         return self._last
 
-    def _measure_with_retries(self, columns: int, groups: int) -> Cost:
+    def _measure_with_retries(self, count: int, groups: int) -> Cost:
         """Measure. If the envs fail, create them again, as often as an actor may be restarted."""
         while True:
             try:
-                return self._measure(columns, groups)
+                return self._measure(count, groups)
             except (EnvFailed, ConfigError) as error:
                 self._failures += 1
                 what = f"while auto layout measured the envs: {error}"
@@ -224,27 +213,25 @@ class _EnvCosts:
                 lines = getattr(error, "__notes__", []) if self._failures == 1 else []
                 self._notify("\n".join([f"{what}; restart {self._failures} of {self._budget}", *lines]))
 
-    def _measure(self, columns: int, groups: int) -> Cost:
-        run, start = self._config.run, perf_counter()
-        info_mask = self._policy.spec.info_mask
-        envs = make_envs(
-            run.env,
-            columns,
-            seed=run.seed,
-            groups=groups,
-            role=f"measure, attempt {self._failures}" if self._failures else "measure",
-            settings=self._config.env,
-            info_mask=info_mask,
-        )
-        with closing(envs):
-            stepper = EnvStepper(envs, self._policy, run.seed)
-            self._setup_s = (perf_counter() - start) / columns
+    def _measure(self, count: int, groups: int) -> Cost:
+        start = perf_counter()
+        role = f"measure, attempt {self._failures}" if self._failures else "measure"
+        envs = self._plan.envs(count, groups, role)
+        with ExitStack() as closing:
+            for columns in envs.values():
+                closing.callback(columns.close)
+            stepper = EnvStepper([(envs[name], policy) for name, policy in self._policies.items()], self._plan.run.seed)
+            self._setup_s = (perf_counter() - start) / count
             return stepper.cost(STEPS_S)
 
 
-def _act_cost(parts: PacedParts, weights: F32, columns: int) -> Cost:
-    env = replace(parts.env, columns=columns)
-    return act_cost(parts.policy.spec, env, _random_slot(parts.plan.policy, env), weights, ACT_S)
+def _act_cost(parts: PacedParts, weights: Sequence[F32], count: int) -> Cost:
+    """Return the cost of acting in this number of envs."""
+    policies = []
+    for plan, vector in zip(parts.plan.policies, weights, strict=True):
+        env = replace(plan.env, columns=count * max(1, len(plan.env.agents)))
+        policies.append(ActingPolicy(plan.policy, env, vector, random_slot(plan, env)))
+    return act_cost(policies, ACT_S)
 
 
 def _with_more_threads(parts: PacedParts, candidates: list[Candidate]) -> Iterator[Candidate]:

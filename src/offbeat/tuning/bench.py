@@ -1,13 +1,13 @@
 """`offbeat bench`: the speed of a run, compared with the limits of its machine and of its topology.
 
 c_env, c_act and c_learn are the CPU times of all threads in microseconds per env step, each measured alone.
-`SpeedModel` computes the limits from them.
+`SpeedModel` computes the limits from them. With several policies, they are the costs of all policies together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count, takewhile
@@ -21,7 +21,7 @@ from offbeat.config.config import Config
 from offbeat.core.allocator import keep_freed_memory
 from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.threads import limit, limit_blas
-from offbeat.envs.make import make_envs
+from offbeat.core.types import Policy
 from offbeat.metrics.speed_model import SpeedModel, Topology
 from offbeat.models.acting import make_policy
 from offbeat.models.published import published_layout
@@ -33,7 +33,8 @@ from offbeat.runtime.hogwild.worker_pool import WorkerPool
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.runtimes import acting_of, build
 from offbeat.runtime.supervisor import Notify, Reporting
-from offbeat.tuning.costs import Cost, EnvStepper, act_cost, learn_cost
+from offbeat.tuning.costs import ActingPolicy, Cost, EnvStepper, act_cost, learn_cost, random_slot
+from offbeat.workers.learner_pool import LearnerPool
 
 SECONDS = 2.0
 """Each cost is measured for at least this long."""
@@ -65,6 +66,8 @@ class Speed:
 
     sps: float
     """Env steps per second."""
+    agent_sps: float
+    """Decisions of all agents that learn, per second."""
     policy_lag_mean: float
     policy_lag_max: float
     last_step: int
@@ -89,8 +92,10 @@ def report(config: Config, seconds: float, notify: Notify) -> dict[str, Any]:
         costs, threads = _costs(parts, speed.last_step), parts.threads
     finally:
         parts.close()
-    speed = speed if lock_free is None else replace(speed, sps=lock_free)
-    return results(topology_of(config, threads), costs, speed)
+    if lock_free is not None:
+        speed = replace(speed, sps=lock_free, agent_sps=speed.agent_sps / speed.sps * lock_free)
+    several_agents = {} if parts.plan.world is None else {"achieved_agent_sps": speed.agent_sps}
+    return results(topology_of(config, threads), costs, speed) | several_agents
 
 
 def _ignore(_message: object) -> None:
@@ -126,6 +131,7 @@ class _Step:
 
     number: int
     env_steps: int
+    agent_steps: int
     updates: int
     lag_mean: float
     lag_max: float
@@ -138,6 +144,8 @@ def _speed(parts: PacedParts, seconds: float, notify: Notify, *, learns: bool) -
     acting = acting_of(parts, 0, Reporting(notify, _ignore))
     try:
         _publish(parts, 0, learns=learns)
+        if parts.league is not None:
+            parts.league.start()
         acting.start([None] * parts.config.runtime.actors)
         steps = (_learned if learns else _sampled)(parts, acting)
         warm = [
@@ -147,8 +155,10 @@ def _speed(parts: PacedParts, seconds: float, notify: Notify, *, learns: bool) -
         timed = _run_for(seconds, steps, at_least=1)
     finally:
         acting.close()
+    seconds = timed[-1].ended - warm[-1].ended
     return Speed(
-        sps=sum(step.env_steps for step in timed) / (timed[-1].ended - warm[-1].ended),
+        sps=sum(step.env_steps for step in timed) / seconds,
+        agent_sps=sum(step.agent_steps for step in timed) / seconds,
         policy_lag_mean=float(np.mean([step.lag_mean for step in timed])),
         policy_lag_max=max(step.lag_max for step in timed),
         last_step=timed[-1].number,
@@ -183,10 +193,11 @@ def _supervise_for(seconds: float, pool: WorkerPool) -> None:
 
 def _publish(parts: PacedParts, version: int, *, learns: bool) -> None:
     """Publish the weights. Without a learner, clear the flag that makes actions uniformly random before learning."""
-    parts.policy.learner.publish(version)
-    flag = published_layout(parts.policy.spec).views(parts.policy.weights.read(version)).get("uniform")
-    if flag is not None and not learns:
-        flag[:] = 0
+    for policy in parts.policies:
+        policy.learner.publish(version)
+        flag = published_layout(policy.spec).views(policy.weights.read(version)).get("uniform")
+        if flag is not None and not learns:
+            flag[:] = 0
 
 
 def _until_first_update(steps: Iterator[_Step], *, learns: bool) -> list[_Step]:
@@ -203,22 +214,38 @@ def _run_for(seconds: float, steps: Iterator[_Step], *, at_least: int) -> list[_
 
 
 def _learned(parts: PacedParts, acting: Acting) -> Iterator[_Step]:
-    """Run learning steps. A batch is released only when the next step is requested, so the last one can be measured."""
-    for step in count():
-        acting.wait(parts.pace.acted_before_learn(step))
-        learned = parts.policy.learner.learn(step, 0.0)
-        lags = (learned.metrics["policy_lag_mean"], learned.metrics["policy_lag_max"])
-        yield _Step(step, learned.env_steps, learned.updates, *lags, perf_counter())
-        acting.finish(step + 1)
+    """Run learning steps of all policies.
+
+    A batch is released only when the next step is requested, so the last one can be measured.
+    """
+    learners = [policy.learner for policy in parts.policies]
+    with closing(LearnerPool(learners, parts.timings, parts.config.runtime.learner_workers or 1)) as pool:
+        for step in count():
+            acting.wait(parts.pace.acted_before_learn(step))
+            learned = pool.learn(step, 0.0)
+            if parts.league is not None:
+                parts.league.advance(step, env_steps=0)
+            yield _Step(
+                step,
+                env_steps=max(of_policy.env_steps for of_policy in learned),
+                agent_steps=sum(of_policy.agent_steps for of_policy in learned),
+                updates=sum(of_policy.updates for of_policy in learned),
+                lag_mean=max(of_policy.metrics.get("policy_lag_mean", 0.0) for of_policy in learned),
+                lag_max=max(of_policy.metrics.get("policy_lag_max", 0.0) for of_policy in learned),
+                ended=perf_counter(),
+            )
+            acting.finish(step + 1)
 
 
 def _sampled(parts: PacedParts, acting: Acting) -> Iterator[_Step]:
     """Run steps that only wait for their batch, and are finished at once. The weights do not change."""
     for step in count():
         acting.wait(parts.pace.acted_before_learn(step))
-        env_steps = parts.policy.learner.feed.env_steps(step)
+        env_steps = parts.trained[0].learner.feed.env_steps(step)
         _publish(parts, step + 1, learns=False)
-        yield _Step(step, env_steps, 0, 0.0, 0.0, perf_counter())
+        if parts.league is not None:
+            parts.league.advance(step, env_steps=0)
+        yield _Step(step, env_steps, agent_steps=0, updates=0, lag_mean=0.0, lag_max=0.0, ended=perf_counter())
         acting.finish(step + 1)
 
 
@@ -228,22 +255,15 @@ def _sampled(parts: PacedParts, acting: Acting) -> Iterator[_Step]:
 def _costs(parts: PacedParts, step: int) -> Costs:
     """Measure each part alone, with the weights that were published after `step` and the data of its batch."""
     run, runtime = parts.config.run, parts.config.runtime
-    policy, weights = make_policy(parts.policy.spec), parts.policy.weights.read(step + 1).copy()
-    policy.load(weights)
-    slot = parts.policy.slots.open(_newest_ticket_with_decisions(parts, step))
-    envs = make_envs(
-        run.env,
-        runtime.envs_per_actor,
-        seed=run.seed,
-        groups=runtime.env_groups,
-        role="measure",
-        settings=parts.config.env,
-        info_mask=parts.policy.spec.info_mask,
-    )
-    with closing(envs):
+    acting = _acting_policies(parts, step)
+    envs = parts.plan.envs(runtime.envs_per_actor, runtime.env_groups, role="measure")
+    with ExitStack() as stack:
+        for columns in envs.values():
+            stack.callback(columns.close)
+        stepper = EnvStepper(list(zip(envs.values(), map(_loaded, acting), strict=True)), run.seed)
         measures = (
-            partial(_with_actor_threads, parts.config, EnvStepper(envs, policy, run.seed).cost),
-            partial(_with_actor_threads, parts.config, partial(act_cost, parts.policy.spec, parts.env, slot, weights)),
+            partial(_with_actor_threads, parts.config, stepper.cost),
+            partial(_with_actor_threads, parts.config, partial(act_cost, acting)),
             partial(learn_cost, parts, step),
         )
         rounds = [[measure(SECONDS / ROUNDS) for measure in measures] for _ in range(ROUNDS)]
@@ -251,12 +271,36 @@ def _costs(parts: PacedParts, step: int) -> Costs:
     return Costs(env, act, learn, learn_wall=median(learn.wall for _, _, learn in rounds))
 
 
+def _acting_policies(parts: PacedParts, step: int) -> list[ActingPolicy]:
+    """Return all policies with the weights that were published after `step` and the rows of a ticket.
+
+    A policy that does not learn has no slots in the run's memory: random rows take their place.
+    """
+    ticket = _newest_ticket_with_decisions(parts, step)
+    return [
+        ActingPolicy(
+            policy.spec,
+            policy.env,
+            policy.weights.read(step + 1).copy(),
+            policy.slots.open(ticket) if policy.trained else random_slot(plan, policy.env),
+        )
+        for policy, plan in zip(parts.policies, parts.plan.policies, strict=True)
+    ]
+
+
+def _loaded(acting: ActingPolicy) -> Policy:
+    """Return a policy with its weights."""
+    policy = make_policy(acting.spec)
+    policy.load(acting.weights)
+    return policy
+
+
 def _newest_ticket_with_decisions(parts: PacedParts, step: int) -> int:
-    """Return the newest ticket, up to the first of `step`, that has a valid row."""
+    """Return the newest ticket, up to the first of `step`, in which a policy that learns has a valid row."""
     return next(
         ticket
         for ticket in count(parts.pace.tickets_of(step).start, -1)
-        if parts.policy.slots.open(ticket)["valid"][:-1].any()
+        if any(policy.slots.open(ticket)["valid"][:-1].any() for policy in parts.trained)
     )
 
 

@@ -1,29 +1,33 @@
 """Measures the costs of stepping envs, acting and learning, each alone, in microseconds per env step.
 
+In a world with several agents, an env step is a step of the world, and the costs are those of all policies together.
+
 Nothing else may run in this process meanwhile, because the CPU time of the whole process is measured.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from itertools import cycle
 from resource import RUSAGE_SELF, getrusage
 from time import perf_counter, process_time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from offbeat.core.seeding import stream
-from offbeat.core.types import Array, EnvSpec, Policy, Tree
+from offbeat.core.seeding import key_of, stream
+from offbeat.core.types import ENV_STEP, Array, EnvSpec, Policy, Tree
 from offbeat.envs.contract import Advanced, Envs, Outcome
 from offbeat.models.acting import make_policy
 from offbeat.models.spec import PolicySpec
 from offbeat.models.stacks import Stacks
-from offbeat.runtime.parts import PacedParts
+from offbeat.runtime.parts import LearnedPolicy, PacedParts
+from offbeat.runtime.plan import PolicyPlan
 from offbeat.workers.actor import Actor
 from offbeat.workers.columns import PolicyColumns
+from offbeat.workers.feed import env_steps_in
 from offbeat.workers.link import PolicyWork, Work
 
 WAIT_RATIO = 3.0
@@ -96,39 +100,71 @@ def meter_overhead(blocks: int = 300) -> Cost:
 
 
 class EnvStepper:
-    """Steps envs with a policy's actions and measures the envs alone.
+    """Steps envs with the actions of one or several policies and measures the envs alone.
 
-    The policy matters, because the cost of an env step depends on the episodes: short ones are reset more often.
+    The policies matter, because the cost of an env step depends on the episodes: short ones are reset more often.
     """
 
-    def __init__(self, envs: Envs, policy: Policy, seed: int) -> None:
-        self._envs, self._policy, self._random = envs, policy, stream(seed, "measure")
+    def __init__(self, policies: Sequence[tuple[Envs, Policy]], seed: int) -> None:
+        """Reset the envs.
+
+        Args:
+            policies: the columns of each policy, and the policy, in the order of the run's policies.
+            seed: seed of the run.
+        """
+        self._columns = [
+            _SteppedColumns(envs, policy, stream(seed, "measure", *key_of(index)))
+            for index, (envs, policy) in enumerate(policies)
+        ]
         self._overhead = meter_overhead()
-        self._observation = {name: leaf.copy() for name, leaf in envs.reset().items()}
-        self._state = np.zeros((envs.spec.columns, policy.state_size), np.float32)
-        self._stacks = Stacks(envs.spec.observation, envs.spec.columns)
-        self._stacks.reset(self._observation)
 
     def cost(self, seconds: float) -> Cost:
         """Step all columns for `seconds`, at least once, and return the cost."""
         meter, env_steps, until = Meter(), 0, perf_counter() + seconds
         while not env_steps or perf_counter() < until:
-            acted = self._policy.act(self._stacks.with_stacks(self._observation), self._random, self._state)
-            actions = self._policy.to_env(acted.action)
+            actions = [columns.act() for columns in self._columns]
             with meter:
                 outcomes = self._step(actions)
-            for columns, outcome in zip(self._envs.groups, outcomes, strict=True):
-                for name, leaf in outcome.observation.items():
-                    self._observation[name][columns] = leaf
-                self._stacks.push(outcome.observation, outcome.resets, columns)
-                env_steps += int(outcome.valid.sum())
+            for columns, of_columns in zip(self._columns, outcomes, strict=True):
+                columns.add(of_columns)
+            env_steps += sum(_env_steps_of(outcome) for outcome in outcomes[0])
         return meter.cost(env_steps, self._overhead)
 
-    def _step(self, actions: Array) -> list[Outcome]:
-        groups = range(len(self._envs.groups))
+    def _step(self, actions: Sequence[Array]) -> list[list[Outcome]]:
+        """Step all envs; return the outcomes of each policy, by group."""
+        all_envs = [columns.envs for columns in self._columns]
+        groups = range(len(all_envs[0].groups))
         for group in groups:
-            self._envs.send(actions[self._envs.groups[group]], group)
-        return [self._envs.recv(group) for group in groups]
+            for envs, chosen in zip(all_envs, actions, strict=True):
+                envs.send(chosen[envs.groups[group]], group)
+        return [[envs.recv(group) for group in groups] for envs in all_envs]
+
+
+class _SteppedColumns:
+    """The columns of one policy, and what it needs to choose their next actions."""
+
+    def __init__(self, envs: Envs, policy: Policy, random: np.random.Generator) -> None:
+        self.envs, self._policy, self._random = envs, policy, random
+        self._observation = {name: leaf.copy() for name, leaf in envs.reset().items()}
+        self._state = np.zeros((envs.spec.columns, policy.state_size), np.float32)
+        self._stacks = Stacks(envs.spec.observation, envs.spec.columns)
+        self._stacks.reset(self._observation)
+
+    def act(self) -> Array:
+        """Return the next actions, as the envs take them."""
+        acted = self._policy.act(self._stacks.with_stacks(self._observation), self._random, self._state)
+        return self._policy.to_env(acted.action)
+
+    def add(self, outcomes: Sequence[Outcome]) -> None:
+        """Store the observations in the outcomes of all groups."""
+        for columns, outcome in zip(self.envs.groups, outcomes, strict=True):
+            for name, leaf in outcome.observation.items():
+                self._observation[name][columns] = leaf
+            self._stacks.push(outcome.observation, outcome.resets, columns)
+
+
+def _env_steps_of(outcome: Outcome) -> int:
+    return int(np.count_nonzero(outcome.valid if outcome.env_step is None else outcome.env_step))
 
 
 # --- acting -------------------------------------------------------------------------------------------------
@@ -142,15 +178,8 @@ class RecordedEnvs:
         self.spec = spec
         self.groups: tuple[slice, ...] = (slice(0, spec.columns),)
         leaves = [leaf.name for leaf in spec.observation]
-        rows = {"info": np.zeros((*slot["reward"].shape, 0)), **slot}
         self._first = {name: slot[name][0].copy() for name in leaves}
-        self._outcomes = cycle(
-            Outcome(
-                {name: slot[name][row + 1].copy() for name in leaves},
-                *(rows[name][row].copy() for name in ("reward", "terminated", "truncated", "valid", "info")),
-            )
-            for row in range(len(slot["reward"]) - 1)
-        )
+        self._outcomes = cycle(_outcome(slot, leaves, row) for row in range(len(slot["reward"]) - 1))
 
     def set_progress(self, progress: float) -> None:
         """Ignore the training progress."""
@@ -173,20 +202,61 @@ class RecordedEnvs:
         """Nothing to close."""
 
 
-def act_cost(policy: PolicySpec, env: EnvSpec, slot: Tree, weights: NDArray[np.float32], seconds: float) -> Cost:
+def _outcome(slot: Tree, leaves: Sequence[str], row: int) -> Outcome:
+    """Return a copy of a recorded row as an outcome, with the observation of the next row."""
+    no_info = np.zeros((*slot["reward"].shape, 0))
+    arrays = {"info": no_info, **{name: slot[name] for name in Outcome._fields if name in slot and name not in leaves}}
+    copies: dict[str, Any] = {name: array[row].copy() for name, array in arrays.items()}
+    return Outcome({name: slot[name][row + 1].copy() for name in leaves}, **copies)
+
+
+class ActingPolicy(NamedTuple):
+    """One policy whose acting is measured."""
+
+    spec: PolicySpec
+    env: EnvSpec
+    """Spec of its columns in the envs of one actor."""
+    weights: NDArray[np.float32]
+    """Its weights, as one flat vector."""
+    slot: Tree
+    """A recorded unroll, [T + 1, N, ...] by field name. Its rows are used as the outcomes of the envs."""
+
+
+def random_slot(plan: PolicyPlan, env: EnvSpec) -> Tree:
+    """Return an unroll of random rows in which all agents decide and no episode ends; [T + 1, N, ...] by field name.
+
+    Args:
+        plan: the policy, with the fields of its rows.
+        env: spec of the columns.
+    """
+    random, axes = stream(0, "measure"), (plan.memory.length + 1, env.columns)
+    slot = {
+        field.name: np.zeros((*(axes if field.per == "step" else axes[1:]), *field.shape), field.dtype)
+        for field in plan.fields
+    }
+    for name in ("reward", *(leaf.name for leaf in env.observation)):
+        slot[name][:] = random.random(slot[name].shape, np.float32)
+    slot["valid"][:] = True
+    if ENV_STEP in slot:
+        slot[ENV_STEP][:, :: len(env.agents)] = True
+    return slot
+
+
+def act_cost(policies: Sequence[ActingPolicy], seconds: float) -> Cost:
     """Return the cost of acting without envs: choosing and recording actions, and counting.
 
     Args:
-        policy: spec of the policy.
-        env: spec of one actor's envs.
-        slot: a recorded unroll, [T + 1, N, ...] by field name. Its rows are used as the outcomes of the envs.
-        weights: weights of the policy, as one flat vector.
+        policies: all policies for which an actor acts.
         seconds: duration. At least two unrolls are made, and the first one is not measured.
     """
-    slot = {name: array.copy() for name, array in slot.items()}
-    env_steps = int(slot["valid"][:-1].sum())
-    actor = Actor(0, 0, [PolicyColumns(RecordedEnvs(env, slot), make_policy(policy))])
-    work = Work.of_one(0, 0, PolicyWork(weights, slot))
+    slots = [{name: array.copy() for name, array in policy.slot.items()} for policy in policies]
+    env_steps = env_steps_in({name: array[:-1] for name, array in slots[0].items()})
+    columns = [
+        PolicyColumns(RecordedEnvs(policy.env, slot), make_policy(policy.spec))
+        for policy, slot in zip(policies, slots, strict=True)
+    ]
+    works = [PolicyWork(policy.weights, slot) for policy, slot in zip(policies, slots, strict=True)]
+    actor, work = Actor(0, 0, columns), Work(0, 0, 0.0, tuple(works))
     actor.start(0)
     actor.act(work)
     meter, unrolls, until = Meter(), 0, perf_counter() + seconds
@@ -201,17 +271,37 @@ def act_cost(policy: PolicySpec, env: EnvSpec, slot: Tree, weights: NDArray[np.f
 
 
 def learn_cost(parts: PacedParts, step: int, seconds: float) -> Cost:
-    """Return the cost of learning from the batch of `step`, repeated for `seconds`, at least once.
+    """Return the cost of learning with all policies, repeated for `seconds`, at least once.
+
+    Args:
+        parts: the parts of the run.
+        step: the learning step whose batch is used.
+        seconds: duration. It is divided evenly over the policies.
+    """
+    env_steps = parts.trained[0].learner.feed.env_steps(step)
+    costs = [_learn_cost(policy, step, env_steps, seconds / len(parts.policies)) for policy in parts.policies]
+    return Cost(sum(cost.cpu for cost in costs), sum(cost.wall for cost in costs), any(cost.waits for cost in costs))
+
+
+def _learn_cost(policy: LearnedPolicy, step: int, env_steps: int, seconds: float) -> Cost:
+    """Return the cost of learning with one policy; one that is not trained only publishes its weights.
 
     The weights are restored after each repetition. Otherwise the policy would move away from the one that acted, and an
     algorithm that stops early in that case would do less and less work.
+
+    Args:
+        policy: the policy.
+        step: the learning step.
+        env_steps: number of env steps in its batch.
+        seconds: duration.
     """
-    algorithm = parts.policy.algorithm
+    algorithm = policy.algorithm
     weights, state = deepcopy(algorithm.weights()), deepcopy(algorithm.state())
-    meter, env_steps, until = Meter(), 0.0, perf_counter() + seconds
-    while not env_steps or perf_counter() < until:
+    meter, learned_from, until = Meter(), 0.0, perf_counter() + seconds
+    while not learned_from or perf_counter() < until:
         with meter:
-            env_steps += parts.policy.learner.rehearse(step)
+            rehearsed = policy.learner.rehearse(step)
+        learned_from += rehearsed if policy.trained else env_steps
         algorithm.load_weights(weights)
         algorithm.restore(state)
-    return meter.cost(env_steps, meter_overhead())
+    return meter.cost(learned_from, meter_overhead())

@@ -7,7 +7,7 @@ a world with one column.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -81,6 +81,9 @@ class Evaluation(Episodes):
     """Requested episodes that were not started, because the limit on env steps in total was reached before."""
     env_steps: int
     """Env steps taken in all worlds, also in worlds that had already played all their episodes."""
+    info: Mapping[str, float] = field(default_factory=dict)
+    """The numbers that the env's infos had under the names in `EnvSpec.info`: their means over all rows of these
+    episodes that had one. A number that no row had is missing."""
 
     @property
     def episodes(self) -> int:
@@ -115,7 +118,9 @@ class Row(NamedTuple):
 class EpisodeCounter:
     """Adds up returns and lengths by episode. Worlds that have played all their episodes are not counted."""
 
-    def __init__(self, episodes: int, worlds: int, agents: Mapping[str, int], cut_at: int | None) -> None:
+    def __init__(
+        self, episodes: int, worlds: int, agents: Mapping[str, int], cut_at: int | None, info: Sequence[str] = ()
+    ) -> None:
         """Make a counter.
 
         Args:
@@ -123,12 +128,14 @@ class EpisodeCounter:
             worlds: number of worlds.
             agents: number of columns that each policy has in a world.
             cut_at: step of an episode at which a limit of the evaluation truncates it; None: there is none.
+            info: names of the numbers in the infos.
         """
         self.ended = 0
         """Number of episodes that have ended."""
         self.env_steps = 0
         """Number of env steps of all worlds."""
-        self._sums = {policy: _Sums(episodes, count) for policy, count in agents.items()}
+        self._sums = {policy: _Sums(episodes, count, len(info)) for policy, count in agents.items()}
+        self._info = info
         self._started = np.zeros(episodes, np.bool_)
         """[episodes]: whether an env step has been taken in the episode."""
         self._truncated = 0
@@ -184,16 +191,26 @@ class EpisodeCounter:
             cut=self._truncated + int(started.sum()) - self.ended,
             not_begun=int((~started).sum()),
             env_steps=self.env_steps,
+            info=self._info_means(),
         )
+
+    def _info_means(self) -> dict[str, float]:
+        """Return the means of the numbers in the infos of all agents, by name."""
+        totals, counts = np.sum([sums.info for sums in self._sums.values()], axis=0)
+        return {
+            name: float(total / count) for name, total, count in zip(self._info, totals, counts, strict=True) if count
+        }
 
 
 class _Sums:
     """Returns and lengths of the agents of one policy, by episode."""
 
-    def __init__(self, episodes: int, agents: int) -> None:
+    def __init__(self, episodes: int, agents: int, numbers: int) -> None:
         self._agents = agents
         size = episodes * agents
         self._returns, self._lengths = np.zeros(size), np.zeros(size, np.int64)
+        self.info = np.zeros((2, numbers))
+        """[2, K]: sums and counts of the numbers in the infos."""
         self._took_part = np.zeros(size, np.bool_)
         """[episodes * agents], as the two above: whether the agent was there in at least one row."""
         self._numbers = np.arange(agents)
@@ -215,6 +232,10 @@ class _Sums:
         self._returns[cells] += outcome.reward[columns]
         self._lengths[cells] += outcome.valid[columns]
         self._took_part[cells] |= ~outcome.resets[columns]
+        if self.info.size:
+            numbers = outcome.info[columns]
+            present = np.isfinite(numbers)
+            self.info += np.where(present, numbers, 0.0).sum(axis=0), present.sum(axis=0)
 
     def episodes(self, started: NDArray[np.bool_]) -> Episodes:
         """Return the episodes that were started."""

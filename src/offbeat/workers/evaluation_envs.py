@@ -38,7 +38,7 @@ class EvaluationEnvs:
         specs = {policy: envs.spec for policy, envs in self.columns.items()}
         agents = {policy: len(spec.agents) or 1 for policy, spec in specs.items()}
         policy, spec = next(iter(specs.items()))
-        return EpisodeCounter(episodes, spec.columns // agents[policy], agents, spec.cut_at)
+        return EpisodeCounter(episodes, spec.columns // agents[policy], agents, spec.cut_at, spec.info)
 
     def row(self, outcomes: Mapping[str, Outcome]) -> Row:
         """Return the last row of all worlds from the outcomes of all policies."""

@@ -206,10 +206,11 @@ class ReplayFeed(Feed):
         """Set the priorities of samples from their TD errors, [M]."""
         self._replay.update_priorities(samples, errors)
 
-    @property
-    def env_steps_per_update(self) -> float:
-        """Env steps per update."""
-        return float(1 / self._pace.utd_ratio)
+    def env_steps_per_update(self, step: int) -> float:
+        """Return the number of env steps per update, if all env steps have as many decisions as those of `step`."""
+        rows = self._replay.ticket(step)
+        decisions = max(1, int(np.count_nonzero(rows["valid"])))
+        return float(env_steps_in(rows) / decisions / self._pace.utd_ratio)
 
     def count(self, due: int) -> None:
         """Count the updates of a finished learning step."""

@@ -123,7 +123,7 @@ def play_games(
     return Games(np.stack(sides, axis=1), played.cut)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _WithOutcomes(Evaluation):
     """An evaluation with the outcomes that the env has reported."""
 
@@ -137,13 +137,13 @@ class _OutcomeCounter(EpisodeCounter):
     def __init__(self, episodes: int, worlds: int, agents: dict[str, int], cut_at: int | None, info: int) -> None:
         """Make a counter; `info`: index of the number among those of the infos. For the others see `EpisodeCounter`."""
         super().__init__(episodes, worlds, agents, cut_at)
-        self._agents, self._info = agents, info
+        self._agents, self._outcome = agents, info
         self._sums_of_outcomes = {side: np.full(episodes, np.nan) for side in agents}
 
     def add(self, row: Row) -> None:
         for side, sums in self._sums_of_outcomes.items():
             outcome = row.outcomes[side]
-            values = outcome.info[:, self._info]
+            values = outcome.info[:, self._outcome]
             reported = (outcome.terminated | outcome.truncated) & np.isfinite(values)
             for column in np.flatnonzero(reported).tolist():
                 episode = self._episode[column // self._agents[side]]

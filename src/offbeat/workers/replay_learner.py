@@ -57,4 +57,4 @@ class ReplayLearner(Learner):
     def rehearse(self, step: int) -> float:
         random, rates = self._random(step), self._algorithm.start(0.0)
         self._update(random, rates, UpdateMetrics())
-        return self.feed.env_steps_per_update
+        return self.feed.env_steps_per_update(step)

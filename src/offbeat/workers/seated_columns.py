@@ -141,7 +141,11 @@ class SeatedColumns(PolicyColumns):
             self._blank(frozen)
 
     def _blank(self, frozen: NDArray[np.bool_]) -> None:
-        """Write zeros over everything of columns that are not recorded; `frozen`: [T + 1, N]."""
+        """Write zeros over everything of columns that are not recorded; `frozen`: [T + 1, N].
+
+        In row T this is only the observation: in a replay, the other fields of that row belong to an older ticket,
+        which the learner may not have removed yet.
+        """
         unseen = frozen.copy()
         unseen[0] &= ~self._ends_ticket_before
         for name, array in self._slot.items():
@@ -150,7 +154,7 @@ class SeatedColumns(PolicyColumns):
             elif name.startswith(HISTORY) or name == "initial_state":
                 array[..., frozen[0], :] = 0
             elif name not in (ENV_STEP, "behavior_version"):
-                array[frozen] = np.nan if name == "info" else 0
+                array[:-1][frozen[:-1]] = np.nan if name == "info" else 0
 
     # --- snapshots ------------------------------------------------------------------------------------------
 

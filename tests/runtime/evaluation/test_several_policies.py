@@ -17,7 +17,10 @@ from offbeat.runtime.evaluation import schedule as evaluations
 
 CARTS, MIXED = "offbeat.envs.testing.worlds:CartPoles", "offbeat.envs.testing.worlds:MixedSpaces"
 TO_KILL = "tests.reference.evaluated_envs:CartsToKill"
-POLICIES = {"cat": {"agents": "cart_1"}, "dog": {"agents": "*", "settings": {"learning_rate": 1e-4}}}
+POLICIES: dict[str, dict[str, Any]] = {
+    "cat": {"agents": "cart_1"},
+    "dog": {"agents": "*", "settings": {"learning_rate": 1e-4}},
+}
 SETTINGS: dict[str, Any] = {"steps": 1024, "actors": 2, "max_lag": 1, "lag": "exact", "envs_per_actor": 2}
 EVALUATED: dict[str, Any] = {**SETTINGS, "env": CARTS, "policies": POLICIES, "eval_every": 512, "eval_episodes": 3}
 OF_AGENTS = ("return_mean", "return_std", "return_min", "return_max", "length_mean", "team_return_mean")

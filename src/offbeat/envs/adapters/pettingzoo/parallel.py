@@ -53,8 +53,28 @@ class ParallelWorld(AgentsOfEnv):
         self._require_known(agents)
         if not infos:
             return agents
-        waiting = [agent for agent in agents if agent in infos and infos[agent].get(NO_DECISION)]
+        waiting = _waiting(agents, infos)
         return tuple(agent for agent in agents if agent not in waiting) if waiting else agents
+
+
+def _waiting(agents: Collection[str], infos: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return the agents whose infos have a true 'no_decision'.
+
+    Raises:
+        ValueError: an info is not a dict.
+    """
+    try:
+        return [agent for agent in agents if (info := infos.get(agent)) and info.get(NO_DECISION)]
+    except AttributeError:
+        raise ValueError(_wrong_infos(infos)) from None
+
+
+def _wrong_infos(infos: Any) -> str:
+    """Return the fault of infos that are not dicts."""
+    for agent, info in infos.items() if isinstance(infos, Mapping) else ():
+        if not isinstance(info, Mapping):
+            return f"the info of agent {agent} is {_kind(info)}, not a dict"
+    return f"infos is {_kind(infos)}, not a dict with an info for each agent"
 
 
 def _kind(returned: Any) -> str:

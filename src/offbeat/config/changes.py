@@ -1,0 +1,113 @@
+"""Changes to the settings of a run that is resumed: which settings may change, and why the others may not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from offbeat.config.config import Config
+from offbeat.config.env import EnvConfig
+from offbeat.config.league import LEAGUE
+from offbeat.config.resolve import with_settings
+from offbeat.config.run_config import RunConfig
+from offbeat.config.runtime_config import RuntimeConfig
+from offbeat.config.runtimes import OPTIONAL_KEYS
+from offbeat.config.settings import AlgorithmSettings
+from offbeat.core.errors import ConfigError
+from offbeat.core.fields import hints_of
+
+MAY_DIFFER = {
+    *("runtime", "step_timeout_s", "reset_timeout_s", "stall_timeout_s", "restart_budget"),
+    *OPTIONAL_KEYS,
+} - {"workers", "hogwild_moments"}
+"""Settings of the runtime that may change when a run is resumed: no part of a checkpoint depends on them."""
+_REWARDS = ("reward_scale", "clip_rewards")
+"""Settings of the rewards that are learned from. A replay contains rewards of the earlier values."""
+
+_NEW = "start a new run with offbeat train"
+_FROM_WEIGHTS = "start a new run from this run's weights: offbeat train {algorithm} {env} --init-from {run}"
+_RUN: Mapping[str, tuple[str, str]] = {
+    "algorithm": ("the saved networks and optimizers are those of the algorithm", _NEW),
+    "env": ("the saved policy and episodes are those of the env", _FROM_WEIGHTS),
+    "preset": ("a preset gives a new run its settings", "pass the settings themselves with --set"),
+    "seed": ("every random stream of the run depends on it", _FROM_WEIGHTS),
+    "imports": ("they are recorded when a run starts", "pass --import MODULE for this resume"),
+    "init_from": ("it gives a new run its initial weights", _FROM_WEIGHTS),
+    "tracker": ("the run is recorded there from its start", "leave it out"),
+}
+"""Keys of [run] that a resume cannot change -> the reason, and the remedy, where there is a better one than below."""
+_OF_THE_RUN = ("the saved policies depend on it", _FROM_WEIGHTS)
+_RUN_MAY_CHANGE = {
+    *("steps", "stop_at", "time", "eval_every", "eval_episodes", "eval_time_share", "evaluator"),
+    *("eval_max_episode_steps", "eval_max_steps", "checkpoint_every", "checkpoint_every_s", "checkpoints_kept"),
+    *("log_every", "log_every_s", "episodes_window"),
+}
+"""Keys of [run] that a resume can change: limits, evaluation, checkpoints and logging."""
+
+Changed = dict[str, tuple[object, object]]
+"""Key -> value before and after, as config.toml has them."""
+
+
+def changed_config(config: Config, given: Mapping[str, object], run: Path) -> Config:
+    """Return the config of a run with changed settings.
+
+    Args:
+        config: the config of the run.
+        given: key -> new value, as `offbeat train` accepts them.
+        run: the run directory, for messages.
+
+    Raises:
+        ConfigError: a key is unknown, a value is invalid, or the setting cannot change in a resume.
+    """
+    for key in ("algorithm", "env", "preset"):
+        if key in given and given[key] != getattr(config.run, key):
+            raise _refused(config, run, key, getattr(config.run, key), given[key], *_RUN[key])
+    others = {key: value for key, value in given.items() if key not in ("algorithm", "env", "preset")}
+    after = with_settings(config, others)
+    for key, (old, new) in changes_between(config, after).items():
+        if reason := reason_against(after, key):
+            raise _refused(config, run, key, old, new, *reason)
+    return after
+
+
+def changes_between(before: Config, after: Config) -> Changed:
+    """Return the settings in which two configs of the same algorithm differ."""
+    return dict(_differences(before.tables(), after.tables()))
+
+
+def _differences(
+    before: Mapping[str, Mapping[str, object]], after: Mapping[str, Mapping[str, object]]
+) -> Iterator[tuple[str, tuple[object, object]]]:
+    for name, table in after.items():
+        earlier = before.get(name, {})
+        for key, value in table.items():
+            if earlier.get(key) != value:
+                yield f"{LEAGUE if name == 'league' else ''}{key}", (earlier.get(key), value)
+
+
+def reason_against(config: Config, key: str) -> tuple[str, str] | None:
+    """Return why a resume cannot change a setting of a run with this config, and the remedy; None if it can."""
+    if key in hints_of(RunConfig):
+        return None if key in _RUN_MAY_CHANGE else _RUN.get(key, _OF_THE_RUN)
+    if key in hints_of(RuntimeConfig):
+        return None if key in MAY_DIFFER else ("the saved envs, tickets and versions depend on it", _FROM_WEIGHTS)
+    if key in hints_of(EnvConfig):
+        return _reason_of_env(key, config.settings)
+    if key.startswith(LEAGUE):
+        return "the saved opponents and results depend on it", _FROM_WEIGHTS
+    if reason := config.settings.reason_against_change(key):
+        return reason, _NEW if key in config.settings.network_keys else _FROM_WEIGHTS
+    return None
+
+
+def _reason_of_env(key: str, settings: AlgorithmSettings) -> tuple[str, str] | None:
+    """Return the same for a key of [env]."""
+    if key == "curriculum" or (key in _REWARDS and settings.learns_from == "unrolls"):
+        return None
+    what = "replay has rewards that were made" if key in _REWARDS else "policy and episodes belong to an env"
+    return f"the saved {what} with it", _FROM_WEIGHTS
+
+
+def _refused(config: Config, run: Path, key: str, old: object, new: object, reason: str, remedy: str) -> ConfigError:
+    remedy = remedy.format(algorithm=config.run.algorithm, env=config.run.env, run=run)
+    return ConfigError(f"{key} is {old} in {run}, and a resume cannot change it to {new}: {reason}. Instead, {remedy}")

@@ -1,0 +1,209 @@
+"""The parts of `offbeat check`: findings, random actions, and the checks of what one env returns.
+
+`check.py` uses them for an env with one agent, `check_world.py` for a world with several.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, SupportsFloat
+
+import gymnasium as gym
+import numpy as np
+
+from offbeat.core.choices import allows_each
+from offbeat.core.seeding import stream
+from offbeat.core.types import INFO_MASK, ActionSpec, Array, EnvSpec, Tree
+from offbeat.envs.actions import action_encoder, random_actions, split_columns
+from offbeat.envs.rows import mask_writer
+from offbeat.envs.spaces import children, choices_of
+
+SEED = 0
+"""Seed of the envs and actions of a check, so that every check finds the same faults."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One fault of an env."""
+
+    severity: Literal["error", "warning"]
+    """'error': a run would fail or learn from wrong data. 'warning': it may be intended."""
+    problem: str
+    remedy: str
+
+
+# --- actions ---------------------------------------------------------------------------------------------------
+
+
+class ActionSampler:
+    """Samples the actions of a single env."""
+
+    def __init__(self, spec: ActionSpec) -> None:
+        self._spec, self._encode, self._random = spec, action_encoder(spec), stream(SEED, "check actions of one env")
+
+    def sample(self, mask: Array | None) -> Any:
+        actions = random_actions(self._spec, 1, self._random, None if mask is None else mask[None])
+        return next(iter(split_columns(self._spec, self._encode(actions))))
+
+
+class MaskReader:
+    """Reads the action masks of a single env, if it has any."""
+
+    def __init__(self, spec: EnvSpec) -> None:
+        self.mask: Array | None = None
+        """[sum(nvec)] bool, for the next action."""
+        self._name, self._nvec = spec.mask, spec.action.nvec
+        self._started = False
+
+    def read(self, parts: Mapping[str, Any]) -> Finding | None:
+        """Store the mask of the next action; return its fault, None if there is none."""
+        info = parts["info"] if isinstance(parts["info"], dict) else {}
+        if not self._started and self._name is None and self._nvec and INFO_MASK in info:
+            self._name = INFO_MASK
+        self._started = True
+        if self._name is None:
+            return None
+        given = info.get(INFO_MASK) if self._name == INFO_MASK else _observed(parts["observation"])
+        return self._store(given)
+
+    def _store(self, given: Any) -> Finding | None:
+        size = sum(self._nvec)
+        if given is None:
+            return Finding(
+                "error", "info has no action_mask, but it had one at the first reset", "return it in every step"
+            )
+        mask = np.zeros(size, np.bool_)
+        try:
+            mask_writer(mask)(given)
+        except (TypeError, ValueError) as error:
+            remedy = f"return a NumPy array of {size} flags, the components concatenated"
+            return Finding("error", f"action_mask: {error}", remedy)
+        if not allows_each(mask[None], self._nvec).all():
+            problem = "action_mask allows no choice although the episode continues"
+            return Finding("error", problem, "allow at least one choice, or end the episode there")
+        self.mask = mask
+        return None
+
+
+def _observed(observation: Any) -> Any:
+    return observation.get(INFO_MASK) if isinstance(observation, Mapping) else None
+
+
+def same_actions(spec: EnvSpec, row: Tree, random: np.random.Generator) -> Array:
+    """Return one random action for all columns, [N, *shape]; with masks, the same for columns with equal masks."""
+    if spec.mask is None:
+        return np.repeat(random_actions(spec.action, 1, random), spec.columns, axis=0)
+    seed = int(random.integers(2**32))
+    sampled = [random_actions(spec.action, 1, np.random.default_rng(seed), mask[None]) for mask in row[spec.mask]]
+    return np.concatenate(sampled)
+
+
+# --- what an env returns ------------------------------------------------------------------------------------
+
+
+def raised(call: str, error: BaseException) -> Finding:
+    """Return the finding for an exception of an env; `call`: which call it was, in words."""
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    problem = f"{call} raised {type(error).__name__}: {error}"
+    if Path(where.filename).is_relative_to(Path(__file__).parent / "adapters"):
+        return Finding("error", problem, "fix the problem that the message names")
+    return Finding("error", problem, f"see {where.filename}, line {where.lineno}: {where.line}")
+
+
+def check_parts(space: gym.Space[Any], parts: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield the faults of what `reset` or `step` returned for one agent.
+
+    Args:
+        space: observation space.
+        parts: the values by name: 'observation' and 'info', after a step 'reward', 'terminated' and 'truncated' too.
+    """
+    yield from _check_observation(space, parts["observation"])
+    if "reward" in parts:
+        yield from _check_reward(parts["reward"])
+    for name in ("terminated", "truncated"):
+        if not isinstance(parts.get(name, False), bool | np.bool_):
+            yield Finding("error", f"{name} is {kind_of(parts[name])}, not a bool", f"return bool({name})")
+    if not isinstance(parts["info"], dict):
+        yield Finding("warning", f"info is {kind_of(parts['info'])}, not a dict", "return a dict, {} if it is empty")
+
+
+def _check_observation(space: gym.Space[Any], observation: Any, name: str = "the observation") -> Iterator[Finding]:
+    parts, choices = children(space), choices_of(space)
+    if parts is not None:
+        finding = _check_structure(space, observation, name)
+        if finding is not None:
+            yield finding
+            return
+        for key, part in parts:
+            yield from _check_observation(part, observation[key], f"{name} {key!r}")
+    elif choices is not None:
+        yield from _check_choices(space, np.asarray(observation), *choices, name)
+    elif isinstance(space, gym.spaces.Box):
+        yield from _check_box(space, np.asarray(observation), name)
+
+
+def _check_structure(space: gym.Space[Any], observation: Any, name: str) -> Finding | None:
+    """Return the fault of an observation that is not the dict or tuple that its space declares."""
+    if isinstance(space, gym.spaces.Dict):
+        if isinstance(observation, Mapping) and set(observation) == set(space):
+            return None
+        problem = f"{name} is not a dict with the keys of the observation space"
+        return Finding("error", problem, f"return a dict with exactly the keys {sorted(space)}")
+    expected = len(children(space) or ())
+    if isinstance(observation, tuple) and len(observation) == expected:
+        return None
+    problem = f"{name} is {kind_of(observation)}, but the observation space declares a tuple of {expected}"
+    return Finding("error", problem, f"return a tuple of {expected}")
+
+
+def _check_choices(
+    space: gym.Space[Any], value: Array, choices: tuple[int, ...], start: tuple[int, ...], name: str
+) -> Iterator[Finding]:
+    if value.shape != space.shape:
+        problem = f"{name} has shape {value.shape}, but the observation space declares {space.shape}"
+        yield Finding("error", problem, "return what the space declares, or declare what is returned")
+    elif value.dtype.kind not in "iub":
+        problem = f"{name} is of {value.dtype}, but the observation space declares whole numbers, {space}"
+        yield Finding("error", problem, "return whole numbers, or declare a Box")
+    else:
+        first = np.array(start or [0] * len(choices))
+        numbers = value.reshape(-1) - first
+        if ((numbers < 0) | (numbers >= np.array(choices))).any():
+            remedy = "return numbers in [start, start + n), or declare the choices that the env returns"
+            yield Finding("error", f"{name} is not one of the choices of its space, {space}", remedy)
+
+
+def _check_box(space: gym.spaces.Box, value: Array, name: str) -> Iterator[Finding]:
+    declared = np.dtype(space.dtype)
+    if value.shape != space.shape:
+        problem = f"{name} has shape {value.shape}, but the observation space declares {space.shape}"
+        yield Finding("error", problem, "return what the space declares, or declare what is returned")
+        return
+    if value.dtype != declared:
+        severity: Literal["error", "warning"] = (
+            "warning" if np.can_cast(value.dtype, declared, "same_kind") else "error"
+        )
+        problem = f"{name} is of {value.dtype}, but the observation space declares {declared}"
+        yield Finding(severity, problem, f"return it with .astype(np.{declared}), or declare {value.dtype}")
+    if value.dtype.kind == "f" and not np.isfinite(value).all():
+        yield Finding("error", f"{name} has NaN or infinity", "check for a division by zero or a diverged simulation")
+    elif np.any(value < space.low) or np.any(value > space.high):
+        remedy = "clip the observation, or declare wider bounds (np.inf for no bound)"
+        yield Finding("warning", f"{name} is outside the bounds of its space", remedy)
+
+
+def _check_reward(reward: Any) -> Iterator[Finding]:
+    if not isinstance(reward, SupportsFloat) or np.shape(np.asarray(reward)) != ():
+        yield Finding("error", f"the reward is {kind_of(reward)}, not a number", "return float(reward)")
+    elif not np.isfinite(float(reward)):
+        yield Finding("error", "the reward is NaN or infinite", "check for a division by zero or the log of zero")
+
+
+def kind_of(value: Any) -> str:
+    """Return the kind of a value, without the value itself, so that equal findings are reported once."""
+    if isinstance(value, np.ndarray):
+        return f"an array of shape {value.shape}"
+    return f"a tuple of {len(value)}" if isinstance(value, tuple) else type(value).__name__

@@ -1,0 +1,278 @@
+"""`check_world` finds the faults of a world with several agents, for `offbeat check`. Read `world.py` first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+
+from offbeat.config.env import EnvConfig
+from offbeat.core.errors import EnvFailed
+from offbeat.core.seeding import derive_seed, stream
+from offbeat.core.types import Array, Tree
+from offbeat.envs.check_parts import (
+    SEED,
+    ActionSampler,
+    Finding,
+    MaskReader,
+    check_parts,
+    kind_of,
+    raised,
+    same_actions,
+)
+from offbeat.envs.make_worlds import existing, make_world, spec_of_world
+from offbeat.envs.rows import FAILURES, named
+from offbeat.envs.world import World, WorldSpec, WorldStep
+from offbeat.envs.worlds import Worlds
+
+MAPPINGS = ("observations", "rewards", "terminations", "truncations", "infos")
+"""Parts of a `WorldStep` that have a value for each agent. The first and the last one are given at a reset too."""
+DEAD = "but its episode has ended before"
+
+
+def check_world(env_id: str, world: World, count: int, steps: int, settings: EnvConfig) -> list[Finding]:
+    """Step a world, then several of its kind as an actor would, with random actions; return the faults.
+
+    Args:
+        env_id: id of the world.
+        world: the world to step alone; it is closed.
+        count: number of worlds to compare with each other.
+        steps: number of steps.
+        settings: the table [env].
+
+    Returns:
+        The findings in the order in which they occurred, with the agent and the step; empty for a correct world.
+
+    Raises:
+        ConfigError: a space of an agent is not supported.
+    """
+    with closing(world):
+        try:
+            first = world.reset(SEED)
+        except FAILURES as error:
+            return [raised("reset()", error)]
+        spec = spec_of_world(env_id, world, first, settings)
+        findings = list(_CheckedWorld(world, spec).check(first, steps))
+    if not any(finding.severity == "error" for finding in findings):
+        findings += _check_seeds(spec, count, steps, settings)
+    return list(dict.fromkeys(findings))
+
+
+# --- one world ----------------------------------------------------------------------------------------------
+
+
+class _CheckedWorld:
+    """Steps one world alone, and checks what each of its agents gets."""
+
+    def __init__(self, world: World, spec: WorldSpec) -> None:
+        self._world, self._spaces = world, {agent: world.observation_space(agent) for agent in spec.names}
+        self._samplers = {agent: ActionSampler(own.action) for agent, own in spec.agents}
+        self._masks = {agent: MaskReader(own) for agent, own in spec.agents}
+        self._alive: set[str] = set()
+        self._ended: set[str] = set()
+        self._seen: set[str] = set()
+        """Agents that have appeared in any episode."""
+        self._where = "reset"
+        self._known: set[tuple[str, str]] = set()
+        """Agent and problem of each finding so far, so that each is reported for its first step only."""
+
+    def check(self, first: WorldStep, steps: int) -> Iterator[Finding]:
+        """Yield the findings of `steps` steps, up to the first step with an error; `first`: the first reset."""
+        step, ends, age = first, 0, 0
+        for _ in range(steps):
+            findings = list(self._new_findings(step))
+            yield from findings
+            if any(finding.severity == "error" for finding in findings):
+                return
+            ends, age = ends + step.over, 0 if step.over else age + 1
+            self._where = f"step {age} of the episode" if age else "reset"
+            try:
+                step = self._world.step(self._actions(step)) if age else self._world.reset(None)
+            except FAILURES as error:
+                yield raised(self._where, error)
+                return
+        yield from self._at_end(ends, steps)
+
+    def _actions(self, step: WorldStep) -> dict[str, Any]:
+        return {agent: self._samplers[agent].sample(self._masks[agent].mask) for agent in step.deciding}
+
+    def _at_end(self, ends: int, steps: int) -> Iterator[Finding]:
+        if not ends:
+            problem = f"the world did not end in {steps} random steps"
+            yield Finding("warning", problem, "truncate its episodes, or train with --set max_episode_steps=N")
+        for agent in sorted(self._spaces.keys() - self._seen):
+            problem = f"agent {agent} did not appear in {steps} random steps"
+            yield Finding("warning", problem, "remove it from possible_agents, or give it no policy of its own")
+
+    def _new_findings(self, step: WorldStep) -> Iterator[Finding]:
+        for agent, finding in self._check_step(step):
+            if (agent, finding.problem) not in self._known:
+                self._known.add((agent, finding.problem))
+                who = f"agent {agent}, " if agent else ""
+                yield Finding(finding.severity, f"{who}{self._where}: {finding.problem}", finding.remedy)
+
+    def _check_step(self, step: WorldStep) -> Iterator[tuple[str, Finding]]:
+        """Yield the agent of each finding, or '', and the finding."""
+        wrong = [name for name in MAPPINGS if not isinstance(getattr(step, name), Mapping)]
+        if wrong:
+            for name in wrong:
+                problem = f"{name} is {kind_of(getattr(step, name))}, not a dict"
+                yield "", Finding("error", problem, "return a dict with a value for each agent")
+            return
+        if self._where == "reset":
+            self._alive, self._ended = set(), set()
+        yield from self._check_dead(step)
+        for agent in sorted(self._alive):
+            yield from ((agent, finding) for finding in self._check_alive(agent, step))
+        ended = {agent for agent in self._alive if step.terminations.get(agent) or step.truncations.get(agent)}
+        self._alive, self._ended = self._alive - ended, self._ended | ended
+        yield from self._check_new(step)
+        yield from self._check_next(step)
+
+    def _check_dead(self, step: WorldStep) -> Iterator[tuple[str, Finding]]:
+        """Check that agents whose episodes ended in earlier steps get nothing."""
+        for agent in sorted(self._ended):
+            if step.rewards.get(agent):
+                problem = f"got a reward of {step.rewards[agent]}, {DEAD}"
+                yield agent, Finding("error", problem, "give the reward in the step in which the agent ends")
+            if step.terminations.get(agent) or step.truncations.get(agent):
+                yield agent, Finding("error", f"ended, {DEAD}", "report the end of an agent once")
+            if agent in step.deciding:
+                remedy = "give an agent that comes back another name, or remove it from the env's agents"
+                yield agent, Finding("error", f"is alive again, {DEAD}", remedy)
+
+    def _check_alive(self, agent: str, step: WorldStep) -> Iterator[Finding]:
+        """Check what an agent gets that is alive, or ends in this step."""
+        if agent not in step.observations:
+            problem = "is missing, but it was neither terminated nor truncated before"
+            yield Finding("error", problem, "return all five values for each agent until it ends")
+            return
+        for name in MAPPINGS[1:4]:
+            if agent not in getattr(step, name):
+                yield Finding("error", f"has no value in {name}", f"return {name} for each agent until it ends")
+                return
+        parts = {
+            "observation": step.observations[agent],
+            "reward": step.rewards[agent],
+            "terminated": step.terminations[agent],
+            "truncated": step.truncations[agent],
+            "info": self._info(agent, step),
+        }
+        yield from check_parts(self._spaces[agent], parts)
+
+    def _info(self, agent: str, step: WorldStep) -> Any:
+        return step.infos.get(agent, {})
+
+    def _check_new(self, step: WorldStep) -> Iterator[tuple[str, Finding]]:
+        """Check what agents get that appear in this step."""
+        for agent, observation in step.observations.items():
+            if agent in self._alive or agent in self._ended:
+                continue
+            if agent not in self._spaces:
+                remedy = "list all agents that may appear in the env's possible_agents"
+                yield agent, Finding("error", "appears, but it is not one of the world's possible agents", remedy)
+                continue
+            self._alive.add(agent)
+            self._seen.add(agent)
+            parts = {"observation": observation, "info": self._info(agent, step)}
+            yield from ((agent, finding) for finding in check_parts(self._spaces[agent], parts))
+
+    def _check_next(self, step: WorldStep) -> Iterator[tuple[str, Finding]]:
+        """Check who chooses the next actions, and their masks."""
+        if step.over:
+            for agent in sorted(self._alive):
+                problem = "is missing, but it was neither terminated nor truncated"
+                yield agent, Finding("error", problem, "terminate or truncate each agent that leaves the env's agents")
+            return
+        for agent in step.deciding:
+            if agent not in self._alive | self._ended:
+                problem = "is to act, but it has no observation"
+                yield agent, Finding("error", problem, "return an observation for each agent in the env's agents")
+            elif agent in self._alive and agent in step.observations:
+                parts = {"observation": step.observations[agent], "info": self._info(agent, step)}
+                finding = self._masks[agent].read(parts)
+                if finding is not None:
+                    yield agent, finding
+
+
+# --- several worlds, as an actor steps them -----------------------------------------------------------------
+
+Rollout = dict[str, Tree]
+"""Agent -> name -> [steps + 1, worlds, ...]."""
+
+
+def _check_seeds(spec: WorldSpec, count: int, steps: int, settings: EnvConfig) -> Iterator[Finding]:
+    """Step equal worlds twice with the same seeds and actions, and compare their rows."""
+    try:
+        first, second = (_rollout(spec, count, steps, settings) for _ in range(2))
+    except EnvFailed as error:
+        yield Finding("error", str(error), "fix the problem that the message names")
+        return
+    remedy = "draw all random numbers from a generator that reset(seed=seed) starts, and continue it at seed=None"
+    difference = _first_difference(first, second)
+    if difference is not None:
+        agent, row = difference
+        problem = f"agent {agent}, row {row}: the same seed and the same actions give different rows"
+        yield Finding("error", problem, remedy)
+    of_first, of_second = ({agent: _of_world(first[agent], world) for agent in spec.names} for world in (0, count - 1))
+    if count > 1 and _first_difference(of_first, of_second) is None:
+        problem = "worlds with different seeds give the same rows of all agents under the same actions"
+        yield Finding("warning", problem, f"{remedy}, unless the world is deterministic on purpose")
+
+
+def _of_world(rows: Tree, world: int) -> Tree:
+    return {name: leaf[:, world] for name, leaf in rows.items()}
+
+
+def _first_difference(first: Rollout, second: Rollout) -> tuple[str, int] | None:
+    """Return the agent and the row of the first difference; None if all rows are equal."""
+    found = [
+        (row, agent)
+        for agent, rows in first.items()
+        for name, leaf in rows.items()
+        if (row := _first_unequal(leaf, second[agent][name])) is not None
+    ]
+    if not found:
+        return None
+    row, agent = min(found)
+    return agent, row
+
+
+def _first_unequal(one: Array, other: Array) -> int | None:
+    unequal = (one != other).reshape(len(one), -1).any(axis=1)
+    return int(unequal.argmax()) if unequal.any() else None
+
+
+def _rollout(spec: WorldSpec, count: int, steps: int, settings: EnvConfig) -> Rollout:
+    """Take the same random actions in all worlds; return the observations of each row and the rest of the row before.
+
+    Row 0 has the first observations.
+    """
+    members = [existing(make_world(spec.id, settings.kwargs), spec.id) for _ in range(count)]
+    owners = {agent: (agent,) for agent in spec.names}
+    seeds = [derive_seed(SEED, "check", world) for world in range(count)]
+    worlds, random = Worlds(spec, members, owners, groups=[slice(0, count)], seeds=seeds), stream(SEED, "check actions")
+    with closing(worlds):
+        worlds.set_progress(0.0)
+        first = {agent: _copied(envs.reset()) for agent, envs in worlds.envs.items()}
+        rows = {agent: [first[agent]] for agent in first}
+        for _ in range(steps):
+            for agent, envs in worlds.envs.items():
+                envs.send(same_actions(envs.spec, rows[agent][-1], random))
+            for agent, envs in worlds.envs.items():
+                rows[agent].append(_copied(named(envs.recv())))
+    return {agent: _stacked(first[agent], own) for agent, own in rows.items()}
+
+
+def _copied(rows: Tree) -> Tree:
+    return {name: part.copy() for name, part in rows.items()}
+
+
+def _stacked(first: Tree, rows: list[Tree]) -> Tree:
+    """Stack rows; the parts that the first row does not have are 0 there."""
+    return {
+        name: np.stack([first.get(name, np.zeros_like(part)), *(row[name] for row in rows[1:])])
+        for name, part in rows[-1].items()
+    }

@@ -1,0 +1,153 @@
+"""The ledger of a population: what was measured and decided, a line of JSON each, synced before it is used.
+
+From the ledger and the members' run directories a population continues after it was killed. Lines are in the order in
+which things happened, which depends on timing. Their content does not, if the members' runs repeat bit for bit.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from offbeat.core.errors import ConfigError, RunFailed
+from offbeat.core.fields import Counter, Name, Natural, build, in_short, read
+from offbeat.core.files import sync
+from offbeat.core.strict_json import Unreadable, parse_object, require_regular
+
+LARGEST = 1 << 28
+"""Maximum size of a ledger in bytes."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """The score of a member at the end of a generation."""
+
+    member: Natural
+    generation: Natural
+    score: float
+    """The objective."""
+    env_steps: Counter
+    """Env steps that the member had learned from."""
+
+
+@dataclass(frozen=True)
+class DecisionLine:
+    """What a member does after a generation, without the values of its next one."""
+
+    member: Natural
+    generation: Natural
+    """The generation that the member has finished."""
+    donor: Natural | None
+    """The member whose weights it copies; None: it keeps its own."""
+    donor_generation: Natural | None
+    """The generation at whose end the donor had these weights."""
+    reason: Name
+
+
+@dataclass(frozen=True)
+class Decision(DecisionLine):
+    """What a member does after a generation."""
+
+    values: dict[str, float]
+    """Key -> value in the member's next generation."""
+
+
+@dataclass
+class Ledger:
+    """The lines of a ledger, by (member, generation)."""
+
+    path: Path
+    scores: dict[tuple[int, int], Score] = field(default_factory=dict)
+    decisions: dict[tuple[int, int], Decision] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, path: Path) -> Ledger:
+        """Read a ledger; an incomplete last line is removed. Without a file, the ledger is empty.
+
+        Raises:
+            ConfigError: a line is invalid.
+        """
+        ledger = cls(path)
+        with suppress(FileNotFoundError):
+            data = _content(path)
+            complete = data[: data.rfind(b"\n") + 1]
+            for number, line in enumerate(complete.splitlines(), 1):
+                ledger._enter(_parsed(path, number, line))
+        return ledger
+
+    def add(self, entry: Score | Decision) -> None:
+        """Write a line, sync it, and enter it.
+
+        Raises:
+            RunFailed: the file cannot be written.
+        """
+        line = json.dumps({"event": type(entry).__name__.lower(), **asdict(entry)}) + "\n"
+        try:
+            with self.path.open("r+b" if self.path.exists() else "w+b") as file:
+                data = file.read()
+                file.seek(data.rfind(b"\n") + 1)  # a line that was cut by a kill is overwritten
+                file.truncate()
+                file.write(line.encode())
+                file.flush()
+                os.fsync(file.fileno())
+            sync(self.path.parent)
+        except OSError as error:
+            raise RunFailed(f"{self.path} cannot be written ({error.strerror}): free some disk space") from None
+        self._enter(entry)
+
+    def _enter(self, entry: Score | Decision) -> None:
+        place = entry.member, entry.generation
+        if isinstance(entry, Score):
+            self.scores[place] = entry
+        else:
+            self.decisions[place] = entry
+
+    def of_generation(self, generation: int, members: int) -> list[float] | None:
+        """Return the scores of all members in a generation; None if one is missing."""
+        places = [(member, generation) for member in range(members)]
+        if not all(place in self.scores for place in places):
+            return None
+        return [self.scores[place].score for place in places]
+
+    def copied(self, member: int) -> list[int]:
+        """Return the generations at whose ends a member has copied."""
+        return [end for (who, end), decision in self.decisions.items() if who == member and decision.donor is not None]
+
+    def finished(self, member: int) -> int:
+        """Return the number of generations that a member has finished, with their scores."""
+        return sum(who == member for who, _ in self.scores)
+
+
+def _content(path: Path) -> bytes:
+    try:
+        size = require_regular(path)
+    except Unreadable as error:
+        raise ConfigError(f"{path} {error}: restore it, or pass another --dir") from None
+    if size > LARGEST:
+        raise ConfigError(f"{path} has {size} bytes, but at most {LARGEST} are expected: restore it")
+    return path.read_bytes()
+
+
+def _parsed(path: Path, number: int, line: bytes) -> Score | Decision:
+    """Return the entry of one line.
+
+    Raises:
+        ConfigError: the line is invalid.
+    """
+    where = f"{path}, line {number}"
+    remedy = f"{where} was changed: restore it, or pass another --dir"
+    try:
+        table: dict[str, Any] = parse_object(line)
+    except ValueError as error:
+        raise ConfigError(f"{where} {error}: {remedy}") from None
+    event, values = table.pop("event", None), table.pop("values", None)
+    if event == "score":
+        return build(Score, table, where, remedy)
+    if event != "decision" or not isinstance(values, dict):
+        raise ConfigError(f"{where} is neither a score nor a decision: {remedy}")
+    numbers = {key: read(f"{where}, {in_short(key)}", value, float, remedy) for key, value in values.items()}
+    return Decision(**asdict(build(DecisionLine, table, where, remedy)), values=numbers)

@@ -1,0 +1,138 @@
+"""The processes of a member: the training of one generation, and the evaluation at its end."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from offbeat.config.trust import code_of, flag_for
+from offbeat.core.errors import ConfigError
+from offbeat.core.fields import in_short
+from offbeat.core.strict_json import LARGEST_RECORD, read_json
+from offbeat.experiments.sessions import RunProcess, SessionStatus
+from offbeat.experiments.trials import assignments_of
+from offbeat.metrics.sinks import read_metrics
+from offbeat.population.mutation import Values
+from offbeat.population.plan import Plan
+from offbeat.run_directory.directory import RunDirectory
+
+
+def member_name(member: int) -> str:
+    """Return the name of a member, and of its run directory."""
+    return f"member-{member:03}"
+
+
+@dataclass(frozen=True)
+class MemberProcess(RunProcess):
+    """A process of one generation of a member."""
+
+    plan: Plan
+    path: Path
+    """The directory of the population."""
+    member: int
+    generation: int
+    values: Values
+    """The values of the keys that mutate."""
+
+    @property
+    def run(self) -> RunDirectory:
+        return RunDirectory(self.path / member_name(self.member))
+
+    @property
+    def steps(self) -> int:
+        return (self.generation + 1) * self.plan.population.settings.generation
+
+    @property
+    def name(self) -> str:
+        return f"{member_name(self.member)} generation {self.generation}"
+
+    def _flags(self, *, algorithm: bool = True) -> list[str]:
+        code = code_of(self.plan.config(self.member).tables())  # of the spec, which the caller has accepted
+        return flag_for(code if algorithm else replace(code, algorithm="")).split()
+
+
+@dataclass(frozen=True)
+class Training(MemberProcess):
+    """Trains a member to the end of one generation."""
+
+    @property
+    def about(self) -> str:
+        return ", ".join(f"{key} {value:g}" for key, value in self.values.items())
+
+    def arguments(self) -> list[str]:
+        view = ["--progress", "lines"]
+        last = self.generation == self.plan.generations - 1
+        limits = {} if last else {"stop_at": self.steps}
+        if self.status_on_disk() == "unfinished":
+            changes = assignments_of({**self.plan.changes(self.values), **limits})
+            return ["resume", str(self.run.path), *self._flags(), *view, "--set", *changes]
+        spec = self.plan.spec
+        preset = ["--preset", spec.preset] if spec.preset else []
+        imports = [word for module in spec.imports for word in ("--import", module)]
+        seed = {"seed": self.plan.seed_of(self.member)}
+        pairs = assignments_of({**seed, **self.plan.settings(self.values), **limits})
+        return [
+            *("train", spec.algorithm, spec.envs[0], *preset, *imports, "--run-dir", str(self.run.path), *view),
+            *("--set", *pairs),
+        ]
+
+
+@dataclass(frozen=True)
+class Scoring(MemberProcess):
+    """Evaluates a member at the end of one generation, on episodes that are the same for all members."""
+
+    @property
+    def name(self) -> str:
+        return f"{super().name} evaluation"
+
+    @property
+    def about(self) -> str:
+        return f"{self.plan.population.settings.episodes} episodes"
+
+    @property
+    def output(self) -> Path:
+        return self.path / "scores" / f"{member_name(self.member)}-generation-{self.generation:03}.json"
+
+    def arguments(self) -> list[str]:
+        episodes = ["--episodes", str(self.plan.population.settings.episodes), "--seed", str(self.plan.seed)]
+        return ["eval", str(self.run.path), *episodes, *self._flags(algorithm=False), "--json"]
+
+    def status_on_disk(self) -> SessionStatus:
+        return "new" if self.result() is None else "finished"
+
+    def result(self) -> dict[str, Any] | None:
+        """Return the result of the evaluation; None if it has not ended."""
+        with suppress(OSError, ValueError):
+            return read_json(self.output, LARGEST_RECORD)
+        return None
+
+    def score(self) -> float:
+        """Return the objective.
+
+        Raises:
+            ConfigError: neither the evaluation nor the metrics of training have it.
+        """
+        settings = self.plan.population.settings
+        found = self._evaluated if settings.objective_is_evaluated else self._trained
+        value = found.get(settings.objective)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            known = ", ".join(key for key, number in found.items() if isinstance(number, int | float))
+            raise ConfigError(
+                f"{self.name} has no number {settings.objective}, the objective, but {in_short(value)}; it has {known}"
+            )
+        return float(value)
+
+    @cached_property
+    def _evaluated(self) -> dict[str, Any]:
+        return self.result() or {}
+
+    @cached_property
+    def _trained(self) -> dict[str, Any]:
+        """The last value of each metric."""
+        values: dict[str, Any] = {}
+        for line in read_metrics(self.run.metrics):
+            values.update({key: value for key, value in line.items() if value is not None})
+        return values

@@ -1,0 +1,257 @@
+"""The plan of a population: its settings, checked before anything starts, and the config of each member."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from offbeat.config.changes import reason_against
+from offbeat.config.config import Config
+from offbeat.config.env import EnvConfig
+from offbeat.config.registry import algorithm_entry
+from offbeat.config.resolve import resolve, setting_names
+from offbeat.config.run_config import RunConfig
+from offbeat.config.runtime_config import RuntimeConfig
+from offbeat.core.errors import ConfigError, unknown
+from offbeat.core.fields import hints_of
+from offbeat.core.seeding import derive_seed
+from offbeat.experiments.spec import Spec
+from offbeat.experiments.trials import kind_of
+from offbeat.metrics.names import METRICS
+from offbeat.population.mutation import ROLE, Genome, Values
+from offbeat.population.settings import (
+    EVALUATED,
+    INFO,
+    PAGE,
+    PARAMETERS,
+    PopulationSpec,
+    read_population,
+    require_within,
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A population, from its spec."""
+
+    spec: Spec
+    population: PopulationSpec
+    genome: Genome
+    generations: int
+    """Number of generations of each member."""
+
+    @property
+    def seed(self) -> int:
+        """Seed of the population: of its decisions, its evaluations, and of the seeds of its members."""
+        return self.spec.seeds[0]
+
+    @property
+    def members(self) -> int:
+        return self.population.settings.members
+
+    def config(self, member: int) -> Config:
+        """Return the config of a member in its first generation."""
+        values = self.genome.first(member, self.members, self.seed)
+        return resolve(
+            self.spec.algorithm,
+            self.spec.envs[0],
+            preset=self.spec.preset,
+            flags={**self.settings(values), **_imports(self.spec), "seed": self.seed_of(member)},
+        )
+
+    def seed_of(self, member: int) -> int:
+        """Return the seed of a member's run."""
+        return derive_seed(self.seed, f"{ROLE}/member", member)
+
+    def settings(self, values: Values) -> dict[str, Any]:
+        """Return the settings of a member's run, without its seed."""
+        return settings_of(self.spec, self.population, values)
+
+    def changes(self, values: Values) -> dict[str, Any]:
+        """Return the settings that a resume sets to give a member these values."""
+        return _as_settings(self.spec.settings, values)
+
+
+def settings_of(spec: Spec, population: PopulationSpec, values: Values) -> dict[str, Any]:
+    """Return all settings of a run with these values. Each generation ends with an evaluation of its own."""
+    settings = {"eval_every": 0, **spec.settings, **_as_settings(spec.settings, values)}
+    objective = population.settings.objective
+    if objective.startswith(INFO):
+        names = _texts(settings.get("info_metrics", ()))
+        settings["info_metrics"] = tuple(dict.fromkeys((*names, objective.removeprefix(INFO))))
+    return settings
+
+
+def _as_settings(settings: Mapping[str, Any], values: Values) -> dict[str, Any]:
+    """Return values as settings: parameters of the env as one curriculum, after that of the spec."""
+    given = {key: value for key, value in values.items() if not key.startswith(f"{PARAMETERS}.")}
+    parameters = [f"{key.partition('.')[2]} 0:{value!r}" for key, value in values.items() if key not in given]
+    return {**given, **({PARAMETERS: (*_texts(settings.get(PARAMETERS, ())), *parameters)} if parameters else {})}
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    return tuple(value.split(",")) if isinstance(value, str) else tuple(value)
+
+
+def _imports(spec: Spec) -> dict[str, Any]:
+    return {"imports": spec.imports} if spec.imports else {}
+
+
+# --- from the spec ------------------------------------------------------------------------------------------
+
+
+def plan_of(spec: Spec, where: str) -> Plan:
+    """Return the plan of a spec with a table [population]. `where` is the file, for messages.
+
+    Raises:
+        ConfigError: a key or value is invalid, or settings contradict each other.
+    """
+    _refuse_unsupported(spec, where)
+    population = read_population(where, spec.population or {})
+    _require_objective(spec, population, where)
+    hints = _hints(spec)
+    genes = {}
+    for key, gene in population.genes.items():
+        _require_numeric(spec, key, hints, where)
+        whole = not key.startswith(f"{PARAMETERS}.") and kind_of(hints[key]) is int
+        if whole and (gene.low != int(gene.low) or gene.high != int(gene.high)):
+            raise ConfigError(f"{where}: {key} accepts only whole numbers: its low and high must be whole numbers")
+        genes[key] = replace(gene, whole=whole)
+    population = replace(population, genes=genes)
+    _require_values(spec, population, where)
+    genome = population.genome(_settings_values(spec, population, where))
+    config = _config(spec, population, genome.first(0, population.settings.members, spec.seeds[0]))
+    plan = Plan(spec, population, genome, _generations(config, population, where))
+    _require_suitable(config, population, where)
+    return plan
+
+
+def _refuse_unsupported(spec: Spec, where: str) -> None:
+    """Refuse what belongs to an experiment, and limits that the population itself sets."""
+    if len(spec.envs) > 1 or len(spec.seeds) > 1:
+        raise ConfigError(f"{where}: a population has one env and one seed: write a spec for each of the others")
+    if spec.search is not None:
+        raise ConfigError(f"{where} has [search] and [population]: the population chooses the values; keep one table")
+    if spec.target_return is not None:
+        raise ConfigError(f"{where}: target_return is not supported by a population: leave it out")
+    if spec.policies or spec.settings.get("policies", "shared") != "shared" or "league" in _first_parts(spec.settings):
+        raise ConfigError(f"{where}: several policies and leagues are not supported by a population: leave them out")
+    for key in ("stop_at", "time"):
+        if key in spec.settings:
+            raise ConfigError(f"{where}: {key} is not supported by a population, which stops its members itself")
+
+
+def _first_parts(keys: Iterable[str]) -> set[str]:
+    """Return the parts of keys before the first dot."""
+    return {key.partition(".")[0] for key in keys}
+
+
+def _require_objective(spec: Spec, population: PopulationSpec, where: str) -> None:
+    """Refuse an unknown objective. Algorithms that offbeat does not include may have metrics of their own."""
+    objective, known = population.settings.objective, (*EVALUATED, *METRICS)
+    path = algorithm_entry(spec.algorithm).algorithm
+    own = not (isinstance(path, str) and path.startswith("offbeat."))
+    if objective not in known and not objective.startswith(INFO) and not own:
+        raise unknown(
+            "objective", objective, known, f"{where}: {PAGE} lists them; {INFO}NAME is a number in the infos."
+        )
+
+
+def _hints(spec: Spec) -> dict[str, Any]:
+    """Return key -> type hint, for all settings of a run."""
+    tables = (RunConfig, EnvConfig, RuntimeConfig, algorithm_entry(spec.algorithm).config_class())
+    return {key: hint for table in tables for key, hint in hints_of(table).items()}
+
+
+def _require_numeric(spec: Spec, key: str, hints: Mapping[str, Any], where: str) -> None:
+    """Refuse a key that cannot mutate."""
+    if key.startswith(f"{PARAMETERS}."):
+        name = key.partition(".")[2]
+        if any(text.split()[:1] == [name] for text in _texts(spec.settings.get(PARAMETERS, ()))):
+            raise ConfigError(f"{where}: {name} mutates and is in {PARAMETERS} under [settings]: keep one of them")
+        return
+    if key not in hints:
+        raise unknown(
+            "key", key, setting_names(), f"{where}, [population.mutate]: docs/reference/options.md lists keys."
+        )
+    if kind_of(hints[key]) not in (int, float):
+        raise ConfigError(f"{where}: {key} cannot mutate, because it is not a number: leave it out")
+
+
+def _require_values(spec: Spec, population: PopulationSpec, where: str) -> None:
+    """Refuse keys that a resume cannot change, and ranges with values that the setting does not accept."""
+    lowest = {key: gene.low for key, gene in population.genes.items()}
+    base = _config(spec, population, {})
+    for key, gene in population.genes.items():
+        reason = reason_against(base, key.partition(".")[0])
+        if reason or key in hints_of(RunConfig):
+            why = reason[0] if reason else "it is not a setting of the algorithm or the env"
+            raise ConfigError(f"{where}: {key} cannot mutate, because {why}: leave it out, or search over it")
+        for value in (gene.low, gene.high):
+            _config(spec, population, {**lowest, key: value})
+
+
+def _config(spec: Spec, population: PopulationSpec, values: Values) -> Config:
+    """Return the config of a run with these values.
+
+    Raises:
+        ConfigError: a setting is invalid.
+    """
+    flags = {**settings_of(spec, population, values), **_imports(spec), "seed": spec.seeds[0]}
+    try:
+        return resolve(spec.algorithm, spec.envs[0], preset=spec.preset, flags=flags)
+    except ConfigError as error:
+        shown = ", ".join(f"{key} {value:g}" for key, value in values.items())
+        raise ConfigError(f"a member with {shown}: {error}") from error
+
+
+def _settings_values(spec: Spec, population: PopulationSpec, where: str) -> Values:
+    """Return the values of the keys that start at their value in [settings], the preset or the defaults."""
+    for key in population.genes:
+        if key in spec.settings and not (key in population.initial and population.initial[key] is None):
+            raise ConfigError(
+                f'{where}: {key} is under [settings], but mutates: write initial = "settings" in its range, or leave '
+                "it out of [settings]"
+            )
+    wanted = [key for key, values in population.initial.items() if values is None]
+    tables = _config(spec, population, {}).tables()
+    given = {key: value for table in tables.values() for key, value in table.items()}
+    for key in wanted:
+        value = given.get(key)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ConfigError(f"{where}: {key} has no number to start at: write a list of values as its initial")
+        require_within(where, key, value, population.genes[key])
+    return {key: float(given[key]) for key in wanted}  # type: ignore[arg-type]
+
+
+def _generations(config: Config, population: PopulationSpec, where: str) -> int:
+    steps, generation = config.run.steps, population.settings.generation
+    if steps < 2 * generation or steps % generation:
+        near = max(2, round(steps / generation)) * generation
+        raise ConfigError(
+            f"{where}: steps is {steps} and a generation has {generation} env steps, but steps must be a multiple of "
+            f"it, two generations at least: write for example steps = {near}"
+        )
+    return steps // generation
+
+
+def _require_suitable(config: Config, population: PopulationSpec, where: str) -> None:
+    """Refuse a generation that ends within a batch, a start that is never reached, and layouts that members measure."""
+    rows, settings = config.runtime.batch_rows, population.settings
+    if config.settings.learns_from == "unrolls" and settings.generation < rows:
+        raise ConfigError(
+            f"{where}: a generation has {settings.generation} env steps, but one batch has {rows} rows: raise "
+            "generation, or make the batch smaller"
+        )
+    if settings.start >= config.run.steps:
+        raise ConfigError(f"{where}: start is {settings.start}, but a member has {config.run.steps} steps: lower it")
+    if settings.lag >= config.run.steps // settings.generation - 1:
+        raise ConfigError(
+            f"{where}: lag is {settings.lag}, but there are {config.run.steps // settings.generation} generations, so "
+            "no score would lead to a decision: lower it"
+        )
+    if config.runtime.split == "measured":
+        raise ConfigError(
+            f"{where}: each member would measure its own layout: write actors and envs_per_actor under [settings]"
+        )

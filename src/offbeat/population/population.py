@@ -1,0 +1,276 @@
+"""A population, from its spec to its report. A stopped or killed population is continued.
+
+    train a generation -> keep its checkpoint -> evaluate -> ledger -> decide -> copy, mutate -> train the next one
+
+Each arrow can be interrupted: the ledger and the run directories say what has been done.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from offbeat.core.errors import ConfigError, OffbeatError
+from offbeat.core.threads import usable_cores
+from offbeat.envs.check import preflight
+from offbeat.experiments.directory import ExperimentDirectory
+from offbeat.experiments.progress import SessionCounts, View
+from offbeat.experiments.running import Outcome, Pool, StopSignals, wait_until_free
+from offbeat.experiments.sessions import RunProcess, cores_of
+from offbeat.experiments.spec import read_spec
+from offbeat.population.copying import keep, read_kept, with_policies_of
+from offbeat.population.ledger import Decision, Ledger, Score
+from offbeat.population.members import MemberProcess, Scoring, Training, member_name
+from offbeat.population.plan import Plan, plan_of
+from offbeat.population.report import write_report
+from offbeat.population.tree import Family
+from offbeat.run_directory.directory import RunDirectory
+
+RESTARTS = 3
+"""Times that a process which was killed is started again in one generation of a member."""
+LEDGER = "population.jsonl"
+
+
+@dataclass(frozen=True)
+class PopulationResult:
+    """The result of `Population.run`."""
+
+    exit_code: int
+    """0: all members are finished; 1: a member failed; 130: stopped by a signal."""
+    failed: tuple[Outcome, ...]
+    winner: Path | None
+    """The run directory of the member with the best score of the last generation; None if it is not finished."""
+    score: float | None
+    """Its score."""
+
+
+class Population:
+    """The members of a population, and their directory. All errors of the spec are found here, before any change.
+
+    Args:
+        spec_file: path of the spec.
+        path: path of the population's directory.
+        trust_code: whether to import and call all code that the spec names.
+
+    Raises:
+        ConfigError: the spec is invalid, or the directory contains something else.
+    """
+
+    def __init__(self, spec_file: Path, path: Path, *, trust_code: bool = False) -> None:
+        spec = read_spec(spec_file, trust_code=trust_code)
+        self.plan = plan_of(spec, str(spec_file))
+        self._text = spec_file.read_bytes()
+        self.directory, self.path = ExperimentDirectory(path), path
+        self.directory.require_for(spec)
+        _require_startable(self.plan)
+
+    @property
+    def jobs(self) -> int:
+        """Number of members that fit on the cores of this machine."""
+        return max(1, usable_cores() // cores_of(self.plan.config(0)))
+
+    @property
+    def total(self) -> int:
+        """Number of processes: one training and one evaluation for each generation of each member."""
+        return 2 * self.plan.members * self.plan.generations
+
+    def family(self) -> Family:
+        """Return the family, from the ledger.
+
+        Raises:
+            ConfigError: the ledger is damaged.
+        """
+        ledger = Ledger.read(self.path / LEDGER)
+        return Family(self.plan.population.settings, self.plan.genome, self.plan.seed, ledger)
+
+    def next_processes(self) -> list[RunProcess]:
+        """Return the next process of each member for which all decisions are known."""
+        family = self.family()
+        done = {member: family.ledger.finished(member) for member in range(self.plan.members)}
+        known = {
+            member: generation
+            for member, generation in done.items()
+            if generation < self.plan.generations
+            and (generation == 0 or (member, generation - 1) in family.ledger.decisions)
+        }
+        return [
+            Training(self.plan, self.path, member, generation, family.values(member, generation))
+            for member, generation in known.items()
+        ]
+
+    def run(self, command: Sequence[str], view: View, jobs: int | None = None) -> PopulationResult:
+        """Run until all members are finished, and write the report, also after a stop.
+
+        Args:
+            command: command that starts `offbeat`, without arguments.
+            view: display of the progress.
+            jobs: number of members that run at the same time; None for `self.jobs`.
+
+        Raises:
+            ConfigError: another process uses the directory.
+            KeyboardInterrupt: a second signal was received; the running members were killed.
+        """
+        with self.directory.locked(), StopSignals() as stops:
+            self.directory.require_for(self.plan.spec)
+            family = self.family()
+            schedule = Schedule(self.plan, self.path, family, view)
+            wait_until_free(schedule.first_generation(), view)
+            self.directory.write_record(self.plan.spec, self._text)
+            for folder in ("scores", "kept"):
+                (self.path / folder).mkdir(exist_ok=True)
+            finished = sum(2 * family.ledger.finished(member) for member in range(self.plan.members))
+            pool = Pool(command, jobs or self.jobs, view, stops, SessionCounts(self.total, finished))
+            view.start()
+            try:
+                pool.run_from(schedule.next_process, schedule.ended)
+                winner = write_report(self.plan, self.path, family)
+            finally:
+                view.close()
+        failed = tuple(schedule.failed.values())
+        score = None if winner is None else family.ledger.scores[winner, self.plan.generations - 1].score
+        return PopulationResult(
+            130 if stops.requested else 1 if failed or winner is None else 0,
+            failed,
+            None if winner is None else self.path / member_name(winner),
+            score,
+        )
+
+
+class Schedule:
+    """Chooses the process that starts next, and makes the decisions between generations."""
+
+    def __init__(self, plan: Plan, path: Path, family: Family, view: View) -> None:
+        self._plan, self._path, self._family, self._view = plan, path, family, view
+        self._ledger = family.ledger
+        self._running: set[int] = set()
+        self._restarts: Counter[str] = Counter()
+        self.failed: dict[int, Outcome] = {}
+        """Outcomes of members that have failed."""
+
+    def first_generation(self) -> list[RunProcess]:
+        """Return the first process of each member."""
+        return [self._process(Training, member, 0) for member in range(self._plan.members)]
+
+    def next_process(self) -> RunProcess | None:
+        """Return a process that can start now; None if none can. The member with the fewest generations is first."""
+        idle = [m for m in range(self._plan.members) if m not in self._running and m not in self.failed]
+        for member in sorted(idle, key=lambda m: (self._ledger.finished(m), m)):
+            try:
+                process = self._next_of(member)
+            except (OSError, OffbeatError) as error:  # a full disk, or a damaged checkpoint
+                generation = min(self._ledger.finished(member), self._plan.generations - 1)
+                process = Training(self._plan, self._path, member, generation, {})
+                self.failed[member] = Outcome(process, "failed", str(error))
+                continue
+            if process is not None:
+                self._running.add(member)
+                return process
+        return None
+
+    def _next_of(self, member: int) -> MemberProcess | None:
+        generation = self._ledger.finished(member)
+        if generation == self._plan.generations or not self._is_prepared(member, generation):
+            return None
+        training = self._process(Training, member, generation)
+        if training.status_on_disk() != "finished":
+            return training
+        keep(training.run.checkpoints / "latest", self._kept(member, generation))
+        return self._process(Scoring, member, generation)
+
+    def _process(self, kind: type[MemberProcess], member: int, generation: int) -> MemberProcess:
+        return kind(self._plan, self._path, member, generation, self._family.values(member, generation))
+
+    def ended(self, outcome: Outcome) -> None:
+        """Enter the score of an evaluation that has ended; start a process that was killed once more."""
+        process = outcome.session
+        assert isinstance(process, MemberProcess)
+        self._running.discard(process.member)
+        if outcome.state == "finished" and isinstance(process, Scoring):
+            self._enter_score(process)
+        elif outcome.state == "failed":
+            self._restarts[process.name] += 1
+            if not outcome.killed or self._restarts[process.name] > RESTARTS:
+                self.failed[process.member] = outcome
+
+    def _enter_score(self, process: Scoring) -> None:
+        try:
+            score = process.score()
+        except ConfigError as error:
+            self.failed[process.member] = Outcome(process, "failed", str(error))
+            return
+        env_steps = process.saved_steps() or 0
+        self._ledger.add(Score(process.member, process.generation, score, env_steps))
+        self._view.message(f"{process.name}: {process.plan.population.settings.objective} {score:g}")
+        self._drop_kept()
+
+    # --- between generations --------------------------------------------------------------------------------
+
+    def _is_prepared(self, member: int, generation: int) -> bool:
+        """Make the decision before a generation, and apply it; return False if a score is missing for it."""
+        if generation == 0:
+            return True
+        decision = self._family.decide(member, generation - 1)
+        if decision is None:
+            return False
+        if (member, generation - 1) not in self._ledger.decisions:
+            self._ledger.add(decision)
+        if decision.donor is not None and not self._has_trained(member, generation):
+            self._copy(decision)
+        return True
+
+    def _has_trained(self, member: int, generation: int) -> bool:
+        """Whether a member has a checkpoint that was made in a generation."""
+        before = self._ledger.scores[member, generation - 1].env_steps
+        saved = self._process(Training, member, generation).saved_steps()
+        return saved is not None and saved > before
+
+    def _copy(self, decision: Decision) -> None:
+        """Copy the donor's policies into the member's latest checkpoint. Doing it twice gives the same checkpoint."""
+        assert decision.donor is not None
+        assert decision.donor_generation is not None
+        run = RunDirectory(self._path / member_name(decision.member))
+        donor = RunDirectory(self._path / member_name(decision.donor))
+        with run.lock():
+            own = run.read_checkpoint("latest", with_replay=True)
+            theirs = read_kept(self._kept(decision.donor, decision.donor_generation))
+            merged = with_policies_of(own, theirs, optimizer=self._plan.population.settings.copy_optimizer)
+            kept = run.read_run().checkpoints_kept
+            run.store(kept).save(
+                self._ledger.scores[decision.member, decision.generation].env_steps, merged, ["latest"]
+            )
+        what = f"the weights of {donor.path.name} after generation {decision.donor_generation}, {decision.reason}"
+        values = ", ".join(f"{key} {value:g}" for key, value in decision.values.items())
+        run.note(f"after generation {decision.generation} copied {what}; next: {values}")
+        donor.note(f"{run.path.name} copied {what}")
+        self._view.message(f"{run.path.name} copies {what}; next: {values}")
+
+    def _kept(self, member: int, generation: int) -> Path:
+        """Return the path of the checkpoint at the end of a member's generation."""
+        return self._path / "kept" / f"{member_name(member)}-generation-{generation:03}"
+
+    def _drop_kept(self) -> None:
+        """Delete the checkpoints that no decision will need: those before the slowest member's, less the lag."""
+        slowest = min(self._ledger.finished(member) for member in range(self._plan.members))
+        needed = slowest - 1 - self._plan.population.settings.lag
+        for path in (self._path / "kept").iterdir():
+            if slowest == self._plan.generations or int(path.name.rpartition("-")[2]) < needed:
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _require_startable(plan: Plan) -> None:
+    """Take a few steps in the env, with the parameters that mutate, and refuse what could not start.
+
+    Raises:
+        ConfigError: the env fails, or does not suit the settings.
+    """
+    from offbeat.runtime.assembly import device_of
+
+    config = plan.config(0)
+    env = preflight(config.run.env, config.env)
+    config.settings.policy_spec(replace(env, columns=config.runtime.envs_per_actor))
+    device_of(config)
+    if config.run.init_from is not None:
+        RunDirectory.open(Path(config.run.init_from))

@@ -1,0 +1,50 @@
+"""The report of a population: a table of all generations, a link to the winner, and pictures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from offbeat.core.files import replace_file
+from offbeat.experiments.report import as_csv, as_markdown
+from offbeat.population.members import member_name
+from offbeat.population.pictures import draw_all
+from offbeat.population.plan import Plan
+from offbeat.population.tree import Family
+
+WINNER = "winner"
+"""Name of the link to the run directory of the winner."""
+
+
+def write_report(plan: Plan, path: Path, family: Family) -> int | None:
+    """Write the table, the pictures and, if all members are finished, the link to the winner; return the winner."""
+    if rows := rows_of(family):
+        replace_file(path / "table.csv", as_csv(rows).encode(), synced=False)
+        replace_file(path / "table.md", as_markdown(rows).encode(), synced=False)
+        draw_all(family, path)
+    winner = family.winner(plan.generations - 1)
+    if winner is not None:
+        link = path / f".{WINNER}.new"
+        link.unlink(missing_ok=True)
+        link.symlink_to(member_name(winner))
+        link.replace(path / WINNER)
+    return winner
+
+
+def rows_of(family: Family) -> list[dict[str, Any]]:
+    """Return the rows of the table: one for each member's generation with a score, in the order of generations."""
+    nodes = sorted((generation, member) for member, generation in family.ledger.scores)
+    return [_row(family, member, generation) for generation, member in nodes]
+
+
+def _row(family: Family, member: int, generation: int) -> dict[str, Any]:
+    score, parent = family.ledger.scores[member, generation], family.parent((member, generation))
+    return {
+        "generation": generation,
+        "member": member,
+        "env_steps": score.env_steps,
+        "score": score.score,
+        "copied_member": None if parent is None or parent[0] == member else parent[0],
+        "copied_generation": None if parent is None or parent[0] == member else parent[1],
+        **{key: f"{value:g}" for key, value in family.values(member, generation).items()},
+    }

@@ -1,0 +1,98 @@
+"""What follows from the ledger of a population: the next decision of a member, its values, and the family tree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from offbeat.core.seeding import stream
+from offbeat.population.ledger import Decision, Ledger
+from offbeat.population.mutation import ROLE, Genome, Values
+from offbeat.population.rules import may_decide, ranking
+from offbeat.population.settings import PopulationSettings
+
+Node = tuple[int, int]
+"""A member and its generation."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """The members of a population over the generations: all that follows from the settings, the seed and the ledger."""
+
+    settings: PopulationSettings
+    genome: Genome
+    seed: int
+    ledger: Ledger
+
+    # --- decisions ------------------------------------------------------------------------------------------
+
+    def decide(self, member: int, generation: int) -> Decision | None:
+        """Return the decision of a member at the end of a generation; None if scores that it needs are missing.
+
+        The random numbers are those of (seed, "pbt", member, generation), so timing does not change a decision.
+        """
+        if (known := self.ledger.decisions.get((member, generation))) is not None:
+            return known
+        scored = generation - self.settings.lag
+        if scored < 0:
+            return self._keep(member, generation, "no scores yet")
+        scores = self.scores(scored)
+        if scores is None:
+            return None
+        if not may_decide(generation, self.settings.lag, self._start, self.ledger.copied(member)):
+            settling = "before the start" if scored < self._start else "its weights are newer than the scores"
+            return self._keep(member, generation, settling)
+        random = stream(self.seed, ROLE, member, generation)
+        donor = self.settings.donor_of(member, scores, float(random.random()))
+        if donor is None:
+            return self._keep(member, generation, "no member is far enough ahead, or it is not among the worst")
+        values = self.genome.mutated(self.values(donor, scored), random)
+        reason = f"score {self._shown(scores[member])} against {self._shown(scores[donor])}"
+        return Decision(member, generation, donor, scored, reason, values)
+
+    def _keep(self, member: int, generation: int, reason: str) -> Decision:
+        return Decision(member, generation, None, None, reason, self.values(member, generation))
+
+    def scores(self, generation: int) -> list[float] | None:
+        """Return the scores of a generation, higher is better; None if one is missing."""
+        scores = self.ledger.of_generation(generation, self.settings.members)
+        if scores is None or self.settings.maximize:
+            return scores
+        return [-score for score in scores]
+
+    def _shown(self, score: float) -> str:
+        return f"{score if self.settings.maximize else -score:g}"
+
+    @property
+    def _start(self) -> int:
+        """The first generation whose scores may lead to a decision."""
+        return max(0, -(-self.settings.start // self.settings.generation) - 1)
+
+    # --- the tree -------------------------------------------------------------------------------------------
+
+    def values(self, member: int, generation: int) -> Values:
+        """Return the values with which a member trains in a generation; the decision before it must be known."""
+        if generation == 0:
+            return self.genome.first(member, self.settings.members, self.seed)
+        return self.ledger.decisions[member, generation - 1].values
+
+    def parent(self, node: Node) -> Node | None:
+        """Return the node whose weights a member had at the start of a generation; None in the first generation."""
+        member, generation = node
+        if generation == 0:
+            return None
+        decision = self.ledger.decisions[member, generation - 1]
+        if decision.donor is None or decision.donor_generation is None:
+            return member, generation - 1
+        return decision.donor, decision.donor_generation
+
+    def lineage(self, node: Node) -> list[Node]:
+        """Return the nodes from the first generation to a node along which its weights were trained."""
+        nodes = [node]
+        while (parent := self.parent(nodes[0])) is not None:
+            nodes.insert(0, parent)
+        return nodes
+
+    def winner(self, generation: int) -> int | None:
+        """Return the member with the best score of a generation; None if a score is missing."""
+        scores = self.scores(generation)
+        return None if scores is None else ranking(scores)[0]

@@ -1,0 +1,166 @@
+"""A resume with changed settings: which may change, what is written down, and what is refused."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.reference.replay_runs import small_sac
+from tests.reference.runs import contents, files_up_to, lines_of, offbeat, small_run, weights_of
+
+from offbeat.api.train import resume
+from offbeat.config.resolve import load
+from offbeat.core.errors import ConfigError
+
+HALF: dict[str, Any] = {"steps": 1024, "stop_at": 512, "learning_rate_schedule": "constant"}
+
+
+@pytest.fixture(scope="module")
+def half_run(tmp_path_factory) -> Path:
+    return small_run(tmp_path_factory.mktemp("half") / "run", **HALF).path
+
+
+@pytest.fixture
+def run(half_run, tmp_path) -> Path:
+    return Path(shutil.copytree(half_run, tmp_path / "run", symlinks=True))
+
+
+@pytest.fixture(scope="module")
+def sac_run(tmp_path_factory) -> Path:
+    return small_sac(tmp_path_factory.mktemp("sac") / "run", steps=400, stop_at=200).path
+
+
+def edit(run: Path, key: str, value: str) -> None:
+    """Change a line of config.toml by hand."""
+    config = (run / "config.toml").read_text()
+    (run / "config.toml").write_text(re.sub(rf"^{key} = .*", f"{key} = {value}", config, flags=re.MULTILINE))
+
+
+# --- what may change ----------------------------------------------------------------------------------------
+
+
+def test_changed_settings_are_saved_in_the_config_and_the_log_has_old_and_new_values(run):
+    ended = resume(run, steps=768, learning_rate=1e-4, gamma=0.9, entropy_coef="0.02", eval_every=256, eval_episodes=2)
+    assert ended.state == "finished"
+    config = load(run / "config.toml")
+    assert (config.run.steps, config.run.eval_every, config.run.eval_episodes) == (768, 256, 2)
+    saved = config.tables()["ppo"]
+    assert (saved["learning_rate"], saved["gamma"], saved["entropy_coef"]) == (1e-4, 0.9, 0.02)
+    log = (run / "log.txt").read_text()
+    assert "settings changed: steps from 1024 to 768, eval_every from 0 to 256, eval_episodes from 20 to 2" in log
+    assert "gamma from 0.98 to 0.9" in log
+    assert lines_of(run)[-1]["learning_rate"] == 1e-4
+    assert lines_of(run)[-1]["eval_return_mean"] is not None
+
+
+def test_a_changed_setting_gives_the_bits_of_a_run_whose_config_file_has_it(run, tmp_path):
+    edited = Path(shutil.copytree(run, tmp_path / "edited", symlinks=True))
+    before = weights_of(run)
+    edit(edited, "learning_rate", "0.01")
+    edit(edited, "clip", "0.05")
+    resume(edited)
+    resume(run, learning_rate=0.01, clip=0.05)
+    assert weights_of(run) == weights_of(edited) != before
+    assert load(run / "config.toml") == load(edited / "config.toml")
+
+
+def test_schedules_run_over_the_new_steps(run):
+    resume(run, steps=2048, stop_at=1024, learning_rate_schedule="linear", learning_rate=0.1, log_every=1)
+    last = lines_of(run)[-1]
+    before = max(line["env_steps"] for line in lines_of(run) if line["env_steps"] < last["env_steps"])
+    assert last["learning_rate"] == pytest.approx(0.1 * (1 - before / 2048))
+
+
+def test_a_limit_applies_only_to_the_resume_that_it_is_given_to(run, tmp_path):
+    stopped = resume(run, stop_at=768)
+    assert stopped.state == "interrupted"
+    assert 768 <= stopped.metrics["env_steps"] < 1024
+    assert resume(run).state == "finished"
+    whole = small_run(tmp_path / "whole", **{**HALF, "stop_at": None}).path
+    assert weights_of(run) == weights_of(whole)
+
+
+def test_a_value_that_the_run_already_has_is_no_change(run):
+    resume(run, seed=0, hidden_sizes=(16,), envs_per_actor="4", algorithm="ppo", env="CartPole-v1")
+    assert "settings changed" not in (run / "log.txt").read_text()
+
+
+def test_timeouts_and_the_restart_budget_can_change(run):
+    assert resume(run, step_timeout_s=5.0, restart_budget=1).state == "finished"
+    assert load(run / "config.toml").runtime.restart_budget == 1
+
+
+def test_the_rewards_of_an_on_policy_run_can_be_scaled_differently(run):
+    assert resume(run, reward_scale=0.1).state == "finished"
+
+
+def test_the_resume_command_changes_settings(run):
+    said = offbeat("resume", run, "--progress", "none", "--set", "gamma=0.9", "clip=0.3", "--set", "steps=600")
+    assert said.code == 0, said.err
+    config = load(run / "config.toml")
+    assert (config.tables()["ppo"]["gamma"], config.tables()["ppo"]["clip"], config.run.steps) == (0.9, 0.3, 600)
+
+
+# --- what may not -------------------------------------------------------------------------------------------
+
+INIT_FROM = "offbeat train ppo CartPole-v1 --init-from"
+REFUSED: dict[str, tuple[Any, list[str]]] = {
+    "seed": (3, ["seed is 0 in", "every random stream", INIT_FROM]),
+    "algorithm": ("a2c", ["algorithm is ppo in", "cannot change it to a2c"]),
+    "env": ("Acrobot-v1", ["env is CartPole-v1 in", INIT_FROM]),
+    "envs_per_actor": (8, ["envs_per_actor is 4 in", "cannot change it to 8", "tickets", INIT_FROM]),
+    "max_lag": (1, ["max_lag is 0 in", INIT_FROM]),
+    "hidden_sizes": ("32,32", ["hidden_sizes is [16] in", "network", "start a new run"]),
+    "normalize_observations": (False, ["normalize_observations is True in", "network and its statistics"]),
+    "frame_stack": (2, ["frame_stack is 1 in", "belong to an env"]),
+    "init_from": ("elsewhere", ["initial weights"]),
+    "stop_at": (512, ["has learned from", "env steps, and stop_at is 512", "above"]),
+    "time": (1e-9, ["time is 1e-09", "nothing is left to do"]),
+    "steps": (100, ["nothing is left to do"]),
+    "learning_rat": (0.1, ["unknown key 'learning_rat'", "'learning_rate'"]),
+    "learning_rate": (-1, ["learning_rate is -1", "more than 0"]),
+    "minibatch_size": (1000, ["minibatch_size is 1000", "= 64 rows"]),
+}
+
+
+@pytest.mark.parametrize("key", REFUSED)
+def test_a_setting_that_cannot_change_is_refused_in_words_and_nothing_is_changed(run, key):
+    before = contents(run)
+    value, says = REFUSED[key]
+    with pytest.raises(ConfigError) as refused:
+        resume(run, **{key: value, "gamma": 0.5})
+    assert [fragment for fragment in says if fragment not in str(refused.value)] == []
+    assert contents(run) == before
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "reason"),
+    [
+        ("reward_scale", 0.5, "saved replay has rewards"),
+        ("capacity", 5000, "memory and counts"),
+        ("critics", 3, "network and its statistics"),
+        ("learning_rat", 1, "unknown key"),
+    ],
+)
+def test_a_replay_run_refuses_what_its_replay_depends_on(sac_run, key, value, reason):
+    with pytest.raises(ConfigError, match=reason):
+        resume(sac_run, **{key: value})
+
+
+def test_the_learning_rate_of_a_run_that_adapts_it_cannot_change(tmp_path):
+    run = small_run(
+        tmp_path / "run", steps=256, stop_at=64, learning_rate_schedule="kl", kl_target=0.01
+    ).path  # fmt: skip
+    with pytest.raises(ConfigError, match="the run adapts its rate"):
+        resume(run, learning_rate=0.1)
+    assert resume(run, learning_rate=0.1, learning_rate_schedule="constant").state == "finished"
+
+
+def test_a_full_disk_leaves_the_settings_as_they_were(run):
+    before = (run / "config.toml").read_text()
+    with files_up_to(500), pytest.raises(ConfigError, match="free some disk space"):
+        resume(run, gamma=0.9)
+    assert (run / "config.toml").read_text() == before

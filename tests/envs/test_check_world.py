@@ -1,0 +1,72 @@
+"""`offbeat check` finds the faults of worlds with several agents, and names the agent and the step."""
+
+from __future__ import annotations
+
+import pytest
+from tests.reference import wrong_worlds
+
+from offbeat.cli.inspect import Check
+from offbeat.envs.check import check_env
+
+TESTING = "offbeat.envs.testing"
+SOUND = [f"{TESTING}.worlds:{name}" for name in ("CartPoles", "LateArrivals", "MixedSpaces")]
+DETERMINISTIC = [f"{TESTING}.games:{name}" for name in ("Nim", "RockPaperScissors")]
+SAME_ROWS = "worlds with different seeds give the same rows"
+
+
+def wrong(name: str) -> str:
+    return f"{wrong_worlds.__name__}:{name}"
+
+
+@pytest.mark.parametrize("env_id", [*SOUND, wrong("Sound"), "pettingzoo:mpe2/simple_spread_v3", "openspiel:kuhn_poker"])
+def test_check_finds_nothing_in_a_correct_world(env_id: str) -> None:
+    if ":" in env_id and env_id.startswith(("pettingzoo", "openspiel")):
+        pytest.importorskip({"pettingzoo": "mpe2", "openspiel": "pyspiel"}[env_id.partition(":")[0]])
+    assert check_env(env_id, steps=80) == []
+
+
+@pytest.mark.parametrize("env_id", DETERMINISTIC)
+def test_check_warns_of_a_game_that_its_seed_does_not_change(env_id: str) -> None:
+    (finding,) = check_env(env_id, steps=80)
+    assert finding.severity == "warning"
+    assert SAME_ROWS in finding.problem
+    assert "unless the world is deterministic on purpose" in finding.remedy
+
+
+@pytest.mark.parametrize(
+    ("name", "severity", "seen"),
+    [
+        ("RewardsTheDead", "error", "agent a, step 4 of the episode: got a reward of 2.0, but its episode has ended"),
+        ("EndsTwice", "error", "agent a, step 4 of the episode: ended, but its episode has ended before"),
+        ("Revives", "error", "agent a, step 4 of the episode: is alive again, but its episode has ended before"),
+        ("LosesAnAgent", "error", "agent b, step 2 of the episode: is missing, but it was neither terminated nor"),
+        ("LeavesWithoutAnEnd", "error", "agent b, step 5 of the episode: is missing, but it was neither terminated"),
+        ("LosesAReward", "error", "agent b, step 2 of the episode: has no value in rewards"),
+        ("HasAStranger", "error", "agent z, step 2 of the episode: appears, but it is not one of the world's possible"),
+        ("LeavesItsSpace", "warning", "agent b, step 2 of the episode: the observation is outside the bounds"),
+        ("HasNaN", "error", "agent b, step 2 of the episode: the observation has NaN"),
+        ("AllowsNothing", "error", "agent b, step 2 of the episode: action_mask allows no choice"),
+        ("LosesItsMask", "error", "agent b, step 2 of the episode: info has no action_mask"),
+        ("ListsAnInfo", "error", "step 2 of the episode raised ValueError: the info of agent b is a list, not a dict"),
+        ("ReturnsFourValues", "error", "step 2 of the episode raised ValueError: step() returned 4 values"),
+        ("RaisesAnError", "error", "step 2 of the episode raised ZeroDivisionError: the field has no width"),
+        ("NeverEnds", "warning", "the world did not end in 60 random steps"),
+        ("IgnoresItsSeed", "warning", SAME_ROWS),
+        ("DrawsWithoutASeed", "error", "agent a, row 0: the same seed and the same actions give different rows"),
+        ("NobodyCalledC", "warning", "agent c did not appear in 60 random steps"),
+        ("NimWithoutMoves", "error", "action_mask allows no choice although the episode continues"),
+        ("NimWithRevenge", "error", "agent player_1, step"),
+    ],
+)
+def test_check_reports_the_fault_of_a_wrong_world_with_agent_step_and_remedy(
+    name: str, severity: str, seen: str
+) -> None:
+    finding, *others = check_env(wrong(name), steps=60)
+    assert (finding.severity, others) == (severity, [])
+    assert seen in finding.problem
+    assert finding.remedy
+
+
+def test_the_command_checks_worlds_and_ends_with_1_after_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert Check(wrong("Revives")).run() == 1
+    assert "agent a, step 4 of the episode: is alive again" in capsys.readouterr().out

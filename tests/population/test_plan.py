@@ -1,0 +1,113 @@
+"""What an invalid population gets: a message with the numbers and the remedy, exit code 2, and no file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.reference.populations import SETTINGS, TABLE, population, population_text, run_here
+from tests.reference.runs import contents, offbeat
+
+from offbeat.core.errors import ConfigError
+from offbeat.experiments.spec import read_spec
+from offbeat.population.plan import plan_of
+
+RATE: dict[str, Any] = {"low": 1e-5, "high": 1e-1}
+
+
+def mutate(**genes: Any) -> dict[str, Any]:
+    return {"table": {"mutate": genes}}
+
+
+def settings(**changes: Any) -> dict[str, Any]:
+    return {"settings": {**SETTINGS, **changes}}
+
+
+INVALID: list[tuple[dict[str, Any], list[str]]] = [
+    ({"table": {"members": 1}}, ["members is 1", "at least 2", "[population]"]),
+    ({"table": {"members": None}}, ["lacks members"]),
+    ({"table": {"member": 4}}, ["unknown key 'member'", "'members'"]),
+    ({"table": {"generation": 1000}}, ["steps is 768", "a generation has 1000 env steps", "steps = 2000"]),
+    ({"table": {"generation": 100}}, ["steps is 768", "multiple", "steps = 800"]),
+    ({"table": {"generation": 48}}, ["generation has 48 env steps", "64 rows"]),
+    ({"table": {"lag": 2}}, ["lag is 2", "3 generations"]),
+    ({"table": {"start": 768}}, ["start is 768"]),
+    ({"table": {"replace_fraction": 0.6}}, ["replace_fraction is 0.6", "at most 0.5"]),
+    ({"table": {"gap_std": -1}}, ["gap_std is -1", "at least 0"]),
+    ({"table": {"mutation_rate": 2}}, ["mutation_rate is 2"]),
+    ({"table": {"objective": "return_meen"}}, ["unknown objective 'return_meen'", "'return_mean'"]),
+    ({"table": {"mutate": None}}, ["nothing to mutate"]),
+    (mutate(learning_rat=RATE), ["unknown key 'learning_rat'", "'learning_rate'"]),
+    (mutate(learning_rate=0.1), ["learning_rate is 0.1", "a range is expected"]),
+    (mutate(learning_rate={"low": 1e-3}), ["lacks high"]),
+    (mutate(learning_rate={"low": 1e-3, "high": "x"}), ["high of learning_rate is 'x'"]),
+    (mutate(learning_rate={"low": 1e-2, "high": 1e-3}), ["from 0.01 to 0.001", "0 < low < high"]),
+    (mutate(entropy_coef={"low": 0.0, "high": 0.1}), ["from 0 to 0.1", "multiplied by factors"]),
+    (mutate(gamma={"low": 0.9, "high": 1.0}), ["from 0.9 to 1", "0 < low < high < 1"]),
+    (mutate(gamma={"low": 0.9, "high": 2.0, "complement": False}), ["gamma is 2", "at most 1"]),
+    (mutate(learning_rate={**RATE, "factor": [0.8, 1.2]}), ["factor of learning_rate is [0.8, 1.2]", "above 1"]),
+    (mutate(learning_rate={**RATE, "initial": [1e-3]}), ["has 1 values, but there are 3 members"]),
+    (mutate(learning_rate={**RATE, "initial": [1.0, 1e-3, 1e-3]}), ["starts at 1", "1e-05 to 0.1"]),
+    (mutate(learning_rate={**RATE, "initial": "random"}), ["initial of learning_rate is 'random'"]),
+    (mutate(value_clip={"low": 0.1, "high": 1.0, "initial": "settings"}), ["value_clip has no number to start at"]),
+    (mutate(epochs={"low": 1.5, "high": 4}), ["epochs accepts only whole numbers"]),
+    (mutate(normalize_advantages=RATE), ["normalize_advantages cannot mutate"]),
+    (mutate(envs_per_actor={"low": 1, "high": 8}), ["envs_per_actor cannot mutate", "tickets"]),
+    (mutate(seed={"low": 1, "high": 8}), ["seed cannot mutate", "random stream"]),
+    (mutate(steps={"low": 100, "high": 800}), ["steps cannot mutate"]),
+    (mutate(minibatch_size={"low": 16, "high": 512}), ["minibatch_size is 512", "= 64 rows"]),
+    (mutate(curriculum={"wind": {"low": 0.1, "high": 1.0}}), ["curriculum sets wind", "no such attribute"]),
+    (settings(learning_rate=1e-3), ["learning_rate is under [settings], but mutates"]),
+    (settings(stop_at=100), ["stop_at is not supported by a population"]),
+    (settings(gama=1), ["unknown key 'gama'"]),
+    (settings(runtime="threads", max_lag=1, envs_per_actor=None), ["measure its own layout"]),
+    ({"seeds": [1, 2]}, ["one seed"]),
+    ({"env": None, "envs": ["CartPole-v1", "Acrobot-v1"]}, ["one env"]),
+    ({"env": "CartPol-v1"}, ["'CartPole-v1'"]),
+    ({"search": {"over": {"gamma": [0.9]}}}, ["[search] and [population]"]),
+    ({"target_return": 3.0}, ["target_return is not supported"]),
+]
+
+
+@pytest.mark.parametrize(("changes", "says"), INVALID, ids=lambda part: str(part)[:60])
+def test_an_invalid_population_is_refused_before_any_file_is_created(tmp_path, monkeypatch, changes, says):
+    monkeypatch.chdir(tmp_path)
+    tables = {key: value for key, value in changes.items() if key != "table"}
+    if "settings" in tables:
+        tables["settings"] = {key: value for key, value in tables["settings"].items() if value is not None}
+    Path("spec.toml").write_text(population_text(changes.get("table"), **tables))
+    before = contents(tmp_path)
+    said = offbeat("run", "spec.toml", "--progress", "none")
+    assert said.code == 2, said
+    assert [fragment for fragment in says if fragment not in said.err] == [], said.err
+    assert contents(tmp_path) == before
+
+
+def test_a_dry_run_prints_the_first_command_of_each_member_and_creates_no_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("spec.toml").write_text(population_text())
+    before = contents(tmp_path)
+    said = offbeat("run", "spec.toml", "--dry-run")
+    assert said.code == 0, said.err
+    assert said.out.count("offbeat train ppo CartPole-v1 --run-dir experiments/spec/member-00") == 3
+    assert "3 members, 3 generations of 256 env steps" in said.out
+    assert contents(tmp_path) == before
+
+
+def test_another_population_in_the_same_directory_is_refused(tmp_path):
+    one = population(tmp_path)
+    run_here(one, stop=lambda _: True)
+    with pytest.raises(ConfigError, match=r"population.members was 3 and is 4 now"):
+        population(tmp_path, {"members": 4})
+
+
+@pytest.mark.parametrize("key", ["learning_rate", "gamma"])
+def test_values_can_start_at_given_ones_or_at_those_of_the_settings(tmp_path, key):
+    given = {"learning_rate": [1e-4, 1e-3, 1e-2], "gamma": "settings"}
+    genes = {name: {**TABLE["mutate"][name], "initial": given[name]} for name in given}
+    spec = tmp_path / "spec.toml"
+    spec.write_text(population_text({"mutate": genes}, settings={**SETTINGS, "gamma": 0.95}))
+    plan = plan_of(read_spec(spec), "spec")
+    first = [plan.genome.first(member, 3, 1)[key] for member in range(3)]
+    assert first == (given[key] if key == "learning_rate" else [0.95] * 3)

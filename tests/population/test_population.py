@@ -1,0 +1,288 @@
+"""Whole populations of small runs: the family tree does not depend on timing, and a killed population continues."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import chdir
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import gymnasium as gym
+import pytest
+from tests.reference.populations import SETTINGS, population, population_text, run_here, tree_of, weights
+from tests.reference.runs import REPOSITORY, Started, is_alive, offbeat, status_of, weights_of
+from tests.reference.thorough import thorough
+
+from offbeat.config.resolve import load
+from offbeat.experiments.running import Outcome
+from offbeat.population.ledger import Ledger
+from offbeat.population.members import Scoring, Training
+from offbeat.population.population import LEDGER, RESTARTS, Population
+from offbeat.population.report import write_report
+from offbeat.run_directory.checkpoint import load as load_checkpoint
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Population:
+    """A population that was run in one order, to its end."""
+    done = population(tmp_path_factory.mktemp("finished"))
+    assert not run_here(done).failed
+    return done
+
+
+def copies_of(done: Population) -> list[Any]:
+    """Return the decisions to copy."""
+    decisions = done.family().ledger.decisions
+    return [decision for _, decision in sorted(decisions.items()) if decision.donor is not None]
+
+
+# --- timing -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", [1, *thorough(2, 3)])
+def test_the_family_tree_and_the_bits_do_not_depend_on_the_order_of_processes(finished, tmp_path, seed):
+    other = population(tmp_path)
+    run_here(other, seed)
+    assert copies_of(finished)
+    assert tree_of(other) == tree_of(finished)
+    assert weights(other) == weights(finished)
+
+
+@pytest.mark.parametrize("lag", [1])
+def test_with_a_lag_the_tree_does_not_depend_on_the_order_either(tmp_path, lag):
+    trees = []
+    for seed in range(2):
+        one = population(tmp_path / str(seed), {"lag": lag})
+        run_here(one, seed)
+        trees.append((tree_of(one), weights(one)))
+        assert copies_of(one)
+    assert trees[0] == trees[1]
+
+
+def test_another_seed_gives_another_tree(finished, tmp_path):
+    other = population(tmp_path, seeds=[2])
+    run_here(other)
+    assert tree_of(other) != tree_of(finished)
+
+
+@pytest.mark.parametrize("kind", [Training, Scoring])
+def test_a_population_that_ends_before_any_process_continues_to_the_same_tree(finished, tmp_path, kind):
+    again = population(tmp_path)
+    for count in (1, 2, 3):
+        left = iter(range(count))
+        run_here(again, stop=lambda process: isinstance(process, kind) and next(left, None) is None)  # noqa: B023
+    run_here(again)
+    assert tree_of(again) == tree_of(finished)
+    assert weights(again) == weights(finished)
+
+
+def test_a_copy_that_was_interrupted_is_made_again_with_the_same_result(finished, tmp_path):
+    again = population(tmp_path)
+    broken = patch("offbeat.population.population.with_policies_of", side_effect=KeyboardInterrupt)
+    with broken, pytest.raises(KeyboardInterrupt):
+        run_here(again)
+    assert copies_of(again)  # it was decided, but not made
+    run_here(again)
+    assert tree_of(again) == tree_of(finished)
+    assert weights(again) == weights(finished)
+
+
+# --- what a copy is -----------------------------------------------------------------------------------------
+
+
+def test_a_copy_trains_on_from_the_donors_weights_with_mutated_values(tmp_path):
+    one = population(tmp_path)
+    seen: dict[str, Any] = {}
+
+    def stop(process: Any) -> bool:
+        copied = {decision.member: decision for decision in copies_of(one)} if process.generation == 1 else {}
+        if isinstance(process, Training) and process.member in copied:
+            seen.update(decision=copied[process.member], run=process.run, process=process)
+            return True
+        return False
+
+    run_here(one, stop=stop)
+    decision, run = seen["decision"], seen["run"]
+    donor = load_checkpoint(one.path / "kept" / f"member-{decision.donor:03}-generation-000")
+    own = run.read_checkpoint("latest")
+    assert all((own.weights[name] == donor.weights[name]).all() for name in donor.weights)
+    values = ", ".join(f"{key} {value:g}" for key, value in decision.values.items())
+    assert f"copied the weights of member-{decision.donor:03} after generation 0" in run.log.read_text()
+    assert values in run.log.read_text()
+    assert f"{run.path.name} copied the weights" in (one.path / f"member-{decision.donor:03}/log.txt").read_text()
+    run_here(one)
+    config = load(run.config)
+    last = one.family().values(decision.member, 2)
+    assert {key: config.tables()["ppo"][key] for key in last} == pytest.approx(last)
+
+
+def test_members_differ_in_their_seeds_and_their_first_values(finished):
+    configs = [finished.plan.config(member) for member in range(3)]
+    assert len({config.run.seed for config in configs}) == 3
+    assert len({config.tables()["ppo"]["learning_rate"] for config in configs}) == 3
+
+
+def test_every_member_trains_for_all_steps(finished):
+    for member in range(3):
+        run = finished.path / f"member-{member:03}"
+        assert status_of(run)["state"] == "finished"
+        assert load(run / "config.toml").run.stop_at is None
+
+
+@pytest.mark.parametrize("lag", [0, 1])
+def test_only_checkpoints_that_a_decision_can_need_are_kept(tmp_path, lag):
+    one = population(tmp_path, {"lag": lag})
+    run_here(one, stop=lambda process: isinstance(process, Training) and process.generation == 2)
+    done = [one.family().ledger.finished(member) for member in range(3)]
+    assert max(done) == 2
+    kept = {int(path.name.rpartition("-")[2]) for path in (one.path / "kept").iterdir()}
+    assert kept == set(range(max(0, min(done) - 1 - lag), max(done)))
+    run_here(one)
+    assert not list((one.path / "kept").iterdir())
+
+
+def test_a_damaged_checkpoint_fails_the_member_that_copies_it_with_the_reason(finished, tmp_path):
+    one = population(tmp_path)
+    run_here(one, stop=lambda process: isinstance(process, Scoring) and len(one.family().ledger.scores) == 2)
+    for kept in (one.path / "kept").iterdir():
+        (kept / "weights.safetensors").unlink()  # a hard link: that of the run stays
+        (kept / "weights.safetensors").write_bytes(b"")
+    failed = run_here(one).failed
+    copies = [decision for decision in copies_of(finished) if decision.generation == 0]
+    assert sorted(failed) == [decision.member for decision in copies]
+    assert "damaged" in failed[copies[0].member].reason
+
+
+def test_the_curves_of_all_members_are_plotted(finished):
+    assert offbeat("plot", finished.path).code == 0
+    assert (finished.path / "return.png").is_file()
+
+
+def test_the_report_has_a_row_for_each_generation_pictures_and_a_link_to_the_winner(finished):
+    winner = write_report(finished.plan, finished.path, finished.family())
+    rows = (finished.path / "table.csv").read_text().splitlines()
+    assert len(rows) == 1 + 3 * 3
+    scores = [finished.family().ledger.scores[member, 2].score for member in range(3)]
+    assert winner == scores.index(max(scores))
+    assert weights_of(finished.path / "winner") == weights_of(finished.path / f"member-{winner:03}")
+    for name in ("family-tree.png", "values.png", "scores.png"):
+        assert (finished.path / name).read_bytes().startswith(b"\x89PNG")
+    said = offbeat("eval", finished.path / "winner", "--episodes", "2", "--seed", "1", "--json")
+    assert f'"return_mean": {max(scores)}' in said.out
+
+
+# --- objectives ---------------------------------------------------------------------------------------------
+
+
+class Shaped(gym.Wrapper[Any, Any, Any, Any]):
+    """CartPole with a bonus for standing still; the info has the upright steps, the true objective."""
+
+    bonus = 0.0
+
+    def __init__(self) -> None:
+        super().__init__(gym.make("CartPole-v1").unwrapped)
+
+    def step(self, action: Any) -> Any:
+        observation, reward, terminated, truncated, _ = self.env.step(action)
+        shaped = float(reward) - self.bonus * abs(observation[1])
+        return observation, shaped, terminated, truncated, {"upright": float(abs(observation[2]) < 0.1)}
+
+
+@pytest.fixture
+def shaped() -> Iterator[str]:
+    kind: Any = Shaped
+    gym.register("tests/Shaped-v0", kind, max_episode_steps=200)
+    yield "tests/Shaped-v0"
+    del gym.registry["tests/Shaped-v0"]
+
+
+def test_a_parameter_of_the_env_mutates_and_the_objective_is_a_number_in_its_infos(shaped, tmp_path):
+    mutate = {"curriculum": {"bonus": {"low": 0.1, "high": 10.0}}}
+    one = population(tmp_path, {"objective": "info/upright", "mutate": mutate}, env=shaped)
+    assert not run_here(one).failed
+    family = one.family()
+    assert all(0 < score.score <= 1 for score in family.ledger.scores.values())
+    for member in range(3):
+        value = family.values(member, 2)["curriculum.bonus"]
+        assert load(one.path / f"member-{member:03}/config.toml").env.curriculum == (f"bonus 0:{value!r}",)
+
+
+def test_an_objective_that_training_measures_is_read_from_the_metrics(tmp_path):
+    one = population(tmp_path, {"objective": "episode_length_mean", "maximize": False})
+    assert not run_here(one).failed
+    assert copies_of(one)
+
+
+def test_an_objective_that_was_not_measured_fails_the_member_and_says_what_was(shaped, tmp_path):
+    one = population(tmp_path, {"objective": "info/downright"}, env=shaped)
+    failed = run_here(one).failed
+    assert sorted(failed) == [0, 1, 2]
+    assert "has no number info/downright" in failed[0].reason
+    assert "return_mean" in failed[0].reason
+
+
+# --- failures -----------------------------------------------------------------------------------------------
+
+
+def test_a_killed_process_is_started_again_a_limited_number_of_times(tmp_path):
+    one = population(tmp_path)
+    schedule = run_here(one, stop=lambda _: True)
+    process = schedule._process(Training, 0, 0)
+    for _ in range(RESTARTS):
+        schedule.ended(Outcome(process, "failed", "killed", killed=True))
+        assert not schedule.failed
+    schedule.ended(Outcome(process, "failed", "killed", killed=True))
+    assert list(schedule.failed) == [0]
+
+
+def test_the_other_members_of_a_failed_one_continue_until_they_need_its_scores(tmp_path):
+    one = population(tmp_path, {"lag": 1})
+    schedule = run_here(one, stop=lambda _: True)
+    schedule = type(schedule)(one.plan, one.path, one.family(), schedule._view)
+    schedule.failed[0] = Outcome(schedule._process(Training, 0, 0), "failed", "broken")
+    from tests.reference.populations import run_process
+
+    while (process := schedule.next_process()) is not None:
+        schedule.ended(run_process(process))
+    assert [one.family().ledger.finished(member) for member in range(3)] == [0, 2, 2]
+
+
+# --- real processes -----------------------------------------------------------------------------------------
+
+
+def processes_of(path: Path) -> list[int]:
+    """Return the processes that train a member."""
+    runs = [run for run in path.glob("member-*") if (run / "status.json").is_file()]
+    pids = [status_of(run)["processes"][0]["pid"] for run in runs if status_of(run)["state"] == "running"]
+    return [pid for pid in pids if is_alive(pid)]
+
+
+@pytest.mark.parametrize(("generations", "lag"), [(2, 0), *thorough((4, 1))])
+def test_a_killed_population_continues_to_the_tree_of_an_undisturbed_one(tmp_path, generations, lag):
+    table = {"members": 2, "lag": lag}
+    settings = {**SETTINGS, "steps": generations * 256}
+    undisturbed = population(tmp_path / "undisturbed", table, settings=settings)
+    run_here(undisturbed)
+    assert copies_of(undisturbed)
+    folder = tmp_path / "killed"
+    folder.mkdir()
+    (folder / "spec.toml").write_text(population_text(table, settings=settings))
+    path = folder / "experiments/spec"
+    started = Started(["run", "spec.toml", "--jobs", "2"], folder)
+    started.wait_until(lambda: (path / LEDGER).exists() and bool(processes_of(path)))
+    orphans = processes_of(path)
+    started.end(signal.SIGKILL)
+    assert len(Ledger.read(path / LEDGER).scores) < 2 * generations
+    where = {"PYTHONPATH": os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")]), "OMP_NUM_THREADS": "1"}
+    with chdir(folder), patch.dict(os.environ, where):
+        said = offbeat("run", "spec.toml", "--jobs", "1", "--progress", "lines")
+    assert said.code == 0, said
+    assert not any(is_alive(pid) for pid in orphans)
+    assert "the winner is member-00" in said.out
+    with chdir(folder):
+        killed = Population(folder / "spec.toml", path)
+    assert tree_of(killed) == tree_of(undisturbed)
+    assert weights(killed) == weights(undisturbed)

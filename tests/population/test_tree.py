@@ -1,0 +1,196 @@
+"""Decisions and the family tree, on scores that are computed at once: no run is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from offbeat.core.errors import ConfigError
+from offbeat.population.ledger import Decision, Ledger, Score
+from offbeat.population.mutation import Gene, Genome
+from offbeat.population.settings import PopulationSettings
+from offbeat.population.tree import Family
+
+RATES = Genome({"rate": Gene(1e-6, 1.0)})
+
+
+def family(path: Path, genome: Genome = RATES, seed: int = 0, **settings: Any) -> Family:
+    given = {"members": 4, "generation": 100, "gap_std": 0.0, "gap_relative": 0.0, **settings}
+    return Family(PopulationSettings(**given), genome, seed, Ledger.read(path / "ledger.jsonl"))
+
+
+def play(family: Family, generations: int, score: Callable[[int, int], float]) -> list[Decision]:
+    """Enter the scores of all generations, and all decisions that they allow."""
+    decisions = []
+    for generation in range(generations):
+        for member in range(family.settings.members):
+            family.ledger.add(Score(member, generation, score(member, generation), 100))
+        for member in range(family.settings.members):
+            decision = family.decide(member, generation)
+            assert decision is not None
+            family.ledger.add(decision)
+            decisions.append(decision)
+    return decisions
+
+
+# --- the toy of the paper -----------------------------------------------------------------------------------
+
+
+def trained(path: Path, *, exchange: bool) -> list[float]:
+    """Train the two members of figure 2 of arXiv:1711.09846; return the objective of each at the end.
+
+    The objective 1.2 - a^2 - b^2 is not differentiated: one member only lowers a^2, the other one only b^2. Their step
+    sizes differ a little, because two equal members would never be ahead of each other.
+    """
+    toy = family(path, Genome({}), members=2)
+    theta = {member: [0.9, 0.9] for member in range(2)}
+    for generation in range(40):
+        for member in range(2):
+            for _ in range(4):
+                theta[member][member] -= (0.02 + 0.001 * member) * 2 * theta[member][member]
+            a, b = theta[member]
+            toy.ledger.add(Score(member, generation, 1.2 - a**2 - b**2, 0))
+        kept = {member: list(weights) for member, weights in theta.items()}
+        for member in range(2 * exchange):
+            decision = toy.decide(member, generation)
+            assert decision is not None
+            toy.ledger.add(decision)
+            if decision.donor is not None:
+                theta[member] = list(kept[decision.donor])
+    return [1.2 - a**2 - b**2 for a, b in theta.values()]
+
+
+def test_two_members_with_one_surrogate_each_solve_together_what_neither_solves_alone(tmp_path):
+    (tmp_path / "alone").mkdir()
+    assert max(trained(tmp_path / "alone", exchange=False)) < 0.6
+    assert max(trained(tmp_path, exchange=True)) >= 1.15
+
+
+# --- decisions ----------------------------------------------------------------------------------------------
+
+
+def test_the_same_seed_gives_the_same_tree_and_another_seed_another_one(tmp_path):
+    trees = []
+    for number, seed in enumerate((3, 3, 4)):
+        (tmp_path / str(number)).mkdir()
+        trees.append(play(family(tmp_path / str(number), seed=seed), 5, lambda m, g: (m * 7 + g * 3) % 5))
+    assert trees[0] == trees[1]
+    assert trees[0] != trees[2]
+
+
+def test_a_decision_does_not_depend_on_the_order_in_which_scores_arrive(tmp_path):
+    (tmp_path / "other").mkdir()
+    one, other = family(tmp_path), family(tmp_path / "other")
+    for member in range(4):
+        one.ledger.add(Score(member, 0, float(member), 100))
+        other.ledger.add(Score(3 - member, 0, float(3 - member), 100))
+    assert one.decide(0, 0) == other.decide(0, 0)
+
+
+def test_a_decision_waits_for_the_scores_of_all_members(tmp_path):
+    waiting = family(tmp_path)
+    for member in range(3):
+        assert waiting.decide(0, 0) is None
+        waiting.ledger.add(Score(member, 0, 1.0, 100))
+    assert waiting.decide(0, 0) is None
+    waiting.ledger.add(Score(3, 0, 1.0, 100))
+    assert waiting.decide(0, 0) is not None
+
+
+def test_with_a_lag_a_decision_needs_only_scores_of_earlier_generations(tmp_path):
+    lagging = family(tmp_path, lag=1)
+    first = lagging.decide(0, 0)
+    assert first is not None
+    assert first.donor is None
+    for member in range(4):
+        lagging.ledger.add(first if member == 0 else Decision(member, 0, None, None, "", lagging.values(member, 0)))
+        lagging.ledger.add(Score(member, 0, float(member), 100))
+    decision = lagging.decide(0, 1)  # no score of generation 1 is known
+    assert decision is not None
+    assert (decision.donor, decision.donor_generation) == (3, 0)
+
+
+def test_a_copied_member_is_not_replaced_again_for_the_score_of_its_old_weights(tmp_path):
+    decisions = play(family(tmp_path, lag=1), 5, lambda member, _generation: float(member))
+    copied = [decision.generation for decision in decisions if decision.member == 0 and decision.donor is not None]
+    assert copied == [1, 3]
+
+
+def test_no_score_before_the_start_leads_to_a_decision(tmp_path):
+    decisions = play(family(tmp_path, start=250), 4, lambda member, _generation: float(member))
+    assert {decision.generation for decision in decisions if decision.donor is not None} == {2, 3}
+
+
+def test_a_population_that_minimizes_copies_the_lowest_score(tmp_path):
+    decisions = play(family(tmp_path, maximize=False), 1, lambda member, _generation: float(member))
+    assert [decision.donor for decision in decisions] == [None, None, None, 0]
+
+
+def test_a_copy_starts_from_the_donors_values(tmp_path):
+    playing = family(tmp_path, mutation_rate=0.0)
+    (copy,) = [
+        decision for decision in play(playing, 1, lambda member, _g: float(member)) if decision.donor is not None
+    ]
+    assert copy.values == playing.values(copy.donor or 0, 0)
+
+
+def test_the_lineage_of_a_member_leads_through_its_donors(tmp_path):
+    playing = family(tmp_path)
+    play(playing, 3, lambda member, generation: float(member == generation))
+    for node in ((member, 2) for member in range(4)):
+        lineage = playing.lineage(node)
+        assert [generation for _, generation in lineage] == [0, 1, 2]
+        for before, after in pairwise(lineage):
+            decision = playing.ledger.decisions[after[0], before[1]]
+            assert before[0] == (after[0] if decision.donor is None else decision.donor)
+    assert playing.winner(2) == 2
+    assert playing.winner(3) is None
+
+
+# --- the ledger ---------------------------------------------------------------------------------------------
+
+
+def test_a_ledger_is_read_as_it_was_written(tmp_path):
+    written = family(tmp_path)
+    play(written, 3, lambda member, generation: member / 3 + generation)
+    read = Ledger.read(written.ledger.path)
+    assert (read.scores, read.decisions) == (written.ledger.scores, written.ledger.decisions)
+
+
+def test_a_line_that_a_kill_has_cut_is_left_out_and_overwritten(tmp_path):
+    ledger = Ledger.read(tmp_path / "ledger.jsonl")
+    ledger.add(Score(0, 0, 1.0, 100))
+    whole = ledger.path.read_bytes()
+    for size in range(1, len(whole)):
+        ledger.path.write_bytes(whole + whole[:size])
+        cut = Ledger.read(ledger.path)
+        assert list(cut.scores) == [(0, 0)]
+    cut.add(Score(1, 0, 2.0, 100))
+    assert list(Ledger.read(ledger.path).scores) == [(0, 0), (1, 0)]
+
+
+DECISION = '{"event": "decision", "member": 0, "generation": 0, "donor": null, "donor_generation": null, "reason": ""'
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "no json",
+        "[]",
+        '{"event": "other"}',
+        '{"event": "score", "member": 0, "generation": 0, "score": NaN, "env_steps": 1}',
+        '{"event": "score", "member": -1, "generation": 0, "score": 1, "env_steps": 1}',
+        DECISION + "}",
+        DECISION + ', "values": {"rate": "x"}}',
+    ],
+)
+def test_a_damaged_ledger_is_refused_with_the_line(tmp_path, line):
+    path = tmp_path / "ledger.jsonl"
+    Ledger.read(path).add(Score(0, 0, 1.0, 100))
+    path.write_text(path.read_text() + line + "\n")
+    with pytest.raises(ConfigError, match="line 2"):
+        Ledger.read(path)

@@ -1,0 +1,196 @@
+"""Worlds with two agents, each of which breaks one rule; `Sound` breaks none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from offbeat.envs.testing.games import PLAYERS, Nim
+from offbeat.envs.testing.worlds import Infos, Observations, ParallelStep, SmallWorld
+
+LIVES = {"a": 3, "b": 5}
+"""Steps after which each agent is terminated."""
+
+
+class Sound(SmallWorld):
+    """Agents a and b see noise, and end after 3 and after 5 steps. An info has the mask of the next action."""
+
+    def __init__(self) -> None:
+        spaces = (gym.spaces.Box(0, 1, (2,), np.float32), gym.spaces.Discrete(2))
+        super().__init__(dict.fromkeys(LIVES, spaces))
+        self.age = 0
+
+    def reset(self, seed: int | None = None, options: Any = None) -> tuple[Observations, Infos]:  # noqa: ARG002
+        self._start(seed, LIVES)
+        self.age = 0
+        return self._observations(), self._infos()
+
+    def step(self, actions: Mapping[str, Any]) -> ParallelStep:  # noqa: ARG002
+        self.age += 1
+        seen = list(self.agents)
+        self.agents = [agent for agent, life in LIVES.items() if self.age < life]
+        observations, infos = self._observations(), self._infos()
+        ends = {agent: agent not in self.agents for agent in seen}
+        return self.wrong(
+            {agent: observations[agent] for agent in seen},
+            dict.fromkeys(seen, 1.0),
+            ends,
+            dict.fromkeys(seen, False),
+            {agent: infos[agent] for agent in seen},
+        )
+
+    def _observations(self) -> Observations:
+        return {agent: self.np_random.random(2, np.float32) for agent in LIVES}
+
+    def _infos(self) -> Infos:
+        return {agent: {"action_mask": np.ones(2, np.int8)} for agent in LIVES}
+
+    def wrong(self, *parts: Any) -> Any:
+        """Break the rule in the parts of a step."""
+        return parts
+
+
+class RewardsTheDead(Sound):
+    def wrong(self, *parts: Any) -> Any:
+        if self.age == 4:
+            parts[1]["a"] = 2.0
+        return parts
+
+
+class EndsTwice(Sound):
+    def wrong(self, *parts: Any) -> Any:
+        if self.age == 4:
+            parts[3]["a"] = True
+        return parts
+
+
+class Revives(Sound):
+    def wrong(self, *parts: Any) -> Any:
+        if self.age == 4:
+            self.agents = ["a", "b"]
+            parts[0]["a"] = np.zeros(2, np.float32)
+        return parts
+
+
+class LosesAnAgent(Sound):
+    def wrong(self, *parts: Any) -> Any:
+        if self.age == 2:
+            for part in parts:
+                del part["b"]
+        return parts
+
+
+class LeavesWithoutAnEnd(Sound):
+    def wrong(self, *parts: Any) -> Any:
+        if self.age == 5:
+            parts[2]["b"] = False
+        return parts
+
+
+class LosesAReward(Sound):
+    def wrong(self, *parts: Any) -> Any:
+        if self.age == 2:
+            del parts[1]["b"]
+        return parts
+
+
+class HasAStranger(Sound):
+    def wrong(self, *parts: Any) -> Any:
+        if self.age == 2:
+            parts[0]["z"] = np.zeros(2, np.float32)
+        return parts
+
+
+class LeavesItsSpace(Sound):
+    def wrong(self, *parts: Any) -> Any:
+        if self.age == 2:
+            parts[0]["b"] = np.full(2, 1.5, np.float32)
+        return parts
+
+
+class HasNaN(Sound):
+    def wrong(self, *parts: Any) -> Any:
+        if self.age == 2:
+            parts[0]["b"] = np.full(2, np.nan, np.float32)
+        return parts
+
+
+class AllowsNothing(Sound):
+    def wrong(self, *parts: Any) -> Any:
+        if self.age == 2:
+            parts[4]["b"] = {"action_mask": np.zeros(2, np.int8)}
+        return parts
+
+
+class LosesItsMask(Sound):
+    def wrong(self, *parts: Any) -> Any:
+        if self.age == 2:
+            parts[4]["b"] = {}
+        return parts
+
+
+class ListsAnInfo(Sound):
+    def wrong(self, *parts: Any) -> Any:
+        if self.age == 2:
+            parts[4]["b"] = ["an info"]
+        return parts
+
+
+class ReturnsFourValues(Sound):
+    def wrong(self, *parts: Any) -> Any:
+        return parts[:4] if self.age == 2 else parts
+
+
+class RaisesAnError(Sound):
+    def wrong(self, *parts: Any) -> Any:
+        if self.age == 2:
+            raise ZeroDivisionError("the field has no width")
+        return parts
+
+
+class NeverEnds(Sound):
+    def wrong(self, *parts: Any) -> Any:
+        self.age = 1
+        return parts
+
+
+class IgnoresItsSeed(Sound):
+    def reset(self, seed: int | None = None, options: Any = None) -> tuple[Observations, Infos]:
+        return super().reset(None if seed is None else 7, options)
+
+
+class DrawsWithoutASeed(Sound):
+    def reset(self, seed: int | None = None, options: Any = None) -> tuple[Observations, Infos]:  # noqa: ARG002
+        self.np_random = np.random.default_rng()
+        return super().reset(None, options)
+
+
+class NobodyCalledC(Sound):
+    """Agent c may appear, and never does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.possible_agents.append("c")
+        self._spaces["c"] = self._spaces["a"]
+
+
+class NimWithoutMoves(Nim):
+    """By turns: the mask of the player who is on turn allows nothing once fewer than 3 stones are left."""
+
+    def observe(self, agent: str) -> dict[str, Any]:
+        seen = super().observe(agent)
+        return {**seen, "action_mask": seen["action_mask"] * (self._left >= 3)}
+
+
+class NimWithRevenge(Nim):
+    """By turns: the loser is in the game again after both have been removed."""
+
+    def step(self, action: Any) -> None:
+        over = self.terminations[self.agent_selection]
+        super().step(action)
+        if over and not self.agents:
+            self.agents, self.agent_selection = [PLAYERS[1]], PLAYERS[1]
+            self.terminations[PLAYERS[1]] = False
