@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from PIL import Image
 from offbeat.core.errors import ConfigError
 from offbeat.league.payoffs import Payoffs
 from offbeat.league.ratings import fit_ratings
-from offbeat.plots.league import plot_ratings, plot_win_rates
+from offbeat.plots.league import plot_elo, plot_ratings, plot_win_rates
 
 BLUE, VERMILION, GREY = (0x00, 0x72, 0xB2), (0xD5, 0x5E, 0x00), (0xE4, 0xE4, 0xE4)
 
@@ -61,3 +62,16 @@ def test_a_picture_with_an_unknown_suffix_is_refused(tmp_path):
         plot_win_rates(payoffs, out=tmp_path / "rates.xyz")
     with pytest.raises(ConfigError, match="must end in one of"):
         plot_ratings(fit_ratings(payoffs), policies=["a"], env_steps=[0], out=tmp_path / "rates.xyz")
+
+
+def test_the_elo_ratings_of_each_policy_are_a_line_and_runs_without_a_league_have_no_picture(tmp_path):
+    lines = [{"env_steps": step, "policies/a/elo": 1200.0 + step, "policies/b/elo": None} for step in (0, 100)]
+    lines.append({"env_steps": 200, "policies/a/elo": 1250.0, "policies/b/elo": 1190.0})
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert plot_elo(tmp_path, out=tmp_path / "elo.svg") == tmp_path / "elo.svg"
+    drawn = (tmp_path / "elo.svg").read_text()
+    assert all(f"<!-- {shown} -->" in drawn for shown in ("Elo ratings of the newest policies", "a", "b"))
+    assert plot_elo(tmp_path / "none", out=tmp_path / "none.svg") is None
+    (tmp_path / "metrics.jsonl").write_text('{"env_steps": 1, "elo": null}\n')
+    assert plot_elo(tmp_path, out=tmp_path / "none.svg") is None
+    assert not (tmp_path / "none.svg").exists()

@@ -11,7 +11,9 @@ from tests.reference.runs import SMALL, lines_of, small_run, untimed, weights_of
 from offbeat.api.train import resume
 from offbeat.config.resolve import resolve
 from offbeat.core.errors import ConfigError
+from offbeat.core.types import policy_key
 from offbeat.league.players import LATEST, Player
+from offbeat.league.table import LeagueTable
 from offbeat.memory.unrolls import Unrolls
 from offbeat.models.acting import ActingPolicy
 from offbeat.run_directory.checkpoint import load
@@ -192,3 +194,18 @@ def test_a_league_that_cannot_be_played_is_refused(settings, message, tmp_path):
     with pytest.raises(ConfigError, match=message):
         small_run(tmp_path / "run", **given)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("settings", [SETTINGS, TEAM_SETTINGS], ids=["one policy", "two policies by turns"])
+def test_the_win_rate_of_a_policy_is_the_mean_of_those_against_the_snapshots_of_the_window_on_other_sides(
+    settings, tmp_path
+):
+    run = small_run(tmp_path / "run", runtime="serial", **settings)
+    table, last = LeagueTable.restore(league_state(run)["table"]), lines_of(run.path)[-1]
+    for policy, opponent in {"red": "blue", "blue": "red"}.items() if settings is TEAM_SETTINGS else [("default",) * 2]:
+        count = len(table.snapshots[opponent])
+        window = [Player(opponent, number) for number in range(max(0, count - 3), count)]
+        records = [table.payoffs([Player(policy), each]) for each in window]
+        rates = [float(each.win_rates[0, 1]) for each in records if each.games.any()]
+        assert rates
+        assert last[policy_key(policy, "win_rate")] == pytest.approx(sum(rates) / len(rates))

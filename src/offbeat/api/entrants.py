@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from offbeat.api.load import LoadedPolicy, Trained, load_for_env
 from offbeat.api.snapshots import Snapshots, load_snapshots
+from offbeat.config.env import UNSET, EnvConfig
 from offbeat.config.league import LeagueConfig
 from offbeat.core.errors import ConfigError
 from offbeat.core.types import Policy
@@ -113,10 +114,15 @@ def _require_same_world(first: Entrant, other: Entrant) -> None:
     """Raise ConfigError if two players were trained in different worlds."""
     one, two = first.trained, other.trained
     agents = [sorted(agent for own in each.run_agents.values() for agent in own) for each in (first, other)]
-    if (one.env, one.env_config) == (two.env, two.env_config) and agents[0] == agents[1]:
+    if (one.env, _played(one.env_config)) == (two.env, _played(two.env_config)) and agents[0] == agents[1]:
         return
     what = f"{one.env} and {two.env}" if one.env != two.env else f"{one.env} with different settings or agents"
     raise ConfigError(
         f"{first.name} and {other.name} were trained in {what}, but all players of a match must have one world: pass "
         "runs of the same env with the same table [env]"
     )
+
+
+def _played(settings: EnvConfig) -> EnvConfig:
+    """Return the settings of an env without those of learning and metrics, which do not change its games."""
+    return replace(settings, clip_rewards=UNSET.clip_rewards, reward_scale=UNSET.reward_scale, info_metrics=())

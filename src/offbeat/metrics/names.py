@@ -59,12 +59,6 @@ GROUPS: dict[str, dict[str, str]] = {
         "updates_refused": "updates refused because a loss or gradient was not finite",
         "acted_beyond": "env steps acted but not learned from when the run ended",
     },
-    "league": {
-        "league_games": "games that have ended, of the tickets learned from",
-        "elo": "Elo rating of the newest version of the policy",
-        "win_rate": "mean win rate of the newest version against the snapshots of the window that it has met",
-        "snapshots": "snapshots of the policy that have been taken",
-    },
     "time": {
         **{
             f"time_{kind}": f"time spent on '{kind}', summed over all workers, as a fraction of wall time"

@@ -1,0 +1,178 @@
+"""Matches of real runs, in Python and on the command line."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.reference.runs import offbeat as typed
+from tests.reference.runs import small_run
+
+import offbeat
+from offbeat.core.errors import ConfigError
+
+NIM, CARTS = "offbeat.envs.testing.games:Nim", "offbeat.envs.testing.worlds:CartPoles"
+GAME = "offbeat.envs.testing.games:RockPaperScissors"
+SETTINGS: dict[str, Any] = {"steps": 768, "runtime": "serial"}
+LEAGUE: dict[str, Any] = {**SETTINGS, "league": {"window": 2, "snapshot_every": 2, "keep_all": True}}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return Path(tmp_path_factory.mktemp("runs"))
+
+
+@pytest.fixture(scope="module")
+def league(folder) -> Path:
+    return small_run(folder / "league", NIM, **LEAGUE).path
+
+
+@pytest.fixture(scope="module")
+def separate(folder) -> Path:
+    return small_run(folder / "separate", NIM, policies="separate", **LEAGUE).path
+
+
+@pytest.fixture(scope="module")
+def plain(folder) -> Path:
+    return small_run(folder / "plain", NIM, seed=3, **SETTINGS).path
+
+
+def test_the_snapshots_of_the_window_and_the_latest_policy_of_a_league_play_each_pair(league):
+    played = offbeat.match([league], games=7)
+    players = played.payoffs.players
+    assert players[-1] == "latest"
+    assert [int(each) for each in players[:-1]] == [int(players[-2]) - 1, int(players[-2])]
+    games = played.payoffs.games
+    assert (games == 8 * (1 - np.eye(3))).all()  # 7 is rounded up: both have each side 4 times
+    assert [each.player for each in played.standings] != []
+    assert len(offbeat.match([league], games=2, snapshots="all").payoffs.players) == int(players[-2]) + 2
+    assert offbeat.match([league], games=2, snapshots="window", average=True).payoffs.players[2] == "average"
+
+
+def test_equal_players_without_chance_share_the_games_because_both_have_each_side_equally_often(plain, folder):
+    again = small_run(folder / "again", NIM, seed=3, clip_rewards=True, info_metrics=("won",), **SETTINGS).path
+    # rewards are transformed for learning only, so that the two runs have one world
+    played = offbeat.match([plain, again], games=20, greedy=True)
+    assert played.payoffs.win_rates[0, 1] == 0.5
+    assert played.payoffs.players == ("plain", "again")
+
+
+def test_a_match_repeats_with_its_seed(league, plain):
+    first = offbeat.match([league, plain], games=40, seed=1)
+    assert offbeat.match([league, plain], games=40, seed=1).as_json() == first.as_json()
+    assert offbeat.match([league, plain], games=40, seed=2).as_json() != first.as_json()
+
+
+def test_a_run_with_a_policy_for_each_side_meets_one_with_a_policy_for_both(separate, plain):
+    played = offbeat.match([separate, plain], games=10, snapshots="none", average=False)
+    assert played.payoffs.games[0, 1] == 10
+
+
+def test_players_of_one_side_only_meet_those_of_the_other_side(separate):
+    played = offbeat.match([separate], games=5, snapshots="none", average=True)
+    assert played.payoffs.players == ("player_0:average", "player_0:latest", "player_1:average", "player_1:latest")
+    meet = np.array([[0, 1], [1, 0]])
+    assert (played.payoffs.games == 5 * np.kron(meet, np.ones((2, 2)))).all()
+    assert played.lines == ("player_0:average", "player_0", "player_1:average", "player_1")
+
+
+def test_a_game_of_three_sides_counts_once(folder):
+    runs = [small_run(folder / f"carts-{seed}", CARTS, seed=seed, **SETTINGS).path for seed in range(2)]
+    played = offbeat.match(runs, games=6)
+    assert played.payoffs.games.tolist() == [[0, 6], [6, 0]]
+    assert played.payoffs.wins.sum() == 6
+    two = offbeat.match(runs, games=5, sides=("cart_0", "*"))
+    assert two.payoffs.games[0, 1] == 6  # two seatings
+    with pytest.raises(ConfigError, match="all agents on one side"):
+        offbeat.match(runs, sides=("*",))
+
+
+def test_match_json_has_players_payoffs_and_standings_and_pictures_are_drawn(league, tmp_path):
+    said = typed(
+        "match", league, "--episodes", 4, "--json", "--out", tmp_path / "a.png", "--ratings", tmp_path / "b.png"
+    )
+    assert (said.code, said.err) == (0, "")
+    found = json.loads(said.out)
+    assert list(found) == ["players", "payoffs", "standings", "cut"]
+    assert len(found["payoffs"]["games"]) == len(found["players"]) == len(found["standings"]) == 3
+    assert set(found["standings"][0]) == {"player", "games", "win_rate", "rating", "error"}
+    assert all((tmp_path / name).stat().st_size > 1000 for name in ("a.png", "b.png"))
+    said = typed("match", league, "--episodes", 4)
+    assert "latest" in said.out
+    assert "±" in said.out
+
+
+@pytest.mark.parametrize(
+    ("runs", "flags", "message"),
+    [
+        ([], [], "no run is given"),
+        (["plain"], [], "needs 2 players that can meet, but there is only latest: pass several runs"),
+        (["plain", "plain"], [], "is given twice"),
+        (["plain", "other"], [], "plain and other were trained in .*Nim and .*RockPaperScissors"),
+        (["plain", "longer"], [], "were trained in .*Nim with different settings"),
+        (["cart"], [], "at least 2 sides, but CartPole-v1 has one agent"),
+        (["plain"], ["--average"], "plain has no league, so it has no snapshots"),
+        (["plain", "league"], ["--snapshots", "window"], "plain has no league"),
+        (["league"], ["--sides", "player_0"], "player_1 .* matches none of them"),
+        (["league"], ["--episodes", "0"], "episodes is 0"),
+    ],
+)
+def test_a_match_that_cannot_be_played_is_refused(runs, flags, message, folder, league, plain):  # noqa: ARG001
+    made = {
+        "other": lambda path: small_run(path, GAME, **SETTINGS),
+        "longer": lambda path: small_run(path, NIM, max_episode_steps=50, **SETTINGS),
+        "cart": lambda path: small_run(path, "CartPole-v1", **SETTINGS),
+    }
+    for name in runs:
+        if name in made and not (folder / name).exists():
+            made[name](folder / name)
+    said = typed("match", *(folder / name for name in runs), *flags)
+    assert said.code == 2
+    assert re.search(message, said.err.replace("\n", " ")), said.err
+
+
+def test_a_league_is_evaluated_by_the_average_of_its_snapshots(league, plain):
+    said = typed("eval", league, "--average", "--sampled", "--json")
+    assert said.code == 0
+    assert json.loads(said.out)["team_return_mean"] == 0
+    assert json.loads(said.out)["return_max"] == 1
+    assert typed("eval", plain, "--average").code == 2
+    assert typed("eval", league, "--average", "--checkpoint", "best").code == 2
+
+
+def test_a_loaded_average_plays_one_of_the_snapshots_per_episode(league):
+    average, snapshots = offbeat.load_average(league, seed=2), offbeat.load_snapshots(league)["default"]
+    assert len(average.snapshots) == len(snapshots) > 2
+    observation = {"observation": np.eye(8, dtype=np.float32)[7], "action_mask": np.ones(2, np.int8)}
+    drawn = set()
+    for _ in range(20):
+        average.reset()
+        drawn.add(average.drawn)
+        expected = list(snapshots.values())[average.drawn](observation, random=np.random.default_rng(0))
+        assert average(observation, random=np.random.default_rng(0)) == expected
+    assert len(drawn) > 1
+    with pytest.raises(ConfigError, match="can only be computed for games of OpenSpiel"):
+        average.tabular()
+
+
+def test_the_exact_average_of_a_league_in_kuhn_poker_is_the_policy_itself_for_one_snapshot(folder):
+    pytest.importorskip("pyspiel")
+    run = small_run(folder / "kuhn", "openspiel:kuhn_poker", **LEAGUE).path
+    average = offbeat.load_average(run)
+    alone = offbeat.AveragePolicy(average.snapshots[-1:]).tabular()
+    assert average.tabular().action_probability_array.shape == (12, 2)
+    random, loaded = np.random.default_rng(0), average.snapshots[-1]
+    state = alone.states[0]
+    tensor = np.array(state.information_state_tensor(), np.float32)
+    observation = {"observation": np.tile(tensor, (4000, 1)), "action_mask": np.ones((4000, 2), np.int8)}
+    bets = loaded(observation, random=random).mean()
+    assert bets == pytest.approx(alone.action_probability_array[0, 1], abs=0.03)
+    separate = small_run(folder / "kuhn-2", "openspiel:kuhn_poker", policies="separate", **LEAGUE).path
+    with pytest.raises(ConfigError, match="one policy of all 2 players"):
+        offbeat.load_average(separate, policy="player_0").tabular()
+    with pytest.raises(ConfigError, match="choose one"):
+        offbeat.load_average(separate)
