@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from offbeat.config.env import UNSET
+from offbeat.core.frozen_table import PlainTable
 from offbeat.core.types import Acted
 from offbeat.envs.make_worlds import preflight_world
 from offbeat.workers.evaluator import evaluate
@@ -74,7 +75,7 @@ def test_a_mixture_draws_one_policy_for_each_episode_of_each_world():
 def test_a_mixture_does_not_change_its_policy_within_an_episode():
     world = preflight_world(GAME, UNSET)
     assert world is not None
-    settings = replace(UNSET.completed(GAME), kwargs={"rounds": 5})
+    settings = replace(UNSET.completed(GAME), kwargs=PlainTable({"rounds": 5}))
     envs = game_envs(world, SIDES, 40, seed=0, settings=settings)
     mixture = Mixture([Always(PAPER), Always(SCISSORS)])
     outcomes = play_games(envs, [mixture, Always(ROCK)], games=40, seed=0).outcomes[:, 0]
@@ -109,7 +110,7 @@ def test_agents_of_a_side_play_with_the_same_draw():
 
 def test_an_evaluation_of_a_mixture_counts_the_episodes_of_all_its_policies():
     envs = envs_of(100)
-    policies = {"0": Mixture([Always(PAPER), Always(SCISSORS)]), "1": Always(ROCK)}
+    policies: dict[str, Any] = {"0": Mixture([Always(PAPER), Always(SCISSORS)]), "1": Always(ROCK)}
     played = evaluate(policies, envs, episodes=100, seed=0)
     assert played.episodes == 100
     assert played.policies["0"].return_mean == pytest.approx(0, abs=0.3)

@@ -52,6 +52,12 @@ GROUPS: dict[str, dict[str, str]] = {
         "sample_age_mean": "updates between acting and sampling, mean",
         "sample_age_max": "updates between acting and sampling, maximum",
     },
+    "league": {
+        "league_games": "games that have ended, of the tickets learned from",
+        "elo": "Elo rating of the newest version of the policy",
+        "win_rate": "mean win rate of the newest version against the snapshots of the window that it has met",
+        "snapshots": "snapshots of the policy that have been taken",
+    },
     "health": {
         "actor_restarts": "restarts of actor or worker processes",
         "evaluator_restarts": "restarts of the evaluator process",
