@@ -85,7 +85,7 @@ def test_a_mixture_does_not_change_its_policy_within_an_episode():
 def test_the_policies_of_a_mixture_keep_their_states_in_an_episode_and_lose_them_at_its_end():
     world = preflight_world(GAME, UNSET)
     assert world is not None
-    settings = replace(UNSET.completed(GAME), kwargs={"rounds": 3})
+    settings = replace(UNSET.completed(GAME), kwargs=PlainTable({"rounds": 3}))
     envs = game_envs(world, SIDES, 4, seed=0, settings=settings)
     members = [Always(PAPER), Always(SCISSORS)]
     play_games(envs, [Mixture(members), Always(ROCK)], games=12, seed=0)
@@ -130,7 +130,7 @@ def test_a_named_outcome_is_read_from_the_infos_at_the_end_of_the_game():
 def test_games_that_are_cut_count_with_their_returns_so_far():
     world = preflight_world(GAME, UNSET)
     assert world is not None
-    settings = replace(UNSET.completed(GAME), kwargs={"rounds": 5})
+    settings = replace(UNSET.completed(GAME), kwargs=PlainTable({"rounds": 5}))
     envs = game_envs(world, SIDES, 4, seed=0, settings=settings, max_episode_steps=2)
     played = play_games(envs, [Always(PAPER), Always(ROCK)], games=4, seed=0)
     assert played.outcomes.tolist() == [[2.0, -2.0]] * 4
