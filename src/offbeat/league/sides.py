@@ -104,7 +104,7 @@ def _side(agents: Sequence[str], policies: Mapping[str, str], flag: str) -> Side
     if len(names) > 1:
         raise ConfigError(
             f"the side of {_listed(agents)} has the policies {', '.join(names)}, but one is expected: pass a pattern "
-            "for each policy with {flag}=..., or give these agents one policy"
+            f"for each policy with {flag}=..., or give these agents one policy"
         )
     return Side(next(iter(names)), tuple(agents))
 
