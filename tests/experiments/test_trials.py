@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.reference.runs import small_run
 from tests.reference.specs import TINY, grid, spec_text
 
 from offbeat.algorithms.on_policy_config import OnPolicyConfig
@@ -165,6 +166,13 @@ def test_a_session_may_differ_from_its_trial_only_in_the_measured_topology(tmp_p
 def test_a_session_uses_a_core_per_actor_and_learner_up_to_the_available_cores(settings, cores):
     (trial,) = trials_of(spec(settings={**TINY, **settings}))
     assert cores_of(trial.config) == min(cores, usable_cores())
+
+
+def test_a_session_with_several_policies_knows_its_saved_env_steps(tmp_path):
+    (trial,) = trials_of(spec())
+    settings = {"steps": 64, "envs_per_actor": 2, "policies": "separate", "runtime": "serial"}
+    run = small_run(tmp_path / "seed-7", "offbeat.envs.testing.worlds:MixedSpaces", **settings)
+    assert Session(trial, 7, tmp_path).saved_steps() == run.metrics["env_steps"]
 
 
 def test_arguments_of_the_env_can_be_searched_over():

@@ -56,7 +56,7 @@ INVALID: list[tuple[dict[str, Any], list[str]]] = [
     (mutate(envs_per_actor={"low": 1, "high": 8}), ["envs_per_actor cannot mutate", "tickets"]),
     (mutate(seed={"low": 1, "high": 8}), ["seed cannot mutate", "random stream"]),
     (mutate(steps={"low": 100, "high": 800}), ["steps cannot mutate"]),
-    (mutate(minibatch_size={"low": 16, "high": 512}), ["minibatch_size is 512", "= 64 rows"]),
+    (mutate(minibatch_size={"low": 16, "high": 512, "initial": "settings"}), ["minibatch_size is 512", "= 64 rows"]),
     (mutate(curriculum={"wind": {"low": 0.1, "high": 1.0}}), ["curriculum sets wind", "no such attribute"]),
     (settings(learning_rate=1e-3), ["learning_rate is under [settings], but mutates"]),
     (settings(stop_at=100), ["stop_at is not supported by a population"]),

@@ -79,8 +79,10 @@ class RunProcess(ABC):
 
     def saved_steps(self) -> int | None:
         """Return the env steps of the checkpoint for a resume; None if there is none."""
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            return int(read_json(self.run.checkpoints / "latest" / "policy.json", LARGEST_RECORD)["env_steps"])
+        latest = self.run.checkpoints / "latest"
+        for file in (latest / "policy.json", *sorted(latest.glob("policies/*/policy.json"))[:1]):
+            with suppress(OSError, ValueError, KeyError, TypeError):
+                return int(read_json(file, LARGEST_RECORD)["env_steps"])
         return None
 
     def status(self) -> dict[str, Any]:

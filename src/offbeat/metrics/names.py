@@ -52,12 +52,6 @@ GROUPS: dict[str, dict[str, str]] = {
         "sample_age_mean": "updates between acting and sampling, mean",
         "sample_age_max": "updates between acting and sampling, maximum",
     },
-    "league": {
-        "league_games": "games whose results are in the league's table",
-        "elo": "rating of the policy's newest version",
-        "win_rate": "mean win rate of the newest version against the snapshots of the window that it has met",
-        "snapshots": "snapshots of the policy taken so far",
-    },
     "health": {
         "actor_restarts": "restarts of actor or worker processes",
         "evaluator_restarts": "restarts of the evaluator process",

@@ -60,6 +60,12 @@ class Plan:
             flags={**self.settings(values), **_imports(self.spec), "seed": self.seed_of(member)},
         )
 
+    def examples(self) -> list[tuple[Values, Config]]:
+        """Return values that contain the bounds of every key, with their configs, to be checked."""
+        lowest = {key: gene.low for key, gene in self.population.genes.items()}
+        values = [lowest, *({**lowest, key: gene.high} for key, gene in self.population.genes.items())]
+        return [(each, _config(self.spec, self.population, each)) for each in values]
+
     def seed_of(self, member: int) -> int:
         """Return the seed of a member's run."""
         return derive_seed(self.seed, f"{ROLE}/member", member)

@@ -10,17 +10,17 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from offbeat.core.errors import ConfigError, OffbeatError
 from offbeat.core.threads import usable_cores
-from offbeat.envs.check import preflight
 from offbeat.experiments.directory import ExperimentDirectory
 from offbeat.experiments.progress import SessionCounts, View
 from offbeat.experiments.running import Outcome, Pool, StopSignals, wait_until_free
 from offbeat.experiments.sessions import RunProcess, cores_of
 from offbeat.experiments.spec import read_spec
+from offbeat.experiments.trials import Trial, require_startable
 from offbeat.population.copying import keep, read_kept, with_policies_of
 from offbeat.population.ledger import Decision, Ledger, Score
 from offbeat.population.members import MemberProcess, Scoring, Training, member_name
@@ -261,16 +261,11 @@ class Schedule:
 
 
 def _require_startable(plan: Plan) -> None:
-    """Take a few steps in the env, with the parameters that mutate, and refuse what could not start.
+    """Take a few steps in the env, with the bounds of all values, and refuse what could not start.
 
     Raises:
         ConfigError: the env fails, or does not suit the settings.
     """
-    from offbeat.runtime.assembly import device_of
-
-    config = plan.config(0)
-    env = preflight(config.run.env, config.env)
-    config.settings.policy_spec(replace(env, columns=config.runtime.envs_per_actor))
-    device_of(config)
-    if config.run.init_from is not None:
-        RunDirectory.open(Path(config.run.init_from))
+    env = plan.spec.envs[0]
+    examples = [Trial(number, env, values, {}, config) for number, (values, config) in enumerate(plan.examples())]
+    require_startable(examples)

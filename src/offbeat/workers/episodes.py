@@ -81,7 +81,7 @@ class Evaluation(Episodes):
     """Requested episodes that were not started, because the limit on env steps in total was reached before."""
     env_steps: int
     """Env steps taken in all worlds, also in worlds that had already played all their episodes."""
-    info: Mapping[str, float] = field(default_factory=dict)
+    info: Mapping[str, float] = field(default_factory=dict, kw_only=True)
     """The numbers that the env's infos had under the names in `EnvSpec.info`: their means over all rows of these
     episodes that had one. A number that no row had is missing."""
 
@@ -135,7 +135,7 @@ class EpisodeCounter:
         self.env_steps = 0
         """Number of env steps of all worlds."""
         self._sums = {policy: _Sums(episodes, count, len(info)) for policy, count in agents.items()}
-        self._info = info
+        self._info_names = info
         self._started = np.zeros(episodes, np.bool_)
         """[episodes]: whether an env step has been taken in the episode."""
         self._truncated = 0
@@ -198,7 +198,9 @@ class EpisodeCounter:
         """Return the means of the numbers in the infos of all agents, by name."""
         totals, counts = np.sum([sums.info for sums in self._sums.values()], axis=0)
         return {
-            name: float(total / count) for name, total, count in zip(self._info, totals, counts, strict=True) if count
+            name: float(total / count)
+            for name, total, count in zip(self._info_names, totals, counts, strict=True)
+            if count
         }
 
 
