@@ -129,9 +129,7 @@ def _sides(env_id: str, agents: Mapping[str, Sequence[str]], patterns: Sequence[
     """
     policies = {agent: name for name, own in agents.items() for agent in own}
     if len(policies) < 2:
-        raise ConfigError(
-            f"a match needs a game of at least 2 sides, but {env_id} has one agent: pass runs of a game"
-        )
+        raise ConfigError(f"a match needs a game of at least 2 sides, but {env_id} has one agent: pass runs of a game")
     return sides_of(patterns, env_id, policies, what="match", flag="--sides")
 
 
