@@ -87,7 +87,7 @@ def test_a_game_of_three_sides_counts_once(folder):
     assert played.payoffs.wins.sum() == 6
     two = offbeat.match(runs, games=5, sides=("cart_0", "*"))
     assert two.payoffs.games[0, 1] == 6  # two seatings
-    with pytest.raises(ConfigError, match="all agents on one side"):
+    with pytest.raises(ConfigError, match="are on one: pass a pattern for each side, such as --sides="):
         offbeat.match(runs, sides=("*",))
 
 

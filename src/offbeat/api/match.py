@@ -128,14 +128,9 @@ def _sides(env_id: str, agents: Mapping[str, Sequence[str]], patterns: Sequence[
         ConfigError: there is only one.
     """
     policies = {agent: name for name, own in agents.items() for agent in own}
-    playing = sides_of(patterns, env_id, policies) if policies else ()
-    if len(playing) < 2:
-        raise ConfigError(
-            f"a match needs a game of at least 2 sides, but {env_id} has "
-            f"{'one agent' if len(policies) < 2 else 'all agents on one side'}: pass runs of a game, or a pattern for "
-            "each side, such as --sides red_*,blue_*"
-        )
-    return playing
+    if len(policies) < 2:
+        raise ConfigError(f"a match needs a game of at least 2 sides, but {env_id} has one agent: pass runs of a game")
+    return sides_of(patterns, env_id, policies, what="match", flag="--sides")
 
 
 def _pairings(entrants: Sequence[Entrant], sides: Sequence[Side]) -> dict[_Pairing, int]:

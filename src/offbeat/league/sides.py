@@ -39,23 +39,37 @@ def require_sides(
             "or pass an env with several agents"
         )
     sides = sides_of(config.sides, env_id, policies)
-    if len(sides) < 2:
-        raise ConfigError(
-            f"a league needs a game of at least 2 sides, but all agents of {env_id} ({_listed(policies)}) are on one: "
-            "pass a pattern for each side, such as --set league.sides=red_*,blue_*"
-        )
     _require_learning(config, sides, trained)
     return sides
 
 
-def sides_of(patterns: Sequence[str], env_id: str, policies: Mapping[str, str]) -> tuple[Side, ...]:
-    """Return the sides of a game: at least one. The arguments are those of `require_sides`.
+def sides_of(
+    patterns: Sequence[str],
+    env_id: str,
+    policies: Mapping[str, str],
+    *,
+    what: str = "league",
+    flag: str = "--set league.sides",
+) -> tuple[Side, ...]:
+    """Return the sides of a game, at least 2.
+
+    Args:
+        patterns: A pattern for each side; empty: those that the policies imply.
+        env_id: As for `require_sides`.
+        policies: As for `require_sides`.
+        what: What needs the sides, for messages.
+        flag: The flag for patterns, for messages.
 
     Raises:
-        ConfigError: a side has no agents or several policies, or an agent is on no side.
+        ConfigError: there is only one side, a side has no agents or several policies, or an agent is on no side.
     """
     groups = _by_patterns(patterns, env_id, list(policies)) if patterns else _implied(policies)
-    return tuple(_side(group, policies) for group in groups)
+    if len(groups) < 2:
+        raise ConfigError(
+            f"a {what} needs a game of at least 2 sides, but all agents of {env_id} ({_listed(policies)}) are on one: "
+            f"pass a pattern for each side, such as {flag}=red_*,blue_*"
+        )
+    return tuple(_side(group, policies, flag) for group in groups)
 
 
 def _implied(policies: Mapping[str, str]) -> list[list[str]]:
@@ -85,12 +99,12 @@ def _by_patterns(patterns: Sequence[str], env_id: str, agents: Sequence[str]) ->
     return list(groups.values())
 
 
-def _side(agents: Sequence[str], policies: Mapping[str, str]) -> Side:
+def _side(agents: Sequence[str], policies: Mapping[str, str], flag: str) -> Side:
     names = dict.fromkeys(policies[agent] for agent in agents)
     if len(names) > 1:
         raise ConfigError(
             f"the side of {_listed(agents)} has the policies {', '.join(names)}, but one is expected: pass a pattern "
-            "for each policy with --set league.sides=..., or give these agents one policy"
+            f"for each policy with {flag}=..., or give these agents one policy"
         )
     return Side(next(iter(names)), tuple(agents))
 
