@@ -329,6 +329,40 @@ ENVIRONMENTS = [
         ["tests/Lambda-v0 cannot be sent to another process", "a lambda", "--import", "--runtime threads"],
     ),
 ]
+CARTS, MIXED = "offbeat.envs.testing.worlds:CartPoles", "offbeat.envs.testing.worlds:MixedSpaces"
+POLICIES = {
+    "none.toml": {"cat": "cart_*", "dog": "bird_*"},
+    "some.toml": {"cat": "cart_1"},
+    "all.toml": {"cat": "*"},
+    "late.toml": {"cat": "*", "dog": "cart_1"},
+}
+"""File -> the patterns of its policies."""
+FAULTY = "tests.reference.faulty_worlds"
+SEVERAL_AGENTS = [
+    Row(
+        f"train ppo {CARTS} --policies none.toml", 2, ["the policy dog has no agents", "cart_0", "or remove the table"]
+    ),
+    Row(f"train ppo {CARTS} --policies late.toml", 2, ["the policy dog has no agents", "that of cat", "above it"]),
+    Row(f"train ppo {CARTS} --policies some.toml", 2, ["agent 'cart_0' belongs to no policy", 'agents = "*"']),
+    *(
+        Row(f"train ppo {MIXED} {policies}", 2, ["scout and driver", "observations differ", "--policies separate"])
+        for policies in ("", "--policies all.toml")
+    ),
+    train("--policies separate", 2, "CartPole-v1 has one agent", "leave out --policies"),
+    train("--set league.window=3", 2, "a game of at least 2 sides", "CartPole-v1 has 1 agent", "leave the league out"),
+    train("--set league.opponents=latest league.latest_ratio=0", 2, "draws no snapshots", "league.opponents=uniform"),
+    Row("train ppo pettingzoo:mpe2/simple_sprea_v3", 2, ["simple_sprea_v3'", "simple_spread_v3'", "list envs"]),
+    *(
+        Row(f"train ppo {FAULTY}:{env}", 2, ["world 0: step 3 of the episode", f"agent {agent}", says, "offbeat check"])
+        for env, agent, says in (
+            ("Revives", "first", "is alive again"),
+            ("EndsTwice", "first", "its episode has ended before"),
+            ("RewardsTheDead", "first", "got a reward of 1.0"),
+            ("LeavesWithoutEnd", "second", "neither terminated nor truncated"),
+            ("ReturnsNaN", "second", "reward is NaN"),
+        )
+    ),
+]
 RUNS = [
     train("--run-dir kept", 2, "kept exists", "offbeat resume kept"),
     train("--run-dir notes.txt", 2, "notes.txt exists"),
@@ -364,7 +398,7 @@ RUNS = [
     Row("resume relaid --steps 4000", 2, ["envs_per_actor is 4 in the checkpoint and 2 now", "--init-from"]),
     Row("resume mistyped", 2, ["unknown key 'gama'", "'gamma'"]),
 ]  # fmt: skip
-TABLE = [*NAMES, *VALUES, *COMBINATIONS, *ON_A_REPLAY, *LOCK_FREE, *ENVIRONMENTS, *RUNS]
+TABLE = [*NAMES, *VALUES, *COMBINATIONS, *ON_A_REPLAY, *LOCK_FREE, *ENVIRONMENTS, *SEVERAL_AGENTS, *RUNS]
 
 
 @pytest.fixture(scope="module")
@@ -385,6 +419,9 @@ def prepared(tmp_path_factory) -> Path:
     prepare_on_a_replay(folder)
     (folder / "empty").mkdir()
     (folder / "notes.txt").write_text("mine")
+    for name, patterns in POLICIES.items():
+        tables = (f'[policies.{policy}]\nagents = "{pattern}"\n' for policy, pattern in patterns.items())
+        (folder / name).write_text("".join(tables))
     return folder
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import isfinite
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -218,22 +218,40 @@ class FiniteCheck:
         return None
 
 
+class Fault(NamedTuple):
+    """A column whose row breaks the contract, counted from the first column of the checked rows, and how."""
+
+    column: int
+    what: str
+
+
+def not_finite(check: FiniteCheck) -> Fault | None:
+    """Return a column with NaN or infinity; None if there is none."""
+    found = check.column()
+    return found and Fault(found[0], f"{found[1]} is NaN or infinite, or too large for float32")
+
+
+def no_choices(check: MaskCheck | None) -> Fault | None:
+    """Return a column whose mask allows nothing in a row with a decision; None if there is none."""
+    column = None if check is None else check.column()
+    if check is None or column is None:
+        return None
+    missing = ", or missing in the info" if check.name == INFO_MASK else ""
+    return Fault(column, f"{check.name} is 0 for all choices of an action{missing}: no choice is allowed")
+
+
 def require_finite(check: FiniteCheck, env_id: str, first: int) -> None:
     """Raise EnvFailed if the checked rows have NaN or infinity. `first` is their first column."""
-    found = check.column()
-    if found is not None:
-        column, name = found
-        raise failed(env_id, first + column, f"{name} is NaN or infinite, or too large for float32")
+    fault = not_finite(check)
+    if fault is not None:
+        raise failed(env_id, first + fault.column, fault.what)
 
 
 def require_choices(check: MaskCheck | None, env_id: str, first: int) -> None:
     """Raise EnvFailed if a mask allows nothing in a row with a decision. `first` is the first column."""
-    column = None if check is None else check.column()
-    if check is not None and column is not None:
-        missing = ", or missing in the info" if check.name == INFO_MASK else ""
-        raise failed(
-            env_id, first + column, f"{check.name} is 0 for all choices of an action{missing}: no choice is allowed"
-        )
+    fault = no_choices(check)
+    if fault is not None:
+        raise failed(env_id, first + fault.column, fault.what)
 
 
 def mark_reset_rows(rows: Outcome) -> None:

@@ -15,14 +15,15 @@ from offbeat.envs.actions import action_encoder, random_actions, split_columns
 from offbeat.envs.contract import State
 from offbeat.envs.infos import number_reader
 from offbeat.envs.rows import (
+    Fault,
     FiniteCheck,
     MaskCheck,
     empty_rows,
     info_mask_writer,
     named,
+    no_choices,
+    not_finite,
     observation_writer,
-    require_choices,
-    require_finite,
     rows_of,
 )
 from offbeat.envs.world import WorldSpec
@@ -96,12 +97,11 @@ class PolicyRows:
         mask = MaskCheck(rows, spec.mask, spec.action.nvec, self.idle[self.groups[group]]) if spec.mask else None
         return FiniteCheck(rows), mask
 
-    def check(self, group: int) -> None:
-        """Raise EnvFailed, with the column, for NaN, infinity, or a mask that allows nothing."""
+    def fault(self, group: int) -> Fault | None:
+        """Return the column of a row with NaN, infinity, or a mask that allows nothing; None if there is none."""
         finite, mask = self._checks[group]
-        first = self.groups[group].start
-        require_finite(finite, self.spec.id, first)
-        require_choices(mask, self.spec.id, first)
+        fault = not_finite(finite) or no_choices(mask)
+        return fault and fault._replace(column=self.groups[group].start + fault.column)
 
     def send(self, actions: Array, group: int) -> None:
         """Store the recorded actions of a group, [n, *shape]."""

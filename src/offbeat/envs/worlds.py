@@ -152,7 +152,11 @@ class Worlds:
     def _check(self, groups: Sequence[int] | range) -> None:
         for rows in self._policies.values():
             for group in groups:
-                rows.check(group)
+                fault = rows.fault(group)
+                if fault is not None:
+                    world, agent = divmod(fault.column, rows.agents)
+                    where = f"{self._states[world].call}: agent {rows.spec.agents[agent]}"
+                    raise failed(self._id, world, f"{where}: {fault.what}", unit="world")
 
     @property
     def agents_wait(self) -> bool:
@@ -229,7 +233,7 @@ class _WorldState:
             self._begin(step)
             self._set_next(step)
         except FAILURES as error:
-            raise self._failed("reset()", error) from error
+            raise self._failed(error) from error
 
     def step(self, world: World, limit: int | None) -> None:
         """Step the world with the actions of the agents that choose one; truncate the episode at the limit."""
@@ -248,7 +252,7 @@ class _WorldState:
             elif self._deciding != list(step.deciding):
                 self._set_next(step)
         except FAILURES as error:
-            raise self._failed(f"step {self._steps} of the episode", error) from error
+            raise self._failed(error) from error
 
     def _write(self, step: WorldStep) -> list[str]:
         """Write what the living agents get; return the agents whose episodes end."""
@@ -318,9 +322,14 @@ class _WorldState:
             cell.set_next(alive=True, decides=decides)
             self.agents_wait |= not decides
 
-    def _failed(self, call: str, error: BaseException) -> EnvFailed:
+    @property
+    def call(self) -> str:
+        """The last call of the world, for messages."""
+        return f"step {self._steps} of the episode" if self._steps else "reset()"
+
+    def _failed(self, error: BaseException) -> EnvFailed:
         kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
-        return failed(self._id, self._index, f"{call}: {kind}{error}", error, unit="world")
+        return failed(self._id, self._index, f"{self.call}: {kind}{error}", error, unit="world")
 
     def snapshot(self) -> State:
         """Return who is alive and who chooses the next actions."""
