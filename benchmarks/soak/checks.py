@@ -82,7 +82,8 @@ def check_checkpoint(files: RunFiles, report: Report) -> bool:
         return False
     saved = load(latest)
     report.require(saved.state is not None, "the latest checkpoint cannot be resumed from")
-    report.require(all(isfinite(array).all() for array in saved.weights.values()), "weights that are not finite")
+    for weights in saved.weights_by_policy.values():
+        report.require(all(isfinite(array).all() for array in weights.values()), "weights that are not finite")
     return True
 
 
@@ -91,7 +92,7 @@ def has_all(plan: Plan, files: RunFiles) -> bool:
     from offbeat.run_directory.checkpoint import load
 
     latest = files.run / "checkpoints" / "latest"
-    return latest.exists() and load(latest).policy["env_steps"] >= plan.steps
+    return latest.exists() and all(policy.about["env_steps"] >= plan.steps for policy in load(latest).policies.values())
 
 
 # --- the end of a run ---------------------------------------------------------------------------------------
@@ -119,13 +120,42 @@ def check_end(plan: Plan, files: RunFiles, report: Report, happening: Happening)
 def _check_counts(plan: Plan, report: Report, lines: list[dict[str, Any]]) -> None:
     """Check the counts that the pace makes sure of."""
     last = lines[-1]
-    if plan.replayed:
+    if plan.agents != "one":
+        _check_agents(plan, report, last)
+    if plan.replayed and plan.agents == "one":
         due = floor(SIZES[plan.kind].utd_ratio * max(0, last["env_steps"] - plan.warmup))
         report.require(last["updates"] == due, f"{last['updates']} updates, but {due} were due")
         return
-    lag = max(line["policy_lag_max"] or 0 for line in lines)
+    if plan.replayed:
+        _check_updates(plan, report, last)
+        return
+    lag = max(lag or 0 for line in lines for lag in _of_each_policy(line, "policy_lag_max").values())
     report.require(lag <= plan.max_lag, f"a policy lag of {lag}, but max_lag is {plan.max_lag}")
-    _check_rows(plan, report, last)
+    if plan.agents == "one":
+        _check_rows(plan, report, last)
+
+
+def _check_agents(plan: Plan, report: Report, last: dict[str, Any]) -> None:
+    """Check that each env step has one to three decisions; of players that are not learned from, none are counted."""
+    env_steps, agent_steps = last["env_steps"], last["agent_steps"]
+    least = env_steps if plan.agents in ("shared", "separate") else 1
+    report.require(least <= agent_steps <= 3 * env_steps, f"{agent_steps} agent steps in {env_steps} env steps")
+
+
+def _check_updates(plan: Plan, report: Report, last: dict[str, Any]) -> None:
+    """Check that the policies together have made the updates that the decisions of each make due."""
+    ratio = SIZES[plan.kind].utd_ratio
+    steps = _of_each_policy(last, "agent_steps").values()
+    due = sum(floor(ratio * max(0, (each or 0) - plan.warmup)) for each in steps)
+    report.require(last["updates"] == due, f"{last['updates']} updates, but {due} were due")
+
+
+def _of_each_policy(line: dict[str, Any], metric: str) -> dict[str, Any]:
+    """Return a metric of each policy; of a run with one policy under the name of the metric."""
+    found = {
+        name: value for name, value in line.items() if name.startswith("policies/") and name.endswith(f"/{metric}")
+    }
+    return found or {metric: line[metric]}
 
 
 def _check_restarts(plan: Plan, files: RunFiles, report: Report, happening: Happening) -> None:

@@ -92,6 +92,58 @@ class Image(Vector):
         return image
 
 
+# --- several agents -----------------------------------------------------------------------------------------
+
+
+class Team:
+    """A world of three agents with PettingZoo's parallel API. Each has an env of its own, which ends by itself.
+
+    `shape` and `behaviour` are the parts of the id of these envs.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": []}
+    possible_agents: ClassVar[list[str]] = ["red_0", "blue_0", "blue_1"]
+
+    def __init__(self, shape: str, behaviour: str) -> None:
+        make = gym.registry[f"soak/{shape}-{behaviour}-v0"].entry_point
+        assert callable(make)
+        self._envs = {agent: make() for agent in self.possible_agents}
+        self.agents: list[str] = []
+
+    def observation_space(self, agent: str) -> gym.Space[Any]:
+        return self._envs[agent].observation_space
+
+    def action_space(self, agent: str) -> gym.Space[Any]:
+        return self._envs[agent].action_space
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:  # noqa: ARG002
+        self.agents = list(self.possible_agents)
+        seeds = {agent: None if seed is None else seed + index for index, agent in enumerate(self.agents)}
+        rows = {agent: env.reset(seed=seeds[agent]) for agent, env in self._envs.items()}
+        return {agent: row[0] for agent, row in rows.items()}, {agent: {} for agent in rows}
+
+    def step(self, actions: Any) -> Any:
+        rows = {agent: self._envs[agent].step(actions[agent]) for agent in self.agents}
+        self.agents = [agent for agent, row in rows.items() if not (row[2] or row[3])]
+        return tuple({agent: row[part] for agent, row in rows.items()} for part in range(5))
+
+    def close(self) -> None:
+        """Do nothing."""
+
+    def snapshot(self) -> dict[str, Any]:
+        envs = {
+            agent: env.snapshot() | {"random": env.np_random.bit_generator.state} for agent, env in self._envs.items()
+        }
+        return {"alive": np.array([agent in self.agents for agent in self.possible_agents]), "envs": envs}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        for agent, env in self._envs.items():
+            saved = dict(state["envs"][agent])
+            env.np_random.bit_generator.state = saved.pop("random")
+            env.restore(saved)
+        self.agents = [agent for agent, lives in zip(self.possible_agents, state["alive"], strict=True) if lives]
+
+
 # --- what else they do --------------------------------------------------------------------------------------
 
 

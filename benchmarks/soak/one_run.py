@@ -18,7 +18,7 @@ from benchmarks.soak import checks, mishaps
 from benchmarks.soak.disks import Disk, disk_in, in_a_mount_namespace
 from benchmarks.soak.envs import RUNTIME, TAKEN, TOKENS
 from benchmarks.soak.files import RunFiles
-from benchmarks.soak.plan import Plan
+from benchmarks.soak.plan import POLICIES, Plan
 from benchmarks.soak.processes import end_all, show_stacks
 from offbeat.core.errors import OffbeatError
 
@@ -97,6 +97,7 @@ def _make_folder(files: RunFiles, plan: Plan) -> None:
     shutil.rmtree(files.folder, ignore_errors=True)
     (files.folder / TAKEN).mkdir(parents=True)
     (files.folder / TOKENS).mkdir()
+    (files.folder / POLICIES).write_text(plan.policy_tables)
     for number in range(plan.times):
         (files.folder / TOKENS / str(number)).touch()
 

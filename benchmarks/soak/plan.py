@@ -45,6 +45,16 @@ MISHAPS: dict[Mishap, int] = {
     "directory deleted": 2,
 }
 """Mishap -> its weight in the draw. A worker is an actor process, or a worker of a lock-free run."""
+Agents = Literal["one", "shared", "separate", "league", "league by turns"]
+AGENTS: dict[Agents, int] = {"one": 10, "shared": 2, "separate": 2, "league": 2, "league by turns": 1}
+"""The agents of an env and their policies -> their weight in the draw. All but one are a world with three agents:
+
+- shared: one policy for all;
+- separate: a policy each;
+- league: one policy in a team of two and one alone, against snapshots; by turns: one of them learns at a time.
+"""
+POLICIES = "policies.toml"
+TEAM = "benchmarks.soak.envs:Team"
 Moment = Literal["starting", "begun", "learning"]
 MOMENTS: dict[Moment, int] = {"starting": 1, "begun": 2, "learning": 7}
 """When the mishap comes -> its weight: as soon as the run can be stopped, as soon as there is a run directory, or after
@@ -139,19 +149,27 @@ class Plan:
     """Seconds from then to the mishap."""
     victim: float
     """Which worker, from 0 to 1."""
+    agents: Agents = "one"
 
     def __str__(self) -> str:
         layout = f"{self.actors} x {self.envs_per_actor} envs, lag {self.max_lag} {self.lag}"
         return (
-            f"run {self.index}, {self.algorithm}, {self.runtime}, {self.kind} {self.behaviour}, {layout}, {self.mishap}"
+            f"run {self.index}, {self.algorithm}, {self.runtime}, {self.kind} {self.behaviour}, agents {self.agents}, "
+            f"{layout}, {self.mishap}"
         )
 
     @property
     def env(self) -> str:
+        if self.agents != "one":
+            return TEAM
         if self.behaviour == "plain" and self.kind in ("vector", "box"):
             return {"vector": "CartPole-v1", "box": "Pendulum-v1"}[self.kind]
-        shape = {"vector": "Vector", "box": "Box", "image": "Image", "recurrent": "Vector"}[self.kind]
-        return f"soak/{shape}-{self.behaviour}-v0"
+        return f"soak/{self.shape}-{self.behaviour}-v0"
+
+    @property
+    def shape(self) -> str:
+        """What the env is like: the first part of its name."""
+        return {"vector": "Vector", "box": "Box", "image": "Image", "recurrent": "Vector"}[self.kind]
 
     @property
     def replayed(self) -> bool:
@@ -198,7 +216,25 @@ class Plan:
             "--import benchmarks.soak.envs"
         )
         settings = [*self._network(), *self._timeouts(), *self._pace(), *self._learning(), "eval_episodes=2"]
-        return [*flags.split(), "--set", *settings]
+        return [*flags.split(), *self._policies(), "--set", *settings, *self._world()]
+
+    def _policies(self) -> list[str]:
+        """Return the flag of the policies; the tables are in a file that the harness writes."""
+        if self.agents in ("one", "shared"):
+            return []
+        return ["--policies", "separate" if self.agents == "separate" else POLICIES]
+
+    @property
+    def policy_tables(self) -> str:
+        """The content of the file `POLICIES`: tables of two policies."""
+        return '[policies.red]\nagents = "red_*"\n[policies.blue]\nagents = "blue_*"\n'
+
+    def _world(self) -> list[str]:
+        if self.agents == "one":
+            return []
+        league = ["league.window=2", "league.snapshot_every=10"] if self.agents.startswith("league") else []
+        turns = ["league.team_change_every=5"] if self.agents == "league by turns" else []
+        return [f"env.kwargs.shape={self.shape}", f"env.kwargs.behaviour={self.behaviour}", *league, *turns]
 
     def _network(self) -> list[str]:
         return {"image": [], "recurrent": ["hidden_sizes=16", "core=gru", "core_size=8"]}.get(
@@ -244,8 +280,12 @@ def draw(seed: int, index: int) -> Plan:
     if algorithm in ("sac", "dqn"):
         rows = min(rows, 16)
         columns = min(columns, MOST_ROWS_OF_REPLAY // rows)
+    agents = _one_of(dice, AGENTS)
+    if runtime == "hogwild" and agents != "one":
+        agents = "shared"  # lock-free workers share one policy
     return Plan(
         index=index,
+        agents=agents,
         algorithm=algorithm,
         runtime=runtime,
         kind=kind,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import tomllib
+from typing import Any
+
 import benchmarks.soak.envs  # noqa: F401 - registers what is trained on
 import pytest
-from benchmarks.soak.plan import BEHAVIOURS, KINDS, MISHAPS, SIZES, Plan, draw
+from benchmarks.soak.plan import AGENTS, BEHAVIOURS, KINDS, MISHAPS, POLICIES, SIZES, Plan, draw
 
 from offbeat.config.config import Config
 from offbeat.config.resolve import parse_assignments, resolve
@@ -16,11 +19,13 @@ def config_of(plan: Plan) -> Config:
     """Return the config that a plan's command line makes, without the seconds that reading 500 of them would take."""
     _, algorithm, env, *rest = plan.train("run")
     flags, assignments = rest[: rest.index("--set")], rest[rest.index("--set") + 1 :]
-    given = {
+    given: dict[str, Any] = {
         name.removeprefix("--").replace("-", "_"): value for name, value in zip(flags[::2], flags[1::2], strict=True)
     }
     for name in ("progress", "run_dir", "import"):
         del given[name]
+    if given.get("policies") == POLICIES:
+        given["policies"] = tomllib.loads(plan.policy_tables)["policies"]
     return resolve(algorithm, env, flags=given, assignments=parse_assignments(assignments))
 
 
@@ -42,4 +47,5 @@ def test_five_hundred_plans_cover_every_algorithm_runtime_env_and_fault():
     assert {(plan.algorithm, plan.runtime) for plan in PLANS} == set(KINDS)
     assert {(plan.kind, plan.behaviour) for plan in PLANS} == {(kind, b) for kind in SIZES for b in BEHAVIOURS}
     processes = {plan.mishap for plan in PLANS if plan.runtime == "processes"}
+    assert {plan.agents for plan in PLANS if plan.runtime == "processes"} == set(AGENTS)
     assert processes == {plan.mishap for plan in PLANS if plan.lock_free} == set(MISHAPS)
