@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.reference.matrix import CARTS, TEAMS
 from tests.reference.runs import lines_of, offbeat, small_arguments, small_run, weights_of
 from tests.reference.thorough import thorough
 
@@ -28,6 +29,16 @@ def test_no_row_exceeds_max_lag_with_envs_of_irregular_speed(tmp_path, runtime, 
     for line in lines:
         assert 0 <= line["policy_lag_min"] <= line["policy_lag_mean"] <= line["policy_lag_max"] <= max_lag
         assert line["ratio_max_deviation_first"] < 1e-5
+
+
+@pytest.mark.parametrize("runtime", BOTH)
+def test_no_row_of_any_policy_exceeds_max_lag(tmp_path, runtime):
+    layout: dict[str, Any] = {"max_lag": 2, "actors": 3, "unrolls_per_batch": 1, "policies": TEAMS}
+    run = small_run(tmp_path / "run", CARTS, steps=1024, runtime=runtime, **layout)
+    for line in lines_of(run.path):
+        for policy in TEAMS:
+            lag = [line[f"policies/{policy}/policy_lag_{kind}"] for kind in ("min", "mean", "max")]
+            assert 0 <= lag[0] <= lag[1] <= lag[2] <= 2
 
 
 @pytest.mark.parametrize("runtime", BOTH)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pytest
 from tests.reference.checks import assert_parts_are_the_whole, assert_same, same_bits
 from tests.reference.hogwild_runs import assert_whole
-from tests.reference.matrix import IN_CI
+from tests.reference.matrix import CARTS, IN_CI
 from tests.reference.replay_runs import SMALL_SAC, assert_ratio, small_sac
 from tests.reference.runs import Started, lines_of, offbeat, small_arguments, small_run, weights_of
 from tests.reference.thorough import thorough
@@ -90,6 +90,8 @@ CELLS = [
     Cell("ppo", "curious/Learning-v0", 1, 2, 1, "processes", "threads", {**TOLD, "decorrelate": True}),
     # Moments in which there is nothing to decide, which a core sees too.
     Cell("ppo", "curious/Waiting-v0", 1, 2, 1, "threads", "processes", {"imports": (CURIOUS,)}, OFTEN | INLINE),
+    # A core, and columns in which an agent is absent for whole unrolls.
+    Cell("ppo", CARTS, 1, 2, 1, "processes", "threads", CORE),
     Cell(
         "sac", "Pendulum-v1", 6, 3, 0, "serial", "processes",
         {"policy_delay": 2, "learner_threads": 2, "prioritized": True}, OFTEN_ON_A_REPLAY,
