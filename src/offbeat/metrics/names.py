@@ -65,12 +65,6 @@ GROUPS: dict[str, dict[str, str]] = {
         "updates_refused": "updates refused because a loss or gradient was not finite",
         "acted_beyond": "env steps acted but not learned from when the run ended",
     },
-    "league": {
-        "league_games": "games whose results are in the league's table",
-        "elo": "rating of the policy's newest version",
-        "win_rate": "mean win rate of the newest version against the snapshots of the window that it has met",
-        "snapshots": "snapshots of the policy taken so far",
-    },
     "time": {
         **{
             f"time_{kind}": f"time spent on '{kind}', summed over all workers, as a fraction of wall time"
