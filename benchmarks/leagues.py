@@ -156,16 +156,16 @@ WORKS: dict[str, Work] = {
     "kuhn-poker": Work("openspiel:kuhn_poker", KUHN, kuhn_poker, _nash_conv_cells),
     "kuhn-poker-by-turns": Work(
         "openspiel:kuhn_poker",
-        KUHN | {"policies": SIDES, "league": {"window": 300, "snapshot_every": 5, "team_change_every": 1}},
+        KUHN | {"policies": SIDES, "league": {"window": 300, "snapshot_every": 10, "team_change_every": 5}},
         kuhn_poker_by_turns,
         _nash_conv_cells,
     ),
     "tic-tac-toe": Work(
         "openspiel:tic_tac_toe",
         ALL | {
-            "steps": 400_000, "envs_per_actor": 64, "unroll_length": 16, "minibatch_size": 512, "epochs": 3,
+            "steps": 800_000, "envs_per_actor": 64, "unroll_length": 16, "minibatch_size": 512, "epochs": 3,
             "learning_rate": 1e-3, "gae_lambda": 0.95, "entropy_coef": 0.1, "normalize_advantages": False,
-            "league": {"window": 100, "snapshot_every": 5},
+            "league": {"window": 100, "snapshot_every": 10},
         },
         tic_tac_toe,
         _tic_tac_toe_cells,

@@ -8,12 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.reference.league_players import latest_player, probabilities_of, snapshot_players
 from tests.reference.runs import offbeat, small_run
 from tests.reference.thorough import thorough
 
+from offbeat.api.load import load as load_policy
 from offbeat.api.train import train
 from offbeat.envs.testing.known_values import CHAIN, RING, exact_values
 from offbeat.fastpath.mlp import MLP, Layers
+from offbeat.league.average import average_policy
 from offbeat.run_directory.checkpoint import load
 
 # --- values -------------------------------------------------------------------------------------------------
@@ -83,6 +86,88 @@ def test_the_preset_solves_cartpole(tmp_path, seed, layout: dict[str, Any]):
 
 def test_the_preset_with_lag_learns_cartpole_in_a_fifth_of_its_env_steps(tmp_path):
     assert solved(tmp_path / "run", 40_000, 4, max_lag=1, lag="exact") > 200  # a random policy has 22
+
+
+# --- games --------------------------------------------------------------------------------------------------
+
+NIM: dict[str, Any] = {
+    "steps": 12_000,
+    "envs_per_actor": 32,
+    "unroll_length": 8,
+    "minibatch_size": 128,
+    "learning_rate": 3e-3,
+    "gamma": 1.0,
+    "entropy_coef": 0.05,
+    "normalize_advantages": False,
+    "hidden_sizes": (32,),
+    "activation": "relu",
+    "eval_every": 0,
+    "league": {"window": 10, "snapshot_every": 5},
+}
+
+
+def test_a_league_learns_perfect_play_and_its_value_where_both_players_see_the_same(tmp_path):
+    """In Nim, an observation does not say who is on turn: it has opposite values for the two players."""
+    run = train("ppo", "offbeat.envs.testing.games:Nim", run_dir=tmp_path / "run", seed=1, **NIM)
+    stones = np.arange(1, 8)
+    observation = {"observation": np.eye(8, dtype=np.float32)[stones], "action_mask": np.ones((7, 2), np.int8)}
+    observation["action_mask"][0, 1] = 0
+    taken = np.asarray(load_policy(run.path)(observation)) + 1
+    wins = stones % 3 != 0
+    assert ((stones - taken)[wins] % 3 == 0).all()
+    layers = Layers.of(load(run.path / "checkpoints" / "latest").weights, ["critic_body.0", "critic_head"])
+    values = MLP(layers.sizes, "relu").forward(layers, observation["observation"])[:, 0]
+    np.testing.assert_allclose(values, np.where(wins, 1, -1), atol=0.4)
+
+
+KUHN: dict[str, Any] = {
+    "env": "openspiel:kuhn_poker",
+    "seed": 1,
+    "envs_per_actor": 16,
+    "unroll_length": 16,
+    "minibatch_size": 256,
+    "gamma": 1.0,
+    "gae_lambda": 1.0,
+    "normalize_advantages": False,
+    "hidden_sizes": (128, 128),
+    "activation": "relu",
+    "eval_every": 0,
+}
+
+
+@pytest.mark.thorough
+def test_the_newest_and_the_average_policy_of_a_league_come_close_to_the_equilibrium_of_kuhn_poker(tmp_path):
+    """NashConv of uniform players is 0.917. With more env steps it is below 0.1: benchmarks/results/leagues.md."""
+    from open_spiel.python.algorithms.exploitability import nash_conv
+
+    settings: dict[str, Any] = {"steps": 80_000, "learning_rate": 2e-2, "adam_eps": 0.1, "entropy_coef": 0.2}
+    train("ppo", run_dir=tmp_path / "run", league={"window": 200, "snapshot_every": 5}, **KUHN, **settings)
+    game = kuhn_poker()
+    old = [probabilities_of(player) for _, player in snapshot_players(tmp_path / "run")]
+    average = average_policy(game, old, list(range(len(old))))
+    assert nash_conv(game, average) < 0.2
+    assert nash_conv(game, average_policy(game, [probabilities_of(latest_player(tmp_path / "run"))])) < 0.25
+
+
+def test_a_policy_finds_the_best_response_to_one_that_is_not_trained(tmp_path):
+    from open_spiel.python.algorithms.best_response import BestResponsePolicy
+    from open_spiel.python.algorithms.expected_game_score import policy_value
+
+    policies = {"first": {"agents": "player_0", "train": False}, "second": {"agents": "player_1"}}
+    settings: dict[str, Any] = {"steps": 12_000, "learning_rate": 3e-3, "entropy_coef": 0.01, "policies": policies}
+    run = train("ppo", run_dir=tmp_path / "run", **KUHN, **settings).path
+    game = kuhn_poker()
+    both = probabilities_of({0: latest_player(run, "first"), 1: latest_player(run, "second")})
+    profile, root = average_policy(game, [both]), game.new_initial_state()
+    best = BestResponsePolicy(game, 1, profile).value(root)  # 0.5 against a uniform player
+    assert best > 0.4
+    assert policy_value(root, [profile, profile])[1] > best - 0.05
+
+
+def kuhn_poker() -> Any:
+    import pyspiel
+
+    return pyspiel.load_game("kuhn_poker")
 
 
 # --- memory and images --------------------------------------------------------------------------------------

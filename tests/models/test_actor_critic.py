@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -43,6 +45,16 @@ def test_value_returns_the_value_that_is_computed_with_the_distribution(shared):
     expected = torch.distributions.Categorical(logits=logits).log_prob(torch.ones(6))
     torch.testing.assert_close(distribution.log_prob(torch.ones(6, dtype=torch.int64)), expected)
     assert values.std() > 0.01
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_rows_without_a_decision_have_values_of_their_own_for_the_same_observation(shared):
+    model = actor_critic(replace(policy_spec("discrete"), no_decision=True), shared=shared)
+    observation, waits = torch.ones(2, 3), torch.tensor([False, True])
+    values = model.value(observation, no_decision=waits)
+    torch.testing.assert_close(values, model.distribution_and_values(observation, no_decision=waits)[1])
+    assert values[0] == model.value(observation)[0] != values[1]
+    assert torch.autograd.grad(values[1], model.critic_head.weight)[0].count_nonzero() == 0
 
 
 def test_a_model_with_a_shared_trunk_has_no_critic_body():

@@ -102,7 +102,8 @@ def values_at(run: Path, ages: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     }
     slot["observation"][: len(ages), :, 0] = torch.from_numpy(ages.astype(np.float32))[:, None]
     slot["observation"][..., 1] = 0.5
-    slot["valid"][:] = True
+    slot["valid"][: len(ages)] = torch.from_numpy(ages % EVERY == 0)[:, None]
+    slot["no_decision"][: len(ages)] = ~slot["valid"][: len(ages)]
     prepared = parts.policy.algorithm.prepare(slot)
     normalized = parts.policy.algorithm.passes.values(prepared)
     values = normalized * float(saved.weights["return_std"][0])
@@ -111,6 +112,22 @@ def values_at(run: Path, ages: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 def batch_of(parts: Any) -> Tree:
     return unrolls_of(parts).batch(0)
+
+
+@pytest.mark.parametrize("env", [WAITING, "offbeat.envs.testing.games:Nim"])
+def test_an_unroll_tells_whether_the_row_after_it_is_without_a_decision(env):
+    parts, acting = begun(env, unroll_length=5, imports=CURIOUS["imports"], minibatch_size=20, normalize_returns=False)
+    marks = []
+    for step in range(12):
+        acting.wait(parts.pace.acted_before_learn(step))
+        batch = unrolls_of(parts).batch(step)
+        if marks:
+            assert batch["no_decision"][0].tolist() == marks[-1]
+        marks.append(batch["last_no_decision"].tolist())
+        parts.policy.learner.learn(step, 0.0)
+        acting.finish(step + 1)
+    assert {mark for each in marks for mark in each} == {False, True}
+    acting.close()
 
 
 @pytest.mark.thorough

@@ -13,7 +13,16 @@ import torch
 from torch import Tensor
 
 from offbeat.algorithms.base import Batch, LossResult, Minibatch
-from offbeat.algorithms.rows import encoded_of, network_inputs, padded, row_ranges, valid_rows, value_rows
+from offbeat.algorithms.rows import (
+    WITHOUT_DECISION,
+    encoded_of,
+    network_inputs,
+    no_decision_of,
+    padded,
+    row_ranges,
+    valid_rows,
+    value_rows,
+)
 from offbeat.models.actor_critic import ActorCritic
 from offbeat.models.distributions import ActionDistribution
 from offbeat.models.policy_network import CoreState
@@ -77,7 +86,7 @@ class NetworkPasses:
         for rows in row_ranges(self._spec, batch):
             mask = None if masks is None else masks[rows]
             distribution, row_values = self._network.distribution_and_values(
-                *network_inputs(self._spec, batch, rows), mask=mask
+                *network_inputs(self._spec, batch, rows), mask=mask, no_decision=no_decision_of(self._spec, batch, rows)
             )
             log_probs.append(distribution.log_prob(actions[rows]))
             values.append(row_values)
@@ -87,8 +96,13 @@ class NetworkPasses:
         """Return the critic's values of a prepared batch, [T + 1, B]."""
         if self._fast:
             return _by_time(batch, [self._fast.values(batch["observation"].flatten(0, 1))])
-        inputs = (network_inputs(self._spec, batch, rows) for rows in row_ranges(self._spec, batch))
-        return _by_time(batch, [self._network.value(*of_range) for of_range in inputs])
+        values = [
+            self._network.value(
+                *network_inputs(self._spec, batch, rows), no_decision=no_decision_of(self._spec, batch, rows)
+            )
+            for rows in row_ranges(self._spec, batch)
+        ]
+        return _by_time(batch, values)
 
     def evaluate(self, batch: Batch) -> tuple[Outputs, Tensor]:
         """Run the network once on a prepared batch. Return the outputs for the valid rows, with gradients, and the
@@ -97,7 +111,10 @@ class NetworkPasses:
         all_rows, valid = slice(0, batch["observation"].shape[:2].numel()), valid_rows(batch)
         mask = batch["mask"].flatten(0, 1)[valid] if self._spec.mask else None
         distribution, values = self._network.distribution_and_values(
-            *network_inputs(self._spec, batch, all_rows), rows=valid, mask=mask
+            *network_inputs(self._spec, batch, all_rows),
+            rows=valid,
+            mask=mask,
+            no_decision=no_decision_of(self._spec, batch, all_rows),
         )
         return Outputs(distribution, values[value_rows(batch, valid)]), _by_time(batch, [values.detach()])
 
@@ -107,13 +124,16 @@ class NetworkPasses:
             return minibatch.outputs
         encoded, rows = encoded_of(self._spec, minibatch), minibatch["rows"]
         mask = minibatch["mask"] if self._spec.mask else None
+        no_decision = minibatch[WITHOUT_DECISION] if self._spec.no_decision else None
         if not self._spec.recurrent:
             return Outputs(
-                *self._network.distribution_and_values(minibatch["observation"], encoded, rows=rows, mask=mask)
+                *self._network.distribution_and_values(
+                    minibatch["observation"], encoded, rows=rows, mask=mask, no_decision=no_decision
+                )
             )
         core_state = CoreState(minibatch["initial_state"], minibatch["resets"])
         distribution, values = self._network.distribution_and_values(
-            minibatch["observation"], encoded, core_state, rows=rows, mask=mask
+            minibatch["observation"], encoded, core_state, rows=rows, mask=mask, no_decision=no_decision
         )
         return Outputs(distribution, values[minibatch["valued"]])
 

@@ -39,7 +39,7 @@ from offbeat.algorithms.rows import (
 from offbeat.algorithms.statistics import Statistics
 from offbeat.config.config import Config
 from offbeat.core.seeding import derive_seed
-from offbeat.core.types import NO_DECISION, Field
+from offbeat.core.types import LAST_NO_DECISION, NO_DECISION, Field
 from offbeat.losses.actor_critic import (
     effective_sample_size,
     explained_variance,
@@ -138,11 +138,16 @@ class OnPolicy(Checkpointed, Generic[Settings]):
         return cls(settings, spec, seed=config.run.seed, corrected=corrected, device=device, storage=storage)
 
     def fields(self) -> list[Field]:
-        """Return the fields that are recorded in addition to the env's rows: log-probabilities, and with a core the
-        recurrent state.
+        """Return the fields that are recorded in addition to the env's rows: log-probabilities, with a core the
+        recurrent state, and if there are rows without a decision, whether the row after the last one is one.
         """
         state = Field("initial_state", (self.spec.state_size,), "float32", per="unroll")
-        return [Field("behavior_log_prob", (), "float32"), *([state] if self.spec.recurrent else [])]
+        last = Field(LAST_NO_DECISION, (), "bool", per="unroll")
+        return [
+            Field("behavior_log_prob", (), "float32"),
+            *([state] if self.spec.recurrent else []),
+            *([last] if self.spec.no_decision else []),
+        ]
 
     def start(self, progress: float) -> dict[str, float]:
         return {GROUP: self.learning_rate(progress)}

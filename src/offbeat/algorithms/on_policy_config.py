@@ -122,6 +122,7 @@ class OnPolicyConfig(NetworkConfig):
             **self.network(env, HIDDEN_SIZES),
             distribution=gaussian if boxes else "categorical",
             normalize=self.normalize_observations,
+            no_decision=env.no_decision,
         )
 
     def shares_trunk(self, spec: PolicySpec) -> bool:

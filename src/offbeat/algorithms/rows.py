@@ -12,6 +12,7 @@ and m rows without one, from which only the critic learns:
     value_target        [M + m], in units of the normalised return
     proximal_value      [M + m], of the critic at the start of the learning step, in the same units
     rows                [M], indices of the rows with a decision in `observation`; None: all rows
+    without_decision    [M + m], whether a row has no decision, if the env has such rows; with a core [T * b]
 
 With a core a minibatch has whole columns. `observation` is [T * b, inputs], all rows of b columns. `rows` [M] are the
 indices of the rows with a decision in it, `valued` [M + m] those of all rows that the critic learns from.
@@ -28,13 +29,15 @@ from torch import Tensor
 
 from offbeat.algorithms.base import Batch
 from offbeat.algorithms.statistics import Statistics
-from offbeat.core.types import FRAME_AGE, NO_DECISION, Leaf
+from offbeat.core.types import FRAME_AGE, LAST_NO_DECISION, NO_DECISION, Leaf
 from offbeat.models.policy_network import CoreState
 from offbeat.models.spec import PolicySpec
 from offbeat.models.tensor_inputs import flatten_tensors
 
 ENCODED = "encoded/"
 """Prefix of the name of a leaf with an encoder, in a prepared batch and its minibatches."""
+WITHOUT_DECISION = "without_decision"
+"""Name of the marks of rows without a decision, all of them, in a prepared batch [T + 1, B] and its minibatches."""
 ROWS_AT_ONCE = 1024
 """Number of rows of images that the network evaluates together: a whole batch would take gigabytes."""
 _POLICY_INPUTS = ("action", "proximal_log_prob", "advantage")
@@ -49,8 +52,9 @@ def prepared_rows(spec: PolicySpec, batch: Batch, statistics: Statistics) -> dic
     Returns:
         observation [T + 1, B, inputs], normalised; raw_observation, not normalised; the leaves with an encoder, see
         `encoded_leaves`; action, reward, terminated, truncated, valid and with masks mask, [T, B, ...]; no_decision
-        [T, B], the rows without a decision; behavior_log_prob [T, B]; proximal_log_prob, equal to it; with a core
-        initial_state [B, state_size] and resets [T + 1, B].
+        [T, B], the rows without a decision that the critic learns from; if the env has any, without_decision
+        [T + 1, B], all of them; behavior_log_prob [T, B]; proximal_log_prob, equal to it; with a core initial_state
+        [B, state_size] and resets [T + 1, B].
     """
     rows = {name: batch[name][:-1] for name in ("action", "reward", "terminated", "truncated", "valid")}
     if spec.mask:
@@ -70,6 +74,7 @@ def prepared_rows(spec: PolicySpec, batch: Batch, statistics: Statistics) -> dic
         "behavior_log_prob": behavior,
         "proximal_log_prob": behavior,
         NO_DECISION: _no_decision_rows(batch, rows["valid"]),
+        **({WITHOUT_DECISION: _without_decision(batch)} if spec.no_decision else {}),
     }
 
 
@@ -82,6 +87,11 @@ def _no_decision_rows(batch: Batch, valid: Tensor) -> Tensor:
     if NO_DECISION in batch:
         rows[1:] = batch[NO_DECISION][1:-1]
     return rows
+
+
+def _without_decision(batch: Batch) -> Tensor:
+    """Return the marks of all rows without a decision, [T + 1, B]."""
+    return torch.cat((batch[NO_DECISION][:-1], batch[LAST_NO_DECISION][None]))
 
 
 # --- row indices --------------------------------------------------------------------------------------------
@@ -130,6 +140,11 @@ def network_inputs(spec: PolicySpec, batch: Batch, rows: slice) -> tuple[Tensor,
     return batch["observation"].flatten(0, 1)[rows], encoded, core_state
 
 
+def no_decision_of(spec: PolicySpec, batch: Batch, rows: slice) -> Tensor | None:
+    """Return the marks of the rows without a decision in a range of row indices of [(T + 1) * B]; None for none."""
+    return batch[WITHOUT_DECISION].flatten()[rows] if spec.no_decision else None
+
+
 def targets_of(spec: PolicySpec, batch: Batch, decisions: Tensor, valued: Tensor) -> dict[str, Any]:
     """Return the arrays for the losses: those of the policy for M rows, those of the critic for M + m rows.
 
@@ -161,6 +176,8 @@ def minibatch_of_rows(spec: PolicySpec, batch: Batch, decisions: Tensor, critic_
     minibatch = targets_of(spec, batch, decisions, valued)
     minibatch["observation"] = batch["observation"][: len(batch["reward"])].flatten(0, 1)[valued]
     minibatch |= {name: batch[name].at(valued) for name in (ENCODED + leaf.name for leaf in spec.encoded)}
+    if spec.no_decision:
+        minibatch[WITHOUT_DECISION] = batch[WITHOUT_DECISION].flatten()[valued]
     minibatch["rows"] = torch.arange(len(decisions), device=decisions.device) if critic_only is not None else None
     return minibatch
 
@@ -178,6 +195,7 @@ def minibatch_of_columns(spec: PolicySpec, batch: Batch, columns: Tensor) -> dic
         **{name: batch[name].of_columns(columns, length) for name in (ENCODED + leaf.name for leaf in spec.encoded)},
         "initial_state": batch["initial_state"][columns],
         "resets": batch["resets"][:length, columns],
+        **({WITHOUT_DECISION: batch[WITHOUT_DECISION][:length, columns].flatten()} if spec.no_decision else {}),
         "rows": valid,
         "valued": valued,
     }

@@ -50,6 +50,8 @@ def arrays_of_policy(policy: str, arrays: Tree) -> Tree:
 
 NO_DECISION = "no_decision"
 """Key in an env's info for rows without a decision, and the field that marks these rows."""
+LAST_NO_DECISION = "last_no_decision"
+"""Field of an unroll: whether the row after its last one, whose observation the unroll has, is without a decision."""
 
 
 # --- envs ---------------------------------------------------------------------------------------------------

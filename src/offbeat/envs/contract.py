@@ -168,6 +168,11 @@ class InfoSignals(Protocol):
         """Whether an info has had the key 'no_decision' so far."""
         ...
 
+    @property
+    def next_no_decision(self) -> NDArray[np.bool_]:
+        """[N]: whether the next row of each column is without a decision."""
+        ...
+
 
 # --- how adapters make them ---------------------------------------------------------------------------------
 

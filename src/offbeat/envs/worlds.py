@@ -368,6 +368,11 @@ class WorldColumns:
         """Whether an agent has had a row without a decision so far."""
         return self._worlds.agents_wait
 
+    @property
+    def next_no_decision(self) -> NDArray[np.bool_]:
+        """[N]: whether the next row of each column is without a decision."""
+        return self._rows.waits
+
     def set_progress(self, progress: float) -> None:
         self._worlds.set_progress(progress)
 

@@ -56,7 +56,7 @@ class ActorCriticFastPath(Generic[Owner]):
         """Whether the fast path supports the settings, the policy and the device of an algorithm."""
         config, spec = algorithm.config, algorithm.spec
         box = spec.action.kind == "box" and spec.distribution == "gaussian"
-        simple = spec.plain and (box or (spec.action.kind == "discrete" and spec.mask is None))
+        simple = spec.plain and not spec.no_decision and (box or (spec.action.kind == "discrete" and spec.mask is None))
         on_cpu = algorithm.groups[GROUP].parameters.values.device.type == "cpu"
         return simple and not config.shares_trunk(spec) and config.exploration == "entropy" and on_cpu
 

@@ -16,6 +16,9 @@ from offbeat.models.spec import PolicySpec
 class ActorCritic(PolicyNetwork):
     """Policy and critic, each with its own body or with a shared one.
 
+    If the env has rows without a decision, their values have a head of their own. An agent can see the same when it is
+    on turn and when it waits, with opposite values: a board looks alike for both players of many games.
+
     The policy's parameters come first, so that they are one range of the flat buffer. Arguments are as in
     `PolicyNetwork.forward`.
     """
@@ -26,6 +29,7 @@ class ActorCritic(PolicyNetwork):
         super().__init__(spec, init, head_gain=0.01, log_std_init=log_std_init)
         self.critic_body = None if shared else Body(spec, init)
         self.critic_head = Dense(self.policy_body.features, 1, init, 1.0)
+        self.no_decision_head = Dense(self.policy_body.features, 1, init, 1.0) if spec.no_decision else None
 
     def distribution_and_values(
         self,
@@ -35,6 +39,7 @@ class ActorCritic(PolicyNetwork):
         *,
         rows: Tensor | None = None,
         mask: Tensor | None = None,
+        no_decision: Tensor | None = None,
     ) -> tuple[ActionDistribution, Tensor]:
         """Return the action distribution and the values [M].
 
@@ -44,6 +49,7 @@ class ActorCritic(PolicyNetwork):
             core_state: see `PolicyNetwork.forward`.
             rows: indices of the rows for which the distribution is returned; None: all rows.
             mask: the allowed choices in these rows, [rows, logits].
+            no_decision: [M], bool, the rows without a decision; None: there are none.
         """
         with self.precision():
             features, _ = self.policy_body(vector, encoded, core_state)
@@ -52,15 +58,26 @@ class ActorCritic(PolicyNetwork):
                 critic_features, _ = self.critic_body(vector, encoded, core_state)
         features = features.float()
         parameters = self.policy_head(features if rows is None else features[rows])
-        values = self.critic_head(critic_features.float()).squeeze(-1)
+        values = self._values(critic_features.float(), no_decision)
         return make_distribution(self.spec, parameters, self.log_std, mask), values
 
     def value(
-        self, vector: Tensor, encoded: Mapping[str, Tensor] = NONE_ENCODED, core_state: CoreState | None = None
+        self,
+        vector: Tensor,
+        encoded: Mapping[str, Tensor] = NONE_ENCODED,
+        core_state: CoreState | None = None,
+        *,
+        no_decision: Tensor | None = None,
     ) -> Tensor:
-        """Return only the critic's values, [M]."""
+        """Return only the critic's values, [M]. Arguments are as in `distribution_and_values`."""
         body = self.policy_body if self.critic_body is None else self.critic_body
         with self.precision():
             features, _ = body(vector, encoded, core_state)
-        values: Tensor = self.critic_head(features.float()).squeeze(-1)
-        return values
+        return self._values(features.float(), no_decision)
+
+    def _values(self, features: Tensor, no_decision: Tensor | None) -> Tensor:
+        """Return the values, [M], for the critic's features [M, features]."""
+        values: Tensor = self.critic_head(features).squeeze(-1)
+        if self.no_decision_head is None or no_decision is None:
+            return values
+        return torch.where(no_decision, self.no_decision_head(features).squeeze(-1), values)

@@ -55,6 +55,8 @@ class PolicySpec:
     """Units of the recurrent core."""
     precision: Precision = "fp32"
     """The precision of matrix products and convolutions; parameters are float32."""
+    no_decision: bool = False
+    """Whether the env has rows without a decision. An actor-critic then has another head for their values."""
 
     @property
     def plain(self) -> bool:

@@ -14,7 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offbeat.core.errors import EnvFailed
-from offbeat.core.types import ENV_STEP, FRAME_AGE, HISTORY, NO_DECISION, Acted, Array, Leaf, Policy, Tree
+from offbeat.core.types import (
+    ENV_STEP,
+    FRAME_AGE,
+    HISTORY,
+    LAST_NO_DECISION,
+    NO_DECISION,
+    Acted,
+    Array,
+    Leaf,
+    Policy,
+    Tree,
+)
 from offbeat.envs.contract import Envs, InfoSignals, Outcome, Snapshots
 from offbeat.metrics.timings import Timings
 from offbeat.models.stacks import Stacks
@@ -243,6 +254,8 @@ class PolicyColumns:
                 "without a decision are not recorded: give it in the info of reset and of each step, true or false"
             )
         self._following = {name: self._slot[name][length].copy() for name in self._leaves}
+        if LAST_NO_DECISION in self._slot and self._signals:
+            self._slot[LAST_NO_DECISION][:] = self._signals.next_no_decision
 
     # --- snapshots ------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from offbeat.core.types import ENV_STEP, FRAME_AGE, HISTORY, Acted, Policy, Tree
+from offbeat.core.types import ENV_STEP, FRAME_AGE, HISTORY, LAST_NO_DECISION, Acted, Policy, Tree
 from offbeat.envs.contract import Envs, Outcome
 from offbeat.league.players import LATEST, Player
 from offbeat.workers.columns import PolicyColumns
@@ -151,6 +151,8 @@ class SeatedColumns(PolicyColumns):
         for name, array in self._slot.items():
             if name in self._leaves or name == FRAME_AGE:
                 array[unseen] = 0
+            elif name == LAST_NO_DECISION:
+                array[frozen[-1]] = False
             elif name.startswith(HISTORY) or name == "initial_state":
                 array[..., frozen[0], :] = 0
             elif name not in (ENV_STEP, "behavior_version"):

@@ -84,6 +84,12 @@ class GymnasiumEnvs:
         """Whether an info has had the key 'no_decision' so far."""
         return any(columns.no_decision.reported for columns in self._columns)
 
+    @property
+    def next_no_decision(self) -> NDArray[np.bool_]:
+        """[N]: whether the next row of each column is without a decision."""
+        ended = self._rows.terminated | self._rows.truncated  # a reset row follows
+        return self._no_decision & ~ended
+
     def reset(self) -> Tree:
         """Start a new episode in every column. The first call seeds the envs; later calls continue their streams."""
         self._no_decision[:] = False
