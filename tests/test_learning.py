@@ -110,7 +110,10 @@ def test_a_league_learns_perfect_play_and_its_value_where_both_players_see_the_s
     """In Nim, an observation does not say who is on turn: it has opposite values for the two players."""
     run = train("ppo", "offbeat.envs.testing.games:Nim", run_dir=tmp_path / "run", seed=1, **NIM)
     stones = np.arange(1, 8)
-    observation = {"observation": np.eye(8, dtype=np.float32)[stones], "action_mask": np.ones((7, 2), np.int8)}
+    observation: dict[str, Any] = {
+        "observation": np.eye(8, dtype=np.float32)[stones],
+        "action_mask": np.ones((7, 2), np.int8),
+    }
     observation["action_mask"][0, 1] = 0
     taken = np.asarray(load_policy(run.path)(observation)) + 1
     wins = stones % 3 != 0

@@ -107,7 +107,7 @@ class Team:
     def __init__(self, shape: str, behaviour: str) -> None:
         make = gym.registry[f"soak/{shape}-{behaviour}-v0"].entry_point
         assert callable(make)
-        self._envs = {agent: make() for agent in self.possible_agents}
+        self._envs: dict[str, Any] = {agent: make() for agent in self.possible_agents}
         self.agents: list[str] = []
 
     def observation_space(self, agent: str) -> gym.Space[Any]:

@@ -117,7 +117,7 @@ def batch_of(parts: Any) -> Tree:
 @pytest.mark.parametrize("env", [WAITING, "offbeat.envs.testing.games:Nim"])
 def test_an_unroll_tells_whether_the_row_after_it_is_without_a_decision(env):
     parts, acting = begun(env, unroll_length=5, imports=CURIOUS["imports"], minibatch_size=20, normalize_returns=False)
-    marks = []
+    marks: list[Any] = []
     for step in range(12):
         acting.wait(parts.pace.acted_before_learn(step))
         batch = unrolls_of(parts).batch(step)
