@@ -111,10 +111,12 @@ class Team:
         self.agents: list[str] = []
 
     def observation_space(self, agent: str) -> gym.Space[Any]:
-        return self._envs[agent].observation_space
+        space: gym.Space[Any] = self._envs[agent].observation_space
+        return space
 
     def action_space(self, agent: str) -> gym.Space[Any]:
-        return self._envs[agent].action_space
+        space: gym.Space[Any] = self._envs[agent].action_space
+        return space
 
     def reset(self, seed: int | None = None, options: Any = None) -> Any:  # noqa: ARG002
         self.agents = list(self.possible_agents)
