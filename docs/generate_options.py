@@ -15,6 +15,7 @@ from tyro.conf import Positional, UseAppendAction
 
 from offbeat.cli.main import COMMANDS
 from offbeat.config.env import EnvConfig
+from offbeat.config.league import LeagueConfig
 from offbeat.config.policies import PolicyConfig
 from offbeat.config.registry import ALGORITHMS
 from offbeat.config.run_config import RunConfig
@@ -31,15 +32,17 @@ HEAD = """\
 
 A run's settings are four tables: `[run]`, `[env]`, `[runtime]` and the algorithm's own. Values come
 from the defaults below, the preset, flags and `--set`; later ones replace earlier ones. The run's `config.toml` has the
-result. A run with several policies also has a table `[policies.NAME]` for each of them.
+result. A run with several policies also has a table `[policies.NAME]` for each of them, and one with a league the table
+`[league]`.
 
 ```bash
 offbeat train ppo CartPole-v1 --steps 100000 --set learning_rate=0.001 gamma=0.98 --set hidden_sizes=128,128
 ```
 
 Every key can be given with `--set key=value`, and from Python by its name: `offbeat.train("ppo", "CartPole-v1",
-learning_rate=0.001)`. A key that is not known, a value of the wrong kind or range, and a key that is given twice are
-refused before any work starts, with exit code 2. `none` means that nothing is set.
+learning_rate=0.001)`. Keys of `[league]` have a prefix: `--set league.window=5`, in Python `league={"window": 5}`.
+Tables of policies are given with `--policies FILE.toml`. A key that is not known, a value of the wrong kind or range,
+and a key that is given twice are refused before any work starts, with exit code 2. `none` means that nothing is set.
 
 Without `--preset`, the preset for the algorithm and the env applies, if there is one. `offbeat list presets` shows
 their names; they are the TOML files in `src/offbeat/config/presets`.
@@ -64,7 +67,7 @@ def page() -> str:
     """Return the whole page."""
     tables = {"run": RunConfig, "env": EnvConfig, "runtime": RuntimeConfig}
     tables |= {name: entry.config_class() for name, entry in ALGORITHMS.items()}
-    tables["policies.NAME"] = PolicyConfig
+    tables |= {"policies.NAME": PolicyConfig, "league": LeagueConfig}
     keys = (line for name, config in tables.items() for line in ("", *_key_table(name, config)))
     flags = (line for name, command in COMMANDS.items() for line in ("", *_flag_table(name, command)))
     return HEAD + "\n".join([*keys, COMMANDS_HEAD, *flags]) + "\n"

@@ -139,6 +139,26 @@ def test_a_limit_truncates_all_agents_that_are_left():
     assert rows["valid"].T.tolist() == [[1, 0, 0, 1], [1, 1, 0, 1]]
 
 
+def test_nobody_appears_in_the_step_at_which_a_limit_ends_the_episode():
+    world = Script(step(a=0), step(a=1), step(a=2, b=9), step(a=1, b=1))
+    rows = play(worlds_of(world, limit=2).envs["default"], 4)
+    assert rows["truncated"].T.tolist() == [[0, 1, 0, 0], [0] * 4]
+    assert rows["valid"].T.tolist() == [[1, 1, 0, 1], [0, 0, 0, 0]]
+
+
+class LateRewards(Script):
+    """A world whose agent b has earned 7 that no step has reported yet."""
+
+    def unreported_rewards(self) -> dict[str, float]:
+        return {"b": 7.0}
+
+
+def test_a_limit_pays_out_what_agents_have_earned_and_no_step_has_reported():
+    world = LateRewards(step(deciding="a", a=0, b=0), step(deciding="b", a=1, b=0), step(a=0, b=0))
+    rows = play(worlds_of(world, limit=1).envs["default"], 1)
+    assert rows["reward"].tolist() == [[1, 7]]
+
+
 def test_policies_have_their_own_columns_of_worlds_that_are_stepped_once():
     def script() -> Script:
         return Script(*(step(a=reward, b=2 * reward, c=3 * reward) for reward in range(4)), agents="abc")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.reference.runs import SMALL, lines_of, small_run, untimed, weights_of
 
-from offbeat.api.train import resume
+from offbeat.api.train import resume, train
 from offbeat.config.resolve import resolve
 from offbeat.core.errors import ConfigError
 from offbeat.core.types import policy_key
@@ -68,6 +68,37 @@ def test_a_resumed_league_has_the_same_ratings_snapshots_and_opponents(settings,
     latest = [run.path / "checkpoints" / "latest" for run in (whole, resumed)]
     files = [sorted(path.rglob("weights.safetensors")) for path in latest]
     assert [path.read_bytes() for path in files[0]] == [path.read_bytes() for path in files[1]]
+
+
+REPLAY_BY_TURNS: dict[str, Any] = {
+    "policies": {"red": {"agents": "cart_0"}, "blue": {"agents": "cart_*"}},
+    "steps": 1280, "actors": 2, "envs_per_actor": 4, "chunk_length": 8, "lag": "exact", "runtime": "serial",
+    "capacity": 8192, "warmup": 64, "batch_size": 32, "utd_ratio": "1/8", "save_replay": True, "hidden_sizes": (16,),
+    "league": {"window": 3, "snapshot_every": 4, "team_change_every": 4, "latest_ratio": 1.0},
+    "eval_every": 0, "checkpoint_every": 0,
+}  # fmt: skip
+
+
+def test_a_resumed_league_on_a_replay_has_the_same_bits_where_the_turn_of_learning_changes(tmp_path):
+    whole = train("dqn", TEAMS, run_dir=tmp_path / "whole", **REPLAY_BY_TURNS)
+    stopped = train("dqn", TEAMS, run_dir=tmp_path / "stopped", stop_at=1024, **REPLAY_BY_TURNS)
+    resumed = resume(stopped.path)
+    files = [sorted((run.path / "checkpoints" / "latest").rglob("weights.safetensors")) for run in (whole, resumed)]
+    assert [path.read_bytes() for path in files[0]] == [path.read_bytes() for path in files[1]]
+
+
+def test_games_that_begin_with_random_steps_have_no_result():
+    """Nim has no draws; a game that ends in random steps would look like one."""
+    nim = {**SETTINGS, "env": "offbeat.envs.testing.games:Nim", "decorrelate": True, "envs_per_actor": 16}
+    parts, acting = begun(nim)
+    acting.wait(parts.pace.acted_before_learn(0))
+    memory, games = parts.memory.league, 0
+    assert memory is not None
+    for ticket in parts.pace.tickets_of(0):
+        count, _, outcomes = memory.results(ticket)
+        games += int(count[0])
+        assert (np.sort(outcomes[: count[0]], axis=1) == [-1.0, 1.0]).all()
+    assert games > 10
 
 
 def league_of(parts: PacedParts) -> League:
@@ -181,6 +212,10 @@ def test_by_turns_only_one_policy_learns_in_a_learning_step(tmp_path):
         ({"env": "CartPole-v1"}, "a league needs a game of at least 2 sides, but CartPole-v1 has 1 agent"),
         ({"league": {"window": 0}}, "window is 0, but a whole number at least 1 is expected"),
         ({"league": {"widow": 1}}, "unknown key 'widow'"),
+        (
+            {"league": {"latest_ratio": 0.0}, "envs_per_actor": 1, "minibatch_size": 16},
+            "there are 2 sides that learn and 1 worlds: pass --envs-per-actor 2",
+        ),
         ({"league": {"team_change_every": 5}}, "only the policy default is trained, so there are no turns"),
         ({"algorithm": "a2c", "runtime": "hogwild", "max_lag": None}, "whose workers have no common version"),
     ],

@@ -191,7 +191,8 @@ def _set_given(
     for source in sources:
         for key, value in sorted(source.items(), key=lambda item: item[0].startswith(PREFIXES)):  # after whole tables
             if key not in table_of and not key.startswith(PREFIXES):
-                raise unknown("key", key, table_of, f"`offbeat train --help` lists flags; {OPTIONS} lists keys.")
+                known = {*table_of, *(f"{LEAGUE}{name}" for name in hints_of(LeagueConfig))}
+                raise unknown("key", key, known, f"`offbeat train --help` lists flags; {OPTIONS} lists keys.")
             if key in given:
                 raise given_twice(key)
             given.add(key)

@@ -90,6 +90,15 @@ class WorldSnapshots(Protocol):
 
 
 @runtime_checkable
+class ReportsLater(Protocol):
+    """A world that reports the rewards of an agent in a later step than that in which they were earned."""
+
+    def unreported_rewards(self) -> Mapping[str, float]:
+        """Return what each living agent has earned that no step has reported yet."""
+        ...
+
+
+@runtime_checkable
 class WorldAdapter(Protocol):
     """One library of worlds. Its module has an instance of it, named `ADAPTER`."""
 

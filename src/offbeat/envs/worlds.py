@@ -24,7 +24,7 @@ from offbeat.core.types import Array, EnvSpec, Tree
 from offbeat.envs.adapters.gymnasium.progress import progress_setters
 from offbeat.envs.contract import Advanced, Envs, Outcome, State
 from offbeat.envs.rows import FAILURES, failed
-from offbeat.envs.world import World, WorldSnapshots, WorldSpec, WorldStep
+from offbeat.envs.world import ReportsLater, World, WorldSnapshots, WorldSpec, WorldStep
 from offbeat.envs.world_rows import Cell, PolicyRows, spec_of_policy
 
 
@@ -243,7 +243,8 @@ class _WorldState:
             step = world.step({agent: (cell := cells[agent]).actions[cell.column] for agent in self._deciding})
             ended = self._write(step)
             if self._steps == limit and not step.over:
-                ended, step = self._truncate(ended), step._replace(deciding=(), over=True)
+                ended = self._truncate(world, ended)
+                step = step._replace(observations={}, deciding=(), over=True)  # nobody appears in a cut episode
             if ended or step.over or not len(step.observations) == len(step.rewards) == len(self._alive):
                 self._refuse_dead(step)
                 self._remove(ended)
@@ -270,11 +271,13 @@ class _WorldState:
                 cell.write_info(infos[agent])
         return ended
 
-    def _truncate(self, ended: Sequence[str]) -> list[str]:
+    def _truncate(self, world: World, ended: Sequence[str]) -> list[str]:
         """Truncate the agents that have not ended; return all agents whose episodes end."""
+        unreported = world.unreported_rewards() if isinstance(world, ReportsLater) else {}
         for agent, cell in self._alive.items():
             if agent not in ended:
                 cell.end(terminated=False, truncated=True)
+                cell.rewards[cell.column] += unreported.get(agent, 0.0)
         return list(self._alive)
 
     def _refuse_dead(self, step: WorldStep) -> None:

@@ -15,6 +15,7 @@ from offbeat.algorithms.base import Algorithm, policy_of
 from offbeat.algorithms.replay_config import ReplayConfig
 from offbeat.config.config import Config
 from offbeat.config.env import EnvConfig
+from offbeat.config.league import LeagueConfig
 from offbeat.config.policies import owners
 from offbeat.config.registry import algorithm_entry
 from offbeat.core.errors import ConfigError
@@ -25,7 +26,7 @@ from offbeat.envs.check import preflight
 from offbeat.envs.make_worlds import preflight_world
 from offbeat.envs.world import WorldSpec
 from offbeat.envs.world_rows import spec_of_policy
-from offbeat.league.sides import require_sides
+from offbeat.league.sides import Side, require_sides
 from offbeat.memory.arena import SharedArena, private_arena, require_memory
 from offbeat.memory.weights import Weights
 from offbeat.metrics.speed_model import Topology
@@ -129,9 +130,24 @@ def columns_of(config: Config, spec: WorldSpec | EnvSpec) -> TestedEnvs:
         ConfigError: an agent has no policy, a policy no agent, or settings do not suit the number of columns.
     """
     tested = _columns_of(config, spec)
+    _refuse_turns_of_replays(tested)
     for name, env in tested.policies.items():
         tested.config.of_policy(name).settings.check_columns(config.runtime, env.columns)
     return tested
+
+
+def _refuse_turns_of_replays(tested: TestedEnvs) -> None:
+    """Refuse turns of learning with a replay in a game by turns.
+
+    When the turn of learning changes, a decision may still wait for the opponent's move: its target would be wrong.
+    """
+    league, settings = tested.config.league, tested.config.settings
+    waits = any(env.no_decision for env in tested.policies.values())
+    if league is not None and league.team_change_every and waits and settings.learns_from == "replay":
+        raise ConfigError(
+            f"team_change_every is {league.team_change_every}, which is not supported with a replay in an env whose "
+            f"agents act by turns: pass --set league.team_change_every=0, or train ppo {tested.config.run.env}"
+        )
 
 
 def _columns_of(config: Config, world: WorldSpec | EnvSpec) -> TestedEnvs:
@@ -169,7 +185,19 @@ def league_of(config: Config, owned: Mapping[str, Sequence[str]]) -> LeaguePlan 
         return None
     trained = tuple(name for name in owned if name not in config.policies or config.policies[name].train)
     policy_of_agent = {agent: name for name, agents in owned.items() for agent in agents}
-    return LeaguePlan(config.league, require_sides(config.league, config.run.env, policy_of_agent, trained), trained)
+    sides = require_sides(config.league, config.run.env, policy_of_agent, trained)
+    _require_worlds(config, config.league, sides, trained)
+    return LeaguePlan(config.league, sides, trained)
+
+
+def _require_worlds(config: Config, league: LeagueConfig, sides: Sequence[Side], trained: Sequence[str]) -> None:
+    """Refuse a league in which a side is never learned from: each side learns in its own worlds."""
+    worlds, learning = config.columns, sum(side.policy in trained for side in sides)
+    if league.latest_ratio == 0 and not league.team_change_every and worlds < learning:
+        raise ConfigError(
+            f"latest_ratio is 0, so one side learns in each world, but there are {learning} sides that learn and "
+            f"{worlds} worlds: pass --envs-per-actor {learning} or more, or a larger league.latest_ratio"
+        )
 
 
 def _refuse_policies(config: Config) -> None:

@@ -76,7 +76,7 @@ class SeatedColumns(PolicyColumns):
 
     def reset(self, progress: float, spread: int, random: np.random.Generator) -> None:
         if self._finishes:
-            self._seats.drop_games()
+            self._seats.drop_games(advanced=spread > 0)
         super().reset(progress, spread, random)
 
     def start_ticket(self, work: PolicyWork, version: int, progress: float, first: int) -> int:
@@ -153,13 +153,20 @@ class SeatedColumns(PolicyColumns):
                 array[unseen] = 0
             elif name == LAST_NO_DECISION:
                 array[frozen[-1]] = False
-            elif name.startswith(HISTORY) or name == "initial_state":
-                array[..., frozen[0], :] = 0
+            elif name.startswith(HISTORY):
+                array[:, frozen[0]] = 0
+            elif name == "initial_state":
+                array[frozen[0]] = 0
             elif name not in (ENV_STEP, "behavior_version"):
                 array[:-1][frozen[:-1]] = np.nan if name == "info" else 0
 
     # --- snapshots ------------------------------------------------------------------------------------------
 
+    def snapshot(self) -> dict[str, Any] | None:
+        state = super().snapshot()
+        return None if state is None else {**state, "recorded": self._recorded[-1].copy()}
+
     def restore(self, state: dict[str, Any]) -> None:
         super().restore(state)
+        self._recorded = np.array(state["recorded"], np.bool_)[None]
         self._changes = -1

@@ -72,7 +72,11 @@ class Seats:
         """Sums of the rewards of each side in the current game."""
         self._outcomes = np.full((worlds, sides), np.nan)
         """Sums of the outcomes that the env has reported for each side in the current game; NaN: none so far."""
+        self._reports = np.zeros((worlds, sides), np.int64)
+        """Number of agents of each side for which the env has reported an outcome."""
         self._agents = np.array([len(side.agents) for side in plan.sides])
+        self._advanced = np.zeros(worlds, np.bool_)
+        """Whether random steps were taken in the current game, before its first ticket: it has no result."""
         self._episodes = [0] * worlds
         """Episodes that have started in each world in the current ticket."""
         self._frozen: dict[Player, ActingPolicy] = {}
@@ -132,21 +136,29 @@ class Seats:
         self._returns[world, side] += reward
         if outcome == outcome:  # noqa: PLR0124 - not NaN
             self._outcomes[world, side] = np.nansum((self._outcomes[world, side], outcome))
+            self._reports[world, side] += 1
 
     def finish(self, world: int) -> None:
-        """Write the result of the game that has ended in a world, and draw the players of the next one."""
-        number = int(self._results.games[0])
-        totals = self._outcomes[world] if self.plan.config.outcome else self._returns[world]
-        self._results.players[number] = [player.snapshot for player in self.players[world]]
-        self._results.outcomes[number] = totals / self._agents
-        self._results.games[0] = number + 1
-        self._returns[world], self._outcomes[world] = 0, np.nan
+        """Write the result of the game that has ended in a world, and draw the players of the next one.
+
+        A game has no result if it began with random steps, or if a limit cut it before the env reported an outcome.
+        """
+        outcomes = self._returns[world] / self._agents
+        if self.plan.config.outcome:
+            outcomes = self._outcomes[world] / np.maximum(self._reports[world], 1)
+        if not self._advanced[world] and not np.isnan(outcomes).all():
+            number = int(self._results.games[0])
+            self._results.players[number] = [player.snapshot for player in self.players[world]]
+            self._results.outcomes[number] = outcomes
+            self._results.games[0] = number + 1
+        self._advanced[world] = False
+        self._returns[world], self._outcomes[world], self._reports[world] = 0, np.nan, 0
         self._draw(world)
 
-    def drop_games(self) -> None:
-        """Forget the current games: new episodes start."""
+    def drop_games(self, *, advanced: bool) -> None:
+        """Forget the current games: new episodes start; `advanced`: with random steps, without results."""
         self.players = [()] * len(self.players)
-        self._returns[:], self._outcomes[:] = 0, np.nan
+        self._returns[:], self._outcomes[:], self._reports[:], self._advanced[:] = 0, np.nan, 0, advanced
 
     # --- snapshots ------------------------------------------------------------------------------------------
 
@@ -156,6 +168,8 @@ class Seats:
             "players": [[player.snapshot for player in players] for players in self.players],
             "returns": self._returns.copy(),
             "outcomes": self._outcomes.copy(),
+            "reports": self._reports.copy(),
+            "advanced": self._advanced.copy(),
             "frozen": {
                 policy: {
                     str(player.snapshot): frozen.vector.copy()
@@ -171,6 +185,7 @@ class Seats:
         names = self.plan.policies
         self.players = [tuple(map(Player, names, numbers)) for numbers in state["players"]]
         self._returns[:], self._outcomes[:] = state["returns"], state["outcomes"]
+        self._reports[:], self._advanced[:] = state["reports"], state["advanced"]
         self._frozen.clear()
         for policy, vectors in state["frozen"].items():
             for number, vector in vectors.items():

@@ -62,11 +62,17 @@ class AgentsOfEnv:
         return self.env.render()
 
     def close(self) -> None:
-        self.env.close()
+        """Close the env, if it has such a method: PettingZoo's envs do, simple worlds of one's own need none."""
+        close = getattr(self.env, "close", None)
+        if close is not None:
+            close()
 
     def _space(self, kind: str, agent: str) -> gym.Space[Any]:
         method = getattr(self.env, f"{kind}_space", None)
-        space: gym.Space[Any] = method(agent) if callable(method) else getattr(self.env, f"{kind}_spaces")[agent]
+        spaces: Any = getattr(self.env, f"{kind}_spaces", None)
+        if not callable(method) and spaces is None:
+            raise ConfigError(f"{self.env} has no method {kind}_space(agent): add it, as in pettingzoo.ParallelEnv")
+        space: gym.Space[Any] = method(agent) if callable(method) else spaces[agent]
         return space
 
     def _require_known(self, agents: Iterable[str]) -> None:

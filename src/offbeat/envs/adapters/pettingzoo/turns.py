@@ -66,6 +66,12 @@ class TurnWorld(AgentsOfEnv):
                 for part, value in zip(_parts(step), values, strict=True):
                     part[agent] = value
 
+    def unreported_rewards(self) -> dict[str, float]:
+        """Return what the agents that are not selected have earned since their last actions."""
+        env = self.env
+        earned: Mapping[str, float] = getattr(getattr(env, "unwrapped", env), "_cumulative_rewards", {})
+        return {agent: float(earned.get(agent, 0.0)) for agent in env.agents if agent != env.agent_selection}
+
     def _remove(self, agent: str) -> None:
         self.env.step(None)
         if agent in self.env.agents:
