@@ -156,9 +156,7 @@ WORKS: dict[str, Work] = {
     "kuhn-poker": Work("openspiel:kuhn_poker", KUHN, kuhn_poker, _nash_conv_cells),
     "kuhn-poker-by-turns": Work(
         "openspiel:kuhn_poker",
-        KUHN
-        | {"steps": 400_000, "learning_rate": 2e-2, "policies": SIDES}
-        | {"league": {"window": 300, "snapshot_every": 10, "team_change_every": 5}},
+        KUHN | {"policies": SIDES, "league": {"window": 300, "snapshot_every": 10, "team_change_every": 2}},
         kuhn_poker_by_turns,
         _nash_conv_cells,
     ),
