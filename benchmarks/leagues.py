@@ -156,7 +156,7 @@ WORKS: dict[str, Work] = {
     "kuhn-poker": Work("openspiel:kuhn_poker", KUHN, kuhn_poker, _nash_conv_cells),
     "kuhn-poker-by-turns": Work(
         "openspiel:kuhn_poker",
-        KUHN | {"policies": SIDES, "league": {"window": 300, "snapshot_every": 10, "team_change_every": 5}},
+        KUHN | {"policies": SIDES, "league": {"window": 300, "snapshot_every": 10, "team_change_every": 2}},
         kuhn_poker_by_turns,
         _nash_conv_cells,
     ),
@@ -173,8 +173,8 @@ WORKS: dict[str, Work] = {
     "connect-four": Work(
         "openspiel:connect_four",
         ALL | {
-            "steps": 800_000, "envs_per_actor": 64, "unroll_length": 32, "minibatch_size": 512, "epochs": 4,
-            "learning_rate": 1e-3, "gae_lambda": 0.95, "entropy_coef": 0.01,
+            "steps": 600_000, "envs_per_actor": 64, "unroll_length": 32, "minibatch_size": 512, "epochs": 4,
+            "learning_rate": 1e-3, "gae_lambda": 0.95, "entropy_coef": 0.05, "normalize_advantages": False,
             "league": {"window": 50, "snapshot_every": 10},
         },
         connect_four,
