@@ -159,6 +159,13 @@ def test_a_resumed_run_with_two_policies_has_the_bits_of_one_that_was_not_stoppe
     assert weights_of_each(resume(stopped.path)) == weights_of_each(whole)
 
 
+def test_a_resume_says_which_policies_keep_their_own_values_of_a_changed_setting(tmp_path):
+    stopped = small_run(tmp_path / "run", stop_at=512, **ON_POLICY)
+    resume(stopped.path, learning_rate=1e-3)
+    log = (stopped.path / "log.txt").read_text()
+    assert "settings changed: learning_rate from 0.0003 to 0.001; the policy dog keeps its own learning_rate" in log
+
+
 def test_each_policy_has_metrics_and_files_of_its_own(serial):
     line = lines_of(serial.path)[-1]
     names = list(CARTS_POLICIES)

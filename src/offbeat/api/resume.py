@@ -255,8 +255,9 @@ class Continuation:
             parts.load_weights(self.saved.weights_by_policy)
             continued, memory = loop.restore(self.state, replay)
         del replay
+        changes = self._changes(parts.config)
         if not loop.counters.learning_step:
-            return f"resumed from the start: nothing had been learned{self._changes()}{_kernels(self.state)}"
+            return f"resumed from the start: nothing had been learned{changes}{_kernels(self.state)}"
         episodes = (
             "unfinished episodes continue"
             if continued
@@ -265,12 +266,18 @@ class Continuation:
         restored = "weights, optimizer, normalisation, schedules and random streams restored"
         dropped = "only the newest checkpoint has its replay" if self.saved.replay_dropped else ""
         details = "; ".join(filter(None, (restored, memory, dropped, episodes)))
-        return f"resumed at {loop.counters.env_steps} env steps: {details}{self._changes()}{_kernels(self.state)}"
+        return f"resumed at {loop.counters.env_steps} env steps: {details}{changes}{_kernels(self.state)}"
 
-    def _changes(self) -> str:
-        """Return a message about the changed settings."""
-        changes = (f"{key} from {old} to {new}" for key, (old, new) in self.changed.items())
-        return f"; settings changed: {', '.join(changes)}" if self.changed else ""
+    def _changes(self, config: Config) -> str:
+        """Return a message about the changed settings, and about policies that have their own values of them."""
+        changes = ", ".join(f"{key} from {old} to {new}" for key, (old, new) in self.changed.items())
+        own = (
+            f"; the policy {name} keeps its own {key} of {policy.settings[key]}"
+            for name, policy in config.policies.items()
+            for key in self.changed
+            if key in policy.settings
+        )
+        return f"; settings changed: {changes}{''.join(own)}" if self.changed else ""
 
 
 def _kernels(state: dict[str, Any]) -> str:
