@@ -156,7 +156,9 @@ WORKS: dict[str, Work] = {
     "kuhn-poker": Work("openspiel:kuhn_poker", KUHN, kuhn_poker, _nash_conv_cells),
     "kuhn-poker-by-turns": Work(
         "openspiel:kuhn_poker",
-        KUHN | {"policies": SIDES, "league": {"window": 300, "snapshot_every": 10, "team_change_every": 2}},
+        KUHN
+        | {"entropy_coef": 0.2, "policies": SIDES}
+        | {"league": {"window": 300, "snapshot_every": 10, "team_change_every": 2}},
         kuhn_poker_by_turns,
         _nash_conv_cells,
     ),
