@@ -156,9 +156,13 @@ def test_a_policy_finds_the_best_response_to_one_that_is_not_trained(tmp_path):
     from open_spiel.python.algorithms.best_response import BestResponsePolicy
     from open_spiel.python.algorithms.expected_game_score import policy_value
 
-    policies = {"first": {"agents": "player_0", "train": False}, "second": {"agents": "player_1"}}
-    settings: dict[str, Any] = {"steps": 12_000, "learning_rate": 3e-3, "entropy_coef": 0.01, "policies": policies}
-    run = train("ppo", run_dir=tmp_path / "run", **KUHN, **settings).path
+    settings: dict[str, Any] = {**KUHN, "steps": 12_000, "entropy_coef": 0.01}
+    policies: dict[str, Any] = {"first": {"agents": "player_0"}, "second": {"agents": "player_1"}}
+    uniform = train(
+        "ppo", run_dir=tmp_path / "uniform", **settings, policies=policies, stop_at=1, learning_rate=1e-9
+    ).path
+    policies["first"] |= {"train": False, "init_from": str(uniform)}
+    run = train("ppo", run_dir=tmp_path / "run", **settings, policies=policies, learning_rate=3e-3).path
     game = kuhn_poker()
     both = probabilities_of({0: latest_player(run, "first"), 1: latest_player(run, "second")})
     profile, root = average_policy(game, [both]), game.new_initial_state()

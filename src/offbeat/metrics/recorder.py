@@ -15,7 +15,7 @@ from statistics import fmean
 from typing import Any
 
 from offbeat.core.errors import RunFailed
-from offbeat.core.fields import Counter, NonNegative
+from offbeat.core.fields import Counter, NonNegative, build
 from offbeat.core.types import DEFAULT_POLICY, Array, policy_key
 from offbeat.metrics.bottleneck import BottleneckReport, bottleneck_report
 from offbeat.metrics.names import METRICS
@@ -76,7 +76,7 @@ class Counters:
     @classmethod
     def of_state(cls, state: Mapping[str, Any]) -> Counters:
         """Return the counters of a checkpoint. Older ones have no `agent_steps`: each env had one agent."""
-        return cls(**{"agent_steps": state["env_steps"], **state})
+        return build(cls, {"agent_steps": state["env_steps"], **state}, "the counters of a checkpoint")
 
 
 class EpisodeWindow:

@@ -150,7 +150,8 @@ class PacedWorkforce(Workforce):
         return named or None
 
     def restore(self, state: Mapping[str, Any], arrays: Tree | None) -> tuple[bool, str]:
-        self.learned, self.env_steps = (state["counters"][name] for name in ("learning_step", "env_steps"))
+        counters = Counters.of_state(state["counters"])
+        self.learned, self.env_steps = counters.learning_step, counters.env_steps
         if self._parts.league is not None:
             self._parts.league.restore(state["league"])
         messages = [self._restore_policy(policy, state, arrays) for policy in self._parts.policies]

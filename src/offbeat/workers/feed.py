@@ -209,6 +209,8 @@ class ReplayFeed(Feed):
     def env_steps_per_update(self, step: int) -> float:
         """Return the number of env steps per update, if all env steps have as many decisions as those of `step`."""
         rows = self._replay.ticket(step)
+        if ENV_STEP not in rows:
+            return float(1 / self._pace.utd_ratio)
         decisions = max(1, int(np.count_nonzero(rows["valid"])))
         return float(env_steps_in(rows) / decisions / self._pace.utd_ratio)
 
