@@ -174,6 +174,10 @@ class Config:
         owners(policies, names)
         return replace(self, policies=policies, assignment=None)
 
+    def trains(self, name: str) -> bool:
+        """Return whether a policy of the run learns."""
+        return name not in self.policies or self.policies[name].train
+
     def of_policy(self, name: str) -> Config:
         """Return the config of one policy: its values are in the algorithm's table, and `init_from` in [run].
 

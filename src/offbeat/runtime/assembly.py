@@ -183,7 +183,7 @@ def league_of(config: Config, owned: Mapping[str, Sequence[str]]) -> LeaguePlan 
     """
     if config.league is None:
         return None
-    trained = tuple(name for name in owned if name not in config.policies or config.policies[name].train)
+    trained = tuple(filter(config.trains, owned))
     policy_of_agent = {agent: name for name, agents in owned.items() for agent in agents}
     sides = require_sides(config.league, config.run.env, policy_of_agent, trained)
     _require_worlds(config, config.league, sides, trained)
@@ -283,7 +283,7 @@ def plan_of(tested: TestedEnvs, policies: Sequence[PolicyParts], actor_threads: 
             policy.spec,
             (*env_fields(policy.env), *policy.algorithm.fields()),
             config.of_policy(policy.name).memory_of(policy.env.columns),
-            trained=policy.name not in config.policies or config.policies[policy.name].train,
+            trained=config.trains(policy.name),
         )
         for policy in policies
     )

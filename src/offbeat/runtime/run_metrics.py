@@ -154,16 +154,16 @@ class RunMetrics:
 
     def _policies(self) -> tuple[PolicyStatus, ...]:
         """Return the state of each policy, in the last metrics line; nothing for a run with one."""
-        tables, names = self._parts.config.policies, [policy.name for policy in self._parts.policies]
-        if len(names) == 1:
+        policies = self._parts.policies
+        if len(policies) == 1:
             return ()
         return tuple(
             PolicyStatus(
-                name,
-                name not in tables or tables[name].train,
-                **{key: self.line.get(policy_key(name, key)) for key in _SHOWN_OF_POLICY},
+                policy.name,
+                policy.trained,
+                **{key: self.line.get(policy_key(policy.name, key)) for key in _SHOWN_OF_POLICY},
             )
-            for name in names
+            for policy in policies
         )
 
 
