@@ -12,7 +12,7 @@ from tests.reference.thorough import examples
 from offbeat.config.league import LeagueConfig
 from offbeat.core.errors import ConfigError, EnvFailed
 from offbeat.league.players import Player
-from offbeat.league.results import GameResult, side_outcome
+from offbeat.league.results import GameResult
 from offbeat.league.table import LeagueTable
 
 RED, BLUE = Player("red"), Player("blue")
@@ -137,10 +137,6 @@ def test_returns_that_differ_in_the_last_digits_are_a_draw():
 def test_an_outcome_that_is_not_finite_is_an_error_of_the_env():
     with pytest.raises(EnvFailed, match=r"outcome of side 0 is nan, .*--set league.outcome=NAME"):
         LeagueTable.start(("red", "blue"), 1200).advance([game(RED, BLUE, float("nan"))], CONFIG)
-
-
-def test_the_outcome_of_a_side_is_the_mean_over_its_agents():
-    assert side_outcome([1.0, 2.0, 6.0]) == 3.0
 
 
 def test_the_payoff_matrix_of_chosen_players_has_their_order():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from offbeat.core.errors import EnvFailed
@@ -53,8 +53,3 @@ def score_of(mine: float, other: float) -> float:
     if math.isclose(mine, other, rel_tol=RELATIVE, abs_tol=ABSOLUTE):
         return 0.5
     return 1.0 if mine > other else 0.0
-
-
-def side_outcome(values: Sequence[float]) -> float:
-    """Return the outcome of a side: the mean over its agents, so that sides of different sizes can be compared."""
-    return math.fsum(values) / len(values)

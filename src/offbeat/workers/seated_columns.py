@@ -117,15 +117,13 @@ class SeatedColumns(PolicyColumns):
         """Count as `PolicyColumns`; also tell the seats what each side has got, and which worlds were reset."""
         assert outcome.env_step is not None
         agents = len(self._envs.spec.agents)
-        rewarded = np.flatnonzero(outcome.reward)
-        for index in rewarded.tolist():
-            column = columns.start + index
-            self._seats.add(int(self._world[column]), int(self._side[column]), float(outcome.reward[index]), np.nan)
+        worlds, sides = self._world[columns], self._side[columns]
+        for index in np.flatnonzero(outcome.reward):
+            self._seats.add_reward(worlds[index], sides[index], outcome.reward[index])
         if self._outcome is not None:
             values = outcome.info[:, self._outcome]
-            for index in np.flatnonzero(np.isfinite(values) & (outcome.terminated | outcome.truncated)).tolist():
-                column = columns.start + index
-                self._seats.add(int(self._world[column]), int(self._side[column]), 0.0, float(values[index]))
+            for index in np.flatnonzero(np.isfinite(values) & (outcome.terminated | outcome.truncated)):
+                self._seats.add_outcome(worlds[index], sides[index], values[index])
         any_ended = super()._count_episodes(row, columns, outcome)
         if self._finishes and not (stepped := outcome.env_step[::agents]).all():
             for world in np.flatnonzero(~stepped).tolist():

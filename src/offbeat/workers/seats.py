@@ -131,12 +131,14 @@ class Seats:
 
     # --- games ----------------------------------------------------------------------------------------------
 
-    def add(self, world: int, side: int, reward: float, outcome: float) -> None:
-        """Add what an agent of a side has got in a row; `outcome`: what the env says of the result, NaN for nothing."""
+    def add_reward(self, world: int, side: int, reward: float) -> None:
+        """Add the reward of an agent of a side in a row."""
         self._returns[world, side] += reward
-        if outcome == outcome:  # noqa: PLR0124 - not NaN
-            self._outcomes[world, side] = np.nansum((self._outcomes[world, side], outcome))
-            self._reports[world, side] += 1
+
+    def add_outcome(self, world: int, side: int, outcome: float) -> None:
+        """Add the result that the env has reported for an agent of a side."""
+        self._outcomes[world, side] = np.nansum((self._outcomes[world, side], outcome))
+        self._reports[world, side] += 1
 
     def finish(self, world: int) -> None:
         """Write the result of the game that has ended in a world, and draw the players of the next one.
