@@ -33,15 +33,10 @@ class About:
     lag: Literal["bounded", "exact"] = "bounded"
 
 
-@dataclass(frozen=True)
-class PolicyStatus:
-    """The current state of one policy, in a run with several. None: not known yet."""
+@dataclass(frozen=True, kw_only=True)
+class DataAge:
+    """How old the data is that is learned from. None: not known yet."""
 
-    name: str
-    trained: bool = True
-    """Whether it learns; else it acts with its initial weights."""
-    agent_steps: int | None = None
-    episode_return_mean: float | None = None
     policy_lag_min: float | None = None
     policy_lag_mean: float | None = None
     policy_lag_max: float | None = None
@@ -51,6 +46,17 @@ class PolicyStatus:
     sample_age_mean: float | None = None
     """Mean age in updates, as are the minimum and the maximum; None without a replay."""
     sample_age_max: float | None = None
+
+
+@dataclass(frozen=True)
+class PolicyStatus(DataAge):
+    """The current state of one policy, in a run with several. None: not known yet."""
+
+    name: str
+    trained: bool = True
+    """Whether it learns; else it acts with its initial weights."""
+    agent_steps: int | None = None
+    episode_return_mean: float | None = None
     learning_rate: float | None = None
     policy_loss: float | None = None
     critic_loss: float | None = None
@@ -66,7 +72,7 @@ class PolicyStatus:
 
 
 @dataclass(frozen=True)
-class Status:
+class Status(DataAge):
     """The current state of a run. None: not known yet."""
 
     env_steps: int
@@ -83,15 +89,6 @@ class Status:
     episode_length_mean: float | None = None
     eval_return_mean: float | None = None
     best_eval_return_mean: float | None = None
-    policy_lag_min: float | None = None
-    policy_lag_mean: float | None = None
-    policy_lag_max: float | None = None
-    utd_ratio: float | None = None
-    """Updates per env step so far; None without a replay, and during its warm-up."""
-    sample_age_min: float | None = None
-    sample_age_mean: float | None = None
-    """Mean age in updates, as are the minimum and the maximum; None without a replay."""
-    sample_age_max: float | None = None
     gradient_staleness_min: float | None = None
     gradient_staleness_mean: float | None = None
     """Mean number of updates, as are the minimum and the maximum; None with one learner."""
