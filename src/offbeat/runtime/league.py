@@ -65,10 +65,8 @@ class League:
     def _take_snapshots(self, env_steps: int) -> None:
         """Take the snapshots that are due, then publish the odds of the newest version."""
         version = self.table.version
-        due = snapshots_due(self._plan.config, self._trained, version)
-        if version == 0:
-            due = self._policies  # a policy that does not learn has only this one
-        for policy in due:
+        # A policy that does not learn has only the first snapshot.
+        for policy in snapshots_due(self._plan.config, self._trained, version) if version else self._policies:
             number = len(self.table.snapshots[policy])
             self._memory.snapshot(policy, number)[:] = self._weights[policy].read(version)
             self.table = self.table.with_snapshot(policy, env_steps)
