@@ -11,8 +11,8 @@ import pytest
 
 from offbeat.core.errors import ConfigError, EnvFailed
 from offbeat.core.types import ActionSpec, EnvSpec, Leaf
-from offbeat.envs.contract import Envs, State
-from offbeat.envs.world import WorldSpec, WorldStep
+from offbeat.envs.contract import Envs, Outcome, State
+from offbeat.envs.world import PoliciesOf, WorldSpec, WorldStep
 from offbeat.envs.world_rows import spec_of_policy
 from offbeat.envs.worlds import Worlds
 
@@ -73,12 +73,17 @@ class Script:
         self._next = state["next"]
 
 
-def worlds_of(*scripts: Script, owners: Mapping[str, Sequence[str]] | None = None, limit: int | None = None) -> Worlds:
+def worlds_of(
+    *scripts: Script,
+    owners: Mapping[str, Sequence[str]] | None = None,
+    limit: int | None = None,
+    policies_of: PoliciesOf | None = None,
+) -> Worlds:
     agents = scripts[0].agents
     spec = WorldSpec("script", tuple((agent, SPEC) for agent in agents))
     owners = owners or {"default": agents}
     groups, seeds = [slice(0, len(scripts))], range(len(scripts))
-    return Worlds(spec, scripts, owners, groups=groups, seeds=seeds, limit=limit)
+    return Worlds(spec, scripts, owners, groups=groups, seeds=seeds, limit=limit, policies_of=policies_of)
 
 
 def play(envs: Envs, rows: int) -> dict[str, np.ndarray]:
@@ -192,6 +197,51 @@ def test_a_snapshot_continues_the_rows_bit_for_bit():
         assert outcome.reward.tolist() == expected["reward"][row].tolist()
         for kind in KINDS:
             assert getattr(outcome, kind).tolist() == expected[kind][row].tolist()
+
+
+def take_row(worlds: Worlds) -> dict[str, Outcome]:
+    """Take a row of all policies, with action 0."""
+    for envs in worlds.envs.values():
+        envs.send(np.zeros(envs.spec.columns, np.int64))
+    return {policy: envs.recv() for policy, envs in worlds.envs.items()}
+
+
+def drawn_worlds() -> Worlds:
+    """A world whose agents a and b change their policies one and two in each episode of two steps."""
+    world = Script(step(a=0, b=0), step(a=1, b=2), step({"a": "terminated", "b": "terminated"}, a=3, b=4))
+    policies = [{"a": "one", "b": "two"}, {"a": "two", "b": "one"}]
+    return worlds_of(world, owners=dict.fromkeys(("one", "two"), "ab"), policies_of=lambda _, n: policies[n % 2])
+
+
+def test_an_agent_is_in_the_columns_of_its_policy_and_absent_in_those_of_the_others():
+    worlds = drawn_worlds()
+    for envs in worlds.envs.values():
+        envs.reset()
+    rows = [take_row(worlds) for _ in range(2)]
+    own, other = rows[1]["one"], rows[1]["two"]
+    assert (own.valid.tolist(), other.valid.tolist()) == ([True, False], [False, True])
+    assert (own.terminated.tolist(), other.terminated.tolist()) == ([True, False], [False, True])
+    assert (own.reward.tolist(), other.reward.tolist()) == ([3, 0], [0, 4])
+    reset = take_row(worlds)
+    assert all(outcome.resets.all() and not outcome.env_step.any() for outcome in reset.values())
+    after = take_row(worlds)
+    assert (after["one"].valid.tolist(), after["two"].valid.tolist()) == ([False, True], [True, False])
+    assert (after["one"].reward.tolist(), after["two"].reward.tolist()) == ([0, 2], [1, 0])
+
+
+def test_a_snapshot_continues_with_the_policies_of_the_episode_and_the_number_of_the_next_one():
+    first, second = drawn_worlds(), drawn_worlds()
+    for envs in first.envs.values():
+        envs.reset()
+    for _ in range(4):
+        take_row(first)
+    for policy, envs in second.envs.items():
+        envs.restore(first.envs[policy].snapshot())  # type: ignore[attr-defined]
+    for _ in range(5):
+        expected, found = take_row(first), take_row(second)
+        for policy, outcome in found.items():
+            assert outcome.valid.tolist() == expected[policy].valid.tolist()
+            assert outcome.reward.tolist() == expected[policy].reward.tolist()
 
 
 ENDED = step({"a": "terminated"}, a=0, b=0)

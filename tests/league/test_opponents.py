@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -30,9 +31,19 @@ def table_of(config: LeagueConfig, snapshots: dict[str, int], wins: dict[int, tu
     return table.advance(results, replace(config, payoff_decay=1.0))
 
 
-def drawn(odds: OpponentOdds, side: int = 0, episodes: int = 3000) -> dict[tuple[Player, ...], float]:
+class Game(NamedTuple):
+    """The odds of a game, and the policy of each side."""
+
+    odds: OpponentOdds
+    sides: tuple[str, ...]
+
+    def draw(self, side: int, **key: int) -> tuple[Player, ...]:
+        return draw(self.odds, self.sides, side=side, **key)  # type: ignore[arg-type]
+
+
+def drawn(game: Game, side: int = 0, episodes: int = 3000) -> dict[tuple[Player, ...], float]:
     """Frequencies of the players of all sides over many episodes."""
-    players = (draw(odds, seed=3, side=side, ticket=n // 10, world=n % 10, episode=0) for n in range(episodes))
+    players = (game.draw(side, seed=3, ticket=n // 10, world=n % 10, episode=0) for n in range(episodes))
     return {who: count / episodes for who, count in Counter(players).items()}
 
 
@@ -44,8 +55,8 @@ def opponents(frequencies: dict[tuple[Player, ...], float], side: int = 1) -> di
     return dict(sorted(shares.items()))
 
 
-def odds(config: LeagueConfig, table: LeagueTable, *sides: str) -> OpponentOdds:
-    return OpponentOdds.of(config, table, sides)
+def odds(config: LeagueConfig, table: LeagueTable, *sides: str) -> Game:
+    return Game(OpponentOdds.of(config, table, tuple(dict.fromkeys(sides))), sides)
 
 
 @pytest.mark.parametrize("kind", ["uniform", "latest", "prioritized"])
@@ -106,12 +117,12 @@ def test_an_opponent_with_probability_zero_is_never_drawn():
     table = table_of(config, {"me": 3}, {0: (5, 0), 1: (0, 5), 2: (5, 0)})
     exact = odds(config, table, "me", "me")
     assert opponents(drawn(exact, episodes=200)) == {1: 1}
-    assert exact.cumulative[0, 0].tolist() == [0, 0, *[1] * 9]
+    assert exact.odds.cumulative[0, 0].tolist() == [0, 0, *[1] * 9]
 
 
 @pytest.mark.parametrize("count", range(1, 11))
 def test_cumulative_probabilities_end_with_exactly_one(count):
-    cumulative = odds(PLAIN, table_of(PLAIN, {"me": count}), "me", "me").cumulative[0, 0]
+    cumulative = odds(PLAIN, table_of(PLAIN, {"me": count}), "me", "me").odds.cumulative[0, 0]
     assert cumulative.shape == (11,)
     assert cumulative[count - 1] < 1
     assert (cumulative[count:] == 1).all()
@@ -144,13 +155,13 @@ def test_draws_depend_on_each_part_of_the_key_and_on_nothing_else():
     exact = odds(config, table_of(config, {"me": 1000}), "me", "me")
     key = {"seed": 1, "ticket": 2, "world": 3, "episode": 4}
     others = [{**key, name: 9} for name in key]
-    players = [draw(exact, side=0, **each) for each in (key, *others)]
+    players = [exact.draw(side=0, **each) for each in (key, *others)]
     assert len(set(players)) == 5
-    assert [draw(exact, side=0, **each) for each in reversed((key, *others))] == players[::-1]
+    assert [exact.draw(side=0, **each) for each in reversed((key, *others))] == players[::-1]
 
 
 def test_odds_made_from_published_arrays_draw_the_same_opponents():
     config = LeagueConfig(opponents="prioritized", window=3)
     exact = odds(config, table_of(config, {"red": 5, "blue": 2}, {0: (3, 1)}), "red", "blue")
-    received = OpponentOdds(exact.sides, exact.snapshots.copy(), exact.cumulative.copy())
-    assert drawn(received, episodes=200) == drawn(exact, episodes=200)
+    published = OpponentOdds(exact.odds.policies, exact.odds.snapshots.copy(), exact.odds.cumulative.copy())
+    assert drawn(exact._replace(odds=published), episodes=200) == drawn(exact, episodes=200)

@@ -14,20 +14,39 @@ TEAMS = {"red_0": "red", "red_1": "red", "blue_0": "blue"}
 
 
 def sides(policies: dict[str, str], *, trained: tuple[str, ...] = ("me", "red", "blue"), **settings: Any):
-    return require_sides(LeagueConfig(**settings), "Game-v0", policies, trained)
+    """Return the sides of a game; `policies`: agent -> names of its policies, with a space between them."""
+    return require_sides(
+        LeagueConfig(**settings), "Game-v0", {agent: names.split() for agent, names in policies.items()}, trained
+    )
 
 
 def test_with_one_policy_each_agent_is_a_side():
-    assert sides(ONE) == (Side("me", ("first_0",)), Side("me", ("second_0",)))
+    assert sides(ONE) == (Side(("me",), ("first_0",)), Side(("me",), ("second_0",)))
 
 
 def test_with_several_policies_the_agents_of_each_are_a_side():
-    assert sides(TEAMS) == (Side("red", ("red_0", "red_1")), Side("blue", ("blue_0",)))
+    assert sides(TEAMS) == (Side(("red",), ("red_0", "red_1")), Side(("blue",), ("blue_0",)))
 
 
 def test_patterns_make_teams_of_one_policy():
     shared = dict.fromkeys(TEAMS, "me")
-    assert sides(shared, sides=("blue_*", "*")) == (Side("me", ("blue_0",)), Side("me", ("red_0", "red_1")))
+    assert sides(shared, sides=("blue_*", "*")) == (
+        Side(("me",), ("blue_0",)),
+        Side(("me",), ("red_0", "red_1")),
+    )
+
+
+def test_agents_with_the_same_policies_are_a_side_if_others_have_different_ones():
+    shared = {"red_0": "red", "red_1": "red", "blue_0": "me blue", "blue_1": "me blue"}
+    assert sides(shared, draw_policies=True) == (
+        Side(("red",), ("red_0", "red_1")),
+        Side(("me", "blue"), ("blue_0", "blue_1")),
+    )
+    both = dict.fromkeys(("red_0", "blue_0"), "me blue")
+    assert sides(both, draw_policies=True) == (
+        Side(("me", "blue"), ("red_0",)),
+        Side(("me", "blue"), ("blue_0",)),
+    )
 
 
 @pytest.mark.parametrize(
@@ -39,7 +58,13 @@ def test_patterns_make_teams_of_one_policy():
         (TEAMS, {"sides": ("red_0", "blue_*")}, "the agent red_1 of Game-v0 matches none of them: add a pattern"),
         (TEAMS, {"sides": ("red_*", "blue_*", "red_1")}, "red_1 has no agents of its own. The agents of Game-v0 are"),
         (TEAMS, {"sides": ("red_*", "blue_*", "blue_*")}, r"blue_\* has no agents of its own"),
-        (TEAMS, {"sides": ("red_0", "*")}, "side of red_1, blue_0 has the policies red, blue, but one is expected"),
+        (TEAMS, {"sides": ("red_0", "*")}, "side of red_1, blue_0 has the policies red, blue, but one for all of them"),
+        (TEAMS, {"draw_policies": True}, "draw_policies is true, but no side has several policies"),
+        (
+            {"red_0": "me red", "red_1": "red", "blue_0": "red"},
+            {"draw_policies": True, "sides": ("red_*", "blue_*")},
+            "the policy me can play none of the sides red_0, red_1; blue_0, because it does not match all agents",
+        ),
         (ONE, {"trained": ()}, "none of the policies me is trained.*: set train = true"),
         (ONE, {"team_change_every": 5}, "team_change_every is 5, but only the policy me is trained.*: leave it out"),
         (TEAMS, {"team_change_every": 5, "trained": ("red",)}, "only the policy red is trained"),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.reference.runs import SMALL, lines_of, small_run, untimed, weights_of
+from tests.reference.runs import SMALL, lines_of, small_run, untimed
 
 from offbeat.api.train import resume, train
 from offbeat.config.resolve import resolve
@@ -33,11 +34,30 @@ RED_AND_BLUE = {"red": {"agents": "cart_0"}, "blue": {"agents": "cart_*", "setti
 TEAM_SETTINGS: dict[str, Any] = {
     **SETTINGS, "env": TEAMS, "policies": RED_AND_BLUE, "league": {**LEAGUE["league"], "team_change_every": 3}
 }  # fmt: skip
+DRAWN_SETTINGS: dict[str, Any] = {
+    **SETTINGS, "env": TEAMS,
+    "policies": {"red": {"agents": "*"}, "blue": {"agents": "*"}},
+    "league": {**LEAGUE["league"], "draw_policies": True},
+}  # fmt: skip
+CASES = {"one policy": SETTINGS, "two policies by turns": TEAM_SETTINGS, "two drawn policies": DRAWN_SETTINGS}
+each_case = pytest.mark.parametrize("settings", list(CASES.values()), ids=list(CASES))
 
 
 @pytest.fixture(scope="module")
 def serial(tmp_path_factory):
-    return small_run(tmp_path_factory.mktemp("runs") / "serial", runtime="serial", **SETTINGS)
+    """A function from a case to its run in the serial runtime."""
+
+    @cache
+    def run(case: str) -> Any:
+        return small_run(tmp_path_factory.mktemp("runs") / "serial", runtime="serial", **CASES[case])
+
+    return run
+
+
+def weights_files(run: Any) -> list[bytes]:
+    """Return the weights of all policies."""
+    files = sorted((run.path / "checkpoints" / "latest").rglob("weights.safetensors"))
+    return [file.read_bytes() for file in files]
 
 
 def league_state(run: Any) -> dict[str, Any]:
@@ -47,15 +67,16 @@ def league_state(run: Any) -> dict[str, Any]:
     return league
 
 
+@pytest.mark.parametrize("case", ["one policy", "two drawn policies"])
 @pytest.mark.parametrize("runtime", ["threads", "processes"])
-def test_a_league_has_the_bits_of_serial_in_every_runtime(runtime, serial, tmp_path):
-    run = small_run(tmp_path / "run", runtime=runtime, **SETTINGS)
-    assert weights_of(run.path) == weights_of(serial.path)
-    assert [untimed(line) for line in lines_of(run.path)] == [untimed(line) for line in lines_of(serial.path)]
-    assert league_state(run)["table"] == league_state(serial)["table"]
+def test_a_league_has_the_bits_of_serial_in_every_runtime(runtime, case, serial, tmp_path):
+    expected, run = serial(case), small_run(tmp_path / "run", runtime=runtime, **CASES[case])
+    assert weights_files(run) == weights_files(expected)
+    assert [untimed(line) for line in lines_of(run.path)] == [untimed(line) for line in lines_of(expected.path)]
+    assert league_state(run)["table"] == league_state(expected)["table"]
 
 
-@pytest.mark.parametrize("settings", [SETTINGS, TEAM_SETTINGS], ids=["one policy", "two policies by turns"])
+@each_case
 def test_a_resumed_league_has_the_same_ratings_snapshots_and_opponents(settings, tmp_path):
     whole = small_run(tmp_path / "whole", runtime="serial", **settings)
     stopped = small_run(tmp_path / "stopped", runtime="serial", stop_at=1024, **settings)
@@ -65,9 +86,7 @@ def test_a_resumed_league_has_the_same_ratings_snapshots_and_opponents(settings,
     assert found["games"] == expected["games"] > 20
     for name, array in expected["arrays"].items():
         assert np.array_equal(found["arrays"][name], array), name
-    latest = [run.path / "checkpoints" / "latest" for run in (whole, resumed)]
-    files = [sorted(path.rglob("weights.safetensors")) for path in latest]
-    assert [path.read_bytes() for path in files[0]] == [path.read_bytes() for path in files[1]]
+    assert weights_files(resumed) == weights_files(whole)
 
 
 REPLAY_BY_TURNS: dict[str, Any] = {
@@ -82,9 +101,7 @@ REPLAY_BY_TURNS: dict[str, Any] = {
 def test_a_resumed_league_on_a_replay_has_the_same_bits_where_the_turn_of_learning_changes(tmp_path):
     whole = train("dqn", TEAMS, run_dir=tmp_path / "whole", **REPLAY_BY_TURNS)
     stopped = train("dqn", TEAMS, run_dir=tmp_path / "stopped", stop_at=1024, **REPLAY_BY_TURNS)
-    resumed = resume(stopped.path)
-    files = [sorted((run.path / "checkpoints" / "latest").rglob("weights.safetensors")) for run in (whole, resumed)]
-    assert [path.read_bytes() for path in files[0]] == [path.read_bytes() for path in files[1]]
+    assert weights_files(resume(stopped.path)) == weights_files(whole)
 
 
 def test_games_that_begin_with_random_steps_have_no_result():
@@ -95,9 +112,10 @@ def test_games_that_begin_with_random_steps_have_no_result():
     memory, games = parts.memory.league, 0
     assert memory is not None
     for ticket in parts.pace.tickets_of(0):
-        count, _, outcomes = memory.results(ticket)
-        games += int(count[0])
-        assert (np.sort(outcomes[: count[0]], axis=1) == [-1.0, 1.0]).all()
+        results = memory.results(ticket)
+        count = int(results.games[0])
+        games += count
+        assert (np.sort(results.outcomes[:count], axis=1) == [-1.0, 1.0]).all()
     assert games > 10
 
 
@@ -119,7 +137,12 @@ def begun(settings: dict[str, Any]) -> tuple[PacedParts, SerialActing]:
     return parts, acting
 
 
-@pytest.mark.parametrize("settings", [SETTINGS, TEAM_SETTINGS], ids=["one policy", "two policies by turns"])
+def rows_in(observation: Any) -> set[tuple[float, ...]]:
+    """Return the observations of a batch, each as its numbers."""
+    return set(map(tuple, observation.astype(np.float32).reshape(-1, observation.shape[-1]).tolist()))
+
+
+@each_case
 def test_no_data_of_a_frozen_player_is_in_a_slot(settings, monkeypatch):
     seen, marked = set(), np.float32(77)
 
@@ -127,7 +150,7 @@ def test_no_data_of_a_frozen_player_is_in_a_slot(settings, monkeypatch):
         """A frozen player, which notes what it sees and marks what it does."""
 
         def act(self, observation, random, state=None):
-            seen.update(observation["observation"].astype(np.float32).ravel().tolist())
+            seen.update(rows_in(observation["observation"]))
             acted = super().act(observation, random, state)
             return acted._replace(recorded={name: np.full_like(a, marked) for name, a in acted.recorded.items()})
 
@@ -144,7 +167,7 @@ def test_no_data_of_a_frozen_player_is_in_a_slot(settings, monkeypatch):
         for policy in parts.policies:
             assert isinstance(policy.slots, Unrolls)
             batch = policy.slots.batch(step)
-            recorded.update(batch["observation"].ravel().tolist())
+            recorded.update(rows_in(batch["observation"]))
             learned += int(batch["valid"][:-1].sum())
             assert not (batch["behavior_log_prob"] == marked).any()
         for policy in parts.policies:
@@ -153,9 +176,30 @@ def test_no_data_of_a_frozen_player_is_in_a_slot(settings, monkeypatch):
         acting.finish(step + 1)
     assert learned > 100
     assert seen
-    if settings is TEAM_SETTINGS:  # all observations of carts are different
+    if settings["env"] == TEAMS:  # all observations of carts are different
         assert len(seen) > 100
-        assert not seen & (recorded - {0.0})
+        assert not {row for row in seen & recorded if any(row)}
+
+
+def test_each_decision_of_drawn_policies_is_in_the_slot_of_exactly_one_of_them():
+    league = {**DRAWN_SETTINGS["league"], "latest_ratio": 1.0}
+    parts, acting = begun({**DRAWN_SETTINGS, "league": league})
+    taken = {policy.name: [] for policy in parts.policies}
+    for step in range(8):
+        acting.wait(parts.pace.acted_before_learn(step))
+        for policy in parts.policies:
+            assert isinstance(policy.slots, Unrolls)
+            taken[policy.name].append(policy.slots.batch(step)["valid"][:-1].copy())
+            policy.learner.learn(step, 0.0)
+        league_of(parts).advance(step, 0)
+        acting.finish(step + 1)
+    red, blue = (np.concatenate(valid, axis=0) for valid in taken.values())
+    assert not (red & blue).any()
+    alive = red | blue
+    assert alive.any(axis=0).all()
+    decisions = red.reshape(-1, 3).sum(axis=0) / alive.reshape(-1, 3).sum(axis=0)  # of each of the three carts
+    assert ((decisions > 0.2) & (decisions < 0.8)).all()
+    assert league_of(parts).metrics()["league_games"] > 20
 
 
 def test_the_last_row_of_a_slot_has_only_the_observation_of_a_frozen_player_erased():
@@ -231,15 +275,18 @@ def test_a_league_that_cannot_be_played_is_refused(settings, message, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("settings", [SETTINGS, TEAM_SETTINGS], ids=["one policy", "two policies by turns"])
+@each_case
 def test_the_win_rate_of_a_policy_is_the_mean_of_those_against_the_snapshots_of_the_window_on_other_sides(
     settings, tmp_path
 ):
     run = small_run(tmp_path / "run", runtime="serial", **settings)
     table, last = LeagueTable.restore(league_state(run)["table"]), lines_of(run.path)[-1]
-    for policy, opponent in {"red": "blue", "blue": "red"}.items() if settings is TEAM_SETTINGS else [("default",) * 2]:
-        count = len(table.snapshots[opponent])
-        window = [Player(opponent, number) for number in range(max(0, count - 3), count)]
+    for policy in table.snapshots:
+        others = set(table.snapshots) - ({policy} if settings is TEAM_SETTINGS else set())
+        counts = {other: len(table.snapshots[other]) for other in others}
+        window = [
+            Player(other, number) for other, count in counts.items() for number in range(max(0, count - 3), count)
+        ]
         records = [table.payoffs([Player(policy), each]) for each in window]
         rates = [float(each.win_rates[0, 1]) for each in records if each.games.any()]
         assert rates

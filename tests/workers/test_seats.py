@@ -16,7 +16,7 @@ from offbeat.memory.arena import private_arena
 from offbeat.memory.league import LeagueMemory, LeagueShape
 from offbeat.workers.seats import LeaguePlan, Seats
 
-SIDES = (Side("red", ("a", "b", "c")), Side("blue", ("d",)))
+SIDES = (Side(("red",), ("a", "b", "c")), Side(("blue",), ("d",)))
 SHAPE = LeagueShape(2, {"red": 1, "blue": 1}, window=1, snapshot_every=1, versions=1, tickets=1, games=4)
 
 
@@ -33,8 +33,8 @@ def seats_of(**league: Any) -> tuple[Seats, LeagueMemory]:
 
 
 def outcomes_in(memory: LeagueMemory) -> list[list[float]]:
-    games, _, outcomes = memory.results(0)
-    found: list[list[float]] = outcomes[: games[0]].tolist()
+    results = memory.results(0)
+    found: list[list[float]] = results.outcomes[: results.games[0]].tolist()
     return found
 
 

@@ -113,7 +113,7 @@ def _of_run(
 def _require_same_world(first: Entrant, other: Entrant) -> None:
     """Raise ConfigError if two players were trained in different worlds."""
     one, two = first.trained, other.trained
-    agents = [sorted(agent for own in each.run_agents.values() for agent in own) for each in (first, other)]
+    agents = [{agent for own in each.run_agents.values() for agent in own} for each in (first, other)]
     if (one.env, _played(one.env_config)) == (two.env, _played(two.env_config)) and agents[0] == agents[1]:
         return
     what = f"{one.env} and {two.env}" if one.env != two.env else f"{one.env} with different settings or agents"

@@ -72,6 +72,7 @@ def score(
         info_mask=next(iter(policies.values())).policy.spec.info_mask,
         world=world_of(trained, owners) if any(owners.values()) else None,
         owners=owners,
+        sides={name: loaded.trained.sides for name, loaded in policies.items()},
     )
     acting = {name: mixtures.get(name, loaded.policy) for name, loaded in policies.items()}
     try:
@@ -136,7 +137,7 @@ def world_of(trained: Trained, owners: Mapping[str, Sequence[str]]) -> WorldSpec
         ConfigError: its agents are not those that the policies act for.
     """
     world = preflight_world(trained.env, trained.env_config)
-    owned = sorted(agent for agents in owners.values() for agent in agents)
+    owned = sorted({agent for agents in owners.values() for agent in agents})
     if world is None or sorted(world.names) != owned or not all(owners.values()):
         now = ", ".join(map(in_short, world.names)) if world else "a single one"
         raise ConfigError(

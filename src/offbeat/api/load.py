@@ -44,6 +44,8 @@ class Trained:
     """Mean return of the evaluation for which the policy was saved as the best."""
     agents: tuple[Name, ...] = ()
     """In a world with several agents: the names of those that the policy acts for."""
+    sides: tuple[tuple[Name, ...], ...] = ()
+    """The agents of each side of a game that the policy can play, if policies were drawn for each episode."""
 
 
 class LoadedPolicy:

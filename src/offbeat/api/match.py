@@ -127,7 +127,8 @@ def _sides(env_id: str, agents: Mapping[str, Sequence[str]], patterns: Sequence[
     Raises:
         ConfigError: there is only one.
     """
-    policies = {agent: name for name, own in agents.items() for agent in own}
+    names = dict.fromkeys(agent for own in agents.values() for agent in own)
+    policies = {agent: [name for name, own in agents.items() if agent in own] for agent in names}
     if len(policies) < 2:
         raise ConfigError(f"a match needs a game of at least 2 sides, but {env_id} has one agent: pass runs of a game")
     return sides_of(patterns, env_id, policies, what="match", flag="--sides")

@@ -12,6 +12,7 @@ from offbeat.core.errors import ConfigError
 from offbeat.core.types import INFO_MASK
 from offbeat.envs.contract import EPISODE_START
 from offbeat.envs.world import World, WorldStep
+from offbeat.league.drawn_policies import policy_of_agents, rotate_policies, sides_of_policies
 
 
 class EnvEpisode:
@@ -54,9 +55,8 @@ class WorldEpisode:
         trained = next(iter(policies.values())).trained
         self._id, self._limit = trained.env, trained.env_config.max_episode_steps
         self._policies = {  # agents of one policy have a memory each
-            agent: LoadedPolicy(policy.policy, policy.trained)
-            for policy in policies.values()
-            for agent in policy.trained.agents
+            agent: LoadedPolicy(policies[name].policy, policies[name].trained)
+            for agent, name in _policy_of_agents(policies, seed).items()
         }
         for agent in world.agents:
             if agent not in self._policies:
@@ -100,6 +100,13 @@ class WorldEpisode:
             if decides:
                 actions[agent] = action
         return actions
+
+
+def _policy_of_agents(policies: Mapping[str, LoadedPolicy], seed: int) -> dict[str, str]:
+    """Return the policy of each agent in the episode with this seed."""
+    if sides := sides_of_policies({name: policy.trained.sides for name, policy in policies.items()}):
+        return policy_of_agents(sides, rotate_policies(sides, seed))
+    return {agent: name for name, policy in policies.items() for agent in policy.trained.agents}
 
 
 def act(policy: LoadedPolicy, observation: Any, mask: Any) -> Any:

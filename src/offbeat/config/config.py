@@ -171,8 +171,13 @@ class Config:
             policies = assigned(self.assignment, names)
         elif self.run.policies == "separate" and not policies:
             policies = separate(names)
-        owners(policies, names)
+        owners(policies, names, several=self.draws_policies)
         return replace(self, policies=policies, assignment=None)
+
+    @property
+    def draws_policies(self) -> bool:
+        """Whether the policy of an agent is drawn at the start of each episode."""
+        return self.league is not None and self.league.draw_policies
 
     def trains(self, name: str) -> bool:
         """Return whether a policy of the run learns."""

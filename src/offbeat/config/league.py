@@ -24,6 +24,9 @@ class LeagueConfig:
     sides: tuple[Name, ...] = ()
     """A pattern for each side of the game, which matches the names of its agents: red_*,blue_*. Empty: with one policy,
     each agent is a side; with several, the agents of each policy are a side."""
+    draw_policies: bool = False
+    """Draw the policy of each side at the start of each episode, among those whose patterns match all agents of the
+    side. All are equally likely. Otherwise an agent belongs to the first policy that matches, for the whole run."""
     opponents: Opponents = "uniform"
     """How a snapshot is drawn. uniform: all snapshots of the window are equally likely. prioritized: by `weighting`.
     latest: none is drawn, opponents are always the newest policies. The default is uniform because it needs no results:

@@ -33,7 +33,7 @@ class PolicyConfig:
 
     agents: tuple[str, ...]
     """Patterns of the names of its agents, with the wildcards *, ? and [...]. An agent belongs to the policy with the
-    first pattern that matches, in the order of the tables."""
+    first pattern that matches, in the order of the tables; with `league.draw_policies`, to all that match."""
     train: bool = True
     """Whether it learns; a policy that does not learn acts with its initial weights."""
     init_from: str | None = None
@@ -149,30 +149,35 @@ def names_of(policies: Iterable[str]) -> tuple[str, ...]:
 # --- agents -------------------------------------------------------------------------------------------------
 
 
-def owners(policies: Mapping[str, PolicyConfig], agents: Sequence[str]) -> dict[str, tuple[str, ...]]:
+def owners(
+    policies: Mapping[str, PolicyConfig], agents: Sequence[str], *, several: bool = False
+) -> dict[str, tuple[str, ...]]:
     """Return policy -> its agents, the policies sorted by name and the agents in the order of the world.
 
     Args:
         policies: in the order of their tables. Without one, a single policy owns all agents.
         agents: names of all agents of the world, in its order.
+        several: whether an agent belongs to all policies that match it, not only to the first one.
 
     Raises:
         ConfigError: an agent matches no pattern, or a policy has no agent.
     """
     if not policies:
         return {names_of(())[0]: tuple(agents)}
-    owner_of = {agent: _owner_of(agent, policies) for agent in agents}
-    owned = {name: tuple(agent for agent in agents if owner_of[agent] == name) for name in names_of(policies)}
+    matching = {agent: _matching(agent, policies) for agent in agents}
+    owners_of = matching if several else {agent: names[:1] for agent, names in matching.items()}
+    owned = {name: tuple(agent for agent in agents if name in owners_of[agent]) for name in names_of(policies)}
     for name, own in owned.items():
         if not own:
-            raise _no_agents(name, policies[name], owner_of)
+            raise _no_agents(name, policies[name], {agent: names[0] for agent, names in owners_of.items()})
     return owned
 
 
-def _owner_of(agent: str, policies: Mapping[str, PolicyConfig]) -> str:
-    for name, policy in policies.items():
-        if any(fnmatchcase(agent, pattern) for pattern in policy.agents):
-            return name
+def _matching(agent: str, policies: Mapping[str, PolicyConfig]) -> list[str]:
+    """Return the policies that match an agent, in the order of their tables: at least one."""
+    names = [name for name, policy in policies.items() if any(fnmatchcase(agent, pattern) for pattern in policy.agents)]
+    if names:
+        return names
     patterns = ", ".join(f"{', '.join(policy.agents)} ({name})" for name, policy in policies.items())
     raise ConfigError(
         f"the agent {in_short(agent)} belongs to no policy: it matches none of the patterns {patterns}. Add it to the "

@@ -21,7 +21,7 @@ from offbeat.envs.make import adapter_of, groups_of
 from offbeat.envs.registration import own_maker
 from offbeat.envs.rows import FAILURES
 from offbeat.envs.spaces import action_spec, observation_leaves, stacked
-from offbeat.envs.world import World, WorldAdapter, WorldSpec, WorldStep
+from offbeat.envs.world import PoliciesOf, World, WorldAdapter, WorldSpec, WorldStep
 from offbeat.envs.worlds import Worlds
 
 PREFLIGHT_SEED = 0
@@ -79,6 +79,7 @@ def make_worlds(
     role: str = "env",
     settings: EnvConfig = UNSET,
     cut_after: int | None = None,
+    policies_of: PoliciesOf | None = None,
 ) -> Worlds:
     """Make the worlds of one actor.
 
@@ -95,6 +96,7 @@ def make_worlds(
         role: purpose of the worlds; evaluation has its own random streams.
         settings: the table [env].
         cut_after: steps of the world after which an evaluation cuts an episode.
+        policies_of: as for `Worlds`.
 
     Raises:
         ConfigError: a world cannot be made, or the agents of one policy have different spaces.
@@ -111,6 +113,7 @@ def make_worlds(
         seeds=[derive_seed(seed, role, actor, origin, world) for world in range(count)],
         limit=limits.shorter_than(None),
         curriculum=parameters(settings.curriculum),
+        policies_of=policies_of,
     )
 
 

@@ -14,7 +14,7 @@ left; all its columns then have a reset row.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -22,6 +22,10 @@ import gymnasium as gym
 
 from offbeat.core.types import EnvSpec
 from offbeat.envs.contract import State
+
+PoliciesOf = Callable[[int, int], Mapping[str, str]]
+"""Returns the policy of each agent in an episode, from the index of the world and the number of the episode. A world
+counts its episodes from 0, from the last reset of all worlds."""
 
 
 class WorldStep(NamedTuple):

@@ -19,13 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offbeat.config.curriculum import Parameter
-from offbeat.core.errors import EnvFailed
 from offbeat.core.types import Array, EnvSpec, Tree
 from offbeat.envs.adapters.gymnasium.progress import progress_setters
 from offbeat.envs.contract import Advanced, Envs, Outcome, State
 from offbeat.envs.rows import FAILURES, failed
-from offbeat.envs.world import ReportsLater, World, WorldSnapshots, WorldSpec, WorldStep
+from offbeat.envs.world import PoliciesOf, World, WorldSnapshots, WorldSpec
 from offbeat.envs.world_rows import Cell, PolicyRows, spec_of_policy
+from offbeat.envs.world_state import WorldState
 
 
 class Worlds:
@@ -41,18 +41,23 @@ class Worlds:
         seeds: Sequence[int],
         limit: int | None = None,
         curriculum: Sequence[Parameter] = (),
+        policies_of: PoliciesOf | None = None,
     ) -> None:
         """Make the columns of all policies.
 
         Args:
             spec: agents and spaces of one world.
             worlds: the worlds, all of the same kind.
-            owners: the agents of each policy, by its name. Each agent belongs to one policy.
+            owners: the agents of each policy, by its name. Each agent has one policy; with `policies_of` it may have
+                several.
             groups: worlds of each group.
             seeds: one seed per world.
             limit: steps after which an episode of a world is truncated, for all agents that are left; None: never.
             curriculum: parameters of the worlds that change with the training progress.
+            policies_of: returns the policy that each agent has in the episode that a reset starts; None: each agent
+                has only one. In the columns of its other policies the agent is absent.
         """
+        self._policies_of = policies_of
         self._id, self._worlds, self._groups, self._seeds = spec.id, tuple(worlds), tuple(groups), list(seeds)
         self._limit = limit
         self._policies = {
@@ -60,10 +65,12 @@ class Worlds:
             for policy, agents in owners.items()
         }
         self._states = [
-            _WorldState(spec.id, index, self._cells_of(index, world, owners)) for index, world in enumerate(worlds)
+            WorldState(spec.id, index, self._cells_of(index, world, owners)) for index, world in enumerate(worlds)
         ]
         self._progress_setters = progress_setters([world.env for world in worlds], curriculum, spec.id)
         self._seeded = False
+        self._episodes = [0] * len(self._worlds)
+        """Episodes that each world has started since the last reset of all worlds."""
         self._resets, self._advances = _Once(), _Once()
         kind = SavableColumns if all(isinstance(world, WorldSnapshots) for world in worlds) else WorldColumns
         self.envs: dict[str, Envs] = {
@@ -71,14 +78,15 @@ class Worlds:
         }
         """The columns of each policy."""
 
-    def _cells_of(self, index: int, world: World, owners: Mapping[str, Sequence[str]]) -> dict[str, Cell]:
-        """Return the cell of each agent of a world, in the world's order."""
-        cells = {}
+    def _cells_of(self, index: int, world: World, owners: Mapping[str, Sequence[str]]) -> dict[str, dict[str, Cell]]:
+        """Return agent -> policy -> its cell in a world, the agents in the world's order."""
+        cells: dict[str, dict[str, Cell]] = {agent: {} for agent in world.agents}
         for policy, agents in owners.items():
             rows = self._policies[policy]
             for number, agent in enumerate(agents):
-                cells[agent] = rows.cell(index * rows.agents + number, world.observation_space(agent))
-        return {agent: cells[agent] for agent in world.agents if agent in cells}
+                column = index * rows.agents + number
+                cells[agent][policy] = rows.cell(column, world.observation_space(agent))
+        return {agent: own for agent, own in cells.items() if own}
 
     # --- what the columns of the policies call ---------------------------------------------------------------
 
@@ -95,12 +103,21 @@ class Worlds:
         """Start a new episode in every world, if the caller is the first of the policies to ask."""
         if not self._resets.is_first(caller):
             return
-        for state, world, seed in zip(self._states, self._worlds, self._seeds, strict=True):
-            state.reset(world, None if self._seeded else seed)
+        self._episodes = [0] * len(self._worlds)
+        for index, seed in enumerate(self._seeds):
+            self._reset(index, None if self._seeded else seed)
         self._seeded = True
         for rows in self._policies.values():
             rows.rows.terminated[:] = rows.rows.truncated[:] = False
         self._check(range(len(self._groups)))
+
+    def _reset(self, index: int, seed: int | None) -> None:
+        """Start a new episode of one world."""
+        state = self._states[index]
+        if self._policies_of is not None:
+            state.set_policies(self._policies_of(index, self._episodes[index]))
+        self._episodes[index] += 1
+        state.reset(self._worlds[index], seed)
 
     def restart_streams(self) -> None:
         """Make the next reset seed the worlds as the first one did, so that the same games can be played again."""
@@ -142,11 +159,11 @@ class Worlds:
         stepped = np.array([not state.over for state in states])
         for rows in self._policies.values():
             rows.start_row(rows.columns_of(worlds), stepped)
-        for state, world in zip(states, self._worlds[worlds], strict=True):
+        for index, state in enumerate(states, worlds.start):
             if state.over:
-                state.reset(world, None)
+                self._reset(index, None)
             else:
-                state.step(world, self._limit)
+                state.step(self._worlds[index], self._limit)
         self._check([group])
 
     def _check(self, groups: Sequence[int] | range) -> None:
@@ -173,7 +190,11 @@ class Worlds:
         return {
             "id": self._id,
             "worlds": {
-                str(index): {"world": world.snapshot(), "agents": state.snapshot()}
+                str(index): {
+                    "world": world.snapshot(),
+                    "agents": state.snapshot(),
+                    "episodes": self._episodes[index],
+                }
                 for index, (world, state) in enumerate(zip(self._worlds, self._states, strict=True))
                 if isinstance(world, WorldSnapshots)
             },
@@ -185,6 +206,7 @@ class Worlds:
             if isinstance(world, WorldSnapshots):
                 world.restore(saved["worlds"][str(index)]["world"])
             state.restore(saved["worlds"][str(index)]["agents"])
+            self._episodes[index] = int(saved["worlds"][str(index)]["episodes"])
         self._seeded = True
 
     def close(self) -> None:
@@ -208,148 +230,6 @@ class _Once:
         first = not self._served or caller in self._served
         self._served = {caller} if first else self._served | {caller}
         return first
-
-
-class _WorldState:
-    """The agents of one world: who is alive, and who chooses the next actions."""
-
-    def __init__(self, env_id: str, index: int, cells: Mapping[str, Cell]) -> None:
-        self._id, self._index, self._cells = env_id, index, cells
-        self._alive: dict[str, Cell] = {}
-        self._ended: set[str] = set()
-        """Agents whose episodes have ended while the world continues."""
-        self._deciding: list[str] = []
-        self.over, self.agents_wait = True, False
-        self._steps = 0
-        """Steps of the world since its last reset."""
-
-    def reset(self, world: World, seed: int | None) -> None:
-        """Start a new episode of the world."""
-        self._alive, self._ended, self._deciding, self._steps = {}, set(), [], 0
-        for cell in self._cells.values():
-            cell.set_next(alive=False, decides=False)
-        try:
-            step = world.reset(seed)
-            self._begin(step)
-            self._set_next(step)
-        except FAILURES as error:
-            raise self._failed(error) from error
-
-    def step(self, world: World, limit: int | None) -> None:
-        """Step the world with the actions of the agents that choose one; truncate the episode at the limit."""
-        cells = self._cells
-        self._steps += 1
-        try:
-            step = world.step({agent: (cell := cells[agent]).actions[cell.column] for agent in self._deciding})
-            ended = self._write(step)
-            if self._steps == limit and not step.over:
-                ended = self._truncate(world, ended)
-                step = step._replace(observations={}, deciding=(), over=True)  # nobody appears in a cut episode
-            if ended or step.over or not len(step.observations) == len(step.rewards) == len(self._alive):
-                self._refuse_dead(step)
-                self._remove(ended)
-                self._begin(step)
-                self._set_next(step)
-            elif self._deciding != list(step.deciding):
-                self._set_next(step)
-        except FAILURES as error:
-            raise self._failed(error) from error
-
-    def _write(self, step: WorldStep) -> list[str]:
-        """Write what the living agents get; return the agents whose episodes end."""
-        observations, rewards, terminations, truncations, infos = step[:5]
-        ended = []
-        for agent, cell in self._alive.items():
-            if agent not in observations:
-                raise ValueError(f"agent {agent} is missing, but it was neither terminated nor truncated before")
-            cell.write(observations[agent])
-            cell.rewards[cell.column] = rewards[agent]
-            if terminations[agent] or truncations[agent]:
-                cell.end(terminated=bool(terminations[agent]), truncated=bool(truncations[agent]))
-                ended.append(agent)
-            if cell.reads_info:
-                cell.write_info(infos[agent])
-        return ended
-
-    def _truncate(self, world: World, ended: Sequence[str]) -> list[str]:
-        """Truncate the agents that have not ended; return all agents whose episodes end."""
-        unreported = world.unreported_rewards() if isinstance(world, ReportsLater) else {}
-        for agent, cell in self._alive.items():
-            if agent not in ended:
-                cell.end(terminated=False, truncated=True)
-                cell.rewards[cell.column] += unreported.get(agent, 0.0)
-        return list(self._alive)
-
-    def _refuse_dead(self, step: WorldStep) -> None:
-        """Raise ValueError if an agent that ended in an earlier step gets a reward or an end, or acts again."""
-        for agent in self._ended:
-            if step.rewards.get(agent):
-                raise ValueError(
-                    f"agent {agent} got a reward of {step.rewards[agent]}, but its episode has ended before"
-                )
-            if step.terminations.get(agent) or step.truncations.get(agent):
-                raise ValueError(f"agent {agent} ended, but its episode has ended before")
-            if agent in step.deciding:
-                raise ValueError(
-                    f"agent {agent} is alive again, but its episode has ended before: give an agent that comes back "
-                    "another name"
-                )
-
-    def _remove(self, ended: Sequence[str]) -> None:
-        for agent in ended:
-            self._alive.pop(agent).set_next(alive=False, decides=False)
-        self._ended.update(ended)
-
-    def _begin(self, step: WorldStep) -> None:
-        """Add the agents that have appeared."""
-        for agent, observation in step.observations.items():
-            if agent in self._alive or agent in self._ended:
-                continue
-            if agent not in self._cells:
-                raise ValueError(f"agent {agent} appears, but it is not one of the world's possible agents")
-            cell = self._alive[agent] = self._cells[agent]
-            cell.write(observation)
-            if cell.reads_info:
-                cell.write_info(step.infos.get(agent, {}))
-
-    def _set_next(self, step: WorldStep) -> None:
-        """Set who chooses the next actions."""
-        self._deciding, self.over = list(step.deciding), step.over
-        if step.over and self._alive:
-            raise ValueError(f"agent {next(iter(self._alive))} is missing, but it was neither terminated nor truncated")
-        if not self._alive.keys() >= set(self._deciding):
-            agent = min(set(self._deciding) - self._alive.keys())
-            raise ValueError(f"agent {agent} is to act, but it has ended or has no observation")
-        for agent, cell in self._alive.items():
-            decides = agent in self._deciding
-            cell.set_next(alive=True, decides=decides)
-            self.agents_wait |= not decides
-
-    @property
-    def call(self) -> str:
-        """The last call of the world, for messages."""
-        return f"step {self._steps} of the episode" if self._steps else "reset()"
-
-    def _failed(self, error: BaseException) -> EnvFailed:
-        kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
-        return failed(self._id, self._index, f"{self.call}: {kind}{error}", error, unit="world")
-
-    def snapshot(self) -> State:
-        """Return who is alive and who chooses the next actions."""
-        return {
-            "alive": list(self._alive),
-            "ended": sorted(self._ended),
-            "deciding": list(self._deciding),
-            "over": self.over,
-            "agents_wait": self.agents_wait,
-            "steps": self._steps,
-        }
-
-    def restore(self, saved: State) -> None:
-        """Restore what `snapshot` returned."""
-        self._alive = {agent: self._cells[agent] for agent in saved["alive"]}
-        self._ended, self._deciding = set(saved["ended"]), list(saved["deciding"])
-        self.over, self.agents_wait, self._steps = saved["over"], saved["agents_wait"], saved["steps"]
 
 
 class WorldColumns:

@@ -33,32 +33,31 @@ class OpponentOdds:
     The two arrays have fixed shapes, so they can be published together with the weights.
     """
 
-    sides: tuple[str, ...]
-    """Policy of each side of the game."""
+    policies: tuple[str, ...]
+    """The P policies of the game."""
     snapshots: NDArray[np.int64]
-    """[P]: number of snapshots of each of the P policies, in the order of `policies_of(sides)`."""
+    """[P]: number of snapshots of each policy."""
     cumulative: Floats
     """[P, P, window + 1]: cumulative probabilities of the opponents of policy p among the players of policy q. First
     comes the newest version, then the snapshots of the window, oldest first. Unused places repeat the 1 at the end."""
 
     @classmethod
-    def of(cls, config: LeagueConfig, table: LeagueTable, sides: Sequence[str]) -> OpponentOdds:
+    def of(cls, config: LeagueConfig, table: LeagueTable, policies: Sequence[str]) -> OpponentOdds:
         """Return the odds for a table.
 
         Args:
             config: How opponents are drawn.
             table: The table as of the version of the weights.
-            sides: Name of the policy of each side.
+            policies: Names of the policies of the game, each once.
         """
-        policies = policies_of(sides)
         odds = [[_cumulative(config, table, policy, other) for other in policies] for policy in policies]
         snapshots = np.array([len(table.snapshots[policy]) for policy in policies], np.int64)
-        return cls(tuple(sides), snapshots, np.array(odds, np.float64))
+        return cls(tuple(policies), snapshots, np.array(odds, np.float64))
 
     @cached_property
     def lotteries(self) -> dict[tuple[str, str], tuple[list[float], list[Player]]]:
         """(policy, policy of the opponent) -> (cumulative probabilities, players)."""
-        policies, places = policies_of(self.sides), self.cumulative.shape[2] - 1
+        policies, places = self.policies, self.cumulative.shape[2] - 1
         players = {
             policy: [Player(policy), *(Player(policy, number) for number in range(max(0, count - places), count))]
             for policy, count in zip(policies, self.snapshots.tolist(), strict=True)
@@ -70,31 +69,29 @@ class OpponentOdds:
         }
 
 
-def draw(odds: OpponentOdds, *, seed: int, side: int, ticket: int, world: int, episode: int) -> tuple[Player, ...]:
+def draw(
+    odds: OpponentOdds, policies: Sequence[str], *, seed: int, side: int, ticket: int, world: int, episode: int
+) -> tuple[Player, ...]:
     """Return the player of each side in one episode. The learning side is played by the newest version of its policy.
 
     Opponents of several sides are independent.
 
     Args:
         odds: The odds as of the version of the weights that the ticket acts with.
+        policies: Policy of each side in the episode.
         seed: Seed of the run.
         side: Index of the learning side.
         ticket: Ticket in which the episode starts.
         world: Index of the world, among those of the actor.
         episode: Number of episodes that have started in this world earlier in the same ticket.
     """
-    uniform = stream(seed, "league", ticket, world, episode).random(len(odds.sides)).tolist()
-    policy, lotteries = odds.sides[side], odds.lotteries
+    uniform = stream(seed, "league", ticket, world, episode).random(len(policies)).tolist()
+    policy, lotteries = policies[side], odds.lotteries
     players = []
-    for index, other in enumerate(odds.sides):
+    for index, other in enumerate(policies):
         cumulative, choices = lotteries[policy, other]
         players.append(choices[0 if index == side else bisect_right(cumulative, uniform[index])])
     return tuple(players)
-
-
-def policies_of(sides: Sequence[str]) -> tuple[str, ...]:
-    """Return the policies of a game, each once, in the order of the sides."""
-    return tuple(dict.fromkeys(sides))
 
 
 def priority(win_rate: float, weighting: Weighting) -> float:

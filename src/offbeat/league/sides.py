@@ -12,26 +12,28 @@ from offbeat.core.errors import ConfigError
 
 @dataclass(frozen=True)
 class Side:
-    """One side of a game. All its agents act with the same policy, and with the same player in an episode."""
+    """One side of a game. In an episode all its agents act with the same policy, and with the same player of it."""
 
-    policy: str
+    policies: tuple[str, ...]
+    """The policies that can play the side: one, or several of which one is drawn for each episode."""
     agents: tuple[str, ...]
 
 
 def require_sides(
-    config: LeagueConfig, env_id: str, policies: Mapping[str, str], trained: Collection[str]
+    config: LeagueConfig, env_id: str, policies: Mapping[str, Sequence[str]], trained: Collection[str]
 ) -> tuple[Side, ...]:
     """Return the sides of a game, in the order of their patterns, else of their first agents.
 
     Args:
-        config: `sides` and `team_change_every`.
+        config: `sides`, `draw_policies` and `team_change_every`.
         env_id: Id of the env, for messages.
-        policies: Agent -> name of its policy, in the order of the env's agents.
+        policies: Agent -> names of its policies, in the order of the env's agents.
         trained: Names of the policies that are trained.
 
     Raises:
-        ConfigError: there is only one side, a side has no agents or several policies, an agent is on no side, or no
-            policy is trained, or only one and `team_change_every` is set.
+        ConfigError: there is only one side, a side has no agents or no policy, an agent is on no side, a policy can
+            play no side, policies are to be drawn but each side has only one, or no policy is trained, or only one and
+            `team_change_every` is set.
     """
     if len(policies) < 2:
         raise ConfigError(
@@ -39,6 +41,7 @@ def require_sides(
             "or pass an env with several agents"
         )
     sides = sides_of(config.sides, env_id, policies)
+    _require_choices(config, sides, policies)
     _require_learning(config, sides, trained)
     return sides
 
@@ -46,7 +49,7 @@ def require_sides(
 def sides_of(
     patterns: Sequence[str],
     env_id: str,
-    policies: Mapping[str, str],
+    policies: Mapping[str, Sequence[str]],
     *,
     what: str = "league",
     flag: str = "--set league.sides",
@@ -61,7 +64,7 @@ def sides_of(
         flag: The flag for patterns, for messages.
 
     Raises:
-        ConfigError: there is only one side, a side has no agents or several policies, or an agent is on no side.
+        ConfigError: there is only one side, a side has no agents or no policy, or an agent is on no side.
     """
     groups = _by_patterns(patterns, env_id, list(policies)) if patterns else _implied(policies)
     if len(groups) < 2:
@@ -72,12 +75,15 @@ def sides_of(
     return tuple(_side(group, policies, flag) for group in groups)
 
 
-def _implied(policies: Mapping[str, str]) -> list[list[str]]:
-    """Return the agents of each side without patterns: those of each policy, or each agent if there is one policy."""
-    names = dict.fromkeys(policies.values())
-    if len(names) == 1:
+def _implied(policies: Mapping[str, Sequence[str]]) -> list[list[str]]:
+    """Return the agents of each side without patterns.
+
+    They are those with the same policies, or each agent if all agents have the same policies.
+    """
+    kinds = dict.fromkeys(tuple(names) for names in policies.values())
+    if len(kinds) == 1:
         return [[agent] for agent in policies]
-    return [[agent for agent, policy in policies.items() if policy == name] for name in names]
+    return [[agent for agent, names in policies.items() if tuple(names) == kind] for kind in kinds]
 
 
 def _by_patterns(patterns: Sequence[str], env_id: str, agents: Sequence[str]) -> list[list[str]]:
@@ -99,18 +105,35 @@ def _by_patterns(patterns: Sequence[str], env_id: str, agents: Sequence[str]) ->
     return list(groups.values())
 
 
-def _side(agents: Sequence[str], policies: Mapping[str, str], flag: str) -> Side:
-    names = dict.fromkeys(policies[agent] for agent in agents)
-    if len(names) > 1:
+def _side(agents: Sequence[str], policies: Mapping[str, Sequence[str]], flag: str) -> Side:
+    names = dict.fromkeys(name for agent in agents for name in policies[agent])
+    common = tuple(name for name in names if all(name in policies[agent] for agent in agents))
+    if not common:
         raise ConfigError(
-            f"the side of {_listed(agents)} has the policies {', '.join(names)}, but one is expected: pass a pattern "
-            f"for each policy with {flag}=..., or give these agents one policy"
+            f"the side of {_listed(agents)} has the policies {', '.join(names)}, but one for all of them is expected: "
+            f"pass a pattern for each policy with {flag}=..., or give these agents one policy"
         )
-    return Side(next(iter(names)), tuple(agents))
+    return Side(common, tuple(agents))
+
+
+def _require_choices(config: LeagueConfig, sides: Sequence[Side], policies: Mapping[str, Sequence[str]]) -> None:
+    """Refuse policies that no side can be played by, and a draw where there is no choice."""
+    names = dict.fromkeys(name for own in policies.values() for name in own)
+    for name in names:
+        if not any(name in side.policies for side in sides):
+            raise ConfigError(
+                f"the policy {name} can play none of the sides {'; '.join(_listed(side.agents) for side in sides)}, "
+                "because it does not match all agents of a side: change its patterns, or pass --set league.sides=..."
+            )
+    if config.draw_policies and all(len(side.policies) == 1 for side in sides):
+        raise ConfigError(
+            "draw_policies is true, but no side has several policies: give two policies patterns that match the same "
+            "agents, or leave it out"
+        )
 
 
 def _require_learning(config: LeagueConfig, sides: Sequence[Side], trained: Collection[str]) -> None:
-    playing = dict.fromkeys(side.policy for side in sides)
+    playing = dict.fromkeys(name for side in sides for name in side.policies)
     learning = [name for name in playing if name in trained]
     if not learning:
         raise ConfigError(

@@ -20,15 +20,16 @@ def learning_policies(config: LeagueConfig, policies: Sequence[str], learning_st
     return (policies[learning_step // config.team_change_every % len(policies)],)
 
 
-def learning_side(sides: Sequence[str], learning: Collection[str], world: int) -> int:
+def learning_side(policies: Sequence[str], learning: Collection[str], world: int) -> int:
     """Return the index of the side of a world that is learned from. The worlds take turns, so that each side is played.
 
     Args:
-        sides: Policy of each side.
+        policies: Policy of each side. If none of them learns, each side can be returned: when a turn of learning ends
+            between the draw of the policies and that of their players.
         learning: The policies that learn.
         world: Number of the world, among those of the whole run.
     """
-    candidates = [index for index, policy in enumerate(sides) if policy in learning]
+    candidates = [index for index, policy in enumerate(policies) if policy in learning] or list(range(len(policies)))
     return candidates[world % len(candidates)]
 
 

@@ -19,6 +19,8 @@ from offbeat.core.memory_shape import Slab
 from offbeat.core.types import Array, Tree
 
 PREFIX = "league/"
+PLAYERS = ("policies", "snapshots")
+"""The two numbers of a player in the results."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class LeagueShape:
             (f"{PREFIX}odds/snapshots", (self.versions, policies), "int64"),
             (f"{PREFIX}odds/cumulative", (self.versions, policies, policies, self.window + 1), "float64"),
             (f"{PREFIX}results/count", (self.tickets,), "int64"),
-            (f"{PREFIX}results/players", (self.tickets, self.games, self.sides), "int64"),
+            *((f"{PREFIX}results/{name}", (self.tickets, self.games, self.sides), "int64") for name in PLAYERS),
             (f"{PREFIX}results/outcomes", (self.tickets, self.games, self.sides), "float64"),
         ]
 
@@ -62,8 +64,10 @@ class Results(NamedTuple):
 
     games: NDArray[np.int64]
     """[1]: number of games so far."""
-    players: NDArray[np.int64]
-    """[games, sides]: id of the snapshot that played each side, -1 for the newest version."""
+    policies: NDArray[np.int64]
+    """[games, sides]: number of the policy that played each side."""
+    snapshots: NDArray[np.int64]
+    """[games, sides]: id of its snapshot, -1 for the newest version."""
     outcomes: NDArray[np.float64]
     """[games, sides]: outcome of each side."""
 
@@ -76,13 +80,13 @@ class LeagueMemory:
         self.shape = shape
         self._snapshots = {name: arrays[f"{PREFIX}snapshots/{name}"] for name in shape.weights}
         self._counts, self._cumulative = (arrays[f"{PREFIX}odds/{name}"] for name in ("snapshots", "cumulative"))
-        self._results = tuple(arrays[f"{PREFIX}results/{name}"] for name in ("count", "players", "outcomes"))
+        self._results = tuple(arrays[f"{PREFIX}results/{name}"] for name in ("count", *PLAYERS, "outcomes"))
 
     def results(self, ticket: int) -> Results:
         """Return the place for the results of a ticket."""
         index = ticket % self.shape.tickets
-        count, players, outcomes = self._results
-        return Results(count[index : index + 1], players[index], outcomes[index])
+        count, policies, snapshots, outcomes = self._results
+        return Results(count[index : index + 1], policies[index], snapshots[index], outcomes[index])
 
     def snapshot(self, policy: str, number: int) -> NDArray[np.float32]:
         """Return a view of a snapshot's weights."""

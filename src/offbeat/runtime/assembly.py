@@ -55,7 +55,10 @@ def build_paced(config: Config, notify: Callable[[str], None], *, shared: bool) 
         ConfigError: the env, its spaces or the device do not suit the settings, or there is not enough memory.
     """
     tested = tested_envs(config)
-    policies = [policy_parts(tested.config, env, name) for name, env in tested.policies.items()]
+    policies = [
+        replace(policy_parts(tested.config, env, name), sides=tested.league.sides_of(name) if tested.league else ())
+        for name, env in tested.policies.items()
+    ]
     plan = plan_of(tested, policies, config.actor_threads)
     memory_shape = plan.policies[0].memory
     require_memory(plan.slabs(), memory_shape.purpose, memory_shape.remedy)
@@ -154,11 +157,11 @@ def _columns_of(config: Config, world: WorldSpec | EnvSpec) -> TestedEnvs:
     if isinstance(world, EnvSpec):
         _refuse_policies(config)
         if config.league is not None:
-            require_sides(config.league, config.run.env, {"agent": DEFAULT_POLICY}, (DEFAULT_POLICY,))
+            require_sides(config.league, config.run.env, {"agent": [DEFAULT_POLICY]}, (DEFAULT_POLICY,))
         _require_learners(config, 1)
         return TestedEnvs(config, None, {DEFAULT_POLICY: replace(world, columns=config.runtime.envs_per_actor)})
     config = config.with_agents(world.names)
-    owned, count = owners(config.policies, world.names), config.runtime.envs_per_actor
+    owned, count = owners(config.policies, world.names, several=config.draws_policies), config.runtime.envs_per_actor
     policies = {name: spec_of_policy(world, name, agents, count) for name, agents in owned.items()}
     _require_learners(config, len(policies))
     return TestedEnvs(config, world, policies, league_of(config, owned))
@@ -184,15 +187,16 @@ def league_of(config: Config, owned: Mapping[str, Sequence[str]]) -> LeaguePlan 
     if config.league is None:
         return None
     trained = tuple(filter(config.trains, owned))
-    policy_of_agent = {agent: name for name, agents in owned.items() for agent in agents}
-    sides = require_sides(config.league, config.run.env, policy_of_agent, trained)
+    agents = dict.fromkeys(agent for own in owned.values() for agent in own)
+    policies = {agent: [name for name, own in owned.items() if agent in own] for agent in agents}
+    sides = require_sides(config.league, config.run.env, policies, trained)
     _require_worlds(config, config.league, sides, trained)
     return LeaguePlan(config.league, sides, trained)
 
 
 def _require_worlds(config: Config, league: LeagueConfig, sides: Sequence[Side], trained: Sequence[str]) -> None:
     """Refuse a league in which a side is never learned from: each side learns in its own worlds."""
-    worlds, learning = config.columns, sum(side.policy in trained for side in sides)
+    worlds, learning = config.columns, sum(any(name in trained for name in side.policies) for side in sides)
     if league.latest_ratio == 0 and not league.team_change_every and worlds < learning:
         raise ConfigError(
             f"latest_ratio is 0, so one side learns in each world, but there are {learning} sides that learn and "
@@ -243,6 +247,7 @@ def _learned(
     return LearnedPolicy(
         name=policy.name,
         env=policy.env,
+        sides=policy.sides,
         spec=policy.spec,
         algorithm=policy.algorithm,
         slots=slots,

@@ -36,7 +36,7 @@ class League:
             weights: the published weights of each policy.
         """
         self._plan, self._pace, self._memory, self._weights = plan, pace, memory, weights
-        self._policies = tuple(dict.fromkeys(plan.policies))
+        self._policies = plan.policies
         self._trained = tuple(name for name in self._policies if name in plan.trained)
         self.table = LeagueTable.start(self._policies, plan.config.initial_elo)
         self._games = 0
@@ -58,9 +58,11 @@ class League:
         self._take_snapshots(env_steps)
 
     def _results_of(self, ticket: int) -> Iterator[GameResult]:
-        games, players, outcomes = self._memory.results(ticket)
-        for numbers, values in zip(players[: games[0]].tolist(), outcomes[: games[0]].tolist(), strict=True):
-            yield GameResult(tuple(map(Player, self._plan.policies, numbers)), tuple(values))
+        games, policies, snapshots, outcomes = self._memory.results(ticket)
+        for number in range(games[0]):
+            names = [self._policies[index] for index in policies[number]]
+            players = tuple(map(Player, names, snapshots[number].tolist()))
+            yield GameResult(players, tuple(outcomes[number].tolist()))
 
     def _take_snapshots(self, env_steps: int) -> None:
         """Take the snapshots that are due, then publish the odds of the newest version."""
@@ -70,7 +72,7 @@ class League:
             number = len(self.table.snapshots[policy])
             self._memory.snapshot(policy, number)[:] = self._weights[policy].read(version)
             self.table = self.table.with_snapshot(policy, env_steps)
-        odds = OpponentOdds.of(self._plan.config, self.table, self._plan.policies)
+        odds = OpponentOdds.of(self._plan.config, self.table, self._policies)
         counts, cumulative = self._memory.odds(version)
         counts[:], cumulative[:] = odds.snapshots, odds.cumulative
 
@@ -88,9 +90,13 @@ class League:
 
         They are those of the policies on the other sides. None: it has met none.
         """
-        sides = self._plan.policies
+        sides = self._plan.sides
         others = dict.fromkeys(
-            other for i, other in enumerate(sides) for j, own in enumerate(sides) if own == policy and i != j
+            name
+            for i, other in enumerate(sides)
+            for j, own in enumerate(sides)
+            if policy in own.policies and i != j
+            for name in other.policies
         )
         opponents = [Player(other, number) for other in others for number in self.window(other)]
         met = [

@@ -38,6 +38,8 @@ class PolicyParts:
     """Whether it learns; else it acts with its initial weights."""
     env: EnvSpec
     """Spec of the columns that one actor has for this policy."""
+    sides: tuple[tuple[str, ...], ...] = ()
+    """The agents of each side of a game that it can play, if policies are drawn for each episode."""
     spec: PolicySpec
     algorithm: Algorithm
     """The algorithm that learns; in a lock-free run, one that only reads the shared parameters. It has the policy's

@@ -15,7 +15,7 @@ from offbeat.core.types import EnvSpec, Field, Tree, arrays_of_policy, policy_ke
 from offbeat.envs.contract import Envs
 from offbeat.envs.make import make_envs
 from offbeat.envs.make_worlds import make_worlds
-from offbeat.envs.world import WorldSpec
+from offbeat.envs.world import PoliciesOf, WorldSpec
 from offbeat.memory.arena import private_arena
 from offbeat.memory.league import LeagueMemory, LeagueShape
 from offbeat.memory.unrolls import UnrollShape
@@ -143,8 +143,9 @@ class Plan:
             ConfigError: the env cannot be made.
         """
         role = f"env, attempt {attempt}" if attempt else "env"
-        envs = self.envs(self.runtime.envs_per_actor, self.runtime.env_groups, role, index, origin)
         seats = self._seats(index)
+        draw = seats.draw_policies if seats is not None and seats.plan.draws_policies else None
+        envs = self.envs(self.runtime.envs_per_actor, self.runtime.env_groups, role, index, origin, draw)
         columns = []
         for plan in self.policies:
             policy, learned = make_policy(plan.policy), self.env_config.learned
@@ -152,7 +153,10 @@ class Plan:
             if seats is None:
                 columns.append(PolicyColumns(envs[plan.name], acting, learned))
             else:
-                columns.append(SeatedColumns(envs[plan.name], acting, learned, seats, finishes=not columns))
+                finishes = not columns
+                columns.append(
+                    SeatedColumns(envs[plan.name], acting, learned, seats, name=plan.name, finishes=finishes)
+                )
         return Actor(index, self.run.seed, columns, watch, seats)
 
     def _seats(self, index: int) -> Seats | None:
@@ -162,7 +166,15 @@ class Plan:
         specs = {plan.name: plan.policy for plan in self.policies}
         return Seats(self.league, self.pace, specs, seed=self.run.seed, actor=index, worlds=self.runtime.envs_per_actor)
 
-    def envs(self, count: int, groups: int, role: str, actor: int = 0, origin: int = 0) -> Mapping[str, Envs]:
+    def envs(
+        self,
+        count: int,
+        groups: int,
+        role: str,
+        actor: int = 0,
+        origin: int = 0,
+        policies_of: PoliciesOf | None = None,
+    ) -> Mapping[str, Envs]:
         """Make envs, or worlds with several agents; return the columns of each policy, by its name.
 
         Args:
@@ -171,6 +183,7 @@ class Plan:
             role: purpose of the envs. The random streams depend on it, and on the next two.
             actor: index of the actor.
             origin: ticket at which the episodes start.
+            policies_of: the policies of the agents in each episode, if they are drawn.
 
         Raises:
             ConfigError: the env cannot be made.
@@ -185,7 +198,7 @@ class Plan:
         }
         if self.world is not None:
             owners = {plan.name: plan.env.agents for plan in self.policies}
-            return make_worlds(self.world, count, owners, **where).envs
+            return make_worlds(self.world, count, owners, policies_of=policies_of, **where).envs
         info_mask = self.policy.policy.info_mask
         return {self.policy.name: make_envs(self.run.env, count, info_mask=info_mask, **where)}
 

@@ -180,5 +180,6 @@ def about(config: Config, policy: PolicyParts, progress: Mapping[str, float]) ->
         "algorithm": config.run.algorithm,
         **progress,
         **({"agents": list(policy.env.agents)} if policy.env.agents else {}),
+        **({"sides": list(map(list, policy.sides))} if policy.sides else {}),
         "policy": policy.spec.to_json(),
     }

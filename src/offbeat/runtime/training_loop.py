@@ -55,7 +55,7 @@ class TrainingLoop(ABC):
         concurrent = not exact and not config.runtime.entry.runs_in_order and usable_cores() > 1
         concurrent &= config.run.evaluator == "process"
         reporting = Reporting(watchers.notify, watchers.show_evaluator)
-        evaluated = tuple(EvaluatedPolicy(policy.name, policy.spec, policy.env.agents) for policy in policies)
+        evaluated = tuple(EvaluatedPolicy(each.name, each.spec, each.env.agents, each.sides) for each in policies)
         plan = EvaluationPlan(config.run, config.env, evaluated, self._parts.world)
         return Evaluations(
             config.run,

@@ -68,6 +68,8 @@ class Actor:
             progress: training progress from 0 to 1; the envs get it before the episodes start.
         """
         self._cut = cut
+        if self._seats is not None:
+            self._seats.drop_games(origin, advanced=spread > 0)
         for policy, columns in enumerate(self._policies):
             random = stream(self._seed, "decorrelate", self.index, origin, *key_of(policy))
             columns.reset(progress, spread, random)

@@ -11,8 +11,10 @@ from offbeat.core.types import DEFAULT_POLICY
 from offbeat.envs.contract import Envs, Outcome
 from offbeat.envs.make import make_envs
 from offbeat.envs.make_worlds import make_worlds
-from offbeat.envs.world import WorldSpec
+from offbeat.envs.world import PoliciesOf, WorldSpec
 from offbeat.envs.worlds import Worlds
+from offbeat.league.drawn_policies import policy_of_agents, rotate_policies, sides_of_policies
+from offbeat.league.sides import Side
 from offbeat.workers.episodes import EpisodeCounter, Row
 
 EVALUATION_ENVS = 32
@@ -64,12 +66,14 @@ def evaluation_envs(
     info_mask: bool = False,
     world: WorldSpec | None = None,
     owners: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    sides: Mapping[str, Sequence[Sequence[str]]] = MappingProxyType({}),
 ) -> EvaluationEnvs:
     """Make the envs for an evaluation of this number of episodes; they cut an episode after `max_episode_steps`.
 
     Some vector envs cannot limit episodes; for these only `max_steps` of `evaluate` is a limit. `world` and `owners`,
-    the agents of each policy, are given for an env with several agents, as for `make_worlds`. The other arguments and
-    errors are those of `make_envs`.
+    the agents of each policy, are given for an env with several agents, as for `make_worlds`. `sides`: the sides that
+    each policy can play, as lists of agents, if policies are drawn for each episode in training; here they rotate. The
+    other arguments and errors are those of `make_envs`.
     """
     count = min(episodes, EVALUATION_ENVS)
     if world is None:
@@ -78,5 +82,24 @@ def evaluation_envs(
                 env_id, count, seed=seed, role=role, settings=settings, info_mask=info_mask, cut_after=max_episode_steps
             )
         )
-    worlds = make_worlds(world, count, owners, seed=seed, role=role, settings=settings, cut_after=max_episode_steps)
+    game = sides_of_policies(sides)
+    worlds = make_worlds(
+        world,
+        count,
+        owners,
+        seed=seed,
+        role=role,
+        settings=settings,
+        cut_after=max_episode_steps,
+        policies_of=_rotation(game, count) if game else None,
+    )
     return EvaluationEnvs(worlds.envs, worlds)
+
+
+def _rotation(sides: Sequence[Side], worlds: int) -> PoliciesOf:
+    """Return the policies of the agents in each episode of an evaluation in this number of worlds."""
+
+    def policies_of(world: int, episode: int) -> Mapping[str, str]:
+        return policy_of_agents(sides, rotate_policies(sides, world + episode * worlds))
+
+    return policies_of

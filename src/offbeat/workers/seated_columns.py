@@ -1,7 +1,8 @@
 """The columns of one policy in a league: they act with the players of their seats (seats.py).
 
 A column is recorded if its player is the newest version of a policy that learns from the ticket. In the slot of the
-ticket the rows of all other columns are blank: nothing of a frozen player can be learned from.
+ticket the rows of all other columns are blank: nothing of a frozen player can be learned from. Neither can anything of
+a column whose agent has another policy in this episode: in the columns of this policy the agent is absent.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ class SeatedColumns(PolicyColumns):
         transform_rewards: Callable[[NDArray[np.float32]], NDArray[np.float32]],
         seats: Seats,
         *,
+        name: str,
         finishes: bool,
     ) -> None:
         """Act in `envs`, columns of worlds, with the players of `seats`.
@@ -38,11 +40,12 @@ class SeatedColumns(PolicyColumns):
             envs: as for `PolicyColumns`.
             policy: the newest version of the policy.
             transform_rewards: as for `PolicyColumns`.
+            name: name of the policy.
             seats: those of the actor.
             finishes: whether these columns tell the seats that a world was reset: those of the actor's first policy.
         """
         super().__init__(envs, policy, transform_rewards)
-        self._seats, self._finishes = seats, finishes
+        self._seats, self._name, self._finishes = seats, name, finishes
         agents, columns = len(envs.spec.agents), envs.spec.columns
         self._world = np.arange(columns) // agents
         self._side = np.tile([seats.plan.side_of(agent) for agent in envs.spec.agents], columns // agents)
@@ -51,7 +54,9 @@ class SeatedColumns(PolicyColumns):
         self._changes = -1
         """`Seats.changes` at the last call of `_take_seats`."""
         self._players: dict[Player, NDArray[np.int64]] = {}
-        """Player -> its columns."""
+        """Player of this policy -> its columns."""
+        self._one_player = False
+        """Whether all columns have the newest version of the policy."""
         self._is_recorded = np.zeros(columns, np.bool_)
         self._recorded = np.zeros((1, columns), np.bool_)
         """[T + 1, N]: which columns are recorded in each row of the ticket."""
@@ -66,18 +71,15 @@ class SeatedColumns(PolicyColumns):
         self._changes = seats.changes
         columns: dict[Player, list[int]] = {}
         for column, (world, side) in enumerate(zip(self._world, self._side, strict=True)):
-            columns.setdefault(seats.players[world][side], []).append(column)
+            if (player := seats.players[world][side]).policy == self._name:
+                columns.setdefault(player, []).append(column)
         self._players = {player: np.array(columns[player]) for player in sorted(columns)}
+        self._one_player = len(columns.get(Player(self._name), ())) == len(self._world)
         self._is_recorded[:] = False
         for player, own in self._players.items():
             self._is_recorded[own] = seats.is_recorded(player)
 
     # --- a ticket -------------------------------------------------------------------------------------------
-
-    def reset(self, progress: float, spread: int, random: np.random.Generator) -> None:
-        if self._finishes:
-            self._seats.drop_games(advanced=spread > 0)
-        super().reset(progress, spread, random)
 
     def start_ticket(self, work: PolicyWork, version: int, progress: float, first: int) -> int:
         length = super().start_ticket(work, version, progress, first)
@@ -95,7 +97,7 @@ class SeatedColumns(PolicyColumns):
 
     def _choose(self, observation: Tree, columns: slice, random: np.random.Generator) -> Acted:
         """Choose the actions of each player's columns, one player after the other."""
-        if len(self._players) == 1 and next(iter(self._players)).snapshot == LATEST:
+        if self._one_player:
             return super()._choose(observation, columns, random)
         count = columns.stop - columns.start
         action = np.zeros((count, *self._envs.spec.action.shape), self._envs.spec.action.dtype)

@@ -3,6 +3,9 @@
 At the start of each episode of a world, the player of each side is drawn: the newest version of a policy, or one of its
 snapshots. The draw is a function of (seed, ticket, world, episode) and of the league's table as of the version of the
 weights. `SeatedColumns` (seated_columns.py) act with these players.
+
+If several policies can play a side, its policy is drawn first, when the world is reset: the world then writes what an
+agent sees into the columns of this policy.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import numpy as np
 
 from offbeat.config.league import LeagueConfig
 from offbeat.core.pace import Pace
+from offbeat.league.drawn_policies import are_drawn, draw_policies, policy_of_agents
 from offbeat.league.opponents import OpponentOdds, draw
 from offbeat.league.players import LATEST, Player
 from offbeat.league.sides import Side
@@ -35,8 +39,17 @@ class LeaguePlan:
 
     @property
     def policies(self) -> tuple[str, ...]:
-        """Policy of each side."""
-        return tuple(side.policy for side in self.sides)
+        """The policies that play, each once, in the order of the sides."""
+        return tuple(dict.fromkeys(policy for side in self.sides for policy in side.policies))
+
+    @property
+    def draws_policies(self) -> bool:
+        """Whether the policies of the sides are drawn for each episode."""
+        return are_drawn(self.sides)
+
+    def sides_of(self, policy: str) -> tuple[tuple[str, ...], ...]:
+        """Return the agents of each side that a policy can play, if policies are drawn; else ()."""
+        return tuple(side.agents for side in self.sides if policy in side.policies) if self.draws_policies else ()
 
     def side_of(self, agent: str) -> int:
         """Return the index of the side that an agent is on."""
@@ -60,7 +73,13 @@ class Seats:
             worlds: number of worlds of each actor.
         """
         self.plan, self._pace, self._specs = plan, pace, specs
+        self._policies = plan.policies
         self._seed, self._first_world = seed, actor * worlds
+        self._origin = 0
+        """The ticket at which the episodes have started."""
+        only = tuple(side.policies[0] for side in plan.sides)
+        self._policies_of_sides = [only] * worlds
+        """Policies of each world's sides, in the episode that its last reset has started."""
         self.players: list[tuple[Player, ...]] = [()] * worlds
         """Players of each world's sides; (): not drawn yet."""
         self.learning: Collection[str] = ()
@@ -87,27 +106,43 @@ class Seats:
 
     def start_ticket(self, ticket: int, version: int, memory: LeagueMemory) -> None:
         """Start a ticket that acts with this version of the weights; draw the players of worlds that have none."""
-        config = self.plan.config
-        self.learning = learning_policies(config, self.plan.trained, self._pace.step_of(ticket))
+        self.learning = self._learning_in(ticket)
         self.changes += 1
         self._ticket, self._memory, self._results = ticket, memory, memory.results(ticket)
         self._results.games[0] = 0
         self._episodes = [0] * len(self.players)
         if self._odds is None or self._odds[0] != version:
             counts, cumulative = memory.odds(version)
-            self._odds = version, OpponentOdds(self.plan.policies, counts.copy(), cumulative.copy())
+            self._odds = version, OpponentOdds(self._policies, counts.copy(), cumulative.copy())
         for world, players in enumerate(self.players):
             if not players:
                 self._draw(world)
 
+    def _learning_in(self, ticket: int) -> tuple[str, ...]:
+        return learning_policies(self.plan.config, self.plan.trained, self._pace.step_of(ticket))
+
+    def draw_policies(self, world: int, episode: int) -> Mapping[str, str]:
+        """Draw the policies of an episode that a reset starts; return the policy of each agent: a `PoliciesOf`."""
+        sides = self.plan.sides
+        self._policies_of_sides[world] = policies = draw_policies(
+            sides,
+            self.learning,
+            seed=self._seed,
+            origin=self._origin,
+            world=self._first_world + world,
+            episode=episode,
+        )
+        return policy_of_agents(sides, policies)
+
     def _draw(self, world: int) -> None:
-        """Draw the players of the next episode of a world."""
+        """Draw the players of the next episode of a world, from the policies that it has."""
         assert self._odds is not None
-        side = learning_side(self.plan.policies, self.learning, self._first_world + world)
+        policies = self._policies_of_sides[world]
+        side = learning_side(policies, self.learning, self._first_world + world)
         episode = self._episodes[world]
         self._episodes[world] += 1
         self.players[world] = draw(
-            self._odds[1], seed=self._seed, side=side, ticket=self._ticket, world=world, episode=episode
+            self._odds[1], policies, seed=self._seed, side=side, ticket=self._ticket, world=world, episode=episode
         )
         self.changes += 1
         for player in self.players[world]:
@@ -150,15 +185,22 @@ class Seats:
             outcomes = self._outcomes[world] / np.maximum(self._reports[world], 1)
         if not self._advanced[world] and not np.isnan(outcomes).all():
             number = int(self._results.games[0])
-            self._results.players[number] = [player.snapshot for player in self.players[world]]
+            players = self.players[world]
+            self._results.policies[number] = [self._policies.index(player.policy) for player in players]
+            self._results.snapshots[number] = [player.snapshot for player in players]
             self._results.outcomes[number] = outcomes
             self._results.games[0] = number + 1
         self._advanced[world] = False
         self._returns[world], self._outcomes[world], self._reports[world] = 0, np.nan, 0
         self._draw(world)
 
-    def drop_games(self, *, advanced: bool) -> None:
-        """Forget the current games: new episodes start; `advanced`: with random steps, without results."""
+    def drop_games(self, origin: int, *, advanced: bool) -> None:
+        """Forget the current games: all worlds are reset at the ticket `origin`.
+
+        `advanced`: they then take random steps, and the games that begin with these have no results.
+        """
+        self._origin = origin
+        self.learning = self._learning_in(origin)
         self.players = [()] * len(self.players)
         self._returns[:], self._outcomes[:], self._reports[:], self._advanced[:] = 0, np.nan, 0, advanced
 
@@ -167,6 +209,8 @@ class Seats:
     def snapshot(self) -> dict[str, Any]:
         """Return the state between two tickets, with the weights of the snapshots that play."""
         return {
+            "origin": self._origin,
+            "policies": list(map(list, self._policies_of_sides)),
             "players": [[player.snapshot for player in players] for players in self.players],
             "returns": self._returns.copy(),
             "outcomes": self._outcomes.copy(),
@@ -178,14 +222,15 @@ class Seats:
                     for player, frozen in self._frozen.items()
                     if player.policy == policy
                 }
-                for policy in dict.fromkeys(self.plan.policies)
+                for policy in self._policies
             },
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue the games of a snapshot."""
-        names = self.plan.policies
-        self.players = [tuple(map(Player, names, numbers)) for numbers in state["players"]]
+        self._origin, self._policies_of_sides = int(state["origin"]), list(map(tuple, state["policies"]))
+        drawn = zip(self._policies_of_sides, state["players"], strict=True)
+        self.players = [tuple(map(Player, policies, numbers)) for policies, numbers in drawn]
         self._returns[:], self._outcomes[:] = state["returns"], state["outcomes"]
         self._reports[:], self._advanced[:] = state["reports"], state["advanced"]
         self._frozen.clear()

@@ -25,6 +25,8 @@ class EvaluatedPolicy:
     spec: PolicySpec
     agents: tuple[str, ...] = ()
     """Its agents in a world with several agents."""
+    sides: tuple[tuple[str, ...], ...] = ()
+    """As `PolicyParts.sides`."""
 
 
 @dataclass(frozen=True)
@@ -90,4 +92,5 @@ class EvaluationPlan:
             info_mask=self.policies[0].spec.info_mask,
             world=self.world,
             owners={policy.name: policy.agents for policy in self.policies},
+            sides={policy.name: policy.sides for policy in self.policies},
         )

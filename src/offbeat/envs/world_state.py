@@ -1,0 +1,175 @@
+"""The agents of one world: who is alive, who chooses the next actions, and where each agent writes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from offbeat.core.errors import EnvFailed
+from offbeat.envs.contract import State
+from offbeat.envs.rows import FAILURES, failed
+from offbeat.envs.world import ReportsLater, World, WorldStep
+from offbeat.envs.world_rows import Cell
+
+
+class WorldState:
+    """See the module's docstring."""
+
+    def __init__(self, env_id: str, index: int, cells: Mapping[str, Mapping[str, Cell]]) -> None:
+        """Make the state before the first reset.
+
+        Args:
+            env_id: for messages.
+            index: of the world.
+            cells: agent -> policy -> where the agent writes in an episode in which it has this policy.
+        """
+        self._id, self._index, self._choices = env_id, index, cells
+        self._cells = {agent: next(iter(own.values())) for agent, own in cells.items()}
+        """The cell of each agent in the current episode. In its other cells it is absent."""
+        self._policies: Mapping[str, str] = {}
+        """Policy of each agent in the current episode; empty: each agent has only one."""
+        self._alive: dict[str, Cell] = {}
+        self._ended: set[str] = set()
+        """Agents whose episodes have ended while the world continues."""
+        self._deciding: list[str] = []
+        self.over, self.agents_wait = True, False
+        self._steps = 0
+        """Steps of the world since its last reset."""
+
+    def set_policies(self, policies: Mapping[str, str]) -> None:
+        """Set the policy of each agent for the next episode."""
+        for cell in self._cells.values():
+            cell.set_next(alive=False, decides=False)
+        self._policies = dict(policies)
+        self._cells = {agent: own[policies[agent]] for agent, own in self._choices.items()}
+
+    def reset(self, world: World, seed: int | None) -> None:
+        """Start a new episode of the world."""
+        self._alive, self._ended, self._deciding, self._steps = {}, set(), [], 0
+        for cell in self._cells.values():
+            cell.set_next(alive=False, decides=False)
+        try:
+            step = world.reset(seed)
+            self._begin(step)
+            self._set_next(step)
+        except FAILURES as error:
+            raise self._failed(error) from error
+
+    def step(self, world: World, limit: int | None) -> None:
+        """Step the world with the actions of the agents that choose one; truncate the episode at the limit."""
+        cells = self._cells
+        self._steps += 1
+        try:
+            step = world.step({agent: (cell := cells[agent]).actions[cell.column] for agent in self._deciding})
+            ended = self._write(step)
+            if self._steps == limit and not step.over:
+                ended = self._truncate(world, ended)
+                step = step._replace(observations={}, deciding=(), over=True)  # nobody appears in a cut episode
+            if ended or step.over or not len(step.observations) == len(step.rewards) == len(self._alive):
+                self._refuse_dead(step)
+                self._remove(ended)
+                self._begin(step)
+                self._set_next(step)
+            elif self._deciding != list(step.deciding):
+                self._set_next(step)
+        except FAILURES as error:
+            raise self._failed(error) from error
+
+    def _write(self, step: WorldStep) -> list[str]:
+        """Write what the living agents get; return the agents whose episodes end."""
+        observations, rewards, terminations, truncations, infos = step[:5]
+        ended = []
+        for agent, cell in self._alive.items():
+            if agent not in observations:
+                raise ValueError(f"agent {agent} is missing, but it was neither terminated nor truncated before")
+            cell.write(observations[agent])
+            cell.rewards[cell.column] = rewards[agent]
+            if terminations[agent] or truncations[agent]:
+                cell.end(terminated=bool(terminations[agent]), truncated=bool(truncations[agent]))
+                ended.append(agent)
+            if cell.reads_info:
+                cell.write_info(infos[agent])
+        return ended
+
+    def _truncate(self, world: World, ended: Sequence[str]) -> list[str]:
+        """Truncate the agents that have not ended; return all agents whose episodes end."""
+        unreported = world.unreported_rewards() if isinstance(world, ReportsLater) else {}
+        for agent, cell in self._alive.items():
+            if agent not in ended:
+                cell.end(terminated=False, truncated=True)
+                cell.rewards[cell.column] += unreported.get(agent, 0.0)
+        return list(self._alive)
+
+    def _refuse_dead(self, step: WorldStep) -> None:
+        """Raise ValueError if an agent that ended in an earlier step gets a reward or an end, or acts again."""
+        for agent in self._ended:
+            if step.rewards.get(agent):
+                raise ValueError(
+                    f"agent {agent} got a reward of {step.rewards[agent]}, but its episode has ended before"
+                )
+            if step.terminations.get(agent) or step.truncations.get(agent):
+                raise ValueError(f"agent {agent} ended, but its episode has ended before")
+            if agent in step.deciding:
+                raise ValueError(
+                    f"agent {agent} is alive again, but its episode has ended before: give an agent that comes back "
+                    "another name"
+                )
+
+    def _remove(self, ended: Sequence[str]) -> None:
+        for agent in ended:
+            self._alive.pop(agent).set_next(alive=False, decides=False)
+        self._ended.update(ended)
+
+    def _begin(self, step: WorldStep) -> None:
+        """Add the agents that have appeared."""
+        for agent, observation in step.observations.items():
+            if agent in self._alive or agent in self._ended:
+                continue
+            if agent not in self._cells:
+                raise ValueError(f"agent {agent} appears, but it is not one of the world's possible agents")
+            cell = self._alive[agent] = self._cells[agent]
+            cell.write(observation)
+            if cell.reads_info:
+                cell.write_info(step.infos.get(agent, {}))
+
+    def _set_next(self, step: WorldStep) -> None:
+        """Set who chooses the next actions."""
+        self._deciding, self.over = list(step.deciding), step.over
+        if step.over and self._alive:
+            raise ValueError(f"agent {next(iter(self._alive))} is missing, but it was neither terminated nor truncated")
+        if not self._alive.keys() >= set(self._deciding):
+            agent = min(set(self._deciding) - self._alive.keys())
+            raise ValueError(f"agent {agent} is to act, but it has ended or has no observation")
+        for agent, cell in self._alive.items():
+            decides = agent in self._deciding
+            cell.set_next(alive=True, decides=decides)
+            self.agents_wait |= not decides
+
+    @property
+    def call(self) -> str:
+        """The last call of the world, for messages."""
+        return f"step {self._steps} of the episode" if self._steps else "reset()"
+
+    def _failed(self, error: BaseException) -> EnvFailed:
+        kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
+        return failed(self._id, self._index, f"{self.call}: {kind}{error}", error, unit="world")
+
+    def snapshot(self) -> State:
+        """Return who is alive and who chooses the next actions."""
+        return {
+            "alive": list(self._alive),
+            "ended": sorted(self._ended),
+            "deciding": list(self._deciding),
+            "over": self.over,
+            "agents_wait": self.agents_wait,
+            "steps": self._steps,
+            "policies": dict(self._policies),
+        }
+
+    def restore(self, saved: State) -> None:
+        """Restore what `snapshot` returned."""
+        if saved["policies"]:
+            self._policies = dict(saved["policies"])
+            self._cells = {agent: own[self._policies[agent]] for agent, own in self._choices.items()}
+        self._alive = {agent: self._cells[agent] for agent in saved["alive"]}
+        self._ended, self._deciding = set(saved["ended"]), list(saved["deciding"])
+        self.over, self.agents_wait, self._steps = saved["over"], saved["agents_wait"], saved["steps"]
