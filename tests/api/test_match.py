@@ -13,7 +13,9 @@ from tests.reference.runs import offbeat as typed
 from tests.reference.runs import small_run
 
 import offbeat
+from offbeat.api.entrants import entrants_of
 from offbeat.core.errors import ConfigError
+from offbeat.workers.mixture import Mixture
 
 NIM, CARTS = "offbeat.envs.testing.games:Nim", "offbeat.envs.testing.worlds:CartPoles"
 GAME = "offbeat.envs.testing.games:RockPaperScissors"
@@ -78,6 +80,22 @@ def test_players_of_one_side_only_meet_those_of_the_other_side(separate):
     meet = np.array([[0, 1], [1, 0]])
     assert (played.payoffs.games == 5 * np.kron(meet, np.ones((2, 2)))).all()
     assert played.lines == ("player_0:average", "player_0", "player_1:average", "player_1")
+
+
+def test_of_policies_that_are_drawn_each_is_a_player_and_in_a_match_of_runs_one_is_drawn_per_game(plain, folder):
+    league = {**LEAGUE["league"], "draw_policies": True}
+    policies = {"small": {"agents": "*", "settings": {"core": "lstm", "core_size": 8}}, "large": {"agents": "*"}}
+    drawn = small_run(folder / "drawn", NIM, policies=policies, **{**LEAGUE, "league": league}).path
+    played = offbeat.match([drawn], games=6, snapshots="none")
+    assert played.payoffs.players == ("large:latest", "small:latest")
+    assert played.payoffs.games[0, 1] == 6
+    assert offbeat.match([drawn, plain], games=6).payoffs.games[0, 1] == 6
+    (both, _), _ = entrants_of([drawn, plain], "none", average=False, trust_code=False)
+    mixture = both.policy_of(("player_0",))[1]
+    assert isinstance(mixture, Mixture)
+    assert [policy.state_size for policy in mixture.policies] == [0, 16]
+    scores = json.loads(typed("eval", str(drawn), "--episodes", "8", "--json").out)
+    assert list(scores["policies"]) == ["large", "small"]
 
 
 def test_a_game_of_three_sides_counts_once(folder):

@@ -223,7 +223,8 @@ def test_an_agent_is_in_the_columns_of_its_policy_and_absent_in_those_of_the_oth
     assert (own.terminated.tolist(), other.terminated.tolist()) == ([True, False], [False, True])
     assert (own.reward.tolist(), other.reward.tolist()) == ([3, 0], [0, 4])
     reset = take_row(worlds)
-    assert all(outcome.resets.all() and not outcome.env_step.any() for outcome in reset.values())
+    assert all(outcome.resets.all() and outcome.env_step is not None and not outcome.env_step.any()
+               for outcome in reset.values())  # fmt: skip
     after = take_row(worlds)
     assert (after["one"].valid.tolist(), after["two"].valid.tolist()) == ([False, True], [True, False])
     assert (after["one"].reward.tolist(), after["two"].reward.tolist()) == ([0, 2], [1, 0])

@@ -38,7 +38,7 @@ class Game(NamedTuple):
     sides: tuple[str, ...]
 
     def draw(self, side: int, **key: int) -> tuple[Player, ...]:
-        return draw(self.odds, self.sides, side=side, **key)  # type: ignore[arg-type]
+        return draw(self.odds, self.sides, side=side, **key)
 
 
 def drawn(game: Game, side: int = 0, episodes: int = 3000) -> dict[tuple[Player, ...], float]:

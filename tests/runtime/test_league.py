@@ -184,7 +184,7 @@ def test_no_data_of_a_frozen_player_is_in_a_slot(settings, monkeypatch):
 def test_each_decision_of_drawn_policies_is_in_the_slot_of_exactly_one_of_them():
     league = {**DRAWN_SETTINGS["league"], "latest_ratio": 1.0}
     parts, acting = begun({**DRAWN_SETTINGS, "league": league})
-    taken = {policy.name: [] for policy in parts.policies}
+    taken: dict[str, list[Any]] = {policy.name: [] for policy in parts.policies}
     for step in range(8):
         acting.wait(parts.pace.acted_before_learn(step))
         for policy in parts.policies:

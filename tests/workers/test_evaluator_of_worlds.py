@@ -122,6 +122,17 @@ def test_the_winner_of_rock_paper_scissors_gets_what_the_loser_loses():
     assert result.team_returns.tolist() == [0, 0, 0]
 
 
+def test_policies_that_are_drawn_in_training_take_turns_on_all_sides():
+    sides = [(player,) for player in PLAYERS]
+    owners, limits = dict.fromkeys(("rock", "paper"), PLAYERS), {"sides": dict.fromkeys(("rock", "paper"), sides)}
+    envs = envs_of(f"{OWN}:three_rounds", owners, 40, **limits)
+    result = evaluate({"rock": always(0), "paper": always(1)}, envs, episodes=40, seed=SEED)
+    envs.close()
+    assert [result.policies[name].return_mean for name in ("rock", "paper")] == [-1.5, 1.5]  # half is against itself
+    assert [len(result.policies[name].returns) for name in ("rock", "paper")] == [40, 40]
+    assert result.team_returns.tolist() == [0] * 40
+
+
 def winning_move(row: Tree) -> int:
     """Take stones so that a multiple of 3 is left."""
     left = int(row["observation/observation"].argmax())

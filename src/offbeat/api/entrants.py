@@ -29,7 +29,7 @@ class Entrant:
     run_agents: Mapping[str, Sequence[str]]
     """Policy of its run -> names of its agents."""
     policies: Mapping[str, Versions]
-    """Policy -> its versions. One is drawn per game if there are several."""
+    """Policy -> its versions. For each game one is drawn from the versions of all policies that can play the side."""
 
     @property
     def trained(self) -> Trained:
@@ -42,8 +42,8 @@ class Entrant:
 
     def policy_of(self, agents: Sequence[str]) -> tuple[LoadedPolicy, Policy | Mixture]:
         """Return a loaded policy for these agents, and what acts: itself or a mixture."""
-        name = next(name for name in self.policies if set(agents) <= set(self.run_agents[name]))
-        versions = self.policies[name]
+        names = [name for name in self.policies if set(agents) <= set(self.run_agents[name])]
+        versions = [version for name in names for version in self.policies[name]]
         return versions[0], versions[0].policy if len(versions) == 1 else Mixture([each.policy for each in versions])
 
 

@@ -17,13 +17,13 @@ F32 = NDArray[np.float32]
 
 
 class Mixture:
-    """Policies of the same kind, one of which is drawn per episode. `draw_snapshot` is the draw."""
+    """Policies for the same agents, one of which is drawn per episode. `draw_snapshot` is the draw."""
 
     def __init__(self, policies: Sequence[Policy], weights: Sequence[float] | None = None) -> None:
         """Mix policies.
 
         Args:
-            policies: the policies, with the same spec and their weights loaded.
+            policies: the policies, with the same observations and actions, and their weights loaded.
             weights: weight of each, not negative; None: all are equal.
         """
         self.policies = tuple(policies)
@@ -46,7 +46,7 @@ class SeatedMixture:
     def __init__(self, mixture: Mixture, worlds: int, agents: int, seed: int) -> None:
         """Draw the first policy of each world. The arguments are those of `Mixture.seated`."""
         self._mixture, self._agents, self._seed = mixture, agents, seed
-        self.state_size = mixture.policies[0].state_size
+        self.state_size = max(policy.state_size for policy in mixture.policies)
         self._episode = np.zeros(worlds, np.int64)
         self.drawn = np.zeros(worlds, np.int64)
         """[W]: index of the policy that plays in each world."""
@@ -82,10 +82,11 @@ class SeatedMixture:
         for index in np.unique(by_column).tolist():
             rows = np.flatnonzero(by_column == index)
             own = {name: leaf[rows] for name, leaf in observation.items()}
-            policy, states = self._mixture.policies[index], None if state is None else state[rows]
+            policy = self._mixture.policies[index]
+            states = None if state is None else np.ascontiguousarray(state[rows, : policy.state_size])
             chosen = policy.greedy(own, states) if random is None else policy.act(own, random, states).action
             if state is not None:
-                state[rows] = states
+                state[rows, : policy.state_size] = states
             if actions is None:
                 actions = np.zeros((len(by_column), *chosen.shape[1:]), chosen.dtype)
             actions[rows] = chosen
