@@ -9,7 +9,9 @@ from tests.reference.runs import lines_of, offbeat, small_arguments
 
 from offbeat.api.load import load_all
 from offbeat.api.watch import watch
+from offbeat.config.env import EnvConfig
 from offbeat.core.errors import ConfigError
+from offbeat.core.frozen_table import PlainTable
 from offbeat.envs.check import check_env
 
 
@@ -27,7 +29,9 @@ def test_arguments_of_the_env_reach_actors_evaluations_videos_and_resumed_runs(t
     assert watch(load_all(path), seed=0, video=tmp_path / "episode.gif").returns == {"default": -1}
 
 
-def test_check_makes_the_env_with_the_given_arguments():
-    assert check_env("CartPole-v1", steps=20, kwargs={"sutton_barto_reward": True}) == []
+def test_check_makes_the_env_with_the_given_settings():
+    command = ["check", "tests.reference.not_envs:Poles", "--set", "env.kwargs.number=2", "env.kwargs.height=1.5"]
+    said = offbeat(*command)
+    assert (said.code, said.out) == (0, "tests.reference.not_envs:Poles: no problems found\n")
     with pytest.raises(ConfigError, match=r"cannot be made with the arguments \{'wings': 2\}"):
-        check_env("CartPole-v1", steps=20, kwargs={"wings": 2})
+        check_env("CartPole-v1", steps=20, settings=EnvConfig(kwargs=PlainTable({"wings": 2})))

@@ -6,6 +6,7 @@ import pytest
 from tests.reference import wrong_worlds
 
 from offbeat.cli.inspect import Check
+from offbeat.config.env import EnvConfig
 from offbeat.envs.check import check_env
 
 TESTING = "offbeat.envs.testing"
@@ -65,6 +66,10 @@ def test_check_reports_the_fault_of_a_wrong_world_with_agent_step_and_remedy(
     assert (finding.severity, others) == (severity, [])
     assert seen in finding.problem
     assert finding.remedy
+
+
+def test_a_world_without_an_end_is_correct_with_a_time_limit() -> None:
+    assert check_env(wrong("NeverEnds"), steps=60, settings=EnvConfig(max_episode_steps=20)) == []
 
 
 def test_the_command_checks_worlds_and_ends_with_1_after_an_error(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,10 @@ from tests.reference.own_code import Pole, make_pole
 from tests.reference.registries import registries_kept
 
 import offbeat
-from offbeat.core.errors import ConfigError
+from offbeat.config.env import EnvConfig
+from offbeat.core.errors import ConfigError, message_with_notes
+from offbeat.core.frozen_table import PlainTable
+from offbeat.envs.check import check_env
 from offbeat.envs.make import make_envs
 from offbeat.envs.registration import registered
 
@@ -86,11 +89,38 @@ def test_register_env_refuses_invalid_arguments(env_id, entry_point, registratio
 @pytest.mark.parametrize(
     ("env_id", "words"),
     [
-        ("tests.reference.own_code:Nothing", r"unknown env 'tests.reference.own_code:Nothing'.*my_module:MyEnv"),
-        ("tests.reference.own_code:__name__", "unknown env"),
+        (
+            "tests.reference.own_code:Pol",
+            r"'tests.reference.own_code:Pole'\? The module tests.reference.own_code has no class or function",
+        ),
+        ("tests.reference.not_envs:LEVELS", "not_envs:LEVELS is not a class or function: pass the class of an env"),
         ("no_module:Pole", "the module no_module cannot be imported"),
     ],
 )
 def test_an_unknown_import_path_of_an_env_is_refused(env_id, words):
     with pytest.raises(ConfigError, match=words):
         make_envs(env_id, 1, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "kwargs", "words"),
+    [
+        ("Settings", {}, "is not the class of an env: pass a class that extends gymnasium.Env.*possible_agents"),
+        ("nothing", {}, "returned None, which is not an env: pass .* a function that returns an env"),
+        ("a_class", {}, "returned the class Poles, which is not an env"),
+        ("Pole", {}, "needs the argument height: pass --set env.kwargs.height=VALUE"),
+        ("Poles", {}, "needs the arguments number, height: pass --set env.kwargs.number=VALUE env.kwargs.height=VALUE"),
+        ("Poles", {"number": 2}, "needs the argument height: "),
+        ("Poles", {"numbr": 2}, "no argument 'numbr'. Did you mean 'number'.* Its arguments are number, height"),
+        ("Broken", {}, r"cannot be made \(TypeError: a level is missing\): run `import tests.reference.not_envs; "),
+    ],
+)
+def test_a_class_or_function_that_is_no_env_or_needs_arguments_is_refused_with_what_to_pass(name, kwargs, words):
+    with pytest.raises(ConfigError, match=words):
+        check_env(f"tests.reference.not_envs:{name}", settings=EnvConfig(kwargs=PlainTable(kwargs)))
+
+
+def test_the_traceback_of_a_constructor_has_the_line_that_raised_the_error():
+    with pytest.raises(ConfigError) as caught:
+        make_envs("tests.reference.not_envs:Broken", 1, seed=0)
+    assert 'raise TypeError("a level is missing")' in message_with_notes(caught.value)

@@ -8,7 +8,7 @@ import platform
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from tyro.conf import Positional, arg
+from tyro.conf import Positional, UseAppendAction, arg
 
 from offbeat.cli.flags import Imports
 from offbeat.cli.output import spinner
@@ -55,14 +55,18 @@ class Check:
     """Gymnasium id, envpool:ID, pettingzoo:ID, openspiel:NAME, or my_module:MyEnv."""
     imports: Imports = ()
     """Python module to import first; it may register envs."""
+    set: Annotated[UseAppendAction[tuple[tuple[str, ...], ...]], arg(metavar="KEY=VALUE ...")] = ()
+    """Settings of the env, as for `offbeat train`: env.kwargs.N=3 is an argument of its constructor."""
 
     def run(self) -> int:
         from offbeat.config.registry import import_modules
+        from offbeat.config.resolve import env_settings, parse_assignments
         from offbeat.envs.check import check_env
 
+        settings = env_settings(parse_assignments([item for group in self.set for item in group]))
         import_modules(self.imports)
         with spinner(f"stepping {self.env}"):
-            findings = check_env(self.env)
+            findings = check_env(self.env, settings=settings)
         for finding in findings:
             print(f"{finding.severity}: {finding.problem}\n  {finding.remedy}")
         errors = sum(finding.severity == "error" for finding in findings)

@@ -102,7 +102,7 @@ def _parse(arguments: Sequence[str]) -> Command:
 
 def _refuse_keys_as_flags(arguments: Sequence[str]) -> None:
     """Refuse a setting that has no flag but is given as one; the message names --set."""
-    if not arguments or arguments[0] not in ("train", "resume", "bench"):
+    if not arguments or arguments[0] not in ("train", "resume", "bench", "check"):
         return
     flags = {"import", "help", *(field.name for field in fields(COMMANDS[arguments[0]]))}
     names = [argument[2:].partition("=")[0].replace("-", "_") for argument in arguments if argument.startswith("--")]

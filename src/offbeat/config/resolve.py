@@ -136,6 +136,21 @@ def resolve(
     return _from_tables(tables, OPTIONS, choice.assignment)
 
 
+def env_settings(assignments: Mapping[str, object]) -> EnvConfig:
+    """Return the table [env] with the given values.
+
+    Raises:
+        ConfigError: a key is not one of this table, or a value is invalid.
+    """
+    keys = hints_of(EnvConfig)
+    for key in assignments:
+        if key not in keys and not key.startswith(KWARGS):
+            raise unknown("key", key, keys, f"Only settings of the env can be given here: {OPTIONS}, table [env].")
+    tables: dict[str, dict[str, Any]] = {}
+    _set_given(tables, dict.fromkeys(keys, "env"), assignments)
+    return build(EnvConfig, tables.get("env", {}), f"{OPTIONS}, table [env]")
+
+
 def _policy_choice(*sources: Mapping[str, object]) -> tuple[PolicyChoice, list[Mapping[str, object]]]:
     """Return the given choice of policies, and the sources with the value of `policies` as [run] has it."""
     given = [source["policies"] for source in sources if "policies" in source]

@@ -5,7 +5,7 @@ Worlds with several agents are checked by `check_world`, and tested before a run
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -16,8 +16,7 @@ import numpy as np
 
 from offbeat.config.env import UNSET, EnvConfig
 from offbeat.core.errors import ConfigError, EnvFailed, with_notes_of
-from offbeat.core.fields import read
-from offbeat.core.frozen_table import PlainTable, thawed
+from offbeat.core.frozen_table import thawed
 from offbeat.core.seeding import stream
 from offbeat.core.types import EnvSpec, Tree
 from offbeat.envs.check_parts import (
@@ -40,16 +39,14 @@ RESET_PARTS = ("observation", "info")
 STEP_PARTS = ("observation", "reward", "terminated", "truncated", "info")
 
 
-def check_env(
-    env_id: str, columns: int = 2, steps: int = 1000, kwargs: Mapping[str, Any] | None = None
-) -> list[Finding]:
+def check_env(env_id: str, columns: int = 2, steps: int = 1000, settings: EnvConfig = UNSET) -> list[Finding]:
     """Step a single env and the envs of an actor with random actions, and return their faults.
 
     Args:
         env_id: Id of the env, as for `make_envs`, or of a world with several agents, as for `make_world`.
         columns: Number of envs or worlds to compare with each other.
         steps: Number of env steps of each env.
-        kwargs: Arguments of the env's constructor.
+        settings: The table [env].
 
     Returns:
         The findings in the order in which they occurred; empty for a correct env.
@@ -57,7 +54,6 @@ def check_env(
     Raises:
         ConfigError: the env cannot be made.
     """
-    settings = EnvConfig(kwargs=read("kwargs", kwargs or {}, PlainTable))
     world = make_world(env_id, settings.kwargs)
     if world is not None:
         return check_world(env_id, world, columns, steps, settings)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
-from typing import cast
+from typing import Any, cast
 
 from offbeat.config.env import ADAPTERS, UNSET, EnvConfig, adapter_prefix
 from offbeat.core.errors import ConfigError, OffbeatError, with_traceback_of
 from offbeat.core.seeding import derive_seed
 from offbeat.envs.contract import Adapter, EnvRequest, Envs, Limits
-from offbeat.envs.registration import missing_package
+from offbeat.envs.registration import maker_in, missing_package
 from offbeat.envs.spaces import stacked
 
 
@@ -69,7 +70,8 @@ def make_envs(
     except OffbeatError:
         raise
     except Exception as error:
-        raise with_traceback_of(ConfigError(_cannot_make(request, error)), error) from error
+        error = _raised_by_env(error)
+        raise with_traceback_of(ConfigError(cannot_make(env_id, request.kwargs, error)), error) from error
     envs.spec = stacked(envs.spec, settings.frame_stack or 1)
     return envs
 
@@ -89,11 +91,27 @@ def groups_of(columns: int, groups: int) -> tuple[slice, ...]:
     return tuple(slice(first, first + size) for first in range(0, columns, size))
 
 
-def _cannot_make(request: EnvRequest, error: Exception) -> str:
-    if missing := missing_package(request.env_id):
+def cannot_make(env_id: str, kwargs: Mapping[str, Any], error: BaseException) -> str:
+    """Return the message for an env whose constructor raised an exception, or whose package is missing."""
+    if missing := missing_package(env_id):
         return missing
-    given = f" with the arguments {request.kwargs}" if request.kwargs else ""
+    given = f" with the arguments {dict(kwargs)}" if kwargs else ""
     return (
-        f"{request.env_id} cannot be made{given} ({type(error).__name__}: {error}): "
-        f"run gymnasium.make({request.env_id!r}) in Python to see where it fails"
+        f"{env_id} cannot be made{given} ({type(error).__name__}: {error}): run {_call(env_id, kwargs)} in Python to "
+        "see where it fails"
     )
+
+
+def _call(env_id: str, kwargs: Mapping[str, Any]) -> str:
+    """Return the Python code that makes an env."""
+    module, _, name = env_id.rpartition(":")
+    named = [f"{key}={value!r}" for key, value in kwargs.items()]
+    if module and maker_in(module, name) is not None:
+        return f"`import {module}; {module}.{name}({', '.join(named)})`"
+    return f"`gymnasium.make({', '.join([repr(env_id), *named])})`"
+
+
+def _raised_by_env(error: Exception) -> Exception:
+    """Return the exception that an env's constructor raised, if this is Gymnasium's copy of it with a longer text."""
+    cause = error.__cause__
+    return cause if type(cause) is type(error) and str(error).startswith(f"{cause} was raised") else error

@@ -16,8 +16,9 @@ from offbeat.core.seeding import derive_seed, stream
 from offbeat.core.types import INFO_MASK, EnvSpec
 from offbeat.envs.actions import random_actions
 from offbeat.envs.adapters.gymnasium.progress import progress_setters
+from offbeat.envs.arguments import require_arguments
 from offbeat.envs.contract import Limits
-from offbeat.envs.make import adapter_of, groups_of
+from offbeat.envs.make import adapter_of, cannot_make, groups_of
 from offbeat.envs.registration import own_maker
 from offbeat.envs.rows import FAILURES
 from offbeat.envs.spaces import action_spec, observation_leaves, stacked
@@ -44,11 +45,7 @@ def make_world(env_id: str, kwargs: Mapping[str, Any], render_mode: str | None =
     except OffbeatError:
         raise
     except FAILURES as error:
-        given = f" with the arguments {dict(kwargs)}" if kwargs else ""
-        raise with_traceback_of(
-            ConfigError(f"{env_id} cannot be made{given} ({type(error).__name__}: {error}): make it in Python first"),
-            error,
-        ) from error
+        raise with_traceback_of(ConfigError(cannot_make(env_id, kwargs, error)), error) from error
 
 
 def _make_world(env_id: str, kwargs: Mapping[str, Any], render_mode: str | None) -> World | None:
@@ -56,15 +53,34 @@ def _make_world(env_id: str, kwargs: Mapping[str, Any], render_mode: str | None)
         adapter = adapter_of(env_id)
         return adapter.make_world(env_id, kwargs, render_mode) if isinstance(adapter, WorldAdapter) else None
     maker = own_maker(env_id)
-    if maker is None or (isinstance(maker, type) and issubclass(maker, gym.Env)):
+    if maker is None:
+        return None
+    require_arguments(env_id, maker, kwargs)
+    if isinstance(maker, type) and issubclass(maker, gym.Env):
         return None
     env = maker(**kwargs, **({} if render_mode is None else {"render_mode": render_mode}))
     if isinstance(env, gym.Env):
         env.close()
         return None
-    from offbeat.envs.adapters.pettingzoo.kinds import world_of  # PettingZoo may not be installed
+    from offbeat.envs.adapters.pettingzoo.agents import api_of  # PettingZoo may not be installed
+    from offbeat.envs.adapters.pettingzoo.kinds import world_of
 
+    if api_of(env) is None:
+        raise _no_env(env_id, maker, env)
     return world_of(env)
+
+
+def _no_env(env_id: str, maker: object, made: object) -> ConfigError:
+    """Return the error for a class or function whose object is not an env."""
+    if isinstance(maker, type):
+        what = "is not the class of an env"
+    else:
+        returned = "None" if made is None else f"a {type(made).__name__}"
+        what = f"returned {f'the class {made.__name__}' if isinstance(made, type) else returned}, which is not an env"
+    return ConfigError(
+        f"{env_id} {what}: pass a class that extends gymnasium.Env, or a function that returns an env. An env with "
+        "several agents has possible_agents, observation_space, action_space, reset and step, as pettingzoo.ParallelEnv"
+    )
 
 
 def make_worlds(

@@ -113,7 +113,7 @@ def registered(env_id: str) -> RegisteredEnv:
     if module:
         import_modules((module,))
         accept(env_id)
-    if (maker := _maker_in(module, name)) is not None:
+    if (maker := maker_in(module, name)) is not None:
         return RegisteredEnv(env_id, maker)
     try:
         return _find(name)
@@ -122,11 +122,24 @@ def registered(env_id: str) -> RegisteredEnv:
             raise ConfigError(
                 f'{env_id} needs the Arcade Learning Environment: run pip install "offbeat[atari]"'
             ) from error
+        raise _unknown(env_id, module, name) from error
+
+
+def _unknown(env_id: str, module: str, name: str) -> ConfigError:
+    """Return the error for an env that is neither registered nor in the module that its id names."""
+    if not module:
         remedy = (
             "Run `offbeat list envs` for a list. For an env of your own, pass --import my_module, which registers it, "
             "or my_module:MyEnv"
         )
-        raise unknown("env", env_id, registered_ids(), remedy) from error
+        return unknown("env", env_id, registered_ids(), remedy)
+    if hasattr(sys.modules[module], name):
+        return ConfigError(
+            f"{env_id} is not a class or function: pass the class of an env, or a function that returns an env"
+        )
+    callables = (f"{module}:{each}" for each, value in vars(sys.modules[module]).items() if callable(value))
+    remedy = f"The module {module} has no class or function of this name, and registers no env with it."
+    return unknown("env", env_id, callables, remedy)
 
 
 def _find(name: str) -> RegisteredEnv:
@@ -146,10 +159,10 @@ def register_atari() -> None:
 def is_registered(env_id: str) -> bool:
     """Whether an env exists, after its modules have been imported."""
     module, _, name = env_id.rpartition(":")
-    return name in gym.registry or _maker_in(module, name) is not None
+    return name in gym.registry or maker_in(module, name) is not None
 
 
-def _maker_in(module: str, name: str) -> Callable[..., Any] | None:
+def maker_in(module: str, name: str) -> Callable[..., Any] | None:
     """Return the class or function of this name in a module, unless an env is registered under the name."""
     if name in gym.registry or module not in sys.modules:
         return None
@@ -170,7 +183,7 @@ def own_maker(env_id: str) -> Callable[..., Any] | None:
     if not module:
         return None
     registered(env_id)
-    return _maker_in(module, name)
+    return maker_in(module, name)
 
 
 # --- installed envs -----------------------------------------------------------------------------------------

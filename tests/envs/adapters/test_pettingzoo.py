@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
@@ -301,6 +302,15 @@ def test_names_of_agents_must_be_strings():
 
 def test_the_adapter_is_one_of_worlds():
     assert isinstance(ADAPTER, WorldAdapter)
+
+
+def test_spaces_are_read_without_the_dicts_that_pettingzoo_warns_of():
+    world = ADAPTER.make_world(SPREAD, {})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        spaces = [world.observation_space(world.agents[0]), world.action_space(world.agents[0])]
+    world.close()
+    assert all(isinstance(space, gym.Space) for space in spaces)
 
 
 def test_listed_envs_can_be_made():

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from offbeat.core.errors import ConfigError, suggestion
+from offbeat.core.errors import ConfigError
 from offbeat.envs.adapters.one_agent import NoSingleAgentEnvs
 from offbeat.envs.adapters.pettingzoo.kinds import world_of
 from offbeat.envs.adapters.pettingzoo.sources import PREFIX, Source, installed_ids, source_of
+from offbeat.envs.arguments import unknown_argument
 from offbeat.envs.world import World
 
 
@@ -43,6 +44,4 @@ def _require_known(env_id: str, kwargs: Mapping[str, Any], source: Source) -> No
     names = source.parameters
     for key in kwargs:
         if names is not None and key not in names:
-            raise ConfigError(
-                f"{env_id} has no argument {key!r}.{suggestion(key, names)} Its arguments are {', '.join(names)}"
-            )
+            raise unknown_argument(env_id, key, names)
