@@ -18,6 +18,7 @@ from offbeat.core.errors import ConfigError
 from offbeat.workers.mixture import Mixture
 
 NIM, CARTS = "offbeat.envs.testing.games:Nim", "offbeat.envs.testing.worlds:CartPoles"
+THREE = "offbeat.envs.testing.worlds:MixedSpaces"
 GAME = "offbeat.envs.testing.games:RockPaperScissors"
 SETTINGS: dict[str, Any] = {"steps": 768, "runtime": "serial"}
 LEAGUE: dict[str, Any] = {**SETTINGS, "league": {"window": 2, "snapshot_every": 2, "keep_all": True}}
@@ -80,6 +81,9 @@ def test_players_of_one_side_only_meet_those_of_the_other_side(separate):
     meet = np.array([[0, 1], [1, 0]])
     assert (played.payoffs.games == 5 * np.kron(meet, np.ones((2, 2)))).all()
     assert played.lines == ("player_0:average", "player_0", "player_1:average", "player_1")
+    assert played.agents == (("player_0",), ("player_0",), ("player_1",), ("player_1",))
+    said = typed("match", separate, "--episodes", 2, "--snapshots", "none")
+    assert "Only their ratings can be compared" in said.out
 
 
 def test_of_policies_that_are_drawn_each_is_a_player_and_in_a_match_of_runs_one_is_drawn_per_game(plain, folder):
@@ -117,18 +121,20 @@ def test_match_json_has_players_payoffs_and_standings_and_pictures_are_drawn(lea
     found = json.loads(said.out)
     assert list(found) == ["players", "payoffs", "standings", "cut"]
     assert len(found["payoffs"]["games"]) == len(found["players"]) == len(found["standings"]) == 3
-    assert set(found["standings"][0]) == {"player", "games", "win_rate", "rating", "error"}
+    assert set(found["standings"][0]) == {"player", "agents", "games", "win_rate", "rating", "error"}
     assert all((tmp_path / name).stat().st_size > 1000 for name in ("a.png", "b.png"))
     said = typed("match", league, "--episodes", 4)
     assert "latest" in said.out
     assert "±" in said.out
+    assert "can be compared" not in said.out
 
 
 @pytest.mark.parametrize(
     ("runs", "flags", "message"),
     [
         ([], [], "no run is given"),
-        (["plain"], [], "needs 2 players that can meet, but there is only latest: pass several runs"),
+        (["plain"], [], "needs 2 players that can play against each other, but it has only latest: pass several"),
+        (["three"], [], "has driver:latest, gunner:latest, scout:latest, none of which can play all other sides"),
         (["plain", "plain"], [], "is given twice"),
         (["plain", "other"], [], "plain and other were trained in .*Nim and .*RockPaperScissors"),
         (["plain", "longer"], [], "were trained in .*Nim with different settings"),
@@ -143,6 +149,7 @@ def test_a_match_that_cannot_be_played_is_refused(runs, flags, message, folder, 
     made = {
         "other": lambda path: small_run(path, GAME, **SETTINGS),
         "longer": lambda path: small_run(path, NIM, max_episode_steps=50, **SETTINGS),
+        "three": lambda path: small_run(path, THREE, policies="separate", **SETTINGS),
         "cart": lambda path: small_run(path, "CartPole-v1", **SETTINGS),
     }
     for name in runs:

@@ -243,3 +243,13 @@ def test_watch_without_a_display_is_refused_at_once(run, monkeypatch):
     assert said.code == 2
     assert "no window can be opened" in said.err
     assert "--video" in said.err
+
+
+def test_watch_of_an_env_without_pictures_does_not_propose_a_video(tmp_path, monkeypatch):
+    monkeypatch.delenv("DISPLAY", raising=False)
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    path = small_run(tmp_path / "run", "offbeat.envs.testing.games:Nim", steps=256).path
+    said = offbeat("watch", path)
+    assert said.code == 2
+    assert "cannot be rendered here" in said.err
+    assert "--video" not in said.err

@@ -150,6 +150,23 @@ def test_the_anchor_has_the_initial_rating_and_no_error():
     assert fixed.rating - 500 == pytest.approx(free.rating - free.rating[2])
 
 
+def test_the_rating_of_a_player_does_not_have_the_advantage_of_its_side():
+    """White wins more often than its strength explains: two players of each side, 50 points apart."""
+    white, black = np.array([25.0, -25.0]) + 300, np.array([25.0, -25.0])
+    wins = np.zeros((4, 4))
+    for i, own in enumerate(white):
+        for j, other in enumerate(black):
+            wins[i, 2 + j] = 4000 * expected_score(own, other)
+            wins[2 + j, i] = 4000 - wins[i, 2 + j]
+    matrix, groups = Payoffs(("w0", "w1", "b0", "b1"), wins + wins.T, wins), ["white", "white", "black", "black"]
+    fitted = fit_ratings(matrix, groups=groups, prior_sd=WEAK)
+    assert fitted.rating == pytest.approx([1225, 1175, 1225, 1175], abs=0.01)
+    assert fitted.error == pytest.approx([fitted.error[0]] * 4, rel=0.1)
+    assert (fitted.error < fit_ratings(matrix, prior_sd=WEAK).error).all()
+    alone = fit_ratings(matrix, groups=["white", "white", "black", "other"])
+    assert (alone.rating[2:].tolist(), alone.error[2:].tolist()) == ([1200, 1200], [0, 0])
+
+
 def test_players_without_games_that_connect_them_have_a_large_error():
     matrix = Payoffs.count("abcd", [(0, 1, 1.0), (0, 1, 0.0), (2, 3, 1.0), (2, 3, 0.0)] * 50)
     fitted = fit_ratings(matrix, anchor=0)
@@ -168,19 +185,39 @@ def test_a_matrix_that_contradicts_itself_is_refused(wins):
 # --- standings ----------------------------------------------------------------------------------------------
 
 
+BOTH = ("white", "black")
+"""The agents of players that play both sides."""
+
+
 def test_standings_are_sorted_by_rating_and_can_be_written_as_json():
     matrix = Payoffs.count(["weak", "strong", "new"], [(1, 0, 1.0)] * 9 + [(1, 0, 0.5)] * 2)
-    found = standings_of(matrix, fit_ratings(matrix))
+    found = standings_of(matrix, fit_ratings(matrix), [BOTH] * 3)
     assert [each.player for each in found] == ["strong", "new", "weak"]
     assert [each.games for each in found] == [11, 0, 11]
     assert [each.win_rate for each in found] == pytest.approx([10 / 11, None, 1 / 11])
     assert json.loads(json.dumps([asdict(each) for each in found]))[0]["player"] == "strong"
 
 
+def test_players_of_different_sides_are_apart_and_one_that_is_alone_on_its_side_has_no_rating():
+    matrix = Payoffs.count(["w0", "b", "w1"], [(0, 1, 1.0)] * 3 + [(2, 1, 1.0)] * 9 + [(2, 1, 0.0)] + [(0, 1, 0.0)])
+    agents = [("white",), ("black",), ("white",)]
+    found = standings_of(matrix, fit_ratings(matrix, groups=agents), agents)
+    assert [each.player for each in found] == ["w1", "w0", "b"]
+    assert (found[2].rating, found[2].error) == (None, None)
+    assert found[2].win_rate == pytest.approx(2 / 14)
+    assert sum(each.rating or 0 for each in found[:2]) == pytest.approx(2400)
+    console = Console(width=80, file=StringIO())
+    console.print(standings_table(found))
+    rows = console.file.getvalue().split("\n")  # type: ignore[attr-defined]
+    last = next(number for number, row in enumerate(rows) if row.split()[:1] == ["b"])
+    assert rows[last].split()[-1] == "-"
+    assert not rows[last - 1].strip(), "a gap between the sides"
+
+
 def test_the_table_of_standings_shows_names_with_brackets_as_they_are():
     matrix = Payoffs.count(["runs/[bold]a", "b"], [(0, 1, 1.0)] * 3 + [(0, 1, 0.0)])
     console = Console(width=80, file=StringIO())
-    console.print(standings_table(standings_of(matrix, fit_ratings(matrix))))
+    console.print(standings_table(standings_of(matrix, fit_ratings(matrix), [BOTH] * 2)))
     text = console.file.getvalue()  # type: ignore[attr-defined]
     assert "runs/[bold]a" in text
     assert "75.0 %" in text

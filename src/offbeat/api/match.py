@@ -37,7 +37,10 @@ class Match:
 
     payoffs: Payoffs
     ratings: Ratings
-    """The maximum-likelihood fit, with the mean of all players at 1200."""
+    """The maximum-likelihood fit, with the mean of the players with the same `agents` at 1200."""
+    agents: tuple[tuple[str, ...], ...]
+    """[P]: the agents that each player can play for: all, or those of its policy. Only the ratings of players with the
+    same agents can be compared, because a side of the game may have an advantage."""
     lines: tuple[str, ...]
     """[P]: the policy or run that each player is a version of."""
     env_steps: tuple[int, ...]
@@ -47,8 +50,8 @@ class Match:
 
     @property
     def standings(self) -> list[Standing]:
-        """The best player first."""
-        return standings_of(self.payoffs, self.ratings)
+        """Players with the same `agents` together, of these the best one first."""
+        return standings_of(self.payoffs, self.ratings, self.agents)
 
     def as_json(self) -> dict[str, Any]:
         """Return the match as an object for JSON."""
@@ -143,10 +146,16 @@ def _pairings(entrants: Sequence[Entrant], sides: Sequence[Side]) -> dict[_Pairi
         pairs |= {_Pairing((i, j), seating): len(own) for seating in own}
     if not pairs:
         raise ConfigError(
-            f"a match needs 2 players that can meet, but there is only {', '.join(each.name for each in entrants)}: "
-            "pass several runs, or a run with a league"
+            f"a match needs 2 players that can play against each other, but it has {_listed(entrants)}: pass several "
+            "runs, or a run with snapshots of a league and without --snapshots none"
         )
     return pairs
+
+
+def _listed(entrants: Sequence[Entrant]) -> str:
+    """Return the players for a message: a single one, or several of which none can meet."""
+    names = [each.name for each in entrants]
+    return f"only {names[0]}" if len(names) == 1 else f"{', '.join(names)}, none of which can play all other sides"
 
 
 def _play(
@@ -175,7 +184,10 @@ def _play(
         cut, before = cut + played.cut, before + games
     payoffs = Payoffs.count([entrant.name for entrant in entrants], scores)
     lines, env_steps = zip(*((each.line, each.trained.env_steps) for each in entrants), strict=True)
-    return Match(payoffs, fit_ratings(payoffs), lines, env_steps, cut)
+    agents = tuple(
+        tuple(agent for side in sides if each.plays(side.agents) for agent in side.agents) for each in entrants
+    )
+    return Match(payoffs, fit_ratings(payoffs, groups=agents), agents, lines, env_steps, cut)
 
 
 def _added(on_step: Callable[[int, int], None] | None, before: int, total: int) -> Callable[[int], None] | None:

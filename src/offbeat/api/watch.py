@@ -53,14 +53,11 @@ def watch(
     Raises:
         ConfigError: the env cannot be rendered here, or the video cannot be written.
     """
-    if (
-        video is None
-        and sys.platform == "linux"
-        and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
-    ):
-        raise ConfigError("no window can be opened (DISPLAY is not set): pass --video FILE.mp4")
     trained = next(iter(policies.values())).trained
     require(Code(env=trained.env), "the policy")
+    if video is None and _no_screen():
+        _make(trained, "rgb_array").close()  # an env without pictures is refused first: a video is no remedy for it
+        raise ConfigError("no window can be opened (DISPLAY is not set): pass --video FILE.mp4")
     env = _make(trained, "human" if video is None else "rgb_array")
     try:
         kind = WorldEpisode if trained.agents else EnvEpisode
@@ -76,6 +73,10 @@ def watch(
     finally:
         env.close()
     return ShownEpisode(episode.returns, episode.length, not episode.ended)
+
+
+def _no_screen() -> bool:
+    return sys.platform == "linux" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
 def _make(trained: Trained, render_mode: str) -> Any:

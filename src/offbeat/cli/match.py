@@ -17,19 +17,28 @@ if TYPE_CHECKING:
     from offbeat.api.match import Match as Played
 
 
+SEVERAL_SIDES = (
+    "Each part of the table has the players of the same sides. Only their ratings can be compared, with their mean at "
+    "1200: between sides, one may have an advantage."
+)
+"""A line below the table if players play different sides."""
+
+
 @dataclass(frozen=True)
 class Match:
     """Let trained policies play against each other: offbeat match runs/A runs/B, or offbeat match runs/LEAGUE."""
 
-    runs: Annotated[Positional[tuple[Path, ...]], arg(metavar="RUN...")]
+    runs: Annotated[Positional[tuple[Path, ...]], arg(metavar="RUN...", help_behavior_hint="")]
     """Run directories. The latest checkpoint of each is a player. The snapshots of a single run play too."""
     episodes: int = 100
     """Games of each pair of players, rounded up so that both have each side equally often."""
     seed: int = 0
     """Seed of the envs and of the action sampling."""
-    snapshots: Annotated[Literal["all", "window", "none"] | None, arg(help_behavior_hint="")] = None
-    """Snapshots of the leagues that play too: all on disk, those of the window, or none. Default: those of the window
-    for one run, none for several."""
+    snapshots: Annotated[
+        Literal["all", "window", "none"] | None, arg(metavar="all|window|none", help_behavior_hint="")
+    ] = None
+    """Snapshots of the leagues that play too: all on disk, those of the window, or none. Default: window for one run,
+    none for several."""
     average: bool = False
     """Let the average of these snapshots play too: for each game, one of them is drawn."""
     sides: Annotated[str, arg(metavar="PATTERNS", help_behavior_hint="")] = ""
@@ -94,6 +103,8 @@ class Match:
         from offbeat.league.standings import standings_table
 
         Console().print(standings_table(played.standings))
+        if len(set(played.agents)) > 1:
+            print(SEVERAL_SIDES)
         if played.cut:
             print(f"{played.cut} games were cut by --max-episode-steps {self.max_episode_steps}: their returns count")
         for path in filter(None, (self.out, self.ratings)):

@@ -16,7 +16,7 @@ from offbeat.core.errors import ConfigError
 class Plot:
     """Plot the return over steps, frames or time: offbeat plot runs/A runs/B, or offbeat plot experiments/NAME."""
 
-    runs: Annotated[Positional[tuple[Path, ...]], arg(metavar="RUN...")]
+    runs: Annotated[Positional[tuple[Path, ...]], arg(metavar="RUN...", help_behavior_hint="")]
     """Directories of runs, trials or experiments. Runs that differ only in the seed are drawn as their IQM with a 95 %
     band."""
     x: Literal["steps", "frames", "time"] = "steps"

@@ -10,6 +10,7 @@ It does not depend on the order of the games and has standard errors.
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,12 +54,17 @@ class Ratings:
     rating: Floats
     """[P], in points."""
     error: Floats
-    """[P]: standard error of the difference to the anchor, in points. It is large for a player with few games, or
-    without games that connect it to the others."""
+    """[P]: standard error of the difference to the anchor or mean, in points. It is large for a player with few games,
+    or without games that connect it to the others."""
 
 
 def fit_ratings(
-    payoffs: Payoffs, *, initial_elo: float = 1200.0, anchor: int | None = None, prior_sd: float = PRIOR_SD
+    payoffs: Payoffs,
+    *,
+    initial_elo: float = 1200.0,
+    anchor: int | None = None,
+    groups: Sequence[Hashable] = (),
+    prior_sd: float = PRIOR_SD,
 ) -> Ratings:
     """Return the ratings with the largest posterior probability: a Bradley-Terry model with a normal prior.
 
@@ -69,16 +75,25 @@ def fit_ratings(
         initial_elo: Rating of the anchor.
         anchor: Index of the player whose rating is fixed; None fixes the mean of all players. Fix a player to compare
             ratings of different times.
+        groups: Group of each player. Without an anchor, the mean of each group is fixed instead: for players of
+            different sides, whose ratings cannot be compared, because they would have the advantage of the side.
         prior_sd: Standard deviation of the prior, in points.
     """
     precision = (POINTS / prior_sd) ** 2
     strength = _maximum(payoffs, precision)
     count = len(payoffs.players)
-    reference = np.full(count, 1 / max(count, 1)) if anchor is None else np.eye(count)[anchor]
+    reference = _means(groups or [None] * count) if anchor is None else np.eye(count)[anchor]
     contrast = np.eye(count) - reference
     covariance = contrast @ np.linalg.inv(_curvature(payoffs, strength, precision)) @ contrast.T
     error = np.sqrt(np.clip(np.diagonal(covariance), 0, None))
     return Ratings(payoffs.players, initial_elo + POINTS * (contrast @ strength), POINTS * error)
+
+
+def _means(groups: Sequence[Hashable]) -> Floats:
+    """Return the matrix [P, P] that replaces each value by the mean of its group."""
+    same: Floats = np.array([[group == other for other in groups] for group in groups], np.float64)
+    means: Floats = same.reshape(len(groups), -1) / same.sum(axis=-1, keepdims=True)
+    return means
 
 
 def _maximum(payoffs: Payoffs, precision: float) -> Floats:

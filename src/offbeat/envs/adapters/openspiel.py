@@ -143,7 +143,7 @@ class OpenSpielAdapter(NoSingleAgentEnvs):
                 f'{env_id} needs open_spiel, which is not installed: run pip install "offbeat[openspiel]"'
             )
         if render_mode is not None:
-            raise ConfigError(f"{env_id} cannot be rendered: OpenSpiel draws no pictures")
+            raise ConfigError(f"{env_id} cannot be rendered: OpenSpiel draws no pictures. `offbeat eval` needs none")
         name = env_id.removeprefix(PREFIX)
         kind = next((each for each in _pyspiel().registered_games() if each.short_name == name), None)
         if kind is None:
