@@ -292,11 +292,61 @@ def test_the_legend_names_policies_and_their_settings_that_differ(tmp_path):
         )
     ]
     assert labels_of([run.settings for run in runs]) == [
-        "cat, gamma of cat 0.9",
-        "dog, gamma of cat 0.9",
-        "cat, gamma of cat 0.99",
-        "dog, gamma of cat 0.99",
+        "policy cat, gamma of cat 0.9",
+        "policy dog, gamma of cat 0.9",
+        "policy cat, gamma of cat 0.99",
+        "policy dog, gamma of cat 0.99",
     ]
+
+
+def test_runs_with_other_policies_do_not_differ_in_the_settings_of_each_policy(tmp_path):
+    """Settings of a policy that another run does not have are no differences."""
+    tables: list[dict[str, Any]] = [
+        {"cat": {"agents": ["*"], "train": True}},
+        {"dog": {"agents": ["*"]}, "cow": {"agents": ["c"]}},
+    ]
+    names: list[dict[str, float]] = [{"cat": 1.0, "pig": 1.0}, {"dog": 2.0, "cow": 2.0}]
+    runs = [
+        run
+        for index, (policies, returns) in enumerate(zip(tables, names, strict=True))
+        for run in read_run(with_policies(make_run(tmp_path / str(index), policies=policies), **returns), "steps")
+    ]
+    assert labels_of([run.settings for run in runs]) == ["policy cat", "policy pig", "policy cow", "policy dog"]
+
+
+@pytest.mark.parametrize(
+    ("added", "label"),
+    [
+        ({}, "episode return"),
+        ({"agent_steps": 0}, "episode return"),
+        ({"agent_steps": 10**6}, "episode return per agent"),
+        ({"eval_team_return_mean": 3.0}, "episode return per agent"),
+        ({"policies/cat/episode_return_mean": 1.0}, "episode return per agent"),
+    ],
+)
+def test_returns_in_an_env_with_several_agents_are_said_to_be_per_agent(tmp_path, added, label):
+    policies = {"cat": {"agents": ["*"]}} if "policies/cat/episode_return_mean" in added else None
+    run = make_run(tmp_path / "run", policies=policies)
+    file = run / "metrics.jsonl"
+    lines = [{**json.loads(line), **added} for line in file.read_text().splitlines()]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert f"<!-- {label} -->" in plot_runs([run], out=tmp_path / "a.svg").read_text()
+
+
+def test_members_of_a_population_have_a_curve_each_and_are_named_by_their_numbers(tmp_path):
+    """Two of them have the same settings at the end, but had others before."""
+    members = [
+        make_run(tmp_path / "pbt" / f"member-{number:03}", seed=90 + number, gamma=gamma)
+        for number, gamma in enumerate((0.9, 0.9, 0.99))
+    ]
+    (tmp_path / "pbt" / "population.jsonl").touch()
+    text = plot_runs(runs_of(tmp_path / "pbt"), out=tmp_path / "a.svg").read_text()
+    assert all(f"<!-- member {number} -->" in text for number in range(3))
+    assert "gamma" not in text
+    assert "seed" not in text
+    both = plot_runs([*members, make_run(tmp_path / "run", gamma=0.9)], out=tmp_path / "b.svg").read_text()
+    assert "<!-- pbt, member 2 -->" in both
+    assert "<!-- gamma 0.9 (seed 0) -->" in both
 
 
 def test_seeds_of_one_policy_share_a_colour_and_policies_do_not(tmp_path):

@@ -29,6 +29,23 @@ def test_win_rates_are_shown_with_their_number_of_games(tmp_path):
     assert text.count("<!-- 1.23k -->") == 2
 
 
+def test_the_number_of_games_is_said_once_if_it_is_the_same_for_all_pairs(tmp_path):
+    payoffs = Payoffs.count(["old", "new"], [(1, 0, 1.0)] * 30 + [(1, 0, 0.0)] * 10)
+    text = plot_win_rates(payoffs, out=tmp_path / "rates.svg").read_text()
+    assert "<!-- in percent of the 40 games of each pair -->" in text
+    assert "<!-- 40 -->" not in text
+
+
+def test_players_of_different_sides_have_a_panel_each(tmp_path):
+    payoffs = Payoffs.count("abcd", [(1, 2, 1.0), (3, 0, 1.0), (1, 0, 0.5), (2, 3, 0.5)] * 9)
+    ratings, sides = fit_ratings(payoffs), [("red_0", "red_1")] * 2 + [("blue",)] * 2
+    text = plot_ratings(
+        ratings, policies=["r", "r", "b", "b"], env_steps=[0, 1, 0, 1], sides=sides, out=tmp_path / "r.svg"
+    ).read_text()
+    assert "<!-- as red_0, red_1 -->" in text
+    assert "<!-- as blue -->" in text
+
+
 def test_losses_wins_and_pairs_that_have_not_met_have_different_colours(tmp_path):
     payoffs = Payoffs.count(["a", "b", "c"], [(0, 1, 1.0)] * 5)
     assert {BLUE, VERMILION, GREY} <= ink(plot_win_rates(payoffs, out=tmp_path / "rates.png"))
@@ -68,9 +85,11 @@ def test_the_elo_ratings_of_each_policy_are_a_line_and_runs_without_a_league_hav
     lines = [{"env_steps": step, "policies/a/elo": 1200.0 + step, "policies/b/elo": None} for step in (0, 100)]
     lines.append({"env_steps": 200, "policies/a/elo": 1250.0, "policies/b/elo": 1190.0})
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (tmp_path / "config.toml").write_text('[run]\nalgorithm = "ppo"\nenv = "chess"\n')
     assert plot_elo(tmp_path, out=tmp_path / "elo.svg") == tmp_path / "elo.svg"
     drawn = (tmp_path / "elo.svg").read_text()
-    assert all(f"<!-- {shown} -->" in drawn for shown in ("Elo ratings of the newest policies", "a", "b"))
+    assert all(f"<!-- {shown} -->" in drawn for shown in ("PPO on chess", "policy a", "policy b"))
+    assert "<!-- Elo rating of the newest policy -->" in drawn
     assert plot_elo(tmp_path / "none", out=tmp_path / "none.svg") is None
     (tmp_path / "metrics.jsonl").write_text('{"env_steps": 1, "elo": null}\n')
     assert plot_elo(tmp_path, out=tmp_path / "none.svg") is None

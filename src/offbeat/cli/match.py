@@ -94,7 +94,13 @@ class Match:
         if self.out is not None:
             plot_win_rates(played.payoffs, out=self.out)
         if self.ratings is not None:
-            plot_ratings(played.ratings, policies=played.lines, env_steps=played.env_steps, out=self.ratings)
+            plot_ratings(
+                played.ratings,
+                policies=played.lines,
+                env_steps=played.env_steps,
+                sides=played.agents,
+                out=self.ratings,
+            )
 
     def _show(self, played: Played) -> None:
         """Print the standings."""

@@ -18,7 +18,17 @@ from typing import TYPE_CHECKING, Any
 from offbeat.core.errors import ConfigError
 from offbeat.metrics.text import compact
 from offbeat.plots.figures import TITLE, line_style, save_figure
-from offbeat.plots.runs import MOVING_AVERAGE_POINTS, POLICY, Run, XAxis, aligned, moving_average, read_run
+from offbeat.plots.runs import (
+    MEMBER,
+    MOVING_AVERAGE_POINTS,
+    POLICY,
+    POPULATION,
+    Run,
+    XAxis,
+    aligned,
+    moving_average,
+    read_run,
+)
 from offbeat.plots.statistics import iqm, stratified_bootstrap_band
 
 if TYPE_CHECKING:
@@ -27,7 +37,7 @@ if TYPE_CHECKING:
 
 _TIME_UNITS = ((7200.0, 3600.0, "hours"), (120.0, 60.0, "minutes"), (0.0, 1.0, "seconds"))
 """(minimum number of seconds, seconds per unit, unit), from the largest unit to the smallest."""
-_SEED, _ENV = "run.seed", "run.env"
+_SEED, _ENV, _DIRECTORY = "run.seed", "run.env", "directory"
 _GREY = "#555555"
 _FAINT: dict[str, Any] = {"linewidth": 1.0, "alpha": 0.4}
 """Style of training returns if there are evaluations."""
@@ -72,7 +82,7 @@ def _distinguished(runs: Mapping[Path, Sequence[Run]]) -> list[Run]:
     for directory, run in ((directory, run) for directory, policies in runs.items() for run in policies):
         settings = json.dumps(run.settings, sort_keys=True, default=str)
         name = directory.parent.name if (directory.parent / "trial.toml").is_file() else directory.name
-        distinguished.append(replace(run, settings={**run.settings, "directory": name}) if settings in earlier else run)
+        distinguished.append(replace(run, settings={**run.settings, _DIRECTORY: name}) if settings in earlier else run)
         earlier.add(settings)
     return distinguished
 
@@ -100,19 +110,38 @@ def labels_of(settings: Sequence[Mapping[str, Any]], max_keys: int = 4) -> list[
 
 
 def _differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the keys whose values differ. Those of a policy's table are compared where there is such a policy."""
     keys = dict.fromkeys(key for each in settings for key in each if key != _SEED)
-    return [key for key in keys if len({json.dumps(each.get(key), default=str) for each in settings}) > 1]
+    return [
+        key
+        for key in keys
+        if len({json.dumps(each.get(key), default=str) for each in settings if _has_table_of(key, each)}) > 1
+    ]
+
+
+def _has_table_of(key: str, settings: Mapping[str, Any]) -> bool:
+    if not key.startswith("policies."):
+        return True
+    table = ".".join(key.split(".")[:2])
+    return any(other.startswith(f"{table}.") for other in settings)
 
 
 def _label(settings: Mapping[str, Any], differing: Sequence[str], max_keys: int = 4) -> str:
+    if MEMBER in settings:  # its other settings have changed during the run
+        differing = [key for key in (POPULATION, MEMBER, POLICY) if key in differing or key == MEMBER]
+    else:
+        unset = [key for key in (POPULATION, MEMBER, _DIRECTORY) if key not in settings]
+        differing = [key for key in differing if key not in unset]
     shown, more = differing[:max_keys], len(differing) - max_keys
     tail = [f"{more} more"] if more > 0 else []
     return ", ".join([*(_named(key, settings.get(key)) for key in shown), *tail])
 
 
 def _named(key: str, value: Any) -> str:
-    if key in ("run.algorithm", "run.env", "runtime.runtime", POLICY):
-        return "all policies" if value is None else str(value)
+    if key == POLICY:
+        return "all policies" if value is None else f"policy {value}"
+    if key in ("run.algorithm", "run.env", "runtime.runtime", POPULATION):
+        return str(value)
     table, _, name = key.rpartition(".")
     if table.startswith("policies."):
         name = f"{name} of {table.split('.')[1]}"
@@ -144,9 +173,9 @@ def _draw(panels: Mapping[str, Sequence[Sequence[Run]]], x: XAxis, *, average: b
         axes = figure.add_subplot(rows, columns, index + 1)
         for group, label in zip(panel, labels[env], strict=True):
             _draw_group(axes, group, names.index(label), scale, average=average)
-        _style_axes(axes, x_label)
+        _style_axes(axes, x_label, per_agent=any(run.per_agent for group in panel for run in group))
         if len(panels) > 1:
-            axes.set_title(f"{env}, {_seeds(max(panel, key=len))}", fontsize=10)
+            axes.set_title(", ".join(filter(None, [env, _seeds(max(panel, key=len))])), fontsize=10)
     groups = [group for panel in panels.values() for group in panel]
     figure.suptitle(_title([run for group in groups for run in group]), **TITLE)
     figure.legend(
@@ -164,7 +193,9 @@ def _labels(panels: Mapping[str, Sequence[Sequence[Run]]]) -> dict[str, list[str
         return {env: [_label(group, differing) for group in each] for env, each in settings.items()}
     return {
         env: [
-            f"{label} ({_seeds(group)})" if label else _seeds(group) for group, label in zip(panel, names, strict=True)
+            f"{label} ({seeds})" if label and seeds else label or seeds
+            for group, label in zip(panel, names, strict=True)
+            for seeds in [_seeds(group)]
         ]
         for env, panel in panels.items()
         for names in [labels_of(settings[env])]
@@ -172,6 +203,8 @@ def _labels(panels: Mapping[str, Sequence[Sequence[Run]]]) -> dict[str, list[str
 
 
 def _seeds(group: Sequence[Run]) -> str:
+    if MEMBER in group[0].settings:
+        return ""
     return f"{len(group)} seeds" if len(group) > 1 else f"seed {group[0].settings.get(_SEED, '?')}"
 
 
@@ -228,11 +261,11 @@ def _draw_group(axes: Axes, group: Sequence[Run], index: int, scale: float, *, a
         axes.fill_between(banded / scale, *band, color=style["color"], alpha=_BAND_ALPHA, linewidth=0)
 
 
-def _style_axes(axes: Axes, x_label: str) -> None:
+def _style_axes(axes: Axes, x_label: str, *, per_agent: bool) -> None:
     from matplotlib.ticker import FuncFormatter
 
     axes.set_xlabel(x_label)
-    axes.set_ylabel("episode return")
+    axes.set_ylabel("episode return per agent" if per_agent else "episode return")
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(FuncFormatter(lambda value, _: compact(value)))
     axes.set_xlim(left=0)

@@ -12,6 +12,7 @@ from offbeat.league.ratings import Ratings
 from offbeat.metrics.sinks import read_metrics
 from offbeat.metrics.text import compact
 from offbeat.plots.figures import COLORS, TITLE, line_style, save_figure
+from offbeat.plots.runs import read_settings
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,8 +31,8 @@ _NUMBER: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": 
 def plot_win_rates(payoffs: Payoffs, *, out: Path) -> Path:
     """Plot how often each player (row) has won against each other one (column); return ``out``.
 
-    Each field has the win rate in percent and, below it, the number of games. Players that have not met have a grey
-    field.
+    Each field has the win rate in percent, and the number of games if it is not the same in all. Players that have not
+    met have a grey field.
 
     Args:
         payoffs: Results of the games.
@@ -63,18 +64,28 @@ def plot_win_rates(payoffs: Payoffs, *, out: Path) -> Path:
     )  # fmt: skip
     bar.ax.tick_params(labelsize=8)
     bar.outline.set_visible(False)
+    axes.set_title(_caption(payoffs), fontsize=9)
     figure.suptitle("Win rate of the row's player", **TITLE)
     save_figure(figure, out)
     return out
 
 
-def plot_ratings(ratings: Ratings, *, policies: Sequence[str], env_steps: Sequence[int], out: Path) -> Path:
+def plot_ratings(
+    ratings: Ratings,
+    *,
+    policies: Sequence[str],
+    env_steps: Sequence[int],
+    out: Path,
+    sides: Sequence[Sequence[str]] = (),
+) -> Path:
     """Plot ratings over env steps, with their 95 % intervals; return ``out``. Each policy has a line.
 
     Args:
         ratings: Ratings of P players.
         policies: Policy of each player.
         env_steps: Env steps that each player's weights had been trained with.
+        sides: Agents that each player can play for. Players with different ones have a panel each, because their
+            ratings cannot be compared.
         out: Path of the image, in any format of matplotlib.
 
     Raises:
@@ -82,18 +93,25 @@ def plot_ratings(ratings: Ratings, *, policies: Sequence[str], env_steps: Sequen
     """
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(8.0, 4.8), dpi=150, layout="constrained")
-    axes = figure.add_subplot()
-    for number, policy in enumerate(dict.fromkeys(policies)):
-        own = sorted((i for i, name in enumerate(policies) if name == policy), key=lambda i: env_steps[i])
-        axes.errorbar(
-            [env_steps[i] for i in own], ratings.rating[own], yerr=1.96 * ratings.error[own], **line_style(number),
-            linewidth=1.8, elinewidth=1.0, capsize=2.5, marker="o", markersize=5, markeredgecolor="white",
-            markeredgewidth=0.7, label=policy,
-        )  # fmt: skip
-    _style_axes(axes)
-    if len(set(policies)) > 1:
-        axes.legend(frameon=False, fontsize=9)
+    sides = [tuple(each) for each in sides] or [()] * len(policies)
+    groups, lines = list(dict.fromkeys(sides)), list(dict.fromkeys(policies))
+    figure = Figure(figsize=(8.0, 1.6 + 3.2 * len(groups)), dpi=150, layout="constrained")
+    for group, axes in zip(groups, figure.subplots(len(groups), 1, squeeze=False, sharex=True)[:, 0], strict=True):
+        players = [i for i, side in enumerate(sides) if side == group]
+        drawn = [line for line in lines if any(policies[i] == line for i in players)]
+        for line in drawn:
+            own = sorted((i for i in players if policies[i] == line), key=lambda i: env_steps[i])
+            axes.errorbar(
+                [env_steps[i] for i in own], ratings.rating[own], yerr=1.96 * ratings.error[own],
+                **line_style(lines.index(line)), linewidth=1.8, elinewidth=1.0, capsize=2.5, marker="o", markersize=5,
+                markeredgecolor="white", markeredgewidth=0.7, label=line,
+            )  # fmt: skip
+        _style_axes(axes, "rating (Elo points)")
+        if len(lines) > 1:
+            axes.legend(frameon=False, fontsize=9)
+        if len(groups) > 1:
+            axes.set_title(f"as {', '.join(group)}", fontsize=10)
+        axes.label_outer()
     figure.suptitle("Ratings with 95 % intervals", **TITLE)
     save_figure(figure, out)
     return out
@@ -120,14 +138,29 @@ def plot_elo(run: Path, *, out: Path) -> Path | None:
     axes = figure.add_subplot()
     for number, name in enumerate(names):
         rated = [(line["env_steps"], line[name]) for line in lines if line.get(name) is not None]
-        policy = name.split("/")[1] if "/" in name else None
+        policy = f"policy {name.split('/')[1]}" if "/" in name else None
         axes.plot(*zip(*rated, strict=True), **line_style(number), linewidth=1.8, label=policy)
-    _style_axes(axes)
+    _style_axes(axes, "Elo rating of the newest policy")
+    axes.set_xlim(left=0)
     if len(names) > 1:
         axes.legend(frameon=False, fontsize=9)
-    figure.suptitle("Elo ratings of the newest policies", **TITLE)
+    figure.suptitle(_title_of(run), **TITLE)
     save_figure(figure, out)
     return out
+
+
+def _title_of(run: Path) -> str:
+    """Return the algorithm and the env of a run."""
+    settings = read_settings(run)
+    return f"{str(settings['run.algorithm']).upper()} on {settings['run.env']}"
+
+
+def _caption(payoffs: Payoffs) -> str:
+    """Return what the numbers in the fields are."""
+    played = {round(games) for games in payoffs.games[payoffs.games > 0].tolist()}
+    if len(played) == 1:
+        return f"in percent of the {compact(played.pop())} games of each pair"
+    return "in percent; below it, the number of games"
 
 
 def _color_map() -> Colormap:
@@ -153,22 +186,24 @@ def _label_players(axes: Axes, players: Sequence[str]) -> None:
 
 
 def _write_numbers(axes: Axes, payoffs: Payoffs) -> None:
-    """Write the win rate and the number of games into each field."""
+    """Write the win rate into each field, and the number of games if it is not the same in all."""
     rates = payoffs.win_rates
+    counted = len({round(games) for games in payoffs.games[payoffs.games > 0].tolist()}) > 1
     for i in range(len(payoffs.players)):
         for j in range(len(payoffs.players)):
             if payoffs.games[i, j]:
                 percent, games = f"{100 * rates[i, j]:.0f}", compact(round(payoffs.games[i, j]))
                 style = {**_NUMBER, "color": "white" if rates[i, j] > 0.88 else "black"}  # the higher contrast
-                axes.annotate(percent, (j, i), (0, 3), fontsize=8, **style)
-                axes.annotate(games, (j, i), (0, -8), fontsize=5, **style)
+                axes.annotate(percent, (j, i), (0, 3 if counted else 0), fontsize=8, **style)
+                if counted:
+                    axes.annotate(games, (j, i), (0, -8), fontsize=5, **style)
 
 
-def _style_axes(axes: Axes) -> None:
+def _style_axes(axes: Axes, y_label: str) -> None:
     from matplotlib.ticker import FuncFormatter
 
     axes.set_xlabel("env steps")
-    axes.set_ylabel("rating (Elo points)")
+    axes.set_ylabel(y_label)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: compact(value)))
     axes.grid(visible=True, color="#DDDDDD", linewidth=0.6)
     axes.spines[["top", "right"]].set_visible(False)

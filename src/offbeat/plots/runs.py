@@ -18,6 +18,8 @@ from offbeat.metrics.sinks import read_metrics
 
 EXPERIMENT, TRIAL = "experiment.json", "trial.toml"
 """Files that identify the directory of an experiment and of a trial."""
+LEDGER = "population.jsonl"
+"""File that identifies the directory of a population."""
 Floats = NDArray[np.float64]
 XAxis = Literal["steps", "frames", "time"]
 
@@ -30,6 +32,8 @@ TRAINING, EVALUATION = "episode_return_mean", "eval_return_mean"
 _OF_POLICY = re.compile(rf"policies/(?P<name>[^/]+)/(?:{TRAINING}|{EVALUATION})")
 POLICY = "policy"
 """Key in the settings with the name of the policy."""
+MEMBER, POPULATION = "member", "population"
+"""Keys in the settings of a member of a population: its number, and the name of the population's directory."""
 _KEYS = {"steps": "env_steps", "frames": "frames", "time": "wall_time_s"}
 
 
@@ -50,6 +54,8 @@ class Run:
     'policy' is the name of this one."""
     training: Curve
     evaluation: Curve
+    per_agent: bool = False
+    """Whether the returns are those of single agents, because the env has several."""
 
 
 def read_run(run_dir: Path, x: XAxis) -> list[Run]:
@@ -66,7 +72,7 @@ def read_run(run_dir: Path, x: XAxis) -> list[Run]:
         )
     lines = read_metrics(metrics) if metrics.is_file() else []
     try:
-        settings, names = _settings(run_dir), _policies_in(lines)
+        settings, names = read_settings(run_dir), _policies_in(lines)
         runs = [_curves_of(name, lines, x, settings) for name in names] or [
             _curves_of(DEFAULT_POLICY, lines, x, settings)
         ]
@@ -93,7 +99,15 @@ def _curves_of(policy: str, lines: Sequence[Mapping[str, Any]], x: XAxis, settin
     named = {} if policy == DEFAULT_POLICY else {POLICY: policy}
     training = _curve(lines, _KEYS[x], policy_key(policy, TRAINING))
     evaluation = _curve(evaluated(lines), _KEYS[x], policy_key(policy, EVALUATION))
-    return Run({**named, **settings}, training, evaluation)
+    return Run({**named, **settings}, training, evaluation, _has_several_agents(lines, settings))
+
+
+def _has_several_agents(lines: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> bool:
+    """Return whether the settings or the metrics show that the env has several agents."""
+    return any(key.startswith(("policies.", "league.")) for key in settings) or any(
+        line.get("eval_team_return_mean") is not None or (line.get("agent_steps") or 0) > (line.get("env_steps") or 0)
+        for line in lines
+    )
 
 
 def evaluated(lines: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -119,13 +133,19 @@ def _evaluations(line: Mapping[str, Any]) -> int:
     return int(line.get("evaluations") or 0)
 
 
-def _settings(run_dir: Path) -> dict[str, Any]:
-    """Return the settings of a run; for a session those of its trial, because auto layout may have changed its own."""
+def read_settings(run_dir: Path) -> dict[str, Any]:
+    """Return the settings of a run; for a session those of its trial, because auto layout may have changed its own.
+
+    Those of a member of a population are the last ones, because they change: its number says which member it is.
+    """
     tables = tomllib.loads((run_dir / "config.toml").read_text())
     trial = run_dir.parent / "trial.toml"
     if trial.is_file():
         of_trial = tomllib.loads(trial.read_text())
         tables = {name: {**of_trial.get(name, table), **_seed_of(name, table)} for name, table in tables.items()}
+    number = run_dir.name.removeprefix("member-")
+    if number.isdecimal() and (run_dir.parent / LEDGER).is_file():
+        return {**_flat(tables), MEMBER: int(number), POPULATION: run_dir.resolve().parent.name}
     return _flat(tables)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from offbeat.plots.figures import line_style
 from offbeat.population.tree import Family, Node
 
 if TYPE_CHECKING:
@@ -29,11 +30,14 @@ def draw_all(family: Family, folder: Path) -> list[Path]:
 
 def _figure(rows: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
     figure = Figure((width, height), layout="constrained")
     axes = figure.subplots(rows, 1, squeeze=False)[:, 0].tolist()
     for each in axes:
         each.spines[["top", "right"]].set_visible(False)
+        each.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes[-1].set_xlabel("generation")
     return figure, axes
 
 
@@ -62,7 +66,7 @@ def _tree(family: Family) -> Figure:
     scores = [family.ledger.scores[node].score for node in nodes]
     points = axes.scatter([g for _, g in nodes], [m for m, _ in nodes], c=scores, s=70, zorder=2, edgecolors="white")
     figure.colorbar(points, ax=axes, label=family.settings.objective)
-    axes.set(xlabel="generation", ylabel="member", title="Family tree; the winner's ancestors are orange")
+    axes.set(ylabel="member", title="Family tree; the winner's ancestors are orange")
     axes.set_yticks(range(family.settings.members))
     axes.invert_yaxis()
     return figure
@@ -79,17 +83,18 @@ def _ancestors(family: Family, generation: int) -> set[Node]:
 
 def _values(family: Family) -> Figure:
     """Draw each key that mutates in a panel, with a line for each member."""
-    genes = family.genome.genes
-    figure, panels = _figure(len(genes), 7, 1 + 2.2 * len(genes))
+    genes, members = family.genome.genes, family.settings.members
+    figure, panels = _figure(len(genes), 8, 1 + 2.2 * len(genes))
     for axes, key in zip(panels, sorted(genes), strict=True):
         for member, generations in _by_member(family).items():
             numbers = [family.values(member, generation)[key] for generation in generations]
             shown = [1 - number for number in numbers] if genes[key].complement else numbers
-            axes.plot(generations, shown, label=f"member {member}", linewidth=1.2, **_MARKED)
+            style = {**line_style(member), **_MARKED, "markersize": 4 + 2 * (members - member) / members}
+            axes.plot(generations, shown, label=f"member {member}", linewidth=1.2, **style)
         axes.set(yscale="log", ylabel=f"1 - {key}" if genes[key].complement else key)
-    panels[-1].set_xlabel("generation")
-    if family.settings.members <= 10:
-        panels[0].legend(fontsize=7, ncols=2, frameon=False)
+    figure.suptitle("Values of each member")
+    if members <= 24:
+        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right upper", fontsize=8, frameon=False)
     return figure
 
 
@@ -98,13 +103,13 @@ def _scores(family: Family) -> Figure:
     figure, (axes,) = _figure(1, 7, 4)
     for member, generations in _by_member(family).items():
         own = [family.ledger.scores[member, generation].score for generation in generations]
-        axes.plot(generations, own, color=_GREY, linewidth=0.8, alpha=0.7)
+        axes.plot(generations, own, color=_GREY, linewidth=0.8, alpha=0.7, label="" if member else "each member")
     whole: list[tuple[int, list[float]]] = []
     while (scores := family.ledger.of_generation(len(whole), family.settings.members)) is not None:
         whole.append((len(whole), scores))
     best = max if family.settings.maximize else min
     axes.plot([g for g, _ in whole], [best(s) for _, s in whole], color=_BEST, label="best", **_MARKED)
     axes.plot([g for g, _ in whole], [median(s) for _, s in whole], color=_MEDIAN, label="median", **_MARKED)
-    axes.set(xlabel="generation", ylabel=family.settings.objective)
+    axes.set(ylabel=family.settings.objective, title="Scores of the members after each generation")
     axes.legend(frameon=False)
     return figure
