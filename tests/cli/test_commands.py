@@ -33,6 +33,13 @@ def test_train_finishes_and_prints_the_next_command(tmp_path):
     assert status_of(tmp_path / "run")["state"] == "finished"
 
 
+def test_the_next_commands_of_a_league_have_a_match(tmp_path):
+    path = tmp_path / "run"
+    said = offbeat(*small_arguments(path, "offbeat.envs.testing.games:Nim", steps=256, league="true"))
+    commands = [line.removeprefix("  next:").strip() for line in said.out.splitlines()[1:]]
+    assert commands == [f"offbeat {verb} {path}" for verb in ("eval", "match", "plot")]
+
+
 def test_flags_and_set_reach_the_same_settings(tmp_path):
     flags = ["--steps", "500", "--seed", "4", "--actors", "2", "--envs-per-actor", "2", "--max-lag", "1"]
     more = ["--eval-every", "0", "--set", "minibatch_size=32", "--set", "epochs=2", "unroll_length=16"]

@@ -132,8 +132,13 @@ def _report(run: Run) -> int:
 
     print(f"{run.state}: {run.reason}")
     if (run.path / "checkpoints" / "latest").exists():
-        verb = "resume" if run.state == "interrupted" else "eval"
-        code = RunDirectory(run.path).code()
-        flag = flag_for(code if verb == "resume" else replace(code, algorithm=""))
-        print(f"  next: offbeat {verb} {run.path}{flag}\n        offbeat plot {run.path}")
+        directory = RunDirectory(run.path)
+        code = directory.code()
+        acting = flag_for(replace(code, algorithm=""))
+        if run.state == "interrupted":
+            commands = [f"resume {run.path}{flag_for(code)}"]
+        else:  # the returns of a league say little: each policy plays against itself
+            verbs = ["eval", *(["match"] if directory.read_league() is not None else [])]
+            commands = [f"{verb} {run.path}{acting}" for verb in verbs]
+        print("  next: " + "\n        ".join(f"offbeat {command}" for command in [*commands, f"plot {run.path}"]))
     return run.exit_code
