@@ -118,7 +118,7 @@ def test_the_dashboard_fits_the_terminal_and_shows_the_run(width):
     assert {len(line) for line in shown.splitlines()} == {width}
     parts = ["ppo on CartPole-v1", "processes, 4 actors x 16 envs, max_lag 1, cpu", "runs/ppo-CartPole-v1"]
     parts += ["42%", "42k / 100k", "ETA 0:28", "213.4", "480.2", "best 500.0", "0/0.8/1", "2.1k", "3 refused"]
-    parts += ["-8.00 to 2,500", "312M + 1.23G", "main+children"]
+    parts += ["-8.00 to 2,500", "312M + 1.23G children"]
     parts += ["act", "25.0%", "update", "50.0%", "training", "so far"]
     for part in parts:
         assert part in shown

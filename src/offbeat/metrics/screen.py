@@ -166,7 +166,7 @@ def _spread(status: Status) -> list[tuple[str, str, str, str]]:
 def _memory(status: Status) -> tuple[str, str]:
     """Return the memory of the main process and of its children, in bytes, and a label."""
     each = [1e6 * value for value in (status.memory_main_mb, status.memory_children_mb) if value is not None]
-    return " + ".join(map(compact, each)) or "-", "main+children" if len(each) > 1 else ""
+    return " + ".join(map(compact, each)) or "-", " children" if len(each) > 1 else ""
 
 
 def _lag_rows(status: Status) -> list[tuple[str, str, str, str]]:

@@ -139,7 +139,7 @@ def _label(settings: Mapping[str, Any], differing: Sequence[str], max_keys: int 
 
 def _named(key: str, value: Any) -> str:
     if key == POLICY:
-        return "all policies" if value is None else f"policy {value}"
+        return "all agents" if value is None else f"policy {value}"
     if key in ("run.algorithm", "run.env", "runtime.runtime", POPULATION):
         return str(value)
     table, _, name = key.rpartition(".")
