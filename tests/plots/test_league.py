@@ -44,6 +44,11 @@ def test_players_of_different_sides_have_a_panel_each(tmp_path):
     ).read_text()
     assert "<!-- as red_0, red_1 -->" in text
     assert "<!-- as blue -->" in text
+    sides[3] = ("green",)
+    plot_ratings(ratings, policies=["r", "r", "b", "g"], env_steps=[0, 1, 0, 1], sides=sides, out=tmp_path / "one.svg")
+    drawn = (tmp_path / "one.svg").read_text()
+    assert "<!-- r -->" in drawn
+    assert "<!-- b -->" not in drawn, "alone on its side"
 
 
 def test_losses_wins_and_pairs_that_have_not_met_have_different_colours(tmp_path):

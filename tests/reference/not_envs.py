@@ -15,6 +15,13 @@ class Settings:
     """A class that is no env."""
 
 
+class Level:
+    """A class that is no env, and needs an argument."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
 class Poles(CartPoles):
     """A world whose constructor has no defaults."""
 

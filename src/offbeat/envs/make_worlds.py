@@ -55,7 +55,12 @@ def _make_world(env_id: str, kwargs: Mapping[str, Any], render_mode: str | None)
     maker = own_maker(env_id)
     if maker is None:
         return None
-    require_arguments(env_id, maker, kwargs)
+    try:
+        require_arguments(env_id, maker, kwargs)
+    except ConfigError:
+        if isinstance(maker, type) and not hasattr(maker, "reset"):
+            raise _no_env(env_id, maker, None) from None  # arguments would not help
+        raise
     if isinstance(maker, type) and issubclass(maker, gym.Env):
         return None
     env = maker(**kwargs, **({} if render_mode is None else {"render_mode": render_mode}))

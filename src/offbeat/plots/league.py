@@ -94,7 +94,8 @@ def plot_ratings(
     from matplotlib.figure import Figure
 
     sides = [tuple(each) for each in sides] or [()] * len(policies)
-    groups, lines = list(dict.fromkeys(sides)), list(dict.fromkeys(policies))
+    several = [side for side in sides if sides.count(side) > 1]  # a player that is alone has nothing to compare with
+    groups, lines = list(dict.fromkeys(several or sides)), list(dict.fromkeys(policies))
     figure = Figure(figsize=(8.0, 1.6 + 3.2 * len(groups)), dpi=150, layout="constrained")
     for group, axes in zip(groups, figure.subplots(len(groups), 1, squeeze=False, sharex=True)[:, 0], strict=True):
         players = [i for i, side in enumerate(sides) if side == group]
