@@ -11,6 +11,7 @@ from offbeat.core.errors import ConfigError, OffbeatError, with_traceback_of
 from offbeat.core.seeding import derive_seed
 from offbeat.envs.contract import Adapter, EnvRequest, Envs, Limits
 from offbeat.envs.registration import maker_in, missing_package
+from offbeat.envs.rows import FAILURES
 from offbeat.envs.spaces import stacked
 
 
@@ -69,9 +70,8 @@ def make_envs(
         envs = adapter_of(env_id).make(request)
     except OffbeatError:
         raise
-    except Exception as error:
-        error = _raised_by_env(error)
-        raise with_traceback_of(ConfigError(cannot_make(env_id, request.kwargs, error)), error) from error
+    except FAILURES as error:
+        raise cannot_make(env_id, request.kwargs, error) from error
     envs.spec = stacked(envs.spec, settings.frame_stack or 1)
     return envs
 
@@ -91,27 +91,29 @@ def groups_of(columns: int, groups: int) -> tuple[slice, ...]:
     return tuple(slice(first, first + size) for first in range(0, columns, size))
 
 
-def cannot_make(env_id: str, kwargs: Mapping[str, Any], error: BaseException) -> str:
-    """Return the message for an env whose constructor raised an exception, or whose package is missing."""
-    if missing := missing_package(env_id):
-        return missing
+def cannot_make(env_id: str, kwargs: Mapping[str, Any], error: BaseException) -> ConfigError:
+    """Return the error of an env that could not be made with these arguments, with the traceback of the env's code."""
     given = f" with the arguments {dict(kwargs)}" if kwargs else ""
-    return (
-        f"{env_id} cannot be made{given} ({type(error).__name__}: {error}): run {_call(env_id, kwargs)} in Python to "
-        "see where it fails"
+    error = _raised_by_env(error)
+    message = missing_package(env_id) or (
+        f"{env_id} cannot be made{given} ({type(error).__name__}: {error}): {_call(env_id, kwargs)} in Python to see "
+        "where it fails"
     )
+    return with_traceback_of(ConfigError(message), error)
 
 
 def _call(env_id: str, kwargs: Mapping[str, Any]) -> str:
-    """Return the Python code that makes an env."""
+    """Return how an env is made in Python."""
+    if adapter_prefix(env_id):
+        return "make it"
     module, _, name = env_id.rpartition(":")
     named = [f"{key}={value!r}" for key, value in kwargs.items()]
     if module and maker_in(module, name) is not None:
-        return f"`import {module}; {module}.{name}({', '.join(named)})`"
-    return f"`gymnasium.make({', '.join([repr(env_id), *named])})`"
+        return f"run `import {module}; {module}.{name}({', '.join(named)})`"
+    return f"run `gymnasium.make({', '.join([repr(env_id), *named])})`"
 
 
-def _raised_by_env(error: Exception) -> Exception:
+def _raised_by_env(error: BaseException) -> BaseException:
     """Return the exception that an env's constructor raised, if this is Gymnasium's copy of it with a longer text."""
     cause = error.__cause__
     return cause if type(cause) is type(error) and str(error).startswith(f"{cause} was raised") else error

@@ -11,7 +11,7 @@ import gymnasium as gym
 
 from offbeat.config.curriculum import parameters
 from offbeat.config.env import UNSET, EnvConfig, adapter_prefix
-from offbeat.core.errors import ConfigError, EnvFailed, OffbeatError, with_notes_of, with_traceback_of
+from offbeat.core.errors import ConfigError, EnvFailed, OffbeatError, with_notes_of
 from offbeat.core.seeding import derive_seed, stream
 from offbeat.core.types import INFO_MASK, EnvSpec
 from offbeat.envs.actions import random_actions
@@ -45,7 +45,7 @@ def make_world(env_id: str, kwargs: Mapping[str, Any], render_mode: str | None =
     except OffbeatError:
         raise
     except FAILURES as error:
-        raise with_traceback_of(ConfigError(cannot_make(env_id, kwargs, error)), error) from error
+        raise cannot_make(env_id, kwargs, error) from error
 
 
 def _make_world(env_id: str, kwargs: Mapping[str, Any], render_mode: str | None) -> World | None:

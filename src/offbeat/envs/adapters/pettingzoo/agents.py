@@ -69,13 +69,12 @@ class AgentsOfEnv:
 
     def _space(self, kind: str, agent: str) -> gym.Space[Any]:
         method = getattr(self.env, f"{kind}_space", None)
-        if callable(method):
-            space: gym.Space[Any] = method(agent)
-            return space
-        spaces: Any = getattr(self.env, f"{kind}_spaces", None)  # only here: PettingZoo's wrappers warn of its use
-        if spaces is None:
+        # PettingZoo's envs warn if the dict is read.
+        spaces: Any = None if callable(method) else getattr(self.env, f"{kind}_spaces", None)
+        if not callable(method) and spaces is None:
             raise ConfigError(f"{self.env} has no method {kind}_space(agent): add it, as in pettingzoo.ParallelEnv")
-        return spaces[agent]  # type: ignore[no-any-return]
+        space: gym.Space[Any] = method(agent) if callable(method) else spaces[agent]
+        return space
 
     def _require_known(self, agents: Iterable[str]) -> None:
         """Raise ValueError if an agent appears that was never listed."""
