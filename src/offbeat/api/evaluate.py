@@ -137,7 +137,8 @@ def world_of(trained: Trained, owners: Mapping[str, Sequence[str]]) -> WorldSpec
         ConfigError: its agents are not those that the policies act for.
     """
     world = preflight_world(trained.env, trained.env_config)
-    owned = sorted({agent for agents in owners.values() for agent in agents})
+    acted_for = [agent for agents in owners.values() for agent in agents]
+    owned = sorted(set(acted_for) if trained.sides else acted_for)  # several policies of an agent only if one is drawn
     if world is None or sorted(world.names) != owned or not all(owners.values()):
         now = ", ".join(map(in_short, world.names)) if world else "a single one"
         raise ConfigError(
