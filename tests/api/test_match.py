@@ -119,7 +119,7 @@ def test_match_json_has_players_payoffs_and_standings_and_pictures_are_drawn(lea
     )
     assert (said.code, said.err) == (0, "")
     found = json.loads(said.out)
-    assert list(found) == ["players", "payoffs", "standings", "cut"]
+    assert list(found) == ["players", "payoffs", "standings", "cut", "no_result"]
     assert len(found["payoffs"]["games"]) == len(found["players"]) == len(found["standings"]) == 3
     assert set(found["standings"][0]) == {"player", "agents", "games", "win_rate", "rating", "error"}
     assert all((tmp_path / name).stat().st_size > 1000 for name in ("a.png", "b.png"))
@@ -127,6 +127,19 @@ def test_match_json_has_players_payoffs_and_standings_and_pictures_are_drawn(lea
     assert "latest" in said.out
     assert "±" in said.out
     assert "can be compared" not in said.out
+
+
+def test_games_that_are_cut_before_the_env_reports_an_outcome_are_in_no_score(folder):
+    scored = {**LEAGUE, "league": {**LEAGUE["league"], "outcome": "won"}}
+    run = small_run(folder / "scored", "tests.reference.scored_games:ScoredNim", **scored).path
+    flags = ("match", run, "--episodes", 20, "--import", "tests.reference.scored_games", "--max-episode-steps")
+    played = json.loads(typed(*flags, 5, "--json").out)
+    assert 0 < played["no_result"] == played["cut"] < 60
+    assert np.sum(played["payoffs"]["games"]) / 2 == 60 - played["no_result"]
+    assert f"{played['no_result']} of 60 games have no result" in typed(*flags, 5).out.replace("\n", " ")
+    said = typed(*flags, 3)
+    assert said.code == 1
+    assert "none of the 60 games has a result, and 60 were cut" in said.err.replace("\n", " ")
 
 
 @pytest.mark.parametrize(

@@ -46,10 +46,10 @@ class Always:
         return action
 
 
-def envs_of(games: int, env: str = GAME, **settings: Any) -> GameEnvs:
+def envs_of(games: int, env: str = GAME, sides: Any = SIDES, **settings: Any) -> GameEnvs:
     world = preflight_world(env)
     assert world is not None
-    return game_envs(world, SIDES, games, seed=0, settings=UNSET, **settings)
+    return game_envs(world, sides, games, seed=0, settings=UNSET, **settings)
 
 
 def test_each_side_is_played_by_its_policy():
@@ -125,6 +125,15 @@ def test_a_named_outcome_is_read_from_the_infos_at_the_end_of_the_game():
     assert play_games(envs, [Always(PAPER), Always(ROCK)], games=3, seed=0).outcomes.tolist() == [[1.0, 1.0]] * 3
     envs = envs_of(3, outcome="won")
     assert np.isnan(play_games(envs, [Always(PAPER), Always(ROCK)], games=3, seed=0).outcomes).all()
+
+
+@pytest.mark.parametrize(("limit", "results"), [(3, [[1.0, 0.5]] * 2), (2, [])])
+def test_a_game_has_a_result_if_an_agent_of_each_side_has_reported_its_outcome(limit, results):
+    sides = [("early", "absent"), ("late",)]
+    envs = envs_of(2, "tests.reference.scored_games:EndsApart", sides, outcome="won", max_episode_steps=limit)
+    played = play_games(envs, [Always(0), Always(0)], games=2, seed=0)
+    assert played.results.tolist() == results
+    assert played.outcomes[:, 0].tolist() == [1.0, 1.0], "the mean over the agents that report one"
 
 
 def test_games_that_are_cut_count_with_their_returns_so_far():

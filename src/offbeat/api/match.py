@@ -15,7 +15,7 @@ from offbeat.api.evaluate import require_fit, world_of
 from offbeat.api.snapshots import Snapshots
 from offbeat.config.env import EVALUATION_STEPS
 from offbeat.config.trust import Code, require
-from offbeat.core.errors import ConfigError
+from offbeat.core.errors import ConfigError, EnvFailed
 from offbeat.core.seeding import derive_seed
 from offbeat.core.threads import limit_blas
 from offbeat.league.payoffs import Payoffs
@@ -45,8 +45,13 @@ class Match:
     """[P]: the policy or run that each player is a version of."""
     env_steps: tuple[int, ...]
     """[P]: env steps that each player was trained with; for an average, those of the newest snapshot."""
+    played: int
+    """Number of games, of all pairs."""
     cut: int
     """Number of games that were cut by `max_episode_steps`."""
+    no_result: int
+    """Number of games that ended before the env reported an outcome of each side (`league.outcome`): they are in no
+    score."""
 
     @property
     def standings(self) -> list[Standing]:
@@ -60,6 +65,7 @@ class Match:
             "payoffs": {"games": self.payoffs.games.tolist(), "wins": self.payoffs.wins.tolist()},
             "standings": [asdict(each) for each in self.standings],
             "cut": self.cut,
+            "no_result": self.no_result,
         }
 
 
@@ -103,7 +109,7 @@ def match(
 
     Raises:
         ConfigError: there is only one player, the runs have different worlds, or the game has only one side.
-        EnvFailed: a world failed, or did not report the outcome of a game.
+        EnvFailed: a world failed, or no game had a result.
     """
     entrants, config = entrants_of([Path(run) for run in runs], snapshots, average=average, trust_code=trust_code)
     trained = entrants[0].trained
@@ -119,9 +125,21 @@ def match(
         outcome=config.outcome if config else "", max_episode_steps=max_episode_steps,
     )  # fmt: skip
     try:
-        return _play(entrants, playing, each, envs, seed=seed, greedy=greedy, on_step=on_step)
+        played = _play(entrants, playing, each, envs, seed=seed, greedy=greedy, on_step=on_step)
     finally:
         envs.close()
+    if played.no_result == played.played:
+        raise EnvFailed(_no_results(played, envs.outcome))
+    return played
+
+
+def _no_results(match: Match, outcome: str) -> str:
+    """Return the message about a match in which no game has a result."""
+    return (
+        f"none of the {match.played} games has a result, and {match.cut} were cut by the limit on env steps: each side "
+        f"needs an agent whose last info has a number {outcome!r}, the league.outcome of the first run. Raise "
+        "--max-episode-steps, or correct the infos of the env"
+    )
 
 
 def _sides(env_id: str, agents: Mapping[str, Sequence[str]], patterns: Sequence[str]) -> tuple[Side, ...]:
@@ -170,7 +188,7 @@ def _play(
 ) -> Match:
     """Play all pairings; their values are numbers of games."""
     scores: list[tuple[int, int, float]] = []
-    cut, before, total = 0, 0, sum(pairings.values())
+    cut, no_result, before, total = 0, 0, 0, sum(pairings.values())
     for number, (pairing, games) in enumerate(pairings.items()):
         seated = [entrants[pairing.players[player]] for player in pairing.seating]
         policies = [entrant.policy_of(side.agents) for entrant, side in zip(seated, sides, strict=True)]
@@ -180,14 +198,15 @@ def _play(
             envs, [policy for _, policy in policies], games=games, seed=derive_seed(seed, "match", number),
             greedy=greedy, on_step=_added(on_step, before, total),
         )  # fmt: skip
-        scores += ((*pairing.players, _score(outcomes, pairing.seating)) for outcomes in played.outcomes.tolist())
+        scores += ((*pairing.players, _score(outcomes, pairing.seating)) for outcomes in played.results.tolist())
         cut, before = cut + played.cut, before + games
+        no_result += games - len(played.results)
     payoffs = Payoffs.count([entrant.name for entrant in entrants], scores)
     lines, env_steps = zip(*((each.line, each.trained.env_steps) for each in entrants), strict=True)
     agents = tuple(
         tuple(agent for side in sides if each.plays(side.agents) for agent in side.agents) for each in entrants
     )
-    return Match(payoffs, fit_ratings(payoffs, groups=agents), agents, lines, env_steps, cut)
+    return Match(payoffs, fit_ratings(payoffs, groups=agents), agents, lines, env_steps, total, cut, no_result)
 
 
 def _added(on_step: Callable[[int, int], None] | None, before: int, total: int) -> Callable[[int], None] | None:

@@ -47,9 +47,10 @@ class Match:
     greedy: bool = False
     """Take the most likely actions instead of sampling them."""
     max_episode_steps: int = 27_000
-    """Env steps after which a game is cut. Its return up to there counts."""
+    """Env steps after which a game is cut. Its return up to there counts. With league.outcome it has no result, unless
+    the env has reported one."""
     json: bool = False
-    """Print one JSON object and nothing else: players, payoffs, standings, cut."""
+    """Print one JSON object and nothing else: players, payoffs, standings, cut, no_result."""
     out: Annotated[Path | None, arg(metavar="FILE.png", help_behavior_hint="")] = None
     """Draw the win rates of all pairs into this file."""
     ratings: Annotated[Path | None, arg(metavar="FILE.png", help_behavior_hint="")] = None
@@ -111,7 +112,13 @@ class Match:
         Console().print(standings_table(played.standings))
         if len(set(played.agents)) > 1:
             print(SEVERAL_SIDES)
-        if played.cut:
-            print(f"{played.cut} games were cut by --max-episode-steps {self.max_episode_steps}: their returns count")
+        if played.no_result:
+            print(
+                f"{played.no_result} of {played.played} games have no result: they ended before the env reported an "
+                "outcome of each side"
+            )
+        elif played.cut:
+            limit = f"--max-episode-steps {self.max_episode_steps}"
+            print(f"{played.cut} games were cut by {limit}: their results up to there count")
         for path in filter(None, (self.out, self.ratings)):
             print(path)

@@ -32,6 +32,12 @@ class Games:
     cut: int
     """Number of games that a limit on env steps has cut. Their returns up to there count."""
 
+    @property
+    def results(self) -> NDArray[np.float64]:
+        """[n, sides]: the outcomes of the games in which each side has one."""
+        results: NDArray[np.float64] = self.outcomes[np.isfinite(self.outcomes).all(axis=1)]
+        return results
+
 
 @dataclass(frozen=True)
 class GameEnvs(EvaluationEnvs):
@@ -138,7 +144,9 @@ class _OutcomeCounter(EpisodeCounter):
         """Make a counter; `info`: index of the number among those of the infos. For the others see `EpisodeCounter`."""
         super().__init__(episodes, worlds, agents, cut_at)
         self._agents, self._outcome = agents, info
-        self._sums_of_outcomes = {side: np.full(episodes, np.nan) for side in agents}
+        self._sums_of_outcomes = {side: np.zeros(episodes) for side in agents}
+        self._reports = {side: np.zeros(episodes, np.int64) for side in agents}
+        """Number of agents of each side for which the env has reported an outcome."""
 
     def add(self, row: Row) -> None:
         for side, sums in self._sums_of_outcomes.items():
@@ -148,9 +156,13 @@ class _OutcomeCounter(EpisodeCounter):
             for column in np.flatnonzero(reported).tolist():
                 episode = self._episode[column // self._agents[side]]
                 if episode < len(sums):
-                    sums[episode] = np.nansum((sums[episode], values[column]))
+                    sums[episode] += values[column]
+                    self._reports[side][episode] += 1
         super().add(row)
 
     def evaluation(self) -> Evaluation:
-        outcomes = [sums / self._agents[side] for side, sums in self._sums_of_outcomes.items()]
+        outcomes = [
+            np.divide(sums, reports, out=np.full_like(sums, np.nan), where=reports > 0)
+            for sums, reports in zip(self._sums_of_outcomes.values(), self._reports.values(), strict=True)
+        ]
         return _WithOutcomes(**vars(super().evaluation()), outcomes=np.stack(outcomes, axis=1))
