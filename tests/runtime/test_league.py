@@ -291,3 +291,11 @@ def test_the_win_rate_of_a_policy_is_the_mean_of_those_against_the_snapshots_of_
         rates = [float(each.win_rates[0, 1]) for each in records if each.games.any()]
         assert rates
         assert last[policy_key(policy, "win_rate")] == pytest.approx(sum(rates) / len(rates))
+
+
+@pytest.mark.parametrize("limit", [2, 3])
+def test_a_game_that_a_limit_cuts_has_no_result_if_the_outcome_of_one_side_is_not_reported(limit, tmp_path):
+    apart = {"sides": ["late", "*"], "outcome": "won", "snapshot_every": 1, "latest_ratio": 0.0}
+    settings = {**SETTINGS, "env": "tests.reference.scored_games:EndsApart", "league": apart, "steps": 512}
+    run = small_run(tmp_path / "run", runtime="serial", max_episode_steps=limit, **settings)
+    assert (lines_of(run.path)[-1]["league_games"] > 50) == (limit == 3)

@@ -124,8 +124,11 @@ class SeatedColumns(PolicyColumns):
             self._seats.add_reward(worlds[index], sides[index], outcome.reward[index])
         if self._outcome is not None:
             values = outcome.info[:, self._outcome]
-            for index in np.flatnonzero(np.isfinite(values) & (outcome.terminated | outcome.truncated)):
+            reported = np.isfinite(values)
+            for index in np.flatnonzero(reported & (outcome.terminated | outcome.truncated)):
                 self._seats.add_outcome(worlds[index], sides[index], values[index])
+            for index in np.flatnonzero(~reported & outcome.truncated):
+                self._seats.add_cut(worlds[index], sides[index])
         any_ended = super()._count_episodes(row, columns, outcome)
         if self._finishes and not (stepped := outcome.env_step[::agents]).all():
             for world in np.flatnonzero(~stepped).tolist():

@@ -93,6 +93,8 @@ class Seats:
         """Sums of the outcomes that the env has reported for each side in the current game; NaN: none so far."""
         self._reports = np.zeros((worlds, sides), np.int64)
         """Number of agents of each side for which the env has reported an outcome."""
+        self._cut = np.zeros((worlds, sides), np.bool_)
+        """Whether an agent of the side was truncated in the current game without an outcome."""
         self._agents = np.array([len(side.agents) for side in plan.sides])
         self._advanced = np.zeros(worlds, np.bool_)
         """Whether random steps were taken in the current game, before its first ticket: it has no result."""
@@ -175,15 +177,21 @@ class Seats:
         self._outcomes[world, side] = np.nansum((self._outcomes[world, side], outcome))
         self._reports[world, side] += 1
 
+    def add_cut(self, world: int, side: int) -> None:
+        """Note that an agent of a side was truncated, and that the env has not reported its outcome."""
+        self._cut[world, side] = True
+
     def finish(self, world: int) -> None:
         """Write the result of the game that has ended in a world, and draw the players of the next one.
 
-        A game has no result if it began with random steps, or if a limit cut it before the env reported an outcome.
+        A game has no result if it began with random steps, or if a limit cut it before the env reported an outcome
+        of each side.
         """
         outcomes = self._returns[world] / self._agents
         if self.plan.config.outcome:
             outcomes = self._outcomes[world] / np.maximum(self._reports[world], 1)
-        if not self._advanced[world] and not np.isnan(outcomes).all():
+        missing = np.isnan(outcomes)
+        if not self._advanced[world] and not missing.all() and not (missing & self._cut[world]).any():
             number = int(self._results.games[0])
             players = self.players[world]
             self._results.policies[number] = [self._policies.index(player.policy) for player in players]
@@ -191,7 +199,7 @@ class Seats:
             self._results.outcomes[number] = outcomes
             self._results.games[0] = number + 1
         self._advanced[world] = False
-        self._returns[world], self._outcomes[world], self._reports[world] = 0, np.nan, 0
+        self._returns[world], self._outcomes[world], self._reports[world], self._cut[world] = 0, np.nan, 0, False
         self._draw(world)
 
     def drop_games(self, origin: int, *, advanced: bool) -> None:
@@ -202,7 +210,8 @@ class Seats:
         self._origin = origin
         self.learning = self._learning_in(origin)
         self.players = [()] * len(self.players)
-        self._returns[:], self._outcomes[:], self._reports[:], self._advanced[:] = 0, np.nan, 0, advanced
+        self._returns[:], self._outcomes[:], self._reports[:], self._cut[:] = 0, np.nan, 0, False
+        self._advanced[:] = advanced
 
     # --- snapshots ------------------------------------------------------------------------------------------
 
@@ -215,6 +224,7 @@ class Seats:
             "returns": self._returns.copy(),
             "outcomes": self._outcomes.copy(),
             "reports": self._reports.copy(),
+            "cut": self._cut.copy(),
             "advanced": self._advanced.copy(),
             "frozen": {
                 policy: {
@@ -232,7 +242,7 @@ class Seats:
         drawn = zip(self._policies_of_sides, state["players"], strict=True)
         self.players = [tuple(map(Player, policies, numbers)) for policies, numbers in drawn]
         self._returns[:], self._outcomes[:] = state["returns"], state["outcomes"]
-        self._reports[:], self._advanced[:] = state["reports"], state["advanced"]
+        self._reports[:], self._cut[:], self._advanced[:] = state["reports"], state["cut"], state["advanced"]
         self._frozen.clear()
         for policy, vectors in state["frozen"].items():
             for number, vector in vectors.items():
