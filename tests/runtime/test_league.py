@@ -104,6 +104,23 @@ def test_a_resumed_league_on_a_replay_has_the_same_bits_where_the_turn_of_learni
     assert weights_files(resume(stopped.path)) == weights_files(whole)
 
 
+@pytest.mark.parametrize(
+    ("env", "settings", "message"),
+    [
+        (f"{GAME.partition(':')[0]}:Nim", {}, "in an env whose agents act by turns: pass --set league.team_change_ev"),
+        ("offbeat.envs.testing.worlds:Cameras", {"frame_stack": 2}, "and a frame_stack: pass"),
+        (TEAMS, {"core": "gru"}, "and a burn_in, which --set burn_in=0 switches off: pass"),
+    ],
+)
+def test_turns_of_learning_are_refused_with_a_replay_whose_samples_need_rows_of_an_earlier_turn(
+    env, settings, message, tmp_path
+):
+    changed = {**REPLAY_BY_TURNS, "policies": "separate", **settings}
+    with pytest.raises(ConfigError, match=f"team_change_every is 4, .* not supported with a replay {message}"):
+        train("dqn", env, run_dir=tmp_path / "run", **changed)
+    assert not (tmp_path / "run").exists()
+
+
 def test_games_that_begin_with_random_steps_have_no_result():
     """Nim has no draws; a game that ends in random steps would look like one."""
     nim = {**SETTINGS, "env": "offbeat.envs.testing.games:Nim", "decorrelate": True, "envs_per_actor": 16}

@@ -140,16 +140,26 @@ def columns_of(config: Config, spec: WorldSpec | EnvSpec) -> TestedEnvs:
 
 
 def _refuse_turns_of_replays(tested: TestedEnvs) -> None:
-    """Refuse turns of learning with a replay in a game by turns.
+    """Refuse turns of learning with a replay whose samples may need rows of an earlier turn, which are not recorded.
 
-    When the turn of learning changes, a decision may still wait for the opponent's move: its target would be wrong.
+    Those are the rows before a burn-in or in a frame stack. In a game by turns, a decision may still wait for the
+    opponent's move when the turn of learning changes: its target would be wrong.
     """
-    league, settings = tested.config.league, tested.config.settings
-    waits = any(env.no_decision for env in tested.policies.values())
-    if league is not None and league.team_change_every and waits and settings.learns_from == "replay":
+    config, league = tested.config, tested.config.league
+    if league is None or not league.team_change_every or config.settings.learns_from != "replay":
+        return
+    settings = [config.of_policy(name).settings for name in tested.policies]
+    what = ""
+    if any(env.no_decision for env in tested.policies.values()):
+        what = "in an env whose agents act by turns"
+    elif any(leaf.stack > 1 for env in tested.policies.values() for leaf in env.observation):
+        what = "and a frame_stack"
+    elif any(isinstance(each, ReplayConfig) and each.rows_before for each in settings):
+        what = "and a burn_in, which --set burn_in=0 switches off"
+    if what:
         raise ConfigError(
-            f"team_change_every is {league.team_change_every}, which is not supported with a replay in an env whose "
-            f"agents act by turns: pass --set league.team_change_every=0, or train ppo {tested.config.run.env}"
+            f"team_change_every is {league.team_change_every}, which is not supported with a replay {what}: pass "
+            f"--set league.team_change_every=0, or train ppo {config.run.env}"
         )
 
 

@@ -1,7 +1,7 @@
 """Worlds for tests and examples: small envs with several agents, in PettingZoo's APIs, which they do not import.
 
-`CartPoles` has agents that end in different steps, `LateArrivals` agents that appear late, `MixedSpaces` agents with
-different spaces. All have snapshots. `games.py` has games with known optimal play.
+`CartPoles` has agents that end in different steps, `Cameras` too, with images; `LateArrivals` has agents that appear late,
+`MixedSpaces` agents with different spaces. All have snapshots. `games.py` has games with known optimal play.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from offbeat.core.seeding import derive_seed
 from offbeat.envs.adapters.gymnasium import snapshots
 from offbeat.envs.contract import State
 from offbeat.envs.testing.correct_action import require_at_least
+from offbeat.envs.testing.pixels import PixelsMotion
 
 Observations = dict[str, Any]
 Infos = dict[str, dict[str, Any]]
@@ -57,30 +58,25 @@ def _empty_infos(agents: Iterable[str]) -> Infos:
 # --- agents that end in different steps ---------------------------------------------------------------------
 
 
-class CartPoles(SmallWorld):
-    """Several independent carts of Gymnasium's CartPole: agents cart_0, cart_1, ... The episode of each ends by itself.
+class SingleEnvs(SmallWorld):
+    """Independent single envs, one for each agent. The episode of each ends by itself, with a termination.
 
-    A reset with a seed resets cart i with the seed `cart_seed(seed, i)`. A reset without one continues the random
-    streams of all carts.
-
-    Args:
-        carts: Number of carts.
-        max_steps: Steps after which the carts that are left are truncated.
+    A reset with a seed resets env i with the seed `cart_seed(seed, i)`. A reset without one continues the random
+    streams of all envs.
     """
 
-    def __init__(self, carts: int = 3, max_steps: int = 500) -> None:
-        require_at_least("carts", carts, 1)
+    def __init__(self, envs: Mapping[str, gym.Env[Any, Any]], max_steps: int) -> None:
+        """`envs` has the env of each agent; `max_steps`: steps after which the agents that are left are truncated."""
         require_at_least("max_steps", max_steps, 1)
-        self._carts: dict[str, Any] = {f"cart_{index}": CartPoleEnv() for index in range(carts)}
-        super().__init__({name: (cart.observation_space, cart.action_space) for name, cart in self._carts.items()})
-        self._max_steps, self._steps = max_steps, 0
+        super().__init__({name: (env.observation_space, env.action_space) for name, env in envs.items()})
+        self._envs, self._max_steps, self._steps = dict(envs), max_steps, 0
 
     def reset(self, seed: int | None = None, options: Any = None) -> tuple[Observations, Infos]:  # noqa: ARG002
-        self._start(seed, self._carts)
+        self._start(seed, self._envs)
         self._steps = 0
         observations = {
-            name: cart.reset(seed=None if seed is None else cart_seed(seed, index))[0]
-            for index, (name, cart) in enumerate(self._carts.items())
+            name: env.reset(seed=None if seed is None else cart_seed(seed, index))[0]
+            for index, (name, env) in enumerate(self._envs.items())
         }
         return observations, _empty_infos(self.agents)
 
@@ -93,27 +89,57 @@ class CartPoles(SmallWorld):
         truncations: dict[str, bool] = {}
         infos: Infos = {}
         for name in self.agents:
-            cart = self._carts[name]
-            observations[name], rewards[name], terminations[name], _, infos[name] = cart.step(actions[name])
+            env = self._envs[name]
+            observations[name], reward, terminations[name], _, infos[name] = env.step(actions[name])
+            rewards[name] = float(reward)
             truncations[name] = late
         self.agents = [] if late else [name for name in self.agents if not terminations[name]]
         return observations, rewards, terminations, truncations, infos
 
     def snapshot(self) -> State:
-        alive = [name in self.agents for name in self._carts]
-        carts = {name: snapshots.save(cart) for name, cart in self._carts.items()}
+        alive = [name in self.agents for name in self._envs]
+        carts = {name: snapshots.save(env) for name, env in self._envs.items()}
         return {"alive": np.array(alive), "steps": self._steps, "carts": carts}
 
     def restore(self, state: State) -> None:
-        self.agents = [name for name, alive in zip(self._carts, state["alive"], strict=True) if alive]
+        self.agents = [name for name, alive in zip(self._envs, state["alive"], strict=True) if alive]
         self._steps = state["steps"]
-        for name, cart in self._carts.items():
-            snapshots.load(cart, state["carts"][name])
+        for name, env in self._envs.items():
+            snapshots.load(env, state["carts"][name])
 
 
 def cart_seed(seed: int, index: int) -> int:
-    """Return the seed of one cart of `CartPoles`: an env with it alone has the same episodes."""
+    """Return the seed of one env of `SingleEnvs`: the env with it alone has the same episodes."""
     return derive_seed(seed, "cart", index)
+
+
+class CartPoles(SingleEnvs):
+    """Several independent carts of Gymnasium's CartPole: agents cart_0, cart_1, ...
+
+    Args:
+        carts: Number of carts.
+        max_steps: Steps after which the carts that are left are truncated.
+    """
+
+    def __init__(self, carts: int = 3, max_steps: int = 500) -> None:
+        require_at_least("carts", carts, 1)
+        super().__init__({f"cart_{index}": CartPoleEnv() for index in range(carts)}, max_steps)
+
+
+class Cameras(SingleEnvs):
+    """Several independent envs with images, `PixelsMotion`: agents camera_0, camera_1, ... Camera i acts 4 + 2 i times.
+
+    The best return of camera i is 3 + 2 i.
+
+    Args:
+        cameras: Number of agents.
+        size: Height and width of the images in pixels.
+    """
+
+    def __init__(self, cameras: int = 2, size: int = 36) -> None:
+        require_at_least("cameras", cameras, 1)
+        envs = {f"camera_{index}": PixelsMotion(length=3 + 2 * index, size=size) for index in range(cameras)}
+        super().__init__(envs, max_steps=4 + 2 * cameras)
 
 
 # --- agents that appear late --------------------------------------------------------------------------------

@@ -1,0 +1,179 @@
+"""Frame stacks of agents that end, appear and wait while their world continues, also in leagues."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.reference.labelled_world import LIVES, assert_stacks_are_right
+
+from offbeat.algorithms.rows import Encoded
+from offbeat.api.train import train
+from offbeat.config.env import EnvConfig
+from offbeat.core.pace import OnPolicyPace, ReplayPace
+from offbeat.core.types import Acted, Array, Leaf, Tree, env_fields
+from offbeat.envs.contract import Envs
+from offbeat.envs.make_worlds import make_worlds, preflight_world
+from offbeat.memory.arena import private_arena
+from offbeat.memory.replay.base import Samples
+from offbeat.memory.replay.rings import RingShape
+from offbeat.memory.replay.transitions import Replay
+from offbeat.memory.unrolls import Unrolls, UnrollShape
+from offbeat.workers.actor import Actor
+from offbeat.workers.columns import PolicyColumns
+from offbeat.workers.link import PolicyWork, Work
+
+WORLD = "tests.reference.labelled_world:Labelled"
+SEED, STACK, WORLDS, LENGTH, TICKETS = 3, 4, 2, 5, 12
+NO_WEIGHTS = np.zeros(0, np.float32)
+OWNERS = pytest.mark.parametrize(
+    "owners", [{"all": tuple(LIVES)}, {"one": ("late",), "two": ("early", "waits")}], ids=["one policy", "two policies"]
+)
+
+
+class Spy:
+    """Acts at random, and keeps what it sees: [N, *seen] of each row."""
+
+    state_size = 0
+
+    def __init__(self) -> None:
+        self.seen: list[Array] = []
+
+    def load(self, vector: Any) -> None:
+        assert vector is NO_WEIGHTS
+
+    def act(self, observation: Tree, random: np.random.Generator, state: Any = None) -> Acted:  # noqa: ARG002
+        self.seen.append(observation["observation"].copy())
+        return Acted(random.integers(2, size=len(observation["observation"])), {})
+
+    def greedy(self, observation: Tree, state: Any = None) -> Array:
+        raise NotImplementedError
+
+    def to_env(self, action: Array) -> Array:
+        return action
+
+
+def envs_of(owners: Mapping[str, Sequence[str]], groups: int) -> list[Envs]:
+    settings = EnvConfig(frame_stack=STACK)
+    spec = preflight_world(WORLD, settings)
+    assert spec is not None
+    return list(make_worlds(spec, WORLDS, owners, seed=SEED, settings=settings, groups=groups).envs.values())
+
+
+def acted(envs: Sequence[Envs], memories: Sequence[Any]) -> list[Spy]:
+    """Act all tickets into the memory of each policy."""
+    spies = [Spy() for _ in envs]
+    actor = Actor(0, SEED, [PolicyColumns(each, spy) for each, spy in zip(envs, spies, strict=True)])
+    actor.start(0)
+    for ticket in range(TICKETS):
+        works = tuple(PolicyWork(NO_WEIGHTS, memory.open(ticket)) for memory in memories)
+        actor.act(Work(ticket, 0, 0.0, works))
+    return spies
+
+
+def in_episode(batch: Tree) -> Array:
+    """Return in which rows of a batch an agent is alive, [T, N]."""
+    alive: Array = batch["valid"][:-1] | batch["no_decision"][:-1]
+    return alive
+
+
+@OWNERS
+@pytest.mark.parametrize("groups", [1, 2])
+def test_actor_and_learner_see_the_frames_of_an_agents_own_episode(owners, groups):
+    envs = envs_of(owners, groups)
+    pace = OnPolicyPace(1, TICKETS)  # all batches stay in memory
+    shapes = [UnrollShape(pace, LENGTH, each.spec.columns) for each in envs]
+    fields = [env_fields(each.spec) for each in envs]
+    memories = [
+        shape.slots(own, private_arena(shape.slabs(own))) for shape, own in zip(shapes, fields, strict=True)
+    ]
+    spies = acted(envs, memories)
+    for each, memory, spy in zip(envs, memories, spies, strict=True):
+        rows = len(spy.seen) // (TICKETS * LENGTH)
+        seen = np.stack([np.concatenate(spy.seen[rows * row : rows * (row + 1)]) for row in range(TICKETS * LENGTH)])
+        for step in range(TICKETS):
+            batch = memory.batch(step)
+            alive = in_episode(batch)
+            tensors = {name: torch.from_numpy(array) for name, array in batch.items()}
+            learned = Encoded(each.spec.observation[0], tensors).at(slice(None)).numpy()
+            learned = learned.reshape(LENGTH + 1, each.spec.columns, STACK, *each.spec.observation[0].shape)[:-1]
+            assert_stacks_are_right(learned[alive])
+            np.testing.assert_array_equal(learned, seen[step * LENGTH : (step + 1) * LENGTH])
+
+
+@OWNERS
+def test_a_replay_samples_the_frames_of_an_agents_own_episode(owners):
+    envs = envs_of(owners, 1)
+    rings = []
+    for each in envs:
+        capacity = LENGTH * TICKETS * each.spec.columns
+        shape = RingShape(ReplayPace(Fraction(1), 1, 0), 1, each.spec.columns, LENGTH, capacity, STACK - 1)
+        fields = env_fields(each.spec)
+        rings.append(shape.slots(fields, private_arena(shape.slabs(fields))))
+    acted(envs, rings)
+    for ring in rings:
+        replay = Replay(ring, batch_size=50, n_step=2, gamma=0.9)
+        replay.reset(0)
+        for ticket in range(TICKETS):
+            replay.take_in(ticket, 0)
+        for seed in range(20):
+            arrays = replay.sample(np.random.default_rng(seed)).arrays
+            assert_stacks_are_right(arrays["observation"])
+            assert_stacks_are_right(arrays["next/observation"])
+
+
+# --- leagues ------------------------------------------------------------------------------------------------
+
+ONE: dict[str, Any] = {"league": {"window": 2, "snapshot_every": 2}}
+BY_TURNS: dict[str, Any] = {
+    "policies": {"one": {"agents": "late"}, "two": {"agents": "*"}},
+    "league": {"window": 2, "snapshot_every": 2, "team_change_every": 2},
+}
+SEES: dict[str, Any] = {
+    "runtime": "serial", "actors": 1, "envs_per_actor": 3, "frame_stack": STACK, "hidden_sizes": (8,),
+    "eval_every": 0, "checkpoint_every": 0,
+}  # fmt: skip
+UNROLLED: dict[str, Any] = {
+    **SEES, "steps": 180, "unroll_length": LENGTH, "minibatch_size": LENGTH * 3, "epochs": 1, "max_lag": 1
+}  # fmt: skip
+REPLAYED: dict[str, Any] = {
+    **SEES, "steps": 180, "chunk_length": 2, "capacity": 400, "warmup": 20, "batch_size": 16, "utd_ratio": "1/4",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("settings", [ONE, BY_TURNS], ids=["one policy", "two policies by turns"])
+def test_the_unrolls_of_a_league_have_the_frames_of_an_agents_own_episode(settings, tmp_path, monkeypatch):
+    original, blank = Unrolls.batch, []
+
+    def checked(memory: Unrolls, step: int) -> Tree:
+        batch = original(memory, step)
+        alive = in_episode(batch)
+        leaf = Leaf("observation", (36, 36), "uint8", stack=STACK)
+        encoded = Encoded(leaf, {name: torch.from_numpy(array) for name, array in batch.items()})
+        learned = encoded.at(slice(None)).numpy().reshape(LENGTH + 1, -1, STACK, 36, 36)[:-1]
+        assert_stacks_are_right(learned[alive])
+        blank.append(not learned[~alive].any(axis=(1, 2, 3)).all())
+        return batch
+
+    monkeypatch.setattr(Unrolls, "batch", checked)
+    train("ppo", WORLD, run_dir=tmp_path / "run", kwargs={"size": 36}, **UNROLLED, **settings)
+    assert any(blank)
+
+
+def test_the_replay_of_a_league_has_the_frames_of_an_agents_own_episode(tmp_path, monkeypatch):
+    original, checks = Replay.sample, []
+
+    def checked(replay: Replay, random: np.random.Generator) -> Samples:
+        samples = original(replay, random)
+        for name in ("observation", "next/observation"):
+            assert_stacks_are_right(samples.arrays[name])
+            checks.append(name)
+        return samples
+
+    monkeypatch.setattr(Replay, "sample", checked)
+    train("dqn", WORLD, run_dir=tmp_path / "run", kwargs={"size": 36}, **REPLAYED, **ONE)
+    assert len(checks) > 20
