@@ -298,6 +298,12 @@ def test_ppo_with_stacked_frames_solves_pixels_motion(tmp_path):
     assert run.metrics["eval_return_mean"] > 7  # of 8; see below
 
 
+def test_ppo_with_stacked_frames_learns_with_one_policy_for_two_agents_whose_episodes_end_apart(tmp_path):
+    given = {**SEES, "steps": 3_000, "frame_stack": 2, **LATE_STEPS_ARE_SMALL}
+    run = train("ppo", "offbeat.envs.testing.worlds:Cameras", run_dir=tmp_path / "run", **given)
+    assert run.metrics["eval_return_mean"] > 3.6  # of 4; 2 on average without the history
+
+
 @pytest.mark.thorough
 def test_ppo_with_single_frames_does_not_solve_pixels_motion(tmp_path):
     run = train("ppo", "offbeat/PixelsMotion-v0", run_dir=tmp_path / "run", steps=2_000, **SEES)

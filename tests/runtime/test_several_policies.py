@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.reference.runs import SMALL, lines_of, small_run, untimed
+from tests.reference.runs import SMALL, lines_of, small_run, untimed, weights_of
 
 from offbeat.api.resume import require_fit
 from offbeat.api.train import resume
@@ -72,6 +72,20 @@ def test_agents_that_appear_late_have_the_bits_of_serial_in_processes(policies, 
     first, second = ([untimed(line) for line in lines_of(run.path)] for run in runs)
     assert first == second
     assert first[-1]["env_steps"] < first[-1]["agent_steps"]
+
+
+def test_agents_with_stacked_images_have_the_bits_of_serial_in_processes_and_after_a_resume(tmp_path):
+    cameras = {
+        **SETTINGS, "env": "offbeat.envs.testing.worlds:Cameras", "frame_stack": 3, "steps": 256, "epochs": 1,
+        "eval_every": 128, "eval_episodes": 2, "evaluator": "inline",
+    }  # fmt: skip
+    runs = [
+        small_run(tmp_path / "serial", runtime="serial", **cameras),
+        resume(small_run(tmp_path / "other", runtime="processes", stop_at=128, **cameras).path, runtime="serial"),
+    ]
+    first, second = ([untimed(line) for line in lines_of(run.path)] for run in runs)
+    assert first[-1] == second[-1]
+    assert weights_of(runs[0].path) == weights_of(runs[1].path) != weights_of(runs[0].path, f"step-{0:012d}")
 
 
 def test_agents_with_different_spaces_have_a_policy_each(tmp_path):
