@@ -201,6 +201,25 @@ def test_a_hanging_actor_thread_is_reported_and_ends_the_run(tmp_path, env, time
     assert "Traceback" not in said.err
 
 
+WORLD = "tests.reference.faulty_envs:HangingNim"
+
+
+def test_a_world_that_hangs_in_the_step_of_one_agent_costs_an_actor_process_a_restart():
+    said = train(WORLD, **PROCESSES, policies="separate", step_timeout_s=3)
+    assert said.code == 0, said.err
+    assert restarts() == 1
+    assert "did not return in time" in said.err
+    assert "step_timeout_s" in said.err
+
+
+def test_a_world_that_hangs_in_the_step_of_one_agent_in_a_thread_ends_the_run(tmp_path):
+    settings = THREADS | {"imports": (), "policies": "separate", "step_timeout_s": 3}
+    said = Started(small_arguments(tmp_path / "run", WORLD, **settings), tmp_path).end(seconds=60)
+    assert (said.code, status_of(Path("run"))["state"]) == (1, "failed")
+    assert "was in a call of its envs that did not return in time" in said.err
+    assert "step_timeout_s" in said.err
+
+
 # --- actors that cannot start -------------------------------------------------------------------------------
 
 

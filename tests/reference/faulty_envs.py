@@ -5,6 +5,7 @@ Actor processes import this, so it does without torch.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,7 @@ import gymnasium as gym
 import tests.reference.run_envs  # noqa: F401 - registers runs/Locks-v0 and others
 
 from offbeat.envs.testing import known_values
+from offbeat.envs.testing.games import PLAYERS, Nim
 from offbeat.envs.testing.worlds import CartPoles
 
 PREFIX = "faulty/"
@@ -45,6 +47,18 @@ class RaisingCartPoles(CartPoles):
         if self._life == LIFE and _is_first():
             raise ZeroDivisionError("the env has no length")
         return super().step(actions)
+
+
+class HangingNim(Nim):
+    """The first player_1 of all to come to the last step of its life sleeps in it for ten minutes."""
+
+    _life = 0
+
+    def step(self, action: Any) -> None:
+        self._life += 1
+        if self._life >= LIFE and self.agent_selection == PLAYERS[1] and _is_first():
+            time.sleep(600)
+        super().step(action)
 
 
 def _is_first() -> bool:

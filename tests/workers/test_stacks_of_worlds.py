@@ -88,9 +88,7 @@ def test_actor_and_learner_see_the_frames_of_an_agents_own_episode(owners, group
     pace = OnPolicyPace(1, TICKETS)  # all batches stay in memory
     shapes = [UnrollShape(pace, LENGTH, each.spec.columns) for each in envs]
     fields = [env_fields(each.spec) for each in envs]
-    memories = [
-        shape.slots(own, private_arena(shape.slabs(own))) for shape, own in zip(shapes, fields, strict=True)
-    ]
+    memories = [shape.slots(own, private_arena(shape.slabs(own))) for shape, own in zip(shapes, fields, strict=True)]
     spies = acted(envs, memories)
     for each, memory, spy in zip(envs, memories, spies, strict=True):
         rows = len(spy.seen) // (TICKETS * LENGTH)

@@ -222,19 +222,31 @@ class PacedLoop(TrainingLoop):
         )
         finished = self.counters.env_steps >= self._run.steps
         evaluated = self._evaluate(due=self._evaluation_due(before, finished=finished), last=finished)
-        # The line is written before the checkpoint, because a run that resumes from there continues after this line.
-        if evaluated or self.metrics.line_due(before, self.counters):
-            self._write_renewed_line()
+        self._line_is_pending = evaluated or self.metrics.line_due(before, self.counters)
+        self._continue_or_end(finished=finished)
+        self._show("training")
+
+    def _continue_or_end(self, *, finished: bool) -> None:
+        """End the run if it ends after this learning step; else write metrics and save, if due.
+
+        The last line is written at the end of the run, with the last counters.
+        """
         if finished:
             self.ending = Ending("finished", f"learned from {self.counters.env_steps} env steps", 0)
         elif self._work.is_quiescent:
             self.ending = self._planned_ending
-            if not self._planned_ending:
+        if self.ending:
+            return
+        # The line is written before the checkpoint, because a run that resumes from there continues after this line.
+        if self._line_is_pending:
+            self._write_renewed_line()
+        if self._work.is_quiescent:
+            self.ending = self._planned_ending  # a callback may have ended the run
+            if not self.ending:
                 self._save()
                 self._work.end_pause()
         elif self.saving.best_is_unsaved:
             self._save_best()
-        self._show("training")
 
     def _write_snapshots(self) -> None:
         """Write the snapshots that the league has just taken."""

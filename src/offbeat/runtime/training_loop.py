@@ -47,6 +47,8 @@ class TrainingLoop(ABC):
         self.ending: Ending | None = None
         self._planned_ending: Ending | None = None
         """How the run will end at the next boundary; None if it is not to stop there."""
+        self._line_is_pending = False
+        """Whether a metrics line is due and not written yet."""
         self._restarts_before = self._evaluator_restarts_before = 0
 
     def _make_evaluations(self, watchers: Watchers) -> Evaluations:
@@ -127,12 +129,11 @@ class TrainingLoop(ABC):
         """Save the last checkpoint, write the last metrics line, and return how the run ended."""
         if self.ending is None:
             raise RuntimeError("the runtime returned before the run had ended")
-        if not self._signals.received:
-            self._evaluate(due=False, last=True)  # takes the result of an unfinished evaluation
+        # takes the result of an unfinished evaluation
+        evaluated = not self._signals.received and self._evaluate(due=False, last=True)
         self._signals.end_deadline()
         self.counters = replace(self.counters, acted_beyond=self._acted_beyond())
-        self._save()
-        self._write_line()
+        self._save_and_write_last_line(evaluated=evaluated)
         self.metrics.conclude()
         self._show("saving", at_once=True)
         if unsaved := self.saving.unsaved(self.counters):
@@ -150,7 +151,22 @@ class TrainingLoop(ABC):
     def salvage(self) -> None:
         """Save what has been learned after acting failed. A resumed run starts new episodes there."""
         if self.saving.unsaved(self.counters) > 0:
-            self._save()
+            self._save_and_write_last_line()
+
+    def _save_and_write_last_line(self, *, evaluated: bool = False) -> None:
+        """Save the last checkpoint, and write a metrics line if the last one is of an earlier learning step.
+
+        A line that is due is written before the checkpoint, because a run that resumes from there continues after this
+        line. Otherwise the line is an additional one, and the period of the resumed run's next line is not changed.
+
+        Args:
+            evaluated: whether the result of an evaluation is in no line yet.
+        """
+        due, is_new = self._line_is_pending, self.metrics.line.get("learning_step") != self.counters.learning_step
+        if due:
+            self._write_renewed_line()
+        self._save()
+        if not due and (is_new or evaluated):
             self._write_line()
 
     # --- evaluation -----------------------------------------------------------------------------------------
@@ -207,6 +223,7 @@ class TrainingLoop(ABC):
         self._write_line()
 
     def _write_line(self) -> None:
+        self._line_is_pending = False
         if self.metrics.write(self.counters):
             self._planned_ending = self._planned_ending or Ending("interrupted", "stopped by a callback", 0)
 

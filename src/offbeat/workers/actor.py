@@ -113,8 +113,10 @@ class Actor:
             columns.end_ticket(length)
 
     def _receive(self, row: int, group: int) -> None:
+        """Receive a row of all policies. A world is reset after the end of its last agent, whichever policy has it."""
+        ended = [columns.receive(row, group) for columns in self._policies]
         for columns in self._policies:
-            columns.receive(row, group)
+            columns.resets[group] = any(ended)
 
     def snapshot(self) -> dict[str, Any] | None:
         """Return the state of the envs and of the unfinished episodes; None if an env does not support snapshots."""

@@ -95,8 +95,8 @@ class PolicyColumns:
         self._state = np.zeros((envs.spec.columns, policy.state_size), np.float32)
         """Recurrent state of the policy, by column."""
         self._stacks = Stacks(envs.spec.observation, envs.spec.columns)
-        self._resets = [True] * len(envs.groups)
-        """By group: whether an episode may start in the next row."""
+        self.resets = [True] * len(envs.groups)
+        """By group: whether an episode may start in the next row, of these columns or of others of the same envs."""
         self._slot: Tree = {}
         """The slot of the current ticket."""
 
@@ -185,7 +185,7 @@ class PolicyColumns:
             slot[name][row, columns] = values
         actions = self._policy.to_env(acted.action)
         chosen = clock()
-        calls.watch.enter(resets=self._resets[group])
+        calls.watch.enter(resets=self.resets[group])
         self._envs.send(actions, group)
         calls.watch.leave()
         calls.timings.add("act", chosen - started)
@@ -195,11 +195,15 @@ class PolicyColumns:
         """Choose the actions of some columns, and advance their recurrent state."""
         return self._policy.act(observation, random, self._state[columns])
 
-    def receive(self, row: int, group: int) -> None:
-        """Write the outcome of a row's actions into the row, and the observation into the next row."""
+    def receive(self, row: int, group: int) -> bool:
+        """Write the outcome of a row's actions into the row, and the observation into the next row.
+
+        Returns:
+            Whether an episode or game ended in this row.
+        """
         started = clock()
         slot, columns, calls = self._slot, self._envs.groups[group], self._calls
-        calls.watch.enter(resets=self._resets[group])
+        calls.watch.enter(resets=self.resets[group])
         outcome = self._envs.recv(group)
         calls.watch.leave()
         received = clock()
@@ -221,9 +225,10 @@ class PolicyColumns:
             slot[NO_DECISION][row, columns] = False if outcome.no_decision is None else outcome.no_decision
         if ENV_STEP in slot:
             slot[ENV_STEP][row, columns] = outcome.env_step
-        self._resets[group] = self._count_episodes(row, columns, outcome)
+        any_ended = self._count_episodes(row, columns, outcome)
         calls.add(started, received)
         calls.timings.add("act", clock() - received)
+        return any_ended
 
     def _count_episodes(self, row: int, columns: slice, outcome: Outcome) -> bool:
         """Add a row to each column's return and length; write them into the row in which an episode (or game) ends.

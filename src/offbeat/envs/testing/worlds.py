@@ -1,7 +1,7 @@
 """Worlds for tests and examples: small envs with several agents, in PettingZoo's APIs, which they do not import.
 
-`CartPoles` has agents that end in different steps, `Cameras` too, with images; `LateArrivals` has agents that appear late,
-`MixedSpaces` agents with different spaces. All have snapshots. `games.py` has games with known optimal play.
+`CartPoles` has agents that end in different steps, `Cameras` too, with images. `LateArrivals` has agents that appear
+late, `MixedSpaces` agents with different spaces. All have snapshots. `games.py` has games with known optimal play.
 """
 
 from __future__ import annotations

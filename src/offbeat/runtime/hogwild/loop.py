@@ -36,7 +36,7 @@ class HogwildLoop(TrainingLoop):
         """Total env steps at which workers pause; negative while they stop at once."""
         self._is_stopping = False
         """Whether workers were told to pause at once."""
-        self._end_is_evaluated = self._line_is_pending = False
+        self._end_is_evaluated = False
 
     def run(self) -> None:
         self._show("training")
@@ -65,11 +65,14 @@ class HogwildLoop(TrainingLoop):
         self._planned_ending = self._planned_ending or self._requested_ending(self.counters.env_steps)
         self._line_is_pending |= evaluated or self.metrics.line_due(before, self.counters)
         env_steps = self.counters.env_steps
+        at_boundary = paused and self._pool.paused  # again: a worker may have died and be restarted, so not paused yet
+        if at_boundary:
+            self.ending = self._ending_at(finished=finished)
         # Between the limit and the pause of all workers no line is written: their last reports belong to the same line.
-        if self._line_is_pending and (paused or env_steps < self._limit):
+        # The last line is written at the end of the run.
+        if self._line_is_pending and not self.ending and (paused or env_steps < self._limit):
             self._write_line()
-            self._line_is_pending = False
-        if paused and self._pool.paused:  # checked again: a worker may have died and be restarted, so not paused yet
+        if at_boundary:
             self._at_boundary(finished=finished)
         elif self.saving.best_is_unsaved:
             self._save_best()
@@ -88,13 +91,18 @@ class HogwildLoop(TrainingLoop):
 
     def _at_boundary(self, *, finished: bool) -> None:
         """When all workers are paused: end the run, or save a checkpoint and continue."""
-        if finished:
-            self.ending = Ending("finished", f"learned from {self.counters.env_steps} env steps", 0)
-        elif self._planned_ending:
-            self.ending = self._planned_ending
-        else:
+        self.ending = self._ending_at(finished=finished)  # again: a callback may have ended the run
+        if not self.ending:
             self._save()
             self._continue()
+
+    def _ending_at(self, *, finished: bool) -> Ending | None:
+        """Return how the run ends when all workers are paused; None if it continues."""
+        return (
+            Ending("finished", f"learned from {self.counters.env_steps} env steps", 0)
+            if finished
+            else (self._planned_ending)
+        )
 
     # --- counting -------------------------------------------------------------------------------------------
 
