@@ -15,7 +15,7 @@ from typing import Any
 import gymnasium as gym
 import pytest
 from tests.reference import run_envs
-from tests.reference.runs import SMALL, Started, lines_of, small_arguments, small_run, weights_of
+from tests.reference.runs import SMALL, Started, lines_of, small_arguments, small_run, untimed, weights_of
 
 from offbeat.api.train import resume, start, train
 from offbeat.config.resolve import resolve
@@ -69,6 +69,46 @@ def slow_down_saves(monkeypatch: pytest.MonkeyPatch, *, with_signal: bool) -> No
 
     monkeypatch.setattr(signals, "GRACE_S", 0.3)
     monkeypatch.setattr("offbeat.run_directory.store.write", slowly)
+
+
+def stop_at_512(line: dict[str, Any]) -> str | None:
+    return "stop" if line["env_steps"] >= 512 else None
+
+
+LINES = {"log_every": 256, "checkpoint_every": 512}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"runtime": "serial"},
+        {"runtime": "threads", "max_lag": 1},
+        {"runtime": "serial", "stop_at": 500},
+        {"runtime": "serial", "callbacks": [stop_at_512]},
+        {"runtime": "serial", "eval_every": 512, "eval_episodes": 2, "stop_at": 1000},
+        {"algorithm": "a2c", "runtime": "hogwild", "workers": 1, "callbacks": [stop_at_512]},
+    ],
+    ids=lambda settings: "-".join(settings),
+)
+def test_a_learning_step_has_one_metrics_line_also_at_the_end_of_a_run_and_after_a_resume(settings, tmp_path):
+    run = small_run(tmp_path / "run", **LINES, **settings)
+    steps = [line["learning_step"] for line in lines_of(run.path)]
+    assert len(steps) == len(set(steps)) > 1
+    assert (
+        lines_of(run.path)[-1]["env_steps"] == checkpoint.load(run.path / "checkpoints" / "latest").policy["env_steps"]
+    )
+    resume(run.path, **{"steps": 4096} if run.state == "finished" else {})
+    steps = [line["learning_step"] for line in lines_of(run.path)]
+    assert len(steps) == len(set(steps)) > 3
+
+
+@pytest.mark.parametrize("stop_at", [512, 600])
+def test_the_lines_of_a_resumed_run_are_those_of_one_that_was_not_stopped(stop_at, tmp_path):
+    whole = small_run(tmp_path / "whole", runtime="serial", **LINES)
+    stopped = small_run(tmp_path / "stopped", runtime="serial", stop_at=stop_at, **LINES)
+    resumed = {line["learning_step"]: untimed(line) for line in lines_of(resume(stopped.path).path)}
+    for line in lines_of(whole.path):
+        assert resumed[line["learning_step"]] == untimed(line)
 
 
 def test_a_final_save_longer_than_the_grace_period_after_a_signal_is_completed(tmp_path, monkeypatch):

@@ -19,7 +19,7 @@ from offbeat.envs.adapters.pettingzoo.parallel import ParallelWorld
 from offbeat.envs.adapters.pettingzoo.turns import TurnWorld
 from offbeat.envs.make_worlds import preflight_world
 from offbeat.envs.testing.games import Nim, RockPaperScissors
-from offbeat.envs.testing.worlds import CartPoles, LateArrivals, MixedSpaces
+from offbeat.envs.testing.worlds import Cameras, CartPoles, LateArrivals, MixedSpaces
 from offbeat.envs.world import World, WorldAdapter, WorldSnapshots, WorldStep
 
 pytest.importorskip("pettingzoo")
@@ -48,7 +48,7 @@ def test_steps_of_installed_envs_keep_the_contract(env_id):
         world.close()
 
 
-@pytest.mark.parametrize("make", [CartPoles, LateArrivals, MixedSpaces, RockPaperScissors, Nim, Scripted])
+@pytest.mark.parametrize("make", [CartPoles, Cameras, LateArrivals, MixedSpaces, RockPaperScissors, Nim, Scripted])
 def test_steps_of_envs_that_do_not_import_pettingzoo_keep_the_contract(make):
     world = world_of(make())
     assert list(play(world, random_choices(world)))[-1].over
@@ -231,6 +231,19 @@ def test_a_reset_that_returns_no_infos_is_refused():
 
     with pytest.raises(ValueError, match=r"reset\(\) returned a dict, but \(observations, infos\) is expected"):
         world_of(Old()).reset(0)
+
+
+def test_the_deprecated_dicts_of_spaces_are_not_read_where_there_are_methods():
+    class Deprecated(Scripted):
+        @property
+        def observation_spaces(self) -> None:
+            raise AssertionError
+
+        action_spaces = observation_spaces
+
+    world = world_of(Deprecated())
+    assert world.action_space("first") == gym.spaces.Discrete(2)
+    assert world.observation_space("first").shape == (1,)
 
 
 def test_spaces_may_be_dicts_by_agent():
