@@ -115,18 +115,6 @@ def test_an_env_with_one_agent_cannot_have_several_policies(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_lock_free_workers_refuse_several_policies(tmp_path):
-    with pytest.raises(ConfigError, match=r"workers share the parameters of one policy, but this run has .* cat, dog"):
-        small_run(tmp_path / "run", algorithm="a2c", runtime="hogwild", env=CARTS, policies=CARTS_POLICIES, workers=2)
-    assert not (tmp_path / "run").exists()
-
-
-def test_lock_free_workers_share_one_policy_in_a_world(tmp_path):
-    run = small_run(tmp_path / "run", algorithm="a2c", runtime="hogwild", env=CARTS, workers=2, unroll_length=16)
-    line = lines_of(run.path)[-1]
-    assert line["env_steps"] < line["agent_steps"] <= 3 * line["env_steps"]
-
-
 def test_a_policy_that_does_not_learn_keeps_its_weights_and_has_no_slots(tmp_path):
     first = small_run(tmp_path / "first", runtime="serial", **CARTS_RUN)
     policies = {"cat": {**CARTS_POLICIES["cat"], "train": False}, "dog": CARTS_POLICIES["dog"]}
