@@ -88,7 +88,7 @@ LINES = {"log_every": 256, "checkpoint_every": 512}
         {"runtime": "serial", "eval_every": 512, "eval_episodes": 2, "stop_at": 1000},
         {"algorithm": "a2c", "runtime": "hogwild", "workers": 1, "callbacks": [stop_at_512]},
     ],
-    ids=lambda settings: "-".join(settings),
+    ids="-".join,
 )
 def test_a_learning_step_has_one_metrics_line_also_at_the_end_of_a_run_and_after_a_resume(settings, tmp_path):
     run = small_run(tmp_path / "run", **LINES, **settings)
