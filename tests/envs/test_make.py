@@ -20,6 +20,8 @@ from offbeat.config.env import EnvConfig, adapter_prefix
 from offbeat.core.errors import ConfigError
 from offbeat.core.frozen_table import PlainTable
 from offbeat.envs.make import list_envs, make_envs
+from offbeat.envs.make_worlds import make_world
+from offbeat.envs.registration import register_env
 from offbeat.envs.testing import known_values
 
 
@@ -86,6 +88,30 @@ def test_unsupported_spaces_are_refused_with_a_reason(env_id: str, says: str) ->
 def test_unknown_arguments_of_an_env_are_reported() -> None:
     with pytest.raises(ConfigError, match=r"'wings': 2"):
         make_envs("Pendulum-v1", 1, seed=0, settings=EnvConfig(kwargs=PlainTable({"wings": 2})))
+
+
+class ExitsWhenMade(gym.Env[Any, Any]):
+    def __init__(self) -> None:
+        sys.exit(0)
+
+
+def world_that_exits() -> Any:
+    sys.exit(0)
+
+
+@pytest.mark.parametrize(
+    ("make", "env_id"),
+    [
+        (make_envs, f"{__name__}:ExitsWhenMade"),
+        (make_envs, "exits/WhenMade-v0"),
+        (make_world, f"{__name__}:world_that_exits"),
+    ],
+)
+def test_an_env_that_calls_exit_when_it_is_made_is_a_config_error(make: Any, env_id: str) -> None:
+    register_env("exits/WhenMade-v0", ExitsWhenMade)
+    arguments: Any = {"columns": 1, "seed": 0} if make is make_envs else {"kwargs": {}}
+    with pytest.raises(ConfigError, match=r"cannot be made \(SystemExit: 0\)"):
+        make(env_id, **arguments)
 
 
 def test_arguments_are_passed_to_the_env() -> None:
