@@ -75,7 +75,7 @@ def stop_at_512(line: dict[str, Any]) -> str | None:
     return "stop" if line["env_steps"] >= 512 else None
 
 
-LINES = {"log_every": 256, "checkpoint_every": 512}
+LINES: dict[str, Any] = {"log_every": 256, "checkpoint_every": 512}
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_a_learning_step_has_one_metrics_line_also_at_the_end_of_a_run_and_after
     assert (
         lines_of(run.path)[-1]["env_steps"] == checkpoint.load(run.path / "checkpoints" / "latest").policy["env_steps"]
     )
-    resume(run.path, **{"steps": 4096} if run.state == "finished" else {})
+    resume(run.path, steps=4096 if run.state == "finished" else None)
     steps = [line["learning_step"] for line in lines_of(run.path)]
     assert len(steps) == len(set(steps)) > 3
 

@@ -143,7 +143,7 @@ def test_settings_of_one_policy_do_not_change_what_another_learns_in_a_learning_
         work.start({})
         work.begin_episodes()
         work.wait()
-        work.learn(progress=0.0)
+        work.learn(progress=0.0, env_steps=0)
         snapshots.append(parts.snapshot())
         parts.close()
     first, second = snapshots

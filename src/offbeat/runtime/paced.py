@@ -43,8 +43,6 @@ class PacedWorkforce(Workforce):
         self._first = parts.trained[0]
         self.learned = 0
         """Number of finished learning steps: steps 0 .. learned-1."""
-        self.env_steps = 0
-        """Env steps that have been learned from."""
         self._pause: int | None = None
         """The ticket at which acting pauses; None: no pause."""
         self.acting_failed = False
@@ -61,20 +59,20 @@ class PacedWorkforce(Workforce):
         """Env steps that the next learning step will add."""
         return self._first.learner.feed.env_steps(self.learned)
 
-    def learn(self, progress: float) -> dict[str, Learned]:
+    def learn(self, progress: float, env_steps: int) -> dict[str, Learned]:
         """Make the next learning step of every policy, and tell the actors that it is finished.
 
         Args:
             progress: training progress, from 0 to 1.
+            env_steps: env steps that have been learned from before this step.
 
         Returns:
             The result of the step for each policy, by name.
         """
         results = self._learners.learn(self.learned, progress)
         learned = {policy.name: result for policy, result in zip(self._parts.policies, results, strict=True)}
-        self.env_steps += max(result.env_steps for result in learned.values())
         if self._parts.league is not None:
-            self._parts.league.advance(self.learned, self.env_steps)
+            self._parts.league.advance(self.learned, env_steps + _env_steps_of(learned))
         self.learned += 1
         self._acting.finish(self.learned)
         return learned
@@ -150,8 +148,7 @@ class PacedWorkforce(Workforce):
         return named or None
 
     def restore(self, state: Mapping[str, Any], arrays: Tree | None) -> tuple[bool, str]:
-        counters = Counters.of_state(state["counters"])
-        self.learned, self.env_steps = counters.learning_step, counters.env_steps
+        self.learned = Counters.of_state(state["counters"]).learning_step
         if self._parts.league is not None:
             self._parts.league.restore(state["league"])
         messages = [self._restore_policy(policy, state, arrays) for policy in self._parts.policies]
@@ -183,7 +180,7 @@ class PacedLoop(TrainingLoop):
         while self.ending is None:
             filled = self._work.wait()
             self._before_learning(self._work.next_env_steps)
-            learned = self._work.learn(self.training_progress)
+            learned = self._work.learn(self.training_progress, self.counters.env_steps)
             self._after_learning(learned, filled)
 
     @property
@@ -256,7 +253,7 @@ class PacedLoop(TrainingLoop):
 
     def _count(self, learned: Mapping[str, Learned]) -> Counters:
         counters, results = self.counters, learned.values()
-        env_steps = counters.env_steps + max(result.env_steps for result in results)
+        env_steps = counters.env_steps + _env_steps_of(learned)
         return replace(
             counters,
             env_steps=env_steps,
@@ -275,6 +272,11 @@ class PacedLoop(TrainingLoop):
 
     def _acted_beyond(self) -> int:
         return self._work.acted_beyond
+
+
+def _env_steps_of(learned: Mapping[str, Learned]) -> int:
+    """Return the env steps of a learning step: the same for all policies, but for those that are not trained."""
+    return max(result.env_steps for result in learned.values())
 
 
 @dataclass(frozen=True)
