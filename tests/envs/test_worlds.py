@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import gymnasium as gym
@@ -18,6 +19,9 @@ from offbeat.envs.worlds import Worlds
 
 SPACE, ACTIONS = gym.spaces.Box(-np.inf, np.inf, (1,)), gym.spaces.Discrete(2)
 SPEC = EnvSpec("script", (Leaf("observation", (1,), "float32"),), ActionSpec("discrete", (), (2,)), 1)
+
+
+SPEC_WITH_INFO = replace(SPEC, info=("place",))
 
 
 def step(ended: Mapping[str, str] | None = None, deciding: str | None = None, **rewards: float) -> WorldStep:
@@ -78,9 +82,10 @@ def worlds_of(
     owners: Mapping[str, Sequence[str]] | None = None,
     limit: int | None = None,
     policies_of: PoliciesOf | None = None,
+    each: EnvSpec = SPEC,
 ) -> Worlds:
     agents = scripts[0].agents
-    spec = WorldSpec("script", tuple((agent, SPEC) for agent in agents))
+    spec = WorldSpec("script", tuple((agent, each) for agent in agents))
     owners = owners or {"default": agents}
     groups, seeds = [slice(0, len(scripts))], range(len(scripts))
     return Worlds(spec, scripts, owners, groups=groups, seeds=seeds, limit=limit, policies_of=policies_of)
@@ -95,7 +100,8 @@ def play(envs: Envs, rows: int) -> dict[str, np.ndarray]:
         outcome = envs.recv()
         observations.append(outcome.observation["observation"][:, 0].copy())
         parts = {name: getattr(outcome, name) for name in KINDS}
-        for name, part in {**parts, "reward": outcome.reward, "reset": outcome.resets}.items():
+        parts |= {"reward": outcome.reward, "reset": outcome.resets, "info": outcome.info}
+        for name, part in parts.items():
             taken.setdefault(name, []).append(part.copy())
     return {"observation": np.array(observations)} | {name: np.array(parts) for name, parts in taken.items()}
 
@@ -134,6 +140,16 @@ def test_an_agent_that_waits_has_rows_without_a_decision_and_may_end_in_one():
     assert rows["reward"].T.tolist() == [[0, 5, 1, 0, 0], [-1, 0, -1, 0, -1]]
     assert rows["terminated"].T.tolist() == [[0, 0, 1, 0, 0], [0, 0, 1, 0, 0]]
     assert world.actions[:3] == [{"a": 0}, {"b": 0}, {"a": 0}]
+
+
+def test_reset_rows_have_no_numbers_of_infos():
+    steps = step(a=0), step(a=1), step(a=2, b=9), step({"a": "terminated", "b": "terminated"}, a=3, b=4)
+    places = [
+        each._replace(infos={agent: {"place": 10 * place} for agent in each.infos}) for place, each in enumerate(steps)
+    ]
+    rows = play(worlds_of(Script(*places), each=SPEC_WITH_INFO).envs["default"], 5)
+    expected = [[[10, 20, 30, np.nan, 10], [np.nan, np.nan, 30, np.nan, np.nan]]]
+    np.testing.assert_array_equal(rows["info"].T, expected)
 
 
 def test_a_limit_truncates_all_agents_that_are_left():

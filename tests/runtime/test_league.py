@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -265,6 +266,21 @@ def test_by_turns_only_one_policy_learns_in_a_learning_step(tmp_path):
     assert not (changes["red"] & changes["blue"]).any()
     assert changes["red"].any()
     assert changes["blue"].any()
+
+
+@pytest.mark.parametrize("sides", [[], ["cart_0", "cart_*"], ["cart_[12]", "cart_0"]])
+def test_a_policy_gets_a_snapshot_after_each_of_its_turns_whatever_the_order_of_the_sides(sides, tmp_path):
+    league = {**TEAM_SETTINGS["league"], "sides": sides, "snapshot_every": 3, "team_change_every": 3}
+    run = small_run(tmp_path / "run", runtime="serial", log_every=1, **{**TEAM_SETTINGS, "league": league})
+    table, lines = LeagueTable.restore(league_state(run)["table"]), lines_of(run.path)
+    for name in ("red", "blue"):
+        learned = {
+            int(line["learning_step"])
+            for before, line in pairwise([dict.fromkeys(lines[0], 0), *lines])
+            if line[f"policies/{name}/agent_steps"] > before[f"policies/{name}/agent_steps"]
+        }
+        ends_of_turns = [step for step in sorted(learned) if step % 3 == 0]
+        assert [snapshot.learning_step for snapshot in table.snapshots[name]] == [0, *ends_of_turns]
 
 
 @pytest.mark.parametrize(

@@ -182,6 +182,10 @@ class Cell:
     def write_info(self, info: Mapping[str, Any]) -> None:
         """Write what an info has: the mask of the next action, and the numbers of `info_metrics`."""
         self.rows.read_info(self.column, info)
+        self.write_mask(info)
+
+    def write_mask(self, info: Mapping[str, Any]) -> None:
+        """Write the mask of the next action from an info, if infos have it."""
         if self._write_mask is not None:
             self._write_mask(info)
 

@@ -129,7 +129,7 @@ class WorldState:
             cell = self._alive[agent] = self._cells[agent]
             cell.write(observation)
             if cell.reads_info:
-                cell.write_info(step.infos.get(agent, {}))
+                cell.write_mask(step.infos.get(agent, {}))  # it has no step whose numbers would count
 
     def _set_next(self, step: WorldStep) -> None:
         """Set who chooses the next actions."""

@@ -37,7 +37,6 @@ class League:
         """
         self._plan, self._pace, self._memory, self._weights = plan, pace, memory, weights
         self._policies = plan.policies
-        self._trained = tuple(name for name in self._policies if name in plan.trained)
         self.table = LeagueTable.start(self._policies, plan.config.initial_elo)
         self._games = 0
 
@@ -68,7 +67,7 @@ class League:
         """Take the snapshots that are due, then publish the odds of the newest version."""
         version = self.table.version
         # A policy that does not learn has only the first snapshot.
-        for policy in snapshots_due(self._plan.config, self._trained, version) if version else self._policies:
+        for policy in snapshots_due(self._plan.config, self._plan.trained, version) if version else self._policies:
             number = len(self.table.snapshots[policy])
             self._memory.snapshot(policy, number)[:] = self._weights[policy].read(version)
             self.table = self.table.with_snapshot(policy, env_steps)

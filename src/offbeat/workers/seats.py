@@ -35,7 +35,7 @@ class LeaguePlan:
     config: LeagueConfig
     sides: tuple[Side, ...]
     trained: tuple[str, ...]
-    """The policies that are trained."""
+    """The policies that are trained, in the order of their turns."""
 
     @property
     def policies(self) -> tuple[str, ...]:
