@@ -21,12 +21,11 @@ LIVES = {"early": (0, 2), "late": (3, 7), "waits": (0, 6)}
 class Labelled(SmallWorld):
     """See the module's docstring. The first pixels of an image are a label: see `assert_stacks_are_right`."""
 
-    def __init__(self, size: int = 16, turns: bool = True) -> None:
-        """Images have `size` x `size` pixels; without `turns`, `waits` decides in each row."""
+    def __init__(self, size: int = 16) -> None:
+        """Images have `size` x `size` pixels."""
         spaces = (gym.spaces.Box(0, 255, (size, size), np.uint8), gym.spaces.Discrete(2))
         super().__init__(dict.fromkeys(LIVES, spaces))
-        self._size, self._turns = size, turns
-        self._time, self._label = 0, 0
+        self._size, self._time, self._label = size, 0, 0
 
     def reset(self, seed: int | None = None, options: Any = None) -> Any:  # noqa: ARG002
         self._start(seed, self._present(0))
@@ -45,8 +44,7 @@ class Labelled(SmallWorld):
         return [agent for agent, (first, last) in LIVES.items() if first <= time < last]
 
     def _infos(self) -> dict[str, dict[str, Any]]:
-        waits = self._turns and self._time % 2 == 1
-        return {agent: {"no_decision": waits and agent == "waits"} for agent in self.possible_agents}
+        return {agent: {"no_decision": self._time % 2 == 1 and agent == "waits"} for agent in self.possible_agents}
 
     def _observe(self, agents: list[str]) -> dict[str, Any]:
         return {agent: self._image(agent) for agent in agents}

@@ -13,6 +13,7 @@ from offbeat.api.resume import require_fit
 from offbeat.api.train import resume
 from offbeat.config.resolve import resolve
 from offbeat.core.errors import ConfigError
+from offbeat.envs.testing.games import PLAYERS, RockPaperScissors
 from offbeat.run_directory.checkpoint import load
 from offbeat.runtime.assembly import build_paced
 from offbeat.runtime.paced import PacedWorkforce
@@ -86,6 +87,31 @@ def test_agents_with_stacked_images_have_the_bits_of_serial_in_processes_and_aft
     first, second = ([untimed(line) for line in lines_of(run.path)] for run in runs)
     assert first[-1] == second[-1]
     assert weights_of(runs[0].path) == weights_of(runs[1].path) != weights_of(runs[0].path, f"step-{0:012d}")
+
+
+class WaitsLate(RockPaperScissors):
+    """The second player waits in the tenth round. All infos say whether an agent waits."""
+
+    def __init__(self) -> None:
+        super().__init__(rounds=12)
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        return super().reset(seed, options)[0], self._waits(0)
+
+    def step(self, actions: Any) -> Any:
+        *parts, _ = super().step({PLAYERS[1]: 0, **actions})
+        return *parts, self._waits(self._played)
+
+    def _waits(self, played: int) -> dict[str, dict[str, Any]]:
+        return {player: {"no_decision": played == 9 and player == PLAYERS[1]} for player in PLAYERS}
+
+
+def test_agents_may_wait_for_the_first_time_after_the_test_steps_before_a_run_if_all_infos_say_whether_they_do(
+    tmp_path,
+):
+    run = small_run(tmp_path / "run", f"{__name__}:WaitsLate", runtime="serial", steps=256)
+    waits = run.metrics["env_steps"] / 12
+    assert 2 * run.metrics["env_steps"] - run.metrics["agent_steps"] == pytest.approx(waits, abs=4)
 
 
 def test_agents_with_different_spaces_have_a_policy_each(tmp_path):

@@ -13,7 +13,7 @@ from offbeat.config.curriculum import parameters
 from offbeat.config.env import UNSET, EnvConfig, adapter_prefix
 from offbeat.core.errors import ConfigError, EnvFailed, OffbeatError, with_notes_of
 from offbeat.core.seeding import derive_seed, stream
-from offbeat.core.types import INFO_MASK, EnvSpec
+from offbeat.core.types import INFO_MASK, NO_DECISION, EnvSpec
 from offbeat.envs.actions import random_actions
 from offbeat.envs.adapters.gymnasium.progress import progress_setters
 from offbeat.envs.arguments import require_arguments
@@ -184,11 +184,12 @@ def preflight_world(env_id: str, settings: EnvConfig = UNSET, steps: int = 8) ->
         return None
     try:
         with closing(world):
-            spec = spec_of_world(env_id, world, world.reset(PREFLIGHT_SEED), settings)
+            first = world.reset(PREFLIGHT_SEED)
+            spec = spec_of_world(env_id, world, first, settings)
             owners = {agent: (agent,) for agent in spec.names}
             worlds = Worlds(spec, [world], owners, groups=[slice(0, 1)], seeds=[PREFLIGHT_SEED])
             _take_random_steps(worlds, steps)
-            waits = world.turns or worlds.agents_wait
+            waits = world.turns or worlds.agents_wait or any(NO_DECISION in info for info in first.infos.values())
     except FAILURES as error:
         message = str(error) if isinstance(error, EnvFailed | ConfigError) else f"{env_id}: {error}"
         raise with_notes_of(ConfigError(message), error) from error
