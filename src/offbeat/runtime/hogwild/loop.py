@@ -98,11 +98,9 @@ class HogwildLoop(TrainingLoop):
 
     def _ending_at(self, *, finished: bool) -> Ending | None:
         """Return how the run ends when all workers are paused; None if it continues."""
-        return (
-            Ending("finished", f"learned from {self.counters.env_steps} env steps", 0)
-            if finished
-            else (self._planned_ending)
-        )
+        if finished:
+            return Ending("finished", f"learned from {self.counters.env_steps} env steps", 0)
+        return self._planned_ending
 
     # --- counting -------------------------------------------------------------------------------------------
 
