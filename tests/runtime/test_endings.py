@@ -93,13 +93,13 @@ LINES: dict[str, Any] = {"log_every": 256, "checkpoint_every": 512}
 def test_a_learning_step_has_one_metrics_line_also_at_the_end_of_a_run_and_after_a_resume(settings, tmp_path):
     run = small_run(tmp_path / "run", **LINES, **settings)
     steps = [line["learning_step"] for line in lines_of(run.path)]
-    assert len(steps) == len(set(steps)) > 1
+    assert len(steps) == len(set(steps)) > 0
     assert (
         lines_of(run.path)[-1]["env_steps"] == checkpoint.load(run.path / "checkpoints" / "latest").policy["env_steps"]
     )
     resume(run.path, steps=4096 if run.state == "finished" else None)
     steps = [line["learning_step"] for line in lines_of(run.path)]
-    assert len(steps) == len(set(steps)) > 3
+    assert len(steps) == len(set(steps)) > 1
 
 
 @pytest.mark.parametrize("stop_at", [512, 600])
