@@ -131,6 +131,10 @@ BY_TURNS: dict[str, Any] = {
     "policies": {"one": {"agents": "late"}, "two": {"agents": "*"}},
     "league": {"window": 2, "snapshot_every": 2, "team_change_every": 2},
 }
+DRAWN: dict[str, Any] = {
+    "policies": {"one": {"agents": "*"}, "two": {"agents": "*"}},
+    "league": {"window": 2, "snapshot_every": 2, "draw_policies": True},
+}
 SEES: dict[str, Any] = {
     "runtime": "serial", "actors": 1, "envs_per_actor": 3, "frame_stack": STACK, "hidden_sizes": (8,),
     "eval_every": 0, "checkpoint_every": 0,
@@ -143,7 +147,7 @@ REPLAYED: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("settings", [ONE, BY_TURNS], ids=["one policy", "two policies by turns"])
+@pytest.mark.parametrize("settings", [ONE, BY_TURNS, DRAWN], ids=["one policy", "two by turns", "two that are drawn"])
 def test_the_unrolls_of_a_league_have_the_frames_of_an_agents_own_episode(settings, tmp_path, monkeypatch):
     original, blank = Unrolls.batch, []
 
@@ -162,7 +166,8 @@ def test_the_unrolls_of_a_league_have_the_frames_of_an_agents_own_episode(settin
     assert any(blank)
 
 
-def test_the_replay_of_a_league_has_the_frames_of_an_agents_own_episode(tmp_path, monkeypatch):
+@pytest.mark.parametrize("settings", [ONE, DRAWN], ids=["one policy", "two that are drawn"])
+def test_the_replay_of_a_league_has_the_frames_of_an_agents_own_episode(settings, tmp_path, monkeypatch):
     original, checks = Replay.sample, []
 
     def checked(replay: Replay, random: np.random.Generator) -> Samples:
@@ -173,5 +178,5 @@ def test_the_replay_of_a_league_has_the_frames_of_an_agents_own_episode(tmp_path
         return samples
 
     monkeypatch.setattr(Replay, "sample", checked)
-    train("dqn", WORLD, run_dir=tmp_path / "run", kwargs={"size": 36}, **REPLAYED, **ONE)
+    train("dqn", WORLD, run_dir=tmp_path / "run", kwargs={"size": 36}, **REPLAYED, **settings)
     assert len(checks) > 20
