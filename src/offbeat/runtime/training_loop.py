@@ -30,6 +30,10 @@ from offbeat.runtime.watchers import Ending, Watchers
 from offbeat.runtime.workforce import Workforce
 
 
+_TIMES = ("wall_time_s", "evaluation_s", "env_stall_max_s")
+"""Counters that change without an event."""
+
+
 class _EvaluationStopped(Exception):
     """A stop signal was received during an evaluation."""
 
@@ -154,7 +158,7 @@ class TrainingLoop(ABC):
             self._save_and_write_last_line()
 
     def _save_and_write_last_line(self, *, evaluated: bool = False) -> None:
-        """Save the last checkpoint, and write a metrics line if the last one is of an earlier learning step.
+        """Save the last checkpoint, and write a metrics line if counters have changed since the last one.
 
         A line that is due is written before the checkpoint, because a run that resumes from there continues after this
         line. Otherwise the line is an additional one, and the period of the resumed run's next line is not changed.
@@ -162,7 +166,9 @@ class TrainingLoop(ABC):
         Args:
             evaluated: whether the result of an evaluation is in no line yet.
         """
-        due, is_new = self._line_is_pending, self.metrics.line.get("learning_step") != self.counters.learning_step
+        self._renew_counters()
+        due, last = self._line_is_pending, self.metrics.line
+        is_new = any(last.get(name) != value for name, value in vars(self.counters).items() if name not in _TIMES)
         if due:
             self._write_renewed_line()
         self._save()
