@@ -29,7 +29,6 @@ from offbeat.runtime.supervisor import Reporting
 from offbeat.runtime.watchers import Ending, Watchers
 from offbeat.runtime.workforce import Workforce
 
-
 _TIMES = ("wall_time_s", "evaluation_s", "env_stall_max_s")
 """Counters that change without an event."""
 
