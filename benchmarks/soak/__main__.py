@@ -24,8 +24,9 @@ from pathlib import Path
 from tests.reference import survivors
 
 from benchmarks.common import RESULTS
+from benchmarks.soak.draw import draw
 from benchmarks.soak.one_run import RUNS, Report, prepare, soak
-from benchmarks.soak.plan import Plan, draw
+from benchmarks.soak.plan import Plan
 from benchmarks.soak.results import read_reports, write_results
 
 
@@ -45,6 +46,7 @@ def main() -> int:
     for report in _done(plans, options.jobs, options.minutes):
         reports.append(report)
         _show(reports, total, time.monotonic() - begun)
+        write_results(reports, options.seed, options.out)
     print(write_results(reports, options.seed, options.out))
     return int(any(report.failures for report in reports))
 

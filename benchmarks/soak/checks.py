@@ -8,9 +8,10 @@ from math import floor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.soak.choices import SIZES
 from benchmarks.soak.files import RunFiles
 from benchmarks.soak.mishaps import Happening
-from benchmarks.soak.plan import SIZES, Plan
+from benchmarks.soak.plan import Plan
 
 if TYPE_CHECKING:
     from benchmarks.soak.one_run import Report
@@ -120,9 +121,9 @@ def check_end(plan: Plan, files: RunFiles, report: Report, happening: Happening)
 def _check_counts(plan: Plan, report: Report, lines: list[dict[str, Any]]) -> None:
     """Check the counts that the pace makes sure of."""
     last = lines[-1]
-    if plan.agents != "one":
+    if plan.world != "none":
         _check_agents(plan, report, last)
-    if plan.replayed and plan.agents == "one":
+    if plan.replayed and plan.world == "none":
         due = floor(SIZES[plan.kind].utd_ratio * max(0, last["env_steps"] - plan.warmup))
         report.require(last["updates"] == due, f"{last['updates']} updates, but {due} were due")
         return
@@ -131,14 +132,14 @@ def _check_counts(plan: Plan, report: Report, lines: list[dict[str, Any]]) -> No
         return
     lag = max(lag or 0 for line in lines for lag in _of_each_policy(line, "policy_lag_max").values())
     report.require(lag <= plan.max_lag, f"a policy lag of {lag}, but max_lag is {plan.max_lag}")
-    if plan.agents == "one":
+    if plan.world == "none":
         _check_rows(plan, report, last)
 
 
 def _check_agents(plan: Plan, report: Report, last: dict[str, Any]) -> None:
     """Check that each env step has one to three decisions; of players that are not learned from, none are counted."""
     env_steps, agent_steps = last["env_steps"], last["agent_steps"]
-    least = env_steps if plan.agents in ("shared", "separate") else 1
+    least = env_steps if plan.policies != "frozen" and not plan.league else 1
     report.require(least <= agent_steps <= 3 * env_steps, f"{agent_steps} agent steps in {env_steps} env steps")
 
 

@@ -23,23 +23,26 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-CHANCE = 1 / 150
+CHANCE = 1 / 50
 """Of failing, in each env step after the first `CALM` of an env's life."""
 CALM = 20
 """Longer than the look at an env before a run begins: an env that fails there is refused."""
-IN_CHILD = Path(sys.argv[0]).name != "offbeat"
-"""Whether this is a child process of the run, and not `offbeat` itself."""
 RUNTIME = "OFFBEAT_SOAK_RUNTIME"
 """Environment variable: the run's runtime."""
 TOKENS, TAKEN = Path("tokens"), Path("taken")
 """Folders in the current one. A token that is taken is renamed: who took it is its name's first part."""
 
 
+def in_child() -> bool:
+    """Whether this is a child process of the run, and not `offbeat` itself."""
+    return Path(sys.argv[0]).name != "offbeat"
+
+
 def take_token() -> bool:
     """Take one of the tokens; return whether there was one left."""
     for token in sorted(TOKENS.iterdir()):
         with suppress(FileNotFoundError):  # another process was quicker
-            token.rename(TAKEN / f"{'child' if IN_CHILD else 'main'}-{token.name}-{os.getpid()}")
+            token.rename(TAKEN / f"{'child' if in_child() else 'main'}-{token.name}-{os.getpid()}")
             return True
     return False
 
@@ -62,8 +65,8 @@ class Vector(gym.Env[Any, Any]):
     def step(self, action: Any) -> Any:
         self.place += 0.1 * (float(np.mean(action)) - 1)
         self.age, self.life = self.age + 1, self.life + 1
-        ends = bool(self.np_random.random() < 0.05)
-        return self.observe(), -abs(self.place), ends, self.age == 60, {}
+        ends, cut = bool(self.np_random.random() < 0.05), self.age == 60
+        return self.observe(), -abs(self.place), ends, cut, {"won": float(self.place > 0)} if ends or cut else {}
 
     def observe(self) -> Any:
         return np.array([self.place, self.age / 60, self.np_random.random()], np.float32)
@@ -92,74 +95,21 @@ class Image(Vector):
         return image
 
 
-# --- several agents -----------------------------------------------------------------------------------------
-
-
-class Team:
-    """A world of three agents with PettingZoo's parallel API. Each has an env of its own, which ends by itself.
-
-    `shape` and `behaviour` are the parts of the id of these envs.
-    """
-
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": []}
-    possible_agents: ClassVar[list[str]] = ["red_0", "blue_0", "blue_1"]
-
-    def __init__(self, shape: str, behaviour: str) -> None:
-        make = gym.registry[f"soak/{shape}-{behaviour}-v0"].entry_point
-        assert callable(make)
-        self._envs: dict[str, Any] = {agent: make() for agent in self.possible_agents}
-        self.agents: list[str] = []
-
-    def observation_space(self, agent: str) -> gym.Space[Any]:
-        space: gym.Space[Any] = self._envs[agent].observation_space
-        return space
-
-    def action_space(self, agent: str) -> gym.Space[Any]:
-        space: gym.Space[Any] = self._envs[agent].action_space
-        return space
-
-    def reset(self, seed: int | None = None, options: Any = None) -> Any:  # noqa: ARG002
-        self.agents = list(self.possible_agents)
-        seeds = {agent: None if seed is None else seed + index for index, agent in enumerate(self.agents)}
-        rows = {agent: env.reset(seed=seeds[agent]) for agent, env in self._envs.items()}
-        return {agent: row[0] for agent, row in rows.items()}, {agent: {} for agent in rows}
-
-    def step(self, actions: Any) -> Any:
-        rows = {agent: self._envs[agent].step(actions[agent]) for agent in self.agents}
-        self.agents = [agent for agent, row in rows.items() if not (row[2] or row[3])]
-        return tuple({agent: row[part] for agent, row in rows.items()} for part in range(5))
-
-    def close(self) -> None:
-        """Do nothing."""
-
-    def snapshot(self) -> dict[str, Any]:
-        envs = {
-            agent: env.snapshot() | {"random": env.np_random.bit_generator.state} for agent, env in self._envs.items()
-        }
-        return {"alive": np.array([agent in self.agents for agent in self.possible_agents]), "envs": envs}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        for agent, env in self._envs.items():
-            saved = dict(state["envs"][agent])
-            env.np_random.bit_generator.state = saved.pop("random")
-            env.restore(saved)
-        self.agents = [agent for agent, lives in zip(self.possible_agents, state["alive"], strict=True) if lives]
-
-
 # --- what else they do --------------------------------------------------------------------------------------
 
 
 class Fails(Vector):
     """Fails now and then, as long as there are tokens."""
 
-    possible = True
-    """Whether it can fail here at all."""
-
     def step(self, action: Any) -> Any:
         row = super().step(action)
-        if self.life > CALM and self.np_random.random() < CHANCE and self.possible and take_token():
+        if self.life > CALM and self.np_random.random() < CHANCE and self.possible() and take_token():
             return self.fail(row)
         return row
+
+    def possible(self) -> bool:
+        """Whether it can fail here at all."""
+        return True
 
     def fail(self, row: Any) -> Any:
         raise NotImplementedError
@@ -185,7 +135,8 @@ class NaN(Fails):
 class Hangs(Fails):
     """Does not return for ten minutes. Not in the main process of a serial run, where nobody could notice."""
 
-    possible = IN_CHILD or os.environ.get(RUNTIME) != "serial"
+    def possible(self) -> bool:
+        return in_child() or os.environ.get(RUNTIME) != "serial"
 
     def fail(self, row: Any) -> Any:
         time.sleep(600)
@@ -195,13 +146,15 @@ class Hangs(Fails):
 class Exits(Fails):
     """Ends its process without a word, or with a signal. Not in a main process: no run could go on after that."""
 
-    possible = IN_CHILD
     ends: ClassVar[list[Callable[[], None]]] = [
         lambda: os._exit(3),
         lambda: os._exit(0),
         lambda: os.kill(os.getpid(), signal.SIGKILL),
         lambda: sys.exit(5),
     ]
+
+    def possible(self) -> bool:
+        return in_child()
 
     def fail(self, row: Any) -> Any:
         self.ends[int(self.np_random.integers(len(self.ends)))]()
@@ -223,7 +176,7 @@ class Spawns(Vector):
     """Starts a program that runs for ten minutes, as simulators do, and never ends it. Only in child processes."""
 
     def __init__(self) -> None:
-        if IN_CHILD:
+        if in_child():
             self.program = subprocess.Popen(["sleep", "600"])
 
 
@@ -243,6 +196,13 @@ def register() -> None:
             env_id = f"soak/{shape.__name__}-{name}-v0"
             if env_id not in gym.registry:
                 gym.register(env_id, _joined(behaviour, shape))
+
+
+def env_of(shape: str, behaviour: str) -> Any:
+    """Return a new env of this shape and behaviour."""
+    make = gym.registry[f"soak/{shape}-{behaviour}-v0"].entry_point
+    assert callable(make)
+    return make()
 
 
 def _joined(behaviour: type[Any], shape: type[Any]) -> Any:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from benchmarks.common import read_metrics
-from benchmarks.soak.envs import TAKEN
+from benchmarks.soak.envs import RUNTIME, TAKEN
+from benchmarks.soak.plan import TABLES, Plan
+
+TAIL = 1 << 14
+"""Bytes at the end of metrics.jsonl in which its last whole line is looked for."""
 
 
 class RunFiles:
@@ -20,6 +25,15 @@ class RunFiles:
         self.disk = folder / "disk" if on_a_disk else None
         self.run = (self.disk or folder) / "run"
         self._parts = 0
+
+    @property
+    def tables(self) -> Path:
+        return self.folder / TABLES
+
+    def environment(self, plan: Plan, runtime: str = "") -> dict[str, str]:
+        """Return the environment of a program that runs in this runtime."""
+        path = os.pathsep.join([str(Path.cwd()), *filter(None, [os.environ.get("PYTHONPATH")])])
+        return os.environ | {"PYTHONPATH": path, "PYTHONFAULTHANDLER": "1", RUNTIME: runtime or plan.runtime}
 
     def begin_part(self) -> None:
         """From now on another process trains, or goes on, and prints to files of its own."""
@@ -57,6 +71,20 @@ class RunFiles:
             return read_metrics(self.run)
         return []
 
+    def env_steps(self) -> int:
+        """Return the env steps of the last whole line of metrics.jsonl; -1 while there is none."""
+        return last_env_steps(self.run)
+
     def taken(self, by: str = "") -> list[str]:
         """Return the failures of envs that took place, in the main process or in child processes: main, child."""
         return [path.name for path in (self.folder / TAKEN).iterdir() if path.name.startswith(by)]
+
+
+def last_env_steps(run: Path) -> int:
+    """Return the env steps of the last whole line of a run's metrics.jsonl; -1 while there is none."""
+    with suppress(OSError), (run / "metrics.jsonl").open("rb") as file:
+        file.seek(max(0, file.seek(0, 2) - TAIL))
+        for text in reversed(file.read().split(b"\n")):
+            with suppress(ValueError):
+                return int(json.loads(text)["env_steps"])
+    return -1

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import shutil
 import signal
-import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from benchmarks.soak.choices import STALL_TIMEOUTS_S
 from benchmarks.soak.disks import Disk
+from benchmarks.soak.endings import ended_within
 from benchmarks.soak.files import RunFiles
-from benchmarks.soak.plan import STALL_TIMEOUTS_S, Plan
+from benchmarks.soak.plan import Plan
 from benchmarks.soak.processes import catches, descendants, send
+from benchmarks.soak.programs import Program
 
-POLL_EVERY_S = 0.01
+POLL_EVERY_S = 0.02
 SHORT_STOP_S = 1.0
 LONG_STOP_S = 3.0
 """Longer than a worker may stand still."""
-NOTICE_S = 3.0
-"""Seconds after which a run that goes on must have noticed that a worker is gone, and counted it."""
+NOTICE_S = 6.0
+"""Seconds after which a lock-free run that goes on must have noticed that a worker is gone, and counted it."""
 WORKERS = ("actor", "worker")
 
 
@@ -37,7 +39,7 @@ class Happening:
     """Whether the run is to end now, whatever is left to do."""
 
 
-def happen(plan: Plan, files: RunFiles, child: subprocess.Popen[bytes], disk: Disk | None) -> Happening:
+def happen(plan: Plan, files: RunFiles, child: Program, disk: Disk | None) -> Happening:
     """Let the plan's mishap happen to a run that has just started."""
     mishap = plan.mishap
     if mishap == "none":
@@ -46,24 +48,30 @@ def happen(plan: Plan, files: RunFiles, child: subprocess.Popen[bytes], disk: Di
         return _harm(plan, files, child, WORKERS, plan.kills if mishap.startswith("kill") else 1)
     if mishap.endswith("the evaluator"):
         return _harm(plan, files, child, ("evaluator",), 1)
-    _wait_while(child, lambda: not _has_come(plan, files, child))
-    ended_within(child, plan.delay_s)
+    _wait_for_the_moment(plan, files, child)
     if child.poll() is not None:
         return Happening()
     _strike(plan, files, child, disk)
     return Happening(True, ends_soon="SIGINT" in mishap or "SIGTERM" in mishap or mishap == "directory deleted")
 
 
-def _has_come(plan: Plan, files: RunFiles, child: subprocess.Popen[bytes]) -> bool:
-    """Whether the moment has come from which the mishap's delay counts."""
+def _wait_for_the_moment(plan: Plan, files: RunFiles, child: Program) -> None:
+    """Wait for the moment of the mishap, or for the end of the run."""
+    _wait_while(child, lambda: not _has_come(plan, files, child))
+    if plan.moment != "learning":
+        ended_within(child, plan.delay_s)
+
+
+def _has_come(plan: Plan, files: RunFiles, child: Program) -> bool:
+    """Whether the moment has come, or the one from which the mishap's delay counts."""
     if plan.moment == "learning":
-        return bool(files.lines())
+        return files.env_steps() >= plan.progress * plan.steps
     if plan.moment == "begun" or plan.mishap == "directory deleted":
         return files.state() is not None
     return catches(child.pid, signal.SIGTERM)
 
 
-def _strike(plan: Plan, files: RunFiles, child: subprocess.Popen[bytes], disk: Disk | None) -> None:
+def _strike(plan: Plan, files: RunFiles, child: Program, disk: Disk | None) -> None:
     """Do to the whole run what the mishap says."""
     mishap = plan.mishap
     if mishap == "directory deleted":
@@ -96,52 +104,53 @@ def _delete(files: RunFiles) -> None:
 # --- one process of the run ---------------------------------------------------------------------------------
 
 
-def _harm(plan: Plan, files: RunFiles, child: subprocess.Popen[bytes], roles: tuple[str, ...], times: int) -> Happening:
+def _harm(plan: Plan, files: RunFiles, child: Program, roles: tuple[str, ...], times: int) -> Happening:
     """Kill or stop processes in these roles, one after the other."""
-    moments = [moment for _ in range(times) if (moment := _harm_one(plan, files, child, roles))]
-    happening = Happening(bool(moments), harmed=len(moments) if roles == WORKERS else 0)
-    if not moments or roles != WORKERS or "for a second" in plan.mishap:
-        return happening
-    patience_s = NOTICE_S + (sum(STALL_TIMEOUTS_S.values()) if plan.mishap.startswith("SIGSTOP") else 0)
-    for moment in moments:
-        happening.noticed += not ended_within(child, max(0.0, moment + patience_s - time.monotonic()))
+    happening = Happening()
+    for _ in range(times):
+        learned = files.env_steps()
+        if not _harm_one(plan, files, child, roles):
+            break
+        happening.happened = True
+        if roles == WORKERS:
+            happening.harmed += 1
+            happening.noticed += _must_be_noticed(plan, child, learned)
     return happening
 
 
-def _harm_one(plan: Plan, files: RunFiles, child: subprocess.Popen[bytes], roles: tuple[str, ...]) -> float | None:
-    """Kill or stop one of those that status.json names, a while after it does; return when, None if none was left."""
+def _must_be_noticed(plan: Plan, child: Program, learned: int) -> bool:
+    """Whether a run cannot end without noticing that a worker is gone, which it was after so many env steps."""
+    if "for a second" in plan.mishap:
+        return False
+    if not plan.lock_free:  # each actor has every so many-th ticket
+        return plan.steps - max(0, learned) > plan.in_flight
+    return not ended_within(child, NOTICE_S + sum(STALL_TIMEOUTS_S.values()) * plan.mishap.startswith("SIGSTOP"))
+
+
+def _harm_one(plan: Plan, files: RunFiles, child: Program, roles: tuple[str, ...]) -> bool:
+    """Kill or stop one of those that status.json names, at the moment; return whether one was left."""
     _wait_while(child, lambda: not files.pids(*roles))
-    ended_within(child, plan.delay_s)
+    _wait_for_the_moment(plan, files, child)
     alive = set(descendants())
     pids = [pid for pid in files.pids(*roles) if pid in alive]
     if child.poll() is not None or not pids:
-        return None
+        return False
     victim = [pids[int(plan.victim * len(pids))]]
     stops = plan.mishap.startswith("SIGSTOP")
     send(victim, signal.SIGSTOP if stops else signal.SIGKILL)
-    moment = time.monotonic()
     if plan.mishap.endswith("for a second"):
         ended_within(child, SHORT_STOP_S)
         send(victim, signal.SIGCONT)
     elif not stops:
         _wait_while(child, lambda: victim[0] in files.pids(*roles), seconds=NOTICE_S)  # then another has its place
-    return moment
+    return True
 
 
 # --- waiting ------------------------------------------------------------------------------------------------
 
 
-def _wait_while(child: subprocess.Popen[bytes], holds: Callable[[], bool], seconds: float = 60.0) -> None:
+def _wait_while(child: Program, holds: Callable[[], bool], seconds: float = 60.0) -> None:
     """Wait as long as the run goes on and a condition holds, at most so many seconds."""
     until = time.monotonic() + seconds
     while holds() and time.monotonic() < until and not ended_within(child, POLL_EVERY_S):
         pass
-
-
-def ended_within(child: subprocess.Popen[bytes], seconds: float) -> bool:
-    """Wait for the end of a run, at most so long; return whether it came."""
-    try:
-        child.wait(seconds)
-    except subprocess.TimeoutExpired:
-        return False
-    return True

@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from benchmarks.common import adopt_orphans, children_cpu_s, die_with_the_parent
-from benchmarks.soak import checks, mishaps
+from benchmarks.soak import checks, mishaps, populations
+from benchmarks.soak.bits import check_bits
 from benchmarks.soak.disks import Disk, disk_in, in_a_mount_namespace
-from benchmarks.soak.envs import RUNTIME, TAKEN, TOKENS
+from benchmarks.soak.endings import HANGS_S, STOP_S, finish
+from benchmarks.soak.envs import TAKEN, TOKENS
 from benchmarks.soak.files import RunFiles
-from benchmarks.soak.plan import POLICIES, Plan
-from benchmarks.soak.processes import end_all, show_stacks
+from benchmarks.soak.forks import load, offbeat
+from benchmarks.soak.plan import EARLIER, EARLIER_TABLES, Plan
+from benchmarks.soak.processes import end_all
+from benchmarks.soak.programs import Program, run_aside, started
 from offbeat.core.errors import OffbeatError
 
 RUNS = Path("runs/soak")
-HANGS_S = 90.0
-"""After which a run is taken to hang: several times what the longest takes alone."""
-STOP_S = 15.0
-"""Seconds from a signal, or the loss of its directory, to the end of a run."""
 RESUMES = 4
 """At most: each may end at an env's failure."""
 
@@ -43,9 +42,13 @@ class Report:
     failed_envs: int = 0
     """How often envs failed as they were meant to."""
     restarts: int = 0
+    compared: bool = False
+    """Whether its weights were compared with those of an undisturbed run in serial."""
     seconds: float = 0.0
     cpu_s: float = 0.0
     """CPU time of all its processes."""
+    revision: str = ""
+    """The git commit that was tested."""
     failures: list[str] = field(default_factory=list)
     output: str = ""
     """The end of what was printed, where something failed."""
@@ -61,20 +64,22 @@ def prepare() -> None:
     die_with_the_parent()
     adopt_orphans()
     in_a_mount_namespace()
+    load()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # ^C ends the process that waits for this one, and that all runs
 
 
 def soak(plan: Plan) -> Report:
     """Do one run; its folder is deleted unless something failed."""
     folder = RUNS.absolute() / str(plan.index)
-    report, before = Report(plan), checks.shared_memory()
+    report, before = Report(plan, revision=_revision()), checks.shared_memory()
     started_s, cpu_before_s = time.perf_counter(), children_cpu_s()
     files = RunFiles(folder, on_a_disk=plan.mishap.startswith("full disk"))
-    _make_folder(files, plan)
     try:
+        _make_folder(files, plan)
         with _disk(files) as disk:
             try:
-                _all_parts(plan, files, disk, report)
+                _train_earlier(files, plan)
+                (populations.all_parts if plan.members else _all_parts)(plan, files, disk, report)
             except (OSError, ValueError, LookupError, OffbeatError) as error:
                 report.failures.append(f"{type(error).__name__}: {error}")
             if report.failures and files.disk:
@@ -93,11 +98,27 @@ def soak(plan: Plan) -> Report:
     return report
 
 
+@cache
+def _revision() -> str:
+    """Return the current commit, with a + if tracked files differ from it."""
+    git = ("git", "describe", "--always", "--abbrev=7", "--exclude=*", "--dirty=+")
+    done = subprocess.run(git, capture_output=True, text=True, check=False)
+    return done.stdout.strip()
+
+
 def _make_folder(files: RunFiles, plan: Plan) -> None:
     shutil.rmtree(files.folder, ignore_errors=True)
     (files.folder / TAKEN).mkdir(parents=True)
     (files.folder / TOKENS).mkdir()
-    (files.folder / POLICIES).write_text(plan.policy_tables)
+    files.tables.write_text(plan.tables())
+    (files.folder / EARLIER_TABLES).write_text(plan.tables(earlier=True))
+
+
+def _train_earlier(files: RunFiles, plan: Plan) -> None:
+    """Train the earlier run that the run starts from, if it does; then lay out the tokens of the failures."""
+    if plan.has_earlier:
+        arguments = plan.earlier.train(EARLIER, EARLIER_TABLES)
+        run_aside(offbeat(arguments), files.folder, files.environment(plan, "serial"))
     for number in range(plan.times):
         (files.folder / TOKENS / str(number)).touch()
 
@@ -117,10 +138,10 @@ def _disk(files: RunFiles) -> Iterator[Disk | None]:
 
 def _all_parts(plan: Plan, files: RunFiles, disk: Disk | None, report: Report) -> None:
     """Train, then resume until the run is finished."""
-    with _started(plan, files, plan.train(str(files.run))) as child:
+    with started(plan, files, plan.train(str(files.run)), plan.runtime) as child:
         happening = mishaps.happen(plan, files, child, disk)
         report.happened = happening.happened
-        _finish(child, files, report, HANGS_S if not happening.ends_soon else STOP_S)
+        finish(child, files, report, STOP_S if happening.ends_soon else HANGS_S)
         if disk:
             disk.free(child.pid)
     checks.check_part(plan, files, report, happening)
@@ -132,6 +153,7 @@ def _all_parts(plan: Plan, files: RunFiles, disk: Disk | None, report: Report) -
     report.failed_envs = len(files.taken())
     if files.state() == "finished":
         checks.check_end(plan, files, report, happening)
+        check_bits(plan, files, report)
     elif files.run.exists():
         report.require(bool(report.failures), f"never finished: its state is {files.state()}")
 
@@ -139,8 +161,8 @@ def _all_parts(plan: Plan, files: RunFiles, disk: Disk | None, report: Report) -
 def _resume(plan: Plan, files: RunFiles, report: Report) -> None:
     """Go on from the checkpoint; without one, `resume` must refuse."""
     found, failed_before = checks.check_checkpoint(files, report), len(files.taken("main"))
-    with _started(plan, files, ["resume", str(files.run), "--progress", "none", *_trust()]) as child:
-        _finish(child, files, report, HANGS_S)
+    with _resumed(plan, files) as child:
+        finish(child, files, report)
     code = report.exit_codes[-1]
     expected = {0 if found else 2, *([1] if len(files.taken("main")) > failed_before else [])}
     report.require(code in expected, f"resume ended with {code}, not {min(expected)}")
@@ -152,45 +174,14 @@ def _resume(plan: Plan, files: RunFiles, report: Report) -> None:
 def _refuse(plan: Plan, files: RunFiles, report: Report) -> None:
     """Resume a run that was killed when it had done everything: `resume` must say so."""
     checks.check_checkpoint(files, report)
-    with _started(plan, files, ["resume", str(files.run), "--progress", "none", *_trust()]) as child:
-        _finish(child, files, report, HANGS_S)
+    with _resumed(plan, files) as child:
+        finish(child, files, report)
     report.require(report.exit_codes[-1] == 2, f"resume ended with {report.exit_codes[-1]}, not 2")
     report.require("nothing is left to do" in files.output(), "resume does not say that nothing is left to do")
 
 
-def _trust() -> list[str]:
-    """Return what lets `resume` import the soak's own envs."""
-    from offbeat.cli.train import Resume
-
-    return ["--trust-code"] if hasattr(Resume, "trust_code") else []
-
-
-@contextmanager
-def _started(plan: Plan, files: RunFiles, arguments: list[str]) -> Iterator[subprocess.Popen[bytes]]:
-    """Start `offbeat`. What it prints goes to files, as what outlives a run would keep a pipe open."""
-    command = [str(Path(sys.executable).parent / "offbeat"), *arguments]
-    path = os.pathsep.join([str(Path.cwd()), *filter(None, [os.environ.get("PYTHONPATH")])])
-    environment = os.environ | {"PYTHONPATH": path, "PYTHONFAULTHANDLER": "1", RUNTIME: plan.runtime}
-    files.begin_part()
-    with files.stdout.open("wb") as out, files.stderr.open("ab") as err:
-        child = subprocess.Popen(
-            command, cwd=files.folder, env=environment, stdout=out, stderr=err, start_new_session=True
-        )
-    with child:
-        try:
-            yield child
-        finally:
-            child.kill()
-
-
-def _finish(child: subprocess.Popen[bytes], files: RunFiles, report: Report, seconds: float) -> None:
-    """Wait for the end of a run, and for that of all its processes."""
-    hung = not mishaps.ended_within(child, seconds)
-    if hung:
-        show_stacks(files.stderr)
-        report.failures.append(f"still running after {seconds:g} s; the stacks of its threads are in {files.stderr}")
-        child.kill()
-        child.wait()
-    report.exit_codes.append(child.returncode)
-    alive = end_all()
-    report.require(hung or not alive, f"alive after the end: {', '.join(alive)}")
+def _resumed(plan: Plan, files: RunFiles) -> AbstractContextManager[Program]:
+    """Start `offbeat resume`, in the runtime that the plan has for it."""
+    runtime = [] if plan.resumes_in == plan.runtime else ["--runtime", plan.resumes_in]
+    arguments = ["resume", str(files.run), "--progress", "none", "--trust-code", *runtime]
+    return started(plan, files, arguments, plan.resumes_in)

@@ -1,124 +1,37 @@
-"""What one run is and what happens to it: drawn from a seed and an index alone, and typed as arguments of `offbeat`."""
+"""What one run is and what happens to it, as arguments of `offbeat`. `draw` makes it."""
 
 from __future__ import annotations
 
-import random
-from dataclasses import dataclass, fields
-from fractions import Fraction
-from typing import Any, Literal, NamedTuple
+from dataclasses import dataclass, fields, replace
 
+from benchmarks.soak.choices import (
+    SHORT_TIMEOUTS_S,
+    SIZES,
+    STALL_TIMEOUTS_S,
+    TIMEOUTS_S,
+    Mishap,
+    Moment,
+    Policies,
+    World,
+)
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.config.runtimes import OPTIONAL_KEYS, runtime_entry
 
-Mishap = Literal[
-    "none",
-    "kill -9 a worker",
-    "kill -9 the evaluator",
-    "SIGSTOP a worker",
-    "SIGSTOP a worker for a second",
-    "SIGSTOP the evaluator",
-    "SIGSTOP all for three seconds",
-    "SIGINT",
-    "SIGTERM",
-    "SIGINT to all",
-    "SIGTERM to all",
-    "kill -9 the main process",
-    "full disk",
-    "full disk for a second",
-    "directory deleted",
-]
-MISHAPS: dict[Mishap, int] = {
-    "none": 4,
-    "kill -9 a worker": 6,
-    "kill -9 the evaluator": 2,
-    "SIGSTOP a worker": 4,
-    "SIGSTOP a worker for a second": 2,
-    "SIGSTOP the evaluator": 2,
-    "SIGSTOP all for three seconds": 1,
-    "SIGINT": 2,
-    "SIGTERM": 2,
-    "SIGINT to all": 3,
-    "SIGTERM to all": 3,
-    "kill -9 the main process": 5,
-    "full disk": 3,
-    "full disk for a second": 2,
-    "directory deleted": 2,
-}
-"""Mishap -> its weight in the draw. A worker is an actor process, or a worker of a lock-free run."""
-Agents = Literal["one", "shared", "separate", "league", "league by turns"]
-AGENTS: dict[Agents, int] = {"one": 10, "shared": 2, "separate": 2, "league": 2, "league by turns": 1}
-"""The agents of an env and their policies -> their weight in the draw. All but one are a world with three agents:
-
-- shared: one policy for all;
-- separate: a policy each;
-- league: one policy in a team of two and one alone, against snapshots; by turns: one of them learns at a time.
-"""
-POLICIES = "policies.toml"
-TEAM = "benchmarks.soak.envs:Team"
-Moment = Literal["starting", "begun", "learning"]
-MOMENTS: dict[Moment, int] = {"starting": 1, "begun": 2, "learning": 7}
-"""When the mishap comes -> its weight: as soon as the run can be stopped, as soon as there is a run directory, or after
-the first line of metrics."""
-KINDS = {
-    ("ppo", "serial"): 2,
-    ("ppo", "threads"): 3,
-    ("ppo", "processes"): 6,
-    ("ppo", "hogwild"): 2,
-    ("a2c", "serial"): 1,
-    ("a2c", "threads"): 1,
-    ("a2c", "processes"): 2,
-    ("a2c", "hogwild"): 3,
-    ("impala", "serial"): 1,
-    ("impala", "threads"): 1,
-    ("impala", "processes"): 4,
-    ("sac", "serial"): 1,
-    ("sac", "threads"): 1,
-    ("sac", "processes"): 3,
-    ("sac", "hogwild"): 3,
-    ("dqn", "serial"): 1,
-    ("dqn", "threads"): 1,
-    ("dqn", "processes"): 3,
-    ("dqn", "hogwild"): 3,
-}
-"""Algorithm and runtime -> their weight in the draw."""
-BEHAVIOURS = {"plain": 8, "raises": 1, "hangs": 1, "exits": 1, "nan": 1, "prints": 1, "spawns": 2}
-"""What an env does now and then, beside being an env -> its weight in the draw; see `envs`."""
-
-
-class Size(NamedTuple):
-    """How large a run may be, so that it takes a few seconds."""
-
-    steps: int
-    """Env steps of a run, at most."""
-    replayed_steps: int
-    """The same of an algorithm on a replay."""
-    rows: int
-    """Env steps of one column in a ticket, at most."""
-    columns: int
-    """Envs of a worker, at most."""
-    utd_ratio: Fraction
-    learning_steps: int
-    """At most."""
-
-
-SIZES = {
-    "vector": Size(40_000, 3_000, 64, 16, Fraction(1, 4), 2000),
-    "box": Size(40_000, 3_000, 64, 16, Fraction(1, 4), 2000),
-    "image": Size(1_500, 600, 16, 4, Fraction(1, 16), 60),
-    "recurrent": Size(4_000, 1_000, 16, 8, Fraction(1, 16), 100),
-}
-"""What is observed and done -> sizes. vector: one choice; box: numbers to act with; image: through a CNN; recurrent: a
-vector, and a recurrent core."""
-TIMEOUTS_S = {"step_timeout_s": 2, "reset_timeout_s": 10}
-STALL_TIMEOUTS_S = {"stall_timeout_s": 2}
-"""Only where processes are stopped: a busy machine makes others look as if they stood still."""
-MOST_ROWS_OF_REPLAY = 64
-"""Rows in a ticket of a replay, at most."""
+TABLES = "policies.toml"
+"""File with the tables of the policies, in the folder of the run."""
+EARLIER_TABLES = "earlier-policies.toml"
+"""The same of the earlier run that has the weights of a policy that does not learn."""
+EARLIER = "earlier"
+"""The directory of that run."""
+SHAPES = {"vector": "Vector", "box": "Box", "image": "Image", "recurrent": "Vector"}
+"""What is observed and done -> the first part of the name of an env."""
+FORMS = {"parallel": "Team", "late": "Late", "turns": "Turns", "mixed": "Team"}
+"""World -> its class in `worlds`."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """One run; `draw` makes it."""
+    """One run, or a population of runs."""
 
     index: int
     algorithm: str
@@ -129,6 +42,12 @@ class Plan:
     """A key of `BEHAVIOURS`."""
     times: int
     """How often envs raise, hang and so on, all envs of the run together."""
+    world: World
+    policies: Policies
+    league: tuple[str, ...]
+    """Settings of the league; empty: none."""
+    starts_from: bool
+    """Whether the run starts from the weights of an earlier one."""
     actors: int
     """Workers, in hogwild."""
     max_lag: int
@@ -137,6 +56,10 @@ class Plan:
     unroll_length: int
     """On a replay, env steps of a ticket."""
     envs_per_actor: int
+    env_groups: int
+    learner_workers: int
+    synced: bool
+    """Whether lock-free workers compute with a copy of the parameters."""
     learning_steps: int
     """About so many, unless `SIZES` allows fewer."""
     evaluates: bool
@@ -145,31 +68,42 @@ class Plan:
     """How many workers are killed."""
     moment: Moment
     """When the mishap comes."""
+    progress: float
+    """Part of the env steps after which it comes, if the moment is "learning"."""
     delay_s: float
-    """Seconds from then to the mishap."""
+    """Seconds from any other moment to the mishap."""
     victim: float
     """Which worker, from 0 to 1."""
-    agents: Agents = "one"
+    resumes_in: str
+    """The runtime in which the run is resumed."""
+    members: int = 0
+    """Members of a population; 0: a single run."""
 
     def __str__(self) -> str:
         layout = f"{self.actors} x {self.envs_per_actor} envs, lag {self.max_lag} {self.lag}"
+        world = "" if self.world == "none" else f"{self.world} {self.policies}{' league' if self.league else ''}, "
+        population = f"{self.members} members, " if self.members else ""
         return (
-            f"run {self.index}, {self.algorithm}, {self.runtime}, {self.kind} {self.behaviour}, agents {self.agents}, "
+            f"run {self.index}, {population}{self.algorithm}, {self.runtime}, {self.kind} {self.behaviour}, {world}"
             f"{layout}, {self.mishap}"
         )
 
-    @property
-    def env(self) -> str:
-        if self.agents != "one":
-            return TEAM
-        if self.behaviour == "plain" and self.kind in ("vector", "box"):
-            return {"vector": "CartPole-v1", "box": "Pendulum-v1"}[self.kind]
-        return f"soak/{self.shape}-{self.behaviour}-v0"
+    # --- what follows from the plan ---------------------------------------------------------------------------
 
     @property
-    def shape(self) -> str:
-        """What the env is like: the first part of its name."""
-        return {"vector": "Vector", "box": "Box", "image": "Image", "recurrent": "Vector"}[self.kind]
+    def env(self) -> str:
+        if self.world != "none":
+            return f"benchmarks.soak.worlds:{FORMS[self.world]}"
+        if self.behaviour == "plain" and self.kind in ("vector", "box"):
+            return {"vector": "CartPole-v1", "box": "Pendulum-v1"}[self.kind]
+        return f"soak/{SHAPES[self.kind]}-{self.behaviour}-v0"
+
+    @property
+    def shapes(self) -> str:
+        """The shapes of the agents of a world."""
+        if self.world != "mixed":
+            return ",".join([SHAPES[self.kind]] * 3)
+        return "Vector,Vector,Image" if self.algorithm == "dqn" else "Vector,Box,Image"
 
     @property
     def replayed(self) -> bool:
@@ -180,19 +114,35 @@ class Plan:
         return self.runtime == "hogwild"
 
     @property
-    def has_worker_processes(self) -> bool:
-        return self.runtime in ("processes", "hogwild")
+    def exact(self) -> bool:
+        """Whether the config alone determines the weights; a restart of a worker ends that."""
+        return not self.lock_free and (self.lag == "exact" or self.runtime == self.resumes_in == "serial")
+
+    @property
+    def has_earlier(self) -> bool:
+        """Whether an earlier run has weights that this one starts from."""
+        return self.starts_from or self.policies == "frozen"
+
+    @property
+    def rows(self) -> int:
+        """Env steps of a ticket, its reset rows among them."""
+        return self.envs_per_actor * self.unroll_length
 
     @property
     def batch(self) -> int:
         """Rows that a learning step takes in: an unroll of each actor, a worker's own one, or a ticket."""
-        alone = self.replayed or self.lock_free
-        return (1 if alone else self.actors) * self.envs_per_actor * self.unroll_length
+        return self.rows if self.replayed or self.lock_free else self.actors * self.rows
 
     @property
     def beyond(self) -> int:
         """Rows by which a run may end after `steps`: less than these."""
         return self.batch * (self.actors if self.lock_free else 1)
+
+    @property
+    def in_flight(self) -> int:
+        """Rows that can be under way, at most: a run with more left to learn cannot end without all of its actors."""
+        ahead = self.actors - 1 + self.max_lag if self.replayed else self.max_lag
+        return (ahead + 2 + self.actors * self.replayed) * self.batch
 
     @property
     def warmup(self) -> int:
@@ -206,35 +156,58 @@ class Plan:
         wanted = min(self.learning_steps, size.learning_steps) * self.batch
         return min(wanted, size.replayed_steps if self.replayed else size.steps)
 
-    def train(self, run_dir: str) -> list[str]:
-        """Return the arguments of `offbeat` that train."""
-        evaluations = 8 if self.mishap.endswith("the evaluator") else 2
-        flags = (
-            f"train {self.algorithm} {self.env} --runtime {self.runtime} --envs-per-actor {self.envs_per_actor} "
-            f"--steps {self.steps} --seed {self.index} --eval-every {self.steps // evaluations * self.evaluates} "
-            f"--progress none --run-dir {run_dir} --{'workers' if self.lock_free else 'actors'} {self.actors} "
-            "--import benchmarks.soak.envs"
-        )
-        settings = [*self._network(), *self._timeouts(), *self._pace(), *self._learning(), "eval_episodes=2"]
-        return [*flags.split(), *self._policies(), "--set", *settings, *self._world()]
-
-    def _policies(self) -> list[str]:
-        """Return the flag of the policies; the tables are in a file that the harness writes."""
-        if self.agents in ("one", "shared"):
-            return []
-        return ["--policies", "separate" if self.agents == "separate" else POLICIES]
+    @property
+    def reference(self) -> Plan:
+        """The plan with which an exact run is compared: the same in serial, without anything that disturbs it."""
+        return replace(self, runtime="serial", evaluates=False, learner_workers=1, mishap="none")
 
     @property
-    def policy_tables(self) -> str:
-        """The content of the file `POLICIES`: tables of two policies."""
-        return '[policies.red]\nagents = "red_*"\n[policies.blue]\nagents = "blue_*"\n'
+    def earlier(self) -> Plan:
+        """The plan of the earlier run: two batches of the same policies, all of which learn."""
+        policies: Policies = "teams" if self.policies == "frozen" else self.policies
+        return replace(
+            self.reference, learning_steps=2, max_lag=0, league=(), policies=policies, starts_from=False, lag="exact"
+        )
+
+    # --- the command line -------------------------------------------------------------------------------------
+
+    def train(self, run_dir: str, tables: str = TABLES) -> list[str]:
+        """Return the arguments of `offbeat` that train. `tables`: the file with the tables of the policies."""
+        flags = (
+            f"train {self.algorithm} {self.env} --steps {self.steps} --seed {self.index} --progress none "
+            f"--run-dir {run_dir} --import benchmarks.soak.envs"
+        )
+        policies = {"shared": [], "separate": ["--policies", "separate"]}.get(self.policies, ["--policies", tables])
+        earlier = ["--init-from", EARLIER] if self.starts_from else []
+        return [*flags.split(), *policies, *earlier, "--set", *self.settings()]
+
+    def settings(self) -> list[str]:
+        """Return all other settings, as --set takes them."""
+        evaluations = 8 if self.mishap.endswith("the evaluator") else 2
+        count = f"{'workers' if self.lock_free else 'actors'}={self.actors}"
+        return [
+            *(f"runtime={self.runtime}", count, f"envs_per_actor={self.envs_per_actor}"),
+            *(f"eval_every={self.steps // evaluations * self.evaluates}", "eval_episodes=2"),
+            *([f"env_groups={self.env_groups}"] if self.env_groups > 1 else []),
+            *([f"learner_workers={self.learner_workers}"] if self.learner_workers > 1 else []),
+            *(["hogwild=synced"] if self.lock_free and self.synced else []),
+            *self._network(),
+            *self._timeouts(),
+            *self._pace(),
+            *self._learning(),
+            *self._world(),
+        ]
+
+    def tables(self, *, earlier: bool = False) -> str:
+        """Return the tables of two policies, in the run itself or in the earlier one."""
+        frozen = self.policies == "frozen" and not earlier
+        blue = f'train = false\ninit_from = "{EARLIER}"\n' if frozen else ""
+        return f'[policies.red]\nagents = "red_*"\n[policies.blue]\nagents = "blue_*"\n{blue}'
 
     def _world(self) -> list[str]:
-        if self.agents == "one":
+        if self.world == "none":
             return []
-        league = ["league.window=2", "league.snapshot_every=10"] if self.agents.startswith("league") else []
-        turns = ["league.team_change_every=5"] if self.agents == "league by turns" else []
-        return [f"env.kwargs.shape={self.shape}", f"env.kwargs.behaviour={self.behaviour}", *league, *turns]
+        return [f"env.kwargs.shapes={self.shapes}", f"env.kwargs.behaviour={self.behaviour}", *self.league]
 
     def _network(self) -> list[str]:
         return {"image": [], "recurrent": ["hidden_sizes=16", "core=gru", "core_size=8"]}.get(
@@ -244,9 +217,10 @@ class Plan:
     def _timeouts(self) -> list[str]:
         known = {field.name for field in fields(RuntimeConfig)}
         wanted = TIMEOUTS_S | (STALL_TIMEOUTS_S if self.mishap.startswith("SIGSTOP") else {})
+        if self.mishap == "SIGSTOP all for three seconds":
+            wanted |= SHORT_TIMEOUTS_S
         known -= {*OPTIONAL_KEYS} - {*runtime_entry(self.runtime).supports}
-        here = {key: s for key, s in wanted.items() if key in known}
-        return [f"{key}={seconds}" for key, seconds in here.items()]
+        return [f"{key}={seconds}" for key, seconds in wanted.items() if key in known]
 
     def _pace(self) -> list[str]:
         if self.lock_free:
@@ -264,47 +238,3 @@ class Plan:
             return [f"chunk_length={rows}", *replay.split(), *sequences]
         ppo = [f"minibatch_size={self.batch}", "epochs=2"] if self.algorithm == "ppo" else []
         return [f"unroll_length={rows}", *ppo]
-
-
-def draw(seed: int, index: int) -> Plan:
-    """Draw the plan of a run."""
-    dice = random.Random(f"{seed}/{index}")
-    algorithm, runtime = _one_of(dice, KINDS)
-    kind = dice.choice([kind for kind in SIZES if algorithm != "dqn" or kind != "box"])
-    mishap = _one_of(
-        dice, {m: w for m, w in MISHAPS.items() if runtime in ("processes", "hogwild") or "worker" not in m}
-    )
-    size = SIZES[kind]
-    rows = dice.choice([rows for rows in (8, 16, 32, 64) if rows <= size.rows])
-    columns = dice.choice([columns for columns in (1, 2, 4, 8, 16) if columns <= size.columns])
-    if algorithm in ("sac", "dqn"):
-        rows = min(rows, 16)
-        columns = min(columns, MOST_ROWS_OF_REPLAY // rows)
-    agents = _one_of(dice, AGENTS)
-    if runtime == "hogwild" and agents != "one":
-        agents = "shared"  # lock-free workers share one policy
-    return Plan(
-        index=index,
-        agents=agents,
-        algorithm=algorithm,
-        runtime=runtime,
-        kind=kind,
-        behaviour=_one_of(dice, BEHAVIOURS),
-        times=dice.choice((1, 1, 2)),
-        actors=dice.randint(1, 3),
-        max_lag=dice.randint(0, 3),
-        lag=dice.choice(("bounded", "exact")),
-        unroll_length=rows,
-        envs_per_actor=columns,
-        learning_steps=dice.choice((200, 500, 1000, 2000)),
-        evaluates=dice.random() < 0.6 or mishap.endswith("the evaluator"),
-        mishap=mishap,
-        kills=dice.choice((1, 1, 2)),
-        moment=_one_of(dice, MOMENTS),
-        delay_s=dice.uniform(0.0, 1.0),
-        victim=dice.random(),
-    )
-
-
-def _one_of(dice: random.Random, weights: dict[Any, int]) -> Any:
-    return dice.choices(tuple(weights), tuple(weights.values()))[0]

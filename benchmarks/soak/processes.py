@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from benchmarks.common import reap
 
-OUTLIVE_S = 5.0
+OUTLIVE_S = 15.0
 """Seconds that a process may outlive its run."""
 
 
@@ -35,6 +35,11 @@ def descendants() -> list[int]:
     for pid in found:
         found.extend(by_parent[pid])
     return found
+
+
+def children_of(pid: int) -> list[int]:
+    """Return the pids of the children of a process that have not ended."""
+    return [process.pid for process in _processes() if process.parent == pid and process.state not in "ZX"]
 
 
 def _processes() -> list[Process]:

@@ -10,10 +10,20 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import describe, machine, markdown_table
+from benchmarks.soak.choices import BEHAVIOURS, KINDS, MISHAPS, POLICIES, POPULATION_MISHAPS, SIZES, WORLDS
+from benchmarks.soak.draw import draw
 from benchmarks.soak.one_run import Report
-from benchmarks.soak.plan import BEHAVIOURS, KINDS, MISHAPS, SIZES, Plan, draw
+from benchmarks.soak.plan import Plan
 
-SETTINGS = ("actors", "max_lag", "lag", "unroll_length", "envs_per_actor", "evaluates")
+SETTINGS = (
+    *("actors", "max_lag", "lag", "unroll_length", "envs_per_actor", "env_groups", "learner_workers", "evaluates"),
+    *("starts_from", "members"),
+)
+LEAGUE = "with a league"
+EXACT = (
+    "Each of them ended with the weights, the snapshots and the counts of an undisturbed run in serial, bit for bit, "
+    "unless it is among the failures."
+)
 
 
 def write_results(reports: Sequence[Report], seed: int, out: Path) -> str:
@@ -25,18 +35,31 @@ def write_results(reports: Sequence[Report], seed: int, out: Path) -> str:
     parts = [
         "# Soak",
         f"{len(reports)} runs, seed {seed}: {len(failed)} failed. {_costs(reports)}",
-        f"{describe(about)}.",
+        f"{describe(about)}. The code is that of {_revisions(reports)}.",
+        f"{sum(report.compared for report in reports)} runs are exact. {EXACT}",
         _mishaps(reports),
         "Runs by mishap, and how many of each algorithm and runtime:\n\n"
-        + _coverage(reports, MISHAPS, lambda plan: [plan.mishap]),
+        + _coverage(reports, MISHAPS | POPULATION_MISHAPS, lambda plan: [plan.mishap]),
         "By what is observed and done, and by what envs do besides:\n\n"
         + _coverage(reports, [*SIZES, *BEHAVIOURS], lambda plan: [plan.kind, plan.behaviour]),
+        "Worlds, how many policies of what kind, and leagues:\n\n"
+        + _coverage([r for r in reports if r.plan.world != "none"], [*WORLDS, *POLICIES, LEAGUE], _of_world),
         "  \n".join(f"{name}: {_counts(getattr(report.plan, name) for report in reports)}" for name in SETTINGS),
         "\n".join(f"- {report.plan}: {'; '.join(report.failures)}" for report in failed),
     ]
     text = "\n\n".join(part.strip() for part in parts if part) + "\n"
     (out / "soak.md").write_text(text)
     return text
+
+
+def _of_world(plan: Plan) -> list[str]:
+    return [plan.world, plan.policies, *([LEAGUE] if plan.league else [])]
+
+
+def _revisions(reports: Sequence[Report]) -> str:
+    """Name the revisions that were tested, with the number of runs if there are several."""
+    counts = Counter(report.revision for report in reports)
+    return ", ".join(f"`{name}`" + (f" ({count} runs)" if len(counts) > 1 else "") for name, count in counts.items())
 
 
 def read_reports(file: Path, seed: int) -> list[Report]:
@@ -72,9 +95,9 @@ def _record(report: Report) -> dict[str, Any]:
 
 
 def _mishaps(reports: Sequence[Report]) -> str:
-    header = ["mishap", "runs", "came before the end", "envs failed", "restarts", "resumed", "failed"]
+    header = ["mishap", "runs", "came before the end", "envs failed", "restarts", "resumed", "exact", "failed"]
     rows = []
-    for mishap in MISHAPS:
+    for mishap in MISHAPS | POPULATION_MISHAPS:
         those = [report for report in reports if report.plan.mishap == mishap]
         counts: list[int] = [
             len(those),
@@ -82,6 +105,7 @@ def _mishaps(reports: Sequence[Report]) -> str:
             sum(report.failed_envs for report in those),
             sum(report.restarts for report in those),
             sum(len(report.exit_codes) > 1 and report.exit_codes[-1] == 0 for report in those),
+            sum(report.compared for report in those),
             sum(bool(report.failures) for report in those),
         ]
         rows.append([mishap, *map(str, counts)])

@@ -7,7 +7,9 @@ from typing import Any
 
 import benchmarks.soak.envs  # noqa: F401 - registers what is trained on
 import pytest
-from benchmarks.soak.plan import AGENTS, BEHAVIOURS, KINDS, MISHAPS, POLICIES, SIZES, Plan, draw
+from benchmarks.soak.choices import BEHAVIOURS, KINDS, MISHAPS, POLICIES, POPULATION_MISHAPS, SIZES, WORLDS
+from benchmarks.soak.draw import draw
+from benchmarks.soak.plan import TABLES, Plan
 
 from offbeat.config.config import Config
 from offbeat.config.resolve import parse_assignments, resolve
@@ -24,8 +26,8 @@ def config_of(plan: Plan) -> Config:
     }
     for name in ("progress", "run_dir", "import"):
         del given[name]
-    if given.get("policies") == POLICIES:
-        given["policies"] = tomllib.loads(plan.policy_tables)["policies"]
+    if given.get("policies") == TABLES:
+        given["policies"] = tomllib.loads(plan.tables())["policies"]
     return resolve(algorithm, env, flags=given, assignments=parse_assignments(assignments))
 
 
@@ -43,9 +45,15 @@ def test_a_plan_is_determined_by_seed_and_index():
     assert draw(2, 0) != PLANS[0]
 
 
-def test_five_hundred_plans_cover_every_algorithm_runtime_env_and_fault():
+def test_five_hundred_plans_cover_every_algorithm_runtime_env_policy_and_fault():
     assert {(plan.algorithm, plan.runtime) for plan in PLANS} == set(KINDS)
     assert {(plan.kind, plan.behaviour) for plan in PLANS} == {(kind, b) for kind in SIZES for b in BEHAVIOURS}
-    processes = {plan.mishap for plan in PLANS if plan.runtime == "processes"}
-    assert {plan.agents for plan in PLANS if plan.runtime == "processes"} == set(AGENTS)
-    assert processes == {plan.mishap for plan in PLANS if plan.lock_free} == set(MISHAPS)
+    alone = [plan for plan in PLANS if not plan.members]
+    processes = {plan.mishap for plan in alone if plan.runtime == "processes"}
+    assert processes == {plan.mishap for plan in alone if plan.lock_free} == set(MISHAPS)
+    assert {plan.mishap for plan in PLANS if plan.members} == set(POPULATION_MISHAPS)
+    assert {(plan.world, plan.policies) for plan in PLANS if plan.runtime == "processes"} >= {
+        *((world, policies) for world in ("parallel", "late", "turns") for policies in POLICIES),
+        *(("none", "shared"), ("mixed", "separate")),
+    }
+    assert {plan.world for plan in PLANS if plan.league} == {*WORLDS} - {"none"}

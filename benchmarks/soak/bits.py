@@ -1,0 +1,55 @@
+"""Bits: an exact run, whatever happened to it, ends with the weights and counts of an undisturbed one in serial."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.common import read_metrics
+from benchmarks.soak.files import RunFiles
+from benchmarks.soak.forks import offbeat
+from benchmarks.soak.plan import EARLIER, Plan
+from benchmarks.soak.programs import run_aside
+
+if TYPE_CHECKING:
+    from benchmarks.soak.one_run import Report
+
+REFERENCE = "reference"
+"""Folder of the undisturbed run, in that of the run."""
+COUNTS = ("env_steps", "agent_steps", "learning_step", "updates", "episodes", "return_mean")
+
+
+def check_bits(plan: Plan, files: RunFiles, report: Report) -> None:
+    """Compare a finished run with an undisturbed one, unless its config or a restart makes it inexact."""
+    if not plan.exact or report.restarts:
+        return
+    there = files.folder / REFERENCE
+    there.mkdir()
+    for name in (files.folder / name for name in ("taken", "tokens")):
+        (there / name.name).mkdir()
+    if plan.has_earlier:
+        (there / EARLIER).symlink_to(files.folder / EARLIER)
+    run_aside(offbeat(plan.reference.train(str(there / "run"), str(files.tables))), there, files.environment(plan))
+    here, reference = arrays(files.run), arrays(there / "run")
+    report.compared = True
+    report.require(here == reference, f"other bits than in serial: {_differences(here, reference)}")
+    ours, theirs = _counts(files.run), _counts(there / "run")
+    report.require(ours == theirs, f"other counts than in serial: {ours}, not {theirs}")
+
+
+def arrays(run: Path) -> dict[str, str]:
+    """Return the SHA-256 of each file of weights: of the last checkpoint, and of the snapshots of a league."""
+    latest = run / "checkpoints" / "latest"
+    files = [*((latest, file) for file in latest.rglob("weights.safetensors"))]
+    files += [(run, file) for file in (run / "league").glob("*/snapshot-*/weights.safetensors")]
+    return {str(file.relative_to(top)): hashlib.sha256(file.read_bytes()).hexdigest() for top, file in sorted(files)}
+
+
+def _differences(here: dict[str, str], there: dict[str, str]) -> str:
+    return ", ".join(name for name in sorted(here.keys() | there.keys()) if here.get(name) != there.get(name))
+
+
+def _counts(run: Path) -> dict[str, Any]:
+    last = read_metrics(run)[-1]
+    return {name: last.get(name) for name in COUNTS}
