@@ -32,6 +32,8 @@ def check_bits(plan: Plan, files: RunFiles, report: Report) -> None:
         (there / EARLIER).symlink_to(files.folder / EARLIER)
     run_aside(offbeat(plan.reference.train(str(there / "run"), str(files.tables))), there, files.environment(plan))
     here, reference = arrays(files.run), arrays(there / "run")
+    if files.disk:  # a snapshot that could not be written may have left the window since then
+        reference = {name: digest for name, digest in reference.items() if name in here or "snapshot-" not in name}
     report.compared = True
     report.require(here == reference, f"other bits than in serial: {_differences(here, reference)}")
     ours, theirs = _counts(files.run), _counts(there / "run")
