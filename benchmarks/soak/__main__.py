@@ -1,11 +1,11 @@
 """Do all runs of the soak and write the results.
 
-    python -m benchmarks.soak                               500 runs, two at a time
+    python -m benchmarks.soak                               200 runs, two at a time
     python -m benchmarks.soak --runs 20 --seed 7 --jobs 1
-    python -m benchmarks.soak --seed 1 --first 137 --runs 1 one of them again
+    python -m benchmarks.soak --seed 2 --first 137 --runs 1 one of them again
     python -m benchmarks.soak --minutes 10                  as many as ten minutes allow
     python -m benchmarks.soak --again                       those that are missing in soak.json, or failed there
-    python -m benchmarks.soak --only "SIGSTOP a worker"     those of one mishap, runtime, algorithm or env
+    python -m benchmarks.soak --only "SIGSTOP a worker"     those of one mishap, runtime, algorithm, env or world
 
 A run follows from its seed and index alone. Needs Linux. What failed stays under runs/soak, with its output.
 """
@@ -59,9 +59,9 @@ def _earlier(options: argparse.Namespace) -> list[Report]:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=500)
+    parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--first", type=int, default=0, help="index of the first run")
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=2)
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no run after so many minutes")
     parser.add_argument("--again", action="store_true", help="go on with the soak.json that is there")

@@ -13,6 +13,7 @@ from benchmarks.soak.plan import TABLES, Plan
 
 from offbeat.config.config import Config
 from offbeat.config.resolve import parse_assignments, resolve
+from offbeat.envs.check import check_env
 
 PLANS = [draw(1, index) for index in range(500)]
 
@@ -57,3 +58,9 @@ def test_five_hundred_plans_cover_every_algorithm_runtime_env_policy_and_fault()
         *(("none", "shared"), ("mixed", "separate")),
     }
     assert {plan.world for plan in PLANS if plan.league} == {*WORLDS} - {"none"}
+
+
+@pytest.mark.parametrize("world", ["Team", "Late", "Turns"])
+def test_the_worlds_of_the_soak_pass_offbeat_check(world):
+    arguments = {"shapes": "Vector,Box,Image", "behaviour": "plain"}
+    assert check_env(f"benchmarks.soak.worlds:{world}", steps=200, kwargs=arguments) == []
