@@ -17,12 +17,16 @@ if TYPE_CHECKING:
 
 REFERENCE = "reference"
 """Folder of the undisturbed run, in that of the run."""
+CUT = "unfinished episodes were not saved: they are cut"
+"""What a resume says after the failure of an env, whose state nobody knows."""
 COUNTS = ("env_steps", "agent_steps", "learning_step", "updates", "episodes", "return_mean")
 
 
 def check_bits(plan: Plan, files: RunFiles, report: Report) -> None:
-    """Compare a finished run with an undisturbed one, unless its config or a restart makes it inexact."""
-    if not plan.exact or report.restarts:
+    """Compare a finished run with an undisturbed one, unless its config, a restart or a cut makes it inexact."""
+    cut = CUT in (files.run / "log.txt").read_text()
+    report.require(not cut or bool(files.taken("main")), "episodes were cut, although no env has failed")
+    if not plan.exact or report.restarts or cut:
         return
     there = files.folder / REFERENCE
     there.mkdir()

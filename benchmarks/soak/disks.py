@@ -17,10 +17,14 @@ _CLONE_NEWNS, _MS_REC, _MS_PRIVATE, _MNT_DETACH = 0x20000, 0x4000, 1 << 18, 2
 def in_a_mount_namespace() -> bool:
     """Keep what this process mounts to itself and its children; return whether it may mount at all.
 
-    What it has mounted is gone with them, however they end.
+    They get a shared memory of their own: other programs leave files there. What is mounted is gone with them, however
+    they end.
     """
     libc = ctypes.CDLL(None)
-    return not libc.unshare(_CLONE_NEWNS) and not libc.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None)
+    if libc.unshare(_CLONE_NEWNS) or libc.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None):
+        return False
+    libc.mount(b"tmpfs", b"/dev/shm", b"tmpfs", 0, None)
+    return True
 
 
 class Disk(ABC):

@@ -32,6 +32,8 @@ def draw(seed: int, index: int) -> Plan:
     members = 2 if dice.random() < POPULATIONS else 0
     world: World = "none" if members else _one_of(dice, WORLDS)
     kind = _kind(dice, algorithm, world, members)
+    if world == "mixed" and runtime == "hogwild":
+        world = "parallel"  # lock-free workers share one policy
     policies: Policies = _policies(dice, world, runtime)
     league = _league(dice, policies) if world != "none" and runtime != "hogwild" and dice.random() < LEAGUES else ()
     in_processes = runtime in ("processes", "hogwild")

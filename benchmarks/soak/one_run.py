@@ -48,7 +48,7 @@ class Report:
     cpu_s: float = 0.0
     """CPU time of all its processes."""
     revision: str = ""
-    """The git commit that was tested."""
+    """The commit of the library that was tested."""
     failures: list[str] = field(default_factory=list)
     output: str = ""
     """The end of what was printed, where something failed."""
@@ -100,10 +100,10 @@ def soak(plan: Plan) -> Report:
 
 @cache
 def _revision() -> str:
-    """Return the current commit, with a + if tracked files differ from it."""
-    git = ("git", "describe", "--always", "--abbrev=7", "--exclude=*", "--dirty=+")
-    done = subprocess.run(git, capture_output=True, text=True, check=False)
-    return done.stdout.strip()
+    """Return the last commit that changed the library, with a + if files of the library differ from it."""
+    git = ("git", "log", "-1", "--format=%h", "--", "src"), ("git", "status", "--short", "--", "src")
+    commit, changes = (subprocess.run(each, capture_output=True, text=True, check=False).stdout.strip() for each in git)
+    return commit + "+" * bool(changes)
 
 
 def _make_folder(files: RunFiles, plan: Plan) -> None:

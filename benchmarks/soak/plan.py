@@ -220,7 +220,9 @@ class Plan:
         if self.mishap == "SIGSTOP all for three seconds":
             wanted |= SHORT_TIMEOUTS_S
         known -= {*OPTIONAL_KEYS} - {*runtime_entry(self.runtime).supports}
-        return [f"{key}={seconds}" for key, seconds in wanted.items() if key in known]
+        if self.mishap.startswith("SIGSTOP"):
+            wanted |= {"start_together": 1}  # as a stall timeout is one of the start too
+        return [f"{key}={value}" for key, value in wanted.items() if key in known]
 
     def _pace(self) -> list[str]:
         if self.lock_free:

@@ -35,7 +35,7 @@ def write_results(reports: Sequence[Report], seed: int, out: Path) -> str:
     parts = [
         "# Soak",
         f"{len(reports)} runs, seed {seed}: {len(failed)} failed. {_costs(reports)}",
-        f"{describe(about)}. The code is that of {_revisions(reports)}.",
+        f"{describe(about)}. The library is that of {_revisions(reports)}.",
         f"{sum(report.compared for report in reports)} runs are exact. {EXACT}",
         _mishaps(reports),
         "Runs by mishap, and how many of each algorithm and runtime:\n\n"
