@@ -147,7 +147,8 @@ class Plan:
     @property
     def warmup(self) -> int:
         """Env steps of a replay before the first update: with a core it must hold whole sequences of each column."""
-        return max(128, 2 * self.actors * self.batch) if self.kind == "recurrent" else 128
+        agents = 3 if self.lock_free and self.world != "none" else 1
+        return max(128, 2 * self.actors * self.batch * agents) if self.kind == "recurrent" else 128
 
     @property
     def steps(self) -> int:
