@@ -36,6 +36,8 @@ def draw(seed: int, index: int) -> Plan:
         world = "parallel"  # lock-free workers share one policy
     policies: Policies = _policies(dice, world, runtime)
     league = _league(dice, policies) if world != "none" and runtime != "hogwild" and dice.random() < LEAGUES else ()
+    if world == "turns" and algorithm in ("sac", "dqn"):  # refused, as it is with a replay and agents that take turns
+        league = tuple(setting for setting in league if "team_change_every" not in setting)
     in_processes = runtime in ("processes", "hogwild")
     mishap = _one_of(dice, POPULATION_MISHAPS if members else _mishaps(in_processes=in_processes))
     rows, columns = _layout(dice, algorithm, kind)
