@@ -34,7 +34,7 @@ def write_results(reports: Sequence[Report], seed: int, out: Path) -> str:
     failed = [report for report in reports if report.failures]
     parts = [
         "# Soak",
-        f"{len(reports)} runs, seed {seed}: {len(failed)} failed. {_costs(reports)}",
+        f"{len(reports)} runs, seed {seed}: {len(failed)} failed. {_moved(reports)} {_costs(reports)}",
         f"{describe(about)}. The library is that of {_revisions(reports)}.",
         f"{sum(report.compared for report in reports)} runs are exact. {EXACT}",
         _mishaps(reports),
@@ -43,7 +43,7 @@ def write_results(reports: Sequence[Report], seed: int, out: Path) -> str:
         "By what is observed and done, and by what envs do besides:\n\n"
         + _coverage(reports, [*SIZES, *BEHAVIOURS], lambda plan: [plan.kind, plan.behaviour]),
         "Worlds, how many policies of what kind, and leagues:\n\n"
-        + _coverage([r for r in reports if r.plan.world != "none"], [*WORLDS, *POLICIES, LEAGUE], _of_world),
+        + _coverage([r for r in reports if r.plan.world != "none"], [*list(WORLDS)[1:], *POLICIES, LEAGUE], _of_world),
         "  \n".join(f"{name}: {_counts(getattr(report.plan, name) for report in reports)}" for name in SETTINGS),
         "\n".join(f"- {report.plan}: {'; '.join(report.failures)}" for report in failed),
     ]
@@ -71,6 +71,13 @@ def read_reports(file: Path, seed: int) -> list[Report]:
     return [
         Report(draw(seed, run["index"]), **{name: run[name] for name in names & run.keys()}) for run in saved["runs"]
     ]
+
+
+def _moved(reports: Sequence[Report]) -> str:
+    """Say how many runs were resumed, and how many of them in another runtime."""
+    resumed = [report.plan for report in reports if len(report.exit_codes) > 1]
+    moved = sum(plan.resumes_in != plan.runtime for plan in resumed)
+    return f"{len(resumed)} were resumed, {moved} of them in another runtime."
 
 
 def _costs(reports: Sequence[Report]) -> str:
