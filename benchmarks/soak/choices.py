@@ -95,10 +95,12 @@ WORLDS: dict[World, int] = {"none": 8, "parallel": 3, "late": 3, "turns": 3, "mi
 - turns: they act one after the other;
 - mixed: they act at the same time, and have different spaces, one of them images.
 """
-Policies = Literal["shared", "separate", "teams", "frozen"]
+Policies = Literal["shared", "separate", "teams", "frozen", "drawn"]
 POLICIES: dict[Policies, int] = {"shared": 3, "separate": 2, "teams": 3, "frozen": 3}
 """The policies of a world -> their weight. One for all; one per agent; one for a team of two and one for a single
 agent; the same, but the team does not learn."""
+DRAWN = 0.5
+"""Share of the leagues with "teams" in which both policies are drawn for each side instead: "drawn"."""
 LEAGUES = 0.4
 """Share of the worlds, outside of lock-free runs, with a league."""
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from benchmarks.soak.choices import (
     BEHAVIOURS,
+    DRAWN,
     KINDS,
     LATEST,
     LEAGUES,
@@ -38,6 +39,9 @@ def draw(seed: int, index: int) -> Plan:
     league = _league(dice, policies) if world != "none" and runtime != "hogwild" and dice.random() < LEAGUES else ()
     if world == "turns" and algorithm in ("sac", "dqn"):  # refused, as it is with a replay and agents that take turns
         league = tuple(setting for setting in league if "team_change_every" not in setting)
+    if league and policies == "teams" and random.Random(f"{seed}/{index}/drawn").random() < DRAWN:
+        policies = "drawn"
+        league = (*league, "league.draw_policies=true", "league.sides=red_*,blue_*")
     in_processes = runtime in ("processes", "hogwild")
     mishap = _one_of(dice, POPULATION_MISHAPS if members else _mishaps(in_processes=in_processes))
     rows, columns = _layout(dice, algorithm, kind)

@@ -165,7 +165,7 @@ class Plan:
     @property
     def earlier(self) -> Plan:
         """The plan of the earlier run: two batches of the same policies, all of which learn."""
-        policies: Policies = "teams" if self.policies == "frozen" else self.policies
+        policies: Policies = "teams" if self.policies in ("frozen", "drawn") else self.policies
         return replace(
             self.reference, learning_steps=2, max_lag=0, league=(), policies=policies, starts_from=False, lag="exact"
         )
@@ -203,7 +203,8 @@ class Plan:
         """Return the tables of two policies, in the run itself or in the earlier one."""
         frozen = self.policies == "frozen" and not earlier
         blue = f'train = false\ninit_from = "{EARLIER}"\n' if frozen else ""
-        return f'[policies.red]\nagents = "red_*"\n[policies.blue]\nagents = "blue_*"\n{blue}'
+        of_red, of_blue = ("*", "*") if self.policies == "drawn" and not earlier else ("red_*", "blue_*")
+        return f'[policies.red]\nagents = "{of_red}"\n[policies.blue]\nagents = "{of_blue}"\n{blue}'
 
     def _world(self) -> list[str]:
         if self.world == "none":

@@ -20,6 +20,7 @@ SETTINGS = (
     *("starts_from", "members"),
 )
 LEAGUE = "with a league"
+OF_WORLDS = (*list(WORLDS)[1:], *POLICIES, "drawn", LEAGUE)
 EXACT = (
     "Each of them ended with the weights, the snapshots and the counts of an undisturbed run in serial, bit for bit, "
     "unless it is among the failures."
@@ -43,7 +44,9 @@ def write_results(reports: Sequence[Report], seed: int, out: Path) -> str:
         "By what is observed and done, and by what envs do besides:\n\n"
         + _coverage(reports, [*SIZES, *BEHAVIOURS], lambda plan: [plan.kind, plan.behaviour]),
         "Worlds, how many policies of what kind, and leagues:\n\n"
-        + _coverage([r for r in reports if r.plan.world != "none"], [*list(WORLDS)[1:], *POLICIES, LEAGUE], _of_world),
+        + _coverage(
+            [r for r in reports if r.plan.world != "none"], [*list(WORLDS)[1:], *POLICIES, "drawn", LEAGUE], _of_world
+        ),
         "  \n".join(f"{name}: {_counts(getattr(report.plan, name) for report in reports)}" for name in SETTINGS),
         "\n".join(f"- {report.plan}: {'; '.join(report.failures)}" for report in failed),
     ]

@@ -12,7 +12,9 @@ from benchmarks.soak.draw import draw
 from benchmarks.soak.plan import TABLES, Plan
 
 from offbeat.config.config import Config
+from offbeat.config.env import EnvConfig
 from offbeat.config.resolve import parse_assignments, resolve
+from offbeat.core.frozen_table import PlainTable
 from offbeat.envs.check import check_env
 
 PLANS = [draw(1, index) for index in range(500)]
@@ -57,10 +59,11 @@ def test_five_hundred_plans_cover_every_algorithm_runtime_env_policy_and_fault()
         *((world, policies) for world in ("parallel", "late", "turns") for policies in POLICIES),
         *(("none", "shared"), ("mixed", "separate")),
     }
+    assert "drawn" in {plan.policies for plan in PLANS}
     assert {plan.world for plan in PLANS if plan.league} == {*WORLDS} - {"none"}
 
 
 @pytest.mark.parametrize("world", ["Team", "Late", "Turns"])
 def test_the_worlds_of_the_soak_pass_offbeat_check(world):
-    arguments = {"shapes": "Vector,Box,Image", "behaviour": "plain"}
-    assert check_env(f"benchmarks.soak.worlds:{world}", steps=200, kwargs=arguments) == []
+    settings = EnvConfig(kwargs=PlainTable({"shapes": "Vector,Box,Image", "behaviour": "plain"}))
+    assert check_env(f"benchmarks.soak.worlds:{world}", steps=200, settings=settings) == []
