@@ -1,7 +1,7 @@
 """What several agents and several policies cost: pairs of runs in the serial runtime, measured in turn.
 
     python -m benchmarks.several_agents
-    python -m benchmarks.several_agents --pairs 4 --steps 2
+    python -m benchmarks.several_agents --pairs 4
 
 All sides have 32 columns of CartPole and the same hyperparameters:
 
@@ -164,7 +164,8 @@ def _counted(name: str, work: str, steps: int) -> float | None:
 def write_results(records: list[dict[str, Any]], counts: dict[str, Any], out: Path) -> str:
     """Write the raw results and a table, and return the table."""
     about = machine()
-    write_json(out / "several-agents.json", {"machine": about, "instructions per row": counts, "pairs": records})
+    parts = {"machine": about, "instructions per row": counts, "columns of raw": Spent._fields, "pairs": records}
+    write_json(out / "several-agents.json", parts)
     header = ["work", "sides", "per", "run", "acting", "learning", "us per agent step"]
     rows = [_row(record) for record in records]
     counted = "Instructions per row: " + ", ".join(f"{name} {value:,.0f}" for name, value in counts.items() if value)
@@ -192,8 +193,8 @@ def _row(record: dict[str, Any]) -> list[str]:
 def main() -> None:
     """Measure all pairs and write the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=12)
-    parser.add_argument("--steps", type=int, default=6, help="learning steps of each side of a pair")
+    parser.add_argument("--pairs", type=int, default=80)
+    parser.add_argument("--steps", type=int, default=2, help="learning steps of each side of a pair")
     parser.add_argument("--only", nargs=2, metavar=("SIDE", "WORK"), help="only run one side, and write nothing")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
     options = parser.parse_args()
@@ -207,7 +208,7 @@ def main() -> None:
         for names in PAIRS:
             pairs = list(measure(work, names, options.pairs, options.steps))
             us = {name: 1e6 * median(pair[name].total / pair[name].agent_steps for pair in pairs) for name in names}
-            raw = [{name: spent._asdict() for name, spent in pair.items()} for pair in pairs]
+            raw = [{name: list(spent) for name, spent in pair.items()} for pair in pairs]
             records.append({"work": work, "sides": names, "ratios": ratios(work, pairs), "us": us, "raw": raw})
             print(_row(records[-1]), flush=True)
     counts = {name: instructions(name, "short", options.steps) for name in SIDES}

@@ -135,6 +135,8 @@ PEERS = {
     "sample-factory": {"ppo": "sample_factory_ppo.py"},
 }
 """Sides that run in an environment of their own, and their scripts by algorithm."""
+PEERS_IN_WORLDS = {"rllib": {"ppo": "rllib_ppo.py"}}
+"""The same for sides that only `two_policies.py` measures."""
 SIDES: dict[str, tuple[str, ...]] = {
     "cartpole": ("serial", "threads", "processes", "processes-exact", "sb3"),
     "cartpole-one-epoch": ("serial", "processes", "processes-exact", "sample-factory"),
@@ -150,7 +152,11 @@ SIDES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 """What is compared on each work."""
 
-NOT_SETTINGS = ("algorithm", "lock_free", "env", "envs", "steps", "seed", "threads", "measured_after")
+POLICIES = Path(__file__).parent / "specs" / "two-policies.toml"
+"""The policies of a work with two of them."""
+NOT_SETTINGS = (
+    "algorithm", "lock_free", "env", "envs", "agents", "policies", "steps", "seed", "threads", "measured_after",
+)  # fmt: skip
 NOTHING_ELSE = {
     **dict.fromkeys(("ppo", "a2c"), ("checkpoint_every=0", "eval_episodes=1")),
     "sac": ("checkpoint_every=0", "eval_episodes=1", "save_replay=false"),
@@ -174,9 +180,11 @@ def command(work: Settings, side: str) -> list[str]:
     """Return the arguments of `offbeat` that do a work in one of its layouts, without evaluation and run directory."""
     layout = layouts_of(work)[side].split()
     actors = int(layout[layout.index("--actors") + 1]) if "--actors" in layout else 1
-    run = f"train {algorithm_of(work)} {work['env']} --steps {work['steps']} --seed {work['seed']} --progress none"
+    steps = work["steps"] // work.get("agents", 1)
+    run = f"train {algorithm_of(work)} {work['env']} --steps {steps} --seed {work['seed']} --progress none"
     settings = [f"{key}={_text(value)}" for key, value in work.items() if key not in NOT_SETTINGS]
-    return [*run.split(), *layout, "--envs-per-actor", str(work["envs"] // actors), "--set", *settings]
+    policies = ["--policies", str(POLICIES)] if work.get("policies", 1) > 1 else []
+    return [*run.split(), *policies, *layout, "--envs-per-actor", str(work["envs"] // actors), "--set", *settings]
 
 
 def _text(value: object) -> str:
@@ -189,7 +197,7 @@ def run_offbeat(work: Settings, side: str) -> Settings:
         run = Path(folder) / "run"
         offbeat(*command(work, side), *NOTHING_ELSE[algorithm_of(work)], "--eval-every", "0", "--run-dir", str(run))
         lines = read_metrics(run)
-    keys = ("env_steps", "wall_time_s", "episode_return_mean")
+    keys = ("agent_steps" if work.get("agents", 1) > 1 else "env_steps", "wall_time_s", "episode_return_mean")
     lags = [[line[key] for line in lines if line.get(key) is not None] for key in ("policy_lag_mean", "policy_lag_max")]
     return {
         "curve": [[line[key] for key in keys] for line in lines],
@@ -199,7 +207,7 @@ def run_offbeat(work: Settings, side: str) -> Settings:
 
 def run_peer(work: Settings, side: str, python: Path) -> Settings:
     """Train with a peer in its own environment, and return its curve and versions."""
-    script = Path(__file__).parent / "peers" / PEERS[side][algorithm_of(work)]
+    script = Path(__file__).parent / "peers" / {**PEERS, **PEERS_IN_WORLDS}[side][algorithm_of(work)]
     arguments = json.dumps({**work, "peer": side})
     answer: Settings = json.loads(finish([str(python), str(script), arguments]).splitlines()[-1])
     return answer

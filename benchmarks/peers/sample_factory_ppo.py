@@ -18,6 +18,9 @@ from importlib.util import find_spec
 from typing import Any
 
 import gymnasium
+from carts import Carts
+from cpu_time import tree_cpu_s
+from sample_factory.algo.utils.agent_policy_mapping import AgentPolicyMapping
 from sample_factory.algo.utils.misc import LEARNER_ENV_STEPS, ExperimentStatus
 from sample_factory.cfg.arguments import parse_full_cfg, parse_sf_args
 from sample_factory.envs.env_utils import register_env
@@ -27,27 +30,64 @@ OLDER = {"HalfCheetah-v5": "HalfCheetah-v4"}
 """Ids before Gymnasium 1, whose steps and rewards are the same."""
 GAMES = {"PongNoFrameskip-v4": "atari_pong"}
 """Atari's games, which Sample Factory steps by EnvPool, all envs of a worker as one."""
+WORLDS = {"benchmarks.peers.carts:Carts": "carts"}
+"""Worlds with several agents."""
 WORKERS = 2
 SPLITS = 2
 """Halves of a worker's envs that are stepped by turns, while the others' actions are computed."""
 
 
+def policy_of_agent(mapping: AgentPolicyMapping, agent: int, *_env: int) -> int:
+    """Return the policy of an agent: each has equally many, in order."""
+    return int(agent * mapping.num_policies // mapping.num_agents)
+
+
+AgentPolicyMapping.get_policy_for_agent = policy_of_agent  # it would draw one at random, for all agents of a world
+# This holds in the workers too: they are spawned, and import this module.
+
+
+class CartsEnv(gymnasium.Env):
+    """The carts as an env of Sample Factory, which starts the next episode by itself."""
+
+    num_agents = 4
+    is_multiagent = True
+
+    def __init__(self) -> None:
+        self._carts = Carts()
+        self.observation_space = self._carts.observation_space("cart_0")
+        self.action_space = self._carts.action_space("cart_0")
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return [list(part.values()) for part in self._carts.reset(seed, options)]
+
+    def step(self, action: Any) -> Any:
+        actions = dict(zip(self._carts.agents, action, strict=True))
+        observations, *others = self._carts.step(actions)
+        if not self._carts.agents:
+            observations, _ = self._carts.reset()
+        return [list(part.values()) for part in (observations, *others)]
+
+
 class Curve:
-    """Takes a point at each report of the learner."""
+    """Takes a point at each report of a learner."""
 
     def __init__(self) -> None:
         self.points: list[tuple[int, float, float | None]] = []
+        self.cpu_s: list[float] = []
+        """CPU seconds of all processes at each point, with several policies."""
         self.lag: tuple[float, float] | None = None
         """Mean and maximum policy lag, as last reported, in optimizer steps."""
         self._started_s: float | None = None
 
-    def take(self, runner: Any, message: dict[str, Any], policy: int) -> None:
-        """Append [env_steps, wall_time_s, mean return of the last 100 training episodes]."""
+    def take(self, runner: Any, _message: dict[str, Any], policy: int) -> None:
+        """Append [steps of all policies, wall_time_s, mean return of the last 100 training episodes of a policy]."""
         now_s = time.perf_counter()
         self._started_s = now_s if self._started_s is None else self._started_s
         returns = runner.policy_avg_stats.get("reward", {policy: ()})[policy]
         mean = float(sum(returns)) / len(returns) if returns else None
-        self.points.append((message[LEARNER_ENV_STEPS], now_s - self._started_s, mean))
+        self.points.append((sum(runner.env_steps.values()), now_s - self._started_s, mean))
+        if runner.cfg.num_policies > 1:
+            self.cpu_s.append(tree_cpu_s())
         lag = runner.policy_lag[policy]
         if lag:
             self.lag = (float(lag["version_diff_avg"]), float(lag["version_diff_max"]))
@@ -55,7 +95,8 @@ class Curve:
 
 def arguments(work: dict[str, Any], folder: str) -> list[str]:
     """Return the work in Sample Factory's words."""
-    rows = work["envs"] * work["unroll_length"]
+    policies = work.get("policies", 1)
+    rows = work["envs"] * work.get("agents", 1) * work["unroll_length"] // policies
     options = {
         "algo": "APPO",
         "env": work["env"],
@@ -63,7 +104,8 @@ def arguments(work: dict[str, Any], folder: str) -> list[str]:
         "experiment": "run",
         "device": "cpu",
         "seed": work["seed"],
-        "train_for_env_steps": work["steps"],
+        "train_for_env_steps": work["steps"] // policies,  # of each
+        "num_policies": policies,
         "serial_mode": False,
         "async_rl": True,
         "batched_sampling": False,
@@ -94,6 +136,8 @@ def arguments(work: dict[str, Any], folder: str) -> list[str]:
         "normalize_input": work["normalize_observations"],
         "normalize_returns": work["normalize_returns"],
     }
+    if work["env"] in WORLDS:
+        options["env"] = WORLDS[work["env"]]
     if work["env"] in GAMES:
         options |= {
             "env": GAMES[work["env"]],
@@ -117,6 +161,11 @@ def make_env(name: str, _config: object, _env_config: object, render_mode: str |
     return gymnasium.make(OLDER.get(name, name), render_mode=render_mode, disable_env_checker=True)
 
 
+def make_carts(_name: str, _config: object, _env_config: object, render_mode: str | None = None) -> gymnasium.Env:  # noqa: ARG001
+    """Return one world."""
+    return CartsEnv()
+
+
 def make_game(name: str, config: object, env_config: object, render_mode: str | None = None) -> gymnasium.Env:
     """Return EnvPool's envs of a game, as Sample Factory's own example makes them."""
     from sf_examples.envpool.atari.envpool_atari_utils import make_atari_env
@@ -138,6 +187,8 @@ def train(work: dict[str, Any]) -> Curve:
     atari = work["env"] in GAMES
     if atari:
         register_env(GAMES[work["env"]], make_game)
+    elif work["env"] in WORLDS:
+        register_env(WORLDS[work["env"]], make_carts)
     else:
         register_env(work["env"], make_env)
     curve = Curve()
@@ -163,7 +214,9 @@ def main() -> None:
     curve = train(json.loads(sys.argv[1]))
     names = ("sample-factory", "torch", "numpy", "gymnasium", "mujoco", "envpool")
     versions = {name: version(name) for name in names if find_spec(name.replace("-", "_"))}
-    report = {"versions": versions, "policy_lag": curve.lag, "curve": curve.points}
+    report: dict[str, Any] = {"versions": versions, "policy_lag": curve.lag, "curve": curve.points}
+    if curve.cpu_s:
+        report["cpu_s"] = curve.cpu_s
     print(json.dumps(report), flush=True)
 
 

@@ -285,10 +285,11 @@ class OnPolicy(Checkpointed, Generic[Settings]):
     def finish(self, batch: Batch) -> dict[str, float]:
         valid = batch["valid"]
         targets = batch["value_target"][valid]
-        returns = targets * self._statistics.return_std
-        # Also without valid rows: all learners of the collective must make the same calls.
-        self._statistics.update(batch["raw_observation"][:-1][valid], returns, self.collective)
-        if not valid.any():
+        if self._statistics.used:
+            returns = targets * self._statistics.return_std
+            # Also without valid rows: all learners of the collective must make the same calls.
+            self._statistics.update(batch["raw_observation"][:-1][valid], returns, self.collective)
+        if not len(targets):
             return {}
         log_ratio = (batch["proximal_log_prob"] - batch["behavior_log_prob"])[valid]
         metrics = {

@@ -120,7 +120,7 @@ class PPO(OnPolicy[PPOConfig]):
 
     def minibatches(self, batch: Batch, random: np.random.Generator) -> Iterator[Minibatch]:
         """Yield the minibatches of each epoch, shuffled anew, until the KL of an epoch is too large."""
-        valid = valid_rows(batch)
+        valid, critic_only = valid_rows(batch), critic_only_rows(batch)
         self._first_deviation = None
         self._epoch_kl.clear()
         parts = -(-len(valid) // self.config.minibatch_size)
@@ -135,16 +135,18 @@ class PPO(OnPolicy[PPOConfig]):
                 targets = self.targets(batch, self.passes.values(batch))
                 batch = {**batch, **targets, "proximal_value": proximal_value}
             self._epoch_kl.clear()
-            yield from self._shuffled(batch, valid, parts, random)
+            yield from self._shuffled(batch, valid, critic_only, parts, random)
             if self._exceeds_kl_target():
                 return
 
-    def _shuffled(self, batch: Batch, valid: Tensor, parts: int, random: np.random.Generator) -> Iterator[Minibatch]:
+    def _shuffled(
+        self, batch: Batch, valid: Tensor, critic_only: Tensor | None, parts: int, random: np.random.Generator
+    ) -> Iterator[Minibatch]:
         """Yield `parts` equal minibatches of valid rows; with a core, at most `parts` minibatches of whole columns."""
         if self.spec.recurrent:
             pieces = _pieces_of_columns(batch, parts, random)
             yield from (minibatch_of_columns(self.spec, batch, piece) for piece in pieces)
-        elif (critic_only := critic_only_rows(batch)) is not None:
+        elif critic_only is not None:
             splits = (_permuted(rows, random).tensor_split(parts) for rows in (valid, critic_only))
             yield from (minibatch_of_rows(self.spec, batch, *rows) for rows in zip(*splits, strict=True))
         elif self.spec.encoded:  # images are gathered per minibatch: those of a whole epoch would take gigabytes
@@ -250,4 +252,4 @@ def _pieces_of_columns(batch: Batch, parts: int, random: np.random.Generator) ->
 
 
 def _permuted(indices: Tensor, random: np.random.Generator) -> Tensor:
-    return indices[torch.from_numpy(random.permutation(len(indices))).to(indices.device)]
+    return indices.index_select(0, torch.from_numpy(random.permutation(len(indices))).to(indices.device))

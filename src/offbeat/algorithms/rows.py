@@ -154,9 +154,8 @@ def targets_of(spec: PolicySpec, batch: Batch, decisions: Tensor, valued: Tensor
         decisions: indices of the rows with a decision, [M].
         valued: indices of the rows that the critic learns from, [M + m].
     """
-    length = len(batch["reward"])
-    of_policy = {name: batch[name][:length].flatten(0, 1)[decisions] for name in _policy_inputs(spec)}
-    return of_policy | {name: batch[name][:length].flatten(0, 1)[valued] for name in _CRITIC_INPUTS}
+    of_policy = {name: batch[name].flatten(0, 1).index_select(0, decisions) for name in _policy_inputs(spec)}
+    return of_policy | {name: batch[name].flatten(0, 1).index_select(0, valued) for name in _CRITIC_INPUTS}
 
 
 def _policy_inputs(spec: PolicySpec) -> tuple[str, ...]:
@@ -174,7 +173,7 @@ def minibatch_of_rows(spec: PolicySpec, batch: Batch, decisions: Tensor, critic_
     """
     valued = _joined(decisions, critic_only)
     minibatch = targets_of(spec, batch, decisions, valued)
-    minibatch["observation"] = batch["observation"][: len(batch["reward"])].flatten(0, 1)[valued]
+    minibatch["observation"] = batch["observation"].flatten(0, 1).index_select(0, valued)
     minibatch |= {name: batch[name].at(valued) for name in (ENCODED + leaf.name for leaf in spec.encoded)}
     if spec.no_decision:
         minibatch[WITHOUT_DECISION] = batch[WITHOUT_DECISION].flatten()[valued]

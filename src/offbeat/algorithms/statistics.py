@@ -37,6 +37,8 @@ class Statistics:
             device: device of the observations to normalise.
         """
         self._normalizes_observations, self._normalizes_returns = spec.normalize, returns
+        self.used = spec.normalize or returns
+        """Whether there is anything to update."""
         self._device = device
         self._one_hot, inputs = one_hot_inputs(spec.vectors), spec.inputs
         self._observations, self._returns = storage.statistics("observations", inputs), storage.statistics("returns", 1)

@@ -14,14 +14,16 @@ from offbeat.envs.world_rows import Cell
 class WorldState:
     """See the module's docstring."""
 
-    def __init__(self, env_id: str, index: int, cells: Mapping[str, Mapping[str, Cell]]) -> None:
+    def __init__(self, env_id: str, index: int, cells: Mapping[str, Mapping[str, Cell]], world: World) -> None:
         """Make the state before the first reset.
 
         Args:
             env_id: for messages.
             index: of the world.
             cells: agent -> policy -> where the agent writes in an episode in which it has this policy.
+            world: the world itself.
         """
+        self._later = world if isinstance(world, ReportsLater) else None  # to ask a protocol is slow
         self._id, self._index, self._choices = env_id, index, cells
         self._cells = {agent: next(iter(own.values())) for agent, own in cells.items()}
         """The cell of each agent in the current episode. In its other cells it is absent."""
@@ -62,7 +64,7 @@ class WorldState:
             step = world.step({agent: (cell := cells[agent]).actions[cell.column] for agent in self._deciding})
             ended = self._write(step)
             if self._steps == limit and not step.over:
-                ended = self._truncate(world, ended)
+                ended = self._truncate(ended)
                 step = step._replace(observations={}, deciding=(), over=True)  # nobody appears in a cut episode
             if ended or step.over or not len(step.observations) == len(step.rewards) == len(self._alive):
                 self._refuse_dead(step)
@@ -90,9 +92,9 @@ class WorldState:
                 cell.write_info(infos[agent])
         return ended
 
-    def _truncate(self, world: World, ended: Sequence[str]) -> list[str]:
+    def _truncate(self, ended: Sequence[str]) -> list[str]:
         """Truncate the agents that have not ended; return all agents whose episodes end."""
-        unreported = world.unreported_rewards() if isinstance(world, ReportsLater) else {}
+        unreported = self._later.unreported_rewards() if self._later is not None else {}
         for agent, cell in self._alive.items():
             if agent not in ended:
                 cell.end(terminated=False, truncated=True)

@@ -65,7 +65,8 @@ class Worlds:
             for policy, agents in owners.items()
         }
         self._states = [
-            WorldState(spec.id, index, self._cells_of(index, world, owners)) for index, world in enumerate(worlds)
+            WorldState(spec.id, index, self._cells_of(index, world, owners), world)
+            for index, world in enumerate(worlds)
         ]
         self._progress_setters = progress_setters([world.env for world in worlds], curriculum, spec.id)
         self._seeded = False

@@ -156,9 +156,9 @@ class _Categorical:
 
     def log_prob(self, output: F32, action: NDArray[Any]) -> F32:
         logits = np.ascontiguousarray(output.T)
-        logits -= logits.max(axis=0)
+        logits -= np.maximum.reduce(logits)
         self._probs = np.exp(logits)
-        total = self._probs.sum(axis=0)
+        total = np.add.reduce(self._probs)
         self._probs /= total
         self._log_probs = logits - np.log(total)
         self._chosen = (action.astype(np.intp, copy=False), np.arange(len(action)))
@@ -167,13 +167,13 @@ class _Categorical:
 
     def backward(self, d_log_prob: F32, entropy_coef: float) -> tuple[F32, float]:
         p_log_p = self._probs * self._log_probs
-        entropy = -p_log_p.sum(axis=0)
+        entropy = -np.add.reduce(p_log_p)
         d = self._probs * -d_log_prob
         d[self._chosen] += d_log_prob
         if entropy_coef:
             # d (-coef mean H) / d logits = coef / M * p (log p + H)
             d += (p_log_p + self._probs * entropy) * np.float32(entropy_coef / len(entropy))
-        return np.ascontiguousarray(d.T), float(entropy.mean())
+        return np.ascontiguousarray(d.T), float(np.add.reduce(entropy)) / len(entropy)
 
 
 class _Gaussian:

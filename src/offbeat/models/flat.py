@@ -12,7 +12,6 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.optim.adam import adam
 
 from offbeat.models.buffer_layout import BufferLayout
 from offbeat.models.storage import PrivateStorage, Storage
@@ -96,7 +95,6 @@ class FlatAdam:
         self._exp_avg_sq = parameters.moments("exp_avg_sq", torch.zeros_like(parameters.values))
         self._change = torch.zeros_like(parameters.values) if parameters.shared else None
 
-    @torch.no_grad()
     def step(self, learning_rate: float, refused: Tensor | None = None) -> None:
         """Apply the gradients to the parameters.
 
@@ -117,15 +115,15 @@ class FlatAdam:
 
     def _apply(self, values: Tensor, learning_rate: float, refused: Tensor | None) -> None:
         """Apply one step of Adam to `values`, in place."""
-        adam(
+        found_inf = None if refused is None else refused.float()
+        self._step.add_(1)
+        torch._fused_adam_(  # torch.optim's own checks take longer than the kernel
             [values],
             [self._parameters.gradients],
             [self._exp_avg],
             [self._exp_avg_sq],
             [],
             [self._step],
-            fused=True,
-            found_inf=None if refused is None else refused.float(),
             amsgrad=False,
             beta1=0.9,
             beta2=0.999,
@@ -133,7 +131,10 @@ class FlatAdam:
             weight_decay=0.0,
             eps=self._eps,
             maximize=False,
+            found_inf=found_inf,
         )
+        if found_inf is not None:
+            self._step.sub_(found_inf)
 
     def state_tensors(self) -> dict[str, Tensor]:
         """Return the moments and the step count."""
