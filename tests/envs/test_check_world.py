@@ -11,6 +11,7 @@ from offbeat.envs.check import check_env
 
 TESTING = "offbeat.envs.testing"
 SOUND = [f"{TESTING}.worlds:{name}" for name in ("CartPoles", "LateArrivals", "MixedSpaces")]
+SOUND.append(f"{TESTING}.smuggling:Smuggling")
 DETERMINISTIC = [f"{TESTING}.games:{name}" for name in ("Nim", "RockPaperScissors")]
 SAME_ROWS = "worlds with different seeds give the same rows"
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.reference.runs import SMALL, lines_of, small_run, untimed
+from tests.reference.runs import SMALL, lines_of, small_run, untimed, weights_of
 
-from offbeat.api.train import resume, train
+from offbeat.api.train import Run, resume, train
+from offbeat.config.league import LeagueConfig
 from offbeat.config.resolve import resolve
 from offbeat.core.errors import ConfigError
 from offbeat.core.types import policy_key
@@ -281,6 +283,53 @@ def test_a_policy_gets_a_snapshot_after_each_of_its_turns_whatever_the_order_of_
         }
         ends_of_turns = [step for step in sorted(learned) if step % 3 == 0]
         assert [snapshot.learning_step for snapshot in table.snapshots[name]] == [0, *ends_of_turns]
+
+
+SMUGGLING: dict[str, Any] = {**SETTINGS, "steps": 1024, "env": "offbeat.envs.testing.smuggling:Smuggling"}
+
+
+@pytest.fixture(scope="module")
+def untrained(tmp_path_factory):
+    policies = {"smuggler": {"agents": "smuggler"}, "patrol": {"agents": "patrol"}}
+    path = tmp_path_factory.mktemp("runs") / "untrained"
+    return small_run(path, runtime="serial", **{**SMUGGLING, "steps": 64, "policies": policies})
+
+
+def with_frozen_patrol(untrained: Run) -> dict[str, Any]:
+    patrol = {"agents": "patrol", "train": False, "init_from": str(untrained.path)}
+    return {**SMUGGLING, "policies": {"smuggler": {"agents": "smuggler"}, "patrol": patrol}}
+
+
+def test_a_policy_that_does_not_learn_keeps_its_weights_and_is_rated_in_a_league(untrained, tmp_path):
+    runs = [
+        small_run(tmp_path / runtime, runtime=runtime, **with_frozen_patrol(untrained))
+        for runtime in ("serial", "processes")
+    ]
+    assert weights_of(runs[0].path) == weights_of(runs[1].path)
+    weights = [run.path / "checkpoints" / "latest" / "policies" for run in (untrained, runs[0])]
+    assert same_file(weights, "patrol/weights.safetensors")
+    assert not same_file(weights, "smuggler/weights.safetensors")
+
+    table, last = LeagueTable.restore(league_state(runs[0])["table"]), lines_of(runs[0].path)[-1]
+    assert len(table.snapshots["patrol"]) == 1 < len(table.snapshots["smuggler"])
+    assert table.has_met(Player("smuggler"), Player("patrol"))
+    assert table.has_met(Player("smuggler"), Player("patrol", 0))
+    assert last["policies/patrol/elo"] == table.elo[Player("patrol")] != LeagueConfig().initial_elo
+    assert last["policies/smuggler/agent_steps"] == last["agent_steps"] > last["policies/patrol/agent_steps"] == 0
+
+
+def test_against_a_policy_that_does_not_learn_all_worlds_of_a_league_are_learned_from_on_the_other_side(untrained):
+    parts, acting = begun(with_frozen_patrol(untrained))
+    acting.wait(parts.pace.acted_before_learn(0))
+    assert any(name.startswith("policies/smuggler/unrolls/") for name in parts.arrays)
+    assert not any(name.startswith("policies/patrol/unrolls/") for name in parts.arrays)
+    for actor in acting._actors:
+        assert actor._seats is not None
+        assert all(Player("smuggler") in players for players in actor._seats.players)
+
+
+def same_file(folders: list[Path], name: str) -> bool:
+    return len({(folder / name).read_bytes() for folder in folders}) == 1
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from offbeat.envs.adapters.pettingzoo.parallel import ParallelWorld
 from offbeat.envs.adapters.pettingzoo.turns import TurnWorld
 from offbeat.envs.make_worlds import preflight_world
 from offbeat.envs.testing.games import Nim, RockPaperScissors
+from offbeat.envs.testing.smuggling import Smuggling
 from offbeat.envs.testing.worlds import Cameras, CartPoles, LateArrivals, MixedSpaces
 from offbeat.envs.world import World, WorldAdapter, WorldSnapshots, WorldStep
 
@@ -48,7 +49,7 @@ def test_steps_of_installed_envs_keep_the_contract(env_id):
         world.close()
 
 
-@pytest.mark.parametrize("make", [CartPoles, Cameras, LateArrivals, MixedSpaces, RockPaperScissors, Nim, Scripted])
+@pytest.mark.parametrize("make", [CartPoles, Cameras, LateArrivals, MixedSpaces, RockPaperScissors, Nim, Smuggling, Scripted])
 def test_steps_of_envs_that_do_not_import_pettingzoo_keep_the_contract(make):
     world = world_of(make())
     assert list(play(world, random_choices(world)))[-1].over
