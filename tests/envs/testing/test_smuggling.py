@@ -15,7 +15,7 @@ from offbeat.envs.make_worlds import preflight_world
 from offbeat.envs.testing.smuggling import PATROL, SMUGGLER, Smuggling
 from offbeat.envs.world import WorldStep
 
-NIGHTS, PATROLS = 4, 2
+NIGHTS, PATROLS = GAME = 4, 2
 
 
 def random_strategies(count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -29,7 +29,7 @@ def random_strategies(count: int) -> tuple[np.ndarray, np.ndarray]:
 
 def test_the_mean_return_of_many_games_is_the_expected_one():
     (smuggler,), (patrol,) = random_strategies(1)
-    random, world, got = np.random.default_rng(0), world_of(Smuggling()), []
+    random, world, got = np.random.default_rng(0), world_of(Smuggling(*GAME)), []
 
     def choose(agent: str, step: WorldStep) -> int:
         seen = step.observations[agent]
@@ -37,11 +37,11 @@ def test_the_mean_return_of_many_games_is_the_expected_one():
         shares = smuggler[night, ready, int(seen[-1])] if agent == SMUGGLER else patrol[night, ready]
         return int(random.choice(len(shares), p=shares))
 
-    for game in range(3000):
+    for game in range(1500):
         both = returns(list(play(world, choose, seed=game)))
         assert both[PATROL] == -both[SMUGGLER]
         got.append(both[SMUGGLER])
-    assert np.mean(got) == pytest.approx(expected_return(smuggler, patrol), abs=4 * np.std(got) / 3000**0.5)
+    assert np.mean(got) == pytest.approx(expected_return(smuggler, patrol, *GAME), abs=4 * np.std(got) / 1500**0.5)
 
 
 def test_a_patrol_without_patrols_has_no_decision():
@@ -75,13 +75,13 @@ def test_no_strategy_of_many_is_better_than_the_best_response_to_a_mixture():
     """A mixture draws one strategy a game, so its expected return is the mean."""
     smugglers, patrols = random_strategies(200)
     weights = [0.2, 0.3, 0.5]
-    worst, best = against_smugglers(smugglers[:3], weights), against_patrols(patrols[:3], weights)
+    worst, best = against_smugglers(smugglers[:3], weights, *GAME), against_patrols(patrols[:3], weights, *GAME)
     pure_smugglers, pure_patrols = (np.eye(n)[each.argmax(axis=-1)] for n, each in ((3, smugglers), (2, patrols)))
     for patrol in (*patrols, *pure_patrols):
-        assert np.dot(weights, [expected_return(each, patrol) for each in smugglers[:3]]) >= worst - 1e-12
+        assert np.dot(weights, [expected_return(each, patrol, *GAME) for each in smugglers[:3]]) >= worst - 1e-12
     for smuggler in (*smugglers, *pure_smugglers):
-        assert np.dot(weights, [expected_return(smuggler, each) for each in patrols[:3]]) <= best + 1e-12
-    assert worst < value() < best
+        assert np.dot(weights, [expected_return(smuggler, each, *GAME) for each in patrols[:3]]) <= best + 1e-12
+    assert worst < value(*GAME) < best
 
 
 def test_the_value_of_small_games_is_that_found_by_hand():

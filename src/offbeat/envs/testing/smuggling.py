@@ -43,7 +43,7 @@ class Smuggling(SmallWorld):
         patrols: How often the patrol can go out.
     """
 
-    def __init__(self, nights: int = 4, patrols: int = 2) -> None:
+    def __init__(self, nights: int = 3, patrols: int = 1) -> None:
         require_at_least("nights", nights, 1)
         require_at_least("patrols", patrols, 1)
         seen = nights + patrols + 1
