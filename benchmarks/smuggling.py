@@ -11,7 +11,7 @@ Two questions are answered:
 
 * `WAYS`: does learning by turns help? All differ in the table `league` only.
 * `FROZEN`: does a side find the best response to another one that does not learn (`train = false`)? The opponent is the
-  newest one of the run at-once-newest with the same seed.
+  newest one of the run at-once with the same seed.
 
 A run that is there is not trained again: delete its folder under runs/smuggling to do so.
 """
@@ -39,22 +39,22 @@ Scores = dict[str, Any]
 
 ALL: Settings = {
     "runtime": "serial", "actors": 1, "max_lag": 0, "learner_threads": 1, "eval_every": 0, "checkpoint_every": 0,
-    "steps": 150_000, "envs_per_actor": 64, "unroll_length": 8, "minibatch_size": 512, "epochs": 4,
+    "steps": 120_000, "envs_per_actor": 64, "unroll_length": 4, "minibatch_size": 256, "epochs": 4,
     "learning_rate": 1e-2, "adam_eps": 0.1, "gamma": 1.0, "gae_lambda": 1.0, "entropy_coef": 0.1,
     "normalize_advantages": False, "activation": "relu", "hidden_sizes": (64,),
 }  # fmt: skip
 LEAGUE: Settings = {"window": 300, "snapshot_every": 10}
 WAYS: dict[str, Settings] = {
-    "turns": {"team_change_every": 2, "latest_ratio": 0.9},
-    "at-once": {"latest_ratio": 0.9},
-    "turns-newest": {"team_change_every": 2, "opponents": "latest"},
-    "at-once-newest": {"opponents": "latest"},
+    "turns": {"team_change_every": 2, "opponents": "latest"},
+    "at-once": {"opponents": "latest"},
+    "turns-and-snapshots": {"team_change_every": 2},
+    "at-once-and-snapshots": {},
 }
 FROZEN = {"smuggler-against-frozen": PATROL, "patrol-against-frozen": SMUGGLER}
 """Way of training -> the side that does not learn."""
-OPPONENT = "at-once-newest"
+OPPONENT = "at-once"
 """The way of training of the side that does not learn: its policy can be beaten."""
-AGAINST_FROZEN: Settings = {"steps": 30_000, "entropy_coef": 0.01}
+AGAINST_FROZEN: Settings = {"steps": 20_000, "entropy_coef": 0.01}
 
 
 # --- scores -------------------------------------------------------------------------------------------------

@@ -65,6 +65,14 @@ class KuhnPoker:
         )
         return self.sign * gradient
 
+    def visits(self, policy: Floats) -> Floats:
+        """Probability that a game comes to each state, [states]. All six deals are equally likely."""
+        reach = np.full(len(self.weight), 1 / 6)
+        np.multiply.at(reach, self.end, policy[self.state, self.action])
+        visits = np.zeros(len(policy))
+        np.add.at(visits, self.state, reach[self.end])
+        return visits
+
     def function(self, policy: Floats) -> Callable[[Any], dict[int, float]]:
         """The policy as a function of a state of OpenSpiel."""
         return lambda state: dict(enumerate(policy[self.index[state.information_state_string()]].tolist()))
@@ -81,3 +89,17 @@ def self_play(kuhn: KuhnPoker, *, steps: int, entropy: float, rate: float, every
         if step % every == 0:
             snapshots.append(softmax(logits))
     return snapshots
+
+
+def equilibrium_with_entropy(kuhn: KuhnPoker, entropy: float, *, steps: int = 20_000, rate: float = 5e-3) -> Floats:
+    """Return the policy that self-play with an entropy bonus in each decision, as PPO has it, cannot improve.
+
+    In each state the probability of an action is in proportion to exp(its expected return / entropy). It is found by
+    small steps towards that.
+    """
+    logits = np.zeros((len(kuhn.index), 2))
+    for _ in range(steps):
+        policy = softmax(logits)
+        returns = kuhn.gradient(policy) / kuhn.visits(policy)[:, None]
+        logits += rate * (returns / entropy - logits)
+    return softmax(logits)

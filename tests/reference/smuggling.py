@@ -27,7 +27,7 @@ TRIP = np.array([[gain + np.zeros(2), gain - FOUND * (gain + fine)] for gain, fi
 # --- best responses -----------------------------------------------------------------------------------------
 
 
-def against_smugglers(strategies: Floats, weights: Sequence[float], nights: int = 3, patrols: int = 1) -> float:
+def against_smugglers(strategies: Floats, weights: Sequence[float], nights: int = 2, patrols: int = 1) -> float:
     """Return the expected return of a mixture of smugglers against the patrol that is best against it.
 
     Args:
@@ -52,7 +52,7 @@ def against_smugglers(strategies: Floats, weights: Sequence[float], nights: int 
     return float(rest(nights, patrols, _shares(weights)))
 
 
-def against_patrols(strategies: Floats, weights: Sequence[float], nights: int = 3, patrols: int = 1) -> float:
+def against_patrols(strategies: Floats, weights: Sequence[float], nights: int = 2, patrols: int = 1) -> float:
     """Return the expected return of the smuggler that is best against a mixture of patrols.
 
     Args:
@@ -80,7 +80,7 @@ def _shares(weights: Sequence[float]) -> Floats:
     return shares
 
 
-def expected_return(smuggler: Floats, patrol: Floats, nights: int = 3, patrols: int = 1) -> float:
+def expected_return(smuggler: Floats, patrol: Floats, nights: int = 2, patrols: int = 1) -> float:
     """Return the smuggler's expected return, for two strategies without the axis of K."""
 
     def rest(left: int, ready: int) -> float:
@@ -98,7 +98,7 @@ def expected_return(smuggler: Floats, patrol: Floats, nights: int = 3, patrols: 
 
 
 @cache
-def value(nights: int = 3, patrols: int = 1) -> float:
+def value(nights: int = 2, patrols: int = 1) -> float:
     """Return the smuggler's expected return if both sides play an equilibrium.
 
     The weather of a night says nothing about the next one, so the value of a night follows from those of the next
@@ -124,7 +124,7 @@ def value(nights: int = 3, patrols: int = 1) -> float:
 # --- policies -----------------------------------------------------------------------------------------------
 
 
-def strategy_of(policy: ActingPolicy, side: str, nights: int = 3, patrols: int = 1) -> Floats:
+def strategy_of(policy: ActingPolicy, side: str, nights: int = 2, patrols: int = 1) -> Floats:
     """Return the probabilities of all actions of a policy, as `against_smugglers` and `against_patrols` expect them."""
     kinds = range(2) if side == SMUGGLER else range(1)
     world = Smuggling(nights, patrols)

@@ -32,9 +32,8 @@ def test_the_mean_return_of_many_games_is_the_expected_one():
     random, world, got = np.random.default_rng(0), world_of(Smuggling(*GAME)), []
 
     def choose(agent: str, step: WorldStep) -> int:
-        seen = step.observations[agent]
-        night, ready = int(seen[:NIGHTS].argmax()), int(seen[NIGHTS : NIGHTS + PATROLS + 1].argmax())
-        shares = smuggler[night, ready, int(seen[-1])] if agent == SMUGGLER else patrol[night, ready]
+        strategy = smuggler.reshape(-1, 3) if agent == SMUGGLER else patrol.reshape(-1, 2)
+        shares = strategy[step.observations[agent].argmax()]
         return int(random.choice(len(shares), p=shares))
 
     for game in range(1500):

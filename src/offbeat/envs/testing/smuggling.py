@@ -35,22 +35,25 @@ class Smuggling(SmallWorld):
     trip ends the game. What the smuggler gets, the patrol loses: the gain of the load, or its fine if the patrol finds
     it. Without a trip both get 0.
 
-    Both see how many nights and patrols are left, one-hot. The last number of the smuggler says whether there is fog;
-    the patrol does not see it.
+    Both see how many nights and patrols are left. The smuggler also sees whether there is fog. An observation is the
+    one-hot number of this state, and all zeros after the last night.
+
+    With 2 nights and 1 patrol, the value of the game for the smuggler is 0.8. In the equilibrium the patrol goes out in
+    the first night with probability 0.4. The smuggler waits for fog, and then makes its trip with probability 0.8.
 
     Args:
         nights: Number of nights.
         patrols: How often the patrol can go out.
     """
 
-    def __init__(self, nights: int = 3, patrols: int = 1) -> None:
+    def __init__(self, nights: int = 2, patrols: int = 1) -> None:
         require_at_least("nights", nights, 1)
         require_at_least("patrols", patrols, 1)
-        seen = nights + patrols + 1
+        states = nights * (patrols + 1)
         super().__init__(
             {
-                SMUGGLER: (gym.spaces.Box(0, 1, (seen + 1,), np.float32), gym.spaces.Discrete(3)),
-                PATROL: (gym.spaces.Box(0, 1, (seen,), np.float32), gym.spaces.Discrete(2)),
+                SMUGGLER: (gym.spaces.Box(0, 1, (2 * states,), np.float32), gym.spaces.Discrete(3)),
+                PATROL: (gym.spaces.Box(0, 1, (states,), np.float32), gym.spaces.Discrete(2)),
             }
         )
         self._all_nights, self._all_patrols = nights, patrols
@@ -77,11 +80,12 @@ class Smuggling(SmallWorld):
 
     def observations(self) -> Observations:
         """Return what the two sides see."""
-        left = np.zeros(self._all_nights + self._all_patrols + 1, np.float32)
+        states = self._all_nights * (self._all_patrols + 1)
+        smuggler, patrol = np.zeros(2 * states, np.float32), np.zeros(states, np.float32)
         if self._nights:
-            left[self._nights - 1] = 1
-        left[self._all_nights + self._patrols] = 1
-        return {SMUGGLER: np.append(left, np.float32(self._fog)), PATROL: left}
+            state = (self._nights - 1) * (self._all_patrols + 1) + self._patrols
+            smuggler[2 * state + self._fog] = patrol[state] = 1
+        return {SMUGGLER: smuggler, PATROL: patrol}
 
     def _infos(self) -> Infos:
         return {SMUGGLER: {}, PATROL: {"no_decision": self._patrols == 0}}
