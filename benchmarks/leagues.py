@@ -157,8 +157,8 @@ WORKS: dict[str, Work] = {
     "kuhn-poker-by-turns": Work(
         "openspiel:kuhn_poker",
         KUHN
-        | {"steps": 400_000, "unroll_length": 8, "minibatch_size": 512, "policies": SIDES}
-        | {"league": {"window": 300, "snapshot_every": 10, "team_change_every": 2, "latest_ratio": 0.9}},
+        | {"entropy_coef": 0.2, "policies": SIDES}
+        | {"league": {"window": 300, "snapshot_every": 10, "team_change_every": 2}},
         kuhn_poker_by_turns,
         _nash_conv_cells,
     ),
