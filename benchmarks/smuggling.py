@@ -11,7 +11,7 @@ Two questions are answered:
 
 * `WAYS`: does learning by turns help? All differ in the table `league` only.
 * `FROZEN`: does a side find the best response to another one that does not learn (`train = false`)? The opponent is the
-  newest one of the run at-once with the same seed.
+  newest one of a run that has hardly learned anything.
 
 A run that is there is not trained again: delete its folder under runs/smuggling to do so.
 """
@@ -22,6 +22,7 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,16 +53,19 @@ WAYS: dict[str, Settings] = {
 }
 FROZEN = {"smuggler-against-frozen": PATROL, "patrol-against-frozen": SMUGGLER}
 """Way of training -> the side that does not learn."""
-OPPONENT = "at-once"
-"""The way of training of the side that does not learn: its policy can be beaten."""
-AGAINST_FROZEN: Settings = {"steps": 20_000, "entropy_coef": 0.01}
+OPPONENT = "untrained"
+"""The run of the side that does not learn: it ends after its first learning step, so all actions are about equally
+likely, and the policy can be beaten."""
+UNTRAINED: Settings = {"stop_at": 1, "learning_rate": 1e-9}
+AGAINST_FROZEN: Settings = {"steps": 60_000, "entropy_coef": 0.01}
 
 
 # --- scores -------------------------------------------------------------------------------------------------
 
 
-def exploitability(smugglers: Floats, patrols: Floats, weights: list[float]) -> Scores:
-    """Return NashConv of two mixtures, and the exploitability of each side."""
+def exploitability(strategies: Mapping[str, Floats], weights: Sequence[float]) -> Scores:
+    """Return NashConv of two mixtures, side -> [K, ...], and the exploitability of each side."""
+    smugglers, patrols = strategies[SMUGGLER], strategies[PATROL]
     worst, best = against_smugglers(smugglers, weights), against_patrols(patrols, weights)
     return {"nash_conv": best - worst, SMUGGLER: value() - worst, PATROL: best - value()}
 
@@ -74,23 +78,31 @@ def scores_of(run: Path) -> Scores:
     newest = {side: strategy_of(latest_player(run, side), side)[None] for side in SIDES}
     old = {side: np.array([strategy_of(each, side) for _, each in snapshot_players(run, side)]) for side in SIDES}
     count = min(map(len, old.values()))  # by turns, one side may have a snapshot more
-    pairs = [exploitability(*(old[side][n : n + 1] for side in SIDES), [1.0])["nash_conv"] for n in range(count)]
+    single = [exploitability({side: old[side][n : n + 1] for side in SIDES}, [1])["nash_conv"] for n in range(count)]
     return {
-        "newest": exploitability(*newest.values(), [1.0]),
-        "average": exploitability(*(old[side][:count] for side in SIDES), list(range(count))),
-        "second_half": {"mean": float(np.mean(pairs[count // 2 :])), "worst": max(pairs[count // 2 :])},
-        "nash_conv_of_snapshots": [round(float(each), 3) for each in pairs],
+        "newest": exploitability(newest, [1]),
+        "average": exploitability({side: old[side][:count] for side in SIDES}, range(count)),
+        "second_half": {"mean": float(np.mean(single[count // 2 :])), "worst": max(single[count // 2 :])},
+        "nash_conv_of_snapshots": [round(each, 3) for each in single],
         "snapshots": count,
     }
 
 
-def scores_against_frozen(run: Path, frozen: str) -> Scores:
-    """Score a side against one that does not learn: its expected return, and that of the best response."""
-    strategy = {side: strategy_of(latest_player(run, side), side) for side in SIDES}
-    reached = expected_return(strategy[SMUGGLER], strategy[PATROL])
+def scores_against_frozen(run: Path, opponent: Path, frozen: str) -> Scores:
+    """Score a side against one that does not learn: expected returns before and after, and of the best response.
+
+    Raises:
+        AssertionError: the policy that does not learn has changed.
+    """
+    before, after = ({side: strategy_of(latest_player(each, side), side) for side in SIDES} for each in (opponent, run))
+    assert np.array_equal(before[frozen], after[frozen])
+    sign = 1 if frozen == PATROL else -1
     if frozen == PATROL:
-        return {"reached": reached, "best": against_patrols(strategy[PATROL][None], [1.0])}
-    return {"reached": -reached, "best": -against_smugglers(strategy[SMUGGLER][None], [1.0])}
+        best = against_patrols(after[PATROL][None], [1.0])
+    else:
+        best = -against_smugglers(after[SMUGGLER][None], [1.0])
+    first, reached = (sign * expected_return(each[SMUGGLER], each[PATROL]) for each in (before, after))
+    return {"before": first, "reached": reached, "best": best}
 
 
 # --- runs and results ---------------------------------------------------------------------------------------
@@ -106,6 +118,8 @@ def settings_of(way: str, seed: int) -> Settings:
     policies: dict[str, Settings] = {side: {"agents": side} for side in SIDES}
     if way in WAYS:
         return {**ALL, "policies": policies, "league": {**LEAGUE, **WAYS[way]}}
+    if way == OPPONENT:
+        return {**ALL, **UNTRAINED, "policies": policies}
     policies[FROZEN[way]] |= {"train": False, "init_from": str(run_of(OPPONENT, seed))}
     return {**ALL, **AGAINST_FROZEN, "policies": policies, "league": {**LEAGUE, "opponents": "latest"}}
 
@@ -125,7 +139,7 @@ def measured(way: str, seed: int) -> Scores:
     """Train a run, if it is not there yet, and score it."""
     run = trained(way, seed)
     train_cpu_s = json.loads((run / "train_cpu_s.json").read_text())
-    scores = scores_against_frozen(run, FROZEN[way]) if way in FROZEN else scores_of(run)
+    scores = scores_against_frozen(run, run_of(OPPONENT, seed), FROZEN[way]) if way in FROZEN else scores_of(run)
     return {"train_cpu_s": train_cpu_s, "machine": machine(), **scores}
 
 
@@ -150,7 +164,7 @@ def written(out: Path, way: str, seed: int, scores: Scores) -> None:
         "NashConv, and in brackets the exploitability of the smuggler and of the patrol:",
         markdown_table(ways, rows[True]),
         "Expected return of the side that learns against one that does not, and that of its best response:",
-        markdown_table(["way", "seed", "reached", "best response", "CPU s"], rows[False]),
+        markdown_table(["way", "seed", "before", "reached", "best response", "CPU s"], rows[False]),
     ]
     (out / "smuggling.md").write_text("\n\n".join(parts))
 
@@ -158,7 +172,7 @@ def written(out: Path, way: str, seed: int, scores: Scores) -> None:
 def _cells(scores: Scores) -> list[str]:
     cpu_s = f"{scores['train_cpu_s']:.0f}"
     if "reached" in scores:
-        return [f"{scores['reached']:.3f}", f"{scores['best']:.3f}", cpu_s]
+        return [*(f"{scores[name]:.3f}" for name in ("before", "reached", "best")), cpu_s]
     pairs = (scores["newest"], scores["average"])
     parts = [f"{each['nash_conv']:.3f} ({each[SMUGGLER]:.3f}, {each[PATROL]:.3f})" for each in pairs]
     return [*parts, *(f"{scores['second_half'][name]:.3f}" for name in ("mean", "worst")), cpu_s]

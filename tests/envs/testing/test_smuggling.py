@@ -10,10 +10,11 @@ from tests.reference.smuggling import against_patrols, against_smugglers, expect
 from tests.reference.world_steps import play, returns, same_steps
 
 from offbeat.config.env import EnvConfig
+from offbeat.core.frozen_table import PlainTable
 from offbeat.envs.adapters.pettingzoo.kinds import world_of
 from offbeat.envs.make_worlds import preflight_world
 from offbeat.envs.testing.smuggling import PATROL, SMUGGLER, Smuggling
-from offbeat.envs.world import WorldStep
+from offbeat.envs.world import WorldSnapshots, WorldStep
 
 NIGHTS, PATROLS = GAME = 4, 2
 
@@ -57,7 +58,10 @@ def test_a_restored_game_continues_bit_for_bit():
     for world in worlds:
         world.reset(5)
     rest(worlds[0], [(0, 1), (0, 0), (0, 1)])
-    worlds[1].restore(worlds[0].snapshot())
+    first, second = worlds
+    assert isinstance(first, WorldSnapshots)
+    assert isinstance(second, WorldSnapshots)
+    second.restore(first.snapshot())
     after = [(0, 1), (0, 0), (0, 0), (2, 1)]
     expected, found = (rest(world, after) for world in worlds)
     assert same_steps(found, expected)
@@ -65,7 +69,8 @@ def test_a_restored_game_continues_bit_for_bit():
 
 
 def test_rows_without_a_decision_are_known_before_a_run_although_the_first_steps_have_none():
-    spec = preflight_world("offbeat.envs.testing.smuggling:Smuggling", EnvConfig(kwargs={"nights": 20, "patrols": 20}))
+    settings = EnvConfig(kwargs=PlainTable({"nights": 20, "patrols": 20}))
+    spec = preflight_world("offbeat.envs.testing.smuggling:Smuggling", settings)
     assert spec is not None
     assert all(agent.no_decision for _, agent in spec.agents)
 
