@@ -49,7 +49,9 @@ def test_steps_of_installed_envs_keep_the_contract(env_id):
         world.close()
 
 
-@pytest.mark.parametrize("make", [CartPoles, Cameras, LateArrivals, MixedSpaces, RockPaperScissors, Nim, Smuggling, Scripted])
+@pytest.mark.parametrize(
+    "make", [CartPoles, Cameras, LateArrivals, MixedSpaces, RockPaperScissors, Nim, Smuggling, Scripted]
+)
 def test_steps_of_envs_that_do_not_import_pettingzoo_keep_the_contract(make):
     world = world_of(make())
     assert list(play(world, random_choices(world)))[-1].over

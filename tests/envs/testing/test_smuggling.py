@@ -9,10 +9,7 @@ import pytest
 from tests.reference.smuggling import against_patrols, against_smugglers, expected_return, value
 from tests.reference.world_steps import play, returns, same_steps
 
-from offbeat.config.env import EnvConfig
-from offbeat.core.frozen_table import PlainTable
 from offbeat.envs.adapters.pettingzoo.kinds import world_of
-from offbeat.envs.make_worlds import preflight_world
 from offbeat.envs.testing.smuggling import PATROL, SMUGGLER, Smuggling
 from offbeat.envs.world import WorldSnapshots, WorldStep
 
@@ -66,13 +63,6 @@ def test_a_restored_game_continues_bit_for_bit():
     expected, found = (rest(world, after) for world in worlds)
     assert same_steps(found, expected)
     assert expected[-1].over
-
-
-def test_rows_without_a_decision_are_known_before_a_run_although_the_first_steps_have_none():
-    settings = EnvConfig(kwargs=PlainTable({"nights": 20, "patrols": 20}))
-    spec = preflight_world("offbeat.envs.testing.smuggling:Smuggling", settings)
-    assert spec is not None
-    assert all(agent.no_decision for _, agent in spec.agents)
 
 
 def test_no_strategy_of_many_is_better_than_the_best_response_to_a_mixture():
