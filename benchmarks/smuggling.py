@@ -40,16 +40,14 @@ Scores = dict[str, Any]
 
 ALL: Settings = {
     "runtime": "serial", "actors": 1, "max_lag": 0, "learner_threads": 1, "eval_every": 0, "checkpoint_every": 0,
-    "steps": 150_000, "envs_per_actor": 64, "unroll_length": 8, "minibatch_size": 512, "epochs": 4,
-    "learning_rate": 1e-2, "adam_eps": 0.1, "gamma": 1.0, "gae_lambda": 1.0, "entropy_coef": 0.15,
+    "steps": 400_000, "envs_per_actor": 64, "unroll_length": 8, "minibatch_size": 512, "epochs": 4,
+    "learning_rate": 1e-2, "adam_eps": 0.1, "gamma": 1.0, "gae_lambda": 1.0, "entropy_coef": 0.1,
     "normalize_advantages": False, "activation": "relu", "hidden_sizes": (64,),
 }  # fmt: skip
 LEAGUE: Settings = {"window": 300, "snapshot_every": 10}
 WAYS: dict[str, Settings] = {
     "turns": {"team_change_every": 2, "opponents": "latest"},
     "at-once": {"opponents": "latest"},
-    "turns-and-snapshots": {"team_change_every": 2},
-    "at-once-and-snapshots": {},
 }
 FROZEN = {"smuggler-against-frozen": PATROL, "patrol-against-frozen": SMUGGLER}
 """Way of training -> the side that does not learn."""
