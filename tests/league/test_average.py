@@ -4,7 +4,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from tests.reference.kuhn_poker import KuhnPoker, self_play
+from tests.reference.kuhn_poker import KuhnPoker, equilibrium_with_entropy, self_play, softmax
 
 from offbeat.core.errors import ConfigError
 from offbeat.league.average import average_policy, draw_snapshot
@@ -99,6 +99,14 @@ def test_the_gradient_of_the_reference_game_is_that_of_finite_differences(kuhn):
             step[state, action] = 1e-6
             change = (kuhn.value(policy + step) - kuhn.value(policy - step)) / 2e-6
             assert gradient[state, action] == pytest.approx(kuhn.sign[state, 0] * change, abs=1e-7)
+
+
+def test_the_equilibrium_with_an_entropy_bonus_is_nearer_to_that_of_the_game_the_smaller_the_bonus(kuhn):
+    policies = [equilibrium_with_entropy(kuhn, entropy, steps=3000) for entropy in (0.3, 0.2, 0.15)]
+    distances = [nash_conv(kuhn.game, average_policy(kuhn.game, [kuhn.function(each)])) for each in policies]
+    assert distances == pytest.approx([0.138, 0.087, 0.062], abs=2e-3)  # benchmarks/results/entropy-bonus.md
+    returns = kuhn.gradient(policies[0]) / kuhn.visits(policies[0])[:, None]
+    np.testing.assert_allclose(policies[0], softmax(returns / 0.3), atol=1e-3)
 
 
 def test_rock_paper_scissors_as_a_turn_based_game_has_an_average():
