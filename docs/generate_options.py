@@ -41,8 +41,9 @@ offbeat train ppo CartPole-v1 --steps 100000 --set learning_rate=0.001 gamma=0.9
 
 Every key can be given with `--set key=value`, and from Python by its name: `offbeat.train("ppo", "CartPole-v1",
 learning_rate=0.001)`. Keys of `[league]` have a prefix: `--set league.window=5`, in Python `league={"window": 5}`.
-Tables of policies are given with `--policies FILE.toml`. A key that is not known, a value of the wrong kind or range,
-and a key that is given twice are refused before any work starts, with exit code 2. `none` means that nothing is set.
+Tables of policies are given with `--policies FILE.toml`, and single values in them with
+`--set policies.NAME.settings.learning_rate=0.001`. A key that is not known, a value of the wrong kind or range, and a
+key that is given twice are refused before any work starts, with exit code 2. `none` means that nothing is set.
 
 Without `--preset`, the preset for the algorithm and the env applies, if there is one. `offbeat list presets` shows
 their names; they are the TOML files in `src/offbeat/config/presets`.

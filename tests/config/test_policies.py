@@ -171,6 +171,20 @@ def test_a_policys_settings_replace_those_of_the_algorithms_table():
     assert not good.policies
 
 
+OWN = "policies.good.settings."
+
+
+@pytest.mark.parametrize(
+    ("key", "given", "value"),
+    [("learning_rate", "3e-4", 3e-4), ("gamma", 0.9, 0.9), ("hidden_sizes", "4,4", (4, 4)), ("epochs", "7", 7)],
+)
+def test_set_gives_one_policy_its_own_value(key, given, value):
+    changed = config(**{f"{OWN}{key}": given})
+    assert changed.policies["good"].settings[key] == value
+    assert changed.policies["adversary"] == config().policies["adversary"]
+    assert changed.settings == config().settings
+
+
 def test_the_single_policy_has_the_config_of_the_run():
     run = config("shared")
     assert run.of_policy(DEFAULT_POLICY) is run
@@ -237,6 +251,30 @@ def test_settings_of_a_policy_that_its_replay_depends_on_are_part_of_the_topolog
 def test_invalid_tables_are_refused_with_the_name_of_the_policy_and_the_remedy(policies, says):
     message = refusal(policies)
     assert [word for word in says if word not in message] == [], message
+
+
+@pytest.mark.parametrize(
+    ("key", "says"),
+    [
+        ("policies.good.settings.learning_rat", ["'learning_rat'", "'learning_rate'", "[policies.good.settings]"]),
+        ("policies.good.settings.learning_rate", ["policies.good.settings.learning_rate is 'fast'"]),
+        ("policies.good.settings.unroll_length", ["has unroll_length", "set it for the whole run"]),
+        ("policies.goo.settings.learning_rate", ["unknown policy 'goo'", "'good'"]),
+        ("policies.good.learning_rate", ["only policies.NAME.settings.KEY", "--policies"]),
+        ("policies.good.train", ["only policies.NAME.settings.KEY", "a resume cannot change them"]),
+        ("policies.good.settings", ["only policies.NAME.settings.KEY"]),
+    ],
+)
+def test_invalid_keys_of_one_policy_are_refused(key, says):
+    message = refusal(TABLES, **{key: "fast"})
+    assert [word for word in says if word not in message] == [], message
+
+
+@pytest.mark.parametrize("policies", ["shared", "separate"])
+def test_a_value_for_one_policy_is_refused_without_tables(policies):
+    message = refusal(policies, "ppo", **{f"{OWN}gamma": 0.9})
+    assert "there is no table [policies.good]" in message
+    assert "set gamma for the whole run" in message
 
 
 @pytest.mark.parametrize(

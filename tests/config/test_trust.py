@@ -299,6 +299,8 @@ def test_a_spec_that_names_a_module_of_the_current_folder_is_refused_also_in_a_d
         (f'envs = ["CartPole-v1", "{module.stem}:Env"]', ""),
         ('env = "CartPole-v1"', f'encoder = "{module.stem}:call"'),
         ('env = "CartPole-v1"', f'[search]\nmethod = "grid"\n[search.over]\nencoder = ["{module.stem}:call"]'),
+        ('env = "CartPole-v1"', f'policies.a.settings.encoder = "{module.stem}:call"'),
+        ('env = "CartPole-v1"', f'[search.over]\n"policies.a.settings.encoder" = ["{module.stem}:call"]'),
     ]:
         spec.write_text(parts.format(top, setting))
         said = offbeat("run", spec, "--dry-run")

@@ -80,6 +80,8 @@ REFUSED: list[tuple[dict[str, Any], list[str]]] = [
     ({"policies": 3}, ["policies is 3", "[policies]"]),
     ({"policies": {"a": {"agents": "*"}}, "settings": {"policies": "separate"}}, ["policies is both a setting and"]),
     ({"policies": {"a": {"agents": "*"}}, "search": grid(policies=["separate"])}, ["policies is both a setting and"]),
+    ({"settings": {"policies": {"a": {"agents": "*"}}}}, ["policies.a.agents is under [settings]", "[policies.a]"]),
+    ({"search": grid(policies=[{"a": {"agents": "*"}}])}, ["policies has tables under [search.over]", "files"]),
     ({"search": grid(seed=[1, 2])}, ["seed is under [search.over]", "seeds = [1, 2, 3]"]),
     ({"search": grid(steps=[1, 2])}, ["steps is both under [settings] and under [search.over]"]),
     ({"search": {}}, ["nothing to search over", "[search.over]"]),

@@ -56,6 +56,10 @@ def test_without_a_search_there_is_one_trial():
                 "a": {"agents": "*", "settings": {"clip": 0.1}},
             },
         },
+        {
+            "search": {"over": {"policies": {"a": {"settings": {"hidden_sizes": [[8], [4, 4]]}}}}},
+            "policies": {"a": {"agents": "*", "settings": {"clip": 0.1}}},
+        },
         {"settings": {"runtime": "threads", "actors": 2, "max_lag": 2, "lag": "exact", "learner_cores": [0]}},
         {"settings": {"league": {"window": 3, "sides": ["red_*", "blue_*"]}}},
         {"settings": {"league": True}},

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.reference.populations import CARTS, CARTS_POLICIES
 from tests.reference.replay_runs import small_sac
 from tests.reference.runs import lines_of, small_run
 from tests.reference.thorough import thorough
@@ -16,16 +17,19 @@ from offbeat.api.train import resume
 from offbeat.population.copying import keep, read_kept, with_policies_of
 from offbeat.run_directory.checkpoint import Checkpoint, load
 from offbeat.run_directory.directory import RunDirectory
+from offbeat.runtime.parts import state_of
 
 KINDS: dict[str, dict[str, Any]] = {
     "serial": {"max_lag": 2},
     "threads": {"runtime": "threads", "max_lag": 1, "lag": "exact", "actors": 2},
     "dqn": {"algorithm": "dqn", "env": "CartPole-v1"},
     "sac": {},
+    "several policies": {"env": CARTS, "policies": CARTS_POLICIES, "max_lag": 2},
+    "several policies with a replay": {"algorithm": "dqn", "env": CARTS, "policies": CARTS_POLICIES},
     "hogwild": {"runtime": "hogwild", "workers": 2},
     "hogwild with its own moments": {"runtime": "hogwild", "workers": 2, "hogwild_moments": "per_worker"},
 }
-ON_A_REPLAY = ("sac", "dqn")
+ON_A_REPLAY = ("sac", "dqn", "several policies with a replay")
 
 
 def trained(path: Path, kind: str, **settings: Any) -> Path:
@@ -62,7 +66,8 @@ def copied(runs: list[Path], *, optimizer: bool) -> tuple[Checkpoint, Checkpoint
     own, donor = RunDirectory(runs[0]), load(runs[1] / "checkpoints/latest")
     before = own.read_checkpoint("latest", with_replay=True)
     merged = with_policies_of(before, donor, optimizer=optimizer)
-    own.store(3).save(before.policy["env_steps"], merged, ["latest"])
+    env_steps = next(iter(before.policies.values())).about["env_steps"]
+    own.store(3).save(env_steps, merged, ["latest"])
     return before, own.read_checkpoint("latest", with_replay=True), donor
 
 
@@ -108,6 +113,26 @@ def test_a_copy_is_resumed_and_learns_on_from_the_donors_weights(runs):
     steps = [line["env_steps"] for line in lines_of(runs[0])]
     assert steps == sorted(steps)
     assert after.policy["env_steps"] in range(steps[0], steps[-1])
+
+
+@pytest.mark.parametrize("kind", ["several policies", *thorough("several policies with a replay")])
+@pytest.mark.parametrize("optimizer", [False, True])
+def test_a_copy_has_all_policies_of_the_donor(tmp_path, kind, optimizer):
+    runs = [trained(tmp_path / "own", kind), trained(tmp_path / "donor", kind, seed=5, stop_at=700)]
+    before, after, donor = copied(runs, optimizer=optimizer)
+    assert before.state is not None and after.state is not None and donor.state is not None  # noqa: PT018
+    assert list(after.policies) == list(donor.policies) == ["cat", "dog"]
+    for name, policy in after.policies.items():
+        theirs = donor.policies[name].weights
+        assert any((before.policies[name].weights[key] != theirs[key]).any() for key in theirs)
+        assert all((policy.weights[key] == theirs[key]).all() for key in theirs)
+        assert policy.about["env_steps"] == before.policies[name].about["env_steps"]
+        own, others = (state_of(name, state)["learner"] for state in (after.state, donor.state))
+        assert str(own["algorithm"]) == str(others["algorithm"])
+        expected = moments(others) if optimizer else [np.zeros_like(array) for array in moments(others)]
+        assert any(array.any() for array in moments(others))
+        assert all((array == other).all() for array, other in zip(moments(own), expected, strict=True))
+    assert resume(runs[0]).state == "finished"
 
 
 # --- kept checkpoints ---------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.reference.populations import SETTINGS, TABLE, population, population_text, run_here
+from tests.reference.populations import CARTS, CARTS_POLICIES, SETTINGS, TABLE, population, population_text, run_here
 from tests.reference.runs import contents, offbeat
 
 from offbeat.core.errors import ConfigError
@@ -14,6 +14,7 @@ from offbeat.experiments.spec import read_spec
 from offbeat.population.plan import plan_of
 
 RATE: dict[str, Any] = {"low": 1e-5, "high": 1e-1}
+RANGE: dict[str, Any] = {"low": 0.5, "high": 0.9}
 
 
 def mutate(**genes: Any) -> dict[str, Any]:
@@ -22,6 +23,14 @@ def mutate(**genes: Any) -> dict[str, Any]:
 
 def settings(**changes: Any) -> dict[str, Any]:
     return {"settings": {**SETTINGS, **changes}}
+
+
+def worlds(objective: str = "return_mean", **genes: Any) -> dict[str, Any]:
+    """Return the changes for a world with several policies, of which `genes` mutate: policy -> setting -> range."""
+    own = {name: {"settings": ranges} for name, ranges in genes.items()}
+    table = {"objective": objective, **({"mutate": {"policies": own}} if own else {})}
+    fox = {"fox": {"agents": "cart_0", "train": False, "init_from": "runs/fox"}} if "fox" in genes else {}
+    return {"table": table, "env": CARTS, "policies": {**fox, **CARTS_POLICIES}}
 
 
 INVALID: list[tuple[dict[str, Any], list[str]]] = [
@@ -62,6 +71,20 @@ INVALID: list[tuple[dict[str, Any], list[str]]] = [
     (settings(stop_at=100), ["stop_at is not supported by a population"]),
     (settings(gama=1), ["unknown key 'gama'"]),
     (settings(runtime="threads", max_lag=1, envs_per_actor=None), ["measure its own layout"]),
+    (settings(league={"window": 5}), ["a league is not supported by a population", "snapshots"]),
+    ({"table": {"objective": "team_return_mean"}}, ["the env has one agent", "return_mean"]),
+    ({"table": {"objective": "eval_return_mean"}}, ["eval_every is 0", "such as return_mean"]),
+    (worlds(objective="policies/do/return_mean"), ["unknown policy 'do'", "'dog'", "policies/do/return_mean"]),
+    (worlds(objective="policies/dog/return_meen"), ["unknown objective", "'policies/dog/return_mean'"]),
+    (worlds(objective="policies/dog/eval_return_mean"), ["eval_every is 0", "such as policies/dog/return_mean"]),
+    (worlds(do={"gamma": RANGE}), ["unknown policy 'do'", "'dog'"]),
+    (worlds(dog={"gamm": RANGE}), ["unknown key 'gamm'", "'gamma'"]),
+    (worlds(dog={"learning_rate": RATE}), ["policies.dog.settings.learning_rate is under [policies.dog]"]),
+    (worlds(dog={"unroll_length": {"low": 8, "high": 16}}), ["has unroll_length", "all policies of a run share"]),
+    (worlds(dog={"epochs": {"low": 1.5, "high": 4}}), ["policies.dog.settings.epochs accepts only whole numbers"]),
+    (worlds(fox={"gamma": RANGE}), ["policies.fox.settings.gamma cannot mutate", "does not learn"]),
+    (mutate(policies={"dog": {"settings": {"gamma": RANGE}}}), ["there is no table [policies.dog]"]),
+    (mutate(policies={"dog": {"gamma": RANGE}}), ["only policies.NAME.settings.KEY"]),
     ({"seeds": [1, 2]}, ["one seed"]),
     ({"env": None, "envs": ["CartPole-v1", "Acrobot-v1"]}, ["one env"]),
     ({"env": "CartPol-v1"}, ["'CartPole-v1'"]),

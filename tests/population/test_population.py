@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Iterator
@@ -12,8 +13,18 @@ from unittest.mock import patch
 
 import gymnasium as gym
 import pytest
-from tests.reference.populations import SETTINGS, population, population_text, run_here, tree_of, weights
-from tests.reference.runs import REPOSITORY, Started, is_alive, offbeat, status_of, weights_of
+from tests.reference.populations import (
+    CARTS,
+    CARTS_POLICIES,
+    SETTINGS,
+    TABLE,
+    population,
+    population_text,
+    run_here,
+    tree_of,
+    weights,
+)
+from tests.reference.runs import REPOSITORY, Started, is_alive, offbeat, small_run, status_of, weights_of
 from tests.reference.thorough import thorough
 
 from offbeat.config.resolve import load
@@ -117,6 +128,42 @@ def test_a_copy_trains_on_from_the_donors_weights_with_mutated_values(tmp_path):
     config = load(run.config)
     last = one.family().values(decision.member, 2)
     assert {key: config.tables()["ppo"][key] for key in last} == pytest.approx(last)
+
+
+def test_a_copy_has_all_policies_and_the_mutated_setting_of_one_policy(tmp_path):
+    fox = {
+        "agents": "cart_0",
+        "train": False,
+        "init_from": str(small_run(tmp_path / "fox", CARTS, hidden_sizes=(8,)).path),
+    }
+    own = {
+        "dog": {"settings": {"learning_rate": {**TABLE["mutate"]["learning_rate"], "initial": "settings"}}},
+        "cat": {"settings": {"gamma": TABLE["mutate"]["gamma"]}},
+    }
+    one = population(
+        tmp_path, {"members": 2, "objective": "policies/dog/return_mean", "mutate": {"policies": own}},
+        env=CARTS, policies={"fox": fox, **CARTS_POLICIES}, settings={**SETTINGS, "steps": 512},
+    )  # fmt: skip
+    assert not run_here(one).failed
+    (decision,) = [each for each in copies_of(one) if each.generation == 0]
+    log = (one.path / f"member-{decision.member:03}/log.txt").read_text()
+    assert f"copied the weights of member-{decision.donor:03} after generation 0" in log
+    rate, gamma = "policies.dog.settings.learning_rate", "policies.cat.settings.gamma"
+    assert one.family().values(0, 0)[rate] == one.family().values(1, 0)[rate] == 1e-4 != decision.values[rate]
+    policies = load(one.path / f"member-{decision.member:03}/config.toml").policies
+    assert dict(policies["dog"].settings) == {"learning_rate": decision.values[rate]}
+    assert dict(policies["cat"].settings) == {"gamma": decision.values[gamma]}
+    for (member, generation), score in one.family().ledger.scores.items():
+        result = json.loads((one.path / f"scores/member-{member:03}-generation-{generation:03}.json").read_text())
+        assert score.score == result["policies"]["dog"]["return_mean"]
+
+
+@pytest.mark.parametrize("objective", ["team_return_mean", "policies/cart_0/eval_return_mean"])
+def test_other_objectives_of_a_world_are_measured(tmp_path, objective):
+    settings = {**SETTINGS, "steps": 512, "policies": "separate", "eval_every": 256, "eval_episodes": 2}
+    one = population(tmp_path, {"members": 2, "objective": objective}, env=CARTS, settings=settings)
+    assert not run_here(one).failed
+    assert copies_of(one)
 
 
 def test_members_differ_in_their_seeds_and_their_first_values(finished):

@@ -21,6 +21,12 @@ TABLE: dict[str, Any] = {
     "mutate": {"learning_rate": {"low": 1e-5, "high": 1e-1}, "gamma": {"low": 0.9, "high": 0.999}},
 }  # fmt: skip
 """Copies happen as soon as scores differ."""
+CARTS = "offbeat.envs.testing.worlds:CartPoles"
+CARTS_POLICIES: dict[str, Any] = {
+    "cat": {"agents": "cart_1"},
+    "dog": {"agents": "*", "settings": {"learning_rate": 1e-4}},
+}
+"""Policies of a world with three carts."""
 SETTINGS: dict[str, Any] = {
     **{key: value for key, value in SMALL.items() if key not in ("learning_rate_schedule", "hidden_sizes")},
     "steps": 768, "hidden_sizes": [8], "evaluator": "inline", "checkpoint_every": 100,
@@ -50,10 +56,8 @@ def run_here(population: Population, seed: int = 0, stop: Callable[[RunProcess],
         seed: of the order, which stands for the timing of processes in parallel.
         stop: is called before each process; if it returns True, nothing more is done, as after a kill.
     """
-    for name in ("scores", "kept"):
-        (population.path / name).mkdir(parents=True, exist_ok=True)
     with population.directory.locked():
-        population.directory.write_record(population.plan.spec, b"")
+        population.write_files()
     schedule = Schedule(population.plan, population.path, population.family(), Silent())
     waiting: list[RunProcess] = []
     order = random.Random(seed)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.reference.runs import SMALL, lines_of, small_run, untimed, weights_of
+from tests.reference.runs import SMALL, contents, lines_of, offbeat, small_run, untimed, weights_of
 
 from offbeat.api.resume import require_fit
 from offbeat.api.train import resume
+from offbeat.config.resolve import load as load_config
 from offbeat.config.resolve import resolve
 from offbeat.core.errors import ConfigError
 from offbeat.envs.testing.games import PLAYERS, RockPaperScissors
@@ -192,6 +194,38 @@ def test_a_resume_says_which_policies_keep_their_own_values_of_a_changed_setting
     resume(stopped.path, learning_rate=1e-3)
     log = (stopped.path / "log.txt").read_text()
     assert "settings changed: learning_rate from 0.0003 to 0.001; the policy dog keeps its own learning_rate" in log
+
+
+def test_a_resume_changes_the_setting_of_one_policy(tmp_path):
+    stopped = small_run(tmp_path / "run", stop_at=512, **ON_POLICY).path
+    said = offbeat(
+        "resume", stopped, "--progress", "none", "--set", "policies.dog.settings.learning_rate=1e-30",
+        "policies.cat.settings.gamma=0.9",
+    )  # fmt: skip
+    assert said.code == 0, said.err
+    tables = load_config(stopped / "config.toml").policies
+    assert tables["dog"].settings == {"learning_rate": 1e-30}
+    assert tables["cat"].settings == {"gamma": 0.9}
+    rates = [lines_of(stopped)[-1][f"policies/{name}/learning_rate"] for name in ("cat", "dog")]
+    assert rates[0] > rates[1] == pytest.approx(0, abs=1e-30)
+    log = (stopped / "log.txt").read_text()
+    assert "policies.dog.settings.learning_rate from 0.0001 to 1e-30" in log
+    assert "policies.cat.settings.gamma from 0.99 to 0.9" in log
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("hidden_sizes", "4", "policies.cat.settings.hidden_sizes is [16] in .* cannot change it to [4]: .* network"),
+        ("unroll_length", "4", "[policies.cat.settings] has unroll_length, which all policies of a run share"),
+        ("steps", "4", "[policies.cat.settings] has steps, which all policies of a run share"),
+    ],
+)
+def test_a_resume_refuses_what_one_policy_cannot_change(key, value, says, serial):
+    before = contents(serial.path)
+    with pytest.raises(ConfigError, match=re.escape(says).replace(r"\.\*", ".*")):
+        resume(serial.path, steps=2048, **{f"policies.cat.settings.{key}": value})
+    assert contents(serial.path) == before
 
 
 def test_each_policy_has_metrics_and_files_of_its_own(serial):

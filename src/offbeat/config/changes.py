@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from offbeat.config.config import Config
 from offbeat.config.env import EnvConfig
 from offbeat.config.league import LEAGUE
+from offbeat.config.own_settings import POLICIES, own_values, parts_of, setting_of
 from offbeat.config.resolve import with_settings
 from offbeat.config.run_config import RunConfig
 from offbeat.config.runtime_config import RuntimeConfig
@@ -72,21 +73,28 @@ def changed_config(config: Config, given: Mapping[str, object], run: Path) -> Co
 
 def changes_between(before: Config, after: Config) -> Changed:
     """Return the settings in which two configs of the same algorithm differ."""
-    return dict(_differences(before.tables(), after.tables()))
+    earlier, values = values_of(before), values_of(after)
+    old = {key: earlier.get(key, earlier.get(setting_of(key))) for key in values}  # no own value: that of the run
+    return {key: (old[key], value) for key, value in values.items() if old[key] != value}
 
 
-def _differences(
-    before: Mapping[str, Mapping[str, object]], after: Mapping[str, Mapping[str, object]]
-) -> Iterator[tuple[str, tuple[object, object]]]:
-    for name, table in after.items():
-        earlier = before.get(name, {})
-        for key, value in table.items():
-            if earlier.get(key) != value:
-                yield f"{LEAGUE if name == 'league' else ''}{key}", (earlier.get(key), value)
+def values_of(config: Config) -> dict[str, object]:
+    """Return key -> value of all settings of a config, with the keys as in `--set`."""
+    tables = config.tables()
+    policies = tables.pop("policies", {})
+    values = {
+        f"{LEAGUE if name == 'league' else ''}{key}": value
+        for name, table in tables.items()
+        for key, value in table.items()
+    }
+    return {**values, **dict(own_values(policies))}
 
 
 def reason_against(config: Config, key: str) -> tuple[str, str] | None:
     """Return why a resume cannot change a setting of a run with this config, and the remedy; None if it can."""
+    if key.startswith(POLICIES):
+        policy, own = parts_of(key)
+        return reason_against(config.of_policy(policy), own)
     if key in hints_of(RunConfig):
         return None if key in _RUN_MAY_CHANGE else _RUN.get(key, _OF_THE_RUN)
     if key in hints_of(RuntimeConfig):
@@ -95,9 +103,8 @@ def reason_against(config: Config, key: str) -> tuple[str, str] | None:
         return _reason_of_env(key, config.settings)
     if key.startswith(LEAGUE):
         return "the saved opponents and results depend on it", _FROM_WEIGHTS
-    if reason := config.settings.reason_against_change(key):
-        return reason, _NEW if key in config.settings.network_keys else _FROM_WEIGHTS
-    return None
+    reason = config.settings.reason_against_change(key)
+    return (reason, _NEW if key in config.settings.network_keys else _FROM_WEIGHTS) if reason else None
 
 
 def _reason_of_env(key: str, settings: AlgorithmSettings) -> tuple[str, str] | None:

@@ -11,7 +11,8 @@ from typing import Any
 from offbeat.config.config import Config
 from offbeat.config.env import KWARGS, EnvConfig
 from offbeat.config.league import LEAGUE, LeagueConfig
-from offbeat.config.policies import Assignment, read_policies
+from offbeat.config.own_settings import POLICIES, set_own
+from offbeat.config.policies import Assignment, read_policies, tables_of
 from offbeat.config.policy_choice import PolicyChoice, choice_of
 from offbeat.config.preset_files import preset_tables
 from offbeat.config.registry import ALGORITHMS, TABLES, algorithm_entry, import_modules
@@ -25,8 +26,8 @@ from offbeat.core.fields import build, hints_of, in_short, read
 from offbeat.core.frozen_table import value_of
 from offbeat.core.threads import usable_cores
 
-PREFIXES = (KWARGS, LEAGUE)
-"""Prefixes of keys of tables inside a table, and of the table [league]."""
+PREFIXES = (KWARGS, LEAGUE, POLICIES)
+"""Prefixes of keys of tables inside a table, and of the tables [league] and [policies.NAME]."""
 OPTIONS = "docs/reference/options.md"
 """The page that lists all keys."""
 
@@ -124,15 +125,16 @@ def resolve(
     choice.require_code()
     tables = preset_tables(algorithm, env, preset)
     settings_class = _settings_class(algorithm)
-    given = _set_given(tables, _table_of_keys(algorithm, settings_class), flags, assignments)
+    if choice.tables is not None:
+        tables["policies"] = tables_of(read_policies(choice.tables, OPTIONS))
+    table_of = _table_of_keys(algorithm, settings_class)
+    given = _set_given(tables, table_of, flags, assignments, own=hints_of(settings_class))
     tables["run"].update(algorithm=algorithm, env=env)
     runtime, settings = tables.setdefault("runtime", {}), tables.setdefault(algorithm, {})
     _refuse_unsupported(settings_class, algorithm, given)
     _set_runtime_defaults(runtime, settings_class, given)
     runtime_config = build(RuntimeConfig, runtime, f"{OPTIONS}, table [runtime]")
     tables[algorithm] = settings_class.with_defaults(settings, given, runtime_config)
-    if choice.tables is not None:
-        tables["policies"] = dict(choice.tables)
     return _from_tables(tables, OPTIONS, choice.assignment)
 
 
@@ -147,7 +149,7 @@ def env_settings(assignments: Mapping[str, object]) -> EnvConfig:
         if key not in keys and not key.startswith(KWARGS):
             raise unknown("key", key, keys, f"Only settings of the env can be given here: {OPTIONS}, table [env].")
     tables: dict[str, dict[str, Any]] = {}
-    _set_given(tables, dict.fromkeys(keys, "env"), assignments)
+    _set_given(tables, dict.fromkeys(keys, "env"), assignments, own={})
     return build(EnvConfig, tables.get("env", {}), f"{OPTIONS}, table [env]")
 
 
@@ -169,7 +171,8 @@ def with_settings(config: Config, given: Mapping[str, object]) -> Config:
         ConfigError: a key is unknown, or a value is invalid.
     """
     tables: dict[str, dict[str, Any]] = config.tables()
-    _set_given(tables, _table_of_keys(config.run.algorithm, type(config.settings)), given)
+    settings = type(config.settings)
+    _set_given(tables, _table_of_keys(config.run.algorithm, settings), given, own=hints_of(settings))
     return _from_tables(tables, OPTIONS)
 
 
@@ -195,9 +198,18 @@ def _table_of_keys(algorithm: str, settings: type[AlgorithmSettings]) -> dict[st
 
 
 def _set_given(
-    tables: dict[str, dict[str, Any]], table_of: Mapping[str, str], *sources: Mapping[str, object]
+    tables: dict[str, dict[str, Any]],
+    table_of: Mapping[str, str],
+    *sources: Mapping[str, object],
+    own: Mapping[str, Any],
 ) -> set[str]:
     """Write the given values into the tables and return their keys.
+
+    Args:
+        tables: the tables, which are changed.
+        table_of: key -> name of its table.
+        sources: key -> value.
+        own: type hints of the settings of which a policy can have its own values.
 
     Raises:
         ConfigError: a key is unknown, or is given twice.
@@ -215,6 +227,8 @@ def _set_given(
                 _set_argument(tables.setdefault("env", {}), key.removeprefix(KWARGS), value)
             elif key.startswith(LEAGUE):
                 tables.setdefault("league", {})[key.removeprefix(LEAGUE)] = value
+            elif key.startswith(POLICIES):
+                set_own(tables.get("policies", {}), key, value, own)
             elif key == "league":
                 tables["league"] = _league_table(value)
             else:

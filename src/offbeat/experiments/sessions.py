@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from offbeat.config.config import Config
-from offbeat.config.policies import tables_of
+from offbeat.config.policies import Policies, tables_of
 from offbeat.config.trust import code_of, flag_for, module_of, policies_code
 from offbeat.core.errors import ConfigError
 from offbeat.core.strict_json import LARGEST_RECORD, read_json
@@ -149,19 +149,13 @@ class Session(RunProcess):
             return ["resume", str(self.run.path), *flag, *view]
         run = self.trial.config.run
         preset = ["--preset", run.preset] if run.preset else []
-        modules = (*run.imports, *self._encoder_modules())
-        imports = [word for module in modules for word in ("--import", module)]
-        policies = ["--policies", str(self.folder / POLICIES)] if self.trial.config.policies else []
+        imports = [word for module in run.imports for word in ("--import", module)]
+        policies = flags_of_policies(self.trial.config.policies, self.folder / POLICIES)
         pairs = assignments_of(self.trial.settings)
         return [
             *("train", run.algorithm, run.env, *preset, *imports, *policies, "--run-dir", str(self.run.path), *view),
             *("--set", f"seed={self.seed}", *pairs),
         ]
-
-    def _encoder_modules(self) -> list[str]:
-        """Return the modules of the policies' encoders. They must be named, because a file names the encoders."""
-        paths = policies_code(tables_of(self.trial.config.policies)).paths
-        return list(dict.fromkeys(module_of(kind, path) for kind, path in paths))
 
     def require_same(self) -> None:
         """Raise ConfigError, with the differences, if the run directory is of another trial or seed."""
@@ -177,6 +171,17 @@ class Session(RunProcess):
                 f"{self.run.path} has other settings than the spec: {'; '.join(differences)}. Move "
                 "it away, or pass another --dir"
             )
+
+
+def flags_of_policies(policies: Policies, file: Path) -> list[str]:
+    """Return the flags that give a run the policies in a file.
+
+    The modules of their encoders must be named, because a file names the encoders.
+    """
+    paths = policies_code(tables_of(policies)).paths
+    modules = dict.fromkeys(module_of(kind, path) for kind, path in paths)
+    imports = [word for module in modules for word in ("--import", module)]
+    return [*imports, "--policies", str(file)] if policies else []
 
 
 def _keys_that_may_differ(config: Config) -> set[str]:

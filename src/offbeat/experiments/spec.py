@@ -10,6 +10,7 @@ from typing import Any
 
 from offbeat.config.env import KWARGS
 from offbeat.config.league import LEAGUE
+from offbeat.config.own_settings import DEPTH, POLICIES, leaves
 from offbeat.config.policies import NO_POLICIES, Policies, read_policies, tables_of
 from offbeat.config.registry import algorithm_entry, import_modules
 from offbeat.config.trust import Code, modules_in, policies_code, require, texts
@@ -112,11 +113,12 @@ def _read_tables(path: Path) -> dict[str, Any]:
 def _codes_of(tables: Mapping[str, Any]) -> Iterator[Code]:
     """Yield all code that a spec names. Values of wrong types are skipped; they are refused later."""
     over = tables.get("search", {}).get("over") if isinstance(tables.get("search"), dict) else None
-    settings = [table for table in (tables.get("settings"), over) if isinstance(table, dict)]
+    settings = [_with_flat_keys(table) for table in (tables.get("settings"), over) if isinstance(table, dict)]
+    encoders = [value for table in settings for key, value in table.items() if key.rpartition(".")[2] == "encoder"]
     yield Code(modules_in(tables.get("imports")))
     yield from (Code(env=env) for key in ("env", "envs") for env in texts(tables.get(key)))
     yield from (Code(algorithm=algorithm) for algorithm in texts(tables.get("algorithm")))
-    yield from (Code(encoders=(encoder,)) for table in settings for encoder in texts(table.get("encoder")))
+    yield from (Code(encoders=(encoder,)) for value in encoders for encoder in texts(value))
     yield policies_code(tables.get("policies"))
 
 
@@ -138,7 +140,7 @@ def spec_of(tables: Mapping[str, Any], where: str) -> Spec:
     search = read_search(where, searched) if "search" in tables else None
     policies = read_policies(_table(where, tables, "policies"), where)
     _refuse_misplaced_keys(where, settings, search)
-    _refuse_policies_twice(where, policies, settings, search)
+    _check_policies(where, policies, settings, search)
     return Spec(
         top["algorithm"],
         _envs(where, top),
@@ -154,20 +156,32 @@ def spec_of(tables: Mapping[str, Any], where: str) -> Spec:
 
 
 def _with_flat_keys(table: dict[str, Any]) -> dict[str, Any]:
-    """Return a table in which `env.kwargs.NAME` and `league.NAME`, which TOML reads as tables of tables, are keys."""
+    """Return a table in which `env.kwargs.NAME`, `league.NAME` and `policies.NAME.settings.KEY` are keys.
+
+    TOML reads them as tables of tables.
+    """
     match table:
         case {"env": {"kwargs": dict(kwargs), **other}, **rest} if not other:
             return _with_flat_keys({**rest, **{f"{KWARGS}{name}": value for name, value in kwargs.items()}})
         case {"league": dict(league), **rest} if league:
             return _with_flat_keys({**rest, **{f"{LEAGUE}{name}": value for name, value in league.items()}})
+        case {"policies": dict(policies), **rest} if policies:
+            return _with_flat_keys({**rest, **dict(leaves(DEPTH, "policies", policies))})
     return table
 
 
-def _refuse_policies_twice(where: str, policies: Policies, settings: Mapping[str, Any], search: Search | None) -> None:
+def _check_policies(where: str, policies: Policies, settings: Mapping[str, Any], search: Search | None) -> None:
+    """Refuse policies that are given in two ways, and tables of policies in lists: code that they name is not known."""
     over = {} if search is None else search.over
     if policies and ("policies" in settings or "policies" in over):
         raise ConfigError(
             f"{where}: policies is both a setting and the tables of {', '.join(policies)}: keep one of them"
+        )
+    choices = over["policies"].examples() if "policies" in over else ()
+    if any(isinstance(choice, dict) for choice in choices):
+        raise ConfigError(
+            f"{where}: policies has tables under [search.over], but they belong at the top of the file: write "
+            "[policies.NAME], or list files with such tables"
         )
 
 
@@ -196,6 +210,12 @@ def _seeds(where: str, top: Mapping[str, Any]) -> tuple[int, ...]:
 
 def _refuse_misplaced_keys(where: str, settings: Mapping[str, Any], search: Search | None) -> None:
     over = {} if search is None else search.over
+    for key in settings:
+        if key.startswith(POLICIES):
+            raise ConfigError(
+                f"{where}: {key} is under [settings], but it belongs in [policies.{key.split('.')[1]}] at the top of "
+                "the file: write it there"
+            )
     for table, keys in (("settings", settings), ("search.over", over)):
         for key in keys:
             if key in _MISPLACED:

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 
 from offbeat.config.config import Config
 from offbeat.config.env import KWARGS, EnvConfig
-from offbeat.config.policies import tables_of
+from offbeat.config.own_settings import setting_of
+from offbeat.config.policies import Policies, tables_of
 from offbeat.config.registry import algorithm_entry
 from offbeat.config.resolve import resolve
 from offbeat.config.run_config import RunConfig
@@ -24,6 +25,9 @@ from offbeat.core.files import replace_file
 from offbeat.experiments.search import Range, Values
 from offbeat.experiments.spec import Spec
 from offbeat.run_directory.directory import RunDirectory
+
+if TYPE_CHECKING:
+    from offbeat.runtime.assembly import TestedEnvs
 
 POLICIES = "policies.toml"
 """Name of the file with the tables of policies, in the folder of a trial: the value of --policies."""
@@ -118,8 +122,8 @@ def whole_keys(spec: Spec) -> set[str]:
     over = {} if spec.search is None else spec.search.over
     tables = (RunConfig, EnvConfig, RuntimeConfig, algorithm_entry(spec.algorithm).config_class())
     hints = {key: hint for table in tables for key, hint in hints_of(table).items()}
-    ranges = {key: values for key, values in over.items() if isinstance(values, Range) and key in hints}
-    kinds = {key: kind_of(hints[key]) for key in ranges}
+    ranges = {key: values for key, values in over.items() if isinstance(values, Range) and setting_of(key) in hints}
+    kinds = {key: kind_of(hints[setting_of(key)]) for key in ranges}
     for key, kind in kinds.items():
         if kind not in (int, float, Fraction):
             raise ConfigError(
@@ -147,8 +151,8 @@ def _in_trial(env: str, values: Values, error: ConfigError) -> ConfigError:
     return ConfigError(f"a trial on {env}{' with ' * bool(tried)}{tried}: {error}")
 
 
-def require_startable(trials: list[Trial]) -> None:
-    """Take a few steps in each env, and raise ConfigError if a trial could not start.
+def require_startable(trials: list[Trial]) -> list[TestedEnvs]:
+    """Take a few steps in each env, and raise ConfigError if a trial could not start; return what each would have.
 
     Raises:
         ConfigError: an env fails or is not supported by the settings; or the run of `init_from`, or a GPU, is missing.
@@ -157,10 +161,12 @@ def require_startable(trials: list[Trial]) -> None:
 
     chosen = dict.fromkeys((trial.env, trial.config.env) for trial in trials)
     specs = {(env, settings): tested_env(env, settings) for env, settings in chosen}
+    found = []
     for trial in trials:
         config = trial.config
         try:
             tested = columns_of(config, specs[trial.env, config.env])
+            found.append(tested)
             for name, env in tested.policies.items():
                 tested.config.of_policy(name).settings.policy_spec(env)
         except ConfigError as error:
@@ -168,6 +174,7 @@ def require_startable(trials: list[Trial]) -> None:
         device_of(config)
         for run in config.initial_runs.values():
             RunDirectory.open(Path(run))
+    return found
 
 
 # --- on disk ------------------------------------------------------------------------------------------------
@@ -178,9 +185,16 @@ def write_trial(trial: Trial, file: Path) -> None:
     import tomli_w
 
     file.parent.mkdir(parents=True, exist_ok=True)
-    if trial.config.policies:
-        replace_file(file.with_name(POLICIES), tomli_w.dumps({"policies": tables_of(trial.config.policies)}).encode())
+    write_policies(trial.config.policies, file.parent)
     replace_file(file, tomli_w.dumps(trial.tables()).encode())
+
+
+def write_policies(policies: Policies, folder: Path) -> None:
+    """Write policies.toml into a folder, atomically; nothing if there are no tables."""
+    import tomli_w
+
+    if policies:
+        replace_file(folder / POLICIES, tomli_w.dumps({"policies": tables_of(policies)}).encode())
 
 
 def read_trial(spec: Spec, number: int, file: Path) -> Trial:

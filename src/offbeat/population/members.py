@@ -12,8 +12,9 @@ from offbeat.config.trust import code_of, flag_for
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import in_short
 from offbeat.core.strict_json import LARGEST_RECORD, read_json
-from offbeat.experiments.sessions import RunProcess, SessionStatus
-from offbeat.experiments.trials import assignments_of
+from offbeat.core.types import policy_key
+from offbeat.experiments.sessions import RunProcess, SessionStatus, flags_of_policies
+from offbeat.experiments.trials import POLICIES, assignments_of
 from offbeat.metrics.sinks import read_metrics
 from offbeat.population.mutation import Values
 from offbeat.population.plan import Plan
@@ -72,10 +73,12 @@ class Training(MemberProcess):
         spec = self.plan.spec
         preset = ["--preset", spec.preset] if spec.preset else []
         imports = [word for module in spec.imports for word in ("--import", module)]
+        policies = flags_of_policies(spec.policies, self.path / POLICIES)
         seed = {"seed": self.plan.seed_of(self.member)}
         pairs = assignments_of({**seed, **self.plan.settings(self.values), **limits})
         return [
-            *("train", spec.algorithm, spec.envs[0], *preset, *imports, "--run-dir", str(self.run.path), *view),
+            *("train", spec.algorithm, spec.envs[0], *preset, *imports, *policies),
+            *("--run-dir", str(self.run.path), *view),
             *("--set", *pairs),
         ]
 
@@ -127,7 +130,9 @@ class Scoring(MemberProcess):
 
     @cached_property
     def _evaluated(self) -> dict[str, Any]:
-        return self.result() or {}
+        result = self.result() or {}
+        own = result.get("policies", {})
+        return {**result, **{policy_key(name, key): value for name in own for key, value in own[name].items()}}
 
     @cached_property
     def _trained(self) -> dict[str, Any]:

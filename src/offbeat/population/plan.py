@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from offbeat.config.changes import reason_against
+from offbeat.config.changes import reason_against, values_of
 from offbeat.config.config import Config
 from offbeat.config.env import EnvConfig
+from offbeat.config.own_settings import POLICIES, own_values, parts_of, setting_of
+from offbeat.config.policies import tables_of
 from offbeat.config.registry import algorithm_entry
 from offbeat.config.resolve import resolve, setting_names
 from offbeat.config.run_config import RunConfig
@@ -16,6 +18,7 @@ from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.fields import hints_of
 from offbeat.core.seeding import derive_seed
+from offbeat.core.types import DEFAULT_POLICY, policy_key
 from offbeat.experiments.spec import Spec
 from offbeat.experiments.trials import kind_of
 from offbeat.metrics.names import METRICS
@@ -25,6 +28,8 @@ from offbeat.population.settings import (
     INFO,
     PAGE,
     PARAMETERS,
+    RETURN,
+    TEAM_RETURN,
     PopulationSpec,
     read_population,
     require_within,
@@ -57,7 +62,7 @@ class Plan:
             self.spec.algorithm,
             self.spec.envs[0],
             preset=self.spec.preset,
-            flags={**self.settings(values), **_imports(self.spec), "seed": self.seed_of(member)},
+            flags={**self.settings(values), **_tables_and_imports(self.spec), "seed": self.seed_of(member)},
         )
 
     def examples(self) -> list[tuple[Values, Config]]:
@@ -100,8 +105,9 @@ def _texts(value: Any) -> tuple[str, ...]:
     return tuple(value.split(",")) if isinstance(value, str) else tuple(value)
 
 
-def _imports(spec: Spec) -> dict[str, Any]:
-    return {"imports": spec.imports} if spec.imports else {}
+def _tables_and_imports(spec: Spec) -> dict[str, Any]:
+    policies = {"policies": tables_of(spec.policies)} if spec.policies else {}
+    return {**policies, **({"imports": spec.imports} if spec.imports else {})}
 
 
 # --- from the spec ------------------------------------------------------------------------------------------
@@ -120,7 +126,7 @@ def plan_of(spec: Spec, where: str) -> Plan:
     genes = {}
     for key, gene in population.genes.items():
         _require_numeric(spec, key, hints, where)
-        whole = not key.startswith(f"{PARAMETERS}.") and kind_of(hints[key]) is int
+        whole = not key.startswith(f"{PARAMETERS}.") and kind_of(hints[setting_of(key)]) is int
         if whole and (gene.low != int(gene.low) or gene.high != int(gene.high)):
             raise ConfigError(f"{where}: {key} accepts only whole numbers: its low and high must be whole numbers")
         genes[key] = replace(gene, whole=whole)
@@ -141,8 +147,11 @@ def _refuse_unsupported(spec: Spec, where: str) -> None:
         raise ConfigError(f"{where} has [search] and [population]: the population chooses the values; keep one table")
     if spec.target_return is not None:
         raise ConfigError(f"{where}: target_return is not supported by a population: leave it out")
-    if spec.policies or spec.settings.get("policies", "shared") != "shared" or "league" in _first_parts(spec.settings):
-        raise ConfigError(f"{where}: several policies and leagues are not supported by a population: leave them out")
+    if "league" in _first_parts(spec.settings):
+        raise ConfigError(
+            f"{where}: a league is not supported by a population, because its snapshots and ratings belong to the run "
+            "that has played against them: leave it out"
+        )
     for key in ("stop_at", "time"):
         if key in spec.settings:
             raise ConfigError(f"{where}: {key} is not supported by a population, which stops its members itself")
@@ -156,11 +165,41 @@ def _first_parts(keys: Iterable[str]) -> set[str]:
 def _require_objective(spec: Spec, population: PopulationSpec, where: str) -> None:
     """Refuse an unknown objective. Algorithms that offbeat does not include may have metrics of their own."""
     objective, known = population.settings.objective, (*EVALUATED, *METRICS)
+    policy, number = population.settings.objective_of
     path = algorithm_entry(spec.algorithm).algorithm
     own = not (isinstance(path, str) and path.startswith("offbeat."))
-    if objective not in known and not objective.startswith(INFO) and not own:
+    if number not in known and not objective.startswith(INFO) and not own:
         raise unknown(
-            "objective", objective, known, f"{where}: {PAGE} lists them; {INFO}NAME is a number in the infos."
+            "objective", objective, (policy_key(policy or DEFAULT_POLICY, name) for name in known),
+            f"{where}: {PAGE} lists them; {INFO}NAME is a number in the infos.",
+        )  # fmt: skip
+
+
+def require_measurable(plan: Plan, policies: Sequence[str], where: str, *, several_agents: bool) -> None:
+    """Refuse an objective that no member will measure.
+
+    Args:
+        plan: the population.
+        policies: names of the policies of each member.
+        where: the file, for messages.
+        several_agents: whether the env has several agents.
+
+    Raises:
+        ConfigError: with the remedy.
+    """
+    objective = plan.population.settings.objective
+    policy, number = plan.population.settings.objective_of
+    if policy and policy not in policies:
+        raise unknown("policy", policy, policies, f"{where}: the objective is {objective}.")
+    if number == TEAM_RETURN and not several_agents:
+        raise ConfigError(
+            f"{where}: the objective is {objective}, but the env has one agent: write objective = {RETURN!r}"
+        )
+    if number.startswith(("eval_", "best_eval_")) and not plan.config(0).run.eval_every:
+        raise ConfigError(
+            f"{where}: the objective is {objective}, which only evaluations during training measure, and eval_every is "
+            "0: write eval_every under [settings], or an objective of the evaluation after each generation, such as "
+            f"{objective.replace(number, RETURN)}"
         )
 
 
@@ -177,11 +216,12 @@ def _require_numeric(spec: Spec, key: str, hints: Mapping[str, Any], where: str)
         if any(text.split()[:1] == [name] for text in _texts(spec.settings.get(PARAMETERS, ()))):
             raise ConfigError(f"{where}: {name} mutates and is in {PARAMETERS} under [settings]: keep one of them")
         return
-    if key not in hints:
+    setting = setting_of(key)
+    if setting not in hints:
         raise unknown(
-            "key", key, setting_names(), f"{where}, [population.mutate]: docs/reference/options.md lists keys."
+            "key", setting, setting_names(), f"{where}, [population.mutate]: docs/reference/options.md lists keys."
         )
-    if kind_of(hints[key]) not in (int, float):
+    if kind_of(hints[setting]) not in (int, float):
         raise ConfigError(f"{where}: {key} cannot mutate, because it is not a number: leave it out")
 
 
@@ -190,12 +230,21 @@ def _require_values(spec: Spec, population: PopulationSpec, where: str) -> None:
     lowest = {key: gene.low for key, gene in population.genes.items()}
     base = _config(spec, population, {})
     for key, gene in population.genes.items():
-        reason = reason_against(base, key.partition(".")[0])
+        if key.startswith(POLICIES):
+            _require_learning(_config(spec, population, {key: gene.low}), key, where)
+        reason = reason_against(base, PARAMETERS if key.startswith(f"{PARAMETERS}.") else key)
         if reason or key in hints_of(RunConfig):
             why = reason[0] if reason else "it is not a setting of the algorithm or the env"
             raise ConfigError(f"{where}: {key} cannot mutate, because {why}: leave it out, or search over it")
         for value in (gene.low, gene.high):
             _config(spec, population, {**lowest, key: value})
+
+
+def _require_learning(config: Config, key: str, where: str) -> None:
+    """Refuse a key of a policy that does not learn."""
+    policy, _ = parts_of(key)
+    if not config.trains(policy):
+        raise ConfigError(f"{where}: {key} cannot mutate, because the policy {policy} does not learn: leave it out")
 
 
 def _config(spec: Spec, population: PopulationSpec, values: Values) -> Config:
@@ -204,7 +253,7 @@ def _config(spec: Spec, population: PopulationSpec, values: Values) -> Config:
     Raises:
         ConfigError: a setting is invalid.
     """
-    flags = {**settings_of(spec, population, values), **_imports(spec), "seed": spec.seeds[0]}
+    flags = {**settings_of(spec, population, values), **_tables_and_imports(spec), "seed": spec.seeds[0]}
     try:
         return resolve(spec.algorithm, spec.envs[0], preset=spec.preset, flags=flags)
     except ConfigError as error:
@@ -214,21 +263,25 @@ def _config(spec: Spec, population: PopulationSpec, values: Values) -> Config:
 
 def _settings_values(spec: Spec, population: PopulationSpec, where: str) -> Values:
     """Return the values of the keys that start at their value in [settings], the preset or the defaults."""
+    config = _config(spec, population, {})
+    own = dict(own_values(tables_of(config.policies)))
     for key in population.genes:
-        if key in spec.settings and not (key in population.initial and population.initial[key] is None):
+        if key in {*spec.settings, *own} and not (key in population.initial and population.initial[key] is None):
+            place = "[settings]" if key in spec.settings else f"[policies.{parts_of(key)[0]}]"
             raise ConfigError(
-                f'{where}: {key} is under [settings], but mutates: write initial = "settings" in its range, or leave '
-                "it out of [settings]"
+                f'{where}: {key} is under {place}, but mutates: write initial = "settings" in its range, or leave '
+                f"it out of {place}"
             )
     wanted = [key for key, values in population.initial.items() if values is None]
-    tables = _config(spec, population, {}).tables()
-    given = {key: value for table in tables.values() for key, value in table.items()}
+    values = values_of(config)
+    numbers = {}
     for key in wanted:
-        value = given.get(key)
+        value = values.get(key, values.get(setting_of(key)))  # a policy without its own value has that of the run
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ConfigError(f"{where}: {key} has no number to start at: write a list of values as its initial")
         require_within(where, key, value, population.genes[key])
-    return {key: float(given[key]) for key in wanted}  # type: ignore[arg-type]
+        numbers[key] = float(value)
+    return numbers
 
 
 def _generations(config: Config, population: PopulationSpec, where: str) -> int:

@@ -20,11 +20,11 @@ from offbeat.experiments.progress import SessionCounts, View
 from offbeat.experiments.running import Outcome, Pool, StopSignals, wait_until_free
 from offbeat.experiments.sessions import RunProcess, cores_of
 from offbeat.experiments.spec import read_spec
-from offbeat.experiments.trials import Trial, require_startable
+from offbeat.experiments.trials import Trial, require_startable, write_policies
 from offbeat.population.copying import keep, read_kept, with_policies_of
 from offbeat.population.ledger import Decision, Ledger, Score
 from offbeat.population.members import MemberProcess, Scoring, Training, member_name
-from offbeat.population.plan import Plan, plan_of
+from offbeat.population.plan import Plan, plan_of, require_measurable
 from offbeat.population.report import write_report
 from offbeat.population.tree import Family
 from offbeat.run_directory.directory import RunDirectory
@@ -65,7 +65,7 @@ class Population:
         self._text = spec_file.read_bytes()
         self.directory, self.path = ExperimentDirectory(path), path
         self.directory.require_for(spec)
-        _require_startable(self.plan)
+        _require_startable(self.plan, str(spec_file))
 
     @property
     def jobs(self) -> int:
@@ -118,9 +118,7 @@ class Population:
             family = self.family()
             schedule = Schedule(self.plan, self.path, family, view)
             wait_until_free(schedule.first_generation(), view)
-            self.directory.write_record(self.plan.spec, self._text)
-            for folder in ("scores", "kept"):
-                (self.path / folder).mkdir(exist_ok=True)
+            self.write_files()
             finished = sum(2 * family.ledger.finished(member) for member in range(self.plan.members))
             pool = Pool(command, jobs or self.jobs, view, stops, SessionCounts(self.total, finished))
             view.start()
@@ -137,6 +135,13 @@ class Population:
             None if winner is None else self.path / member_name(winner),
             score,
         )
+
+    def write_files(self) -> None:
+        """Write the record of the population and what its members need, before anything starts."""
+        self.directory.write_record(self.plan.spec, self._text)
+        write_policies(self.plan.spec.policies, self.path)
+        for folder in ("scores", "kept"):
+            (self.path / folder).mkdir(exist_ok=True)
 
 
 class Schedule:
@@ -260,12 +265,13 @@ class Schedule:
                 shutil.rmtree(path, ignore_errors=True)
 
 
-def _require_startable(plan: Plan) -> None:
+def _require_startable(plan: Plan, where: str) -> None:
     """Take a few steps in the env, with the bounds of all values, and refuse what could not start.
 
     Raises:
-        ConfigError: the env fails, or does not suit the settings.
+        ConfigError: the env fails, or does not suit the settings or the objective.
     """
     env = plan.spec.envs[0]
     examples = [Trial(number, env, values, {}, config) for number, (values, config) in enumerate(plan.examples())]
-    require_startable(examples)
+    tested = require_startable(examples)[0]
+    require_measurable(plan, tuple(tested.policies), where, several_agents=tested.world is not None)

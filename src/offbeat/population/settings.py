@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any
 
+from offbeat.config.own_settings import DEPTH, POLICIES, leaves, setting_of
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import Bound, Count, Name, Natural, Share, build, hints_of
 from offbeat.experiments.search import expect
@@ -19,6 +20,8 @@ INFO = "info/"
 """Prefix of objectives that are numbers in the infos of the env."""
 PARAMETERS = "curriculum"
 """Table in [population.mutate] with parameters of the env; they are set with the setting of this name."""
+_DEPTHS = {PARAMETERS: 1, POLICIES.rstrip("."): DEPTH}
+"""Table in [population.mutate] -> depth of the tables below it: curriculum.NAME and policies.NAME.settings.KEY."""
 DISCOUNTS = ("gamma", "gae_lambda")
 """Keys that mutate as 1 - value, unless their table says otherwise."""
 
@@ -38,7 +41,8 @@ class PopulationSettings(ReplaceRule):
     """Env steps of a member before whose end no score leads to a decision."""
     objective: Name = RETURN
     """What is compared: return_mean or another number of `offbeat eval --json`; info/NAME, a number in the env's infos;
-    or else a metric of training, from the last metrics line of the generation."""
+    or else a metric of training, from the last metrics line of the generation. Those of one policy are
+    policies/NAME/return_mean and so on."""
     maximize: bool = True
     """Whether a higher objective is better."""
     episodes: Count = 20
@@ -49,12 +53,22 @@ class PopulationSettings(ReplaceRule):
     """Probability with which each key of a copy is mutated."""
 
     @property
+    def objective_of(self) -> tuple[str, str]:
+        """The policy whose number the objective is, '' for that of the run; and the number."""
+        match self.objective.split("/", 2):
+            case ["policies", policy, number]:
+                return policy, number
+        return "", self.objective
+
+    @property
     def objective_is_evaluated(self) -> bool:
         """Whether the objective is measured on evaluation episodes, not during training."""
-        return self.objective in EVALUATED or self.objective.startswith(INFO)
+        return self.objective_of[1] in EVALUATED or self.objective.startswith(INFO)
 
 
-EVALUATED = ("return_mean", "return_min", "return_max", "return_std", "length_mean")
+TEAM_RETURN = "team_return_mean"
+"""The objective that only worlds with several agents have: what all agents got together."""
+EVALUATED = ("return_mean", "return_min", "return_max", "return_std", "length_mean", TEAM_RETURN)
 """Numbers of `offbeat eval --json` that can be objectives."""
 
 
@@ -125,10 +139,10 @@ def _remedy(where: str) -> str:
 
 
 def _flattened(where: str, mutate: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield key -> table, with the parameters of the env as curriculum.NAME."""
+    """Yield key -> table, also of keys with dots, which TOML reads as tables in tables."""
     for key, given in mutate.items():
-        inner = {f"{key}.{name}": table for name, table in given.items()} if key == PARAMETERS else {key: given}
-        for name, table in inner.items():
+        for name, table in leaves(_DEPTHS.get(key, 0), key, given):
+            setting_of(name)  # it refuses other keys of policies
             if not isinstance(table, dict):
                 raise ConfigError(
                     f"{where}: {name} is {table!r} under [population.mutate], but a range is expected, such as "
@@ -142,7 +156,7 @@ def _gene(where: str, key: str, given: Mapping[str, Any]) -> Gene:
     for name in plain.keys() & hints_of(GeneTable):
         expect(where, f"{name} of {key}", plain[name], hints_of(GeneTable)[name])
     table = build(GeneTable, plain, f"{where}, [population.mutate] {key}", _remedy(where))
-    complement = key in DISCOUNTS if table.complement is None else table.complement
+    complement = setting_of(key) in DISCOUNTS if table.complement is None else table.complement
     if not 0 < table.low < table.high or (complement and table.high >= 1):
         limit = "0 < low < high < 1" if complement else "0 < low < high"
         raise ConfigError(

@@ -1,0 +1,76 @@
+"""The keys policies.NAME.settings.KEY: a policy's own value of a setting, as `--set` gives it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from offbeat.core.errors import ConfigError, unknown
+from offbeat.core.fields import read
+from offbeat.core.frozen_table import in_toml
+
+POLICIES = "policies."
+"""Prefix of the keys."""
+SETTINGS = "settings"
+DEPTH = 3
+"""Depth of the values below the table [policies]."""
+
+
+def parts_of(text: str) -> tuple[str, str]:
+    """Return the policy and the setting of a key policies.NAME.settings.KEY.
+
+    Raises:
+        ConfigError: the key has another form.
+    """
+    match text.split("."):
+        case [_, name, part, key] if name and key and part == SETTINGS:
+            return name, key
+    raise ConfigError(
+        f"{text} is not a key: of the tables of policies, only policies.NAME.settings.KEY can be given, such as "
+        "policies.good.settings.learning_rate. The other keys are in the file that --policies names, and a resume "
+        "cannot change them"
+    )
+
+
+def setting_of(text: str) -> str:
+    """Return the setting that a key is about: the KEY of policies.NAME.settings.KEY, and every other key itself."""
+    return parts_of(text)[1] if text.startswith(POLICIES) else text
+
+
+def leaves(depth: int, name: str, given: Any) -> Iterator[tuple[str, Any]]:
+    """Yield key -> value of what is at a depth below a table. TOML reads keys with dots as tables in tables."""
+    if depth == 0 or not isinstance(given, dict):
+        yield name, given
+    else:
+        for key, inner in given.items():
+            yield from leaves(depth - 1, f"{name}.{key}", inner)
+
+
+def set_own(tables: Mapping[str, dict[str, Any]], text: str, value: object, hints: Mapping[str, Any]) -> None:
+    """Write a policy's own value into the tables [policies.NAME].
+
+    Args:
+        tables: the tables, by policy.
+        text: the key, policies.NAME.settings.KEY.
+        value: as flags or `--set` give it.
+        hints: type hints of the algorithm's settings. Values of other keys are written as they are, and refused later.
+
+    Raises:
+        ConfigError: the key has another form, there is no such table, or the value is invalid.
+    """
+    name, key = parts_of(text)
+    if not tables:
+        raise ConfigError(
+            f"{text} is given, but there is no table [policies.{name}]: write it into a file for --policies, or into "
+            f"the spec, or set {key} for the whole run"
+        )
+    if name not in tables:
+        raise unknown("policy", name, tables, f"The run has the policies {', '.join(tables)}.")
+    own = tables[name].setdefault(SETTINGS, {})
+    own[key] = in_toml(read(text, value, hints[key])) if key in hints else value
+
+
+def own_values(tables: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
+    """Yield policies.NAME.settings.KEY -> value, for the own settings in the tables [policies.NAME]."""
+    for name, table in tables.items():
+        yield from ((f"{POLICIES}{name}.{SETTINGS}.{key}", value) for key, value in table[SETTINGS].items())
