@@ -33,10 +33,15 @@ POLL_EVERY_S = 0.01
 def run(side: str, seed: int, more: list[str]) -> Settings:
     """Train until the score is reached; return when that was, None where it was not."""
     work = {**CARTPOLE, "steps": STEPS, "seed": seed}
+    return {"side": side, "seed": seed, **until_score([*command(work, side), *more])}
+
+
+def until_score(arguments: list[str]) -> Settings:
+    """Train with the arguments of a command that ends with settings, until the score is reached; return when it was."""
     settings = ("checkpoint_every=0", f"eval_episodes={EVAL_EPISODES}")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run"
-        given = [*command(work, side), *settings, *more, "--eval-every", str(EVAL_EVERY), "--run-dir", str(path)]
+        given = [*arguments, *settings, "--eval-every", str(EVAL_EVERY), "--run-dir", str(path)]
         started_s = time.perf_counter()
         with subprocess.Popen(
             [str(Path(sys.executable).parent / "offbeat"), *given], stdout=subprocess.DEVNULL
@@ -47,8 +52,6 @@ def run(side: str, seed: int, more: list[str]) -> Settings:
     if line is None and child.returncode:
         raise SystemExit(f"offbeat {' '.join(given)}\nended with {child.returncode}")
     return {
-        "side": side,
-        "seed": seed,
         "env_steps": line and line["env_steps"],
         "seconds": line and round(seconds, 3),
         "training_s": line and round(line["wall_time_s"], 3),
@@ -89,7 +92,7 @@ def write_results(runs: list[Settings], more: list[str], out: Path) -> str:
     write_json(out.with_suffix(".json"), record)
     header = ["side", "seeds", "env steps", "seconds from process start", "of these in training"]
     sides = dict.fromkeys(run["side"] for run in runs)
-    rows = [_row(side, [run for run in runs if run["side"] == side]) for side in sides]
+    rows = [row_of(side, [run for run in runs if run["side"] == side]) for side in sides]
     given = f" With {' '.join(more)}." if more else ""
     method = (
         f"CartPole-v1, the work `cartpole` of speed.md: the first evaluation of {EVAL_EPISODES} episodes at "
@@ -102,7 +105,8 @@ def write_results(runs: list[Settings], more: list[str], out: Path) -> str:
     return text
 
 
-def _row(side: str, runs: list[Settings]) -> list[str]:
+def row_of(side: str, runs: list[Settings]) -> list[str]:
+    """Return a row of a table: the seeds that reached the score, and medians of when they did."""
     reached = [run for run in runs if run["env_steps"] is not None]
     keys = {"env_steps": ",.0f", "seconds": ".2f", "training_s": ".2f"}
     figures = [spread([run[key] for run in reached], form) if reached else "-" for key, form in keys.items()]

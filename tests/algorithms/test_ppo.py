@@ -139,7 +139,7 @@ def test_normalizer_statistics_are_updated_after_the_step_from_valid_rows_alone(
     side.algorithm.write_published(now)
     np.testing.assert_array_equal(now, before)
     np.testing.assert_allclose(prepared["observation"], np.clip(batch["observation"], -10, 10), rtol=1e-6)
-    side.algorithm.finish(prepared)
+    side.algorithm.update_statistics(prepared)
     side.algorithm.write_published(now)
     rows = batch["observation"][:-1][batch["valid"][:-1]].astype(np.float64)
     published = published_layout(side.spec).views(now)

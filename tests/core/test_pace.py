@@ -20,22 +20,45 @@ seeds = st.integers(0, 2**32 - 1)
 
 # --- on-policy ----------------------------------------------------------------------------------------------
 
-on_policy = st.builds(OnPolicyPace, unrolls_per_batch=st.integers(1, 5), max_lag=st.integers(0, 4))
+once = st.builds(OnPolicyPace, unrolls_per_batch=st.integers(1, 5), max_lag=st.integers(0, 4))
+resident = st.builds(
+    OnPolicyPace,
+    unrolls_per_batch=st.integers(1, 3),
+    max_lag=st.integers(0, 9),
+    resident_batches=st.integers(1, 4),
+    passes=st.integers(2, 4),
+)
+on_policy = once | resident
+
+
+def scheduled_batches(pace: OnPolicyPace, steps: int) -> list[int]:
+    """The batch of each learning step, by the schedule in words: groups of N batches, taken in turn K times."""
+    n, k = pace.resident_batches, pace.passes
+    groups = range(steps // (n * k) + 1)
+    return [group * n + i for group in groups for _ in range(k) for i in range(n)][:steps]
 
 
 def simulate_on_policy(pace: OnPolicyPace, actors: int, seed: int, steps: int = 9) -> Simulation:
-    """Up to `steps` learning steps; actors may be fewer or more than the slots."""
+    """Up to `steps` groups of learning steps; actors may be fewer or more than the slots."""
+    stop = steps * pace.resident_batches * pace.unrolls_per_batch
     return Simulation(
         lambda ticket, _, learned: pace.may_act(ticket, learned),
-        lambda acted, learned: pace.may_learn(learned, acted),
+        lambda acted, learned: (learned < steps * pace.group_steps or stop > 10**6) and pace.may_learn(learned, acted),
         actors,
-        steps * pace.unrolls_per_batch,
+        stop,
         Random(seed),
     )
 
 
 def batch_tickets(pace: OnPolicyPace, step: int) -> set[int]:
-    return {step * pace.unrolls_per_batch + i for i in range(pace.unrolls_per_batch)}
+    batch = scheduled_batches(pace, step + 1)[step]
+    return {batch * pace.unrolls_per_batch + i for i in range(pace.unrolls_per_batch)}
+
+
+def first_use_of(pace: OnPolicyPace, ticket: int) -> int:
+    """The first learning step of a ticket, by the schedule in words."""
+    batch = ticket // pace.unrolls_per_batch
+    return scheduled_batches(pace, (batch // pace.resident_batches + 1) * pace.group_steps).index(batch)
 
 
 def reading_and_writing(pace: OnPolicyPace, events: list[Event]) -> Iterator[tuple[Event, set[int], set[int]]]:
@@ -47,9 +70,14 @@ def reading_and_writing(pace: OnPolicyPace, events: list[Event]) -> Iterator[tup
             writing |= {event.number}
         elif event.kind == "commit":
             writing, kept = writing - {event.number}, kept | {event.number}
-        elif event.kind == "finish":
+        elif event.kind == "finish" and is_last_use(pace, event.number):
             kept = kept - batch_tickets(pace, event.number)
         yield event, kept, writing
+
+
+def is_last_use(pace: OnPolicyPace, step: int) -> bool:
+    batches = scheduled_batches(pace, step + 1 + pace.group_steps)
+    return batches[step] not in batches[step + 1 :]
 
 
 @many
@@ -57,7 +85,8 @@ def reading_and_writing(pace: OnPolicyPace, events: list[Event]) -> Iterator[tup
 def test_the_pace_has_no_deadlock(pace, actors, seed):
     run = simulate_on_policy(pace, actors, seed)
     run.run()
-    assert (run.acted, run.learned) == (9 * pace.unrolls_per_batch, 9)
+    assert run.acted == 9 * pace.resident_batches * pace.unrolls_per_batch
+    assert run.learned == 9 * pace.group_steps
 
 
 @many
@@ -65,7 +94,7 @@ def test_the_pace_has_no_deadlock(pace, actors, seed):
 def test_the_newest_weights_are_at_most_max_lag_steps_old_at_first_use(pace, actors, seed):
     for event in simulate_on_policy(pace, actors, seed).run():
         if event.kind == "begin":
-            assert 0 <= event.number // pace.unrolls_per_batch - event.learned <= pace.max_lag
+            assert 0 <= first_use_of(pace, event.number) - event.learned <= pace.max_lag
 
 
 @many
@@ -73,7 +102,7 @@ def test_the_newest_weights_are_at_most_max_lag_steps_old_at_first_use(pace, act
 def test_exact_weights_are_still_stored_and_are_max_lag_steps_old(pace, actors, seed):
     for event in simulate_on_policy(pace, actors, seed).run():
         if event.kind == "begin":
-            first_use = event.number // pace.unrolls_per_batch
+            first_use = first_use_of(pace, event.number)
             version = pace.learned_before_act(event.number)
             assert first_use - version == min(first_use, pace.max_lag)
             assert event.learned - pace.versions < version <= event.learned
@@ -88,7 +117,7 @@ def test_a_learning_step_starts_only_when_all_its_tickets_and_earlier_ones_are_c
             committed |= {event.number}
         elif event.kind == "learn":
             assert set(pace.tickets_of(event.number)) == batch_tickets(pace, event.number)
-            assert committed >= set(range((event.number + 1) * pace.unrolls_per_batch))
+            assert committed >= set(range(max(batch_tickets(pace, event.number)) + 1))
 
 
 @many
@@ -101,7 +130,7 @@ def test_no_slot_is_overwritten_before_its_rows_have_been_learned_from(pace, act
 
 
 @many
-@given(on_policy, st.integers(1, 30), seeds)
+@given(once, st.integers(1, 30), seeds)
 def test_without_lag_acting_and_learning_take_turns(pace, actors, seed):
     pace = OnPolicyPace(pace.unrolls_per_batch, max_lag=0)
     learning = False
@@ -142,8 +171,31 @@ def test_a_pause_stops_acting_and_learning_exactly_at_its_ticket(pace, actors, s
     run.stop = held = pace.pause_ticket(run.learned)
     begun = [event.number for event in run.run() if event.kind == "begin"]
     assert sorted(begun) == list(range(held))
-    assert run.acted == held == run.learned * pace.unrolls_per_batch
+    assert run.acted == held == pace.next_ticket(run.learned)
     assert not run.learning
+    assert not set(range(held)) - {ticket for step in range(run.learned) for ticket in batch_tickets(pace, step)}
+
+
+@given(on_policy, st.integers(0, 50))
+def test_tickets_that_have_been_used_and_batches_that_stay_follow_from_the_schedule(pace, learned):
+    batches = scheduled_batches(pace, learned + pace.group_steps)
+    used, later = set(batches[:learned]), set(batches[learned:])
+    assert pace.next_ticket(learned) == len(used) * pace.unrolls_per_batch
+    assert set(pace.resident(learned)) == used & later
+    assert pace.is_first_use(learned) == (batches[learned] not in used)
+
+
+@given(on_policy)
+def test_as_many_slots_as_are_needed_and_no_more(pace):
+    run = simulate_on_policy(pace, pace.in_flight, seed=0)
+    run.speeds = [1e9] * pace.in_flight + [1e-9]
+    most_new, most = 0, 0
+    for event, kept, writing in reading_and_writing(pace, run.run()):
+        live, used = kept | writing, pace.next_ticket(event.learned + (event.kind == "finish"))
+        most = max(most, len(live))
+        most_new = max(most_new, len([ticket for ticket in live if ticket >= used]))
+    assert most_new == pace.most_ahead
+    assert most <= pace.in_flight < most + pace.unrolls_per_batch * pace.resident_batches
 
 
 @given(on_policy, st.integers(0, 50))
@@ -159,6 +211,7 @@ def test_the_pause_ticket_is_the_first_that_the_pace_cannot_have_allowed(pace, l
         ((0, 1), r"unrolls_per_batch is 0.*at least 1.*--set unrolls_per_batch=1"),
         ((-3, 1), r"unrolls_per_batch is -3"),
         ((1, -1), r"max_lag is -1.*--max-lag 0"),
+        ((1, 0, 4, 1), r"resident_batches is 4, but passes is 1, .*--set passes=2 or more, or leave"),
     ],
 )
 def test_invalid_on_policy_settings_are_refused_with_the_remedy(arguments, words):

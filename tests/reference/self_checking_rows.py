@@ -176,7 +176,7 @@ def checked_rows(feature: str) -> Iterator[CheckedStates]:
         return learner.feed._unrolls
 
     def _check_states(self: UnrollLearner, step: int, spec: PolicySpec) -> None:
-        tickets = _unrolls(self)._pace.tickets_of(step)  # as many as actors
+        tickets = _unrolls(self).pace.tickets_of(step)  # as many as actors
         slots = [_unrolls(self).open(ticket) for ticket in tickets]
         weights = [self._weights.read(int(slot["behavior_version"][0])) for slot in slots]
         seen.states(spec, slots, range(len(tickets)), weights)

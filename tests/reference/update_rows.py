@@ -72,8 +72,8 @@ def bench(
     )
     core_size = 0 if config.core == "none" else config.core_size
     policy = replace(policy, core=config.core, core_size=core_size, no_decision=no_decision)
-    pace = OnPolicyPace(UNROLLS, max_lag)
-    algorithm = ALGORITHMS[type(config)](config, policy, seed=3, corrected=max_lag > 0)
+    pace = OnPolicyPace(UNROLLS, max_lag, config.resident_batches, config.passes)
+    algorithm = ALGORITHMS[type(config)](config, policy, seed=3, corrected=max_lag > 0 or config.passes > 1)
     env = EnvSpec("test", policy.observation, policy.action, COLUMNS, no_decision=no_decision)
     fields = [*env_fields(env), *algorithm.fields()]
     slabs = [

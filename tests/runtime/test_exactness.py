@@ -106,6 +106,12 @@ CELLS = [
         {**CORE, "batch_size": 24, "burn_in": 6, "n_step": 3, "prioritized": True, "steps": 200, "capacity": 160},
     ),
 ]  # fmt: skip
+RESIDENT_CELLS = [
+    # Batches that are used several times; the run is cut where some of them still have passes to come.
+    Cell("impala", "CartPole-v1", 3, 2, 1, "threads", "processes", {"resident_batches": 2, "passes": 3}, OFTEN),
+    Cell("ppo", CARTS, 2, 1, 2, "processes", "serial", {**CORE, "resident_batches": 3, "passes": 2}),
+]
+CELLS += RESIDENT_CELLS
 REMEMBERS = {"core_size": 8, "batch_size": 24, "burn_in": 6, "n_step": 3}
 SOFT = {"exploration_fraction": 0.9, "ema_rate": 0.05, "ema_every": 1}
 MORE_CELLS = [

@@ -1,14 +1,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from tests.reference.update_rows import COLUMNS, UNROLL_LENGTH, Bench, bench
 
+from offbeat.algorithms.base import Batch
 from offbeat.algorithms.on_policy import GROUP
 from offbeat.algorithms.ppo import PPOConfig
 from offbeat.core.errors import RunFailed
+from offbeat.models.published import published_layout
+from offbeat.workers.learner import Learned
 from offbeat.workers.updates import REFUSED_IN_A_ROW
 
 WHOLE = PPOConfig(hidden_sizes=(6,), epochs=2, minibatch_size=99, learning_rate=0.01)
@@ -165,6 +170,40 @@ def test_reported_counts_episodes_and_lags_are_those_of_the_batch():
     assert learned.metrics["policy_lag_min"] == 0
     assert learned.metrics["policy_lag_max"] == 2
     assert learned.metrics["policy_lag_mean"] == pytest.approx(2 * 5 / 6)
+
+
+def test_a_batch_that_is_used_again_counts_no_rows_again_and_gets_new_targets():
+    twice = replace(WHOLE, resident_batches=2, passes=2, normalize_observations=True, normalize_returns=True)
+    side = bench(twice, max_lag=1)
+    for step in (0, 1):
+        side.fill(step, seed=11 + step)["episode_length"][0] = 3
+    prepared: list[Any] = []
+    statistics: list[bytes] = []
+    learned: list[Learned] = []
+    original = side.algorithm.prepare
+
+    def prepare(batch: Batch) -> Batch:
+        published = published_layout(side.spec).views(side.weights.read(len(learned)))
+        statistics.append(published["observation_mean"].tobytes())
+        prepared.append(original(batch))
+        return prepared[-1]
+
+    side.algorithm.prepare = prepare  # type: ignore[method-assign]
+    rows = [int(side.unrolls.batch(step)["valid"][:-1].sum()) for step in (0, 1)]
+    for step in range(4):
+        assert side.learner.feed.env_steps(step) == [*rows, 0, 0][step]
+        learned.append(side.learner.learn(step, 0.0))
+    assert [bool(step.env_steps) for step in learned] == [True, True, False, False]
+    assert [len(step.episode_returns) > 0 for step in learned] == [True, True, False, False]
+    assert ["policy_lag_max" in step.metrics for step in learned] == [True, True, False, False]
+    assert [step.metrics["resident_share"] for step in learned] == [0, 0, 1, 1]
+    assert [step.metrics["batch_uses"] for step in learned] == [1, 1, 1.5, 2]
+    for first, second in ((0, 2), (1, 3)):
+        assert torch.equal(prepared[first]["raw_observation"], prepared[second]["raw_observation"])
+        assert not torch.equal(prepared[first]["advantage"], prepared[second]["advantage"])
+        assert not torch.equal(prepared[first]["proximal_log_prob"], prepared[second]["proximal_log_prob"])
+    assert len(set(statistics)) == 3
+    assert statistics[2] == statistics[3]
 
 
 def test_episodes_are_counted_at_recorded_lengths_and_not_at_lost_lives():

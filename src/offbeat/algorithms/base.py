@@ -159,6 +159,7 @@ class OnPolicyAlgorithm(Algorithm, Protocol):
     for minibatch in algorithm.minibatches(batch, random):
         for stage in algorithm.stages:
             updates.apply(stage, minibatch)
+    algorithm.update_statistics(batch)
     algorithm.finish(batch)
     algorithm.write_published(weights.open(version))
     """
@@ -171,8 +172,12 @@ class OnPolicyAlgorithm(Algorithm, Protocol):
         """Yield the minibatches of all epochs; each one is one update."""
         ...
 
+    def update_statistics(self, batch: Batch) -> None:
+        """Update the running statistics, after the last update of the first learning step that uses a batch."""
+        ...
+
     def finish(self, batch: Batch) -> dict[str, float]:
-        """Update the running statistics after the last update of a learning step; return metrics to report."""
+        """Return metrics to report, at the end of a learning step."""
         ...
 
 

@@ -90,7 +90,7 @@ class OnPolicy(Checkpointed, Generic[Settings]):
             config: the settings.
             spec: the policy, from `config.policy_spec`.
             seed: seed of the initial weights.
-            corrected: whether V-trace corrects for older policies (max_lag > 0).
+            corrected: whether V-trace corrects for older policies (max_lag > 0 or passes > 1).
             device: device of the learner's tensors.
             storage: registers the tensors that learning changes; None: private to this process.
         """
@@ -133,8 +133,8 @@ class OnPolicy(Checkpointed, Generic[Settings]):
     @classmethod
     def for_run(cls, config: Config, spec: PolicySpec, device: str, storage: Storage | None = None) -> Self:
         """Make the algorithm of a run."""
-        corrected = config.runtime.max_lag > 0
         settings = config.settings_as(cls.config_class)
+        corrected = config.runtime.max_lag > 0 or settings.passes > 1
         return cls(settings, spec, seed=config.run.seed, corrected=corrected, device=device, storage=storage)
 
     def fields(self) -> list[Field]:
@@ -282,13 +282,17 @@ class OnPolicy(Checkpointed, Generic[Settings]):
 
     # --- after the updates ----------------------------------------------------------------------------------
 
+    def update_statistics(self, batch: Batch) -> None:
+        if not self._statistics.used:
+            return
+        valid = batch["valid"]
+        returns = batch["value_target"][valid] * self._statistics.return_std
+        # Also without valid rows: all learners of the collective must make the same calls.
+        self._statistics.update(batch["raw_observation"][:-1][valid], returns, self.collective)
+
     def finish(self, batch: Batch) -> dict[str, float]:
         valid = batch["valid"]
         targets = batch["value_target"][valid]
-        if self._statistics.used:
-            returns = targets * self._statistics.return_std
-            # Also without valid rows: all learners of the collective must make the same calls.
-            self._statistics.update(batch["raw_observation"][:-1][valid], returns, self.collective)
         if not len(targets):
             return {}
         log_ratio = (batch["proximal_log_prob"] - batch["behavior_log_prob"])[valid]

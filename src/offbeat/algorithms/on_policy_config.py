@@ -10,7 +10,7 @@ import numpy as np
 from offbeat.algorithms.network import NetworkConfig
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import ConfigError
-from offbeat.core.fields import NonNegative, Positive, Share
+from offbeat.core.fields import Count, NonNegative, Positive, Share
 from offbeat.core.pace import OnPolicyPace
 from offbeat.core.types import EnvSpec
 from offbeat.memory.unrolls import UnrollShape
@@ -59,8 +59,15 @@ class OnPolicyConfig(NetworkConfig):
     """Whether the critic learns returns divided by their running standard deviation."""
     adam_eps: Positive = 1e-5
     """Adam's epsilon; 1e-5 as in PPO's first implementation."""
+    passes: Count = 1
+    """Learning steps that use each batch. With more than 1, more is learned from each env step, and V-trace corrects
+    for the age of the data, again at each pass."""
+    resident_batches: Count = 1
+    """Batches that stay in memory and are used in turn, `passes` times. With more than 1, the passes of a batch do not
+    follow each other directly."""
 
     learns_from: ClassVar[Literal["unrolls", "replay"]] = "unrolls"
+    topology_keys: ClassVar[tuple[str, ...]] = ("passes", "resident_batches")
     network_keys: ClassVar[tuple[str, ...]] = (
         *NetworkConfig.network_keys,
         *("shared_trunk", "action_distribution", "log_std_init", "normalize_observations", "normalize_returns"),
@@ -72,7 +79,7 @@ class OnPolicyConfig(NetworkConfig):
         Raises:
             ConfigError: the settings contradict each other.
         """
-        pace = OnPolicyPace(runtime.batch_unrolls, runtime.max_lag)
+        pace = OnPolicyPace(runtime.batch_unrolls, runtime.max_lag, self.resident_batches, self.passes)
         return UnrollShape(pace, runtime.unroll_length, runtime.envs_per_actor)
 
     def check(self, runtime: RuntimeConfig) -> None:
@@ -81,12 +88,18 @@ class OnPolicyConfig(NetworkConfig):
         Raises:
             ConfigError: they do; the message has the arithmetic and the remedy.
         """
-        capacity = self.memory(runtime).pace.in_flight
-        if runtime.actors > capacity:
+        if self.passes > 1 and runtime.entry.workers_learn:
             raise ConfigError(
-                f"actors is {runtime.actors}, but at most (max_lag + 1) x unrolls_per_batch = "
-                f"({runtime.max_lag} + 1) x {runtime.batch_unrolls} = {capacity} tickets can be in flight: "
-                f"pass --actors {capacity} or fewer, or raise unrolls_per_batch or max_lag"
+                f"passes is {self.passes}, which is not supported with runtime={runtime.runtime}: pass another "
+                "--runtime, or leave passes out"
+            )
+        pace = self.memory(runtime).pace
+        if runtime.actors > pace.most_ahead:
+            resident = f", resident_batches {pace.resident_batches}, passes {pace.passes}" if pace.passes > 1 else ""
+            raise ConfigError(
+                f"actors is {runtime.actors}, but with max_lag {pace.max_lag}{resident} at most "
+                f"{pace.most_ahead // pace.unrolls_per_batch} x unrolls_per_batch = {pace.most_ahead} tickets can be "
+                f"acted at one time: pass --actors {pace.most_ahead} or fewer, or raise unrolls_per_batch or max_lag"
             )
 
     def policy_spec(self, env: EnvSpec) -> PolicySpec:

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
+from itertools import count
 from typing import NamedTuple, Protocol
 
 from offbeat.core.errors import ConfigError
@@ -25,6 +27,14 @@ class Pace(Protocol):
 
     def tickets_of(self, step: int) -> range:
         """The tickets of learning step `step`: those of its batch, or the one that it adds to the replay."""
+        ...
+
+    def is_first_use(self, step: int) -> bool:
+        """Whether no earlier learning step has had the tickets of `step`."""
+        ...
+
+    def next_ticket(self, learned: int) -> int:
+        """The first ticket that none of the `learned` finished steps has had: all tickets below it have been used."""
         ...
 
     def step_of(self, ticket: int) -> int:
@@ -46,14 +56,19 @@ class Pace(Protocol):
     def pause_ticket(self, learned: int) -> int:
         """The first ticket that cannot have started while `learned` steps are finished.
 
-        If acting is paused there before step `learned` finishes, all tickets below it are acted and learned, and none
-        from it on is started.
+        If acting is paused there before step `learned` finishes, all tickets below it are acted and used, and none from
+        it on is started.
         """
         ...
 
     @property
     def in_flight(self) -> int:
-        """Maximum number of tickets that are acted or learned from at one time."""
+        """Maximum number of tickets that are acted, learned from or kept for it at one time."""
+        ...
+
+    @property
+    def most_ahead(self) -> int:
+        """Maximum number of tickets that are acted, or wait for their first use, at one time."""
         ...
 
     @property
@@ -64,17 +79,25 @@ class Pace(Protocol):
 
 @dataclass(frozen=True)
 class OnPolicyPace:
-    """Batches of unrolls, each used in one learning step. Acting is at most ``max_lag`` learning steps behind.
+    """Batches of unrolls. At its first use a batch is at most ``max_lag`` learning steps old.
 
-    Learning step j consumes the tickets of batch j, which are [j S, (j + 1) S). A ticket of batch b may start
-    once b - D learning steps are finished, so the weights that act are at most D learning steps older than
-    the weights that learn. D = 0 is synchronous, D = 1 overlaps one batch with one learning step.
+    Batch b has the tickets [b S, (b + 1) S). Without resident batches, learning step j uses batch j. With N resident
+    batches and K passes, the batches are taken in groups of N: the N K learning steps of a group use its batches in
+    turn, K times. So batch b is first used in step (b // N) N K + b % N.
+
+    A ticket of batch b may start D learning steps before the first use of b, so the weights that act are then at most D
+    learning steps older than the weights that learn. D = 0 is synchronous, D = 1 overlaps one batch with one learning
+    step. At its last use a batch is up to D + N (K - 1) learning steps old.
     """
 
     unrolls_per_batch: int
     """S, in tickets."""
     max_lag: int
     """D, in learning steps."""
+    resident_batches: int = 1
+    """N, batches of a group."""
+    passes: int = 1
+    """K, learning steps that use each batch."""
 
     def __post_init__(self) -> None:
         if self.unrolls_per_batch < 1:
@@ -84,14 +107,45 @@ class OnPolicyPace:
             )
         if self.max_lag < 0:
             raise ConfigError(f"max_lag is {self.max_lag}, but it cannot be negative: pass --max-lag 0 or more")
+        if self.resident_batches > 1 and self.passes == 1:
+            raise ConfigError(
+                f"resident_batches is {self.resident_batches}, but passes is 1, so no batch is used again: pass --set "
+                "passes=2 or more, or leave resident_batches out"
+            )
+
+    @property
+    def group_steps(self) -> int:
+        """N K, learning steps of a group of batches."""
+        return self.resident_batches * self.passes
 
     def batch_of(self, step: int) -> int:
-        """The batch that learning step ``step`` consumes."""
-        return step
+        """The batch that learning step ``step`` uses."""
+        return step // self.group_steps * self.resident_batches + step % self.resident_batches
 
     def first_use(self, batch: int) -> int:
-        """The first learning step that consumes ``batch``."""
-        return batch
+        """The first learning step that uses ``batch``."""
+        return batch // self.resident_batches * self.group_steps + batch % self.resident_batches
+
+    def last_use(self, batch: int) -> int:
+        """The last learning step that uses ``batch``."""
+        return self.first_use(batch) + self.group_steps - self.resident_batches
+
+    def is_first_use(self, step: int) -> bool:
+        return step % self.group_steps < self.resident_batches
+
+    def batches_used(self, learned: int) -> int:
+        """Number of batches that ``learned`` finished steps have used at least once."""
+        groups, steps = divmod(learned, self.group_steps)
+        return groups * self.resident_batches + min(steps, self.resident_batches)
+
+    def resident(self, learned: int) -> range:
+        """The batches that ``learned`` finished steps have used and that later steps use again."""
+        used = self.batches_used(learned)
+        newest = range(max(0, used - self.resident_batches), used)
+        return range(next((batch for batch in newest if self.last_use(batch) >= learned), used), used)
+
+    def next_ticket(self, learned: int) -> int:
+        return self.batches_used(learned) * self.unrolls_per_batch
 
     def tickets_of(self, step: int) -> range:
         first = self.batch_of(step) * self.unrolls_per_batch
@@ -113,11 +167,24 @@ class OnPolicyPace:
         return acted >= self.acted_before_learn(step)
 
     def pause_ticket(self, learned: int) -> int:
-        return (learned + self.max_lag + 1) * self.unrolls_per_batch
+        return self.next_ticket(learned + self.max_lag + 1)
 
-    @property
+    @cached_property
     def in_flight(self) -> int:
-        return (self.max_lag + 1) * self.unrolls_per_batch
+        group = range(self.resident_batches)
+        # A slot is free once the last use of its batch is finished. It may be written D steps before the first use of
+        # the batch that comes `ring` batches later.
+        ring = next(
+            ring
+            for ring in count(1)
+            if all(self.first_use(batch + ring) - self.max_lag > self.last_use(batch) for batch in group)
+        )
+        return ring * self.unrolls_per_batch
+
+    @cached_property
+    def most_ahead(self) -> int:
+        ahead = (self.pause_ticket(step) - self.next_ticket(step) for step in range(self.group_steps))
+        return max(ahead)
 
     @property
     def versions(self) -> int:
@@ -170,6 +237,12 @@ class ReplayPace:
     def tickets_of(self, step: int) -> range:
         return range(step, step + 1)
 
+    def is_first_use(self, step: int) -> bool:  # noqa: ARG002
+        return True
+
+    def next_ticket(self, learned: int) -> int:
+        return learned
+
     def step_of(self, ticket: int) -> int:
         return ticket
 
@@ -190,6 +263,10 @@ class ReplayPace:
 
     @property
     def in_flight(self) -> int:
+        return self.max_ahead + 1
+
+    @property
+    def most_ahead(self) -> int:
         return self.max_ahead + 1
 
     @property

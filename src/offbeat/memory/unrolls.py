@@ -23,7 +23,7 @@ class Unrolls:
 
     def __init__(self, fields: Sequence[Field], pace: OnPolicyPace, arrays: Tree) -> None:
         """Use the arrays of an arena with the `UnrollShape.slabs` of the same fields and pace."""
-        self._pace = pace
+        self.pace = pace
         self._fields = {field.name: field for field in fields}
         self._arrays = {field.name: arrays[PREFIX + field.name] for field in fields}
 
@@ -32,7 +32,7 @@ class Unrolls:
 
         The history rows, before row 0, are under 'history/<name>', [history, N, ...].
         """
-        batch, unroll = divmod(self._pace.slot(ticket), self._pace.unrolls_per_batch)
+        batch, unroll = divmod(self.pace.slot(ticket), self.pace.unrolls_per_batch)
         slot: Tree = {}
         for name, array in self._arrays.items():
             field = self._fields[name]
@@ -45,7 +45,7 @@ class Unrolls:
         """Return the arrays of a learning step's batch: views [history + T + 1, B, ...] or [B, ...], columns in ticket
         order.
         """
-        batch = self._pace.slot(self._pace.tickets_of(step).start) // self._pace.unrolls_per_batch
+        batch = self.pace.slot(self.pace.tickets_of(step).start) // self.pace.unrolls_per_batch
         return {name: self._join_columns(name, array[batch]) for name, array in self._arrays.items()}
 
     def _join_columns(self, name: str, array: Array) -> Array:
@@ -88,15 +88,19 @@ class UnrollShape:
     def purpose(self) -> str:
         """Subject of a message about the required memory, with the arithmetic."""
         pace = self.pace
+        batches = f"(max_lag + 1) x unrolls_per_batch = ({pace.max_lag} + 1)"
+        if pace.passes > 1:
+            batches = f"batches in memory x unrolls_per_batch = {pace.in_flight // pace.unrolls_per_batch}"
         return (
-            f"(max_lag + 1) x unrolls_per_batch = ({pace.max_lag} + 1) x {pace.unrolls_per_batch} slots of "
+            f"{batches} x {pace.unrolls_per_batch} slots of "
             f"(unroll_length + 1) x envs_per_actor = {self.length + 1} x {self.columns} rows need"
         )
 
     @property
     def remedy(self) -> str:
         """What to pass to need less memory."""
-        return "pass a smaller unroll_length, envs_per_actor, unrolls_per_batch or max_lag"
+        resident = ", resident_batches" if self.pace.passes > 1 else ""
+        return f"pass a smaller unroll_length, envs_per_actor, unrolls_per_batch{resident} or max_lag"
 
     def describe(self, fields: Sequence[Field]) -> str:  # noqa: ARG002
         """Return an empty description: a few batches need little memory."""

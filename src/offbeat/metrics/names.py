@@ -88,6 +88,8 @@ GROUPS: dict[str, dict[str, str]] = {
         "slots_filled": "fraction of slots with committed, not yet learned tickets at the start of a learning step",
         "slots_filled_min": "minimum of slots_filled",
         "slots_filled_max": "maximum of slots_filled",
+        "batch_uses": "learning steps per batch so far; only with passes > 1",
+        "resident_share": "fraction of learning steps that used a batch again; only with passes > 1",
         "publish_s": "seconds that the learner took to publish weights, in total",
         "evaluation_s": "seconds that evaluations took, in total; they can run in parallel with learning",
         "env_stall_max_s": "seconds of the longest single call of an env so far",

@@ -30,7 +30,7 @@ _REDUCTIONS: dict[str, Callable[[Sequence[float]], float]] = {
     "policy_lag_min": min,
     **dict.fromkeys(("sample_age_min", "gradient_staleness_min"), min),
     **dict.fromkeys(("sample_age_max", "gradient_staleness_max"), max),
-    **dict.fromkeys(("utd_ratio", "samples_per_insert", "replay_size"), itemgetter(-1)),
+    **dict.fromkeys(("utd_ratio", "samples_per_insert", "replay_size", "batch_uses"), itemgetter(-1)),
     **dict.fromkeys(("league_games", "elo", "win_rate", "snapshots"), itemgetter(-1)),
     "policy_lag_max": max,
     "ratio_max_deviation_first": max,

@@ -193,8 +193,8 @@ class LearnerGate:
         self._timings.add("wait/learner", monotonic() - started)
 
     def slots_filled(self, step: int) -> float:
-        """Return the fraction of the slots with a committed ticket for `step` or a later learning step."""
-        return self._board.committed(self._pace.tickets_of(step).start) / self._pace.in_flight
+        """Return the fraction of the slots for new tickets that have one, committed and not used before `step`."""
+        return self._board.committed(self._pace.next_ticket(step)) / self._pace.most_ahead
 
     def pause_at(self, ticket: int | None) -> None:
         """Pause acting: ticket `ticket` and later ones may not start. None: end the pause."""

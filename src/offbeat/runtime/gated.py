@@ -14,7 +14,7 @@ class GatedActing(ABC):
 
     def __init__(self, parts: PacedParts, learned: int) -> None:
         self.plan, self.memory = parts.plan, parts.memory
-        self.origin = parts.plan.pace.tickets_of(learned).start
+        self.origin = parts.plan.pace.next_ticket(learned)
         self.board = PaceBoard(parts.arrays, parts.plan.runtime.actors)
         self.board.reset(self.origin, learned)
         self.gate = LearnerGate(self.board, parts.plan.pace, parts.timings)

@@ -51,7 +51,8 @@ class League:
             step: the learning step.
             env_steps: env steps that have been learned from, those of this step included.
         """
-        results = [result for ticket in self._pace.tickets_of(step) for result in self._results_of(ticket)]
+        tickets = self._pace.tickets_of(step) if self._pace.is_first_use(step) else ()
+        results = [result for ticket in tickets for result in self._results_of(ticket)]
         self._games += len(results)
         self.table = self.table.advance(results, self._plan.config)
         self._take_snapshots(env_steps)

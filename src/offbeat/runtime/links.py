@@ -20,9 +20,9 @@ class TurnsLink:
     """
 
     def __init__(self, pace: Pace, memory: Memory, learned: int) -> None:
-        """Start with the first ticket of learning step `learned`."""
+        """Start after `learned` learning steps, with the first ticket that none of them has used."""
         self._pace, self._memory, self.learned = pace, memory, learned
-        self.origin = self.acted = pace.tickets_of(learned).start
+        self.origin = self.acted = pace.next_ticket(learned)
         """`origin` is the first ticket of this link. Tickets below `acted` are committed."""
         self.pause = NO_PAUSE
         """This ticket and later ones may not start."""

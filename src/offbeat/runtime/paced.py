@@ -98,8 +98,8 @@ class PacedWorkforce(Workforce):
 
     @property
     def is_quiescent(self) -> bool:
-        """Whether acting is paused and every acted ticket has been learned from."""
-        return self._pace.tickets_of(self.learned).start == self._pause
+        """Whether acting is paused and every acted ticket has been learned from at least once."""
+        return self._pace.next_ticket(self.learned) == self._pause
 
     @property
     def acted_beyond(self) -> int:

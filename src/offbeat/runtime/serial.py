@@ -48,7 +48,7 @@ class SerialActing:
         return self._link.acted
 
     def slots_filled(self, step: int) -> float:
-        return (self.acted - self._pace.tickets_of(step).start) / self._pace.in_flight
+        return (self.acted - self._pace.next_ticket(step)) / self._pace.most_ahead
 
     def snapshots(self) -> list[Snapshot]:
         return [actor.snapshot() for actor in self._actors]

@@ -1,9 +1,9 @@
 """Feeds: give a learner the data of each learning step, on the learner's device.
 
-A learner calls `feed.take(step)` and does not know memory, staging or devices. `UnrollFeed` returns each batch of
-unrolls once. `ReplayFeed` takes in one ticket per step, says how many updates are then due, and samples for them. All
-updates of a step sample from the same tickets: those up to the ticket of the step, even if later tickets are already
-committed. So the result does not depend on the speed of the actors.
+A learner calls `feed.take(step)` and does not know memory, staging or devices. `UnrollFeed` returns batches of
+unrolls, each in as many learning steps as the pace says. `ReplayFeed` takes in one ticket per step, says how many
+updates are then due, and samples for them. All updates of a step sample from the same tickets: those up to the ticket
+of the step, even if later tickets are already committed. So the result does not depend on the speed of the actors.
 """
 
 from __future__ import annotations
@@ -72,14 +72,24 @@ class Taken(NamedTuple):
     leaf."""
     due: int = 0
     """With a replay: the number of updates to make in this step."""
+    is_first_use: bool = True
+    """Whether no earlier learning step has had these rows."""
 
 
 class Feed:
     """Gives a learner its data."""
 
     def env_steps(self, step: int) -> int:
-        """Return the number of env steps in the committed tickets of `step`: the step adds it to env_steps."""
+        """Return the number of env steps that `step`, whose tickets are committed, adds to env_steps."""
         raise NotImplementedError
+
+    def env_steps_per_use(self, step: int) -> float:
+        """Return the number of env steps that learning step `step` stands for, if each batch is used several times."""
+        return self.env_steps(step)
+
+    def use_metrics(self, step: int) -> dict[str, float]:  # noqa: ARG002
+        """Return metrics of how often batches have been used, at the end of learning step `step`."""
+        return {}
 
     def take(self, step: int) -> Taken:
         """Return the data of learning step `step`, whose tickets must be committed."""
@@ -135,20 +145,59 @@ class Feed:
 
 
 class UnrollFeed(Feed):
-    """Returns each batch of unrolls once."""
+    """Returns batches of unrolls. A batch that is used several times stays on the device until its last use."""
 
     def __init__(self, unrolls: Unrolls, staging: Staging) -> None:
-        self._unrolls, self._staging = unrolls, staging
+        self._unrolls, self._pace, self._staging = unrolls, unrolls.pace, staging
+        self._resident: dict[int, Batch] = {}
+        """Batches on the device that are used again, by number."""
+        self._learned = 0
+        """Number of finished learning steps."""
 
     def env_steps(self, step: int) -> int:
+        return self._env_steps_of_batch(step) if self._pace.is_first_use(step) else 0
+
+    def env_steps_per_use(self, step: int) -> float:
+        return self._env_steps_of_batch(step) / self._pace.passes
+
+    def _env_steps_of_batch(self, step: int) -> int:
         return env_steps_in(self._rows(self._unrolls.batch(step)))
 
     def _rows(self, arrays: Tree) -> Tree:
         return {name: arrays[name][:-1] for name in REPORTED if name in arrays}
 
     def take(self, step: int) -> Taken:
-        arrays = self._unrolls.batch(step)
-        return Taken(self._rows(arrays), arrays["behavior_version"], self._staging.tensors(arrays))
+        arrays, batch = self._unrolls.batch(step), self._pace.batch_of(step)
+        tensors = self._resident.pop(batch, None) or self._staging.tensors(arrays)
+        if step < self._pace.last_use(batch):
+            self._resident[batch] = tensors
+        is_first_use = self._pace.is_first_use(step)
+        return Taken(self._rows(arrays), arrays["behavior_version"], tensors, is_first_use=is_first_use)
+
+    def use_metrics(self, step: int) -> dict[str, float]:
+        if self._pace.passes == 1:
+            return {}
+        uses = (step + 1) / self._pace.batches_used(step + 1)
+        return {"batch_uses": uses, "resident_share": 1.0 - self._pace.is_first_use(step)}
+
+    def published(self, version: int) -> None:
+        self._learned = version
+
+    def checkpoint_arrays(self) -> Tree | None:
+        resident = self._pace.resident(self._learned)
+        arrays = {
+            f"{batch}/{name}": array
+            for batch in resident
+            for name, array in self._unrolls.batch(self._pace.first_use(batch)).items()
+        }
+        return arrays or None
+
+    def attach(self, arrays: Tree | None, step: int) -> str:
+        self._learned = step
+        for batch in self._pace.resident(step):
+            for name, array in self._unrolls.batch(self._pace.first_use(batch)).items():
+                array[...] = (arrays or {})[f"{batch}/{name}"]
+        return ""
 
 
 class ReplayFeed(Feed):

@@ -115,7 +115,7 @@ class Learner(ABC):
 
 
 class UnrollLearner(Learner):
-    """Learns from batches of unrolls, one batch per learning step."""
+    """Learns from batches of unrolls, one batch per learning step. A batch may be used in several learning steps."""
 
     _algorithm: OnPolicyAlgorithm
 
@@ -131,6 +131,8 @@ class UnrollLearner(Learner):
             self._updates.apply(updates, minibatch, rates, update_metrics)
             updates += 1
         updated = clock()
+        if taken.is_first_use:
+            self._algorithm.update_statistics(batch)
         metrics = self._algorithm.finish(batch)
         self.publish(step + 1, progress)
         self.timings.add("learn/load", loaded - started)
@@ -139,10 +141,11 @@ class UnrollLearner(Learner):
         self.timings.add("learn/publish", clock() - updated)
         self.timings.add("learn", clock() - started)
         metrics = {**update_metrics.summary(), **metrics, "learning_rate": max(rates.values())}
-        return summary(taken, step, updates, update_metrics.refused, metrics)
+        return summary(taken, step, updates, update_metrics.refused, {**metrics, **self.feed.use_metrics(step)})
 
     def rehearse(self, step: int) -> float:
-        return self.learn(step, 0.0).env_steps
+        self.learn(step, 0.0)
+        return self.feed.env_steps_per_use(step)
 
 
 class UntrainedLearner(Learner):
@@ -158,7 +161,7 @@ class UntrainedLearner(Learner):
 
 
 def summary(taken: Taken, step: int, updates: int, refused: int, metrics: Mapping[str, float]) -> Learned:
-    """Return the result of a learning step.
+    """Return the result of a learning step. Env steps, episodes and lag are those of the first use of the data.
 
     Args:
         taken: the data of the step.
@@ -167,6 +170,9 @@ def summary(taken: Taken, step: int, updates: int, refused: int, metrics: Mappin
         refused: updates that were not applied.
         metrics: metrics of the updates.
     """
+    if not taken.is_first_use:
+        none = np.zeros(0)
+        return Learned(0, 0, updates, refused, dict(metrics), none, none.astype(np.int32), np.zeros((2, 0)))
     rows, lag = taken.rows, step - taken.versions
     ended = rows["episode_length"] > 0
     lags = {"policy_lag_min": lag.min(), "policy_lag_mean": lag.mean(), "policy_lag_max": lag.max()}

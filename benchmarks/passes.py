@@ -1,0 +1,67 @@
+"""Env steps and seconds to a score on CartPole-v1, with IMPALA that uses each batch 1, 2 or 4 times.
+
+    python -m benchmarks.passes
+    python -m benchmarks.passes --seeds 1 2 3 --passes 1 4
+
+The score is that of `benchmarks.steps_to_score`, one run at a time, seed by seed, the numbers of passes by turns. The
+settings are those of the preset in the serial runtime, with four resident batches where there are several passes.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common import RESULTS, describe, machine, markdown_table, write_json
+from benchmarks.steps_to_score import EVAL_EVERY, SCORE, STEPS, row_of, until_score
+
+RESIDENT = 4
+
+
+def arguments_of(passes: int, seed: int) -> list[str]:
+    """Return the arguments of one run."""
+    resident = [f"resident_batches={RESIDENT}"] if passes > 1 else []
+    layout = ["--runtime", "serial", "--steps", str(STEPS), "--seed", str(seed), "--progress", "none"]
+    return ["train", "impala", "CartPole-v1", *layout, "--set", f"passes={passes}", *resident]
+
+
+def as_markdown(runs: list[dict[str, Any]], about: dict[str, Any]) -> str:
+    """Return a table with one row for each number of passes."""
+    method = (
+        f"`python -m benchmarks.passes`: IMPALA with its preset, in serial. The first evaluation of 20 episodes at "
+        f"{SCORE:.0f} or more, one every {EVAL_EVERY} env steps. Median (least to most) of the seeds that reach it "
+        f"within {STEPS:,} env steps. With several passes {RESIDENT} batches are resident."
+    )
+    header = ["passes", "seeds", "env steps", "seconds from process start", "of these in training"]
+    numbers = dict.fromkeys(run["passes"] for run in runs)
+    rows = [row_of(str(number), [run for run in runs if run["passes"] == number]) for number in numbers]
+    return "\n\n".join(
+        ["# Batches that are used several times", method, f"{describe(about)}.", markdown_table(header, rows)]
+    )
+
+
+def main() -> None:
+    """Run all seeds with each number of passes, and write the results."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--passes", nargs="+", type=int, default=[1, 2, 4])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3, 4, 5])
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
+    options = parser.parse_args()
+    runs = []
+    for seed in options.seeds:
+        for passes in options.passes if seed % 2 else reversed(options.passes):
+            runs.append({"passes": passes, "seed": seed, **until_score(arguments_of(passes, seed))})
+            print(
+                f"{passes} passes, seed {seed}: {runs[-1]['env_steps']} env steps, {runs[-1]['seconds']} s", flush=True
+            )
+    runs.sort(key=lambda run: (run["passes"], run["seed"]))
+    about = machine()
+    write_json(options.out / "passes.json", {"machine": about, "runs": runs})
+    text = as_markdown(runs, about)
+    (options.out / "passes.md").write_text(text)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
