@@ -47,10 +47,19 @@ def test_draws_depend_on_each_part_of_the_key_and_on_nothing_else():
     assert [draw_policies(many, many[0].policies, **key) for key in reversed(keys)] == policies[::-1]
 
 
-def test_in_an_evaluation_each_pair_of_policies_meets_equally_often():
+@pytest.mark.parametrize(
+    "choices", [("abc", "abc"), ("abcd", "ab"), ("ab", "abcd"), ("ab", "ab", "ab"), ("ab", "abc", "a")]
+)
+def test_in_an_evaluation_each_combination_of_policies_comes_equally_often(choices):
+    sides = [Side(tuple(policies), (f"agent_{index}",)) for index, policies in enumerate(choices)]
+    combinations = list(product(*choices))
+    met = Counter(rotate_policies(sides, episode) for episode in range(2 * len(combinations)))
+    assert met == dict.fromkeys(combinations, 2)
+
+
+def test_the_first_episodes_of_an_evaluation_are_between_different_policies():
     same = (Side(("a", "b", "c"), ("x",)), Side(("a", "b", "c"), ("y",)))
-    met = Counter(rotate_policies(same, episode) for episode in range(18))
-    assert met == dict.fromkeys(product("abc", "abc"), 2)
+    assert [rotate_policies(same, episode) for episode in range(3)] == [("a", "b"), ("b", "c"), ("c", "a")]
 
 
 def test_all_agents_of_a_side_have_its_policy():

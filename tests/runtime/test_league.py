@@ -343,6 +343,10 @@ def same_file(folders: list[Path], name: str) -> bool:
             "there are 2 sides that learn and 1 worlds: pass --envs-per-actor 2",
         ),
         ({"league": {"team_change_every": 5}}, "only the policy default is trained, so there are no turns"),
+        (
+            {"env": TEAMS, "policies": RED_AND_BLUE, "passes": 3, "league": {"team_change_every": 4}},
+            "batches are used in groups of 3 learning steps: pass a multiple of 3",
+        ),
         ({"algorithm": "a2c", "runtime": "hogwild", "max_lag": None}, "whose workers have no common version"),
     ],
 )

@@ -7,7 +7,8 @@ from contextlib import closing
 
 import numpy as np
 import pytest
-from tests.reference.runs import begun
+from tests.reference.matrix import CARTS
+from tests.reference.runs import begun, small_run
 
 from offbeat.envs.make import make_envs
 from offbeat.models.acting import make_policy
@@ -91,3 +92,16 @@ def test_every_measurement_of_learning_starts_from_the_same_weights():
     assert learn_cost(parts, 0, 0.05).cpu > 0
     after = parts.policy.algorithm.weights()
     assert all(np.array_equal(after[name], array) for name, array in before.items())
+
+
+def test_the_cost_of_learning_can_be_measured_at_a_later_use_of_a_batch_and_for_a_frozen_policy(tmp_path):
+    trained = small_run(tmp_path / "trained", CARTS, runtime="serial", steps=64).path
+    frozen = {"agents": "*", "train": False, "init_from": str(trained)}
+    parts, acting = begun(CARTS, passes=2, policies={"own": {"agents": "cart_0"}, "frozen": frozen})
+    for step in range(2):
+        acting.wait(parts.pace.acted_before_learn(step))
+        for policy in parts.policies:
+            policy.learner.learn(step, 0.0)
+        acting.finish(step + 1)
+    assert parts.trained[0].learner.feed.env_steps(1) == 0
+    assert learn_cost(parts, 1, 0.01).time > 0

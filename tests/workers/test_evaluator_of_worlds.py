@@ -21,6 +21,7 @@ from offbeat.models.spec import PolicySpec
 from offbeat.workers.episodes import Evaluation
 from offbeat.workers.evaluation_envs import EvaluationEnvs, evaluation_envs
 from offbeat.workers.evaluator import evaluate
+from offbeat.workers.mixture import Mixture
 
 WORLDS, GAMES = "offbeat.envs.testing.worlds", "offbeat.envs.testing.games"
 RPS, NIM, LATE = f"{GAMES}:RockPaperScissors", f"{GAMES}:Nim", f"{WORLDS}:LateArrivals"
@@ -131,6 +132,19 @@ def test_policies_that_are_drawn_in_training_take_turns_on_all_sides():
     assert [result.policies[name].return_mean for name in ("rock", "paper")] == [-1.5, 1.5]  # half is against itself
     assert [len(result.policies[name].returns) for name in ("rock", "paper")] == [40, 40]
     assert result.team_returns.tolist() == [0] * 40
+
+
+class Shifted(Rule):
+    """A policy whose recorded actions are one below those of the env."""
+
+    def to_env(self, action: Array) -> Array:
+        return action + 1
+
+
+def test_each_policy_of_a_mixture_converts_its_own_actions():
+    paper = Mixture([always(1), Shifted(lambda _row: 0)])
+    result = evaluated(f"{OWN}:three_rounds", {PLAYERS[0]: paper, PLAYERS[1]: always(0)}, episodes=20)
+    assert result.policies[PLAYERS[0]].returns.tolist() == [3] * 20
 
 
 def winning_move(row: Tree) -> int:

@@ -29,7 +29,8 @@ class Entrant:
     run_agents: Mapping[str, Sequence[str]]
     """Policy of its run -> names of its agents."""
     policies: Mapping[str, Versions]
-    """Policy -> its versions. For each game one is drawn from the versions of all policies that can play the side."""
+    """Policy -> its versions. For each game one policy is drawn of those that can play the side, and one version of it.
+    """
 
     @property
     def trained(self) -> Trained:
@@ -44,7 +45,11 @@ class Entrant:
         """Return a loaded policy for these agents, and what acts: itself or a mixture."""
         names = [name for name in self.policies if set(agents) <= set(self.run_agents[name])]
         versions = [version for name in names for version in self.policies[name]]
-        return versions[0], versions[0].policy if len(versions) == 1 else Mixture([each.policy for each in versions])
+        if len(versions) == 1:
+            return versions[0], versions[0].policy
+        # Each policy is equally likely, and each version of it.
+        weights = [1 / len(self.policies[name]) for name in names for _ in self.policies[name]]
+        return versions[0], Mixture([each.policy for each in versions], weights)
 
 
 def entrants_of(

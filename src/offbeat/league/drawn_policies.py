@@ -40,12 +40,15 @@ def draw_policies(
 def rotate_policies(sides: Sequence[Side], episode: int) -> tuple[str, ...]:
     """Return the policy of each side in an episode of an evaluation.
 
-    In a game of two sides that n policies can play, each of the n^2 pairs meets once in n^2 episodes.
+    Each combination comes once in as many episodes as there are combinations: with two sides that n policies can play,
+    n^2. In the first episodes of these, policies meet others rather than themselves.
     """
-    return tuple(
-        side.policies[(episode + index * (1 + episode // len(side.policies))) % len(side.policies)]
-        for index, side in enumerate(sides)
-    )
+    policies, shift = [], 0
+    for index, side in enumerate(sides):
+        episode, digit = divmod(episode, len(side.policies))
+        shift += digit
+        policies.append(side.policies[(shift + index) % len(side.policies)])
+    return tuple(policies)
 
 
 def policy_of_agents(sides: Sequence[Side], policies: Sequence[str]) -> dict[str, str]:

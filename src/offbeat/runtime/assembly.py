@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from offbeat.algorithms.base import Algorithm, policy_of
+from offbeat.algorithms.on_policy_config import OnPolicyConfig
 from offbeat.algorithms.replay_config import ReplayConfig
 from offbeat.config.config import Config
 from offbeat.config.env import EnvConfig
@@ -134,6 +135,7 @@ def columns_of(config: Config, spec: WorldSpec | EnvSpec) -> TestedEnvs:
     """
     tested = _columns_of(config, spec)
     _refuse_turns_of_replays(tested)
+    _refuse_turns_within_groups(tested)
     for name, env in tested.policies.items():
         tested.config.of_policy(name).settings.check_columns(config.runtime, env.columns)
     return tested
@@ -175,6 +177,20 @@ def _columns_of(config: Config, world: WorldSpec | EnvSpec) -> TestedEnvs:
     policies = {name: spec_of_policy(world, name, agents, count) for name, agents in owned.items()}
     _require_learners(config, len(policies))
     return TestedEnvs(config, world, policies, league_of(config, owned))
+
+
+def _refuse_turns_within_groups(tested: TestedEnvs) -> None:
+    """Refuse turns of learning that end while batches of the turn are still to be used again."""
+    league, settings = tested.config.league, tested.config.settings
+    if league is None or not isinstance(settings, OnPolicyConfig):
+        return
+    steps = settings.passes * settings.resident_batches
+    if league.team_change_every % steps:
+        raise ConfigError(
+            f"team_change_every is {league.team_change_every}, but with passes {settings.passes} and resident_batches "
+            f"{settings.resident_batches} batches are used in groups of {steps} learning steps: pass a multiple of "
+            f"{steps}"
+        )
 
 
 def _require_learners(config: Config, policies: int) -> None:

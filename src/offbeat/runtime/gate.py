@@ -113,6 +113,12 @@ def first_ticket(actor: int, actors: int, origin: int) -> int:
     return origin + (actor - origin) % actors
 
 
+def share_of(committed: int, pace: Pace, step: int) -> float:
+    """Return the fraction of the tickets that may be ahead of a learning step and are committed; 1 if none may be."""
+    allowed = pace.pause_ticket(step) - pace.next_ticket(step)
+    return committed / allowed if allowed else 1.0
+
+
 class ActorGate(WorkerDeadline):
     """The gate of one actor. It also sets the actor's deadline."""
 
@@ -193,8 +199,8 @@ class LearnerGate:
         self._timings.add("wait/learner", monotonic() - started)
 
     def slots_filled(self, step: int) -> float:
-        """Return the fraction of the slots for new tickets that have one, committed and not used before `step`."""
-        return self._board.committed(self._pace.next_ticket(step)) / self._pace.most_ahead
+        """Return the fraction of the tickets that may be ahead of learning step `step` and are committed."""
+        return share_of(self._board.committed(self._pace.next_ticket(step)), self._pace, step)
 
     def pause_at(self, ticket: int | None) -> None:
         """Pause acting: ticket `ticket` and later ones may not start. None: end the pause."""

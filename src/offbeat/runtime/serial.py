@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from offbeat.runtime.gate import NO_PAUSE
+from offbeat.runtime.gate import NO_PAUSE, share_of
 from offbeat.runtime.links import TurnsLink
 from offbeat.runtime.paced import PacedRuntime
 from offbeat.runtime.parts import PacedParts
@@ -48,7 +48,7 @@ class SerialActing:
         return self._link.acted
 
     def slots_filled(self, step: int) -> float:
-        return (self.acted - self._pace.next_ticket(step)) / self._pace.most_ahead
+        return share_of(self.acted - self._pace.next_ticket(step), self._pace, step)
 
     def snapshots(self) -> list[Snapshot]:
         return [actor.snapshot() for actor in self._actors]

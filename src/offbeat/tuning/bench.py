@@ -6,7 +6,7 @@ c_env, c_act and c_learn are the CPU times of all threads in microseconds per en
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -34,6 +34,7 @@ from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.runtimes import acting_of, build
 from offbeat.runtime.supervisor import Notify, Reporting
 from offbeat.tuning.costs import ActingPolicy, Cost, EnvStepper, act_cost, learn_cost, random_slot
+from offbeat.workers.learner import Learned
 from offbeat.workers.learner_pool import LearnerPool
 
 SECONDS = 2.0
@@ -130,11 +131,12 @@ class _Step:
     """The result of a learning step."""
 
     number: int
-    env_steps: int
+    env_steps: float
     agent_steps: int
     updates: int
-    lag_mean: float
-    lag_max: float
+    lag_mean: float | None
+    """None: the metric is not known, as where a batch is used again."""
+    lag_max: float | None
     ended: float
     """Time of `perf_counter()` at its end, in seconds."""
 
@@ -159,8 +161,8 @@ def _speed(parts: PacedParts, seconds: float, notify: Notify, *, learns: bool) -
     return Speed(
         sps=sum(step.env_steps for step in timed) / seconds,
         agent_sps=sum(step.agent_steps for step in timed) / seconds,
-        policy_lag_mean=float(np.mean([step.lag_mean for step in timed])),
-        policy_lag_max=max(step.lag_max for step in timed),
+        policy_lag_mean=float(np.mean([step.lag_mean for step in timed if step.lag_mean is not None] or [0.0])),
+        policy_lag_max=max((step.lag_max for step in timed if step.lag_max is not None), default=0.0),
         last_step=timed[-1].number,
     )
 
@@ -227,25 +229,30 @@ def _learned(parts: PacedParts, acting: Acting) -> Iterator[_Step]:
                 parts.league.advance(step, env_steps=0)
             yield _Step(
                 step,
-                env_steps=max(of_policy.env_steps for of_policy in learned),
+                env_steps=parts.trained[0].learner.feed.env_steps_per_use(step),
                 agent_steps=sum(of_policy.agent_steps for of_policy in learned),
                 updates=sum(of_policy.updates for of_policy in learned),
-                lag_mean=max(of_policy.metrics.get("policy_lag_mean", 0.0) for of_policy in learned),
-                lag_max=max(of_policy.metrics.get("policy_lag_max", 0.0) for of_policy in learned),
+                lag_mean=_largest(learned, "policy_lag_mean"),
+                lag_max=_largest(learned, "policy_lag_max"),
                 ended=perf_counter(),
             )
             acting.finish(step + 1)
+
+
+def _largest(learned: Sequence[Learned], metric: str) -> float | None:
+    """Return the largest value of a metric of a learning step; None if no policy has it."""
+    return max((each.metrics[metric] for each in learned if metric in each.metrics), default=None)
 
 
 def _sampled(parts: PacedParts, acting: Acting) -> Iterator[_Step]:
     """Run steps that only wait for their batch, and are finished at once. The weights do not change."""
     for step in count():
         acting.wait(parts.pace.acted_before_learn(step))
-        env_steps = parts.trained[0].learner.feed.env_steps(step)
+        env_steps = parts.trained[0].learner.feed.env_steps_per_use(step)
         _publish(parts, step + 1, learns=False)
         if parts.league is not None:
             parts.league.advance(step, env_steps=0)
-        yield _Step(step, env_steps, agent_steps=0, updates=0, lag_mean=0.0, lag_max=0.0, ended=perf_counter())
+        yield _Step(step, env_steps, agent_steps=0, updates=0, lag_mean=None, lag_max=None, ended=perf_counter())
         acting.finish(step + 1)
 
 

@@ -278,12 +278,12 @@ def learn_cost(parts: PacedParts, step: int, seconds: float) -> Cost:
         step: the learning step whose batch is used.
         seconds: duration. It is divided evenly over the policies.
     """
-    env_steps = parts.trained[0].learner.feed.env_steps(step)
+    env_steps = parts.trained[0].learner.feed.env_steps_per_use(step)
     costs = [_learn_cost(policy, step, env_steps, seconds / len(parts.policies)) for policy in parts.policies]
     return Cost(sum(cost.cpu for cost in costs), sum(cost.wall for cost in costs), any(cost.waits for cost in costs))
 
 
-def _learn_cost(policy: LearnedPolicy, step: int, env_steps: int, seconds: float) -> Cost:
+def _learn_cost(policy: LearnedPolicy, step: int, env_steps: float, seconds: float) -> Cost:
     """Return the cost of learning with one policy; one that is not trained only publishes its weights.
 
     The weights are restored after each repetition. Otherwise the policy would move away from the one that acted, and an
@@ -292,7 +292,7 @@ def _learn_cost(policy: LearnedPolicy, step: int, env_steps: int, seconds: float
     Args:
         policy: the policy.
         step: the learning step.
-        env_steps: number of env steps in its batch.
+        env_steps: number of env steps that it stands for.
         seconds: duration.
     """
     algorithm = policy.algorithm

@@ -64,16 +64,16 @@ class SeatedMixture:
         self._draw(np.flatnonzero(over).tolist())
 
     def act(self, observation: Tree, random: np.random.Generator, state: F32 | None = None) -> Acted:
-        """Sample an action for each column, one policy after the other."""
+        """Sample an action of the env for each column, one policy after the other."""
         return Acted(self._choose(observation, random, state), {})
 
     def greedy(self, observation: Tree, state: F32 | None = None) -> Array:
-        """Return the most likely action for each column."""
+        """Return the most likely action of the env for each column."""
         return self._choose(observation, None, state)
 
     def to_env(self, action: Array) -> Array:
-        """Convert recorded actions to actions of the env."""
-        return self._mixture.policies[0].to_env(action)
+        """Return the actions as they are: `act` and `greedy` return actions of the env."""
+        return action
 
     def _choose(self, observation: Tree, random: np.random.Generator | None, state: F32 | None) -> Array:
         """Return the actions of all columns: sampled with a generator, else the most likely ones."""
@@ -87,6 +87,7 @@ class SeatedMixture:
             chosen = policy.greedy(own, states) if random is None else policy.act(own, random, states).action
             if state is not None:
                 state[rows, : policy.state_size] = states
+            chosen = policy.to_env(chosen)  # policies may convert actions in different ways
             if actions is None:
                 actions = np.zeros((len(by_column), *chosen.shape[1:]), chosen.dtype)
             actions[rows] = chosen
