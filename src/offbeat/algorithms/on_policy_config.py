@@ -95,11 +95,13 @@ class OnPolicyConfig(NetworkConfig):
             )
         pace = self.memory(runtime).pace
         if runtime.actors > pace.most_ahead:
-            resident = f", resident_batches {pace.resident_batches}, passes {pace.passes}" if pace.passes > 1 else ""
+            batches = f"(max_lag + 1) x unrolls_per_batch = ({pace.max_lag} + 1)"
+            if pace.passes > 1:
+                batches = f"with these passes {pace.most_ahead // pace.unrolls_per_batch} batches"
             raise ConfigError(
-                f"actors is {runtime.actors}, but with max_lag {pace.max_lag}{resident} at most "
-                f"{pace.most_ahead // pace.unrolls_per_batch} x unrolls_per_batch = {pace.most_ahead} tickets can be "
-                f"acted at one time: pass --actors {pace.most_ahead} or fewer, or raise unrolls_per_batch or max_lag"
+                f"actors is {runtime.actors}, but at most {batches} x {pace.unrolls_per_batch} = {pace.most_ahead} "
+                f"tickets can be acted at one time: pass --actors {pace.most_ahead} or fewer, or raise "
+                "unrolls_per_batch or max_lag"
             )
 
     def policy_spec(self, env: EnvSpec) -> PolicySpec:
