@@ -149,7 +149,7 @@ def _connect_four_cells(scores: Scores) -> tuple[str, str]:
 KUHN: Settings = {
     **ALL, "steps": 800_000, "envs_per_actor": 64, "unroll_length": 16, "minibatch_size": 1024, "epochs": 4,
     "learning_rate": 1e-2, "adam_eps": 0.1, "gae_lambda": 1.0, "entropy_coef": 0.1, "normalize_advantages": False,
-    "league": {"window": 300, "snapshot_every": 5},
+    "league": {"window": 300, "snapshot_every": 5, "latest_ratio": 0.9},
 }  # fmt: skip
 """With this epsilon Adam is close to gradient descent with momentum: its steps become smaller near the equilibrium."""
 WORKS: dict[str, Work] = {
@@ -157,8 +157,8 @@ WORKS: dict[str, Work] = {
     "kuhn-poker-by-turns": Work(
         "openspiel:kuhn_poker",
         KUHN
-        | {"entropy_coef": 0.2, "policies": SIDES}
-        | {"league": {"window": 300, "snapshot_every": 10, "team_change_every": 2}},
+        | {"entropy_coef": 0.1, "policies": SIDES}
+        | {"league": {"window": 300, "snapshot_every": 10, "team_change_every": 2, "latest_ratio": 0.9}},
         kuhn_poker_by_turns,
         _nash_conv_cells,
     ),
