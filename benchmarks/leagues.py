@@ -10,10 +10,7 @@ kept.
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,16 +18,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from tests.reference.league_players import latest_player, probabilities_of, snapshot_players
 
-from benchmarks.common import RESULTS, describe, installed, machine, markdown_table, write_json
+from benchmarks.common import describe, installed, machine, markdown_table
 from benchmarks.league_games import greedy, losing_lines, minimax, record, round_robin, uniform
-from offbeat.api.train import train
+from benchmarks.seeds import Scores, measure, train_cpu_s, train_once, with_seed
 from offbeat.core.seeding import stream
 from offbeat.league.average import ActionProbabilities, average_policy
 from offbeat.league.ratings import fit_ratings
 
 RUNS = Path("runs/leagues")
 Settings = dict[str, Any]
-Scores = dict[str, Any]
 
 ALL: Settings = {
     "runtime": "serial", "actors": 1, "max_lag": 0, "learner_threads": 1, "eval_every": 0, "checkpoint_every": 0,
@@ -191,23 +187,15 @@ WORKS: dict[str, Work] = {
 def measured(name: str, seed: int) -> Scores:
     """Train a seed of a work, if it is not there yet, and score it."""
     work, run = WORKS[name], RUNS / name / f"seed-{seed}"
-    started = time.process_time()
-    if not (run / "checkpoints" / "latest").exists():
-        train("ppo", work.env, run_dir=run, seed=seed, progress="none", **work.settings)
-        (run / "train_cpu_s.json").write_text(json.dumps(round(time.process_time() - started, 1)))
-    train_cpu_s = json.loads((run / "train_cpu_s.json").read_text())
-    return {"train_cpu_s": train_cpu_s, **work.score(run, seed)}
+    train_once(run, work.env, seed, work.settings)
+    return {"train_cpu_s": train_cpu_s(run), **work.score(run, seed)}
 
 
 def written(out: Path, name: str, seed: int, scores: Scores) -> None:
     """Add the scores of a seed to the results, and write the table of all."""
-    file = out / "leagues.json"
-    results = json.loads(file.read_text()) if file.exists() else {}
     about = machine() | {"open_spiel": installed("open_spiel")}
-    of_work = results.setdefault(name, {"env": WORKS[name].env, "settings": WORKS[name].settings, "seeds": {}})
-    of_work["settings"] = WORKS[name].settings
-    of_work["seeds"][str(seed)] = {"machine": about, **scores}
-    write_json(file, results)
+    same = {"env": WORKS[name].env, "settings": WORKS[name].settings}
+    results = with_seed(out / "leagues.json", name, seed, {"machine": about, **scores}, same)
     rows = [
         [work, seed_, *WORKS[work].cells(found), f"{found['train_cpu_s']:.0f}"]
         for work in WORKS if work in results
@@ -218,22 +206,5 @@ def written(out: Path, name: str, seed: int, scores: Scores) -> None:
     (out / "leagues.md").write_text("\n\n".join(["# Leagues", method, f"{describe(about)}.", table]))
 
 
-def main() -> int:
-    """Measure the works and seeds that are asked for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("works", nargs="*", metavar="WORK", help=f"of {', '.join(WORKS)}; without any: all")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
-    options = parser.parse_args()
-    if unknown := set(options.works) - WORKS.keys():
-        parser.error(f"no work {', '.join(sorted(unknown))}: choose from {', '.join(WORKS)}")
-    for name in options.works or WORKS:
-        for seed in options.seeds:
-            scores = measured(name, seed)
-            print(name, seed, json.dumps(scores), flush=True)
-            written(options.out, name, seed, scores)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(measure(__doc__, "work", WORKS, measured, written))

@@ -18,10 +18,7 @@ A run that is there is not trained again: delete its folder under runs/smuggling
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,13 +27,12 @@ import numpy as np
 from tests.reference.league_players import latest_player, snapshot_players
 from tests.reference.smuggling import Floats, against_patrols, against_smugglers, expected_return, strategy_of, value
 
-from benchmarks.common import RESULTS, describe, machine, markdown_table, write_json
-from offbeat.api.train import train
+from benchmarks.common import describe, machine, markdown_table
+from benchmarks.seeds import Scores, measure, train_cpu_s, train_once, with_seed
 from offbeat.envs.testing.smuggling import PATROL, SIDES, SMUGGLER
 
 ENV, RUNS = "offbeat.envs.testing.smuggling:Smuggling", Path("runs/smuggling")
 Settings = dict[str, Any]
-Scores = dict[str, Any]
 
 ALL: Settings = {
     "runtime": "serial", "actors": 1, "max_lag": 0, "learner_threads": 1, "eval_every": 0, "checkpoint_every": 0,
@@ -126,29 +122,21 @@ def trained(way: str, seed: int) -> Path:
     """Train a run if it is not there yet, and before it that of its opponent; return its folder."""
     if way in FROZEN:
         trained(OPPONENT, seed)
-    run, started = run_of(way, seed), time.process_time()
-    if not (run / "checkpoints" / "latest").exists():
-        train("ppo", ENV, run_dir=run, seed=seed, **settings_of(way, seed))
-        (run / "train_cpu_s.json").write_text(json.dumps(round(time.process_time() - started, 1)))
+    run = run_of(way, seed)
+    train_once(run, ENV, seed, settings_of(way, seed))
     return run
 
 
 def measured(way: str, seed: int) -> Scores:
     """Train a run, if it is not there yet, and score it."""
     run = trained(way, seed)
-    train_cpu_s = json.loads((run / "train_cpu_s.json").read_text())
     scores = scores_against_frozen(run, run_of(OPPONENT, seed), FROZEN[way]) if way in FROZEN else scores_of(run)
-    return {"train_cpu_s": train_cpu_s, "machine": machine(), **scores}
+    return {"train_cpu_s": train_cpu_s(run), "machine": machine(), **scores}
 
 
 def written(out: Path, way: str, seed: int, scores: Scores) -> None:
     """Add the scores of a run to the results, and write the tables of all."""
-    file = out / "smuggling.json"
-    results = json.loads(file.read_text()) if file.exists() else {}
-    of_way = results.setdefault(way, {"seeds": {}})
-    of_way["settings"] = settings_of(way, seed)
-    of_way["seeds"][str(seed)] = scores
-    write_json(file, results)
+    results = with_seed(out / "smuggling.json", way, seed, scores, {"settings": settings_of(way, seed)})
     rows: dict[bool, list[list[str]]] = {True: [], False: []}
     for name in (*WAYS, *FROZEN):
         for number, found in sorted(results.get(name, {"seeds": {}})["seeds"].items()):
@@ -176,22 +164,5 @@ def _cells(scores: Scores) -> list[str]:
     return [*parts, *(f"{scores['second_half'][name]:.3f}" for name in ("mean", "worst")), cpu_s]
 
 
-def main() -> int:
-    """Measure the ways and seeds that are asked for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("ways", nargs="*", metavar="WAY", help=f"of {', '.join((*WAYS, *FROZEN))}; without any: all")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
-    options = parser.parse_args()
-    if unknown := set(options.ways) - {*WAYS, *FROZEN}:
-        parser.error(f"no way {', '.join(sorted(unknown))}: choose from {', '.join((*WAYS, *FROZEN))}")
-    for way in options.ways or (*WAYS, *FROZEN):
-        for seed in options.seeds:
-            scores = measured(way, seed)
-            print(way, seed, json.dumps(scores), flush=True)
-            written(options.out, way, seed, scores)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(measure(__doc__, "way", (*WAYS, *FROZEN), measured, written))
