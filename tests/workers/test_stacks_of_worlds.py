@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 import torch
 from tests.reference.labelled_world import LIVES, assert_stacks_are_right
+from tests.reference.spy import NO_WEIGHTS, Spy
 
 from offbeat.algorithms.rows import Encoded
 from offbeat.api.train import train
 from offbeat.config.env import EnvConfig
 from offbeat.core.pace import OnPolicyPace, ReplayPace
-from offbeat.core.types import Acted, Array, Leaf, Tree, env_fields
+from offbeat.core.types import Array, Leaf, Tree, env_fields
 from offbeat.envs.contract import Envs
 from offbeat.envs.make_worlds import make_worlds, preflight_world
 from offbeat.memory.arena import private_arena
@@ -29,32 +30,9 @@ from offbeat.workers.link import PolicyWork, Work
 
 WORLD = "tests.reference.labelled_world:Labelled"
 SEED, STACK, WORLDS, LENGTH, TICKETS = 3, 4, 2, 5, 12
-NO_WEIGHTS = np.zeros(0, np.float32)
 OWNERS = pytest.mark.parametrize(
     "owners", [{"all": tuple(LIVES)}, {"one": ("late",), "two": ("early", "waits")}], ids=["one policy", "two policies"]
 )
-
-
-class Spy:
-    """Acts at random, and keeps what it sees: [N, *seen] of each row."""
-
-    state_size = 0
-
-    def __init__(self) -> None:
-        self.seen: list[Array] = []
-
-    def load(self, vector: Any) -> None:
-        assert vector is NO_WEIGHTS
-
-    def act(self, observation: Tree, random: np.random.Generator, state: Any = None) -> Acted:  # noqa: ARG002
-        self.seen.append(observation["observation"].copy())
-        return Acted(random.integers(2, size=len(observation["observation"])), {})
-
-    def greedy(self, observation: Tree, state: Any = None) -> Array:
-        raise NotImplementedError
-
-    def to_env(self, action: Array) -> Array:
-        return action
 
 
 def envs_of(owners: Mapping[str, Sequence[str]], groups: int) -> list[Envs]:
@@ -91,8 +69,11 @@ def test_actor_and_learner_see_the_frames_of_an_agents_own_episode(owners, group
     memories = [shape.slots(own, private_arena(shape.slabs(own))) for shape, own in zip(shapes, fields, strict=True)]
     spies = acted(envs, memories)
     for each, memory, spy in zip(envs, memories, spies, strict=True):
-        rows = len(spy.seen) // (TICKETS * LENGTH)
-        seen = np.stack([np.concatenate(spy.seen[rows * row : rows * (row + 1)]) for row in range(TICKETS * LENGTH)])
+        observations = [seen["observation"] for seen in spy.seen]
+        rows = len(observations) // (TICKETS * LENGTH)
+        seen = np.stack(
+            [np.concatenate(observations[rows * row : rows * (row + 1)]) for row in range(TICKETS * LENGTH)]
+        )
         for step in range(TICKETS):
             batch = memory.batch(step)
             alive = in_episode(batch)

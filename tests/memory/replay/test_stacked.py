@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.reference.spy import NO_WEIGHTS, Spy
 from tests.reference.thorough import examples
 
 from offbeat.algorithms.rows import Encoded
 from offbeat.config.env import EnvConfig
 from offbeat.core.frozen_table import PlainTable
 from offbeat.core.pace import OnPolicyPace, ReplayPace
-from offbeat.core.types import FRAME_AGE, Acted, Array, Field, Tree, env_fields
+from offbeat.core.types import FRAME_AGE, Array, Field, Tree, env_fields
 from offbeat.envs.contract import Envs
 from offbeat.envs.make import make_envs
 from offbeat.memory.arena import arena_bytes, private_arena
@@ -30,30 +30,8 @@ from offbeat.workers.actor import Actor
 from offbeat.workers.columns import PolicyColumns
 from offbeat.workers.link import PolicyWork, Work
 
-SEED, NO_WEIGHTS = 3, np.zeros(0, np.float32)
+SEED = 3
 seeds = st.integers(0, 2**32 - 1)
-
-
-class Spy:
-    """Acts at random, and keeps what it sees: [N, *seen] of each row."""
-
-    state_size = 0
-
-    def __init__(self) -> None:
-        self.seen: list[Tree] = []
-
-    def load(self, vector: Any) -> None:
-        assert vector is NO_WEIGHTS
-
-    def act(self, observation: Tree, random: np.random.Generator, state: Any = None) -> Acted:  # noqa: ARG002
-        self.seen.append({name: leaf.copy() for name, leaf in observation.items()})
-        return Acted(random.integers(2, size=len(observation["observation"])), {})
-
-    def greedy(self, observation: Tree, state: Any = None) -> Array:
-        raise NotImplementedError
-
-    def to_env(self, action: Array) -> Array:
-        return action
 
 
 def motion(columns: int, stack: int, actor: int = 0, length: int = 2) -> Envs:
