@@ -23,7 +23,7 @@ from offbeat.league.players import Player
 from offbeat.league.ratings import Ratings, fit_ratings
 from offbeat.league.results import GameResult
 from offbeat.league.seatings import Seating, seatings
-from offbeat.league.sides import Side, sides_of
+from offbeat.league.sides import Side, policies_by_agent, sides_of
 from offbeat.league.standings import Standing, standings_of
 from offbeat.workers.games import GameEnvs, game_envs, play_games
 
@@ -148,8 +148,7 @@ def _sides(env_id: str, agents: Mapping[str, Sequence[str]], patterns: Sequence[
     Raises:
         ConfigError: there is only one.
     """
-    names = dict.fromkeys(agent for own in agents.values() for agent in own)
-    policies = {agent: [name for name, own in agents.items() if agent in own] for agent in names}
+    policies = policies_by_agent(agents)
     if len(policies) < 2:
         raise ConfigError(f"a match needs a game of at least 2 sides, but {env_id} has one agent: pass runs of a game")
     return sides_of(patterns, env_id, policies, what="match", flag="--sides")

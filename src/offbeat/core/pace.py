@@ -67,11 +67,6 @@ class Pace(Protocol):
         ...
 
     @property
-    def most_ahead(self) -> int:
-        """Maximum number of tickets that are acted, or wait for their first use, at one time."""
-        ...
-
-    @property
     def versions(self) -> int:
         """Number of versions of the weights that tickets in flight may need."""
         ...
@@ -183,8 +178,8 @@ class OnPolicyPace:
 
     @cached_property
     def most_ahead(self) -> int:
-        ahead = (self.pause_ticket(step) - self.next_ticket(step) for step in range(self.group_steps))
-        return max(ahead)
+        """Maximum number of tickets that are acted, or wait for their first use, at one time."""
+        return max(self.pause_ticket(step) - self.next_ticket(step) for step in range(self.group_steps))
 
     @property
     def versions(self) -> int:
@@ -263,10 +258,6 @@ class ReplayPace:
 
     @property
     def in_flight(self) -> int:
-        return self.max_ahead + 1
-
-    @property
-    def most_ahead(self) -> int:
         return self.max_ahead + 1
 
     @property

@@ -38,17 +38,16 @@ class WorldState:
         """Steps of the world since its last reset."""
 
     def set_policies(self, policies: Mapping[str, str]) -> None:
-        """Set the policy of each agent for the next episode."""
-        for cell in self._cells.values():
-            cell.set_next(alive=False, decides=False)
+        """Set the policy of each agent for an episode."""
         self._policies = dict(policies)
         self._cells = {agent: own[policies[agent]] for agent, own in self._choices.items()}
 
     def reset(self, world: World, seed: int | None) -> None:
         """Start a new episode of the world."""
         self._alive, self._ended, self._deciding, self._steps = {}, set(), [], 0
-        for cell in self._cells.values():
-            cell.set_next(alive=False, decides=False)
+        for own in self._choices.values():
+            for cell in own.values():
+                cell.set_next(alive=False, decides=False)
         try:
             step = world.reset(seed)
             self._begin(step)
@@ -170,8 +169,7 @@ class WorldState:
     def restore(self, saved: State) -> None:
         """Restore what `snapshot` returned."""
         if saved["policies"]:
-            self._policies = dict(saved["policies"])
-            self._cells = {agent: own[self._policies[agent]] for agent, own in self._choices.items()}
+            self.set_policies(saved["policies"])
         self._alive = {agent: self._cells[agent] for agent in saved["alive"]}
         self._ended, self._deciding = set(saved["ended"]), list(saved["deciding"])
         self.over, self.agents_wait, self._steps = saved["over"], saved["agents_wait"], saved["steps"]

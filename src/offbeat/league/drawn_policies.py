@@ -63,8 +63,3 @@ def sides_of_policies(policies: Mapping[str, Sequence[Sequence[str]]]) -> tuple[
         for agents in sides:
             players[tuple(agents)] = (*players.get(tuple(agents), ()), name)
     return tuple(Side(names, agents) for agents, names in players.items())
-
-
-def are_drawn(sides: Sequence[Side]) -> bool:
-    """Whether a side can be played by several policies."""
-    return any(len(side.policies) > 1 for side in sides)

@@ -19,6 +19,12 @@ class Side:
     agents: tuple[str, ...]
 
 
+def policies_by_agent(agents: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """Return agent -> names of its policies; `agents`: policy -> names of its agents."""
+    names = dict.fromkeys(agent for own in agents.values() for agent in own)
+    return {agent: [policy for policy, own in agents.items() if agent in own] for agent in names}
+
+
 def require_sides(
     config: LeagueConfig, env_id: str, policies: Mapping[str, Sequence[str]], trained: Collection[str]
 ) -> tuple[Side, ...]:

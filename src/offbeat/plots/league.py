@@ -156,9 +156,14 @@ def _title_of(run: Path) -> str:
     return f"{str(settings['run.algorithm']).upper()} on {settings['run.env']}"
 
 
+def _numbers_of_games(payoffs: Payoffs) -> set[int]:
+    """Return the different numbers of games of the pairs that have met."""
+    return {round(games) for games in payoffs.games[payoffs.games > 0].tolist()}
+
+
 def _caption(payoffs: Payoffs) -> str:
     """Return what the numbers in the fields are."""
-    played = {round(games) for games in payoffs.games[payoffs.games > 0].tolist()}
+    played = _numbers_of_games(payoffs)
     if len(played) == 1:
         return f"in percent of the {compact(played.pop())} games of each pair"
     return "in percent; below it, the number of games"
@@ -189,7 +194,7 @@ def _label_players(axes: Axes, players: Sequence[str]) -> None:
 def _write_numbers(axes: Axes, payoffs: Payoffs) -> None:
     """Write the win rate into each field, and the number of games if it is not the same in all."""
     rates = payoffs.win_rates
-    counted = len({round(games) for games in payoffs.games[payoffs.games > 0].tolist()}) > 1
+    counted = len(_numbers_of_games(payoffs)) > 1
     for i in range(len(payoffs.players)):
         for j in range(len(payoffs.players)):
             if payoffs.games[i, j]:

@@ -27,7 +27,7 @@ from offbeat.envs.check import preflight
 from offbeat.envs.make_worlds import preflight_world
 from offbeat.envs.world import WorldSpec
 from offbeat.envs.world_rows import spec_of_policy
-from offbeat.league.sides import Side, require_sides
+from offbeat.league.sides import Side, policies_by_agent, require_sides
 from offbeat.memory.arena import SharedArena, private_arena, require_memory
 from offbeat.memory.weights import Weights
 from offbeat.metrics.speed_model import Topology
@@ -57,7 +57,7 @@ def build_paced(config: Config, notify: Callable[[str], None], *, shared: bool) 
     """
     tested = tested_envs(config)
     policies = [
-        replace(policy_parts(tested.config, env, name), sides=tested.league.sides_of(name) if tested.league else ())
+        policy_parts(tested.config, env, name, sides=tested.league.sides_of(name) if tested.league else ())
         for name, env in tested.policies.items()
     ]
     plan = plan_of(tested, policies, config.actor_threads)
@@ -213,9 +213,7 @@ def league_of(config: Config, owned: Mapping[str, Sequence[str]]) -> LeaguePlan 
     if config.league is None:
         return None
     trained = tuple(filter(config.trains, owned))
-    agents = dict.fromkeys(agent for own in owned.values() for agent in own)
-    policies = {agent: [name for name, own in owned.items() if agent in own] for agent in agents}
-    sides = require_sides(config.league, config.run.env, policies, trained)
+    sides = require_sides(config.league, config.run.env, policies_by_agent(owned), trained)
     _require_worlds(config, config.league, sides, trained)
     return LeaguePlan(config.league, sides, trained)
 
@@ -243,15 +241,19 @@ def _refuse_policies(config: Config) -> None:
 
 
 def policy_parts(
-    config: Config, env: EnvSpec, name: str = DEFAULT_POLICY, storage: Storage | None = None
+    config: Config,
+    env: EnvSpec,
+    name: str = DEFAULT_POLICY,
+    storage: Storage | None = None,
+    sides: tuple[tuple[str, ...], ...] = (),
 ) -> PolicyParts:
     """Make a policy that owns the columns of an env, and its algorithm.
 
-    The parameters are in `storage`; None: in private memory of this process.
+    The parameters are in `storage`; None: in private memory of this process. `sides`: see `PolicyParts`.
     """
     own = config.of_policy(name)
     spec = policy_of(own.settings, env)
-    return PolicyParts(name=name, env=env, spec=spec, algorithm=algorithm_of(own, spec, storage))
+    return PolicyParts(name=name, env=env, sides=sides, spec=spec, algorithm=algorithm_of(own, spec, storage))
 
 
 def _learned(

@@ -184,20 +184,21 @@ class UnrollFeed(Feed):
         self._learned = version
 
     def checkpoint_arrays(self) -> Tree | None:
-        resident = self._pace.resident(self._learned)
-        arrays = {
-            f"{batch}/{name}": array
-            for batch in resident
-            for name, array in self._unrolls.batch(self._pace.first_use(batch)).items()
-        }
-        return arrays or None
+        return self._resident_arrays() or None
 
     def attach(self, arrays: Tree | None, step: int) -> str:
         self._learned = step
-        for batch in self._pace.resident(step):
-            for name, array in self._unrolls.batch(self._pace.first_use(batch)).items():
-                array[...] = (arrays or {})[f"{batch}/{name}"]
+        for name, array in self._resident_arrays().items():
+            array[...] = (arrays or {})[name]
         return ""
+
+    def _resident_arrays(self) -> Tree:
+        """Return the arrays of the batches that are used again, as views, by number of the batch and field."""
+        return {
+            f"{batch}/{name}": array
+            for batch in self._pace.resident(self._learned)
+            for name, array in self._unrolls.batch(self._pace.first_use(batch)).items()
+        }
 
 
 class ReplayFeed(Feed):

@@ -153,8 +153,7 @@ class UntrainedLearner(Learner):
 
     def learn(self, step: int, progress: float) -> Learned:
         self.publish(step + 1, progress)
-        none = np.zeros(0)
-        return Learned(0, 0, 0, 0, {}, none, none.astype(np.int32), np.zeros((2, 0)))
+        return without_rows(0, 0, {})
 
     def rehearse(self, step: int) -> float:
         return self.learn(step, 0.0).env_steps
@@ -171,8 +170,7 @@ def summary(taken: Taken, step: int, updates: int, refused: int, metrics: Mappin
         metrics: metrics of the updates.
     """
     if not taken.is_first_use:
-        none = np.zeros(0)
-        return Learned(0, 0, updates, refused, dict(metrics), none, none.astype(np.int32), np.zeros((2, 0)))
+        return without_rows(updates, refused, metrics)
     rows, lag = taken.rows, step - taken.versions
     ended = rows["episode_length"] > 0
     lags = {"policy_lag_min": lag.min(), "policy_lag_mean": lag.mean(), "policy_lag_max": lag.max()}
@@ -186,6 +184,12 @@ def summary(taken: Taken, step: int, updates: int, refused: int, metrics: Mappin
         episode_lengths=rows["episode_length"][ended],
         info=reported(rows.get("info", np.zeros((0, 0, 0)))),
     )
+
+
+def without_rows(updates: int, refused: int, metrics: Mapping[str, float]) -> Learned:
+    """Return the result of a learning step without new data; the arguments are those of `summary`."""
+    none = np.zeros(0)
+    return Learned(0, 0, updates, refused, dict(metrics), none, none.astype(np.int32), np.zeros((2, 0)))
 
 
 def reported(info: NDArray[np.float64]) -> NDArray[np.float64]:

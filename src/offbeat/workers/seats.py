@@ -18,7 +18,7 @@ import numpy as np
 
 from offbeat.config.league import LeagueConfig
 from offbeat.core.pace import Pace
-from offbeat.league.drawn_policies import are_drawn, draw_policies, policy_of_agents
+from offbeat.league.drawn_policies import draw_policies, policy_of_agents
 from offbeat.league.opponents import OpponentOdds, draw
 from offbeat.league.players import LATEST, Player
 from offbeat.league.sides import Side
@@ -45,7 +45,7 @@ class LeaguePlan:
     @property
     def draws_policies(self) -> bool:
         """Whether the policies of the sides are drawn for each episode."""
-        return are_drawn(self.sides)
+        return any(len(side.policies) > 1 for side in self.sides)
 
     def sides_of(self, policy: str) -> tuple[tuple[str, ...], ...]:
         """Return the agents of each side that a policy can play, if policies are drawn; else ()."""
