@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from tests.reference.models import OBSERVATIONS, policy_spec, policy_specs, random_observation
 
 from offbeat.algorithms.statistics import Statistics
-from offbeat.models.collective import ALONE
 from offbeat.models.inputs import flatten, one_hot_inputs
 from offbeat.models.storage import PrivateStorage
 from offbeat.models.tensor_inputs import flatten_tensors
@@ -47,7 +46,7 @@ def test_discrete_leaves_are_never_normalized_and_numeric_leaves_are(observation
     spec, random = policy_spec("discrete", observation=observation, normalize=True), np.random.default_rng(0)
     statistics = Statistics(spec, PrivateStorage(), returns=False, device="cpu")
     rows = torch.from_numpy(flatten(spec.vectors, random_observation(spec, 50, random)))
-    statistics.update(rows, torch.zeros(0), ALONE)
+    statistics.update(rows, torch.zeros(0))
     seen = statistics.normalized(rows)
     assert torch.equal(seen[:, :-3], rows[:, :-3])
     torch.testing.assert_close(seen[:, -3:].mean(0), torch.zeros(3), atol=1e-5, rtol=0)

@@ -1,4 +1,4 @@
-"""A collective of real threads: what each learner gives is added up where all of them have met."""
+"""Learners in threads that compute the shards of each update together."""
 
 from __future__ import annotations
 
@@ -17,30 +17,33 @@ PATIENCE_S = 60.0
 class Meeting:
     """Where the threads of a collective meet."""
 
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self.barrier = Barrier(size)
-        self.given: list[Tensor] = [torch.empty(0)] * size
-        self.calls = [0] * size
+    def __init__(self, shards: int, learners: int) -> None:
+        self.shards, self.barrier = shards, Barrier(learners)
+        self.given: list[Tensor] = [torch.empty(0)] * learners
+        self.calls = [0] * learners
+
+    def of(self, rank: int) -> ThreadCollective:
+        """Return the collective of a thread."""
+        return ThreadCollective(self, rank)
 
 
 class ThreadCollective:
     """One thread's side of a meeting."""
 
     def __init__(self, meeting: Meeting, rank: int) -> None:
-        self._meeting, self.rank, self.size = meeting, rank, meeting.size
+        self._meeting, self._rank, self.shards = meeting, rank, meeting.shards
+        learners = len(meeting.given)
+        self.own = range(self.shards * rank // learners, self.shards * (rank + 1) // learners)
 
-    def sum_(self, values: Tensor) -> Tensor:
+    def gather(self, rows: Tensor) -> Tensor:
+        assert len(rows) == len(self.own)
         meeting = self._meeting
-        meeting.calls[self.rank] += 1
-        meeting.given[self.rank] = values.clone()
+        meeting.calls[self._rank] += 1
+        meeting.given[self._rank] = rows
         meeting.barrier.wait(PATIENCE_S)
-        values.copy_(torch.stack(meeting.given).sum(dim=0))
+        gathered = torch.cat(meeting.given)
         meeting.barrier.wait(PATIENCE_S)
-        return values
-
-    def all_(self, flag: bool) -> bool:
-        return bool(self.sum_(torch.tensor([flag], dtype=torch.float64)) == self.size)
+        return gathered
 
 
 def together(learn: Sequence[Callable[[], T]]) -> list[T]:

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
-from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -10,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.reference.collectives import Meeting, ThreadCollective, together
 from tests.reference.replay_runs import updates_due
 from tests.reference.thorough import examples
 
@@ -26,7 +24,6 @@ from offbeat.memory.replay.rings import Rings, RingShape
 from offbeat.memory.replay.transitions import Replay
 from offbeat.memory.weights import Weights, weight_slabs
 from offbeat.metrics.timings import Timings
-from offbeat.models.collective import ALONE, Collective
 from offbeat.models.published import published_layout
 from offbeat.workers.feed import ReplayFeed, Staging
 from offbeat.workers.learner import Learned
@@ -63,7 +60,6 @@ class Bench:
         config: SACConfig,
         max_ahead: int = 2,
         ratio: Fraction = Fraction(1),
-        collective: Collective = ALONE,
     ) -> None:
         self.config, self.max_ahead, self.ratio = config, max_ahead, ratio
         spec = config.policy_spec(ENV)
@@ -76,8 +72,7 @@ class Bench:
             replay = config.replay(self.rings)
         assert isinstance(replay, RecordingReplay)
         self.replay = replay
-        feed = ReplayFeed(replay, self.pace, Staging("cpu"), saved=config.save_replay, collective=collective)
-        self.algorithm.collective = collective
+        feed = ReplayFeed(replay, self.pace, Staging("cpu"), saved=config.save_replay)
         self.learner = ReplayLearner(self.algorithm, feed, self.weights, seed=5, timings=Timings())
         self.learner.publish(0)
 
@@ -283,18 +278,6 @@ def test_a_replay_without_priorities_gets_no_priority_updates():
         bench.learn(ticket)
     assert bench.replay.samples
     assert not bench.replay.errors
-
-
-def test_transitions_of_all_learners_of_a_collective_make_updates_due():
-    meeting, made = Meeting(2), 0
-    sides = [Bench(SMALL, collective=ThreadCollective(meeting, rank)) for rank in range(2)]
-    for ticket in range(6):
-        learned = together([partial(side.learn, ticket) for side in sides])
-        due = updates_due(Fraction(1), SMALL.warmup, 2 * LENGTH * COLUMNS * (ticket + 1)) - made
-        assert [each.updates for each in learned] == [due, due]
-        made += due
-    assert made
-    assert_equal(*(side.values() for side in sides))
 
 
 # --- going on -----------------------------------------------------------------------------------------------

@@ -103,7 +103,7 @@ class Algorithm(Protocol):
     stages: tuple[Stage, ...]
     groups: Mapping[str, ParameterGroup]
     collective: Collective
-    """The learners that train the algorithm together; by default only this one."""
+    """The learners that compute the shards of each update together; by default only this one."""
     threads: int
     """Number of threads of the algorithm's own among which it divides each update. 0: it has none, and torch and BLAS
     use their configured numbers of threads."""

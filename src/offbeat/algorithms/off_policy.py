@@ -189,7 +189,7 @@ class OffPolicy(Checkpointed, Generic[Settings]):
     def finish(self, observations: Batch) -> dict[str, float]:
         if self.spec.normalize:
             rows = flatten_tensors(self.spec.vectors, observations)
-            self._statistics.update(rows, rows.new_empty(0), self.collective)
+            self._statistics.update(rows, rows.new_empty(0))
         return {}
 
     def write_published(self, vector: NDArray[np.float32]) -> None:

@@ -70,7 +70,7 @@ class OnPolicy(Checkpointed, Generic[Settings]):
     config_class: type[Settings]
     """The class of the algorithm's settings."""
     collective: Collective = ALONE
-    """The learners that train the algorithm together."""
+    """The learners that compute the shards of each update together."""
     one_update_rows: float = math.inf
     """Largest number of rows, T x B, of a batch for which there is only one update with all rows."""
 
@@ -287,8 +287,7 @@ class OnPolicy(Checkpointed, Generic[Settings]):
             return
         valid = batch["valid"]
         returns = batch["value_target"][valid] * self._statistics.return_std
-        # Also without valid rows: all learners of the collective must make the same calls.
-        self._statistics.update(batch["raw_observation"][:-1][valid], returns, self.collective)
+        self._statistics.update(batch["raw_observation"][:-1][valid], returns)
 
     def finish(self, batch: Batch) -> dict[str, float]:
         valid = batch["valid"]

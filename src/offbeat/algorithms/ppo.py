@@ -25,7 +25,6 @@ from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import Count, Positive
 from offbeat.losses.ppo import approx_kl, clipped_surrogate, clipped_value_loss
-from offbeat.models.collective import mean
 from offbeat.models.storage import Storage
 
 KL_STOP_FACTOR = 1.5
@@ -168,7 +167,7 @@ class PPO(OnPolicy[PPOConfig]):
 
     def _mean_kl(self) -> float:
         """Return the mean KL over the updates of the last epoch and over all learners."""
-        return mean(self.collective, fmean(map(float, self._epoch_kl)) if self._epoch_kl else 0.0)
+        return fmean(map(float, self._epoch_kl)) if self._epoch_kl else 0.0
 
     # --- the losses -----------------------------------------------------------------------------------------
 

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from offbeat.core.types import Tree
-from offbeat.models.collective import Collective
 from offbeat.models.inputs import one_hot_inputs
 from offbeat.models.spec import PolicySpec
 from offbeat.models.storage import Storage
@@ -50,18 +49,17 @@ class Statistics:
             return observation
         return normalized(observation, self._mean, self._scale)
 
-    def update(self, observations: Tensor, returns: Tensor, collective: Collective) -> None:
+    def update(self, observations: Tensor, returns: Tensor) -> None:
         """Add rows to the statistics.
 
         Args:
-            observations: observations of this learner, not normalised, [M, inputs].
-            returns: returns of this learner, in units of reward, [M].
-            collective: the learners; the rows of all are added.
+            observations: observations, not normalised, [M, inputs].
+            returns: returns, in units of reward, [M].
         """
         if self._normalizes_observations:
-            self._observations.update(observations.cpu().numpy(), collective)
+            self._observations.update(observations.cpu().numpy())
         if self._normalizes_returns:
-            self._returns.update(returns.cpu().numpy()[:, None], collective)
+            self._returns.update(returns.cpu().numpy()[:, None])
         self._update_constants()
 
     def _update_constants(self) -> None:

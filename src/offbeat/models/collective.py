@@ -1,7 +1,8 @@
-"""The collective: communication among the learners that train one algorithm together, each with its own data.
+"""The collective: the learners that compute the shards of each update together.
 
-All shared decisions use it: sums of gradients, running statistics, the finite check, the KL stop, and the number of
-updates that are due. So all learners make the same decisions. By default there is one learner and no communication.
+A minibatch is cut into K shards, which are fixed ranges of its rows. Each learner computes the gradients of its own
+shards and gathers those of all. All learners have all data, so everything else, each makes for itself: statistics,
+counts, and decisions from the gathered numbers. By default, one learner computes all shards and communicates nothing.
 """
 
 from __future__ import annotations
@@ -13,41 +14,50 @@ from torch import Tensor
 
 
 class Collective(Protocol):
-    """Learners from 0 to size - 1. All of them must make the same calls in the same order."""
+    """The learners that compute the shards of each update together."""
 
-    rank: int
-    size: int
+    shards: int
+    """Number of shards of each minibatch, K."""
+    own: range
+    """The shards that this learner computes, one after the other."""
 
-    def sum_(self, values: Tensor) -> Tensor:
-        """Replace values by their sums over all learners, added in the order of ranks; return them."""
+    def gather(self, rows: Tensor) -> Tensor:
+        """Return the rows of all shards in order, [K, n]. They are valid until the next call.
+
+        All learners must make the same calls in the same order; n and the dtype may differ between calls.
+
+        Args:
+            rows: those of this learner's own shards, [len(own), n].
+
+        Raises:
+            Closed: the run ends.
+            RunFailed: a learner is lost.
+        """
         ...
 
-    def all_(self, flag: bool) -> bool:
-        """Return whether the flag is set in all learners."""
-        ...
+
+class AllShards:
+    """The collective of one learner, which computes all shards."""
+
+    def __init__(self, shards: int = 1) -> None:
+        self.shards, self.own = shards, range(shards)
+
+    def gather(self, rows: Tensor) -> Tensor:
+        return rows
 
 
-class Alone:
-    """The collective of one learner."""
-
-    rank = 0
-    size = 1
-
-    def sum_(self, values: Tensor) -> Tensor:
-        return values
-
-    def all_(self, flag: bool) -> bool:
-        return flag
+ALONE = AllShards()
+"""One learner, and minibatches that are not cut."""
 
 
-ALONE = Alone()
+def tree_sum(rows: Tensor) -> Tensor:
+    """Return the sum of rows [K, n] over K, [n].
 
-
-def total(collective: Collective, count: int) -> int:
-    """Return the sum of a count over all learners."""
-    return int(collective.sum_(torch.tensor([count]))) if collective.size > 1 else count
-
-
-def mean(collective: Collective, value: float) -> float:
-    """Return the mean of a value over all learners."""
-    return float(collective.sum_(torch.tensor([value], dtype=torch.float64))) / collective.size
+    Neighbours are added in pairs, then the sums of neighbours, and so on. The order depends only on K, so the bits do
+    not depend on which learner computed which row.
+    """
+    while len(rows) > 1:
+        pairs = len(rows) // 2
+        sums = rows[0 : 2 * pairs : 2] + rows[1 : 2 * pairs : 2]
+        rows = torch.cat((sums, rows[2 * pairs :]))
+    return rows[0]

@@ -9,10 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-
-from offbeat.models.collective import ALONE, Collective, total
 
 EPSILON = 1e-8
 
@@ -26,21 +23,13 @@ class RunningStatistics:
         self.squares = np.zeros(size)
         """Sum of squared deviations from the mean."""
 
-    def update(self, rows: NDArray[Any], collective: Collective = ALONE) -> None:
-        """Add the rows [M, size] of all learners. If any number is not finite, no row is added.
-
-        Args:
-            rows: the rows of this learner; may be empty.
-            collective: the learners; each learner adds the rows of all.
-        """
-        count = total(collective, len(rows))
-        if not collective.all_(bool(np.isfinite(rows).all())) or not count:
+    def update(self, rows: NDArray[Any]) -> None:
+        """Add rows [M, size]; M may be 0. If any number is not finite, no row is added."""
+        if not len(rows) or not np.isfinite(rows).all():
             return
-        sums = collective.sum_(torch.from_numpy(rows.sum(axis=0, dtype=np.float64))).numpy()
-        mean = sums / count
+        mean = rows.mean(axis=0, dtype=np.float64)
         centered = rows - mean
-        squares = collective.sum_(torch.from_numpy(np.einsum("ij,ij->j", centered, centered))).numpy()
-        self.merge(count, mean, squares)
+        self.merge(len(rows), mean, np.einsum("ij,ij->j", centered, centered))
 
     def merge(self, count: float, mean: NDArray[np.float64], squares: NDArray[np.float64]) -> None:
         """Add `count` > 0 rows with this mean and this sum of squared deviations, [size] each."""

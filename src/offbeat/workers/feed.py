@@ -21,7 +21,6 @@ from offbeat.core.pace import RatioCounts, ReplayPace
 from offbeat.core.types import ENV_STEP, Array, Tree
 from offbeat.memory.replay.base import AnyReplay, Samples
 from offbeat.memory.unrolls import Unrolls
-from offbeat.models.collective import ALONE, Collective, total
 
 REPORTED = ("valid", "episode_return", "episode_length", "info", ENV_STEP)
 """Fields that `Taken.rows` has; `info` only if the envs report numbers in their infos, ENV_STEP only with several
@@ -204,9 +203,7 @@ class UnrollFeed(Feed):
 class ReplayFeed(Feed):
     """Takes tickets into a replay and samples from it, once for each update that the pace makes due."""
 
-    def __init__(
-        self, replay: AnyReplay, pace: ReplayPace, staging: Staging, *, saved: bool, collective: Collective = ALONE
-    ) -> None:
+    def __init__(self, replay: AnyReplay, pace: ReplayPace, staging: Staging, *, saved: bool) -> None:
         """Make the feed of a replay.
 
         Args:
@@ -214,9 +211,7 @@ class ReplayFeed(Feed):
             pace: says how many updates are due for a number of transitions.
             staging: moves samples to the device.
             saved: whether checkpoints include the replay.
-            collective: the learners whose transitions are counted together.
         """
-        self._collective = collective
         self._replay, self._pace, self._staging, self._saved = replay, pace, staging, saved
         self._valid = self._due = 0
         """Transitions that the tickets taken in have completed, and updates made for them. The update ratio is computed
@@ -233,7 +228,7 @@ class ReplayFeed(Feed):
         rows = self._replay.ticket(step)
         versions = rows["behavior_version"]
         completed = self._replay.take_in(step, behavior_updates=self._updates_of(versions[0]))
-        self._valid += total(self._collective, completed)
+        self._valid += completed
         due = max(0, self._pace.due(self._valid) - self._due)  # a worker that died in this step may have made more
         observations = {name: rows[name][rows["valid"]] for name in self._replay.leaves}
         return Taken(rows, versions, self._staging.moved(observations), due)

@@ -58,13 +58,13 @@ class HostStages:
         self._algorithm, self._adam = algorithm, adam
 
     def apply(self, stages: Sequence[Stage], minibatch: Minibatch, rates: Mapping[str, float]) -> list[AppliedStage]:
-        collective, applied = self._algorithm.collective, []
+        applied = []
         for stage in stages:
             group = self._algorithm.groups[stage.group]
             gradients = group.parameters.gradients
             result = differentiate(stage, minibatch, gradients)
-            norm = float(torch.linalg.vector_norm(collective.sum_(gradients)))
-            if not collective.all_(math.isfinite(norm) and math.isfinite(result.loss)):
+            norm = float(torch.linalg.vector_norm(gradients))
+            if not (math.isfinite(norm) and math.isfinite(result.loss)):
                 break
             if norm > group.max_grad_norm:
                 gradients.mul_(group.max_grad_norm / (norm + 1e-6))
@@ -88,15 +88,15 @@ class DeviceStages:
         self._largest_norm = {name: _number(group.max_grad_norm, group) for name, group in algorithm.groups.items()}
 
     def apply(self, stages: Sequence[Stage], minibatch: Minibatch, rates: Mapping[str, float]) -> list[AppliedStage]:
-        collective, results, checks = self._algorithm.collective, [], []
+        results, checks = [], []
         total = self._zero
         for stage in stages:
             gradients = self._algorithm.groups[stage.group].parameters.gradients
             result = differentiate(stage, minibatch, gradients)
-            norm = torch.linalg.vector_norm(collective.sum_(gradients))
-            # The sum, over all learners and all stages so far, is finite only if each number is. In float64 a sum of
+            norm = torch.linalg.vector_norm(gradients)
+            # The sum over all stages so far is finite only if each number is. In float64 a sum of
             # finite float32 numbers does not overflow.
-            total = collective.sum_(total + norm + result.loss)
+            total = total + norm + result.loss
             finite = torch.isfinite(total)
             self._clip(stage.group, norm)
             self._adam[stage.group].step(rates[stage.group], refused=~finite)

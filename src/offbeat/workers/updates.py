@@ -74,7 +74,7 @@ class Updates:
         """Make the optimizers of an algorithm.
 
         Args:
-            algorithm: the algorithm to update. Gradients are summed over its collective.
+            algorithm: the algorithm to update.
             counter: counts the updates of all learners, if other learners change the same parameters (Hogwild).
         """
         self._algorithm, self._counter = algorithm, counter

@@ -23,7 +23,6 @@ from torch import Tensor
 from offbeat.core.memory_shape import Slab
 from offbeat.core.types import Array, Tree
 from offbeat.memory.records import F64, Records, record_slabs
-from offbeat.models.collective import ALONE, Collective
 from offbeat.models.normalize import RunningStatistics
 from offbeat.models.storage import PrivateStorage
 from offbeat.runtime import board
@@ -174,8 +173,8 @@ class SharedStatistics(RunningStatistics):
         if own is not None and records.written(own):
             self.count, self.mean, self.squares = self._unpacked(records.read(own))
 
-    def update(self, rows: NDArray[Any], collective: Collective = ALONE) -> None:
-        super().update(rows, collective)
+    def update(self, rows: NDArray[Any]) -> None:
+        super().update(rows)
         self._publish()
 
     def published(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
