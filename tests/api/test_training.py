@@ -187,7 +187,8 @@ def test_a_run_in_processes_reports_memory_of_actors_and_times_of_learning_steps
     assert line["memory_children_mb"] >= sum(actors) > 0
     assert line["memory_main_mb"] > 0
     assert line["memory_child_max_mb"] >= max(actors)
-    assert all(line[name] > 0 for name in ("load_ms", "prepare_ms", "update_ms", "wait_ms"))
+    assert all(line[f"learner_{name}_time_ms"] > 0 for name in ("dequeue", "load", "prepare", "grad"))
+    assert 1 <= line["learner_queue_size_min"] <= line["learner_queue_size_mean"] <= line["learner_queue_size_max"] <= 2
     assert 0 <= line["slots_filled_min"] <= line["slots_filled"] <= line["slots_filled_max"] <= 1
     assert line["eval_return_min"] <= line["eval_return_mean"] <= line["eval_return_max"]
     assert line["episode_return_min"] < line["episode_return_mean"] < line["episode_return_max"]

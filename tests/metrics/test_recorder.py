@@ -130,6 +130,14 @@ def test_filled_slots_are_reported_as_minimum_mean_and_maximum():
     assert [line[name] for name in ("slots_filled_min", "slots_filled", "slots_filled_max")] == [0.0, 0.5, 1.0]
 
 
+def test_the_queue_of_the_learner_is_reported_as_minimum_mean_and_maximum():
+    recorder = Recorder([])
+    for batches in (1, 3, 2):
+        recorder.add_learning_step({f"learner_queue_size_{name}": batches for name in ("min", "mean", "max")})
+    line = recorder.line(at(3), Timings())
+    assert [line[f"learner_queue_size_{name}"] for name in ("min", "mean", "max")] == [1, 2, 3]
+
+
 def test_times_in_milliseconds_are_averages_per_learning_step():
     recorder, timings = Recorder([]), Timings()
     timings.add("learn/load", 9.0)
@@ -137,7 +145,8 @@ def test_times_in_milliseconds_are_averages_per_learning_step():
     for name, seconds in {"learn/load": 0.5, "learn/prepare": 1.0, "learn/update": 2.0, "wait/learner": 4.0}.items():
         timings.add(name, seconds)
     line = recorder.line(at(5), timings)
-    assert [line[name] for name in ("load_ms", "prepare_ms", "update_ms", "wait_ms")] == [125.0, 250.0, 500.0, 1000.0]
+    names = ("load", "prepare", "grad", "dequeue")
+    assert [line[f"learner_{name}_time_ms"] for name in names] == [125.0, 250.0, 500.0, 1000.0]
 
 
 def test_the_memory_of_processes_is_in_every_line():

@@ -140,11 +140,13 @@ def has_saved(run: Path) -> bool:
 
 TIMED = {
     *("wall_time_s", "sps", "ups", "actor_wait_s", "learner_wait_s", "publish_s", "env_stall_max_s", "evaluation_s"),
-    *("load_ms", "prepare_ms", "update_ms", "wait_ms", "memory_main_mb", "memory_children_mb", "memory_child_max_mb"),
+    *("learner_dequeue_time_ms", "learner_load_time_ms", "learner_prepare_time_ms", "learner_grad_time_ms"),
+    *("memory_main_mb", "memory_children_mb", "memory_child_max_mb"),
     *("actor_wait_fraction", "learner_wait_fraction", "acted_beyond"),
     *("slots_filled", "slots_filled_min", "slots_filled_max"),
+    *("learner_queue_size_mean", "learner_queue_size_min", "learner_queue_size_max"),
 }
-"""Slots and what was acted beyond depend on the clock outside of serial alone."""
+"""Slots, the queue and what was acted beyond depend on the clock outside of serial alone."""
 
 
 def untimed(line: dict[str, Any]) -> dict[str, Any]:

@@ -27,6 +27,20 @@ def test_learning_step_j_uses_data_that_is_exactly_min_j_max_lag_steps_old(tmp_p
         assert lags == [min(step, max_lag)] * 3
 
 
+@pytest.mark.parametrize(
+    ("settings", "sizes"),
+    [
+        ({"max_lag": 2, "unrolls_per_batch": 2, "actors": 2}, [3, 3, 3]),
+        ({"max_lag": 0, "passes": 2}, [1, 0, 1]),
+    ],
+)
+def test_the_queue_has_the_batches_that_the_pace_allows_and_none_that_is_used_again(settings, sizes, tmp_path):
+    run = small_run(tmp_path / "run", **settings, **EVERY_BATCH)
+    lines = batch_lines(run.path)
+    assert [line["learner_queue_size_mean"] for line in lines[: len(sizes)]] == sizes
+    assert all(line["learner_dequeue_time_ms"] == 0 for line in lines)
+
+
 def test_every_row_is_acted_with_the_version_of_the_pace():
     parts, acting = begun("CartPole-v1", max_lag=2, unrolls_per_batch=2)
     acting.wait(2)

@@ -70,10 +70,10 @@ GROUPS: dict[str, dict[str, str]] = {
             f"time_{kind}": f"time spent on '{kind}', summed over all workers, as a fraction of wall time"
             for kind in KINDS
         },
-        "load_ms": "milliseconds per learning step to load its rows and move them to the device",
-        "prepare_ms": "milliseconds per learning step to compute targets and advantages",
-        "update_ms": "milliseconds per learning step for its updates",
-        "wait_ms": "milliseconds per learning step that the learner waited for the batch",
+        "learner_dequeue_time_ms": "milliseconds per learning step that the learner waited for its tickets",
+        "learner_load_time_ms": "milliseconds per learning step to load its rows and move them to the device",
+        "learner_prepare_time_ms": "milliseconds per learning step to compute targets and advantages",
+        "learner_grad_time_ms": "milliseconds per learning step for its updates",
     },
     "memory": {
         "memory_main_mb": "resident memory of the main process, in MB",
@@ -88,6 +88,9 @@ GROUPS: dict[str, dict[str, str]] = {
         "slots_filled": "fraction of slots with committed, not yet learned tickets at the start of a learning step",
         "slots_filled_min": "minimum of slots_filled",
         "slots_filled_max": "maximum of slots_filled",
+        "learner_queue_size_mean": "batches with all tickets committed and not yet learned from, before a learning step",
+        "learner_queue_size_min": "minimum of these numbers",
+        "learner_queue_size_max": "maximum of these numbers",
         "batch_uses": "learning steps per batch so far; only with passes > 1",
         "resident_share": "fraction of learning steps that used a batch again; only with passes > 1",
         "publish_s": "seconds that the learner took to publish weights, in total",

@@ -34,16 +34,16 @@ _REDUCTIONS: dict[str, Callable[[Sequence[float]], float]] = {
     **dict.fromkeys(("league_games", "elo", "win_rate", "snapshots"), itemgetter(-1)),
     "policy_lag_max": max,
     "ratio_max_deviation_first": max,
-    "slots_filled_min": min,
-    "slots_filled_max": max,
+    **dict.fromkeys(("slots_filled_min", "learner_queue_size_min"), min),
+    **dict.fromkeys(("slots_filled_max", "learner_queue_size_max"), max),
 }
 _TOTALS_S = {"actor_wait_s": "wait/actor", "learner_wait_s": "wait/learner", "publish_s": "learn/publish"}
 """Total seconds: metric -> name in `Timings`."""
 _STEP_MS = {
-    "load_ms": "learn/load",
-    "prepare_ms": "learn/prepare",
-    "update_ms": "learn/update",
-    "wait_ms": "wait/learner",
+    "learner_dequeue_time_ms": "wait/learner",
+    "learner_load_time_ms": "learn/load",
+    "learner_prepare_time_ms": "learn/prepare",
+    "learner_grad_time_ms": "learn/update",
 }
 """Milliseconds of a learning step: metric -> name in `Timings`."""
 _RESERVED = ("info/", MEMORY)

@@ -49,10 +49,20 @@ class PacedWorkforce(Workforce):
 
     # --- learning steps -------------------------------------------------------------------------------------
 
-    def wait(self) -> float:
-        """Wait for the tickets of the next learning step; return the fraction of the slots that are filled."""
+    def wait(self) -> dict[str, float]:
+        """Wait for the tickets of the next learning step; return metrics of what is committed and not learned from."""
         self._acting.wait(self._pace.acted_before_learn(self.learned))
-        return self._acting.slots_filled(self.learned)
+        filled, batches = self._acting.slots_filled(self.learned), float(self._queue_size)
+        return {
+            **dict.fromkeys(("slots_filled", "slots_filled_min", "slots_filled_max"), filled),
+            **{f"learner_queue_size_{name}": batches for name in ("mean", "min", "max")},
+        }
+
+    @property
+    def _queue_size(self) -> int:
+        """Number of batches (with a replay: of tickets) that are committed without a gap and not learned from."""
+        tickets = self._acting.acted - self._pace.next_ticket(self.learned)
+        return tickets // len(self._pace.tickets_of(self.learned))
 
     @property
     def next_env_steps(self) -> int:
@@ -178,10 +188,10 @@ class PacedLoop(TrainingLoop):
         self._show("training")
         self._write_snapshots()
         while self.ending is None:
-            filled = self._work.wait()
+            waiting = self._work.wait()
             self._before_learning(self._work.next_env_steps)
             learned = self._work.learn(self.training_progress, self.counters.env_steps)
-            self._after_learning(learned, filled)
+            self._after_learning(learned, waiting)
 
     @property
     def training_progress(self) -> float:
@@ -201,8 +211,13 @@ class PacedLoop(TrainingLoop):
             self._work.pause()
         self._in_step = True
 
-    def _after_learning(self, learned: Mapping[str, Learned], slots_filled: float) -> None:
-        """Count a finished learning step; then evaluate, write metrics, save or end the run, if due."""
+    def _after_learning(self, learned: Mapping[str, Learned], waiting: Mapping[str, float]) -> None:
+        """Count a finished learning step; then evaluate, write metrics, save or end the run, if due.
+
+        Args:
+            learned: the result of the step for each policy.
+            waiting: metrics of what was committed and not learned from before the step.
+        """
         self._in_step = False
         self._write_snapshots()
         before, self.counters = self.counters, self._count(learned)
@@ -214,9 +229,7 @@ class PacedLoop(TrainingLoop):
             recorder.add_agent_steps(result.agent_steps, policy)
             recorder.add_learning_step(result.metrics, policy)
         recorder.add_learning_step(self._work.league_metrics())
-        recorder.add_learning_step(
-            dict.fromkeys(("slots_filled", "slots_filled_min", "slots_filled_max"), slots_filled)
-        )
+        recorder.add_learning_step(waiting)
         finished = self.counters.env_steps >= self._run.steps
         evaluated = self._evaluate(due=self._evaluation_due(before, finished=finished), last=finished)
         self._line_is_pending = evaluated or self.metrics.line_due(before, self.counters)

@@ -147,6 +147,8 @@ def test_every_metrics_line_counts_all_workers_and_counters_never_decrease(sever
         lags = [line[f"gradient_staleness_{of}"] for of in ("min", "mean", "max")]
         assert lags == [None] * 3 or 0 <= lags[0] <= lags[1] <= lags[2] <= last["updates"]
     assert any(line["gradient_staleness_mean"] is not None for line in lines)
+    assert {line["learner_queue_size_mean"] for line in lines} == {None}
+    assert last["learner_grad_time_ms"] > 0
 
 
 def test_the_final_checkpoint_has_the_last_state_of_each_worker(several):
