@@ -31,7 +31,7 @@ def test_learning_step_j_uses_data_that_is_exactly_min_j_max_lag_steps_old(tmp_p
     ("settings", "sizes"),
     [
         ({"max_lag": 2, "unrolls_per_batch": 2, "actors": 2}, [3, 3, 3]),
-        ({"max_lag": 0, "passes": 2}, [1, 0, 1]),
+        ({"max_lag": 0, "passes": 2}, [1, 0.5, 0.5]),
     ],
 )
 def test_the_queue_has_the_batches_that_the_pace_allows_and_none_that_is_used_again(settings, sizes, tmp_path):

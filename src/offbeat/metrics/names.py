@@ -88,7 +88,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "slots_filled": "fraction of slots with committed, not yet learned tickets at the start of a learning step",
         "slots_filled_min": "minimum of slots_filled",
         "slots_filled_max": "maximum of slots_filled",
-        "learner_queue_size_mean": "batches with all tickets committed and not yet learned from, before a learning step",
+        "learner_queue_size_mean": "batches committed and not yet learned from at the start of a learning step",
         "learner_queue_size_min": "minimum of these numbers",
         "learner_queue_size_max": "maximum of these numbers",
         "batch_uses": "learning steps per batch so far; only with passes > 1",
