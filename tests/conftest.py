@@ -22,6 +22,7 @@ KINDS = {
     "chaos": ("chaos",),
     "docs": ("docs",),
     "exact": ("test_exactness", "test_matrix"),
+    "gpu": ("gpu",),
     "learning": ("test_learning",),
 }
 """Marker -> folders and files whose tests have it."""

@@ -24,7 +24,7 @@ from offbeat.runtime.hogwild import parts as lock_free_parts
 from offbeat.runtime.hogwild.device_buffer import DeviceBuffer, open_buffer
 
 _ON_A_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA GPU here")
-DEVICES = ["cpu", pytest.param("cuda", marks=_ON_A_GPU)]
+DEVICES = ["cpu", pytest.param("cuda", marks=[_ON_A_GPU, pytest.mark.gpu])]
 
 
 @contextmanager

@@ -231,7 +231,7 @@ def _with_measured_topology(config: Config, view: Progress, caller: CallerState)
         return config, ""
     view.message("measuring the cost of acting and learning, to choose the number of actors")
     import_modules(config.run.imports)
-    caller.save_thread_counts()
+    caller.save_library_settings()
     from offbeat.tuning.auto_layout import with_measured_topology
 
     with notifying_if_slow(f"measuring {config.run.env}", view.message):
@@ -241,12 +241,14 @@ def _with_measured_topology(config: Config, view: Progress, caller: CallerState)
 def _prepare(config: Config, view: Progress, caller: CallerState) -> Parts:
     """Check the env and the settings, and create the parts of the learner, or those that lock-free workers share."""
     import_modules(config.run.imports)
-    caller.save_thread_counts()
+    caller.save_library_settings()
     limit(config.blas_threads)
     keep_freed_memory()
     with notifying_if_slow(f"testing {config.run.env}", view.message):
+        from offbeat.runtime.assembly import set_up_device
         from offbeat.runtime.runtimes import build
 
+        set_up_device(config)
         parts: Parts = build(config, view.message)
         return parts
 

@@ -1,7 +1,7 @@
 """Restores the state of the caller's process after training, however it ends.
 
-A run changes thread counts, cores, niceness, malloc, the module search path and the environment. Signal handlers are
-restored by `runtime/signals.py`.
+A run changes thread counts, torch's settings for a GPU, cores, niceness, malloc, the module search path and the
+environment. Signal handlers are restored by `runtime/signals.py`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from offbeat.core.allocator import stop_keeping_memory
+from offbeat.core.gpu_numerics import WORKSPACE, GpuNumerics
 from offbeat.core.threads import SPINNING, ThreadCounts, niceness, set_affinity, usable_core_numbers
 
 _TASKS = Path("/proc/self/task")
@@ -26,18 +27,23 @@ class CallerState:
     def __init__(self) -> None:
         self._folder = str(Path.cwd())
         self._was_searched = self._folder in sys.path
-        self._environment = {name: os.environ.get(name) for name in SPINNING}
+        self._environment = {name: os.environ.get(name) for name in (*SPINNING, WORKSPACE)}
         self._cores, self._niceness, self._tasks = usable_core_numbers(), niceness(), _tasks()
         self._counts: ThreadCounts | None = None
+        self._numerics: GpuNumerics | None = None
 
-    def save_thread_counts(self) -> None:
-        """Save how many threads torch and BLAS use. Call it after they are loaded and before they are limited."""
-        self._counts = self._counts or ThreadCounts()
+    def save_library_settings(self) -> None:
+        """Save how many threads torch and BLAS use, and how torch computes on a GPU. Call it after the libraries are
+        loaded and before their settings change.
+        """
+        self._counts, self._numerics = self._counts or ThreadCounts(), self._numerics or GpuNumerics()
 
     def restore(self) -> None:
         """Restore the saved state."""
         if self._counts is not None:
             self._counts.restore()
+        if self._numerics is not None:
+            self._numerics.restore()
         if (usable_core_numbers(), niceness()) != (self._cores, self._niceness):
             self._restore_scheduling()
         if not self._was_searched and self._folder in sys.path:

@@ -20,6 +20,7 @@ from offbeat.config.league import LeagueConfig
 from offbeat.config.policies import owners
 from offbeat.config.registry import algorithm_entry
 from offbeat.core.errors import ConfigError
+from offbeat.core.gpu_numerics import set_gpu_numerics
 from offbeat.core.memory_shape import Slots
 from offbeat.core.threads import usable_cores
 from offbeat.core.types import DEFAULT_POLICY, EnvSpec, env_fields
@@ -304,6 +305,15 @@ def device_of(config: Config) -> str:
     if config.runtime.device == "cuda" and not torch.cuda.is_available():
         raise ConfigError("device is cuda, but torch finds no CUDA GPU here: pass --device cpu")
     return "cuda" if config.runtime.device == "cuda" else "cpu"
+
+
+def set_up_device(config: Config) -> None:
+    """Let torch compute in this process as the learner's device and the lag of the run need.
+
+    Raises:
+        ConfigError: the config requires a GPU, and torch finds none.
+    """
+    set_gpu_numerics(device_of(config), exact=config.runtime.lag == "exact")
 
 
 def plan_of(tested: TestedEnvs, policies: Sequence[PolicyParts], actor_threads: int) -> Plan:

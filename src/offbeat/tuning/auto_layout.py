@@ -19,7 +19,7 @@ from offbeat.core.threads import limit
 from offbeat.memory.weights import F32
 from offbeat.metrics.speed_model import SpeedModel, Topology
 from offbeat.models.acting import make_policy
-from offbeat.runtime.assembly import build_paced, topology_of
+from offbeat.runtime.assembly import build_paced, set_up_device, topology_of
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.supervisor import RESTART_BUDGET
 from offbeat.tuning.costs import ActingPolicy, Cost, EnvStepper, RecordedEnvs, act_cost, learn_cost, random_slot
@@ -94,6 +94,7 @@ def with_measured_topology(config: Config, notify: Callable[[str], None] = lambd
     if config.runtime.split == "given":
         return config, ""
     limit(config.blas_threads)
+    set_up_device(config)
     keep_freed_memory()
     parts = build_paced(config, lambda _text: None, shared=False)
     try:

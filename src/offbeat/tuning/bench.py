@@ -26,7 +26,7 @@ from offbeat.metrics.speed_model import SpeedModel, Topology
 from offbeat.models.acting import make_policy
 from offbeat.models.published import published_layout
 from offbeat.runtime.acting import Acting
-from offbeat.runtime.assembly import topology_of
+from offbeat.runtime.assembly import set_up_device, topology_of
 from offbeat.runtime.gate import NO_PAUSE
 from offbeat.runtime.hogwild.parts import build_lock_free
 from offbeat.runtime.hogwild.worker_pool import WorkerPool
@@ -85,6 +85,7 @@ def report(config: Config, seconds: float, notify: Notify) -> dict[str, Any]:
         RunFailed: the speed is above the limit, so the costs were measured wrongly.
     """
     limit(config.blas_threads)
+    set_up_device(config)
     keep_freed_memory()
     lock_free = _lock_free_sps(config, seconds, notify) if config.runtime.entry.workers_learn else None
     parts: PacedParts = build(config if lock_free is None else config.of_worker(0))
@@ -115,6 +116,7 @@ def sampling_sps(config: Config, seconds: float, notify: Notify) -> float:
             "--runtime"
         )
     limit(config.blas_threads)
+    set_up_device(config)
     keep_freed_memory()
     parts: PacedParts = build(config)
     try:

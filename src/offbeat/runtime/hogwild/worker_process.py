@@ -21,7 +21,7 @@ from offbeat.core.threads import core_of, limit
 from offbeat.core.types import Tree
 from offbeat.memory.arena import attach
 from offbeat.metrics.timings import Timings
-from offbeat.runtime.assembly import device_of, learner_of
+from offbeat.runtime.assembly import device_of, learner_of, set_up_device
 from offbeat.runtime.board import POLL_INTERVAL_S, Bell
 from offbeat.runtime.child import Report
 from offbeat.runtime.deadline import WorkerDeadline
@@ -96,6 +96,7 @@ def main(launch: WorkerLaunch, connection: Connection[Report, WorkerLaunch]) -> 
     """Run a worker until the board is closed."""
     prepare_process(launch, core_of(launch.runtime.actor_cores, launch.index), launch.runtime.actor_nice)
     limit(launch.threads)
+    set_up_device(launch.config)
     worker = Worker(launch, connection)
     try:
         worker.start(launch.state)
