@@ -128,6 +128,7 @@ def main() -> None:
     adopt_orphans()
     for name, sides in options.chosen.items():
         work = {**ALL_WORKS[name], **({"steps": options.steps} if options.steps else {})}
+        work |= {} if options.device == "cpu" else {"device": options.device}
         write_json(options.out / f"speed-{name}.json", compare(name, work, sides, options.pythons, options.pairs))
     paths = {name: options.out / f"speed-{name}.json" for name in ALL_WORKS}
     records = {name: json.loads(path.read_text()) for name, path in paths.items() if path.exists()}
@@ -143,6 +144,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", choices=names, default=[], help="works and sides; default: all")
     parser.add_argument("--pairs", type=int, default=5, help="rounds; at least 5 for a figure that counts")
     parser.add_argument("--steps", type=int, help="other than the work's own: to try the benchmark out")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="where all sides learn")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
     parser.add_argument("--sb3-python", type=Path, default=Path(".venv-sb3/bin/python"))
     parser.add_argument("--sbx-python", type=Path, default=Path(".venv-sbx/bin/python"))

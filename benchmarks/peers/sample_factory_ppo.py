@@ -102,7 +102,7 @@ def arguments(work: dict[str, Any], folder: str) -> list[str]:
         "env": work["env"],
         "train_dir": folder,
         "experiment": "run",
-        "device": "cpu",
+        "device": "gpu" if work.get("device") == "cuda" else "cpu",
         "seed": work["seed"],
         "train_for_env_steps": work["steps"] // policies,  # of each
         "num_policies": policies,

@@ -51,7 +51,7 @@ def make_model(work: dict[str, Any]) -> PPO:
             "ortho_init": work.get("ortho_init", True),
         },
         seed=work["seed"],
-        device="cpu",
+        device=work.get("device", "cpu"),
     )
 
 

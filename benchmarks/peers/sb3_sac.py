@@ -58,7 +58,7 @@ def make_model(work: dict[str, Any]) -> Any:
             "n_critics": work["critics"],
         },
         seed=work["seed"],
-        device="cpu",
+        device=work.get("device", "cpu"),
     )
 
 
