@@ -31,7 +31,7 @@ from offbeat.memory.arena import SharedArena, attach, private_arena
 from offbeat.memory.unrolls import Unrolls, UnrollShape
 from offbeat.memory.weights import Weights, weight_slabs
 from offbeat.metrics.timings import Timings
-from offbeat.runtime.board import Bell
+from offbeat.runtime.board import Bell, SharedBell
 from offbeat.runtime.gate import ActorGate, LearnerGate, PaceBoard, board_slabs
 
 FIELDS = [Field("mark", (), "int64"), Field("behavior_version", (), "int64", per="unroll")]
@@ -313,6 +313,7 @@ class Simulation:
         self._own = SimulatedBell(self.schedule)
         self._bells = [SimulatedBell(self.schedule) for _ in range(layout.actors)]
         self.gate.own, self.gate.actors = self._own, self._bells  # type: ignore[assignment]
+        self.gate._shared = SharedBell(self._own)  # type: ignore[arg-type]
         self.learner = SimulatedLearner(layout, self.arrays, board, self.gate, self.schedule.pause)
 
     def run(self, lesson: Callable[[Simulation], None]) -> None:

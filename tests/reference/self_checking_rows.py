@@ -22,8 +22,8 @@ from offbeat.memory.replay.transitions import Replay
 from offbeat.memory.unrolls import Unrolls
 from offbeat.models.acting import make_policy
 from offbeat.models.spec import PolicySpec
-from offbeat.workers.feed import UnrollFeed
 from offbeat.workers.learner import Learned, UnrollLearner
+from offbeat.workers.unroll_feed import UnrollFeed
 
 
 class Rows(NamedTuple):

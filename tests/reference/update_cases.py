@@ -23,6 +23,7 @@ from offbeat.algorithms.sac import SAC
 from offbeat.algorithms.sac_config import SACConfig
 from offbeat.core.seeding import stream
 from offbeat.core.types import EnvSpec
+from offbeat.metrics.timings import Timings
 from offbeat.workers import updates as updates_module
 from offbeat.workers.stages import DeviceStages
 
@@ -74,7 +75,7 @@ def recurrent_ppo(device: str) -> tuple[Algorithm, Iterator[Minibatch]]:
     prepared = []
     for step in range(2):
         side.fill(step, seed=4)
-        batch = side.algorithm.prepare(side.learner.feed.take(step).batch)
+        batch = side.algorithm.prepare(side.learner.feed.take(step, Timings()).batch)
         prepared += list(side.algorithm.minibatches(batch, stream(0, "learn", step)))
         side.weights.open(step + 1)
         side.weights.commit(step + 1, 0.0)

@@ -24,8 +24,9 @@ from offbeat.metrics.timings import Timings
 from offbeat.models.acting import ActingPolicy, make_policy
 from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
-from offbeat.workers.feed import Staging, UnrollFeed
 from offbeat.workers.learner import UnrollLearner
+from offbeat.workers.staging import Staging
+from offbeat.workers.unroll_feed import UnrollFeed
 
 UNROLL_LENGTH = 6
 COLUMNS = 3

@@ -25,9 +25,10 @@ from offbeat.memory.replay.transitions import Replay
 from offbeat.memory.weights import Weights, weight_slabs
 from offbeat.metrics.timings import Timings
 from offbeat.models.published import published_layout
-from offbeat.workers.feed import ReplayFeed, Staging
 from offbeat.workers.learner import Learned
+from offbeat.workers.replay_feed import ReplayFeed
 from offbeat.workers.replay_learner import ReplayLearner
+from offbeat.workers.staging import Staging
 
 COLUMNS, LENGTH = 3, 2
 ENV = EnvSpec("Test-v0", (Leaf("observation", (4,), "float32"),), ActionSpec("discrete", (), nvec=(3,)), COLUMNS)

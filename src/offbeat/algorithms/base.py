@@ -201,6 +201,9 @@ class ReplayAlgorithm(Algorithm, Protocol):
                 reward, discount (factor of the next value, 0 after a termination); with priorities weight. With a core
                 it has sequences, as `SequenceReplay.sample` returns them.
             random: the random stream of this learning step, for noise in the minibatch.
+
+        With `load_ahead` it is called in another thread, while updates are made. So it must not read the parameters or
+        anything else that an update changes; running statistics change only in `finish`.
         """
         ...
 

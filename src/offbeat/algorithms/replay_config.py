@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -62,6 +63,9 @@ class ReplayConfig(NetworkConfig):
     importance_exponent: Share = 0.4
     """Exponent of the importance weights (beta of the paper): 0 does not correct the bias of prioritized sampling, 1
     corrects it fully. Only with prioritized."""
+    priority_delay: Natural = 0
+    """Updates that are sampled without the priorities of an update, before these are used; in the next learning step
+    they are used in any case. At least load_ahead. Only with prioritized."""
     save_replay: bool = True
     """Save the replay in checkpoints. Without it a resumed run makes its warm-up again, and keeps the ratio from
     there."""
@@ -92,7 +96,7 @@ class ReplayConfig(NetworkConfig):
             raise ConfigError(
                 f"burn_in is {self.burn_in}, which has no effect without a core: leave it out, or pass --set core=gru"
             )
-        for key in ("priority_exponent", "importance_exponent"):
+        for key in ("priority_exponent", "importance_exponent", "priority_delay"):
             if not self.prioritized and getattr(self, key) != getattr(ReplayConfig, key):
                 raise ConfigError(
                     f"{key} is {getattr(self, key):g}, which has no effect while prioritized is false: leave it out, "
@@ -158,8 +162,13 @@ class ReplayConfig(NetworkConfig):
         warmup = self.warmup // workers + (index < self.warmup % workers)
         return replace(self, warmup=warmup, capacity=-(-self.capacity // workers))
 
-    def replay(self, rings: Rings) -> AnyReplay:
-        """Return a new replay with these settings on rings of the shape of `memory`."""
+    @property
+    def most_ahead(self) -> int:
+        """Largest number of minibatches that may be sampled ahead of their updates; without priorities unlimited."""
+        return self.priority_delay if self.prioritized else sys.maxsize
+
+    def replay(self, rings: Rings, buffers: int = 2) -> AnyReplay:
+        """Return a new replay with these settings on rings of the shape of `memory`; `buffers`: see `Replay`."""
         shared: dict[str, Any] = {
             "batch_size": self.batch_size,
             "n_step": self.n_step,
@@ -167,7 +176,7 @@ class ReplayConfig(NetworkConfig):
             "priorities": Exponents(self.priority_exponent, self.importance_exponent) if self.prioritized else None,
         }
         if self.core == "none":
-            return Replay(rings, **shared)
+            return Replay(rings, buffers=buffers, **shared)
         return SequenceReplay(rings, burn_in=self.rows_before, **shared)
 
     def warnings(self, steps: int) -> str:
@@ -188,6 +197,7 @@ class ReplayConfig(NetworkConfig):
         if runtime.entry.workers_learn:
             self._check_workers(runtime)
             return
+        self._check_load_ahead(runtime)
         shape = self.memory(runtime)
         self._check_samples(shape)
         if runtime.actors > shape.pace.in_flight:
@@ -201,6 +211,16 @@ class ReplayConfig(NetworkConfig):
         if self.core != "none":
             check_sequences(shape, self.batch_size, self.rows_before, self.n_step)
         shape.check(self.batch_size, self.n_step)
+
+    def _check_load_ahead(self, runtime: RuntimeConfig) -> None:
+        """Refuse to sample further ahead than the priorities of an update may be delayed."""
+        ahead = runtime.load_ahead or 0
+        if ahead > self.most_ahead:
+            raise ConfigError(
+                f"load_ahead is {ahead}, but with prioritized and priority_delay = {self.priority_delay} only "
+                f"{self.most_ahead} minibatches can be sampled before the priorities of an update are known: pass "
+                f"--set priority_delay={ahead}, which changes the result, or leave load_ahead out"
+            )
 
     def _check_workers(self, runtime: RuntimeConfig) -> None:
         """Check the settings of a lock-free run: those of the run, and the part of each worker."""

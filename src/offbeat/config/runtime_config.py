@@ -58,6 +58,10 @@ class RuntimeConfig:
     learner_workers: Count | None = None
     """Learners that run side by side in a run with several policies, each in a thread of its own, with the same bits as
     1. None: 1. Only for processes."""
+    load_ahead: Natural | None = None
+    """Batches that a thread of the learner moves to its device while it learns from earlier ones; with a replay,
+    minibatches of the same learning step, which the thread also samples. The bits do not depend on it. None: 1 on a GPU
+    and 0 on a CPU, where batches are not copied. Only for threads and processes."""
     learner_cores: tuple[Natural, ...] | None = None
     """Cores that the learner may run on; none: any. Not for serial."""
     learner_nice: Nice | None = None

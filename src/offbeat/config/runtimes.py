@@ -12,7 +12,7 @@ from offbeat.core.errors import unknown
 
 OPTIONAL_KEYS = (
     *("learner_cores", "learner_nice", "actor_cores", "actor_nice", "start_together", "actor_threads"),
-    *("learner_workers", "workers", "hogwild", "hogwild_moments"),
+    *("learner_workers", "load_ahead", "workers", "hogwild", "hogwild_moments"),
 )
 """Keys of [runtime] that are `none` by default and that only some runtimes support."""
 
@@ -70,7 +70,7 @@ RUNTIMES: dict[str, RuntimeEntry] = {
             "actors in threads, concurrent with the learner",
             overlaps=True,
             default_max_lag=1,
-            supports=("learner_cores", "learner_nice", "actor_cores", "actor_nice"),
+            supports=("learner_cores", "learner_nice", "actor_cores", "actor_nice", "load_ahead"),
         ),
         "processes": RuntimeEntry(
             "offbeat.runtime.processes",
@@ -80,7 +80,7 @@ RUNTIMES: dict[str, RuntimeEntry] = {
             default_max_lag=1,
             supports=(
                 *("learner_cores", "learner_nice", "actor_cores", "actor_nice"),
-                *("start_together", "actor_threads", "learner_workers"),
+                *("start_together", "actor_threads", "learner_workers", "load_ahead"),
             ),
         ),
         "hogwild": RuntimeEntry(

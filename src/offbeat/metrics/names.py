@@ -72,6 +72,7 @@ GROUPS: dict[str, dict[str, str]] = {
         },
         "learner_dequeue_time_ms": "milliseconds per learning step that the learner waited for its tickets",
         "learner_load_time_ms": "milliseconds per learning step to load its rows and move them to the device",
+        "learner_load_wait_time_ms": "milliseconds per learning step that the learner waited for the loader",
         "learner_prepare_time_ms": "milliseconds per learning step to compute targets and advantages",
         "learner_grad_time_ms": "milliseconds per learning step for its updates",
     },

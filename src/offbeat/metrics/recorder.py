@@ -40,12 +40,13 @@ _REDUCTIONS: dict[str, Callable[[Sequence[float]], float]] = {
 _TOTALS_S = {"actor_wait_s": "wait/actor", "learner_wait_s": "wait/learner", "publish_s": "learn/publish"}
 """Total seconds: metric -> name in `Timings`."""
 _STEP_MS = {
-    "learner_dequeue_time_ms": "wait/learner",
-    "learner_load_time_ms": "learn/load",
-    "learner_prepare_time_ms": "learn/prepare",
-    "learner_grad_time_ms": "learn/update",
+    "learner_dequeue_time_ms": ("wait/learner",),
+    "learner_load_time_ms": ("learn/load", "load"),
+    "learner_load_wait_time_ms": ("learn/load_wait",),
+    "learner_prepare_time_ms": ("learn/prepare",),
+    "learner_grad_time_ms": ("learn/update",),
 }
-"""Milliseconds of a learning step: metric -> name in `Timings`."""
+"""Milliseconds of a learning step: metric -> names in `Timings`, whose sum it is."""
 _RESERVED = ("info/", MEMORY)
 """Prefixes that the names of a callback's metrics must not have."""
 EPISODES_TO_REPORT = 20
@@ -315,7 +316,10 @@ class Recorder:
             "sps": _rate(counters.env_steps - self.counted.env_steps, seconds),
             "ups": _rate(counters.updates - self.counted.updates, seconds),
             **{f"time_{kind}": _rate(spent.get(kind, 0.0), seconds) for kind in KINDS},
-            **{name: _rate(1000 * spent.get(path, 0.0), steps) for name, path in _STEP_MS.items()},
+            **{
+                name: _rate(1000 * sum(spent.get(path, 0.0) for path in paths), steps)
+                for name, paths in _STEP_MS.items()
+            },
             **self._waits(spent, seconds),
             **{name: _reduce(name, metrics) for name, metrics in self._metrics.items()},
             **{f"info/{name}_mean": _rate(total, count) for name, (total, count) in self._info.items()},

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from offbeat.runtime.plan import Snapshot
+from offbeat.workers.feed import Commits
 
 
 class Acting(Protocol):
@@ -26,6 +27,11 @@ class Acting(Protocol):
         Raises:
             RunFailed: an actor failed and is not restarted.
         """
+        ...
+
+    @property
+    def commits(self) -> Commits | None:
+        """Waits for tickets in another thread than the learner's; None if nothing is acted while the learner learns."""
         ...
 
     def pause_at(self, ticket: int | None) -> None:

@@ -35,13 +35,18 @@ from offbeat.metrics.speed_model import Topology
 from offbeat.metrics.timings import Timings
 from offbeat.models.spec import PolicySpec
 from offbeat.models.storage import Storage
+from offbeat.runtime.deadline import stall_timeout
 from offbeat.runtime.league import League
 from offbeat.runtime.parts import LearnedPolicy, PacedParts, PolicyParts
 from offbeat.runtime.plan import Plan, PolicyPlan
-from offbeat.workers.feed import Feed, ReplayFeed, Staging, UnrollFeed
+from offbeat.workers.feed import Feed
 from offbeat.workers.learner import Learner, UnrollLearner, UntrainedLearner
+from offbeat.workers.loader import LoadAhead
+from offbeat.workers.replay_feed import ReplayFeed
 from offbeat.workers.replay_learner import ReplayLearner
 from offbeat.workers.seats import LeaguePlan
+from offbeat.workers.staging import Staging
+from offbeat.workers.unroll_feed import UnrollFeed
 from offbeat.workers.updates import UpdateCounter
 
 
@@ -370,9 +375,21 @@ def feed_of(config: Config, slots: Any) -> Feed:
     staging = Staging(device_of(config))
     if config.settings.learns_from == "replay":
         settings = config.settings_as(ReplayConfig)
-        replay = settings.replay(slots)
-        return ReplayFeed(replay, slots.shape.pace, staging, saved=settings.save_replay)
-    return UnrollFeed(slots, staging)
+        ahead = _load_ahead(config, min(int(staging.copies), settings.most_ahead))
+        replay = settings.replay(slots, buffers=2 + max(ahead.depth, settings.priority_delay))
+        delay = settings.priority_delay
+        return ReplayFeed(
+            replay, slots.shape.pace, staging, saved=settings.save_replay, priority_delay=delay, ahead=ahead
+        )
+    return UnrollFeed(slots, staging, _load_ahead(config, int(staging.copies)))
+
+
+def _load_ahead(config: Config, default: int) -> LoadAhead:
+    """Return how far a learner's data is loaded ahead; `default`: the depth if the config does not say it."""
+    runtime = config.runtime
+    supported = "load_ahead" in runtime.entry.supports
+    depth = default if supported and runtime.load_ahead is None else runtime.load_ahead or 0
+    return LoadAhead(depth, stall_timeout(runtime))
 
 
 def topology_of(config: Config, threads: int) -> Topology:

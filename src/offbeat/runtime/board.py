@@ -10,7 +10,8 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +57,34 @@ class Bell:
         for end in (self.reader, self.writer):
             if end >= 0:
                 os.close(end)
+
+
+class SharedBell:
+    """A bell that wakes several threads of one process. One of them sleeps on it, and then wakes the others."""
+
+    def __init__(self, bell: Bell) -> None:
+        """Share a bell on which no other thread sleeps."""
+        self._bell, self._woken, self._is_listening = bell, threading.Condition(), False
+
+    def sleep(self, seconds: float, unless: Callable[[], bool]) -> None:
+        """Sleep until the bell is rung, for at most `seconds`; not at all if `unless()`.
+
+        A thread that rings makes `unless()` true first. Otherwise another thread may take its ring before this one
+        sleeps.
+        """
+        with self._woken:
+            if unless():
+                return
+            if self._is_listening:
+                self._woken.wait(seconds)
+                return
+            self._is_listening = True
+        try:
+            self._bell.sleep(seconds)
+        finally:
+            with self._woken:
+                self._is_listening = False
+                self._woken.notify_all()
 
 
 def board_slabs(workers: int) -> list[Slab]:

@@ -22,7 +22,7 @@ from offbeat.core.pace import Pace
 from offbeat.core.types import Tree
 from offbeat.metrics.timings import Timings
 from offbeat.runtime import board
-from offbeat.runtime.board import LINE, POLL_INTERVAL_S, Bell
+from offbeat.runtime.board import LINE, POLL_INTERVAL_S, Bell, SharedBell
 from offbeat.runtime.deadline import WorkerDeadline
 
 NO_PAUSE = np.iinfo(np.int64).max
@@ -186,6 +186,7 @@ class LearnerGate:
     def __init__(self, board: PaceBoard, pace: Pace, timings: Timings) -> None:
         self._board, self._pace, self._timings = board, pace, timings
         self.own = Bell.make()
+        self._shared = SharedBell(self.own)
         self.actors = [Bell.make() for _ in range(board.workers)]
 
     def wait(self, tickets: int, watch: Callable[[], None]) -> None:
@@ -194,9 +195,20 @@ class LearnerGate:
         watch()
         started = monotonic()
         while self._board.acted < tickets:
-            self.own.sleep(POLL_INTERVAL_S)
+            self._shared.sleep(POLL_INTERVAL_S, lambda: self._board.acted >= tickets)
             watch()
         self._timings.add("wait/learner", monotonic() - started)
+
+    def wait_in_thread(self, tickets: int, closed: Callable[[], bool]) -> None:
+        """Wait until tickets 0 .. tickets-1 are committed, in another thread of the learner's process.
+
+        Raises:
+            Closed: `closed()` has become true.
+        """
+        while self._board.acted < tickets:
+            if closed():
+                raise Closed
+            self._shared.sleep(POLL_INTERVAL_S, lambda: self._board.acted >= tickets)
 
     def slots_filled(self, step: int) -> float:
         """Return the fraction of the tickets that may be ahead of learning step `step` and are committed."""

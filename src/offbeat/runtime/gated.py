@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from offbeat.runtime.gate import LearnerGate, PaceBoard
 from offbeat.runtime.parts import PacedParts
+from offbeat.workers.feed import Commits
 
 
 class GatedActing(ABC):
@@ -29,6 +30,10 @@ class GatedActing(ABC):
 
     def wait(self, tickets: int) -> None:
         self.gate.wait(tickets, self.watch)
+
+    @property
+    def commits(self) -> Commits:
+        return self.gate.wait_in_thread
 
     def pause_at(self, ticket: int | None) -> None:
         self.gate.pause_at(ticket)

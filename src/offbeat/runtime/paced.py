@@ -38,6 +38,7 @@ class PacedWorkforce(Workforce):
             [policy.learner for policy in parts.policies],
             parts.timings,
             parts.config.runtime.learner_workers or 1,
+            acting.commits,
         )
         self._feeds = {policy.name: policy.learner.feed for policy in parts.policies}
         self._first = parts.trained[0]
@@ -92,7 +93,7 @@ class PacedWorkforce(Workforce):
         return {} if self._parts.league is None else self._parts.league.metrics()
 
     def close(self) -> None:
-        """End the threads of the learners."""
+        """End the threads of the learners and of their loaders."""
         self._learners.close()
 
     def pause(self) -> None:

@@ -18,7 +18,7 @@ class SerialActing:
     """Acts in the learner's thread: `wait` acts all tickets that the pace allows."""
 
     def __init__(self, parts: PacedParts, learned: int) -> None:
-        self.restarts = 0
+        self.restarts, self.commits = 0, None
         self._plan, self._pace, self._memory = parts.plan, parts.plan.pace, parts.memory
         self._link = TurnsLink(self._pace, parts.memory, learned)
         self._actors = [self._plan.actor(index, self._link.origin) for index in range(self._plan.runtime.actors)]

@@ -223,7 +223,8 @@ def _learned(parts: PacedParts, acting: Acting) -> Iterator[_Step]:
     A batch is released only when the next step is requested, so the last one can be measured.
     """
     learners = [policy.learner for policy in parts.policies]
-    with closing(LearnerPool(learners, parts.timings, parts.config.runtime.learner_workers or 1)) as pool:
+    workers = parts.config.runtime.learner_workers or 1
+    with closing(LearnerPool(learners, parts.timings, workers, acting.commits)) as pool:
         for step in count():
             acting.wait(parts.pace.acted_before_learn(step))
             learned = pool.learn(step, 0.0)

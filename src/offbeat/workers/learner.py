@@ -122,7 +122,7 @@ class UnrollLearner(Learner):
     def learn(self, step: int, progress: float) -> Learned:
         started = clock()
         rates = self._algorithm.start(progress)
-        taken = self.feed.take(step)
+        taken = self.feed.take(step, self.timings)
         loaded = clock()
         batch = self._algorithm.prepare(taken.batch)
         prepared = clock()
@@ -135,7 +135,6 @@ class UnrollLearner(Learner):
             self._algorithm.update_statistics(batch)
         metrics = self._algorithm.finish(batch)
         self.publish(step + 1, progress)
-        self.timings.add("learn/load", loaded - started)
         self.timings.add("learn/prepare", prepared - loaded)
         self.timings.add("learn/update", updated - prepared)
         self.timings.add("learn/publish", clock() - updated)

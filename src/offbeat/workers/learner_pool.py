@@ -11,13 +11,16 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from time import perf_counter as clock
 
 from offbeat.metrics.timings import Timings
+from offbeat.workers.feed import Commits
 from offbeat.workers.learner import Learned, Learner
 
 
 class LearnerPool:
     """The learners of all policies of a run."""
 
-    def __init__(self, learners: Sequence[Learner], timings: Timings, workers: int) -> None:
+    def __init__(
+        self, learners: Sequence[Learner], timings: Timings, workers: int, commits: Commits | None = None
+    ) -> None:
         """Make a pool.
 
         Args:
@@ -25,6 +28,7 @@ class LearnerPool:
             timings: those of the learner's process. With several workers each learner has its own, and theirs are
                 added here in proportion, so that the sum is the time that has passed.
             workers: number of threads that learn at the same time.
+            commits: waits for tickets in the loaders' threads; None: nothing is loaded ahead.
         """
         self._learners, self._timings = tuple(learners), timings
         self._threads = ThreadPoolExecutor(workers, "offbeat learner") if workers > 1 else None
@@ -32,6 +36,9 @@ class LearnerPool:
         if self._threads is not None:
             for learner, own in zip(learners, self._own, strict=True):
                 learner.timings = own
+        if commits is not None:
+            for learner in learners:
+                learner.feed.load_ahead(commits)
 
     def learn(self, step: int, progress: float) -> list[Learned]:
         """Make learning step `step` of each policy; return the results in the order of the policies.
@@ -54,6 +61,8 @@ class LearnerPool:
             own.seconds.clear()
 
     def close(self) -> None:
-        """End the threads."""
+        """End the threads, those of loaders too."""
+        for learner in self._learners:
+            learner.feed.stop_loading()
         if self._threads is not None:
             self._threads.shutdown()

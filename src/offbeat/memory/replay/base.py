@@ -28,7 +28,7 @@ _NOT_SAMPLED = frozenset({"episode_return", "episode_length", "behavior_version"
 
 
 class Samples(NamedTuple):
-    """The samples of one update. The arrays are overwritten by the second call of `sample` after this one."""
+    """The samples of one update. `Replay` overwrites the arrays in a later call of `sample`: see its `buffers`."""
 
     arrays: Tree
     """name -> [M, ...]:

@@ -24,7 +24,14 @@ class Replay(AnyReplay):
     """A replay whose samples are single rows."""
 
     def __init__(
-        self, rings: Rings, *, batch_size: int, n_step: int, gamma: float, priorities: Exponents | None = None
+        self,
+        rings: Rings,
+        *,
+        batch_size: int,
+        n_step: int,
+        gamma: float,
+        priorities: Exponents | None = None,
+        buffers: int = 2,
     ) -> None:
         """Start empty, at ticket 0.
 
@@ -35,6 +42,7 @@ class Replay(AnyReplay):
                 rows without a decision, the number of decisions.
             gamma: Discount per env step; in envs with rows without a decision, per decision.
             priorities: Exponents of prioritized sampling; None samples all valid rows uniformly.
+            buffers: Number of calls of `sample` after which the arrays of a sample are overwritten.
 
         Raises:
             ConfigError: the window is too small for such samples.
@@ -44,7 +52,7 @@ class Replay(AnyReplay):
         super().__init__(rings, ticket_cells=shape.ticket_rows, skipped=0, priorities=priorities)
         self._batch_size, self._n_step, self._gamma = batch_size, n_step, gamma
         computed = ["discount", "weight"] if priorities else ["discount"]
-        self._buffers = [_Buffers(batch_size, self._flat, rings, computed) for _ in range(2)]
+        self._buffers = [_Buffers(batch_size, self._flat, rings, computed) for _ in range(buffers)]
         slots = np.arange(shape.actors * shape.slots_per_ring)
         ring, slot = slots % shape.actors, slots // shape.actors
         rows = ring * (shape.rows + 1) + slot * shape.length - slots * shape.length
@@ -59,8 +67,8 @@ class Replay(AnyReplay):
         return complete
 
     def sample(self, random: np.random.Generator) -> Samples:
-        self._buffers.reverse()
-        buffers = self._buffers[0]
+        buffers = self._buffers.pop(0)
+        self._buffers.append(buffers)
         cells, tickets, behavior_updates = buffers.samples[1:]
         self._sample_cells(random, cells)
         np.floor_divide(cells, self._shape.ticket_rows, out=buffers.slots)

@@ -1,0 +1,117 @@
+"""The loader: a thread that prepares the learner's next data while the learner trains.
+
+Items are loaded in a fixed order, and only as far ahead as the learner allows. So the data of a learning step does not
+depend on the speed of the thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from itertools import count
+from time import perf_counter as clock
+from typing import Generic, NamedTuple, TypeVar
+
+from offbeat.core.errors import Closed, RunFailed
+from offbeat.metrics.timings import Timings
+
+Item = TypeVar("Item")
+
+CLOSE_S = 2.0
+"""Seconds that the thread gets to end. A thread that hangs is left running: threads cannot be killed."""
+WAIT, LOAD = "learn/load_wait", "load"
+"""Names in `Timings`: the learner's wait for its loader; the time of the loader itself."""
+
+
+class LoadAhead(NamedTuple):
+    """How far data is loaded ahead."""
+
+    depth: int = 0
+    """Number of batches, with a replay of minibatches. 0: the learner loads its data itself, without a thread."""
+    stall_timeout_s: float = 120.0
+    """Seconds that the learner waits for the thread, before it counts as hung."""
+
+
+NO_LOADER = LoadAhead()
+"""The learner loads its data itself."""
+
+
+class Loader(Generic[Item]):
+    """Loads items `first`, `first` + 1, ... in a thread."""
+
+    def __init__(self, name: str, load: Callable[[int, Timings], Item], first: int, ahead: LoadAhead) -> None:
+        """Start the thread. It loads nothing before `allow`.
+
+        Args:
+            name: what it loads, for messages: "batch".
+            load: returns an item, and adds the time that it takes to the timings of the thread. It may raise `Closed`.
+            first: number of the first item.
+            ahead: has the time limit.
+        """
+        self._name, self._load, self._first, self._stall_timeout_s = name, load, first, ahead.stall_timeout_s
+        self._changed = threading.Condition()
+        self._stop = first
+        """Items below this number may be loaded."""
+        self._loaded: dict[int, tuple[Item, Timings]] = {}
+        self._error: BaseException | None = None
+        self.closed = False
+        self._thread = threading.Thread(target=self._run, name=f"offbeat loader of {name}", daemon=True)
+        self._thread.start()
+
+    def allow(self, stop: int) -> None:
+        """Let items below `stop` be loaded. Their order is fixed, and a number that was allowed stays allowed."""
+        with self._changed:
+            self._stop = max(self._stop, stop)
+            self._changed.notify_all()
+
+    def take(self, number: int, timings: Timings) -> Item:
+        """Wait for an item and return it, once; the wait and the time of loading are added to `timings`.
+
+        Raises:
+            RunFailed: the loader did not load it in time.
+        """
+        started = clock()
+        with self._changed:
+            self._changed.wait_for(lambda: number in self._loaded or self._error is not None, self._stall_timeout_s)
+            item, spent = self._loaded.pop(number, (None, None))
+            error = self._error
+        timings.add(WAIT, clock() - started)
+        if item is not None and spent is not None:
+            timings.merge(spent.seconds)
+            return item
+        if error is not None:
+            error.add_note(f"This error is from the thread that loads each {self._name} ahead (load_ahead).")
+            raise error
+        raise RunFailed(
+            f"the loader made no progress in time: {self._name} {number} was not loaded within "
+            f"{self._stall_timeout_s:g} s (stall_timeout_s). Pass --set load_ahead=0 to load without a thread"
+        )
+
+    def close(self) -> None:
+        """End the thread."""
+        with self._changed:
+            self.closed = True
+            self._changed.notify_all()
+        self._thread.join(CLOSE_S)
+
+    def _run(self) -> None:
+        try:
+            for number in count(self._first):
+                self._wait_until_allowed(number)
+                timings = Timings()
+                item = self._load(number, timings)
+                with self._changed:
+                    self._loaded[number] = item, timings
+                    self._changed.notify_all()
+        except Closed:
+            return
+        except BaseException as error:  # noqa: BLE001 - `take` raises it
+            with self._changed:
+                self._error = error
+                self._changed.notify_all()
+
+    def _wait_until_allowed(self, number: int) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self.closed or number < self._stop)
+        if self.closed:
+            raise Closed

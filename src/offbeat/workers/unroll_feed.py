@@ -1,0 +1,128 @@
+"""The feed of batches of unrolls."""
+
+from __future__ import annotations
+
+from time import perf_counter as clock
+
+from offbeat.algorithms.base import Batch
+from offbeat.core.types import Tree
+from offbeat.memory.unrolls import Unrolls
+from offbeat.metrics.timings import Timings
+from offbeat.workers import loader
+from offbeat.workers.feed import LOAD, REPORTED, Commits, Feed, Taken, env_steps_in
+from offbeat.workers.loader import NO_LOADER, LoadAhead, Loader
+from offbeat.workers.staging import DeviceBuffers, Staging
+
+
+class UnrollFeed(Feed):
+    """Returns batches of unrolls. A batch that is used several times stays on the device until its last use.
+
+    With N resident batches and `ahead` batches that are loaded ahead, there are N + `ahead` buffers, and batch b has
+    buffers b % (N + `ahead`). The loader may load `ahead` batches that have not been used. So it can load batch b only
+    when batch b - N has been used for the first time: then batch b - N - `ahead` has been used for the last time.
+    """
+
+    def __init__(self, unrolls: Unrolls, staging: Staging, ahead: LoadAhead = NO_LOADER) -> None:
+        """Make the feed of a learner.
+
+        Args:
+            unrolls: the slots that actors write.
+            staging: moves batches to the device.
+            ahead: how many batches are loaded ahead, once `load_ahead` is called.
+        """
+        self._unrolls, self._pace, self._ahead = unrolls, unrolls.pace, ahead
+        self._buffers = [staging.buffers() for _ in range(self._pace.resident_batches + ahead.depth)]
+        self._used: dict[int, Batch] = {}
+        """Batches on the device that the learner uses, or uses again, by number."""
+        self._learned = 0
+        """Number of finished learning steps."""
+        self._commits: Commits | None = None
+        self._loader: Loader[Batch] | None = None
+
+    def env_steps(self, step: int) -> int:
+        return self._env_steps_of_batch(step) if self._pace.is_first_use(step) else 0
+
+    def env_steps_per_use(self, step: int) -> float:
+        return self._env_steps_of_batch(step) / self._pace.passes
+
+    def _env_steps_of_batch(self, step: int) -> int:
+        return env_steps_in(self._rows(self._unrolls.batch(step)))
+
+    def _rows(self, arrays: Tree) -> Tree:
+        return {name: arrays[name][:-1] for name in REPORTED if name in arrays}
+
+    def take(self, step: int, timings: Timings) -> Taken:
+        arrays, batch = self._unrolls.batch(step), self._pace.batch_of(step)
+        if batch not in self._used:
+            self._used[batch] = self._loaded(batch, step, timings)
+            self._buffers_of(batch).use()
+        is_first_use = self._pace.is_first_use(step)
+        return Taken(self._rows(arrays), arrays["behavior_version"], self._used[batch], is_first_use=is_first_use)
+
+    def _loaded(self, batch: int, step: int, timings: Timings) -> Batch:
+        """Return a batch on the device: from the loader, or loaded here. `step` is the learning step that uses it."""
+        if self._commits is None:
+            return self._load(batch, timings, LOAD)
+        if self._loader is None:
+            # After a resume, batches that are used again are loaded too: the oldest of them is the first.
+            first = self._pace.resident(step).start
+            self._loader = Loader("batch", self._load_committed, first, self._ahead)
+        self._loader.allow(self._pace.batches_used(step + 1) + self._ahead.depth)
+        return self._loader.take(batch, timings)
+
+    def _load_committed(self, batch: int, timings: Timings) -> Batch:
+        """Load a batch in the loader's thread, once its tickets are committed."""
+        assert self._commits is not None
+        self._commits(self._pace.acted_before_learn(self._pace.first_use(batch)), self._is_closed)
+        return self._load(batch, timings, loader.LOAD)
+
+    def _is_closed(self) -> bool:
+        return self._loader is None or self._loader.closed
+
+    def _load(self, batch: int, timings: Timings, name: str) -> Batch:
+        """Load a batch in this thread; its time is added under `name`."""
+        started = clock()
+        tensors = self._buffers_of(batch).load(self._unrolls.batch(self._pace.first_use(batch)))
+        timings.add(name, clock() - started)
+        return tensors
+
+    def _buffers_of(self, batch: int) -> DeviceBuffers:
+        return self._buffers[batch % len(self._buffers)]
+
+    def load_ahead(self, commits: Commits) -> None:
+        self._commits = commits if self._ahead.depth else None
+
+    def stop_loading(self) -> None:
+        if self._loader is not None:
+            self._loader.close()
+        self._commits = self._loader = None
+        self._used.clear()
+
+    def use_metrics(self, step: int) -> dict[str, float]:
+        if self._pace.passes == 1:
+            return {}
+        uses = (step + 1) / self._pace.batches_used(step + 1)
+        return {"batch_uses": uses, "resident_share": 1.0 - self._pace.is_first_use(step)}
+
+    def published(self, version: int) -> None:
+        self._learned = version
+        for batch in [batch for batch in self._used if self._pace.last_use(batch) < version]:
+            del self._used[batch]
+            self._buffers_of(batch).release()
+
+    def checkpoint_arrays(self) -> Tree | None:
+        return self._resident_arrays() or None
+
+    def attach(self, arrays: Tree | None, step: int) -> str:
+        self._learned = step
+        for name, array in self._resident_arrays().items():
+            array[...] = (arrays or {})[name]
+        return ""
+
+    def _resident_arrays(self) -> Tree:
+        """Return the arrays of the batches that are used again, as views, by number of the batch and field."""
+        return {
+            f"{batch}/{name}": array
+            for batch in self._pace.resident(self._learned)
+            for name, array in self._unrolls.batch(self._pace.first_use(batch)).items()
+        }

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from offbeat.core.errors import Closed, RunFailed
+from offbeat.metrics.timings import Timings
+from offbeat.workers import loader as loader_module
+from offbeat.workers.loader import LoadAhead, Loader
+
+PATIENCE_S = 30.0
+"""No test waits longer, whatever fails."""
+AHEAD = LoadAhead(2, PATIENCE_S)
+
+
+def squares(number: int, timings: Timings) -> int:
+    timings.add("load", 1.0)
+    return number**2
+
+
+def test_items_are_loaded_in_order_and_never_further_than_allowed():
+    loaded: list[int] = []
+    waits = threading.Semaphore(0)
+
+    def load(number: int, _timings: Timings) -> int:
+        loaded.append(number)
+        waits.release()
+        return number
+
+    loader = Loader("item", load, 5, AHEAD)
+    timings = Timings()
+    assert loaded == []
+    for number in range(5, 20):
+        loader.allow(number + 3)
+        assert loader.take(number, timings) == number
+        assert loaded == list(range(5, 5 + len(loaded)))
+        assert len(loaded) <= number + 3 - 5
+    for _ in range(17):
+        assert waits.acquire(timeout=PATIENCE_S)
+    assert loaded == list(range(5, 22)), "all that was allowed"
+    loader.close()
+
+
+def test_the_time_of_the_loader_and_the_wait_for_it_are_added_to_the_timings():
+    timings, loader = Timings(), Loader("item", squares, 0, AHEAD)
+    loader.allow(3)
+    assert [loader.take(number, timings) for number in range(3)] == [0, 1, 4]
+    loader.close()
+    assert timings.seconds["load"] == 3.0
+    assert timings.seconds["learn/load_wait"] > 0
+
+
+def test_an_error_is_raised_in_place_of_its_item_and_not_before():
+    def load(number: int, _timings: Timings) -> int:
+        return 12 // (2 - number)
+
+    loader = Loader("batch", load, 0, AHEAD)
+    loader.allow(3)
+    assert [loader.take(number, Timings()) for number in range(2)] == [6, 12]
+    with pytest.raises(ZeroDivisionError) as caught:
+        loader.take(2, Timings())
+    assert caught.value.__notes__ == ["This error is from the thread that loads each batch ahead (load_ahead)."]
+    loader.close()
+
+
+def test_a_loader_that_hangs_is_an_error_with_its_name_and_does_not_delay_the_end(monkeypatch):
+    monkeypatch.setattr(loader_module, "CLOSE_S", 0.01)
+    ended = threading.Event()
+    loader = Loader("batch", lambda _number, _timings: ended.wait(PATIENCE_S), 0, LoadAhead(1, 0.05))
+    loader.allow(1)
+    with pytest.raises(RunFailed, match=r"the loader made no progress.*batch 0.*0\.05 s \(stall_timeout_s\)"):
+        loader.take(0, Timings())
+    loader.close()
+    ended.set()
+
+
+@pytest.mark.parametrize("allowed", [0, 1])
+def test_a_closed_loader_ends_whether_it_waits_for_permission_or_for_tickets(allowed):
+    started = threading.Event()
+
+    def load(_number: int, _timings: Timings) -> int:
+        started.set()
+        while not loader.closed:
+            threading.Event().wait(0.01)
+        raise Closed
+
+    loader = Loader("batch", load, 0, AHEAD)
+    loader.allow(allowed)
+    assert started.wait(PATIENCE_S if allowed else 0.0) == bool(allowed)
+    loader.close()
+    assert not [thread for thread in threading.enumerate() if thread.name == "offbeat loader of batch"]
