@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import re
 import shutil
 import sys
 import tempfile
@@ -31,11 +30,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.reference.checks import CHECKS
+from tests.reference.checks import CHECKS, figures_of
 from tests.reference.matrix import ALGORITHMS, FEATURES, Case, cases
+from tests.reference.runs import weights_of
 
 import offbeat
-from benchmarks.common import RESULTS, describe, machine, markdown_table, read_metrics, write_json
+from benchmarks.common import RESULTS, describe, machine, markdown_table, write_json
 from offbeat.core.errors import OffbeatError
 
 RUNTIMES = ("serial", "threads", "processes")
@@ -48,11 +48,6 @@ REPLAY_LAYOUTS = ((0, 1), (1, 1), (2, 2), (6, 3))
 OTHERS = ((1, 2), (3, 1))
 """Layouts of all other features."""
 MISHAPS = [name for name in CHECKS if name != "same_bits"]
-
-TIMING = re.compile(
-    r"wall_time_s|sps|ups|time_\w+|\w*wait\w*|\w+_s|slots_filled\w*|env_stall\w*|publish\w*|acted_beyond|\w*_share"
-)
-"""Metrics that time decides; all others follow from the config alone."""
 
 
 def grid(case: Case) -> list[Case]:
@@ -68,7 +63,7 @@ class Outcome:
     """What must be equal."""
 
     weights: str
-    """SHA-256 of weights.safetensors."""
+    """SHA-256 of the files of weights."""
     metrics: dict[int, dict[str, Any]]
     """Learning step -> the line of metrics.jsonl, without what time decides."""
 
@@ -89,12 +84,7 @@ class Outcome:
 
 def outcome(run: Path) -> Outcome:
     """Read what must be equal from a run directory."""
-    weights = (run / "checkpoints" / "latest" / "weights.safetensors").read_bytes()
-    lines = {
-        line["learning_step"]: {key: value for key, value in line.items() if not TIMING.fullmatch(key)}
-        for line in read_metrics(run)
-    }
-    return Outcome(hashlib.sha256(weights).hexdigest(), lines)
+    return Outcome(hashlib.sha256(weights_of(run)).hexdigest(), figures_of(run))
 
 
 # --- one cell -----------------------------------------------------------------------------------------------
@@ -179,8 +169,8 @@ def _of_cells(cells: list[dict[str, Any]]) -> list[str]:
     equal = sum(not cell["differences"] for cell in cells)
     summary = (
         f"{equal} of {len(cells)} cells are equal bit for bit: {sum(cell['runs'] for cell in cells)} runs, `--lag "
-        "exact`. Compared are the SHA-256 of weights.safetensors and every line of learning metrics, of runs from "
-        "start to end in each runtime, and of runs stopped at the half in each and gone on from in each."
+        "exact`. Compared are the SHA-256 of the weights of all policies and every line of learning metrics, of runs "
+        "from start to end in each runtime, and of runs stopped at the half in each and gone on from in each."
     )
     header = ["algorithm", "feature", "max_lag, max_ahead", "actors", "learning steps", "weights", "differences"]
     return ["## The same bits", summary, markdown_table(header, [_row(cell) for cell in cells])]

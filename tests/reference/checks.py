@@ -91,7 +91,7 @@ def actor_killed(case: Case, folder: Path) -> None:
 def run_killed(case: Case, folder: Path) -> None:
     path, whole = folder / "run", case.train(folder / "whole")
     here, there = _two_runtimes(case)
-    said = Started([*case[:2], str(path), here], folder, code=KILLS_ITSELF).end()
+    said = Started([*map(str, case[:]), str(path), here], folder, code=KILLS_ITSELF).end()
     assert said.code == -signal.SIGKILL, said.err
     load(path / "checkpoints" / "latest")
     assert status_of(path)["state"] == "running"  # nobody was left to say otherwise
@@ -144,17 +144,19 @@ def assert_same(run: Run, other: Run) -> None:
     """Two runs have the same weights, and the same figures in all lines but for what the clock decides."""
     assert run.state == other.state == "finished"
     assert weights_of(run.path) == weights_of(other.path)
-    figures, others = _figures(run), _figures(other)
+    figures, others = figures_of(run.path), figures_of(other.path)
     assert [figures[step] for step in others] == list(others.values())
 
 
-def _figures(run: Run) -> dict[int, dict[str, Any]]:
-    """Return what each learning step's last line says, but for evaluations: they need not be the same."""
+def figures_of(run: Path) -> dict[int, dict[str, Any]]:
+    """Return what each learning step's last line says, but for what the clock decides, evaluations among it."""
     return {
         line["learning_step"]: {
-            name: value for name, value in untimed(line).items() if not name.startswith(("eval", "best_eval"))
+            name: value
+            for name, value in untimed(line).items()
+            if not name.rpartition("/")[2].startswith(("eval", "best_eval"))
         }
-        for line in lines_of(run.path)
+        for line in lines_of(run)
     }
 
 
@@ -219,7 +221,7 @@ KILLS_ITSELF = "from tests.reference.checks import train_and_kill_itself; train_
 
 
 def train_and_kill_itself() -> None:
-    """Train what the command line says (algorithm, feature, run directory, runtime), and be killed on the way."""
-    algorithm, feature, path, runtime = sys.argv[1:]
-    case = Case(algorithm, feature)
+    """Train what the command line says (a case, run directory, runtime), and be killed on the way."""
+    algorithm, feature, ahead, actors, path, runtime = sys.argv[1:]
+    case = Case(algorithm, feature, int(ahead), int(actors))
     case.train(Path(path), runtime=runtime, callbacks=[_at(_moment(case), signal.SIGKILL)], **OFTEN)

@@ -18,6 +18,7 @@ from tests.reference.runs import small_run
 
 from offbeat.api.train import Run
 
+ON_A_REPLAY = ("sac", "dqn")
 ONE_CHOICE = "supports only one Discrete action"
 ENVS = ("tests.reference.run_envs",)
 CARTS = "offbeat.envs.testing.worlds:CartPoles"
@@ -26,12 +27,12 @@ LEAGUE: dict[str, Any] = {"window": 2, "snapshot_every": 3, "latest_ratio": 0.5,
 
 
 class Feature(NamedTuple):
-    """What an env, or a network for it, asks of all that lies between env and learner."""
+    """What an env, a network for it, or a setting of the pipeline asks of all that lies between env and learner."""
 
     env: str
     settings: dict[str, Any] = {}  # noqa: RUF012 - never changed
     refused: dict[str, str] = {}  # noqa: RUF012 - never changed
-    """Algorithm -> what it says of such an env or network, which it does not take."""
+    """Algorithm -> what it says of such an env, network or setting, which it does not take."""
     replayed: dict[str, Any] = {}  # noqa: RUF012 - never changed
     """Settings that algorithms on a replay need beside ..."""
     unrolled: dict[str, Any] = {}  # noqa: RUF012 - never changed
@@ -59,9 +60,12 @@ FEATURES = {
     "world": Feature(CARTS),  # agents that end in different steps, all with one policy
     "policies": Feature(CARTS, {"policies": TEAMS}),
     "league": Feature(CARTS, {"policies": TEAMS, "league": LEAGUE}),  # half of the opponents are frozen
+    "resident": Feature(  # batches that are used again, in turns
+        "CartPole-v1",
+        {"resident_batches": 2, "passes": 3},
+        refused=dict.fromkeys(ON_A_REPLAY, "unknown key 'resident_batches'"),
+    ),
 }
-
-ON_A_REPLAY = ("sac", "dqn")
 ALGORITHMS = ("ppo", "impala", "a2c", *ON_A_REPLAY)
 WARMUP, RATIO = 48, "1/4"
 
@@ -118,12 +122,12 @@ def cases() -> Iterator[Case]:
 
 
 _IN_CI = """
-              vector  box  image   dict  stacks  recurrent  mixed   masks  world  policies  league
-same_bits     ppo     sac  a2c     ppo   dqn     impala     ppo     sac    sac    impala    dqn
-actor_killed  -       a2c  sac     -     ppo     dqn        impala  -      dqn    ppo       ppo
-run_killed    a2c     -    -       sac   dqn     impala     -       ppo    -      sac       impala
-interrupted   dqn     -    impala  ppo   -       sac        a2c     -      ppo    dqn       a2c
-env_raises    -       sac  ppo     -     -       impala     a2c     dqn    sac    a2c       -
+              vector  box  image   dict  stacks  recurrent  mixed   masks  world  policies  league  resident
+same_bits     ppo     sac  a2c     ppo   dqn     impala     ppo     sac    sac    impala    dqn     a2c
+actor_killed  -       a2c  sac     -     ppo     dqn        impala  -      dqn    ppo       ppo     impala
+run_killed    a2c     -    -       sac   dqn     impala     -       ppo    -      sac       impala  ppo
+interrupted   dqn     -    impala  ppo   -       sac        a2c     -      ppo    dqn       a2c     impala
+env_raises    -       sac  ppo     -     -       impala     a2c     dqn    sac    a2c       -       ppo
 """
 
 

@@ -116,6 +116,7 @@ FEATURE_CHECKS: dict[str, Callable[[Rows], list[Array]]] = {
     "world": _cart_pole,
     "policies": _cart_pole,
     "league": _cart_pole,
+    "resident": _cart_pole,
 }
 """Feature of the matrix -> what is true of all rows on its env."""
 
@@ -128,6 +129,7 @@ class CheckedStates:
     """What was checked in this process."""
 
     rows: int = 0
+    """Rows that were learned from, each once, however often it was used."""
     cuts: int = 0
     """Unrolls whose core began anew, where the one before had not ended all its episodes; of recurrent policies."""
     _following: dict[int, Array] = field(default_factory=dict)
@@ -159,13 +161,13 @@ def checked_rows(feature: str) -> Iterator[CheckedStates]:
     seen, holds = CheckedStates(), FEATURE_CHECKS[feature]
     learn, sample, sample_sequences = UnrollLearner.learn, Replay.sample, SequenceReplay.sample
 
-    def check(rows: Rows) -> None:
+    def check(rows: Rows, *, is_new: bool = True) -> None:
         for number, truth in enumerate(holds(rows)):
             assert truth.all(), f"rows that are not whole, by criterion {number} of {feature}"
-        seen.rows += len(rows.reward)
+        seen.rows += is_new * len(rows.reward)
 
     def learn_and_check(self: UnrollLearner, step: int, progress: float) -> Learned:
-        check(_transitions(_unrolls(self).batch(step)))
+        check(_transitions(_unrolls(self).batch(step)), is_new=_unrolls(self).pace.is_first_use(step))
         spec: PolicySpec = self._algorithm.spec  # type: ignore[attr-defined]
         if spec.recurrent:
             _check_states(self, step, spec)
