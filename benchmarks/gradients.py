@@ -52,7 +52,7 @@ def make(work: Settings, *, analytic: bool) -> PacedParts:
         algorithm._fast = None  # noqa: SLF001  (users have no switch: the fast path is used where there is one)
         algorithm.stages = (replace(algorithm.stages[0], gradients=None),)
     parts.policy.learner.publish(0)
-    with closing(acting_of(parts, 0, Reporting(print, lambda _processes: None))) as acting:
+    with closing(acting_of(parts, 0, Reporting(print, lambda _role, _processes: None))) as acting:
         acting.start([None])
         acting.wait(parts.pace.acted_before_learn(0))
     return parts

@@ -83,7 +83,7 @@ class Side:
         env, flags = SIDES[name]
         config = resolve("ppo", env, flags={**SETTINGS, **WORKS[work], **flags})
         self._parts: PacedParts = build(config)
-        self._acting = acting_of(self._parts, 0, Reporting(print, lambda _report: None))
+        self._acting = acting_of(self._parts, 0, Reporting(print, lambda _role, _processes: None))
         for policy in self._parts.policies:
             policy.learner.publish(0)
         self._acting.start([None])

@@ -53,7 +53,7 @@ def published(spec: PolicySpec, seed: int = 0) -> tuple[ActorCritic, np.ndarray]
 
 
 def inputs(spec: PolicySpec, policy, observation):
-    vector = torch.from_numpy(policy._vector_of(observation))
+    vector = torch.from_numpy(policy.inputs(observation))
     return vector, {leaf.name: torch.from_numpy(observation[leaf.name]) for leaf in spec.encoded}
 
 

@@ -144,6 +144,7 @@ TIMED = {
     *("learner_prepare_time_ms", "learner_grad_time_ms"),
     *("memory_main_mb", "memory_children_mb", "memory_child_max_mb"),
     *("actor_wait_fraction", "learner_wait_fraction", "acted_beyond"),
+    *("inference_wait_s", "inference_batch_requests"),
     *("slots_filled", "slots_filled_min", "slots_filled_max"),
     *("learner_queue_size_mean", "learner_queue_size_min", "learner_queue_size_max"),
 }

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pytest
 from tests.reference.checks import assert_parts_are_the_whole, assert_same, same_bits
 from tests.reference.hogwild_runs import assert_whole
-from tests.reference.matrix import CARTS, IN_CI
+from tests.reference.matrix import CARTS, IN_CI, TEAMS
 from tests.reference.replay_runs import SMALL_SAC, assert_ratio, small_sac
 from tests.reference.runs import Started, lines_of, offbeat, small_arguments, small_run, weights_of
 from tests.reference.thorough import thorough
@@ -112,6 +112,17 @@ RESIDENT_CELLS = [
     Cell("ppo", CARTS, 2, 1, 2, "processes", "serial", {**CORE, "resident_batches": 3, "passes": 2}),
 ]
 CELLS += RESIDENT_CELLS
+SERVED = {"inference": "worker"}
+TWO_WORKERS = {**SERVED, "inference_workers": 2}
+SERVED_CELLS = [
+    # Inference groups of two actors and of one; their env groups are stepped while the other one waits.
+    Cell("impala", "CartPole-v1", 1, 3, 3, "threads", "processes", {**TWO_WORKERS, "env_groups": 2}, OFTEN),
+    Cell("ppo", "offbeat/PixelsGoal-v0", 1, 2, 2, "processes", "serial", {**SERVED, **CORE, "steps": 512}),
+    Cell("a2c", CARTS, 1, 2, 1, "processes", "threads", {**SERVED, "policies": TEAMS, "env_groups": 2}),
+    # Uniform actions first, which need no network.
+    Cell("sac", "Pendulum-v1", 3, 2, 0, "serial", "processes", SERVED, OFTEN_ON_A_REPLAY),
+]
+CELLS += SERVED_CELLS
 REMEMBERS = {"core_size": 8, "batch_size": 24, "burn_in": 6, "n_step": 3}
 SOFT = {"exploration_fraction": 0.9, "ema_rate": 0.05, "ema_every": 1}
 MORE_CELLS = [
@@ -143,6 +154,12 @@ MORE_CELLS = [
     Cell("dqn", "CartPole-v1", 1, 2, 0, "threads", "processes", {**SOFT, "prioritized": True}),
     Cell("sac", "Pendulum-v1", 3, 2, 0, "serial", "processes", {**REMEMBERS, "core": "lstm"}),
     Cell("dqn", "curious/Learning-v0", 3, 2, 0, "threads", "processes", {**TOLD, "n_step": 2}),
+    Cell(
+        "impala", "offbeat/Recall-v0", 1, 2, 1, "serial", "processes", {**TWO_WORKERS, "core": "lstm", "core_size": 8}
+    ),
+    Cell("ppo", "runs/Locks-v0", 1, 3, 3, "processes", "threads", {**SERVED, "env_groups": 4, "imports": (ENVS,)}),
+    Cell("ppo", "CartPole-v1", 0, 2, 2, "serial", "processes", {**SERVED, "precision": "bf16"}),
+    Cell("dqn", "CartPole-v1", 3, 2, 0, "processes", "serial", {**TWO_WORKERS, **CORE, "n_step": 3, "batch_size": 24}),
 ]
 
 

@@ -45,7 +45,7 @@ class Scene:
     def _say(self, text: str, _details: str = "") -> None:
         self.said.append(text)
 
-    def _show(self, actors: Sequence[Child]) -> None:
+    def _show(self, _role: str, actors: Sequence[Child]) -> None:
         self.pids = [actor.process.pid for actor in actors]
 
     def begin(self) -> None:

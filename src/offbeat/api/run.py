@@ -291,9 +291,7 @@ def _make_loop(
     from offbeat.runtime.watchers import Watchers
 
     parts, directory, config = context.parts, context.directory, context.config
-    role = config.runtime.entry.role
-
-    memory, roles = ProcessMemory(), {role: list[int](), "evaluator": []}
+    memory, roles = ProcessMemory(), {config.runtime.entry.role: list[int](), "evaluator": []}
 
     def show(role: str, children: Sequence[Child]) -> None:
         roles[role] = [child.process.pid for child in children]
@@ -315,11 +313,11 @@ def _make_loop(
         context.progress,
         context.notify,
         warn,
-        partial(show, "evaluator"),
+        show,
         context.signals,
         context.callbacks,
     )
-    reporting = Reporting(context.notify, partial(show, role))
+    reporting = Reporting(context.notify, show)
     loop = runtime_of(config).loop(parts, context.learned, watchers, reporting, closing)
     closing.callback(loop.evaluations.close)
     return loop

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from offbeat.config.env import UNSET, EnvConfig
+from offbeat.config.inference import require_inference
 from offbeat.config.league import LEAGUE, LeagueConfig
 from offbeat.config.policies import (
     NO_POLICIES,
@@ -59,6 +60,7 @@ class Config:
     def __post_init__(self) -> None:
         runtime = self.runtime
         require_supported(runtime)
+        require_inference(runtime)
         self._refuse_unsupported(runtime)
         self._require_lock_free()
         if runtime.envs_per_actor % runtime.env_groups:
@@ -68,6 +70,11 @@ class Config:
             )
         self.settings.check(runtime)
         self._check_policies()
+        if self.league is not None and runtime.uses_inference:
+            raise ConfigError(
+                "inference is worker, but in a league each actor also acts with frozen opponents, whose networks "
+                "inference workers do not have: pass --set inference=actor, or leave the league out"
+            )
         if self.league is not None and runtime.entry.workers_learn:
             raise ConfigError(
                 f"runtime is {runtime.runtime}, whose workers have no common version of the weights, but a league "

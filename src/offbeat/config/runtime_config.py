@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from offbeat.config.runtimes import OPTIONAL_KEYS, RUNTIMES, RuntimeEntry, runtime_entry, supporting
 from offbeat.core.errors import ConfigError
-from offbeat.core.fields import Count, Flag, Name, Natural, Nice, Positive
+from offbeat.core.fields import Count, Device, Flag, Name, Natural, Nice, NonNegative, Positive
 from offbeat.core.threads import usable_core_numbers
 
 
@@ -31,8 +31,24 @@ class RuntimeConfig:
     envs_per_actor: Annotated[Count, Flag()] = 8
     """Envs of an actor: its columns, N."""
     env_groups: Count = 1
-    """Groups of an actor's columns, which are stepped in turn, so that one group can step in the background while
-    the policy acts for another."""
+    """Groups of an actor's columns, which are stepped in turn, so that one group can step while the policy acts for
+    another: in the background, or with inference = worker in the actor itself."""
+    inference: Literal["actor", "worker"] = "actor"
+    """Who computes the policies' networks for acting. actor: each actor; worker: inference workers, in processes of
+    their own, each for a batch of the columns of several actors. In serial and threads each actor computes such a batch
+    itself, with the same bits. Not for hogwild or leagues."""
+    inference_workers: Count | None = None
+    """Inference workers; actor a is served by worker a % inference_workers. None: 1. Only for inference = worker."""
+    inference_device: tuple[Device, ...] | None = None
+    """Devices of the inference workers, in turn: cpu, cuda or cuda:N. None: cpu. Only for inference = worker."""
+    inference_batching: Literal["fixed", "arrival"] | None = None
+    """fixed: a batch has a fixed place for each actor, so the result does not depend on timing; arrival: a batch
+    has the requests that have arrived, with bounded lag only; none: fixed. Only for inference = worker in processes."""
+    inference_timeout_ms: NonNegative | None = None
+    """Milliseconds that a request waits for others; none: 2. Only for inference_batching = arrival."""
+    inference_max_requests: Count | None = None
+    """Largest number of requests in a batch; a request has the columns of one env group of one actor. None: all
+    requests. Only for inference_batching = arrival."""
     unroll_length: Count = 32
     """Env steps of one column in an unroll, T."""
     unrolls_per_batch: Count | None = None
@@ -95,6 +111,11 @@ class RuntimeConfig:
     def entry(self) -> RuntimeEntry:
         """The record of the runtime in the registry: its properties and the keys that it supports."""
         return runtime_entry(self.runtime)
+
+    @property
+    def uses_inference(self) -> bool:
+        """Whether networks are computed for inference groups: by inference workers, or by actors in their place."""
+        return self.inference == "worker"
 
     @property
     def batch_unrolls(self) -> int:

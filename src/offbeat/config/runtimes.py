@@ -13,6 +13,8 @@ from offbeat.core.errors import unknown
 OPTIONAL_KEYS = (
     *("learner_cores", "learner_nice", "actor_cores", "actor_nice", "start_together", "actor_threads"),
     *("learner_workers", "load_ahead", "workers", "hogwild", "hogwild_moments"),
+    *("inference_workers", "inference_device"),
+    *("inference_batching", "inference_timeout_ms", "inference_max_requests"),
 )
 """Keys of [runtime] that are `none` by default and that only some runtimes support."""
 
@@ -60,17 +62,23 @@ class RuntimeEntry:
         return learning + (actors if self.overlaps else 0)
 
 
+_IN_ACTORS = ("inference_workers", "inference_device")
+"""Keys of inference groups whose batches actors compute themselves, where there are no inference workers."""
 _TAKE_TURNS = "each worker acts and learns in turn"
 RUNTIMES: dict[str, RuntimeEntry] = {
     name: replace(entry, name=name)
     for name, entry in {
-        "serial": RuntimeEntry("offbeat.runtime.serial", "one thread acts and learns in the order of the pace"),
+        "serial": RuntimeEntry(
+            "offbeat.runtime.serial",
+            "one thread acts and learns in the order of the pace",
+            supports=_IN_ACTORS,
+        ),
         "threads": RuntimeEntry(
             "offbeat.runtime.threads",
             "actors in threads, concurrent with the learner",
             overlaps=True,
             default_max_lag=1,
-            supports=("learner_cores", "learner_nice", "actor_cores", "actor_nice", "load_ahead"),
+            supports=("learner_cores", "learner_nice", "actor_cores", "actor_nice", "load_ahead", *_IN_ACTORS),
         ),
         "processes": RuntimeEntry(
             "offbeat.runtime.processes",
@@ -80,7 +88,8 @@ RUNTIMES: dict[str, RuntimeEntry] = {
             default_max_lag=1,
             supports=(
                 *("learner_cores", "learner_nice", "actor_cores", "actor_nice"),
-                *("start_together", "actor_threads", "learner_workers", "load_ahead"),
+                *("start_together", "actor_threads", "learner_workers", "load_ahead", *_IN_ACTORS),
+                *("inference_batching", "inference_timeout_ms", "inference_max_requests"),
             ),
         ),
         "hogwild": RuntimeEntry(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import inspect
 import math
+import re
 import textwrap
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
@@ -93,9 +94,20 @@ class OneOf(Check):
         return "among " + ", ".join(filter(None, self.words))
 
 
+class DeviceName(Check):
+    """The name of a device of torch."""
+
+    def refuses(self, value: Any) -> bool:
+        return not re.fullmatch(r"cpu|cuda(:[0-9]{1,3})?", value)
+
+    def __str__(self) -> str:
+        return "that is cpu, cuda or cuda:N"
+
+
 Unlimited = object()
 """Marks a float that may be infinite, but not NaN."""
 Name = Annotated[str, PrintableText()]
+Device = Annotated[str, DeviceName()]
 Count = Annotated[int, Bound(1)]
 """1, 2, 3, ..."""
 Natural = Annotated[int, Bound(0)]

@@ -1,6 +1,7 @@
 """The bottleneck report: one sentence that names what limits the speed in a period, and what would help.
 
-It is computed from the seconds of `Timings`: 'act' and 'env', summed over all actors, are acting, 'learn' is learning.
+It is computed from the seconds of `Timings`: 'act' and 'env', summed over all actors, and 'infer', summed over all
+inference workers, are acting; 'learn' is learning.
 """
 
 from __future__ import annotations
@@ -60,21 +61,23 @@ def bottleneck_report(spent: Mapping[str, float], wall_s: float, topology: Topol
         topology: of the run.
     """
     acting, learning = spent.get("act", 0.0) + spent.get("env", 0.0), spent.get("learn", 0.0)
-    speed = SpeedModel.from_wall_times(topology, acting, learning)
+    speed = SpeedModel.from_wall_times(topology, acting + spent.get("infer", 0.0), learning)
     if topology.runtime.runs_in_order:
         return _report_in_order(speed)
     other_work = spent.get("evaluate", 0.0) + spent.get("checkpoint", 0.0)
     if topology.runtime.workers_learn:
         return _report_lock_free(speed, wall_s - other_work)
     waited = max(0.0, spent.get("wait/actor", 0.0) - spent.get("wait/actor/other_work", 0.0))
+    for_inference = spent.get("wait/inference", 0.0)
     period = _Period(
-        actor_wait=_share(waited, acting + waited),
+        actor_wait=_share(waited, acting + for_inference + waited),
+        inference_wait=_share(for_inference, acting + for_inference + waited),
         learner_wait=_share(spent.get("wait/learner", 0.0), learning + spent.get("wait/learner", 0.0)),
         cores_used=speed.cores_used(wall_s - other_work),
         gain_max=speed.gain_max,
     )
     bound = _bound(period, topology)
-    sentence = f"{LABELS[bound]}: {_advice(bound, period, topology)}"
+    sentence = f"{LABELS[bound]}: {_advice(bound, period, topology)}{_inference_advice(bound, period)}"
     return BottleneckReport(bound, period.actor_wait, period.learner_wait, period.gain_max, sentence)
 
 
@@ -83,6 +86,8 @@ class _Period:
     """What was measured in a period with an overlapped runtime."""
 
     actor_wait: float
+    inference_wait: float
+    """Fraction of the actors' time that they waited for inference workers."""
     learner_wait: float
     cores_used: float
     gain_max: float
@@ -135,6 +140,16 @@ def _advice(bound: Bound, period: _Period, topology: Topology) -> str:
             f"{_at_most(period.gain_max)}"
         )
     return f"neither actors nor learner wait much {waits}, {_core_usage(period, topology)}; {_at_most(period.gain_max)}"
+
+
+def _inference_advice(bound: Bound, period: _Period) -> str:
+    """Return the end of the sentence, if actors wait for inference workers and limit the speed."""
+    if bound not in ("actors", "machine", "balance") or period.inference_wait <= HIGH_WAIT:
+        return ""
+    return (
+        f"; actors wait {_percent(period.inference_wait)} of the time for inference workers: `offbeat bench` compares "
+        "them with inference=actor; env_groups=2 steps envs meanwhile"
+    )
 
 
 def _more_actors(period: _Period, topology: Topology) -> str:

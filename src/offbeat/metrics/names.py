@@ -59,7 +59,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "snapshots": "snapshots of the policy that have been taken",
     },
     "health": {
-        "actor_restarts": "restarts of actor or worker processes",
+        "actor_restarts": "restarts of actor, worker or inference worker processes",
         "evaluator_restarts": "restarts of the evaluator process",
         "evaluations_failed": "evaluations without a result, because the env failed in each attempt",
         "updates_refused": "updates refused because a loss or gradient was not finite",
@@ -86,6 +86,8 @@ GROUPS: dict[str, dict[str, str]] = {
         "learner_wait_s": "seconds that the learner waited for actors, in total",
         "actor_wait_fraction": "fraction of the actors' time that they waited for the learner",
         "learner_wait_fraction": "fraction of the learner's time that it waited for actors",
+        "inference_wait_s": "seconds that actors waited for inference workers, all actors together, in total",
+        "inference_batch_requests": "requests per batch of an inference worker; only with inference workers",
         "slots_filled": "fraction of slots with committed, not yet learned tickets at the start of a learning step",
         "slots_filled_min": "minimum of slots_filled",
         "slots_filled_max": "maximum of slots_filled",

@@ -25,7 +25,7 @@ class ProcessMemory:
     def read(self) -> dict[str, float | None]:
         """Return the memory of this process, the sum and the maximum over its children, and that of each child."""
         each = {
-            f"{PREFIX}{role}-{index}_mb": resident_mb(pid)
+            f"{PREFIX}{role.replace(' ', '_')}-{index}_mb": resident_mb(pid)
             for role, pids in self._children.items()
             for index, pid in enumerate(pids)
         }

@@ -37,7 +37,12 @@ _REDUCTIONS: dict[str, Callable[[Sequence[float]], float]] = {
     **dict.fromkeys(("slots_filled_min", "learner_queue_size_min"), min),
     **dict.fromkeys(("slots_filled_max", "learner_queue_size_max"), max),
 }
-_TOTALS_S = {"actor_wait_s": "wait/actor", "learner_wait_s": "wait/learner", "publish_s": "learn/publish"}
+_TOTALS_S = {
+    "actor_wait_s": "wait/actor",
+    "learner_wait_s": "wait/learner",
+    "inference_wait_s": "wait/inference",
+    "publish_s": "learn/publish",
+}
 """Total seconds: metric -> name in `Timings`."""
 _STEP_MS = {
     "learner_dequeue_time_ms": ("wait/learner",),

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-KINDS = ("act", "env", "load", "learn", "evaluate", "checkpoint", "wait")
+KINDS = ("act", "env", "infer", "load", "learn", "evaluate", "checkpoint", "wait")
 """The kinds of work at the top level, in the order in which they are shown."""
 
 

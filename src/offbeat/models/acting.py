@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from offbeat.core.types import Acted, Array, Tree
 from offbeat.models import actions, sampling
+from offbeat.models.buffer_layout import BufferLayout
 from offbeat.models.inputs import flatten, normalized
 from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
@@ -73,32 +74,54 @@ class ActingPolicy:
     Loading new weights is one copy, as the network reads the published vector through views.
     """
 
-    def __init__(self, spec: PolicySpec, make_network: MakeNetwork) -> None:
+    def __init__(self, spec: PolicySpec, make_network: MakeNetwork | None, layout: BufferLayout | None = None) -> None:
+        """Make a policy with all weights zero.
+
+        Args:
+            spec: the policy as plain data.
+            make_network: makes its network; None: the network is computed elsewhere, and only `sample` can be used.
+            layout: the result of `published_layout(spec)`, if it is known. To compute it may need torch.
+        """
         self.spec, self.state_size = spec, spec.state_size
         self.to_env = actions.ToEnv(spec)
         self._vectors, self._mask = spec.vectors, spec.mask
-        layout = published_layout(spec)
+        layout = layout or published_layout(spec)
         self.vector = np.zeros(layout.size, np.float32)
         """[size]: the published weights; `load` writes them."""
         self._arrays: dict[str, F32] = layout.views(self.vector)
         self._uniform = self._arrays.get("uniform")
-        self.network = make_network(spec, self.vector)
+        self.network = make_network(spec, self.vector) if make_network else None
 
     def load(self, vector: F32) -> None:
         self.vector[:] = vector
 
     def forward(self, observation: Mapping[str, Array], state: F32 | None = None) -> F32:
         """Return [N, outputs], which the next call may overwrite; with a core, advance `state`."""
-        return self.network.forward(self._vector_of(observation), observation, state)
+        if self.network is None:
+            raise ValueError("this policy has no network: an inference worker computes it")
+        return self.network.forward(self.inputs(observation), observation, state)
+
+    @property
+    def needs_network(self) -> bool:
+        """Whether `act` computes the network: a recurrent state must include an observation of uniform actions too."""
+        return not self._is_uniform or self.state_size > 0
 
     def act(self, observation: Tree, random: np.random.Generator, state: F32 | None = None) -> Acted:
         """Sample an action for each column, with its log-probability if `spec.records_log_prob`."""
-        if self._uniform is not None and self._uniform[0]:
-            if self.state_size:
-                self.forward(observation, state)  # the recurrent state must include this observation
+        return self.sample(observation, self.forward(observation, state) if self.needs_network else None, random)
+
+    def sample(self, observation: Tree, outputs: F32 | None, random: np.random.Generator) -> Acted:
+        """Do the second part of `act`.
+
+        Args:
+            observation: the observation of each column.
+            outputs: the result of `forward`; None if `needs_network` is False.
+            random: random stream.
+        """
+        if self._is_uniform or outputs is None:
             columns = len(observation[self.spec.observation[0].name])
             return Acted(sampling.sample_uniform(self.spec, columns, random, self._allowed(observation)), {})
-        parameters = self.parameters(observation, state)
+        parameters = self._masked(outputs, observation)
         if self.spec.distribution == "epsilon_greedy":
             epsilon, allowed = self._arrays["epsilon"][0], self._allowed(observation)
             return Acted(sampling.sample_epsilon_greedy(self.spec, parameters, epsilon, random, allowed), {})
@@ -106,6 +129,11 @@ class ActingPolicy:
             return Acted(sampling.sample_without_log_prob(self.spec, parameters, random), {})
         action, log_prob = sampling.sample(self.spec, parameters, self._arrays.get("log_std"), random)
         return Acted(action, {"behavior_log_prob": log_prob})
+
+    @property
+    def _is_uniform(self) -> bool:
+        """Whether actions are uniformly random."""
+        return self._uniform is not None and bool(self._uniform[0])
 
     def greedy(self, observation: Tree, state: F32 | None = None) -> Array:
         """Return the most likely action for each column."""
@@ -116,13 +144,16 @@ class ActingPolicy:
 
         With a mask, the logits of choices that are not allowed are very low.
         """
-        parameters, allowed = self.forward(observation, state), self._allowed(observation)
-        return parameters if allowed is None else sampling.masked(parameters, allowed)
+        return self._masked(self.forward(observation, state), observation)
+
+    def _masked(self, outputs: F32, observation: Tree) -> F32:
+        allowed = self._allowed(observation)
+        return outputs if allowed is None else sampling.masked(outputs, allowed)
 
     def _allowed(self, observation: Tree) -> NDArray[np.bool_] | None:
         return None if self._mask is None else observation[self._mask]
 
-    def _vector_of(self, observation: Mapping[str, Array]) -> F32:
+    def inputs(self, observation: Mapping[str, Array]) -> F32:
         """Return the leaves without an encoder, normalised and joined, [N, inputs]."""
         if not self._vectors:
             return np.zeros((len(observation[self.spec.observation[0].name]), 0), np.float32)

@@ -14,7 +14,7 @@ class Acting(Protocol):
 
     @property
     def restarts(self) -> int:
-        """Number of restarts of actors."""
+        """Number of restarts of actors and inference workers."""
         ...
 
     def start(self, snapshots: Sequence[Snapshot]) -> None:
@@ -56,7 +56,11 @@ class Acting(Protocol):
         ...
 
     def spent(self) -> list[Mapping[str, float]]:
-        """Return the seconds of each actor, by activity."""
+        """Return the seconds of each actor and inference worker, by activity."""
+        ...
+
+    def inference_metrics(self) -> Mapping[str, float]:
+        """Return the metrics of the inference workers since the last call; none without inference workers."""
         ...
 
     @property

@@ -1,4 +1,4 @@
-"""The main function of an actor process. It imports torch only if a policy acts with torch."""
+"""The main function of an actor process. It imports torch only if it computes a network with torch."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from offbeat.memory.arena import attach
 from offbeat.runtime.board import Bell
 from offbeat.runtime.child import Report
 from offbeat.runtime.gate import ActorGate, PaceBoard
+from offbeat.runtime.inference.requests import InferenceAccess, RequestedInference
 from offbeat.runtime.launch import LaunchSpec, prepare_process
 from offbeat.runtime.links import GateLink
 from offbeat.runtime.plan import Plan, Snapshot
@@ -33,6 +34,8 @@ class ActorLaunch(LaunchSpec):
     """File descriptor of the run's arena; inherited, with the same number."""
     learners_bell: int
     """File descriptor of the bell that wakes the learner; inherited, with the same number."""
+    inference: InferenceAccess | None
+    """How to reach its inference worker; None: there are none."""
 
 
 def _niceness(launch: ActorLaunch) -> int | None:
@@ -55,9 +58,11 @@ def main(launch: ActorLaunch, connection: Connection[Report, ActorLaunch]) -> No
     prepare_process(launch, core_of(runtime.actor_cores, launch.index), _niceness(launch))
     arrays = attach(launch.arena, plan.slabs())
     board = PaceBoard(arrays, runtime.actors)
-    gate = ActorGate(board, plan.pace, runtime, launch.index, Bell(launch.own_bell, -1), Bell(-1, launch.learners_bell))
+    own = Bell(launch.own_bell, -1)
+    gate = ActorGate(board, plan.pace, runtime, launch.index, own, Bell(-1, launch.learners_bell))
+    inference = launch.inference and RequestedInference(plan, launch.inference, launch.index, own, gate)
     gate.enter(resets=True)  # making envs may take as long as a reset
-    actor = plan.actor(launch.index, launch.origin, gate, launch.attempt)
+    actor = plan.actor(launch.index, launch.origin, gate, launch.attempt, inference=inference)
     gate.leave()
     actor.timings.merge(board.spent(launch.index))  # includes the time of a process that died
 

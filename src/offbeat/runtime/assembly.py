@@ -33,6 +33,7 @@ from offbeat.memory.arena import SharedArena, private_arena, require_memory
 from offbeat.memory.weights import Weights
 from offbeat.metrics.speed_model import Topology
 from offbeat.metrics.timings import Timings
+from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
 from offbeat.models.storage import Storage
 from offbeat.runtime.deadline import stall_timeout
@@ -61,6 +62,7 @@ def build_paced(config: Config, notify: Callable[[str], None], *, shared: bool) 
     Raises:
         ConfigError: the env, its spaces or the device do not suit the settings, or there is not enough memory.
     """
+    _require_inference_devices(config)
     tested = tested_envs(config)
     policies = [
         policy_parts(tested.config, env, name, sides=tested.league.sides_of(name) if tested.league else ())
@@ -313,12 +315,29 @@ def device_of(config: Config) -> str:
 
 
 def set_up_device(config: Config) -> None:
-    """Let torch compute in this process as the learner's device and the lag of the run need.
+    """Let torch compute in this process as the devices and the lag of the run need.
 
     Raises:
         ConfigError: the config requires a GPU, and torch finds none.
     """
-    set_gpu_numerics(device_of(config), exact=config.runtime.lag == "exact")
+    for device in (device_of(config), *(config.runtime.inference_device or ())):
+        set_gpu_numerics(device, exact=config.runtime.lag == "exact")
+
+
+def _require_inference_devices(config: Config) -> None:
+    """Refuse inference devices that are not there."""
+    devices = [device for device in config.runtime.inference_device or () if device != "cpu"]
+    if not devices:
+        return
+    import torch
+
+    found = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    for device in devices:
+        if int(device.partition(":")[2] or 0) >= found:
+            raise ConfigError(
+                f"inference_device names {device}, but torch finds {found} CUDA GPUs here: pass --set "
+                "inference_device=cpu, or a device with a smaller number"
+            )
 
 
 def plan_of(tested: TestedEnvs, policies: Sequence[PolicyParts], actor_threads: int) -> Plan:
@@ -329,6 +348,7 @@ def plan_of(tested: TestedEnvs, policies: Sequence[PolicyParts], actor_threads: 
             policy.name,
             policy.env,
             policy.spec,
+            published_layout(policy.spec),
             (*env_fields(policy.env), *policy.algorithm.fields()),
             config.of_policy(policy.name).memory_of(policy.env.columns),
             trained=config.trains(policy.name),

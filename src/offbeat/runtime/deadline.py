@@ -48,6 +48,8 @@ class Span(IntEnum):
     """An env call in which an episode may start."""
     WORK = 4
     """Anything else."""
+    INFERENCE = 5
+    """It waits for an inference worker."""
 
 
 _REASONS = {
@@ -56,6 +58,7 @@ _REASONS = {
     Span.STEP: "was in a call of its envs that did not return in time (step_timeout_s)",
     Span.RESET: "was in a call of its envs that did not return in time (reset_timeout_s)",
     Span.WORK: "made no progress in time outside of its envs (stall_timeout_s)",
+    Span.INFERENCE: "waited for an inference worker that did not answer in time (stall_timeout_s)",
 }
 
 
@@ -105,6 +108,7 @@ class WorkerDeadline:
         self._closed, self._deadline = closed, deadline
         self._env = (step_timeout(runtime), reset_timeout(runtime))
         self._stall = stall_timeout(runtime)
+        self._inference = start_timeout(runtime) + 2 * self._stall
 
     def enter(self, *, resets: bool) -> None:
         """Note that an env call starts; `resets`: whether an episode may start in the call.
@@ -112,8 +116,7 @@ class WorkerDeadline:
         Raises:
             Closed: the run is ending.
         """
-        if self._closed[0]:
-            raise Closed
+        self.require_open()
         self._deadline.set(Span.RESET if resets else Span.STEP, self._env[resets])
 
     def leave(self) -> None:
@@ -123,6 +126,18 @@ class WorkerDeadline:
     def renew(self) -> None:
         """Set a new deadline for anything but an env call: a decision, an update, a sleep."""
         self._deadline.set(Span.WORK, self._stall)
+
+    def wait_for_inference(self) -> None:
+        """Set a new deadline for an answer of an inference worker.
+
+        It is long enough to notice that the worker hangs, to start it again, and to get the answer.
+        """
+        self._deadline.set(Span.INFERENCE, self._inference)
+
+    def require_open(self) -> None:
+        """Raise `Closed` if the run is ending."""
+        if self._closed[0]:
+            raise Closed
 
 
 def step_timeout(runtime: RuntimeConfig) -> float:

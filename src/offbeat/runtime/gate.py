@@ -29,7 +29,7 @@ NO_PAUSE = np.iinfo(np.int64).max
 """The pause ticket while there is no pause."""
 OTHER_WORK = "wait/actor/other_work"
 """The part of 'wait/actor' in which the learner did other work: evaluations, checkpoints, metrics."""
-SECONDS = ("act", "env", "wait/actor", OTHER_WORK)
+SECONDS = ("act", "env", "wait/actor", OTHER_WORK, "wait/inference")
 """The activities of an actor whose seconds are on the board."""
 
 

@@ -51,6 +51,9 @@ class GatedActing(ABC):
     def spent(self) -> list[Mapping[str, float]]:
         return [self.board.spent(actor) for actor in range(self.board.workers)]
 
+    def inference_metrics(self) -> Mapping[str, float]:
+        return {}
+
     @property
     def longest_stall(self) -> float:
         return self.board.longest_stall

@@ -20,15 +20,17 @@ from offbeat.memory.arena import private_arena
 from offbeat.memory.league import LeagueMemory, LeagueShape
 from offbeat.memory.unrolls import UnrollShape
 from offbeat.memory.weights import Weights, weight_slabs
-from offbeat.models.acting import LivePolicy, Renew, make_policy
-from offbeat.models.published import published_layout
+from offbeat.models.acting import ActingPolicy, LivePolicy, Renew, make_policy
+from offbeat.models.buffer_layout import BufferLayout
 from offbeat.models.spec import PolicySpec
 from offbeat.runtime.gate import board_slabs, first_ticket
 from offbeat.workers.actor import Actor
 from offbeat.workers.columns import PolicyColumns, Watch
+from offbeat.workers.inference import Inference, InferenceGroups
 from offbeat.workers.link import Memory
 from offbeat.workers.seated_columns import SeatedColumns
 from offbeat.workers.seats import LeaguePlan, Seats
+from offbeat.workers.served_columns import ServedColumns
 
 Snapshot = dict[str, Any] | None
 """State of an actor's envs and episodes; None: it starts new episodes."""
@@ -42,6 +44,8 @@ class PolicyPlan:
     env: EnvSpec
     """Spec of the columns that one actor has for this policy."""
     policy: PolicySpec
+    layout: BufferLayout
+    """The result of `published_layout(policy)`. It is part of the plan because to compute it may need torch."""
     fields: tuple[Field, ...]
     """The fields that are recorded in each row."""
     memory: MemoryShape
@@ -53,7 +57,7 @@ class PolicyPlan:
         """Return the names, shapes and dtypes of the slots and weights of this policy in the run's arena."""
         slabs = [
             *(self.memory.slabs(self.fields) if self.trained else ()),
-            *weight_slabs(published_layout(self.policy).size, self.memory.pace.versions),
+            *weight_slabs(self.layout.size, self.memory.pace.versions),
         ]
         return [(policy_key(self.name, name), shape, dtype) for name, shape, dtype in slabs]
 
@@ -113,7 +117,7 @@ class Plan:
         longest = max(policy.memory.length for policy in self.policies)
         return LeagueShape(
             sides=len(self.league.sides),
-            weights={plan.name: published_layout(plan.policy).size for plan in self.policies if plan.name in names},
+            weights={plan.name: plan.layout.size for plan in self.policies if plan.name in names},
             window=self.league.config.window,
             snapshot_every=self.league.config.snapshot_every,
             versions=self.pace.versions,
@@ -126,8 +130,35 @@ class Plan:
         league = None if self.league is None else LeagueMemory(self._league_shape, arrays)
         return Memory([(policy.slots(arrays), policy.weights(arrays)) for policy in self.policies], league)
 
+    @property
+    def inference_groups(self) -> InferenceGroups:
+        """Which inference worker serves which actors."""
+        return InferenceGroups(self.runtime.actors, self.runtime.inference_workers or 1)
+
+    def inference_device(self, worker: int) -> str:
+        """Return the device of an inference worker."""
+        devices = self.runtime.inference_device or ("cpu",)
+        return devices[worker % len(devices)]
+
+    def own_inference(self, actor: int) -> Inference | None:
+        """Make the inference of an actor that computes its networks itself; None if its policies do that."""
+        if not self.runtime.uses_inference:
+            return None
+        from offbeat.workers.own_inference import OwnInference  # here: actors with inference workers need no torch
+
+        groups = self.inference_groups
+        policies = [(plan.policy, plan.env.columns) for plan in self.policies]
+        device = self.inference_device(groups.worker_of(actor))
+        return OwnInference(policies, actor, groups, self.runtime.env_groups, device)
+
     def actor(
-        self, index: int, origin: int, watch: Watch | None = None, attempt: int = 0, renew: Renew | None = None
+        self,
+        index: int,
+        origin: int,
+        watch: Watch | None = None,
+        attempt: int = 0,
+        renew: Renew | None = None,
+        inference: Inference | None = None,
     ) -> Actor:
         """Make an actor and its envs.
 
@@ -138,6 +169,7 @@ class Plan:
             attempt: number of recent deaths of this actor. If not 0, the random streams of the envs depend on it.
             renew: writes the newest weights into an array. If given, the actor uses these for each decision instead of
                 the weights of its ticket.
+            inference: computes the networks of all policies; None: the actor does.
 
         Raises:
             ConfigError: the env cannot be made.
@@ -146,18 +178,22 @@ class Plan:
         seats = self._seats(index)
         draw = seats.draw_policies if seats is not None and seats.plan.draws_policies else None
         envs = self.envs(self.runtime.envs_per_actor, self.runtime.env_groups, role, index, origin, draw)
-        columns = []
-        for plan in self.policies:
-            policy, learned = make_policy(plan.policy), self.env_config.learned
+        inference = inference or self.own_inference(index)
+        columns: list[PolicyColumns] = []
+        for number, plan in enumerate(self.policies):
+            own, learned = envs[plan.name], self.env_config.learned
+            if inference is not None:
+                sampler = ActingPolicy(plan.policy, None, plan.layout)
+                columns.append(ServedColumns(own, sampler, learned, inference.policies[number]))
+                continue
+            policy = make_policy(plan.policy)
             acting = LivePolicy(policy, renew) if renew else policy
             if seats is None:
-                columns.append(PolicyColumns(envs[plan.name], acting, learned))
+                columns.append(PolicyColumns(own, acting, learned))
             else:
                 finishes = not columns
-                columns.append(
-                    SeatedColumns(envs[plan.name], acting, learned, seats, name=plan.name, finishes=finishes)
-                )
-        return Actor(index, self.run.seed, columns, watch, seats)
+                columns.append(SeatedColumns(own, acting, learned, seats, name=plan.name, finishes=finishes))
+        return Actor(index, self.run.seed, columns, watch, seats, inference)
 
     def _seats(self, index: int) -> Seats | None:
         """Make the seats of an actor; None without a league."""

@@ -1,19 +1,21 @@
 """The processes runtime: one process per actor, connected to the learner by anonymous shared memory.
 
 Each process is a new Python interpreter. It inherits no threads or locks, and only the files that it needs. It imports
-torch only if a policy acts with torch; with a plain MLP it starts in a fraction of a second.
+torch only if a policy acts with torch; with a plain MLP it starts in a fraction of a second. With inference workers no
+actor imports torch, unless its envs do.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from offbeat.core.threads import usable_core_numbers
 from offbeat.envs import sending
 from offbeat.runtime.actor_process import ActorLaunch
 from offbeat.runtime.child import Child, start_child
 from offbeat.runtime.gated import GatedActing
+from offbeat.runtime.inference.worker_pool import InferencePool
 from offbeat.runtime.paced import PacedRuntime
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.plan import Snapshot
@@ -21,25 +23,33 @@ from offbeat.runtime.supervisor import Reporting, Supervisor
 
 
 class ProcessActing(GatedActing):
-    """Actors as processes, one each, which a supervisor restarts."""
+    """Actors as processes, one each, which a supervisor restarts; and inference workers, if the config has them."""
 
     def __init__(self, parts: PacedParts, learned: int, reporting: Reporting) -> None:
         assert parts.arena is not None
         self._env = sending.package(parts.plan.run.env, parts.plan.run.imports)  # first, because it may raise
         super().__init__(parts, learned)
         self._arena, self._cores = parts.arena, usable_core_numbers()
+        self._inference: InferencePool | None = None
+        if parts.plan.runtime.uses_inference:
+            self._inference = InferencePool(
+                parts.plan, self._env, parts.arena, self.gate.actors, self.gate.own, reporting
+            )
         self._supervisor = Supervisor(
             self._start, self.board, parts.plan.runtime, reporting, role="actor", work="ticket", exact=True
         )
 
     @property
     def restarts(self) -> int:
-        return self._supervisor.restarts
+        return self._supervisor.restarts + (0 if self._inference is None else self._inference.restarts)
 
     def start(self, snapshots: Sequence[Snapshot]) -> None:
+        if self._inference is not None:
+            self._inference.start()
         self._supervisor.start(self.origin, snapshots)
 
     def _start(self, index: int, origin: int, snapshot: Snapshot, attempt: int) -> Child:
+        inference = None if self._inference is None else self._inference.access(index)
         launch = ActorLaunch(
             index=index,
             attempt=attempt,
@@ -54,25 +64,36 @@ class ProcessActing(GatedActing):
             progress=self.memory.progress,
             arena=self._arena.fd,
             learners_bell=self.gate.own.writer,
+            inference=inference,
         )
         return start_child(
             "offbeat.runtime.actor_process",
             launch,
-            (launch.arena, launch.own_bell, launch.learners_bell),
+            (launch.arena, launch.own_bell, launch.learners_bell, *(inference or ())),
             index=index,
             threads=self.plan.actor_threads,
             notify=self.gate.own.ring,
         )
 
     def watch(self) -> None:
+        if self._inference is not None:
+            self._inference.watch()
         self._supervisor.watch()
 
+    def spent(self) -> list[Mapping[str, float]]:
+        return [*super().spent(), *([] if self._inference is None else self._inference.spent())]
+
+    def inference_metrics(self) -> Mapping[str, float]:
+        return {} if self._inference is None else self._inference.metrics()
+
     def snapshots(self) -> list[Snapshot]:
-        return self._supervisor.snapshots(int(self.board.pause[0]))
+        return self._supervisor.snapshots(int(self.board.pause[0]), self.watch)
 
     def close(self) -> None:
         self.gate.close()
         self._supervisor.close()
+        if self._inference is not None:
+            self._inference.close()
         self.gate.discard()
 
 

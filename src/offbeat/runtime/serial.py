@@ -56,6 +56,9 @@ class SerialActing:
     def spent(self) -> list[Mapping[str, float]]:
         return [actor.timings.seconds for actor in self._actors]
 
+    def inference_metrics(self) -> Mapping[str, float]:
+        return {}
+
     @property
     def longest_stall(self) -> float:
         return max((actor.longest_stall for actor in self._actors), default=0.0)

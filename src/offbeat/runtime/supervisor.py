@@ -40,8 +40,8 @@ class Reporting(NamedTuple):
 
     notify: Notify
     """Is called with a message for each restart."""
-    show: Callable[[Sequence[Child]], None]
-    """Is called with all processes whenever one was started."""
+    show: Callable[[str, Sequence[Child]], None]
+    """Is called with a role and all its processes whenever one of them was started."""
 
 
 class Supervisor:
@@ -90,14 +90,14 @@ class Supervisor:
         for index, snapshot in enumerate(snapshots):
             self.processes.append(self._start_process(index, origin, snapshot))
             if len(self.processes) % together == 0 or len(self.processes) == len(snapshots):
-                self._show(self.processes)
+                self._show(self._role, self.processes)
                 self._wait_until_ready()
 
     def ensure_started(self) -> None:
         """Start the only child if it does not run; do not wait until it is ready."""
         if not self.processes or self.processes[0].process.returncode is not None:
             self.processes[:] = [self._start_process(0, 0, None)]
-            self._show(self.processes)
+            self._show(self._role, self.processes)
 
     def _wait_until_ready(self) -> None:
         while waiting := [process for process in self.processes if not process.ready]:
@@ -142,7 +142,7 @@ class Supervisor:
             raise error from (ChildTraceback(f"\n{dead.failure}") if dead.failure else None)
         self.restarts += 1
         self.processes[index] = self._start_process(index, ticket, None, attempt=deaths)
-        self._show(self.processes)
+        self._show(self._role, self.processes)
         summary, _, lines = dead.explained.partition("\n")
         lines, self._last_code_lines = "" if lines == self._last_code_lines else lines, lines
         cut = ", at a marked cut" if self._exact else ""
@@ -159,17 +159,21 @@ class Supervisor:
             deaths.popleft()
         return len(deaths)
 
-    def snapshots(self, pause: int) -> list[Snapshot]:
-        """Return the state of each child's envs at the current pause; `pause`: its ticket.
+    def snapshots(self, pause: int, watch: Callable[[], None]) -> list[Snapshot]:
+        """Return the state of each child's envs at a pause.
 
         It waits until all children have paused. A child that dies meanwhile is restarted, and then pauses too.
+
+        Args:
+            pause: the ticket of the pause.
+            watch: is called while it waits, and calls `watch`: also other processes may have to be watched.
 
         Raises:
             RunFailed: as in `watch`.
         """
         while waiting := [process for process in self.processes if process.paused[0] < pause]:
             waiting[0].take_reports(POLL_INTERVAL_S)
-            self.watch()
+            watch()
         return [process.state_at_pause(pause) for process in self.processes]
 
     def close(self) -> None:

@@ -59,7 +59,7 @@ class TrainingLoop(ABC):
         exact = config.runtime.lag == "exact"
         concurrent = not exact and not config.runtime.entry.runs_in_order and usable_cores() > 1
         concurrent &= config.run.evaluator == "process"
-        reporting = Reporting(watchers.notify, watchers.show_evaluator)
+        reporting = Reporting(watchers.notify, watchers.show)
         evaluated = tuple(EvaluatedPolicy(each.name, each.spec, each.env.agents, each.sides) for each in policies)
         plan = EvaluationPlan(config.run, config.env, evaluated, self._parts.world)
         return Evaluations(

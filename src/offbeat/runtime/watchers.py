@@ -35,7 +35,7 @@ class Watchers(NamedTuple):
     notify: Notify
     warn: Callable[[str], None]
     """Warns the user that something could not be written; repeated warnings are limited in rate."""
-    show_evaluator: Callable[[Sequence[Child]], None]
-    """Is called with the evaluator's process whenever it was started."""
+    show: Callable[[str, Sequence[Child]], None]
+    """Is called with a role and all its processes whenever one of them was started: see `Reporting`."""
     signals: StopSignals
     callbacks: Sequence[Callback] = ()

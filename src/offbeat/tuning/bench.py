@@ -100,8 +100,8 @@ def report(config: Config, seconds: float, notify: Notify) -> dict[str, Any]:
     return results(topology_of(config, threads), costs, speed) | several_agents
 
 
-def _ignore(_message: object) -> None:
-    """Ignore a message."""
+def _ignore(*_messages: object) -> None:
+    """Ignore messages."""
 
 
 def sampling_sps(config: Config, seconds: float, notify: Notify) -> float:

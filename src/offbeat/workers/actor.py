@@ -6,15 +6,22 @@ An actor does not know the learner, the other actors, or where its memory is. Ac
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from time import perf_counter as clock
 from typing import Any, NoReturn
 
+import numpy as np
+
 from offbeat.core.seeding import key_of, stream
 from offbeat.metrics.timings import Timings
 from offbeat.workers.columns import EnvCalls, PolicyColumns, Watch
+from offbeat.workers.inference import Inference
 from offbeat.workers.link import Link, Work
 from offbeat.workers.seats import Seats
+
+WAIT = "wait/inference"
+"""The name in `Timings` of the seconds that an actor waits for its `Inference`."""
 
 
 class Actor:
@@ -27,6 +34,7 @@ class Actor:
         policies: Sequence[PolicyColumns],
         watch: Watch | None = None,
         seats: Seats | None = None,
+        inference: Inference | None = None,
     ) -> None:
         """Make an actor.
 
@@ -37,10 +45,14 @@ class Actor:
                 groups.
             watch: is notified of each env call; None: nothing is.
             seats: who plays each side, in a league; the columns have the same seats.
+            inference: computes the networks of all policies; the columns are `ServedColumns` then. None: each policy
+                computes its own network.
         """
         self.index = index
         self._seed, self._policies, self._calls = seed, tuple(policies), EnvCalls(watch)
-        self._groups, self._seats = range(policies[0].groups), seats
+        self._groups, self._seats, self._inference = range(policies[0].groups), seats, inference
+        self._ahead = 0 if inference is None else min(1, policies[0].groups - 1)
+        """Number of env groups whose actions are asked for before those of the group before them are answered."""
         self._cut = False
         """Whether the episodes of the rows before the next ticket were cut: the next row is then a reset row."""
         for columns in self._policies:
@@ -96,21 +108,45 @@ class Actor:
             self._seats.start_ticket(work.ticket, work.version, work.league)
         for columns, policy_work in zip(self._policies, work.policies, strict=True):
             length = columns.start_ticket(policy_work, work.version, work.progress, first)
-        columns_and_streams = [
-            (columns, stream(self._seed, "act", work.ticket, *key_of(policy)))
-            for policy, columns in enumerate(self._policies)
-        ]
-        for row in range(first, length):
-            for group in self._groups:
-                if row > first:
-                    self._receive(row - 1, group)
-                for columns, random in columns_and_streams:
-                    columns.decide(row, group, random)
+        if self._inference is not None:
+            self._inference.start_ticket(work)
+        randoms = [stream(self._seed, "act", work.ticket, *key_of(policy)) for policy in range(len(self._policies))]
         if length > first:
-            for group in self._groups:
-                self._receive(length - 1, group)
+            self._act_rows(range(first, length), randoms)
         for columns in self._policies:
             columns.end_ticket(length)
+
+    def _act_rows(self, rows: range, randoms: Sequence[np.random.Generator]) -> None:
+        """Act the rows of a ticket, each env group in turn. `randoms`: the random stream of each policy."""
+        asked: deque[tuple[int, int]] = deque()
+        for row in rows:
+            for group in self._groups:
+                if row > rows.start:
+                    self._receive(row - 1, group)
+                self._ask(row, group)
+                asked.append((row, group))
+                if len(asked) > self._ahead:
+                    self._answer(*asked.popleft(), randoms)
+        for row, group in asked:
+            self._answer(row, group, randoms)
+        for group in self._groups:
+            self._receive(rows.stop - 1, group)
+
+    def _ask(self, row: int, group: int) -> None:
+        """Ask the policies for the actions of a row."""
+        for columns in self._policies:
+            columns.ask(row, group)
+        if self._inference is not None:
+            self._inference.submit(group)
+
+    def _answer(self, row: int, group: int, randoms: Sequence[np.random.Generator]) -> None:
+        """Choose the actions that were asked for, and send them to the envs."""
+        if self._inference is not None:
+            started = clock()
+            self._inference.wait(group)
+            self.timings.add(WAIT, clock() - started)
+        for columns, random in zip(self._policies, randoms, strict=True):
+            columns.answer(row, group, random)
 
     def _receive(self, row: int, group: int) -> None:
         """Receive a row of all policies. A world is reset after the end of its last agent, whichever policy has it."""

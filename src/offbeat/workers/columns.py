@@ -99,6 +99,8 @@ class PolicyColumns:
         """By group: whether an episode may start in the next row, of these columns or of others of the same envs."""
         self._slot: Tree = {}
         """The slot of the current ticket."""
+        self._asked: list[Tree] = [{} for _ in envs.groups]
+        """By group: the observation, with stacks, for which actions were asked last."""
 
     def set_calls(self, calls: EnvCalls) -> None:
         """Set the object that watches and times the env calls."""
@@ -174,12 +176,20 @@ class PolicyColumns:
             if HISTORY + name in slot:
                 slot[HISTORY + name][...] = self._stacks.older_frames(name)
 
-    def decide(self, row: int, group: int, random: np.random.Generator) -> None:
-        """Choose the actions of a row, record them, and send them to the envs."""
+    def ask(self, row: int, group: int) -> None:
+        """Ask for the actions of a row. `answer` must follow before the row is received."""
+        started = clock()
+        slot, columns = self._slot, self._envs.groups[group]
+        observation = {name: slot[name][row, columns] for name in self._leaves}
+        self._asked[group] = observation = self._stacks.with_stacks(observation, columns)
+        self._ask(observation, columns, group)
+        self._calls.timings.add("act", clock() - started)
+
+    def answer(self, row: int, group: int, random: np.random.Generator) -> None:
+        """Choose the actions that were asked for, record them, and send them to the envs."""
         started = clock()
         slot, columns, calls = self._slot, self._envs.groups[group], self._calls
-        observation = {name: slot[name][row, columns] for name in self._leaves}
-        acted = self._choose(self._stacks.with_stacks(observation, columns), columns, random)
+        acted = self._choose(self._asked[group], columns, group, random)
         slot["action"][row, columns] = acted.action
         for name, values in acted.recorded.items():
             slot[name][row, columns] = values
@@ -191,7 +201,10 @@ class PolicyColumns:
         calls.timings.add("act", chosen - started)
         calls.add(chosen, clock())
 
-    def _choose(self, observation: Tree, columns: slice, random: np.random.Generator) -> Acted:
+    def _ask(self, observation: Tree, columns: slice, group: int) -> None:
+        """Start to compute the policy's network for some columns. Here it is computed in `_choose`."""
+
+    def _choose(self, observation: Tree, columns: slice, group: int, random: np.random.Generator) -> Acted:  # noqa: ARG002
         """Choose the actions of some columns, and advance their recurrent state."""
         return self._policy.act(observation, random, self._state[columns])
 

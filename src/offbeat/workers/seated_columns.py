@@ -89,16 +89,16 @@ class SeatedColumns(PolicyColumns):
         self._recorded[:first] = True  # the reset row after episodes that were cut
         return length
 
-    def decide(self, row: int, group: int, random: np.random.Generator) -> None:
+    def ask(self, row: int, group: int) -> None:
         self._take_seats()
         columns = self._envs.groups[group]
         self._recorded[row, columns] = self._is_recorded[columns]
-        super().decide(row, group, random)
+        super().ask(row, group)
 
-    def _choose(self, observation: Tree, columns: slice, random: np.random.Generator) -> Acted:
+    def _choose(self, observation: Tree, columns: slice, group: int, random: np.random.Generator) -> Acted:
         """Choose the actions of each player's columns, one player after the other."""
         if self._one_player:
-            return super()._choose(observation, columns, random)
+            return super()._choose(observation, columns, group, random)
         count = columns.stop - columns.start
         action = np.zeros((count, *self._envs.spec.action.shape), self._envs.spec.action.dtype)
         recorded: Tree = {}

@@ -1,0 +1,54 @@
+"""The arrays that go into a policy's network and come out of it, row by row. NumPy only, for actors without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from offbeat.core.types import Array
+from offbeat.models.spec import PolicySpec
+
+F32 = NDArray[np.float32]
+VECTOR, STATE, OUTPUTS = "vector", "state", "outputs"
+ENCODED = "encoded/"
+"""Prefix of the leaves with an encoder."""
+
+
+class RowArray(NamedTuple):
+    """An array with one entry per row."""
+
+    name: str
+    shape: tuple[int, ...]
+    """Shape of the entry of one row."""
+    dtype: str
+
+
+def input_arrays(spec: PolicySpec) -> tuple[RowArray, ...]:
+    """Return the inputs: the joined vector, the leaves with an encoder, and the state of the core."""
+    return (
+        RowArray(VECTOR, (spec.inputs,), "float32"),
+        *(RowArray(ENCODED + leaf.name, leaf.stacked_shape, leaf.dtype) for leaf in spec.encoded),
+        *((RowArray(STATE, (spec.state_size,), "float32"),) if spec.recurrent else ()),
+    )
+
+
+def result_arrays(spec: PolicySpec) -> tuple[RowArray, ...]:
+    """Return the results: the parameters of the action distribution, and the next state of the core."""
+    return (
+        RowArray(OUTPUTS, (spec.outputs,), "float32"),
+        *((RowArray(STATE, (spec.state_size,), "float32"),) if spec.recurrent else ()),
+    )
+
+
+def write_inputs(inputs: Mapping[str, Array], vector: F32, observation: Mapping[str, Array], state: F32) -> None:
+    """Write the inputs of n rows into arrays [n, *shape]; arguments as for `ActingNetwork.forward`."""
+    for name, array in inputs.items():
+        if name == VECTOR:
+            array[...] = vector
+        elif name == STATE:
+            array[...] = state
+        else:
+            array[...] = observation[name.removeprefix(ENCODED)]

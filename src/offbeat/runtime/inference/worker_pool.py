@@ -1,0 +1,116 @@
+"""The inference workers of a run, as the process of the training loop sees them: started, supervised and closed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from offbeat.core.threads import usable_core_numbers
+from offbeat.memory.arena import SharedArena
+from offbeat.runtime.board import Bell
+from offbeat.runtime.child import Child, start_child
+from offbeat.runtime.inference.board import InferenceBoard, inference_slabs
+from offbeat.runtime.inference.requests import InferenceAccess
+from offbeat.runtime.inference.worker_process import InferenceLaunch
+from offbeat.runtime.supervisor import Reporting, Supervisor
+
+if TYPE_CHECKING:
+    from offbeat.runtime.plan import Plan, Snapshot
+
+
+class InferencePool:
+    """Starts, supervises and closes the inference workers."""
+
+    def __init__(
+        self, plan: Plan, env: bytes, arena: SharedArena, actors: Sequence[Bell], own_bell: Bell, reporting: Reporting
+    ) -> None:
+        """Make the pool; `start` starts the processes.
+
+        Args:
+            plan: the plan of the actors.
+            env: the env, as returned by `sending.package`: the networks may be of the same modules.
+            arena: the run's arena, with the published weights.
+            actors: the bell of each actor.
+            own_bell: the bell that wakes this process.
+            reporting: is notified of restarts, and of the processes.
+        """
+        self._plan, self._env, self._weights = plan, env, arena
+        self._actors, self._own_bell, self._cores = actors, own_bell, usable_core_numbers()
+        self._arena = SharedArena(inference_slabs(plan))
+        self.board = InferenceBoard(self._arena.arrays, plan)
+        self._bells = [Bell.make() for _ in range(self.board.workers)]
+        self._counted = (0, 0)
+        """Batches and requests at the last call of `metrics`."""
+        self._supervisor = Supervisor(
+            self._start, self.board, plan.runtime, reporting, role="inference worker", work="batch", exact=False
+        )
+
+    @property
+    def restarts(self) -> int:
+        """Number of restarts of inference workers."""
+        return self._supervisor.restarts
+
+    def spent(self) -> list[Mapping[str, float]]:
+        """Return the seconds of each worker, by activity."""
+        return [{"infer": float(busy[0])} for busy in self.board.busy]
+
+    def metrics(self) -> Mapping[str, float]:
+        """Return the requests per batch since the last call."""
+        batches, requests = (int(sum(line[0] for line in lines)) for lines in (self.board.next, self.board.served))
+        before, self._counted = self._counted, (batches, requests)
+        if batches == before[0]:
+            return {}
+        return {"inference_batch_requests": (requests - before[1]) / (batches - before[0])}
+
+    def access(self, actor: int) -> InferenceAccess:
+        """Return what an actor process inherits."""
+        worker = self._plan.inference_groups.worker_of(actor)
+        return InferenceAccess(self._arena.fd, self._bells[worker].writer)
+
+    def start(self) -> None:
+        """Start the workers, and wait until they are ready: actors that wait for them would count the time."""
+        self._supervisor.start(0, [None] * self.board.workers)
+
+    def _start(self, index: int, _origin: int, _snapshot: Snapshot, attempt: int) -> Child:
+        self.board.starts[index][0] += 1
+        bells = {actor: self._actors[actor].writer for actor in self._plan.inference_groups.members(index)}
+        launch = InferenceLaunch(
+            index=index,
+            attempt=attempt,
+            env=self._env,
+            parent=os.getpid(),
+            cores=self._cores,
+            threads=self._plan.actor_threads,
+            own_bell=self._bells[index].reader,
+            plan=self._plan,
+            arena=self._weights.fd,
+            requests=self._arena.fd,
+            actors_bells=bells,
+        )
+        return start_child(
+            "offbeat.runtime.inference.worker_process",
+            launch,
+            (launch.arena, launch.requests, launch.own_bell, *bells.values()),
+            index=index,
+            threads=self._plan.actor_threads,
+            notify=self._own_bell.ring,
+        )
+
+    def watch(self) -> None:
+        """Restart workers that have died or hang.
+
+        Raises:
+            RunFailed: a worker has used up its restart budget.
+        """
+        self._supervisor.watch()
+
+    def close(self) -> None:
+        """End the workers. Actors must have ended, or be ending."""
+        self.board.closed[0] = 1
+        for bell in self._bells:
+            bell.ring()
+        self._supervisor.close()
+        for bell in self._bells:
+            bell.close()
+        self._arena.close()

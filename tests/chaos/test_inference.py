@@ -1,0 +1,125 @@
+"""Inference workers that die or hang: they are started again, the run stays exact, and nothing stays behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.reference.runs import Started, is_alive, lines_of, small_arguments, small_run, status_of, weights_of
+
+from offbeat.api.train import Run, resume
+
+EXACT: dict[str, Any] = {"actors": 2, "max_lag": 1, "lag": "exact", "inference": "worker", "restart_budget": 50}
+PROCESSES = EXACT | {"runtime": "processes"}
+
+
+@pytest.fixture(autouse=True)
+def _in_temporary_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def pids(role: str, run: Path = Path("run")) -> list[int]:
+    try:
+        processes = status_of(run)["processes"]
+    except FileNotFoundError:
+        return []
+    return [process["pid"] for process in processes if process["role"] == role]
+
+
+@contextmanager
+def signalled(role: str, number: signal.Signals, times: int) -> Iterator[list[int]]:
+    """Send a signal to processes of the run in this process, each once, when actors have begun to act."""
+    sent: list[int] = []
+    done = threading.Event()
+
+    def send_some() -> None:
+        while len(sent) < times and not done.wait(0.2):
+            fresh = [pid for pid in pids(role) if pid not in sent] if lines_of(Path("run")) else []
+            if fresh:
+                sent.append(fresh[0])
+                with suppress(ProcessLookupError):
+                    os.kill(fresh[0], number)
+
+    sender = threading.Thread(target=send_some)
+    sender.start()
+    try:
+        yield sent
+    finally:
+        done.set()
+        sender.join()
+
+
+def train(path: str, **settings: Any) -> Run:
+    return small_run(Path(path), **{"steps": 4096, "log_every": 64, **settings})
+
+
+def log() -> str:
+    return Path("run/log.txt").read_text()
+
+
+@pytest.mark.parametrize("env_groups", [1, 2])
+def test_a_run_whose_inference_worker_is_killed_again_and_again_has_the_bits_of_serial(env_groups):
+    serial = train("serial", **EXACT, env_groups=env_groups)
+    with signalled("inference worker", signal.SIGKILL, 3) as killed:
+        run = train("run", **PROCESSES, env_groups=env_groups)
+    assert (run.state, len(killed)) == ("finished", 3)
+    assert run.metrics["actor_restarts"] >= 2  # the last one may have come when nothing was left to do
+    assert "was killed by SIGKILL, in batch" in log()
+    assert "no longer exact" not in log()
+    assert weights_of(run.path) == weights_of(serial.path)
+
+
+def test_a_hanging_inference_worker_is_killed_and_its_actors_are_not():
+    serial = train("serial", **EXACT)
+    with signalled("inference worker", signal.SIGSTOP, 1):
+        run = train("run", **PROCESSES, stall_timeout_s=2)
+    assert run.metrics["actor_restarts"] == 1
+    assert "inference worker 0" in log()
+    assert "made no progress in time outside of its envs (stall_timeout_s) and was killed" in log()
+    assert weights_of(run.path) == weights_of(serial.path)
+
+
+def test_killed_actors_and_inference_workers_leave_a_run_that_finishes_and_resumes():
+    with signalled("actor", signal.SIGKILL, 2), signalled("inference worker", signal.SIGKILL, 2):
+        run = train("run", **PROCESSES, env_groups=2, checkpoint_every=512)
+    assert run.state == "finished"
+    assert run.metrics["env_steps"] >= 4096
+    assert resume(run.path, steps=4608).state == "finished"
+
+
+def test_an_inference_worker_without_restarts_left_ends_the_run_with_the_reason():
+    settings = {**PROCESSES, "restart_budget": 0, "steps": 10**8, "log_every": 64}
+    started = Started(small_arguments(Path("run"), **settings), Path.cwd())
+    started.wait_until(lambda: bool(lines_of(Path("run"))))
+    children = [*pids("inference worker"), *pids("actor")]
+    os.kill(children[0], signal.SIGKILL)
+    said = started.end(seconds=60)
+    assert said.code == 1
+    assert "inference worker 0" in said.err
+    assert "restart_budget of 0" in said.err
+    assert status_of(Path("run"))["state"] == "failed"
+    assert not any(map(is_alive, children))
+
+
+def test_no_process_outlives_a_killed_run():
+    settings = {**PROCESSES, "steps": 10**8, "log_every": 64, "inference_workers": 2}
+    started = Started(small_arguments(Path("run"), **settings), Path.cwd())
+    started.wait_until(lambda: bool(lines_of(Path("run"))))
+    children = [*pids("inference worker"), *pids("actor")]
+    assert len(children) == 4
+    started.process.kill()
+    wait_until(lambda: not any(map(is_alive, children)))
+
+
+def wait_until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, "what was waited for did not come"
+        time.sleep(0.01)
