@@ -19,14 +19,20 @@ REFERENCE = "reference"
 """Folder of the undisturbed run, in that of the run."""
 CUT = "unfinished episodes were not saved: they are cut"
 """What a resume says after the failure of an env, whose state nobody knows."""
+INEXACT = "no longer exact"
+"""What a run says when it restarts an actor."""
 COUNTS = ("env_steps", "agent_steps", "learning_step", "updates", "episodes", "return_mean")
 
 
 def check_bits(plan: Plan, files: RunFiles, report: Report) -> None:
-    """Compare a finished run with an undisturbed one, unless its config, a restart or a cut makes it inexact."""
-    cut = CUT in (files.run / "log.txt").read_text()
+    """Compare a finished run with an undisturbed one, unless its config, a restart or a cut makes it inexact.
+
+    A restart of an inference worker does not.
+    """
+    log = (files.run / "log.txt").read_text()
+    cut, restarted = CUT in log, report.restarts and not plan.mishap.endswith("an inference worker")
     report.require(not cut or bool(files.taken("main")), "episodes were cut, although no env has failed")
-    if not plan.exact or report.restarts or cut:
+    if not plan.exact or restarted or cut or INEXACT in log:
         return
     there = files.folder / REFERENCE
     there.mkdir()

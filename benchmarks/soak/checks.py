@@ -175,7 +175,7 @@ def _check_restarts(plan: Plan, files: RunFiles, report: Report, happening: Happ
     least = happening.noticed + (0 if plan.evaluates else max(0, failed - plan.actors))
     most = happening.harmed + failed
     if plan.mishap == "SIGSTOP all for three seconds":  # on a busy machine, who goes on late counts as hung
-        most += plan.actors
+        most += plan.actors + plan.inference_workers
     if plan.mishap.startswith("SIGSTOP"):  # likewise who starts slowly
         most += (files.run / "log.txt").read_text().count("did not start in time")
     if len(report.exit_codes) > 1:  # what was counted after the last checkpoint is not known any more
@@ -190,12 +190,13 @@ def _check_rows(plan: Plan, report: Report, last: dict[str, Any]) -> None:
     resume without snapshots cut off.
     """
     columns = plan.actors * plan.envs_per_actor
-    resets = last["learning_step"] * plan.batch - last["env_steps"]
+    batches = plan.batches_used(last["learning_step"])
+    resets = batches * plan.batch - last["env_steps"]
     cuts = report.restarts * plan.envs_per_actor + (len(report.exit_codes) - 1) * columns
     least, most = last["episodes"] - columns - cuts, last["episodes"] + cuts
     report.require(
         least <= resets <= most,
-        f"{last['learning_step']} batches of {plan.batch} rows have {last['env_steps']} env steps and so {resets} "
+        f"{batches} batches of {plan.batch} rows have {last['env_steps']} env steps and so {resets} "
         f"reset rows, but {last['episodes']} episodes ended and at most {cuts} were cut",
     )
 

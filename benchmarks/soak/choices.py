@@ -22,6 +22,8 @@ Mishap = Literal[
     "full disk for a second",
     "directory deleted",
     "kill -9 a member",
+    "kill -9 an inference worker",
+    "SIGSTOP an inference worker",
 ]
 MISHAPS: dict[Mishap, int] = {
     "none": 4,
@@ -41,6 +43,8 @@ MISHAPS: dict[Mishap, int] = {
     "directory deleted": 2,
 }
 """Mishap of a single run -> its weight. A worker is an actor process, or a worker of a lock-free run."""
+INFERENCE_MISHAPS: dict[Mishap, int] = {"kill -9 an inference worker": 3, "SIGSTOP an inference worker": 1}
+"""What may happen instead, in processes with inference workers -> its weight."""
 POPULATION_MISHAPS: dict[Mishap, int] = {
     "none": 1,
     "kill -9 a member": 3,
@@ -49,6 +53,7 @@ POPULATION_MISHAPS: dict[Mishap, int] = {
     "kill -9 the main process": 2,
 }
 """Mishap of a population -> its weight."""
+ALL_MISHAPS = MISHAPS | INFERENCE_MISHAPS | POPULATION_MISHAPS
 POPULATIONS = 0.04
 """Share of the runs that are populations."""
 
@@ -103,6 +108,15 @@ DRAWN = 0.5
 """Share of the leagues with "teams" in which both policies are drawn for each side instead: "drawn"."""
 LEAGUES = 0.4
 """Share of the worlds, outside of lock-free runs, with a league."""
+SEVERAL_PASSES = 0.35
+"""Share of the runs on unrolls, outside of lock-free runs and populations, whose batches are used several times."""
+LOADERS = 0.3
+"""Share of the runs in threads or processes whose learner loads ahead in a thread."""
+INFERENCE = 0.3
+"""Share of the runs, outside of lock-free runs, leagues and populations, in which inference workers compute the
+networks."""
+INFERENCE_HARMED = 0.4
+"""Share of these in which something happens to an inference worker, if there are any."""
 
 
 class Size(NamedTuple):

@@ -23,11 +23,18 @@ from benchmarks.soak.choices import (
     Policies,
     World,
 )
+from benchmarks.soak.pipeline import with_pipeline
 from benchmarks.soak.plan import Plan
 
 
 def draw(seed: int, index: int) -> Plan:
     """Return the plan of a run."""
+    plan = _draw(seed, index)
+    return with_pipeline(plan, random.Random(f"{seed}/{index}/pipeline"))
+
+
+def _draw(seed: int, index: int) -> Plan:
+    """Return the plan without what `pipeline` draws."""
     dice = random.Random(f"{seed}/{index}")
     algorithm, runtime = _one_of(dice, KINDS)
     members = 2 if dice.random() < POPULATIONS else 0

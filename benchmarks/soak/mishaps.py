@@ -23,6 +23,9 @@ LONG_STOP_S = 3.0
 NOTICE_S = 6.0
 """Seconds after which a lock-free run that goes on must have noticed that a worker is gone, and counted it."""
 WORKERS = ("actor", "worker")
+INFERENCE_WORKERS = ("inference worker",)
+COUNTED = (WORKERS, INFERENCE_WORKERS)
+"""Roles whose restarts a run counts."""
 
 
 @dataclass
@@ -32,7 +35,7 @@ class Happening:
     happened: bool = False
     """Whether it came before the run had ended."""
     harmed: int = 0
-    """Workers that were killed, or stopped."""
+    """Workers and inference workers that were killed, or stopped."""
     noticed: int = 0
     """How many of them the run must have noticed, as it went on for so long."""
     ends_soon: bool = False
@@ -46,6 +49,8 @@ def happen(plan: Plan, files: RunFiles, child: Program, disk: Disk | None) -> Ha
         return Happening()
     if mishap.startswith("kill -9 a worker") or mishap in ("SIGSTOP a worker", "SIGSTOP a worker for a second"):
         return _harm(plan, files, child, WORKERS, plan.kills if mishap.startswith("kill") else 1)
+    if mishap.endswith("an inference worker"):
+        return _harm(plan, files, child, INFERENCE_WORKERS, plan.kills if mishap.startswith("kill") else 1)
     if mishap.endswith("the evaluator"):
         return _harm(plan, files, child, ("evaluator",), 1)
     _wait_for_the_moment(plan, files, child)
@@ -112,7 +117,7 @@ def _harm(plan: Plan, files: RunFiles, child: Program, roles: tuple[str, ...], t
         if not _harm_one(plan, files, child, roles):
             break
         happening.happened = True
-        if roles == WORKERS:
+        if roles in COUNTED:
             happening.harmed += 1
             happening.noticed += _must_be_noticed(plan, child, learned)
     return happening
@@ -122,7 +127,7 @@ def _must_be_noticed(plan: Plan, child: Program, learned: int) -> bool:
     """Whether a run cannot end without noticing that a worker is gone, which it was after so many env steps."""
     if "for a second" in plan.mishap:
         return False
-    if not plan.lock_free:  # each actor has every so many-th ticket
+    if not plan.lock_free:  # each actor has every so many-th ticket, and asks an inference worker
         return plan.steps - max(0, learned) > plan.in_flight
     return not ended_within(child, NOTICE_S + sum(STALL_TIMEOUTS_S.values()) * plan.mishap.startswith("SIGSTOP"))
 

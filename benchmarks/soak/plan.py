@@ -76,16 +76,29 @@ class Plan:
     """Which worker, from 0 to 1."""
     resumes_in: str
     """The runtime in which the run is resumed."""
+    passes: int = 1
+    """How often a batch is used."""
+    resident_batches: int = 1
+    """Batches that are used in turn, if they are used several times."""
+    load_ahead: int = 0
+    """How far a thread of the learner loads ahead; 0: there is none."""
+    inference_workers: int = 0
+    """Inference workers, or groups for which actors compute the networks; 0: each actor computes its own."""
+    arrival: bool = False
+    """Whether inference workers make batches of the requests that have arrived."""
     members: int = 0
     """Members of a population; 0: a single run."""
 
     def __str__(self) -> str:
         layout = f"{self.actors} x {self.envs_per_actor} envs, lag {self.max_lag} {self.lag}"
         world = "" if self.world == "none" else f"{self.world} {self.policies}{' league' if self.league else ''}, "
+        passes = f"{self.resident_batches} x {self.passes} passes, " if self.passes > 1 else ""
+        inference = f"{self.inference_workers} inference workers, " if self.inference_workers else ""
+        ahead = f"loads {self.load_ahead} ahead, " if self.load_ahead else ""
         population = f"{self.members} members, " if self.members else ""
         return (
             f"run {self.index}, {population}{self.algorithm}, {self.runtime}, {self.kind} {self.behaviour}, {world}"
-            f"{layout}, {self.mishap}"
+            f"{layout}, {passes}{ahead}{inference}{self.mishap}"
         )
 
     # --- what follows from the plan ---------------------------------------------------------------------------
@@ -154,13 +167,18 @@ class Plan:
     def steps(self) -> int:
         """Env steps of the run."""
         size = SIZES[self.kind]
-        wanted = min(self.learning_steps, size.learning_steps) * self.batch
+        wanted = max(2, min(self.learning_steps, size.learning_steps) // self.passes) * self.batch
         return min(wanted, size.replayed_steps if self.replayed else size.steps)
+
+    def batches_used(self, learning_steps: int) -> int:
+        """Return how many batches have been used at least once in so many learning steps."""
+        groups, steps = divmod(learning_steps, self.resident_batches * self.passes)
+        return groups * self.resident_batches + min(steps, self.resident_batches)
 
     @property
     def reference(self) -> Plan:
         """The plan with which an exact run is compared: the same in serial, without anything that disturbs it."""
-        return replace(self, runtime="serial", evaluates=False, learner_workers=1, mishap="none")
+        return replace(self, runtime="serial", evaluates=False, learner_workers=1, load_ahead=0, mishap="none")
 
     @property
     def earlier(self) -> Plan:
@@ -191,6 +209,8 @@ class Plan:
             *(f"eval_every={self.steps // evaluations * self.evaluates}", "eval_episodes=2"),
             *([f"env_groups={self.env_groups}"] if self.env_groups > 1 else []),
             *([f"learner_workers={self.learner_workers}"] if self.learner_workers > 1 else []),
+            *([f"load_ahead={self.load_ahead}"] if self.load_ahead else []),
+            *self._inference(),
             *(["hogwild=synced"] if self.lock_free and self.synced else []),
             *self._network(),
             *self._timeouts(),
@@ -198,6 +218,12 @@ class Plan:
             *self._learning(),
             *self._world(),
         ]
+
+    def _inference(self) -> list[str]:
+        if not self.inference_workers:
+            return []
+        batching = ["inference_batching=arrival"] if self.arrival else []
+        return ["inference=worker", f"inference_workers={self.inference_workers}", *batching]
 
     def tables(self, *, earlier: bool = False) -> str:
         """Return the tables of two policies, in the run itself or in the earlier one."""
@@ -241,4 +267,5 @@ class Plan:
             )
             return [f"chunk_length={rows}", *replay.split(), *sequences]
         ppo = [f"minibatch_size={self.batch}", "epochs=2"] if self.algorithm == "ppo" else []
-        return [f"unroll_length={rows}", *ppo]
+        several = [f"passes={self.passes}", f"resident_batches={self.resident_batches}"] if self.passes > 1 else []
+        return [f"unroll_length={rows}", *ppo, *several]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import describe, machine, markdown_table
-from benchmarks.soak.choices import BEHAVIOURS, KINDS, MISHAPS, POLICIES, POPULATION_MISHAPS, SIZES, WORLDS
+from benchmarks.soak.choices import ALL_MISHAPS, BEHAVIOURS, KINDS, POLICIES, SIZES, WORLDS
 from benchmarks.soak.draw import draw
 from benchmarks.soak.one_run import Report
 from benchmarks.soak.plan import Plan
@@ -40,7 +40,7 @@ def write_results(reports: Sequence[Report], seed: int, out: Path) -> str:
         f"{sum(report.compared for report in reports)} runs are exact. {EXACT}",
         _mishaps(reports),
         "Runs by mishap, and how many of each algorithm and runtime:\n\n"
-        + _coverage(reports, MISHAPS | POPULATION_MISHAPS, lambda plan: [plan.mishap]),
+        + _coverage(reports, ALL_MISHAPS, lambda plan: [plan.mishap]),
         "By what is observed and done, and by what envs do besides:\n\n"
         + _coverage(reports, [*SIZES, *BEHAVIOURS], lambda plan: [plan.kind, plan.behaviour]),
         "Worlds, how many policies of what kind, and leagues:\n\n"
@@ -107,7 +107,7 @@ def _record(report: Report) -> dict[str, Any]:
 def _mishaps(reports: Sequence[Report]) -> str:
     header = ["mishap", "runs", "came before the end", "envs failed", "restarts", "resumed", "exact", "failed"]
     rows = []
-    for mishap in MISHAPS | POPULATION_MISHAPS:
+    for mishap in ALL_MISHAPS:
         those = [report for report in reports if report.plan.mishap == mishap]
         counts: list[int] = [
             len(those),

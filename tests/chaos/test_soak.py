@@ -7,7 +7,16 @@ from typing import Any
 
 import benchmarks.soak.envs  # noqa: F401 - registers what is trained on
 import pytest
-from benchmarks.soak.choices import BEHAVIOURS, KINDS, MISHAPS, POLICIES, POPULATION_MISHAPS, SIZES, WORLDS
+from benchmarks.soak.choices import (
+    BEHAVIOURS,
+    INFERENCE_MISHAPS,
+    KINDS,
+    MISHAPS,
+    POLICIES,
+    POPULATION_MISHAPS,
+    SIZES,
+    WORLDS,
+)
 from benchmarks.soak.draw import draw
 from benchmarks.soak.plan import TABLES, Plan
 
@@ -53,7 +62,8 @@ def test_five_hundred_plans_cover_every_algorithm_runtime_env_policy_and_fault()
     assert {(plan.kind, plan.behaviour) for plan in PLANS} == {(kind, b) for kind in SIZES for b in BEHAVIOURS}
     alone = [plan for plan in PLANS if not plan.members]
     processes = {plan.mishap for plan in alone if plan.runtime == "processes"}
-    assert processes == {plan.mishap for plan in alone if plan.lock_free} == set(MISHAPS)
+    assert {plan.mishap for plan in alone if plan.lock_free} == set(MISHAPS)
+    assert processes == {*MISHAPS, *INFERENCE_MISHAPS}
     assert {plan.mishap for plan in PLANS if plan.members} == set(POPULATION_MISHAPS)
     assert {(plan.world, plan.policies) for plan in PLANS if plan.runtime == "processes"} >= {
         *((world, policies) for world in ("parallel", "late", "turns") for policies in POLICIES),
@@ -61,6 +71,17 @@ def test_five_hundred_plans_cover_every_algorithm_runtime_env_policy_and_fault()
     }
     assert "drawn" in {plan.policies for plan in PLANS}
     assert {plan.world for plan in PLANS if plan.league} == {*WORLDS} - {"none"}
+
+
+def test_five_hundred_plans_cover_the_pipeline_in_every_runtime():
+    for runtime in ("serial", "threads", "processes"):
+        plans = [plan for plan in PLANS if plan.runtime == runtime and not plan.members]
+        assert {plan.passes for plan in plans} == {1, 2, 3}
+        assert {plan.resident_batches for plan in plans if plan.passes > 1} == {1, 2, 3}
+        assert {plan.inference_workers for plan in plans} == {0, 1, 2}
+        assert {plan.load_ahead for plan in plans} == ({0} if runtime == "serial" else {0, 1, 2, 3})
+        assert any(plan.inference_workers and plan.env_groups == 2 for plan in plans)
+        assert any(plan.arrival for plan in plans) == (runtime == "processes")
 
 
 @pytest.mark.parametrize("world", ["Team", "Late", "Turns"])

@@ -103,9 +103,7 @@ class SACGradients:
         # Each thread writes its own array of policy gradients; they are added at the end.
         self._flat_gradients = (policy.gradients.numpy(), np.zeros(policy.layout.size, np.float32))
         self._policy_gradients = [_policy_layers(spec, policy.layout, flat) for flat in self._flat_gradients]
-        self._works: dict[int, Work] = {}
-        """By number of rows: shards may differ by one row."""
-        self._work = self._work_on(1)
+        self._work = Work(self._networks, 1)
         self._forwarded: Mapping[str, Tensor] | None = None
         """The minibatch for which the critic stage has computed the policy's output."""
 
@@ -160,16 +158,12 @@ class SACGradients:
         return LossResult(loss, {"policy_loss": loss, "entropy": -log_prob})
 
     def _as_arrays(self, minibatch: Mapping[str, Tensor]) -> Rows:
-        """Return the minibatch as arrays, and use the buffers of its size."""
+        """Return the minibatch as arrays; allocate buffers if its size is new."""
         rows: Rows = {name: tensor.numpy() for name, tensor in minibatch.items()}
-        self._work = self._work_on(len(rows["observation"]))
+        size = len(rows["observation"])
+        if size != self._work.size:
+            self._work = Work(self._networks, size)
         return rows
-
-    def _work_on(self, size: int) -> Work:
-        """Return the work on a number of rows; allocate its buffers if the number is new."""
-        if size not in self._works:
-            self._works[size] = Work(self._networks, size)
-        return self._works[size]
 
 
 def _on_both_threads(part: Callable[..., None], *arguments: Any) -> Step:
