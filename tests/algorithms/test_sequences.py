@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 import torch
 from tests.reference.dqn import perturb as perturb_dqn
-from tests.reference.models import leaves, random_observation
-from tests.reference.sac import BOUNDED
 from tests.reference.sac import perturb as perturb_sac
+from tests.reference.sequence_samples import COLUMNS, LENGTH, SEQUENCES, env_of, minibatch_of, sampled
 from tests.reference.sequences import DQNTwin, SACTwin
 
 from offbeat.algorithms.base import LossResult, Minibatch
@@ -21,85 +20,17 @@ from offbeat.algorithms.sac import CRITIC, POLICY, SAC
 from offbeat.algorithms.sac_config import SACConfig
 from offbeat.config.resolve import resolve
 from offbeat.config.runtime_config import RuntimeConfig
-from offbeat.core.choices import sample_choices
 from offbeat.core.errors import ConfigError
-from offbeat.core.seeding import stream
-from offbeat.core.types import EnvSpec, Tree, env_fields
+from offbeat.core.types import env_fields
 from offbeat.envs.make import make_envs
 from offbeat.memory.arena import private_arena
-from offbeat.memory.replay.base import Samples
 from offbeat.models.acting import ActingPolicy
 from offbeat.models.policy_network import CoreState
 from offbeat.models.published import published_layout
-from offbeat.models.spec import PolicySpec
 from offbeat.models.torch_acting import TorchNetwork
 from offbeat.workers.actor import Actor
 from offbeat.workers.columns import PolicyColumns
 from offbeat.workers.link import PolicyWork, Work
-
-COLUMNS, LENGTH = 3, 5
-NETWORK: dict[str, Any] = {
-    "hidden_sizes": (6,),
-    "core": "gru",
-    "core_size": 4,
-    "chunk_length": LENGTH,
-    "batch_size": 7 * LENGTH,
-    "warmup": 60,
-    "capacity": 300,
-    "n_step": 2,
-}
-
-
-def env_of(action: str) -> EnvSpec:
-    observation = "masked choices" if action == "masked" else "vector"
-    return EnvSpec("Test-v0", leaves(observation, BOUNDED[action]), BOUNDED[action], COLUMNS)
-
-
-def sampled(algorithm: DQN | SAC, env: EnvSpec, seed: int = 0) -> Samples:
-    """Return a sample of a replay with ends of episodes, resets and other rows without a decision."""
-    config, spec, random = algorithm.config, algorithm.spec, np.random.default_rng(seed)
-    shape = config.memory(RuntimeConfig(actors=2, envs_per_actor=COLUMNS))
-    fields = (*env_fields(env), *algorithm.fields())
-    rings = shape.slots(fields, private_arena(shape.slabs(fields)))
-    replay = config.replay(rings)
-    for ticket in range(shape.tickets + 3):
-        _fill(rings.open(ticket), spec, random)
-        replay.take_in(ticket, 0)
-    samples = replay.sample(random)
-    if replay.prioritized:
-        for _ in range(9):
-            replay.update_priorities(samples, random.uniform(0.1, 3, len(samples.cells)))
-            samples = replay.sample(random)
-        assert len(set(samples.arrays["weight"].tolist())) > 2
-    arrays = samples.arrays
-    before = config.rows_before
-    assert (arrays["resets"][before:-1] == ~arrays["valid"]).all(), "a row that is no transition ends the memory"
-    assert arrays["resets"][:before].any() or not before
-    assert len(np.unique(arrays["next"] - np.arange(LENGTH)[:, None])) == config.n_step
-    return samples
-
-
-def _fill(slot: Tree, spec: PolicySpec, random: np.random.Generator) -> None:
-    rows, size = slot["reward"].shape, slot["reward"].size
-    observation = random_observation(spec, size, random)
-    for name, leaf in observation.items():
-        slot[name][...] = leaf.reshape(*rows, *leaf.shape[1:])
-    if spec.action.kind == "box":
-        slot["action"][...] = random.uniform(-1, 1, slot["action"].shape)
-    else:
-        mask = observation[spec.mask] if spec.mask else None
-        slot["action"][...] = sample_choices(spec.action.nvec, size, random, mask)[:, 0].reshape(rows)
-    slot["reward"][...] = random.normal(size=rows)
-    slot["terminated"][...] = random.random(rows) < 0.1
-    slot["truncated"][...] = random.random(rows) < 0.1
-    slot["valid"][...] = random.random(rows) < 0.8
-    slot["valid"][1:] &= ~(slot["terminated"] | slot["truncated"])[:-1]
-    slot["initial_state"][...] = random.normal(size=slot["initial_state"].shape)
-
-
-def prepared(algorithm: DQN | SAC, samples: Samples) -> Minibatch:
-    tensors = {name: torch.from_numpy(array) for name, array in samples.arrays.items()}
-    return algorithm.minibatch(tensors, stream(0, "learn", 0))
 
 
 def assert_gradients(
@@ -134,11 +65,11 @@ CASES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("action", ["discrete", "masked"])
 @pytest.mark.parametrize("name", CASES)
 def test_the_sequence_loss_of_dqn_equals_that_of_a_plain_loop_to_five_digits(name, action):
-    config, env = DQNConfig(**{**NETWORK, **CASES[name]}), env_of(action)
+    config, env = DQNConfig(**{**SEQUENCES, **CASES[name]}), env_of(action)
     algorithm = DQN(config, config.policy_spec(env), seed=1)
     perturb_dqn(algorithm, 0.3)
     samples = sampled(algorithm, env)
-    minibatch = prepared(algorithm, samples)
+    minibatch = minibatch_of(algorithm, samples)
     twin = DQNTwin(config, algorithm.spec, algorithm.weights(), samples.arrays)
     errors = assert_gradients(algorithm, 0, minibatch, twin, twin.loss()).outputs["errors"]
     np.testing.assert_allclose(algorithm.priorities_of(errors, minibatch), twin.urgency(twin.errors), rtol=1e-5)
@@ -147,11 +78,11 @@ def test_the_sequence_loss_of_dqn_equals_that_of_a_plain_loop_to_five_digits(nam
 @pytest.mark.parametrize("action", ["box", "discrete", "masked"])
 @pytest.mark.parametrize("name", CASES)
 def test_the_sequence_losses_of_sac_equal_those_of_a_plain_loop_to_five_digits(name, action):
-    config, env = SACConfig(**{**NETWORK, **CASES[name]}), env_of(action)
+    config, env = SACConfig(**{**SEQUENCES, **CASES[name]}), env_of(action)
     algorithm = SAC(config, config.policy_spec(env), seed=1)
     perturb_sac(algorithm, 0.3)
     samples = sampled(algorithm, env)
-    minibatch = prepared(algorithm, samples)
+    minibatch = minibatch_of(algorithm, samples)
     twin = SACTwin(config, algorithm.spec, algorithm.weights(), samples.arrays)
     twin.noise = minibatch
     assert [stage.group for stage in algorithm.stages][:2] == [CRITIC, POLICY]
@@ -165,10 +96,10 @@ def test_the_sequence_losses_of_sac_equal_those_of_a_plain_loop_to_five_digits(n
 
 @pytest.mark.parametrize("algorithm", ["sac", "dqn"])
 def test_burn_in_rows_affect_the_loss_and_have_no_gradient(algorithm):
-    kind, config = (SAC, SACConfig(**NETWORK)) if algorithm == "sac" else (DQN, DQNConfig(**NETWORK))
+    kind, config = (SAC, SACConfig(**SEQUENCES)) if algorithm == "sac" else (DQN, DQNConfig(**SEQUENCES))
     env = env_of("discrete")
     learner = kind(config, config.policy_spec(env), seed=1)  # type: ignore[arg-type]
-    minibatch = dict(prepared(learner, sampled(learner, env)))
+    minibatch = dict(minibatch_of(learner, sampled(learner, env)))
     before = learner.config.rows_before * minibatch["resets"].shape[1]
     minibatch["resets"] = torch.zeros_like(minibatch["resets"])
     minibatch["observation"].requires_grad_()
@@ -191,7 +122,7 @@ def test_burn_in_rows_affect_the_loss_and_have_no_gradient(algorithm):
 @pytest.mark.parametrize("uniform", [True, False])
 @pytest.mark.parametrize("core", ["gru", "lstm"])
 def test_stored_core_states_are_those_computed_from_all_earlier_rows(core, uniform):
-    config = SACConfig(**{**NETWORK, "core": core})
+    config = SACConfig(**{**SEQUENCES, "core": core})
     envs = make_envs("CartPole-v1", COLUMNS, seed=3)
     spec = config.policy_spec(envs.spec)
     algorithm, policy = SAC(config, spec, seed=1), ActingPolicy(spec, TorchNetwork)

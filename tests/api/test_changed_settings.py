@@ -93,6 +93,12 @@ def test_timeouts_and_the_restart_budget_can_change(run):
     assert load(run / "config.toml").runtime.restart_budget == 1
 
 
+def test_the_number_of_shards_can_change_and_is_logged(run):
+    assert resume(run, shards=3).state == "finished"
+    assert load(run / "config.toml").runtime.shards == 3
+    assert "settings changed: shards from 1 to 3" in (run / "log.txt").read_text()
+
+
 def test_the_rewards_of_an_on_policy_run_can_be_scaled_differently(run):
     assert resume(run, reward_scale=0.1).state == "finished"
 
@@ -123,6 +129,7 @@ REFUSED: dict[str, tuple[Any, list[str]]] = {
     "learning_rat": (0.1, ["unknown key 'learning_rat'", "'learning_rate'"]),
     "learning_rate": (-1, ["learning_rate is -1", "more than 0"]),
     "minibatch_size": (1000, ["minibatch_size is 1000", "= 64 rows"]),
+    "shards": (100, ["shards is 100", "= 64 rows"]),
 }
 
 

@@ -117,6 +117,17 @@ COMBINATIONS = [
     train("--set episodic_life=true", 2, "episodic_life is true", "is not supported by CartPole-v1", "ALE/Pong-v5"),
     train("--set frame_skip=4", 2, "frame_skip is 4", "Leave it out"),
     train("--set minibatch_size=1000", 2, "minibatch_size is 1000", "= 256 rows", "minibatch_size=256"),
+    train("--set shards=0", 2, "shards is '0'", "at least 1"),
+    train("--set shards=300", 2, "shards is 300", "columns of an actor = 1 x 32 x 8 = 256 rows", "--set shards=256"),
+    train("--set shards=65 minibatch_size=64", 2, "shards is 65", "256 rows, 64 in each of 4 minibatches", "shards=64"),
+    train("--set shards=9 core=gru", 2, "shards is 9", "columns of an actor = 1 x 8 = 8 columns", "shards=8 or less"),
+    train_sac("--set shards=65 batch_size=64", "shards is 65", "batch_size is 64 transitions", "shards=64 or less"),
+    train_sac(
+        "--set shards=3 core=gru batch_size=32",
+        "shards is 3",
+        "chunk_length is 32 / 16 = 2 sequences",
+        "shards=2 or less",
+    ),
     train("--actors 3 --set unrolls_per_batch=1", 2, "actors is 3", "--actors 1"),
     *(
         train(
@@ -272,6 +283,7 @@ LOCK_FREE = [
             ("--max-lag 1", "max_lag is 1", ["gradient_staleness", "Leave it out"]),
             ("--lag exact", "lag is exact", ["depends on timing", "Leave it out"]),
             ("--set split=measured", "split is measured", ["--workers N"]),
+            ("--set shards=2", "shards is 2", ["each worker makes updates of its own", "Leave it out"]),
             ("--set learner_cores=0", "learner_cores is (0,)", ["--runtime threads or --runtime processes"]),
             ("--set learner_nice=1", "learner_nice is 1", ["--runtime threads or --runtime processes"]),
             ("--set actor_threads=1", "actor_threads is 1", ["--runtime processes"]),

@@ -16,7 +16,7 @@ from offbeat.algorithms.on_policy import OnPolicy
 from offbeat.algorithms.on_policy_config import OnPolicyConfig
 from offbeat.algorithms.ppo import PPO, PPOConfig
 from offbeat.core.pace import OnPolicyPace
-from offbeat.core.types import EnvSpec, Tree, env_fields
+from offbeat.core.types import SMALLEST_IMAGE, EnvSpec, Leaf, Tree, env_fields
 from offbeat.memory.arena import private_arena
 from offbeat.memory.unrolls import Unrolls, UnrollShape
 from offbeat.memory.weights import Weights, weight_slabs
@@ -31,6 +31,10 @@ from offbeat.workers.unroll_feed import UnrollFeed
 UNROLL_LENGTH = 6
 COLUMNS = 3
 UNROLLS = 2
+WITH_IMAGES = (
+    Leaf("observation/image", (SMALLEST_IMAGE, SMALLEST_IMAGE, 1), "uint8"),
+    Leaf("observation/place", (3,), "float32"),
+)
 ALGORITHMS: dict[type[OnPolicyConfig], type[OnPolicy[Any]]] = {PPOConfig: PPO, A2CConfig: A2C, IMPALAConfig: IMPALA}
 
 
@@ -61,7 +65,13 @@ class Bench:
 
 
 def bench(
-    config: OnPolicyConfig, action: str = "discrete", *, max_lag: int = 0, no_decision: bool = False, **spec: Any
+    config: OnPolicyConfig,
+    action: str = "discrete",
+    *,
+    max_lag: int = 0,
+    no_decision: bool = False,
+    images: bool = False,
+    **spec: Any,
 ) -> Bench:
     policy = policy_spec(
         action,
@@ -73,6 +83,8 @@ def bench(
     )
     core_size = 0 if config.core == "none" else config.core_size
     policy = replace(policy, core=config.core, core_size=core_size, no_decision=no_decision)
+    if images:
+        policy = replace(policy, observation=WITH_IMAGES, encoder="impala_resnet")
     pace = OnPolicyPace(UNROLLS, max_lag, config.resident_batches, config.passes)
     algorithm = ALGORITHMS[type(config)](config, policy, seed=3, corrected=max_lag > 0 or config.passes > 1)
     env = EnvSpec("test", policy.observation, policy.action, COLUMNS, no_decision=no_decision)

@@ -106,6 +106,17 @@ CELLS = [
         {**CORE, "batch_size": 24, "burn_in": 6, "n_step": 3, "prioritized": True, "steps": 200, "capacity": 160},
     ),
 ]  # fmt: skip
+SHARD_CELLS = [
+    # Minibatches of rows, of which some train only the critic, of transitions, of columns and of sequences.
+    Cell("ppo", "curious/Waiting-v0", 1, 2, 1, "threads", "processes", {"shards": 3, "imports": (CURIOUS,)}),
+    Cell("sac", "Pendulum-v1", 2, 2, 0, "processes", "serial", {"shards": 3, "learner_threads": 2}),
+    Cell("a2c", "CartPole-v1", 1, 1, 2, "serial", "threads", {**CORE, "shards": 3}),
+    Cell(
+        "dqn", "CartPole-v1", 2, 2, 0, "threads", "processes",
+        {**CORE, "shards": 2, "batch_size": 24, "n_step": 3, "prioritized": True, "steps": 200, "capacity": 160},
+    ),
+]  # fmt: skip
+CELLS += SHARD_CELLS
 RESIDENT_CELLS = [
     # Batches that are used several times; the run is cut where some of them still have passes to come.
     Cell("impala", "CartPole-v1", 3, 2, 1, "threads", "processes", {"resident_batches": 2, "passes": 3}, OFTEN),
@@ -126,6 +137,7 @@ CELLS += SERVED_CELLS
 REMEMBERS = {"core_size": 8, "batch_size": 24, "burn_in": 6, "n_step": 3}
 SOFT = {"exploration_fraction": 0.9, "ema_rate": 0.05, "ema_every": 1}
 MORE_CELLS = [
+    Cell("impala", "Pendulum-v1", 1, 2, 2, "processes", "threads", {"shards": 2}),
     *(
         Cell("ppo", env, lag, actors, batch, "serial", "serial")
         for env in ("CartPole-v1", "HalfCheetah-v5")

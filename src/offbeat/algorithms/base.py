@@ -5,7 +5,7 @@ T is the unroll's length in env steps, B the columns of a batch, M the rows of a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
@@ -45,7 +45,8 @@ class LossResult(NamedTuple):
     metrics: Mapping[str, torch.Tensor | float]
     """Detached scalars to report; the mean over the updates of a learning step is logged."""
     outputs: Mapping[str, Any] = NO_OUTPUTS
-    """Other values that `Stage.after` or `Stage.pass_on` needs, detached; not reported."""
+    """Other values that `Stage.after` or `Stage.pass_on` needs, detached; not reported. With shards only scalars, and
+    tensors with a value for each row of the minibatch."""
 
 
 Batch = Mapping[str, Any]
@@ -55,6 +56,20 @@ Row T is defined only for observations. Arrays are views of the slots wherever p
 """
 Minibatch = Mapping[str, Any]
 """The inputs of a loss, name -> [M, ...]: rows of a batch (`rows.py`) or sampled transitions."""
+Rows = slice | torch.Tensor
+"""A range of rows, or the indices of rows."""
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A part of a minibatch, whose gradients are computed apart from those of the other parts."""
+
+    rows: Rows
+    """Its rows among the M rows of the minibatch."""
+    size: int
+    """Number of its rows; may be 0."""
+    minibatch: Callable[[], Minibatch]
+    """Makes the part of the minibatch; called only by the learner that computes the shard."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +92,9 @@ class Stage:
     """Called with the result of the loss before the next stage: to store outputs that later stages of the same update
     need. It must not read a tensor on the host, and must not change anything that is learned, because it may not be
     known yet whether the result is finite. If it is not finite, later stages are not applied."""
+    maxima: frozenset[str] = frozenset()
+    """Names of outputs that are maxima over the rows. Other scalars are means over the rows. With shards the results of
+    all shards are combined accordingly."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +128,15 @@ class Algorithm(Protocol):
 
     def fields(self) -> list[Field]:
         """Return the fields to record in addition to the env's rows."""
+        ...
+
+    def cut(self, minibatch: Minibatch, shards: int) -> Sequence[Shard]:
+        """Cut a minibatch into shards, more than one.
+
+        The losses of shards, weighted by their numbers of rows, must have the loss of the minibatch as their mean. The
+        rows of a shard must not depend on who computes it. Shards without rows are allowed. Only called if
+        `AlgorithmSettings.supports_shards` is set.
+        """
         ...
 
     def start(self, progress: float) -> dict[str, float]:

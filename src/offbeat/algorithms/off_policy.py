@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
@@ -10,10 +10,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from offbeat.algorithms.base import Batch, LossResult, Minibatch, ParameterGroup, Stage
+from offbeat.algorithms.base import Batch, LossResult, Minibatch, ParameterGroup, Shard, Stage
 from offbeat.algorithms.checkpointed import Checkpointed
 from offbeat.algorithms.replay_config import ReplayConfig
-from offbeat.algorithms.sequences import Network, forward_sequences, sequence_errors, transitions_of
+from offbeat.algorithms.sequences import Network, cut_sequences, forward_sequences, sequence_errors, transitions_of
+from offbeat.algorithms.shards import cut_rows
 from offbeat.algorithms.statistics import Statistics
 from offbeat.config.config import Config
 from offbeat.core.seeding import derive_seed
@@ -136,6 +137,11 @@ class OffPolicy(Checkpointed, Generic[Settings]):
             "resets": resets,
             "state": sampled[STATE],
         }
+
+    def cut(self, minibatch: Minibatch, shards: int) -> Sequence[Shard]:
+        if self.spec.recurrent:
+            return cut_sequences(minibatch, shards)
+        return cut_rows(minibatch, len(minibatch["reward"]), shards)
 
     def forward(self, network: Network, minibatch: Minibatch, name: str, *, stored: bool = True) -> Tensor:
         """Return the output of a network for the 'observation' or 'next_observation' of each transition, [M, ...].

@@ -15,7 +15,7 @@ arrays of a minibatch, and its sizes M and m, are described in `rows.py`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Generic, Self, TypeVar
 
 import numpy as np
@@ -24,12 +24,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from offbeat.algorithms import fast_paths
-from offbeat.algorithms.base import Batch, LossResult, Minibatch, ParameterGroup, Stage
+from offbeat.algorithms.base import Batch, LossResult, Minibatch, ParameterGroup, Shard, Stage
 from offbeat.algorithms.checkpointed import Checkpointed
 from offbeat.algorithms.network_passes import Evaluated, FastPath, NetworkPasses, recomputed_log_prob
 from offbeat.algorithms.on_policy_config import OnPolicyConfig
+from offbeat.algorithms.on_policy_shards import advantages_of, cut_minibatch, weighted_value_loss
 from offbeat.algorithms.rows import (
     critic_only_rows,
+    minibatch_of_columns,
     minibatch_of_rows,
     prepared_rows,
     targets_of,
@@ -43,7 +45,6 @@ from offbeat.core.types import LAST_NO_DECISION, NO_DECISION, Field
 from offbeat.losses.actor_critic import (
     effective_sample_size,
     explained_variance,
-    normalized,
     policy_gradient_loss,
     squared_value_loss,
 )
@@ -73,6 +74,8 @@ class OnPolicy(Checkpointed, Generic[Settings]):
     """The learners that compute the shards of each update together."""
     one_update_rows: float = math.inf
     """Largest number of rows, T x B, of a batch for which there is only one update with all rows."""
+    maxima: frozenset[str] = frozenset()
+    """Names of the outputs of `loss` that are maxima over the rows, see `Stage.maxima`."""
 
     def __init__(
         self,
@@ -110,7 +113,9 @@ class OnPolicy(Checkpointed, Generic[Settings]):
         self.passes = NetworkPasses(spec, self.network, self._fast)
         """Runs the network on batches and minibatches."""
         gradients = self._fast.gradients if self._fast else None
-        self.stages: tuple[Stage, ...] = (Stage(GROUP, GROUP, self.loss, gradients, after=self.after_update),)
+        self.stages: tuple[Stage, ...] = (
+            Stage(GROUP, GROUP, self.loss, gradients, after=self.after_update, maxima=self.maxima),
+        )
 
     def register(self, storage: Storage) -> None:
         """Register tensors that the algorithm learns or counts in addition to the network.
@@ -162,12 +167,13 @@ class OnPolicy(Checkpointed, Generic[Settings]):
     def prepare(self, batch: Batch) -> Batch:
         """Return the arrays of `rows.prepared_rows` and of `targets` for a batch of unrolls.
 
-        If there is one update with the whole batch and no fast path, the network runs only once for targets and loss,
-        and the result is `Evaluated`. With a fast path, running it twice is faster.
+        If there is one update with the whole batch, without shards and without a fast path, the network runs only once
+        for targets and loss, and the result is `Evaluated`. With a fast path, running it twice is faster.
         """
         prepared = prepared_rows(self.spec, batch, self._statistics)
         valid = prepared["valid"]
-        if self._fast is None and valid.numel() <= self.one_update_rows and valid.any():
+        whole = self.collective.shards == 1 and valid.numel() <= self.one_update_rows
+        if self._fast is None and whole and valid.any():
             with torch.enable_grad():
                 outputs, values = self.passes.evaluate(prepared)
             if self.corrected:
@@ -222,23 +228,28 @@ class OnPolicy(Checkpointed, Generic[Settings]):
             return
         if isinstance(batch, Evaluated):
             yield Evaluated(targets_of(self.spec, batch, valid, value_rows(batch, valid)), batch.outputs)
+        elif self.spec.recurrent:
+            yield minibatch_of_columns(self.spec, batch, torch.arange(batch["valid"].shape[1], device=valid.device))
         else:
             yield minibatch_of_rows(self.spec, batch, valid, critic_only_rows(batch))
+
+    def cut(self, minibatch: Minibatch, shards: int) -> Sequence[Shard]:
+        normalize = self.config.normalize_advantages
+        return cut_minibatch(minibatch, shards, normalize=normalize, recurrent=self.spec.recurrent)
 
     def loss(self, minibatch: Minibatch) -> LossResult:
         """Return the loss of a minibatch: the weighted sum of the losses of policy, values and exploration.
 
-        It is a pure function: it changes neither the minibatch nor the algorithm. Called once per update.
+        It is a pure function: it changes neither the minibatch nor the algorithm. Called once per update, or
+        for each of its shards.
         """
         config, (distribution, values) = self.config, self.passes.outputs(minibatch)
-        advantages = minibatch["advantage"]
-        if config.normalize_advantages:
-            advantages = normalized(advantages)
+        advantages = advantages_of(minibatch, normalize=config.normalize_advantages)
         policy_loss, metrics, outputs = self.policy_loss(
             distribution.log_prob(minibatch["action"]), advantages, minibatch
         )
         assert isinstance(policy_loss, Tensor)
-        value_loss = self.value_loss(values, minibatch)
+        value_loss = weighted_value_loss(self.value_loss(values, minibatch), minibatch)
         entropy = distribution.entropy().mean()
         loss = policy_loss + config.value_coef * value_loss + self.exploration_loss(distribution, entropy)
         losses = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}

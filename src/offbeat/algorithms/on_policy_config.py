@@ -67,6 +67,7 @@ class OnPolicyConfig(NetworkConfig):
     follow each other directly."""
 
     learns_from: ClassVar[Literal["unrolls", "replay"]] = "unrolls"
+    supports_shards: ClassVar[bool] = True
     topology_keys: ClassVar[tuple[str, ...]] = ("passes", "resident_batches")
     network_keys: ClassVar[tuple[str, ...]] = (
         *NetworkConfig.network_keys,
@@ -103,6 +104,25 @@ class OnPolicyConfig(NetworkConfig):
                 f"tickets can be acted at one time: pass --actors {pace.most_ahead} or fewer, or raise "
                 "unrolls_per_batch or max_lag"
             )
+
+    def updates_of(self, rows: int) -> int:  # noqa: ARG002
+        """Return the number of minibatches into which a batch of valid rows is divided."""
+        return 1
+
+    def most_shards(self, runtime: RuntimeConfig, columns: int) -> tuple[int, str]:
+        unrolls, length = runtime.batch_unrolls, runtime.unroll_length
+        parts, updates = unrolls * columns, self.updates_of(unrolls * length * columns)
+        if self.core != "none":
+            batch = f"unrolls_per_batch x columns of an actor = {unrolls} x {columns} = {parts} columns"
+        else:
+            parts *= length
+            batch = (
+                f"unrolls_per_batch x unroll_length x columns of an actor = {unrolls} x {length} x {columns} = {parts} "
+                "rows"
+            )
+        limit = max(1, parts // updates)
+        divided = f", {limit} in each of {updates} minibatches" if updates > 1 else ""
+        return limit, f"a batch has only {batch}{divided}"
 
     def policy_spec(self, env: EnvSpec) -> PolicySpec:
         """Return the policy that these settings make for an env.

@@ -84,6 +84,9 @@ class PPOConfig(OnPolicyConfig):
                 f"{per_world} = {rows} rows: pass --set minibatch_size={rows}, or a larger batch"
             )
 
+    def updates_of(self, rows: int) -> int:
+        return -(-rows // self.minibatch_size)
+
     def reason_against_change(self, key: str) -> str:
         if key == "learning_rate" and self.learning_rate_schedule == "kl":
             return "with learning_rate_schedule=kl the run adapts its rate, which is saved"
@@ -94,6 +97,7 @@ class PPO(OnPolicy[PPOConfig]):
     """See the module's docstring."""
 
     config_class = PPOConfig
+    maxima = frozenset({"ratio_deviation"})
 
     def register(self, storage: Storage) -> None:
         config = self.config
@@ -122,7 +126,7 @@ class PPO(OnPolicy[PPOConfig]):
         valid, critic_only = valid_rows(batch), critic_only_rows(batch)
         self._first_deviation = None
         self._epoch_kl.clear()
-        parts = -(-len(valid) // self.config.minibatch_size)
+        parts = self.config.updates_of(len(valid))
         if isinstance(batch, Evaluated):
             yield from super().minibatches(batch, random)
             return

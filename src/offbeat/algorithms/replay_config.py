@@ -72,6 +72,7 @@ class ReplayConfig(NetworkConfig):
 
     learns_from: ClassVar[Literal["unrolls", "replay"]] = "replay"
     splits_updates: ClassVar[bool] = True
+    supports_shards: ClassVar[bool] = True
     lag_flag: ClassVar[str] = "max_ahead"
     topology_keys: ClassVar[tuple[str, ...]] = (
         *("utd_ratio", "steps_per_update", "warmup", "max_ahead", "chunk_length", "burn_in", "capacity", "prioritized"),
@@ -136,6 +137,13 @@ class ReplayConfig(NetworkConfig):
         if self.core == "none":
             return 0
         return self.ticket_length if self.burn_in is None else self.burn_in
+
+    def most_shards(self, runtime: RuntimeConfig, columns: int) -> tuple[int, str]:  # noqa: ARG002
+        size, length = self.batch_size, self.ticket_length
+        if self.core == "none":
+            return size, f"batch_size is {size} transitions"
+        sequences = size // length
+        return sequences, f"batch_size / chunk_length is {size} / {length} = {sequences} sequences"
 
     def memory(self, runtime: RuntimeConfig, history: int = 0) -> RingShape:
         """Return the shape of the replay's rings, with their pace.

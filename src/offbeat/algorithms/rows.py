@@ -17,6 +17,8 @@ and m rows without one, from which only the critic learns:
 With a core a minibatch has whole columns. `observation` is [T * b, inputs], all rows of b columns. `rows` [M] are the
 indices of the rows with a decision in it, `valued` [M + m] those of all rows that the critic learns from.
 `initial_state` [b, state_size] is the core's state before the first row, `resets` [T, b] marks the ends of episodes.
+
+A shard of a minibatch is again a minibatch, with two more arrays (`on_policy_shards.py`).
 """
 
 from __future__ import annotations

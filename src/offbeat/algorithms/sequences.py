@@ -1,13 +1,16 @@
-"""Converts sequences of a replay to minibatches with one row per transition."""
+"""Converts sequences of a replay to minibatches with one row per transition, and cuts these into shards."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from offbeat.algorithms.base import Batch, Minibatch
+from offbeat.algorithms.base import Batch, Minibatch, Shard
+from offbeat.algorithms.shards import even_ranges, selected
 from offbeat.models.policy_network import CoreState
 
 Network = Callable[[Tensor, Mapping[str, Tensor], CoreState | None], tuple[Tensor, Tensor | None]]
@@ -71,3 +74,41 @@ def sequence_errors(errors: Tensor, column: Tensor, columns: int) -> Tensor:
     count = zeros.index_add(0, column, torch.ones_like(errors))
     mean = zeros.index_add(0, column, errors) / count
     return LARGEST_ERROR_WEIGHT * zeros.scatter_reduce(0, column, errors, "amax") + (1 - LARGEST_ERROR_WEIGHT) * mean
+
+
+def cut_sequences(minibatch: Minibatch, shards: int) -> list[Shard]:
+    """Cut a minibatch into ranges of whole sequences."""
+    column, cuts = minibatch["column"], even_ranges(len(minibatch["state"]), shards)
+    of_cuts = [((column >= cut.start) & (column < cut.stop)).nonzero().squeeze(1) for cut in cuts]
+    return [
+        Shard(rows, len(rows), partial(_part_of_sequences, minibatch, cut, rows))
+        for cut, rows in zip(cuts, of_cuts, strict=True)
+    ]
+
+
+def _part_of_sequences(minibatch: Minibatch, cut: range, transitions: Tensor) -> dict[str, Any]:
+    """Return the part of a minibatch with a range of its B sequences; `transitions`: theirs among the M, [M_k]."""
+    columns, (length, count) = slice(cut.start, cut.stop), minibatch["resets"].shape
+
+    def of_columns(rows: Tensor) -> Tensor:
+        """Return the rows [length * B_k, ...] of all rows [length * B, ...]."""
+        return rows.reshape(length, count, *rows.shape[1:])[:, columns].flatten(0, 1)
+
+    def moved(rows: Tensor) -> Tensor:
+        """Return row indices of [length * B] as row indices of [length * B_k]."""
+        rows = rows[transitions]
+        result: Tensor = rows // count * len(cut) + rows % count - cut.start
+        return result
+
+    apart = {"rows", "next_rows", "column", "observation", "encoded", "resets", "state"}
+    others = {name: value for name, value in minibatch.items() if name not in apart}
+    return {
+        **selected(others, {len(minibatch["column"]): transitions}),
+        "rows": moved(minibatch["rows"]),
+        "next_rows": moved(minibatch["next_rows"]),
+        "column": minibatch["column"][transitions] - cut.start,
+        "observation": of_columns(minibatch["observation"]),
+        "encoded": {name: of_columns(leaf) for name, leaf in minibatch["encoded"].items()},
+        "resets": minibatch["resets"][:, columns],
+        "state": minibatch["state"][columns],
+    }

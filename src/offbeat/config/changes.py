@@ -18,7 +18,7 @@ from offbeat.core.errors import ConfigError
 from offbeat.core.fields import hints_of
 
 MAY_DIFFER = {
-    *("runtime", "inference", "step_timeout_s", "reset_timeout_s", "stall_timeout_s", "restart_budget"),
+    *("runtime", "shards", "inference", "step_timeout_s", "reset_timeout_s", "stall_timeout_s", "restart_budget"),
     *OPTIONAL_KEYS,
 } - {"workers", "hogwild_moments"}
 """Settings of the runtime that may change when a run is resumed: no part of a checkpoint depends on them."""

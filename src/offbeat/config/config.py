@@ -31,6 +31,7 @@ from offbeat.config.run_config import RunConfig
 from offbeat.config.runtime_config import RuntimeConfig, require_supported
 from offbeat.config.runtimes import OPTIONAL_KEYS, runtime_entry
 from offbeat.config.settings import AlgorithmSettings
+from offbeat.config.shards import require_shards_supported
 from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.files import replace_file
 from offbeat.core.frozen_table import in_toml
@@ -63,6 +64,7 @@ class Config:
         require_inference(runtime)
         self._refuse_unsupported(runtime)
         self._require_lock_free()
+        require_shards_supported(runtime, self.settings, self.run.algorithm)
         if runtime.envs_per_actor % runtime.env_groups:
             raise ConfigError(
                 f"env_groups is {runtime.env_groups}, which does not divide envs_per_actor="

@@ -53,6 +53,9 @@ class RuntimeConfig:
     """Env steps of one column in an unroll, T."""
     unrolls_per_batch: Count | None = None
     """Unrolls in a batch, S; none: one per actor."""
+    shards: Count = 1
+    """Parts into which each minibatch is cut, K. The gradients of each part are computed apart, and added in a fixed
+    order. More than 1 changes the result by rounding only. Not for hogwild."""
     max_lag: Annotated[Natural, Flag("D")] = 0
     """Largest number of learning steps that the acting weights may be behind the learner's weights, D. Default: 0 in
     serial, 1 in threads and processes. Not for algorithms with a replay, which have their own key, or for hogwild."""

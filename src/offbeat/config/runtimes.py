@@ -102,6 +102,7 @@ RUNTIMES: dict[str, RuntimeEntry] = {
                 "max_lag": f"{_TAKE_TURNS}; updates by other workers in between are reported as gradient_staleness",
                 "lag": "the order of the workers' updates depends on timing",
                 "split": "pass --workers N",
+                "shards": "each worker makes updates of its own",
             },
         ),
     }.items()

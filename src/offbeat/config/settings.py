@@ -30,6 +30,8 @@ class AlgorithmSettings:
     them."""
     unsupported_keys: ClassVar[Mapping[str, str]] = {}
     """Keys of [runtime] that the algorithm does not support -> what to pass instead."""
+    supports_shards: ClassVar[bool] = False
+    """Whether the algorithm can cut its minibatches into shards, by its method `cut`."""
     not_lock_free: ClassVar[str] = ""
     """The reason why the algorithm cannot learn in lock-free workers; '' if it can."""
 
@@ -84,6 +86,15 @@ class AlgorithmSettings:
         Raises:
             ConfigError: with the numbers and the remedy.
         """
+
+    def most_shards(self, runtime: RuntimeConfig, columns: int) -> tuple[int, str]:
+        """Return the largest number of shards of a minibatch, and its arithmetic for an error message.
+
+        Args:
+            runtime: the layout.
+            columns: columns that an actor has for the policy.
+        """
+        raise NotImplementedError
 
     def reason_against_change(self, key: str) -> str:
         """Return the reason why a resume cannot change a key of this table; '' if it can."""

@@ -26,6 +26,7 @@ from torch import Tensor
 
 from offbeat.algorithms.base import LossResult, Minibatch
 from offbeat.algorithms.on_policy import GROUP, OnPolicy
+from offbeat.algorithms.on_policy_shards import NORMALIZED
 from offbeat.fastpath.mlp import F32, MLP, Layers
 
 Rows = Mapping[str, NDArray[Any]]
@@ -95,7 +96,7 @@ class ActorCriticFastPath(Generic[Owner]):
         """Write the policy's gradients; return the result of `policy_loss`, and the mean entropy."""
         config = self.algorithm.config
         log_prob = self._head.log_prob(self._policy.forward(self._policy_layers, rows["observation"]), rows["action"])
-        advantages = _normalized(rows["advantage"]) if config.normalize_advantages else rows["advantage"]
+        advantages = _advantages(rows) if config.normalize_advantages else rows["advantage"]
         result, d_log_prob = self.policy_loss(log_prob, advantages, rows)
         d_output, entropy = self._head.backward(d_log_prob, config.entropy_coef)
         self._policy.backward(self._policy_layers, d_output, self._policy_gradients)
@@ -131,6 +132,11 @@ def squared_value_loss(values: F32, targets: F32) -> tuple[float, F32]:
     rows = len(values)
     error = values - targets
     return 0.5 * float(error.dot(error)) / rows, error * np.float32(1 / rows)
+
+
+def _advantages(rows: Rows) -> F32:
+    """Return the normalised advantages of a minibatch, [M]; in a shard they are normalised over the whole minibatch."""
+    return rows[NORMALIZED] if NORMALIZED in rows else _normalized(rows["advantage"])
 
 
 def _normalized(advantages: F32) -> F32:

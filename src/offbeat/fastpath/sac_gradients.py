@@ -103,7 +103,9 @@ class SACGradients:
         # Each thread writes its own array of policy gradients; they are added at the end.
         self._flat_gradients = (policy.gradients.numpy(), np.zeros(policy.layout.size, np.float32))
         self._policy_gradients = [_policy_layers(spec, policy.layout, flat) for flat in self._flat_gradients]
-        self._work = Work(self._networks, 1)
+        self._works: dict[int, Work] = {}
+        """By number of rows: shards may differ by one row."""
+        self._work = self._work_on(1)
         self._forwarded: Mapping[str, Tensor] | None = None
         """The minibatch for which the critic stage has computed the policy's output."""
 
@@ -158,12 +160,16 @@ class SACGradients:
         return LossResult(loss, {"policy_loss": loss, "entropy": -log_prob})
 
     def _as_arrays(self, minibatch: Mapping[str, Tensor]) -> Rows:
-        """Return the minibatch as arrays; allocate buffers if its size is new."""
+        """Return the minibatch as arrays, and use the buffers of its size."""
         rows: Rows = {name: tensor.numpy() for name, tensor in minibatch.items()}
-        size = len(rows["observation"])
-        if size != self._work.size:
-            self._work = Work(self._networks, size)
+        self._work = self._work_on(len(rows["observation"]))
         return rows
+
+    def _work_on(self, size: int) -> Work:
+        """Return the work on a number of rows; allocate its buffers if the number is new."""
+        if size not in self._works:
+            self._works[size] = Work(self._networks, size)
+        return self._works[size]
 
 
 def _on_both_threads(part: Callable[..., None], *arguments: Any) -> Step:

@@ -58,6 +58,6 @@ def tree_sum(rows: Tensor) -> Tensor:
     """
     while len(rows) > 1:
         pairs = len(rows) // 2
-        sums = rows[0 : 2 * pairs : 2] + rows[1 : 2 * pairs : 2]
-        rows = torch.cat((sums, rows[2 * pairs :]))
+        sums, left = rows[0 : 2 * pairs : 2] + rows[1 : 2 * pairs : 2], rows[2 * pairs :]
+        rows = torch.cat((sums, left)) if len(left) else sums
     return rows[0]

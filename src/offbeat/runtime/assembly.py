@@ -19,6 +19,7 @@ from offbeat.config.env import EnvConfig
 from offbeat.config.league import LeagueConfig
 from offbeat.config.policies import owners
 from offbeat.config.registry import algorithm_entry
+from offbeat.config.shards import require_shards
 from offbeat.core.errors import ConfigError
 from offbeat.core.gpu_numerics import set_gpu_numerics
 from offbeat.core.memory_shape import Slots
@@ -33,6 +34,7 @@ from offbeat.memory.arena import SharedArena, private_arena, require_memory
 from offbeat.memory.weights import Weights
 from offbeat.metrics.speed_model import Topology
 from offbeat.metrics.timings import Timings
+from offbeat.models.collective import AllShards
 from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
 from offbeat.models.storage import Storage
@@ -145,7 +147,9 @@ def columns_of(config: Config, spec: WorldSpec | EnvSpec) -> TestedEnvs:
     _refuse_turns_of_replays(tested)
     _refuse_turns_within_groups(tested)
     for name, env in tested.policies.items():
-        tested.config.of_policy(name).settings.check_columns(config.runtime, env.columns)
+        settings = tested.config.of_policy(name).settings
+        settings.check_columns(config.runtime, env.columns)
+        require_shards(config.runtime, settings, env.columns)
     return tested
 
 
@@ -298,6 +302,8 @@ def algorithm_of(config: Config, policy: PolicySpec, storage: Storage | None = N
     algorithm: Algorithm = (
         algorithm_entry(config.run.algorithm).algorithm_class().for_run(config, policy, device_of(config), storage)
     )
+    if config.runtime.shards > 1:
+        algorithm.collective = AllShards(config.runtime.shards)
     return algorithm
 
 

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from offbeat.algorithms.base import Algorithm, LossResult, Minibatch, ParameterGroup, Stage
 from offbeat.models.flat import FlatAdam
+from offbeat.workers.gradients import Gradients
 
 
 class AppliedStage(NamedTuple):
@@ -56,13 +57,13 @@ class HostStages:
 
     def __init__(self, algorithm: Algorithm, adam: Mapping[str, FlatAdam]) -> None:
         self._algorithm, self._adam = algorithm, adam
+        self._gradients = Gradients(algorithm)
 
     def apply(self, stages: Sequence[Stage], minibatch: Minibatch, rates: Mapping[str, float]) -> list[AppliedStage]:
-        applied = []
+        differentiate, applied = self._gradients.of(minibatch), []
         for stage in stages:
             group = self._algorithm.groups[stage.group]
-            gradients = group.parameters.gradients
-            result = differentiate(stage, minibatch, gradients)
+            gradients, result = group.parameters.gradients, differentiate(stage)
             norm = float(torch.linalg.vector_norm(gradients))
             if not (math.isfinite(norm) and math.isfinite(result.loss)):
                 break
@@ -84,16 +85,16 @@ class DeviceStages:
 
     def __init__(self, algorithm: Algorithm, adam: Mapping[str, FlatAdam]) -> None:
         self._algorithm, self._adam = algorithm, adam
+        self._gradients = Gradients(algorithm)
         self._zero = _number(0.0, next(iter(algorithm.groups.values())))
         self._largest_norm = {name: _number(group.max_grad_norm, group) for name, group in algorithm.groups.items()}
 
     def apply(self, stages: Sequence[Stage], minibatch: Minibatch, rates: Mapping[str, float]) -> list[AppliedStage]:
-        results, checks = [], []
+        differentiate, results, checks = self._gradients.of(minibatch), [], []
         total = self._zero
         for stage in stages:
-            gradients = self._algorithm.groups[stage.group].parameters.gradients
-            result = differentiate(stage, minibatch, gradients)
-            norm = torch.linalg.vector_norm(gradients)
+            result = differentiate(stage)
+            norm = torch.linalg.vector_norm(self._algorithm.groups[stage.group].parameters.gradients)
             # The sum over all stages so far is finite only if each number is. In float64 a sum of
             # finite float32 numbers does not overflow.
             total = total + norm + result.loss
@@ -153,15 +154,3 @@ def fetched(tensors: Sequence[Tensor]) -> list[Tensor]:
     copies = torch.split(torch.cat(parts).cpu(), [len(part) for part in parts])
     # Each part is cloned because a view as another dtype needs aligned memory.
     return [copy.clone().view(tensor.dtype).reshape(tensor.shape) for copy, tensor in zip(copies, tensors, strict=True)]
-
-
-def differentiate(stage: Stage, minibatch: Minibatch, gradients: Tensor) -> LossResult:
-    """Write a stage's gradients into `gradients`, the buffer of its group; return its result, the loss detached."""
-    if stage.gradients is not None:
-        return stage.gradients(minibatch)
-    gradients.zero_()
-    result = stage.loss(minibatch)
-    if not isinstance(result.loss, Tensor):
-        return result
-    result.loss.backward()  # type: ignore[no-untyped-call]
-    return result._replace(loss=result.loss.detach())

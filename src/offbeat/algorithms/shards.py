@@ -1,0 +1,57 @@
+"""Cuts minibatches into shards: parts whose gradients are computed apart and then added.
+
+A minibatch is cut in the same way whichever learners compute the shards. Here are the parts that all algorithms share,
+and the cut of plain rows; `on_policy_shards` and `sequences` have those of the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+from torch import Tensor
+
+from offbeat.algorithms.base import Minibatch, Rows, Shard
+from offbeat.core.errors import RunFailed
+
+
+def even_ranges(count: int, parts: int) -> list[range]:
+    """Return `parts` consecutive ranges of `count` items, as equal as possible; the first ones get one more."""
+    size, larger = divmod(count, parts)
+    starts = [part * size + min(part, larger) for part in range(parts + 1)]
+    return [range(*ends) for ends in pairwise(starts)]
+
+
+def cut_rows(minibatch: Minibatch, rows: int, shards: int) -> list[Shard]:
+    """Cut a minibatch whose arrays all have M = `rows` rows into ranges of rows."""
+    return [
+        Shard(slice(cut.start, cut.stop), len(cut), partial(selected, minibatch, {rows: slice(cut.start, cut.stop)}))
+        for cut in even_ranges(rows, shards)
+    ]
+
+
+def selected(minibatch: Minibatch, rows: Mapping[int, Rows]) -> dict[str, Any]:
+    """Return the arrays of a minibatch at some rows. What has no rows is the same in all shards.
+
+    Args:
+        minibatch: the minibatch.
+        rows: number of rows of an array -> those to select.
+
+    Raises:
+        RunFailed: an array has another number of rows.
+    """
+    return {name: _selected(name, value, rows) for name, value in minibatch.items()}
+
+
+def _selected(name: str, value: Any, rows: Mapping[int, Rows]) -> Any:
+    if not isinstance(value, Tensor) or not value.ndim:
+        return value
+    if len(value) not in rows:
+        counts = " or ".join(map(str, rows))
+        raise RunFailed(
+            f"the array {name} of a minibatch has {len(value)} rows, but {counts} are expected: override `cut`, which "
+            "cuts a minibatch into shards, or pass --set shards=1"
+        )
+    return value[rows[len(value)]]

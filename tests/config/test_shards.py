@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+
+from offbeat.algorithms.ppo import PPOConfig
+from offbeat.config.resolve import resolve
+from offbeat.config.runtime_config import RuntimeConfig
+from offbeat.config.shards import require_shards
+from offbeat.core.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class UncutConfig(PPOConfig):
+    """The settings of an algorithm that cannot cut its minibatches."""
+
+    supports_shards = False
+
+
+def test_shards_with_an_algorithm_that_cannot_cut_its_minibatches_are_refused():
+    config = resolve("ppo", "CartPole-v1")
+    uncut = replace(config, settings=UncutConfig())
+    with pytest.raises(ConfigError, match=r"shards is 2, which is not supported by ppo: .* UncutConfig .* `cut`"):
+        replace(uncut, runtime=replace(config.runtime, shards=2))
+    assert replace(config, runtime=replace(config.runtime, shards=2)).runtime.shards == 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "largest"),
+    [
+        ({"minibatch_size": 54}, 54),
+        ({"minibatch_size": 27}, 27),
+        ({"minibatch_size": 26}, 18),  # three minibatches
+        ({"minibatch_size": 54, "core": "gru"}, 6),
+        ({"minibatch_size": 26, "core": "gru"}, 2),
+        ({"minibatch_size": 1, "core": "gru"}, 1),
+    ],
+)
+def test_each_shard_of_a_full_minibatch_can_have_a_row_or_a_column(settings, largest):
+    """A batch has 3 unrolls of 9 env steps and 2 columns."""
+    runtime = RuntimeConfig(unrolls_per_batch=3, unroll_length=9, envs_per_actor=1)
+    for shards in (1, largest):
+        require_shards(replace(runtime, shards=shards), PPOConfig(**settings), 2)
+    with pytest.raises(ConfigError, match=f"shards is {largest + 1}, but a batch has only "):
+        require_shards(replace(runtime, shards=largest + 1), PPOConfig(**settings), 2)
