@@ -146,6 +146,23 @@ def _hogwild(scale: Scale, _out: Path) -> Iterator[Job]:
         yield train(f"PPO on Pong, {kind}, {workers} workers, {scale.device}", PONG, scale, layout, **on_gpu)
 
 
+INFERENCE: dict[str, Settings] = {
+    "actors": {},
+    "worker": {"inference": "worker"},
+    "worker, two env groups": {"inference": "worker", "env_groups": 2},
+    "worker, by arrival": {"inference": "worker", "inference_batching": "arrival"},
+}
+"""Who computes the networks for acting."""
+
+
+def _inference(scale: Scale, _out: Path) -> Iterator[Job]:
+    for encoder in ("nature_cnn", "impala_resnet"):
+        for name, settings in INFERENCE.items():
+            on_gpu = {"inference_device": scale.device} if settings else {}
+            changes = {"encoder": encoder, "device": scale.device, **settings, **on_gpu}
+            yield train(f"{encoder}, inference by {name}", PONG, scale, _processes(scale, 16), **changes)
+
+
 def _torn_steps(scale: Scale, _out: Path) -> Iterator[Job]:
     if not scale.smoke:  # it always takes the time of a measurement
         command = [sys.executable, "-m", "benchmarks.torn_steps", "--device", scale.device]
@@ -188,6 +205,7 @@ PARTS = {
     "halfcheetah": Part("PPO on HalfCheetah", 300, _half_cheetah),
     "sac": Part("SAC on HalfCheetah: updates per second", 300, _sac),
     "hogwild": Part("lock-free workers that share the memory of the GPU", 400, _hogwild),
+    "inference": Part("PPO on Pong, with inference workers on the GPU", 400, _inference),
     "torn": Part("Adam on moments that processes share on the GPU", 240, _torn_steps),
     "bench": Part("offbeat bench: what limits the speed", 400, _bench),
     "scaling": Part("processes with 1 to 16 actors", 500, _scaling),

@@ -61,6 +61,26 @@ def test_two_exact_runs_on_one_gpu_have_the_same_bits(tmp_path, case, settings, 
     assert weights_of(one.path) != weights_of(one.path, FIRST)
 
 
+@pytest.mark.parametrize(
+    "case", [Case("ppo", "image"), Case("impala", "recurrent"), Case("sac", "box"), Case("ppo", "policies")], ids=str
+)
+def test_exact_inference_workers_on_a_gpu_have_the_bits_of_serial(tmp_path, case, device):
+    served = {"inference": "worker", "inference_device": (device,), "env_groups": 2}
+    assert_parts_are_the_whole(partial(case.train, device=device, **served), "processes", "threads", tmp_path)
+
+
+@pytest.mark.parametrize("case", [Case("ppo", "resident", 3), Case("sac", "box"), Case("dqn", "recurrent")], ids=str)
+def test_batches_that_are_loaded_far_ahead_on_a_gpu_have_the_bits_of_serial(tmp_path, case, device):
+    train = partial(case.train, device=device)
+    assert_parts_are_the_whole(train, "processes", "threads", tmp_path, load_ahead=3)
+
+
+def test_inference_by_arrival_on_a_gpu_trains_and_resumes(tmp_path, device):
+    settings: dict[str, Any] = {"inference": "worker", "inference_device": (device,), "inference_batching": "arrival"}
+    run = small_run(tmp_path / "run", runtime="processes", actors=2, max_lag=1, device=device, **settings)
+    assert resume(run.path, steps=run.metrics["env_steps"] + 200).state == "finished"
+
+
 COMPARED = ("policy_loss", "value_loss", "critic_loss", "q_loss", "entropy", "grad_norm")
 """Metrics that a GPU and a CPU must agree on, as far as an algorithm has them."""
 

@@ -65,6 +65,8 @@ FEATURES = {
         {"resident_batches": 2, "passes": 3},
         refused=dict.fromkeys(ON_A_REPLAY, "unknown key 'resident_batches'"),
     ),
+    "inference": Feature("CartPole-v1", {"inference": "worker", "env_groups": 2}),
+    "shards": Feature("CartPole-v1", {"shards": 3}),
 }
 ALGORITHMS = ("ppo", "impala", "a2c", *ON_A_REPLAY)
 WARMUP, RATIO = 48, "1/4"
@@ -122,12 +124,12 @@ def cases() -> Iterator[Case]:
 
 
 _IN_CI = """
-              vector  box  image   dict  stacks  recurrent  mixed   masks  world  policies  league  resident
-same_bits     ppo     sac  a2c     ppo   dqn     impala     ppo     sac    sac    impala    dqn     a2c
-actor_killed  -       a2c  sac     -     ppo     dqn        impala  -      dqn    ppo       ppo     impala
-run_killed    a2c     -    -       sac   dqn     impala     -       ppo    -      sac       impala  ppo
-interrupted   dqn     -    impala  ppo   -       sac        a2c     -      ppo    dqn       a2c     impala
-env_raises    -       sac  ppo     -     -       impala     a2c     dqn    sac    a2c       -       ppo
+             vector box image  dict stacks recurrent mixed  masks world policies league resident inference shards
+same_bits    ppo    sac a2c    ppo  dqn    impala    ppo    sac   sac   impala   dqn    a2c      sac       dqn
+actor_killed -      a2c sac    -    ppo    dqn       impala -     dqn   ppo      ppo    impala   ppo       -
+run_killed   a2c    -   -      sac  dqn    impala    -      ppo   -     sac      impala ppo      dqn       sac
+interrupted  dqn    -   impala ppo  -      sac       a2c    -     ppo   dqn      a2c    impala   -         a2c
+env_raises   -      sac ppo    -    -      impala    a2c    dqn   sac   a2c      -      ppo      impala    -
 """
 
 

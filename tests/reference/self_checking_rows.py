@@ -117,6 +117,8 @@ FEATURE_CHECKS: dict[str, Callable[[Rows], list[Array]]] = {
     "policies": _cart_pole,
     "league": _cart_pole,
     "resident": _cart_pole,
+    "inference": _cart_pole,
+    "shards": _cart_pole,
 }
 """Feature of the matrix -> what is true of all rows on its env."""
 
