@@ -50,6 +50,24 @@ def test_the_limit_of_a_topology_is_that_of_its_slowest_part(changes, costs, sps
     assert ideal.bound_by == bound
 
 
+@pytest.mark.parametrize(
+    ("groups", "actors", "workers", "sps", "bound"),
+    [
+        (1, 4, 1, 1e6 * 4 / (60 + 4 * 10), "actors"),  # each waits for a batch with the columns of all four
+        (1, 4, 2, 1e6 * 4 / (60 + 2 * 10), "actors"),
+        (2, 4, 1, 1e6 * 4 / 60, "actors"),  # it steps the other group meanwhile
+        (2, 8, 1, 1e6 / 10, "inference"),
+        (2, 8, 2, 1e6 * 8 / 60, "actors"),
+    ],
+)
+def test_actors_wait_for_inference_workers_unless_they_have_another_env_group(groups, actors, workers, sps, bound):
+    layout = topology(actors=actors, cores=64, inference_workers=workers, env_groups=groups)
+    served = SpeedModel(layout, 60.0, 1.0, acting_cpu=70.0, learning_cpu=1.0, inference=10.0)
+    assert served.limit_sps == pytest.approx(sps)
+    assert served.bound_by == bound
+    assert served.serial_sps == pytest.approx(1e6 / 71)
+
+
 def test_bounds_are_named_after_the_limiting_part():
     bounds = {"machine": 50_000, "actors": 31_250, "learner": 125_000}
     assert model(*ENV_HEAVY).bounds == pytest.approx(bounds)

@@ -16,7 +16,7 @@ from tests.reference.runs import SMALL, small_run, weights_of
 
 from offbeat.config.resolve import load, resolve
 from offbeat.config.runtimes import RUNTIMES
-from offbeat.core.errors import EnvFailed
+from offbeat.core.errors import ConfigError, EnvFailed
 from offbeat.core.threads import limit, usable_cores
 from offbeat.metrics.speed_model import Topology
 from offbeat.tuning import auto_layout
@@ -46,10 +46,8 @@ def computing(us: float) -> Cost:
 
 def candidates(costs: Costs, *actors: int, cores: int = 2, max_lag: int = 1) -> list[Candidate]:
     """Return topologies with these numbers of actors, and with costs of env, act and learn that are CPU time."""
-    return [
-        Candidate(Topology(RUNTIMES["threads"], number, 1, cores, max_lag), *(computing(cost) for cost in costs))
-        for number in actors
-    ]
+    env, act, learn = map(computing, costs)
+    return [Candidate(Topology(RUNTIMES["threads"], number, 1, cores, max_lag), env, act, learn) for number in actors]
 
 
 def measured(env: str = "CartPole-v1", **settings: Any) -> Any:
@@ -174,6 +172,19 @@ def test_auto_layout_does_not_change_the_columns_of_a_batch(env, runtime):
     unsettled = {"split", "actors", "envs_per_actor", "unrolls_per_batch", "learner_threads"}
     before, after = config.tables()["runtime"], chosen.tables()["runtime"]
     assert {key for key in before if before[key] != after[key]} <= unsettled
+
+
+def test_auto_layout_says_whether_given_inference_workers_pay_and_has_an_actor_for_each():
+    served: dict[str, Any] = {"runtime": "processes", "inference": "worker", "inference_workers": 2}
+    config, reason = with_measured_topology(measured(**served))
+    assert config.runtime.actors >= 2
+    assert re.search(r"inference workers (pay|do not pay|make no difference)\b.*, by these costs$", reason)
+
+
+def test_more_inference_workers_than_actors_that_divide_the_envs_are_refused():
+    served: dict[str, Any] = {"runtime": "processes", "inference": "worker", "inference_workers": 5}
+    with pytest.raises(ConfigError, match=r"of up to \d+ actors at most \d divide 24 envs in env_groups=1"):
+        with_measured_topology(measured(**served))
 
 
 def test_a_given_topology_is_not_measured():

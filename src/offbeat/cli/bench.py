@@ -71,7 +71,13 @@ def _table(result: dict[str, Any], *, lock_free: bool) -> str:
         f"cores ({result['limit_sps']:,.0f})\n"
         f"{_agent_steps(result)}"
         f"bound by the {result['bound_by']}: {_gain(result, lock_free=lock_free)}"
+        f"{_inference(result)}"
     )
+
+
+def _inference(result: dict[str, Any]) -> str:
+    """Return the comparison of inference in actors and in inference workers as a line; '' if there can be none."""
+    return f"\n{result['inference']}" if "inference" in result else ""
 
 
 def _agent_steps(result: dict[str, Any]) -> str:

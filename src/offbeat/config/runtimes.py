@@ -48,6 +48,11 @@ class RuntimeEntry:
         return "worker" if self.workers_learn else "actor"
 
     @property
+    def has_inference_workers(self) -> bool:
+        """Whether inference workers are processes. Elsewhere actors compute the batches of their inference groups."""
+        return "inference_batching" in self.supports
+
+    @property
     def runs_in_order(self) -> bool:
         """Whether acting and learning take place one after the other, in the order of the pace, without waits."""
         return not (self.overlaps or self.workers_learn)

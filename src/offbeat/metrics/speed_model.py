@@ -30,6 +30,10 @@ class Topology:
     """How far actors may be ahead of the learner: in learning steps, with a replay in tickets."""
     lag_flag: str = "--max-lag"
     """The flag that sets `max_lag`."""
+    inference_workers: int = 0
+    """Number of inference workers; 0: actors compute the networks themselves."""
+    env_groups: int = 1
+    """Env groups of an actor."""
 
     @property
     def has_too_many_workers(self) -> bool:
@@ -56,9 +60,11 @@ class SpeedModel:
     learning: float
     """Time that the learner takes to learn, with all its threads."""
     acting_cpu: float
-    """CPU time of acting, summed over threads."""
+    """CPU time of acting, summed over threads, those of inference workers included."""
     learning_cpu: float
     """CPU time of learning, summed over threads."""
+    inference: float = 0.0
+    """Time that an inference worker takes to compute the networks; 0 without inference workers."""
 
     @classmethod
     def from_wall_times(cls, topology: Topology, acting: float, learning: float) -> SpeedModel:
@@ -89,14 +95,14 @@ class SpeedModel:
     @property
     def serial_sps(self) -> float:
         """Env steps per second if one actor and the learner take turns."""
-        return _per_second(self.acting + self.learning)
+        return _per_second(self._in_turn)
 
     @property
     def bounds(self) -> dict[str, float]:
         """Upper bounds on the env steps per second, by the name of the part that sets each.
 
-        Overlapped: 'machine' (all cores), 'actors' and 'learner'. In order: 'actors' and 'learner', each as if it were
-        the only one to take time. Lock-free: 'cores' and 'workers'.
+        Overlapped: 'machine' (all cores), 'actors', 'learner' and, with inference workers, 'inference'. In order:
+        'actors' and 'learner', each as if it were the only one to take time. Lock-free: 'cores' and 'workers'.
         """
         return {name: _per_second(time) for name, time in self._busy_times().items()}
 
@@ -118,7 +124,8 @@ class SpeedModel:
         """Expected env steps per second. With max_lag 0, all actors and then the learner take turns."""
         if not self._max_lag_forbids_overlap:
             return self.limit_sps
-        all_actors = max(self.acting / self.topology.actors, self.acting_cpu / self.topology.cores)
+        parts = self._overlapped(self.topology.actors, self.acting_cpu)
+        all_actors = max(time for name, time in parts.items() if name != "learner")
         return _per_second(all_actors + self.learning)
 
     # --- ratios ---
@@ -146,7 +153,7 @@ class SpeedModel:
             return max(1.0, min(topology.actors, topology.cores / topology.learner_threads))
         actors = topology.cores if topology.runtime.runs_in_order else topology.actors
         slowest = max(self._overlapped(actors, self._core_time).values())
-        return max(1.0, (self.acting + self.learning) / slowest) if slowest > 0 else 1.0
+        return max(1.0, self._in_turn / slowest) if slowest > 0 else 1.0
 
     def cores_used(self, wall_time: float) -> float:
         """Return how many cores were in use on average, if the costs are totals of a period of `wall_time`.
@@ -166,7 +173,23 @@ class SpeedModel:
     @property
     def _core_time(self) -> float:
         """Total time of all threads; each thread of the learner counts as busy for as long as learning takes."""
-        return self.acting + self.topology.learner_threads * self.learning
+        return self.acting + self.inference + self.topology.learner_threads * self.learning
+
+    @property
+    def _in_turn(self) -> float:
+        """Time of acting and learning if nothing overlaps."""
+        return self.acting + self.inference + self.learning
+
+    @property
+    def _waiting(self) -> float:
+        """Time that an actor waits for a batch of its inference worker; with several env groups it steps one meanwhile.
+
+        The batch has the columns of all actors of the worker.
+        """
+        topology = self.topology
+        if not topology.inference_workers or topology.env_groups > 1:
+            return 0.0
+        return self.inference * topology.actors / topology.inference_workers
 
     @property
     def _max_lag_forbids_overlap(self) -> bool:
@@ -187,8 +210,9 @@ class SpeedModel:
     def _overlapped(self, actors: int, core_time: float) -> dict[str, float]:
         return {
             "machine": core_time / self.topology.cores,
-            "actors": self.acting / actors,
+            "actors": (self.acting + self._waiting) / actors,
             "learner": self.learning,
+            **({"inference": self.inference / workers} if (workers := self.topology.inference_workers) else {}),
         }
 
 

@@ -421,4 +421,14 @@ def _load_ahead(config: Config, default: int) -> LoadAhead:
 def topology_of(config: Config, threads: int) -> Topology:
     """Return the topology of a run: runtime, actors, cores and threads; `threads`: those of the learner."""
     ahead = config.memory.pace.versions - 1
-    return Topology(config.runtime.entry, config.actors, threads, usable_cores(), ahead, config.settings.lag_flag)
+    runtime = config.runtime
+    return Topology(
+        runtime.entry,
+        config.actors,
+        threads,
+        usable_cores(),
+        ahead,
+        config.settings.lag_flag,
+        runtime.inference_workers or 1 if runtime.uses_inference and runtime.entry.has_inference_workers else 0,
+        runtime.env_groups,
+    )

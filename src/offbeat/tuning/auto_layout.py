@@ -16,13 +16,16 @@ from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.allocator import keep_freed_memory
 from offbeat.core.errors import ConfigError, EnvFailed, with_notes_of
 from offbeat.core.threads import limit
+from offbeat.core.types import EnvSpec
 from offbeat.memory.weights import F32
 from offbeat.metrics.speed_model import SpeedModel, Topology
 from offbeat.models.acting import make_policy
 from offbeat.runtime.assembly import build_paced, set_up_device, topology_of
 from offbeat.runtime.parts import PacedParts
+from offbeat.runtime.plan import Plan
 from offbeat.runtime.supervisor import RESTART_BUDGET
 from offbeat.tuning.costs import ActingPolicy, Cost, EnvStepper, RecordedEnvs, act_cost, learn_cost, random_slot
+from offbeat.tuning.inference_costs import InferenceCosts, inference_costs, verdict
 from offbeat.workers.actor import Actor
 from offbeat.workers.columns import PolicyColumns
 
@@ -50,13 +53,27 @@ class Candidate:
     topology: Topology
     env: Cost
     act: Cost
+    """Its networks are computed in the actors."""
     learn: Cost
+    inference: InferenceCosts | None = None
+    """Costs of the networks in actors and in inference workers; None: there are no inference workers."""
 
     @property
     def speed_model(self) -> SpeedModel:
         """The speed that these costs allow."""
+        own = self._own_speed_model
+        return own if self.inference is None else self.inference.in_worker(own)
+
+    @property
+    def inference_verdict(self) -> str:
+        """Whether the inference workers pay; '' if there are none."""
+        return "" if self.inference is None else verdict(self.inference.compare(self._own_speed_model).gain)
+
+    @property
+    def _own_speed_model(self) -> SpeedModel:
+        """The speed that they allow if the networks are computed in the actors."""
         return SpeedModel(
-            self.topology,
+            replace(self.topology, inference_workers=0),
             acting=self.env.time + self.act.time,
             learning=self.learn.time,
             acting_cpu=self.env.cpu + self.act.cpu,
@@ -128,6 +145,7 @@ def _reason(runtime: RuntimeConfig, chosen: Candidate) -> str:
         f"{_counted(topology.actors, 'actor')} x {_counted(_envs(runtime) // topology.actors, 'env')}, "
         f"{_counted(topology.learner_threads, 'learner thread')}: {costs} on {_counted(topology.cores, 'core')}; "
         + ("acting and learning take turns" if bound == "lag" else f"bound by the {bound}")
+        + (f"; {chosen.inference_verdict}, by these costs" if chosen.inference_verdict else "")
     )
 
 
@@ -145,7 +163,13 @@ def _measure(parts: PacedParts, notify: Callable[[str], None]) -> list[Candidate
     updates = sum(policy.learner.learn(0, 0.0).updates for policy in parts.policies)
     learn = learn_cost(parts, 0, LEARN_S)
     candidates = [
-        Candidate(replace(topology, actors=actors), env, act, learn)
+        Candidate(
+            replace(topology, actors=actors),
+            env,
+            act,
+            learn,
+            _inference_costs(parts.plan, weights, actors) if topology.inference_workers else None,
+        )
         for actors, env, act in _acting_costs(parts, _EnvCosts(parts, weights, notify), weights, topology.cores)
     ]
     if runtime.learner_threads is None and learn.cpu * runtime.batch_rows >= UPDATE_US * updates:
@@ -174,7 +198,15 @@ def _acting_costs(
     """
     runtime = parts.config.runtime
     maximum = ACTORS_PER_CORE * cores if envs.cost(1, groups=1).waits else cores
-    for actors in reversed(actor_counts(_envs(runtime), runtime.env_groups, maximum)):
+    workers = runtime.inference_workers or 1
+    counts = actor_counts(_envs(runtime), runtime.env_groups, max(maximum, workers))
+    if counts[-1] < workers:
+        raise ConfigError(
+            f"inference_workers is {workers}, but of up to {max(maximum, workers)} actors at most {counts[-1]} divide "
+            f"{_envs(runtime)} envs in env_groups={runtime.env_groups}: pass --set inference_workers={counts[-1]}, or "
+            "--actors"
+        )
+    for actors in reversed([count for count in counts if count >= workers]):
         count = _envs(runtime) // actors
         yield actors, envs.cost(count, runtime.env_groups), _act_cost(parts, weights, count)
 
@@ -226,11 +258,24 @@ class _EnvCosts:
             return stepper.cost(STEPS_S)
 
 
+def _inference_costs(plan: Plan, weights: Sequence[F32], actors: int) -> InferenceCosts:
+    """Return the costs of the networks with this number of actors."""
+    count = _envs(plan.runtime) // actors
+    policies = tuple(replace(policy, env=_with_envs(policy.env, count)) for policy in plan.policies)
+    runtime = replace(plan.runtime, split="given", actors=actors, envs_per_actor=count)
+    return inference_costs(replace(plan, runtime=runtime, policies=policies), weights, ACT_S)
+
+
+def _with_envs(env: EnvSpec, count: int) -> EnvSpec:
+    """Return the spec of a policy's columns in this number of envs."""
+    return replace(env, columns=count * max(1, len(env.agents)))
+
+
 def _act_cost(parts: PacedParts, weights: Sequence[F32], count: int) -> Cost:
     """Return the cost of acting in this number of envs."""
     policies = []
     for plan, vector in zip(parts.plan.policies, weights, strict=True):
-        env = replace(plan.env, columns=count * max(1, len(plan.env.agents)))
+        env = _with_envs(plan.env, count)
         policies.append(ActingPolicy(plan.policy, env, vector, random_slot(plan, env)))
     return act_cost(policies, ACT_S)
 

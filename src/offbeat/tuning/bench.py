@@ -13,7 +13,7 @@ from functools import partial
 from itertools import count, takewhile
 from statistics import median
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -33,10 +33,12 @@ from offbeat.runtime.hogwild.worker_pool import WorkerPool
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.runtimes import acting_of, build
 from offbeat.runtime.supervisor import Notify, Reporting
-from offbeat.tuning.costs import ActingPolicy, Cost, EnvStepper, act_cost, learn_cost, random_slot
+from offbeat.tuning.costs import ActingPolicy, EnvStepper, act_cost, learn_cost, random_slot
+from offbeat.tuning.inference_costs import InferenceCosts, inference_costs, verdict, with_workers, without_workers
 from offbeat.workers.learner import Learned
 from offbeat.workers.learner_pool import LearnerPool
 
+Measured = TypeVar("Measured")
 SECONDS = 2.0
 """Each cost is measured for at least this long."""
 ROUNDS = 5
@@ -54,11 +56,18 @@ class Costs:
     learn: float
     learn_wall: float
     """Wall time of learning with all threads, in microseconds per env step."""
+    env_wait: float = 0.0
+    """Time in which envs wait for something other than a core, in microseconds per env step."""
+    inference: InferenceCosts | None = None
+    """Costs of the networks in actors and in inference workers; None: the run cannot have inference workers."""
 
     def speed_model(self, topology: Topology) -> SpeedModel:
-        """Return the model of a run with these costs. An actor has one thread, so its wall time is its CPU time."""
-        acting = self.env + self.act
-        return SpeedModel(topology, acting, self.learn_wall, acting_cpu=acting, learning_cpu=self.learn)
+        """Return the model of a run with these costs. An actor has one thread, which waits only in its envs."""
+        if topology.inference_workers and self.inference is not None:
+            return self.inference.in_worker(self.speed_model(replace(topology, inference_workers=0)))
+        acting_cpu = self.env + self.act
+        acting = acting_cpu + self.env_wait
+        return SpeedModel(topology, acting, self.learn_wall, acting_cpu=acting_cpu, learning_cpu=self.learn)
 
 
 @dataclass(frozen=True)
@@ -97,7 +106,37 @@ def report(config: Config, seconds: float, notify: Notify) -> dict[str, Any]:
     if lock_free is not None:
         speed = replace(speed, sps=lock_free, agent_sps=speed.agent_sps / speed.sps * lock_free)
     several_agents = {} if parts.plan.world is None else {"achieved_agent_sps": speed.agent_sps}
-    return results(topology_of(config, threads), costs, speed) | several_agents
+    topology = topology_of(config, threads)
+    result = results(topology, costs, speed) | several_agents
+    return result if costs.inference is None else result | _inference_results(config, topology, costs, speed, seconds)
+
+
+def _inference_results(
+    config: Config, topology: Topology, costs: Costs, speed: Speed, seconds: float
+) -> dict[str, Any]:
+    """Run once more, with inference workers if this run had none, or without them, and return the comparison."""
+    assert costs.inference is not None
+    uses = config.runtime.uses_inference
+    runtime = (without_workers if uses else with_workers)(config.runtime)
+    parts: PacedParts = build(replace(config, runtime=runtime))
+    try:
+        other = _speed(parts, seconds, _ignore, learns=True).sps
+    finally:
+        parts.close()
+    actor_sps, worker_sps = (other, speed.sps) if uses else (speed.sps, other)
+    in_actors = costs.speed_model(replace(topology, inference_workers=0)).with_ideal_learner()
+    return {
+        "c_network_us": costs.inference.own.cpu,
+        "c_request_us": costs.inference.request.cpu,
+        "c_infer_us": costs.inference.batch.time,
+        "inference_actor_sps": actor_sps,
+        "inference_worker_sps": worker_sps,
+        "inference": (
+            f"{verdict(worker_sps / actor_sps)}: {actor_sps:,.0f} env steps/s with inference=actor, {worker_sps:,.0f} "
+            f"with inference=worker inference_workers={costs.inference.workers} env_groups="
+            f"{costs.inference.env_groups}; {costs.inference.compare(in_actors).why}"
+        ),
+    }
 
 
 def _ignore(*_messages: object) -> None:
@@ -278,7 +317,21 @@ def _costs(parts: PacedParts, step: int) -> Costs:
         )
         rounds = [[measure(SECONDS / ROUNDS) for measure in measures] for _ in range(ROUNDS)]
     env, act, learn = (median(cost.cpu for cost in costs) for costs in zip(*rounds, strict=True))
-    return Costs(env, act, learn, learn_wall=median(learn.wall for _, _, learn in rounds))
+    return Costs(
+        env,
+        act,
+        learn,
+        learn_wall=median(learn.wall for _, _, learn in rounds),
+        env_wait=median(cost.time - min(cost.cpu, cost.time) for cost, _, _ in rounds),
+        inference=_with_actor_threads(parts.config, partial(_inference_costs, parts, acting), SECONDS / ROUNDS),
+    )
+
+
+def _inference_costs(parts: PacedParts, acting: Sequence[ActingPolicy], seconds: float) -> InferenceCosts | None:
+    """Measure inference in actors and in inference workers; None if the run cannot have inference workers."""
+    if not parts.config.runtime.entry.has_inference_workers or parts.league is not None:
+        return None
+    return inference_costs(parts.plan, [policy.weights for policy in acting], seconds)
 
 
 def _acting_policies(parts: PacedParts, step: int) -> list[ActingPolicy]:
@@ -314,7 +367,7 @@ def _newest_ticket_with_decisions(parts: PacedParts, step: int) -> int:
     )
 
 
-def _with_actor_threads(config: Config, measure: Callable[[float], Cost], seconds: float) -> Cost:
+def _with_actor_threads(config: Config, measure: Callable[[float], Measured], seconds: float) -> Measured:
     """Measure with as many threads as an actor process may use."""
     if not config.runtime.entry.in_processes:
         return measure(seconds)

@@ -1,0 +1,235 @@
+"""What the networks cost in actors and in inference workers, and which of the two lets a run be faster.
+
+An inference worker computes larger batches, and an actor can step one env group while it waits for another. But each
+request costs time in the actor and in the worker, and a worker needs a core, or a GPU, of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from offbeat.config.inference import KEYS
+from offbeat.config.runtime_config import RuntimeConfig
+from offbeat.core.seeding import stream
+from offbeat.memory.arena import SharedArena, private_arena
+from offbeat.memory.weights import Weights, weight_slabs
+from offbeat.metrics.speed_model import SpeedModel
+from offbeat.models.acting import make_policy
+from offbeat.runtime.board import Bell
+from offbeat.runtime.deadline import ROW, Deadline, WorkerDeadline
+from offbeat.runtime.inference.board import InferenceBoard, inference_slabs
+from offbeat.runtime.inference.requests import InferenceAccess, RequestedInference
+from offbeat.runtime.inference.server import InferenceServer
+from offbeat.runtime.plan import Plan, PolicyPlan
+from offbeat.tuning.costs import Cost, Meter, meter_overhead
+from offbeat.workers.inference import rows_of
+from offbeat.workers.link import PolicyWork, Work
+
+F32 = NDArray[np.float32]
+REPETITIONS = 8
+"""Number of forward passes between two looks at the clocks."""
+WORTH = 1.05
+"""Smallest ratio of two speeds that counts as a difference."""
+
+
+@dataclass(frozen=True)
+class InferenceCosts:
+    """Costs of the networks of all policies, in microseconds per env step."""
+
+    own: Cost
+    """Computed in an actor, for one env group at a time."""
+    request: Cost
+    """In the actor: writing requests, ringing, and taking answers. The wait is not included."""
+    batch: Cost
+    """In an inference worker: reading requests, computing full batches, and answering."""
+    rows: int
+    """Rows of such a batch, of all policies together."""
+    env_groups: int
+    """Env groups of an actor with an inference worker."""
+    workers: int
+
+    def in_worker(self, own: SpeedModel) -> SpeedModel:
+        """Return the model of a run with inference workers, from that of the run whose actors compute the networks."""
+        topology = replace(own.topology, inference_workers=self.workers, env_groups=self.env_groups)
+        return replace(
+            own,
+            topology=topology,
+            acting=max(0.0, own.acting - self.own.time) + self.request.time,
+            acting_cpu=max(0.0, own.acting_cpu - self.own.cpu) + self.request.cpu + self.batch.cpu,
+            inference=self.batch.time,
+        )
+
+    def compare(self, own: SpeedModel) -> Comparison:
+        """Return the expected speeds; `own`: the model of the run whose actors compute the networks."""
+        return Comparison(self, own, self.in_worker(own))
+
+
+class Comparison(NamedTuple):
+    """Inference in actors and in inference workers, expected from the costs."""
+
+    costs: InferenceCosts
+    actor: SpeedModel
+    worker: SpeedModel
+
+    @property
+    def gain(self) -> float:
+        """How many times faster the run may be with inference workers; below 1 they cost speed."""
+        return self.worker.attainable_sps / self.actor.attainable_sps
+
+    @property
+    def why(self) -> str:
+        """The costs and the limits that follow from them."""
+        costs = self.costs
+        return (
+            f"the network takes {costs.own.time:.1f} us per env step in an actor, and {costs.batch.time:.1f} us in a "
+            f"worker, in batches of {costs.rows} rows, where requests cost the actor {costs.request.time:.1f} us; at "
+            f"most {self.actor.attainable_sps:,.0f} env steps/s in actors (bound by the {self.actor.bound_by}), "
+            f"{self.worker.attainable_sps:,.0f} in workers (bound by the {self.worker.bound_by})"
+        )
+
+
+def verdict(gain: float) -> str:
+    """Return whether inference workers pay. `gain`: how many times faster the run is with them."""
+    if gain > WORTH:
+        return f"inference workers pay, {gain:.2f}x"
+    if gain < 1 / WORTH:
+        return f"inference workers do not pay, {gain:.2f}x"
+    return "inference workers make no difference"
+
+
+def with_workers(runtime: RuntimeConfig) -> RuntimeConfig:
+    """Return the settings with inference workers; if they have none, in two env groups, unless there are more."""
+    if runtime.uses_inference:
+        return runtime
+    groups = 2 if runtime.env_groups == 1 and runtime.envs_per_actor % 2 == 0 else runtime.env_groups
+    return replace(runtime, inference="worker", env_groups=groups)
+
+
+def without_workers(runtime: RuntimeConfig) -> RuntimeConfig:
+    """Return the settings without inference workers."""
+    changes: dict[str, Any] = {"inference": "actor", **dict.fromkeys(KEYS)}
+    return replace(runtime, **changes)
+
+
+def inference_costs(plan: Plan, weights: Sequence[F32], seconds: float) -> InferenceCosts:
+    """Measure the networks in an actor, and in an inference worker that gets the requests of all its actors.
+
+    Args:
+        plan: the plan of the actors.
+        weights: the published weights of each policy.
+        seconds: duration of each of the two measurements.
+    """
+    served = replace(plan, runtime=replace(with_workers(plan.runtime), inference_batching=None))
+    request, batch = _served_costs(served, weights, seconds)
+    groups, members = served.runtime.env_groups, len(served.inference_groups.members(0))
+    return InferenceCosts(
+        own=_own_cost(plan, weights, seconds),
+        request=request,
+        batch=batch,
+        rows=members * sum(rows_of(policy.env.columns, groups) for policy in served.policies),
+        env_groups=groups,
+        workers=served.inference_groups.workers,
+    )
+
+
+class _Inputs(NamedTuple):
+    """Random inputs of a network, for the columns of one env group."""
+
+    vector: F32
+    observation: dict[str, Any]
+    state: F32
+
+
+def _inputs(policy: PolicyPlan, env_groups: int) -> _Inputs:
+    rows, random, spec = rows_of(policy.env.columns, env_groups), stream(0, "measure"), policy.policy
+    observation = {
+        leaf.name: (100 * random.random((rows, *leaf.stacked_shape))).astype(leaf.dtype) for leaf in spec.encoded
+    }
+    vector = random.random((rows, spec.inputs), np.float32)
+    return _Inputs(vector, observation, np.zeros((rows, spec.state_size), np.float32))
+
+
+def _own_cost(plan: Plan, weights: Sequence[F32], seconds: float) -> Cost:
+    """Measure the networks of one env group in an actor, one policy after the other."""
+    networks = []
+    for policy, vector in zip(plan.policies, weights, strict=True):
+        acting = make_policy(policy.policy)
+        acting.load(vector)
+        assert acting.network is not None
+        networks.append((acting.network, _inputs(policy, plan.runtime.env_groups)))
+    meter, repeated, until = Meter(), 0, perf_counter() + seconds
+    for network, inputs in networks:
+        network.forward(*inputs)  # the first call is slower
+    while not repeated or perf_counter() < until:
+        with meter:  # several at once: the clocks take as long as a small network
+            for _ in range(REPETITIONS):
+                for network, inputs in networks:
+                    network.forward(*inputs)
+        repeated += REPETITIONS
+    return meter.cost(repeated * rows_of(plan.runtime.envs_per_actor, plan.runtime.env_groups), meter_overhead())
+
+
+def _served_costs(plan: Plan, weights: Sequence[F32], seconds: float) -> tuple[Cost, Cost]:
+    """Measure requests of all actors of an inference worker, in the actors and in the worker."""
+    members = list(plan.inference_groups.members(0))
+    inputs = [_inputs(policy, plan.runtime.env_groups) for policy in plan.policies]
+    with ExitStack() as stack:
+        arena = SharedArena(inference_slabs(plan))
+        stack.callback(arena.close)
+        bells = {actor: Bell.make() for actor in members}
+        workers_bell = Bell.make()
+        for bell in (*bells.values(), workers_bell):
+            stack.callback(bell.close)
+        deadline = WorkerDeadline(np.zeros(1, np.int64), Deadline(np.zeros(ROW)), plan.runtime)
+        access = InferenceAccess(arena.fd, workers_bell.writer)
+        actors = [RequestedInference(plan, access, actor, bells[actor], deadline) for actor in members]
+        board, published = InferenceBoard(arena.arrays, plan), [_published(vector) for vector in weights]
+        server = InferenceServer(plan, 0, board, published, bells)
+        work = Work(0, 0, 0.0, tuple(PolicyWork(vector, {}) for vector in weights))
+        for actor in actors:
+            actor.start_ticket(work)
+        request, batch, repeated, until = Meter(), Meter(), -1, perf_counter() + seconds
+        while repeated < 1 or perf_counter() < until:
+            with request:
+                for actor in actors:
+                    _ask(actor, inputs)
+            with batch:
+                workers_bell.sleep(0.0)
+                server.serve()
+            with request:
+                for index, actor in enumerate(actors):
+                    bells[members[index]].sleep(0.0)
+                    _take_answer(actor, inputs)
+            repeated += 1
+            if not repeated:  # the first batch is slower
+                request, batch = Meter(), Meter()
+    env_steps = repeated * len(members) * rows_of(plan.runtime.envs_per_actor, plan.runtime.env_groups)
+    overhead = meter_overhead()
+    return request.cost(env_steps, overhead), batch.cost(env_steps, overhead)
+
+
+def _published(vector: F32) -> Weights:
+    """Return published weights, as version 0."""
+    weights = Weights(private_arena(weight_slabs(len(vector), 1)))
+    weights.open(0)[:] = vector
+    weights.commit(0)
+    return weights
+
+
+def _ask(actor: RequestedInference, inputs: Sequence[_Inputs]) -> None:
+    for policy, own in zip(actor.policies, inputs, strict=True):
+        policy.ask(0, *own)
+    actor.submit(0)
+
+
+def _take_answer(actor: RequestedInference, inputs: Sequence[_Inputs]) -> None:
+    actor.wait(0)
+    for policy, own in zip(actor.policies, inputs, strict=True):
+        policy.answer(0, own.state)
