@@ -83,6 +83,18 @@ def test_gradients_and_results_of_shards_are_those_of_the_whole_minibatch(case, 
         assert_close(expected.outputs, result.outputs)
 
 
+TARGETS = ("advantage", "value_target", "proximal_value", "proximal_log_prob")
+
+
+@pytest.mark.parametrize("shards", [3, 13])
+@pytest.mark.parametrize("case", [case for case in SHARD_CASES if not case.startswith(("sac", "dqn"))])
+def test_targets_that_are_computed_by_columns_are_those_of_the_whole_batch(case, shards):
+    """A batch has 6 columns."""
+    whole, cut = (SHARD_CASES[case](AllShards(count)).minibatches for count in (1, shards))
+    for expected, minibatch in zip(whole, cut, strict=True):
+        assert_close({name: expected[name] for name in TARGETS}, {name: minibatch[name] for name in TARGETS})
+
+
 def test_without_shards_a_minibatch_is_not_cut(monkeypatch):
     monkeypatch.setattr(DQN, "cut", None)
     assert computed(SHARD_CASES["dqn"], ALONE)
@@ -121,8 +133,14 @@ class Learner:
 def learned(case: ShardCase, shards: int, learners: int) -> list[Learner]:
     """Let learners compute all updates of a case together; return them."""
     meeting = Meeting(shards, learners)
-    sides = [Learner(case, meeting.of(rank)) for rank in range(learners)]
-    together([side.learn for side in sides])
+
+    def learner(rank: int) -> Learner:
+        """Make a learner in its own thread, because learners prepare batches together too."""
+        side = Learner(case, meeting.of(rank))
+        side.learn()
+        return side
+
+    sides = together([partial(learner, rank) for rank in range(learners)])
     assert len(set(meeting.calls)) == 1
     return sides
 

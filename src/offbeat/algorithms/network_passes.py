@@ -6,7 +6,7 @@ which only the critic learns.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor
 from offbeat.algorithms.base import Batch, LossResult, Minibatch
 from offbeat.algorithms.rows import (
     WITHOUT_DECISION,
+    columns_of,
     encoded_of,
     network_inputs,
     no_decision_of,
@@ -23,7 +24,9 @@ from offbeat.algorithms.rows import (
     valid_rows,
     value_rows,
 )
+from offbeat.algorithms.shards import even_ranges
 from offbeat.models.actor_critic import ActorCritic
+from offbeat.models.collective import ALONE, Collective
 from offbeat.models.distributions import ActionDistribution
 from offbeat.models.policy_network import CoreState
 from offbeat.models.spec import PolicySpec
@@ -75,9 +78,16 @@ class NetworkPasses:
     def __init__(self, spec: PolicySpec, network: ActorCritic, fast: FastPath | None) -> None:
         self._spec, self._network, self._fast = spec, network, fast
 
-    def log_prob_and_values(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return the current policy's log-probabilities of the recorded actions, [T, B], and values, [T + 1, B]."""
+    def log_prob_and_values(self, batch: Batch, collective: Collective = ALONE) -> tuple[Tensor, Tensor]:
+        """Return the current policy's log-probabilities of the recorded actions, [T, B], and values, [T + 1, B].
+
+        With shards, each learner of the collective computes those of some columns.
+        """
         shape, action = batch["reward"].shape, batch["action"]
+        if collective.shards > 1:
+            lengths = (len(batch["reward"]), len(batch["observation"]))
+            of_batch = self._by_columns(batch, lengths, self.log_prob_and_values, collective)
+            return of_batch[0], of_batch[1]
         if self._fast:
             log_prob = self._fast.log_prob(batch["observation"][:-1].flatten(0, 1), action.flatten(0, 1))
             return log_prob.reshape(shape), self.values(batch)
@@ -92,8 +102,12 @@ class NetworkPasses:
             values.append(row_values)
         return torch.cat(log_probs)[: shape.numel()].reshape(shape), _by_time(batch, values)
 
-    def values(self, batch: Batch) -> Tensor:
-        """Return the critic's values of a prepared batch, [T + 1, B]."""
+    def values(self, batch: Batch, collective: Collective = ALONE) -> Tensor:
+        """Return the critic's values of a prepared batch, [T + 1, B]; with shards as `log_prob_and_values`."""
+        if collective.shards > 1:
+            lengths = (len(batch["observation"]),)
+            [of_batch] = self._by_columns(batch, lengths, lambda part: [self.values(part)], collective)
+            return of_batch
         if self._fast:
             return _by_time(batch, [self._fast.values(batch["observation"].flatten(0, 1))])
         values = [
@@ -103,6 +117,37 @@ class NetworkPasses:
             for rows in row_ranges(self._spec, batch)
         ]
         return _by_time(batch, values)
+
+    def _by_columns(
+        self,
+        batch: Batch,
+        lengths: Sequence[int],
+        compute: Callable[[Batch], Sequence[Tensor]],
+        collective: Collective,
+    ) -> list[Tensor]:
+        """Return tensors [length, B] for a prepared batch, from those that learners compute for their own columns.
+
+        Args:
+            batch: the batch.
+            lengths: length of each tensor.
+            compute: returns the tensors for a batch of some columns.
+            collective: the learners. Each of the K shards is a range of columns; it may be empty.
+        """
+        cuts = even_ranges(batch["observation"].shape[1], collective.shards)
+        vectors = batch["observation"].new_zeros(len(collective.own), sum(lengths) * len(cuts[0]), dtype=torch.float32)
+        for vector, index in zip(vectors, collective.own, strict=True):
+            if cuts[index]:
+                parts = compute(columns_of(self._spec, batch, cuts[index]))
+                torch.cat([part.flatten() for part in parts], out=vector[: sum(lengths) * len(cuts[index])])
+        by_shard = [
+            [
+                part.view(-1, len(cut))
+                for part in vector[: sum(lengths) * len(cut)].split([n * len(cut) for n in lengths])
+            ]
+            for vector, cut in zip(collective.gather(vectors), cuts, strict=True)
+            if cut
+        ]
+        return [torch.cat(parts, dim=1) for parts in zip(*by_shard, strict=True)]
 
     def evaluate(self, batch: Batch) -> tuple[Outputs, Tensor]:
         """Run the network once on a prepared batch. Return the outputs for the valid rows, with gradients, and the

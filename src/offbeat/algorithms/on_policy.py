@@ -180,8 +180,8 @@ class OnPolicy(Checkpointed, Generic[Settings]):
                 prepared["proximal_log_prob"] = recomputed_log_prob(outputs.distribution, prepared)
             return Evaluated({**prepared, **self.targets(prepared, values)}, outputs)
         if not self.corrected:
-            return {**prepared, **self.targets(prepared, self.passes.values(prepared))}
-        prepared["proximal_log_prob"], values = self.passes.log_prob_and_values(prepared)
+            return {**prepared, **self.targets(prepared, self.passes.values(prepared, self.collective))}
+        prepared["proximal_log_prob"], values = self.passes.log_prob_and_values(prepared, self.collective)
         return {**prepared, **self.targets(prepared, values)}
 
     @torch.no_grad()

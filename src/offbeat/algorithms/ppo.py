@@ -135,7 +135,7 @@ class PPO(OnPolicy[PPOConfig]):
                 proximal_value = batch[
                     "proximal_value"
                 ]  # not recomputed: value_clip refers to the learning step's start
-                targets = self.targets(batch, self.passes.values(batch))
+                targets = self.targets(batch, self.passes.values(batch, self.collective))
                 batch = {**batch, **targets, "proximal_value": proximal_value}
             self._epoch_kl.clear()
             yield from self._shuffled(batch, valid, critic_only, parts, random)

@@ -202,6 +202,19 @@ def minibatch_of_columns(spec: PolicySpec, batch: Batch, columns: Tensor) -> dic
     }
 
 
+def columns_of(spec: PolicySpec, batch: Batch, columns: range) -> dict[str, Any]:
+    """Return the part of a prepared batch that a network and its action distribution read, for a range of columns."""
+    of_columns = slice(columns.start, columns.stop)
+    names = ("observation", "action", "reward", "mask", "resets", WITHOUT_DECISION)
+    part = {name: batch[name][:, of_columns] for name in names if name in batch}
+    if spec.recurrent:
+        part["initial_state"] = batch["initial_state"][of_columns]
+    length = len(batch["observation"])
+    return part | {
+        name: EncodedColumns(batch[name], columns, length) for name in (ENCODED + leaf.name for leaf in spec.encoded)
+    }
+
+
 # --- images -------------------------------------------------------------------------------------------------
 
 
@@ -234,8 +247,30 @@ class Encoded:
 
     def of_columns(self, columns: Tensor, length: int) -> Tensor:
         """Return the leaf for the first `length` rows of some columns [b]: [length * b, *stacked_shape]."""
-        first = torch.arange(length, device=columns.device) * self._columns
-        return self.at((first[:, None] + columns).flatten())
+        return self.at(self.rows_of(columns, length))
+
+    def rows_of(self, columns: Tensor, length: int) -> Tensor:
+        """Return the row indices of the first `length` rows of some columns [b], [length * b]."""
+        first = torch.arange(length, device=columns.device)[:, None] * self._columns
+        rows: Tensor = (first + columns).flatten()
+        return rows
+
+    @property
+    def device(self) -> torch.device:
+        return self._frames.device
+
+
+class EncodedColumns:
+    """One leaf with an encoder, for a range of the columns of a batch."""
+
+    def __init__(self, encoded: Encoded, columns: range, length: int) -> None:
+        """Use a leaf of a batch with `length` rows."""
+        indices = torch.arange(columns.start, columns.stop, device=encoded.device)
+        self._encoded, self._rows = encoded, encoded.rows_of(indices, length)
+
+    def at(self, rows: slice) -> Tensor:
+        """Return the leaf [M, *stacked_shape] for M of the row indices of these columns."""
+        return self._encoded.at(self._rows[rows])
 
 
 def stacks_in(age: Tensor, stack: int) -> Tensor:
