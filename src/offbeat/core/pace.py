@@ -33,6 +33,16 @@ class Pace(Protocol):
         """Whether no earlier learning step has had the tickets of `step`."""
         ...
 
+    @property
+    def passes(self) -> int:
+        """Learning steps that use each ticket: K; 1 with a replay, which each ticket joins once."""
+        ...
+
+    @property
+    def resident_batches(self) -> int:
+        """Batches that are used in turn, `passes` times: N."""
+        ...
+
     def next_ticket(self, learned: int) -> int:
         """The first ticket that none of the `learned` finished steps has had: all tickets below it have been used."""
         ...
@@ -224,6 +234,14 @@ class ReplayPace:
                 f"warmup is {self.warmup} transitions, but the first sample needs {self.sample_needs}: "
                 f"pass --set warmup={self.sample_needs} or more"
             )
+
+    @property
+    def passes(self) -> int:
+        return 1
+
+    @property
+    def resident_batches(self) -> int:
+        return 1
 
     def due(self, valid: int) -> int:
         """Updates that ``valid`` inserted transitions make due: floor(r * max(0, valid - W))."""

@@ -14,6 +14,9 @@ from dataclasses import dataclass, replace
 
 from offbeat.config.runtimes import RuntimeEntry
 
+LAG_MARGIN = 1e-6
+"""Relative differences of speeds below this are rounding errors."""
+
 
 @dataclass(frozen=True)
 class Topology:
@@ -34,6 +37,10 @@ class Topology:
     """Number of inference workers; 0: actors compute the networks themselves."""
     env_groups: int = 1
     """Env groups of an actor."""
+    passes: int = 1
+    """K, learning steps that use each batch."""
+    resident_batches: int = 1
+    """N, batches that are used in turn, K times: a group."""
 
     @property
     def has_too_many_workers(self) -> bool:
@@ -108,25 +115,40 @@ class SpeedModel:
 
     @property
     def bound_by(self) -> str:
-        """The name of the smallest bound; 'lag' where the runtime could overlap, but max_lag is 0."""
-        if self._max_lag_forbids_overlap:
+        """The name of the smallest bound; 'lag' where the runtime could overlap, but max_lag does not allow enough."""
+        if self._max_lag_forbids_overlap or self.attainable_sps < (1 - LAG_MARGIN) * self.limit_sps:
             return "lag"
         bounds = self.bounds
         return min(bounds, key=bounds.__getitem__)
 
     @property
     def limit_sps(self) -> float:
-        """Upper bound on the env steps per second of the topology. With max_lag 0 it cannot be reached."""
+        """Upper bound on the env steps per second of the topology. With too small a max_lag it cannot be reached."""
         return self.serial_sps if self.topology.runtime.runs_in_order else min(self.bounds.values())
 
     @property
     def attainable_sps(self) -> float:
-        """Expected env steps per second. With max_lag 0, all actors and then the learner take turns."""
-        if not self._max_lag_forbids_overlap:
+        """Expected env steps per second: the limit, unless max_lag = D does not allow enough overlap.
+
+        With D = 0, all actors and then the learner take turns. Otherwise a group of N batches has N K learning steps.
+        Its first batch may start D of these steps before the group, and each other batch one step later. In the steps
+        between the last first use of a group and this moment, no actor may act. With x, the time of all actors per env
+        step, and y, that of the learner, an env step takes at least
+
+        - x / N + y (N K - D) / (N K): the first batch of a group, and the steps from there until the next one may start;
+        - x + y (N K - N + 1 - D) / (N K): all batches of a group, one after the other, and the steps in which none acts.
+        """
+        topology = self.topology
+        if not topology.runtime.overlaps:
             return self.limit_sps
-        parts = self._overlapped(self.topology.actors, self.acting_cpu)
+        parts = self._overlapped(topology.actors, self.acting_cpu)
         all_actors = max(time for name, time in parts.items() if name != "learner")
-        return _per_second(all_actors + self.learning)
+        if self._max_lag_forbids_overlap:
+            return min(self.limit_sps, _per_second(all_actors + self.learning))
+        batches, steps = topology.resident_batches, topology.resident_batches * topology.passes
+        first = all_actors / batches + self.learning * (steps - topology.max_lag) / steps
+        whole = all_actors + self.learning * max(0, steps - batches + 1 - topology.max_lag) / steps
+        return min(self.limit_sps, _per_second(max(first, whole)))
 
     # --- ratios ---
 

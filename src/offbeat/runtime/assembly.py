@@ -420,15 +420,18 @@ def _load_ahead(config: Config, default: int) -> LoadAhead:
 
 def topology_of(config: Config, threads: int) -> Topology:
     """Return the topology of a run: runtime, actors, cores and threads; `threads`: those of the learner."""
-    ahead = config.memory.pace.versions - 1
-    runtime = config.runtime
+    runtime, pace = config.runtime, config.memory.pace
     return Topology(
         runtime.entry,
         config.actors,
         threads,
         usable_cores(),
-        ahead,
-        config.settings.lag_flag,
-        runtime.inference_workers or 1 if runtime.uses_inference and runtime.entry.has_inference_workers else 0,
-        runtime.env_groups,
+        max_lag=pace.versions - 1,
+        lag_flag=config.settings.lag_flag,
+        inference_workers=runtime.inference_workers or 1
+        if runtime.uses_inference and runtime.entry.has_inference_workers
+        else 0,
+        env_groups=runtime.env_groups,
+        passes=pace.passes,
+        resident_batches=pace.resident_batches,
     )
