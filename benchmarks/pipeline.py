@@ -105,6 +105,7 @@ def measured(setting: Setting, runtime: str, folder: Path) -> float:
         actors=ACTORS,
         envs_per_actor=1,
         unroll_length=LENGTH,
+        actor_nice=0,  # nothing computes, so actors take no core from the learner
         steps=(WARM_UP + BATCHES) * rows,
         log_every=WARM_UP * rows,
         hidden_sizes=(8,),

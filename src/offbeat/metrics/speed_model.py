@@ -135,8 +135,8 @@ class SpeedModel:
         between the last first use of a group and this moment, no actor may act. With x, the time of all actors per env
         step, and y, that of the learner, an env step takes at least
 
-        - x / N + y (N K - D) / (N K): the first batch of a group, and the steps from there until the next one may start;
-        - x + y (N K - N + 1 - D) / (N K): all batches of a group, one after the other, and the steps in which none acts.
+        - x / N + y (N K - D) / (N K): the first batch of a group, and the steps until the next group may start;
+        - x + y (N K - N + 1 - D) / (N K): all batches of a group in turn, and the steps in which no actor may act.
         """
         topology = self.topology
         if not topology.runtime.overlaps:
