@@ -143,7 +143,7 @@ def as_markdown(record: dict[str, Any]) -> str:
     reached = sum(row["simulated_s"] >= GOAL * median(row["run_s"]) for row in record["settings"])
     result = f"{reached} of {len(rows)} settings reach {GOAL} of the simulated speed."
     return "\n\n".join(
-        ["# The pipeline", method, f"{describe(record['machine'])}.", markdown_table(header, rows), result]
+        ["# The pipeline", method, f"{describe(record['machine'])}.", markdown_table(header, rows).rstrip(), result]
     )
 
 
