@@ -35,7 +35,7 @@ def test_the_memory_of_this_process_grows_by_the_size_of_a_new_array():
 
 def test_memory_of_children_is_reported_as_sum_as_maximum_and_for_each(child):
     memory = ProcessMemory()
-    memory.watch("actor", [child.pid, os.getpid()])
+    memory.watch("actor", {0: child.pid, 1: os.getpid()})
     read = memory.read()
     each = [read["memory/actor-0_mb"], read["memory/actor-1_mb"]]
     assert None not in each
@@ -47,7 +47,7 @@ def test_memory_of_an_ended_child_and_the_sum_of_no_children_are_none(child):
     child.kill()
     child.wait()
     memory = ProcessMemory()
-    memory.watch("actor", [child.pid])
+    memory.watch("actor", {0: child.pid})
     assert memory.read()["memory/actor-0_mb"] is None
     assert memory.read()["memory_children_mb"] is None
     assert ProcessMemory().read()["memory_child_max_mb"] is None
@@ -55,6 +55,6 @@ def test_memory_of_an_ended_child_and_the_sum_of_no_children_are_none(child):
 
 def test_watching_new_children_replaces_the_former_ones():
     memory = ProcessMemory()
-    memory.watch("actor", [os.getpid(), os.getpid()])
-    memory.watch("actor", [os.getpid()])
+    memory.watch("actor", {0: os.getpid(), 1: os.getpid()})
+    memory.watch("actor", {0: os.getpid()})
     assert [name for name in memory.read() if name.startswith(process_memory.PREFIX)] == ["memory/actor-0_mb"]

@@ -141,7 +141,7 @@ def has_saved(run: Path) -> bool:
 TIMED = {
     *("wall_time_s", "sps", "ups", "actor_wait_s", "learner_wait_s", "publish_s", "env_stall_max_s", "evaluation_s"),
     *("learner_dequeue_time_ms", "learner_load_time_ms", "learner_load_wait_time_ms"),
-    *("learner_prepare_time_ms", "learner_grad_time_ms"),
+    *("learner_prepare_time_ms", "learner_grad_time_ms", "learner_exchange_time_ms"),
     *("memory_main_mb", "memory_children_mb", "memory_child_max_mb"),
     *("actor_wait_fraction", "learner_wait_fraction", "acted_beyond"),
     *("inference_wait_s", "inference_batch_requests"),

@@ -107,7 +107,9 @@ def test_a_full_disk_at_the_start_is_one_message_and_leaves_no_files(tmp_path, r
 
 def test_the_status_is_overwritten_in_place_on_a_full_disk(tmp_path):
     directory = RunDirectory.create(tmp_path / "run", resolve("ppo", "CartPole-v1"))
-    directory.write_status("running", "a reason that is longer than the other one", children={"actor": [1, 2, 3]})
+    directory.write_status(
+        "running", "a reason that is longer than the other one", children={"actor": {0: 1, 1: 2, 2: 3}}
+    )
     (directory.path / ".status.json.new").mkdir()  # so that none can be written
     directory.write_status("failed", "no room")
     assert (status_of(directory.path)["state"], status_of(directory.path)["reason"]) == ("failed", "no room")

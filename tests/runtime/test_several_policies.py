@@ -18,6 +18,7 @@ from offbeat.core.errors import ConfigError
 from offbeat.envs.testing.games import PLAYERS, RockPaperScissors
 from offbeat.run_directory.checkpoint import load
 from offbeat.runtime.assembly import build_paced
+from offbeat.runtime.learners.processes import learners_of
 from offbeat.runtime.paced import PacedWorkforce
 from offbeat.runtime.runtimes import acting_of
 from offbeat.runtime.supervisor import Reporting
@@ -167,7 +168,9 @@ def test_settings_of_one_policy_do_not_change_what_another_learns_in_a_learning_
     for tables in (CARTS_POLICIES, other):
         config = resolve("ppo", CARTS, flags={**SMALL, **SETTINGS, "runtime": "serial", "policies": tables})
         parts = build_paced(config, print, shared=False)
-        work = PacedWorkforce(parts, acting_of(parts, 0, Reporting(print, print)))
+        reporting = Reporting(print, print)
+        acting = acting_of(parts, 0, reporting)
+        work = PacedWorkforce(parts, acting, learners_of(parts, acting, reporting))
         work.start({})
         work.begin_episodes()
         work.wait()

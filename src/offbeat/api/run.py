@@ -210,7 +210,7 @@ def _record_versions(directory: RunDirectory) -> None:
 
 def _set_learner_affinity(context: RunContext) -> None:
     """Set the CPU affinity and the niceness of this thread, as in the settings."""
-    cores, nice = context.config.runtime.learner_cores, context.config.runtime.learner_nice
+    cores, nice = context.config.runtime.cores_of_learner(0), context.config.runtime.learner_nice
     if nice is not None and not may_raise_niceness():
         context.notify(
             f"learner_nice is {nice}, but this process could not restore its niceness at the end of the run, so it is "
@@ -291,10 +291,10 @@ def _make_loop(
     from offbeat.runtime.watchers import Watchers
 
     parts, directory, config = context.parts, context.directory, context.config
-    memory, roles = ProcessMemory(), {config.runtime.entry.role: list[int](), "evaluator": []}
+    memory, roles = ProcessMemory(), {config.runtime.entry.role: dict[int, int](), "learner": {}, "evaluator": {}}
 
     def show(role: str, children: Sequence[Child]) -> None:
-        roles[role] = [child.process.pid for child in children]
+        roles[role] = {child.index: child.process.pid for child in children}
         memory.watch(role, roles[role])
         directory.write_status("running", children=roles)
 

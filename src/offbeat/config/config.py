@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from offbeat.config.devices import require_devices
 from offbeat.config.env import UNSET, EnvConfig
 from offbeat.config.inference import require_inference
 from offbeat.config.league import LEAGUE, LeagueConfig
@@ -65,6 +66,7 @@ class Config:
         self._refuse_unsupported(runtime)
         self._require_lock_free()
         require_shards_supported(runtime, self.settings, self.run.algorithm)
+        require_devices(runtime)
         if runtime.envs_per_actor % runtime.env_groups:
             raise ConfigError(
                 f"env_groups is {runtime.env_groups}, which does not divide envs_per_actor="
@@ -166,6 +168,12 @@ class Config:
             self.league,
         )
 
+    def of_learner(self, rank: int) -> Config:
+        """Return the config of one learner of several: that of a run with one learner, on its device."""
+        devices = (self.runtime.devices or ())[rank : rank + 1]
+        runtime = replace(self.runtime, devices=devices, learner_threads=self.threads)
+        return replace(self, runtime=runtime)
+
     def with_agents(self, names: Sequence[str]) -> Config:
         """Return the config for a world with these agents: its tables name a policy for each of them.
 
@@ -220,7 +228,8 @@ class Config:
     @property
     def threads(self) -> int:
         """Number of threads of the learner, or of each worker."""
-        splits = self.settings.splits_updates and not self.runtime.entry.workers_learn
+        alone = self.runtime.learners == 1 and not self.runtime.entry.workers_learn
+        splits = self.settings.splits_updates and alone
         return self.runtime.learner_threads or (min(2, usable_cores()) if splits else 1)
 
     @property

@@ -329,7 +329,8 @@ def _set_default_split(table: dict[str, Any], given: set[str]) -> None:
         raise ConfigError(
             "split is measured, which chooses the number of actors, but actors is given too: leave one of them out"
         )
-    if not given & {"actors", "envs_per_actor", "unrolls_per_batch"} and table.get("lag", "bounded") != "exact":
+    layout = {"actors", "envs_per_actor", "unrolls_per_batch", "devices"}
+    if not given & layout and table.get("lag", "bounded") != "exact":
         table.setdefault("split", "measured")
 
 

@@ -71,9 +71,12 @@ class RuntimeConfig:
     """Start each env at another step of its first episode, after up to unroll_length random env steps."""
     device: Annotated[Literal["auto", "cpu", "cuda"], Flag("auto|cpu|cuda")] = "auto"
     """Device of the learner's tensors; auto: cpu, because small networks are faster there."""
+    devices: tuple[Device, ...] | None = None
+    """Devices of the learners, one process each: cpu,cpu or cuda:0,cuda:1. They share the shards of each update, with
+    the same bits as one learner on such a device. None: one learner on `device`. Only for processes."""
     learner_threads: Count | None = None
-    """Threads of the learner; none: 1, or the number that auto layout chooses; with a replay 2, with the same bits
-    as 1. In hogwild: threads of each worker; none: 1."""
+    """Threads of each learner; none: 1, or the number that auto layout chooses; with a replay and one learner 2, with
+    the same bits as 1. In hogwild: threads of each worker; none: 1."""
     learner_workers: Count | None = None
     """Learners that run side by side in a run with several policies, each in a thread of its own, with the same bits as
     1. None: 1. Only for processes."""
@@ -119,6 +122,18 @@ class RuntimeConfig:
     def uses_inference(self) -> bool:
         """Whether networks are computed for inference groups: by inference workers, or by actors in their place."""
         return self.inference == "worker"
+
+    @property
+    def learners(self) -> int:
+        """Number of learners of a policy, each on a device of its own."""
+        return len(self.devices or ("",))
+
+    def cores_of_learner(self, rank: int) -> set[int] | None:
+        """Return the cores of one learner: `learner_cores` are dealt out, if there are enough; None: any."""
+        cores = self.learner_cores
+        if cores is None:
+            return None
+        return set(cores[rank :: self.learners] if len(cores) >= self.learners else cores)
 
     @property
     def batch_unrolls(self) -> int:

@@ -12,7 +12,7 @@ from offbeat.core.errors import unknown
 
 OPTIONAL_KEYS = (
     *("learner_cores", "learner_nice", "actor_cores", "actor_nice", "start_together", "actor_threads"),
-    *("learner_workers", "load_ahead", "workers", "hogwild", "hogwild_moments"),
+    *("learner_workers", "load_ahead", "devices", "workers", "hogwild", "hogwild_moments"),
     *("inference_workers", "inference_device"),
     *("inference_batching", "inference_timeout_ms", "inference_max_requests"),
 )
@@ -93,7 +93,7 @@ RUNTIMES: dict[str, RuntimeEntry] = {
             default_max_lag=1,
             supports=(
                 *("learner_cores", "learner_nice", "actor_cores", "actor_nice"),
-                *("start_together", "actor_threads", "learner_workers", "load_ahead", *_IN_ACTORS),
+                *("start_together", "actor_threads", "learner_workers", "load_ahead", "devices", *_IN_ACTORS),
                 *("inference_batching", "inference_timeout_ms", "inference_max_requests"),
             ),
         ),

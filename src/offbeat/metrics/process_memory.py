@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 PREFIX = "memory/"
@@ -16,9 +16,9 @@ class ProcessMemory:
     """The memory of this process and of its children, by role and index."""
 
     def __init__(self) -> None:
-        self._children: dict[str, Sequence[int]] = {}
+        self._children: dict[str, Mapping[int, int]] = {}
 
-    def watch(self, role: str, pids: Sequence[int]) -> None:
+    def watch(self, role: str, pids: Mapping[int, int]) -> None:
         """Set the process ids of a role, by index."""
         self._children[role] = pids
 
@@ -27,7 +27,7 @@ class ProcessMemory:
         each = {
             f"{PREFIX}{role.replace(' ', '_')}-{index}_mb": resident_mb(pid)
             for role, pids in self._children.items()
-            for index, pid in enumerate(pids)
+            for index, pid in pids.items()
         }
         known = [value for value in each.values() if value is not None]
         return {

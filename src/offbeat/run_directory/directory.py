@@ -10,7 +10,7 @@ import shutil
 import stat
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic
@@ -201,18 +201,16 @@ class RunDirectory:
 
     # --- status -------------------------------------------------------------------------------------------
 
-    def write_status(self, state: RunState, reason: str = "", children: Mapping[str, Sequence[int]] = {}) -> None:
+    def write_status(self, state: RunState, reason: str = "", children: Mapping[str, Mapping[int, int]] = {}) -> None:
         """Replace status.json.
 
         Args:
             state: State of the run.
             reason: Why the run ended; '' while it is running.
-            children: Role -> process ids of the child processes, by index.
+            children: Role -> index -> process id of the child processes.
         """
         main = {"role": "main", "index": 0, "pid": os.getpid()}
-        others = (
-            {"role": role, "index": i, "pid": pid} for role, pids in children.items() for i, pid in enumerate(pids)
-        )
+        others = ({"role": role, "index": i, "pid": pid} for role, pids in children.items() for i, pid in pids.items())
         status = {
             "state": state,
             "reason": reason,

@@ -15,6 +15,7 @@ from offbeat.algorithms.base import Algorithm, policy_of
 from offbeat.algorithms.on_policy_config import OnPolicyConfig
 from offbeat.algorithms.replay_config import ReplayConfig
 from offbeat.config.config import Config
+from offbeat.config.devices import gpus_of, listed
 from offbeat.config.env import EnvConfig
 from offbeat.config.league import LeagueConfig
 from offbeat.config.policies import owners
@@ -308,13 +309,17 @@ def algorithm_of(config: Config, policy: PolicySpec, storage: Storage | None = N
 
 
 def device_of(config: Config) -> str:
-    """Return the torch device of the learner.
+    """Return the torch device of the learner; with several learners, of the first.
 
     Raises:
-        ConfigError: the config requires a GPU, and torch finds none.
+        ConfigError: the config requires a GPU that torch does not find.
     """
     import torch
 
+    devices = config.runtime.devices
+    if devices is not None:
+        _require_gpus(devices, torch.cuda.device_count())
+        return devices[0]
     if config.runtime.device == "cuda" and not torch.cuda.is_available():
         raise ConfigError("device is cuda, but torch finds no CUDA GPU here: pass --device cpu")
     return "cuda" if config.runtime.device == "cuda" else "cpu"
@@ -344,6 +349,17 @@ def _require_inference_devices(config: Config) -> None:
                 f"inference_device names {device}, but torch finds {found} CUDA GPUs here: pass --set "
                 "inference_device=cpu, or a device with a smaller number"
             )
+
+
+def _require_gpus(devices: Sequence[str], found: int) -> None:
+    """Refuse GPUs that torch does not find; `found`: their number here."""
+    known = {f"cuda:{number}" for number in range(found)}
+    if missing := [device for device in gpus_of(devices) if device not in known]:
+        gpus = {0: "no CUDA GPU", 1: "1 CUDA GPU, cuda:0"}.get(found, f"{found} CUDA GPUs, cuda:0 to cuda:{found - 1}")
+        raise ConfigError(
+            f"devices is {listed(devices)}, but {missing[0]} is not there: torch finds {gpus}. Pass only devices that "
+            "are there, --set devices=cpu,cpu for example"
+        )
 
 
 def plan_of(tested: TestedEnvs, policies: Sequence[PolicyParts], actor_threads: int) -> Plan:
@@ -419,12 +435,12 @@ def _load_ahead(config: Config, default: int) -> LoadAhead:
 
 
 def topology_of(config: Config, threads: int) -> Topology:
-    """Return the topology of a run: runtime, actors, cores and threads; `threads`: those of the learner."""
+    """Return the topology of a run: runtime, actors, cores and threads; `threads`: those of each learner."""
     runtime, pace = config.runtime, config.memory.pace
     return Topology(
         runtime.entry,
         config.actors,
-        threads,
+        threads * runtime.learners,
         usable_cores(),
         max_lag=pace.versions - 1,
         lag_flag=config.settings.lag_flag,

@@ -18,6 +18,7 @@ from offbeat.core.types import Tree, arrays_of_policy, policy_key
 from offbeat.metrics.recorder import Counters
 from offbeat.runtime.acting import Acting
 from offbeat.runtime.assembly import build_paced
+from offbeat.runtime.learners.processes import LearnerProcesses, learners_of
 from offbeat.runtime.parts import LearnedPolicy, PacedParts, joined, state_of
 from offbeat.runtime.run_metrics import crosses
 from offbeat.runtime.snapshot_files import SnapshotFiles
@@ -32,14 +33,8 @@ from offbeat.workers.learner_pool import LearnerPool
 class PacedWorkforce(Workforce):
     """The actors, and one learner for each policy."""
 
-    def __init__(self, parts: PacedParts, acting: Acting) -> None:
-        self._parts, self._acting, self._pace = parts, acting, parts.pace
-        self._learners = LearnerPool(
-            [policy.learner for policy in parts.policies],
-            parts.timings,
-            parts.config.runtime.learner_workers or 1,
-            acting.commits,
-        )
+    def __init__(self, parts: PacedParts, acting: Acting, learners: LearnerPool | LearnerProcesses) -> None:
+        self._parts, self._acting, self._learners, self._pace = parts, acting, learners, parts.pace
         self._feeds = {policy.name: policy.learner.feed for policy in parts.policies}
         self._first = parts.trained[0]
         self.learned = 0
@@ -97,7 +92,7 @@ class PacedWorkforce(Workforce):
         return self._acting.inference_metrics()
 
     def close(self) -> None:
-        """End the threads of the learners and of their loaders."""
+        """End the processes and threads of the learners, and their loaders."""
         self._learners.close()
 
     def pause(self) -> None:
@@ -145,6 +140,7 @@ class PacedWorkforce(Workforce):
             self._parts.league.start()
 
     def begin_episodes(self) -> None:
+        self._learners.start(self.learned)
         self._acting.start([None] * self._parts.config.runtime.actors)
 
     def state(self) -> dict[str, Any]:
@@ -167,6 +163,7 @@ class PacedWorkforce(Workforce):
         if self._parts.league is not None:
             self._parts.league.restore(state["league"])
         messages = [self._restore_policy(policy, state, arrays) for policy in self._parts.policies]
+        self._learners.start(self.learned)
         continued = None not in state["actors"]
         self._acting.start(state["actors"] if continued else [None] * len(state["actors"]))
         return continued, "; ".join(dict.fromkeys(filter(None, messages)))
@@ -319,7 +316,7 @@ class PacedRuntime:
             parts: the parts from `build`.
             learned: number of finished learning steps.
             watchers: recorder, display, callbacks and signals of the run.
-            reporting: is notified of actor processes and their restarts.
+            reporting: is notified of the processes of actors and learners.
             closing: the callback that stops the actors is added to it.
 
         Raises:
@@ -327,6 +324,7 @@ class PacedRuntime:
         """
         acting = self.acting(parts, learned, reporting)
         closing.callback(acting.close)
-        workforce = PacedWorkforce(parts, acting)
+        learners = learners_of(parts, acting, reporting)
+        workforce = PacedWorkforce(parts, acting, learners)
         closing.callback(workforce.close)
         return PacedLoop(parts, workforce, watchers)

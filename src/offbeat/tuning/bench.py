@@ -30,13 +30,13 @@ from offbeat.runtime.assembly import set_up_device, topology_of
 from offbeat.runtime.gate import NO_PAUSE
 from offbeat.runtime.hogwild.parts import build_lock_free
 from offbeat.runtime.hogwild.worker_pool import WorkerPool
+from offbeat.runtime.learners.processes import learners_of
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.runtimes import acting_of, build
 from offbeat.runtime.supervisor import Notify, Reporting
 from offbeat.tuning.costs import ActingPolicy, EnvStepper, act_cost, learn_cost, random_slot
 from offbeat.tuning.inference_costs import InferenceCosts, inference_costs, verdict, with_workers, without_workers
 from offbeat.workers.learner import Learned
-from offbeat.workers.learner_pool import LearnerPool
 
 Measured = TypeVar("Measured")
 SECONDS = 2.0
@@ -190,7 +190,7 @@ def _speed(parts: PacedParts, seconds: float, notify: Notify, *, learns: bool) -
         if parts.league is not None:
             parts.league.start()
         acting.start([None] * parts.config.runtime.actors)
-        steps = (_learned if learns else _sampled)(parts, acting)
+        steps = _learned(parts, acting, notify) if learns else _sampled(parts, acting)
         warm = [
             *_until_first_update(steps, learns=learns),
             *_run_for(seconds / 10, steps, at_least=parts.pace.versions + 1),
@@ -256,17 +256,16 @@ def _run_for(seconds: float, steps: Iterator[_Step], *, at_least: int) -> list[_
     return taken
 
 
-def _learned(parts: PacedParts, acting: Acting) -> Iterator[_Step]:
+def _learned(parts: PacedParts, acting: Acting, notify: Notify) -> Iterator[_Step]:
     """Run learning steps of all policies.
 
     A batch is released only when the next step is requested, so the last one can be measured.
     """
-    learners = [policy.learner for policy in parts.policies]
-    workers = parts.config.runtime.learner_workers or 1
-    with closing(LearnerPool(learners, parts.timings, workers, acting.commits)) as pool:
+    with closing(learners_of(parts, acting, Reporting(notify, _ignore))) as learners:
+        learners.start(0)
         for step in count():
             acting.wait(parts.pace.acted_before_learn(step))
-            learned = pool.learn(step, 0.0)
+            learned = learners.learn(step, 0.0)
             if parts.league is not None:
                 parts.league.advance(step, env_steps=0)
             yield _Step(

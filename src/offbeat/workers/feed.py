@@ -99,6 +99,18 @@ class Feed:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restore what `state` returned."""
 
+    def priorities(self) -> Tree:
+        """Return a copy of the priorities of the rows that can be sampled; nothing if there are none."""
+        return {}
+
+    def follow(self, priorities: Tree, step: int) -> None:
+        """Continue after `restore` in another learner process, with the rows that are already in the memory.
+
+        Args:
+            priorities: the result of `priorities` in the process that has called `state`.
+            step: the next learning step.
+        """
+
     # --- for lock-free workers, whose memory outlives their process -----------------------------------------
 
     def ratio(self, made: int) -> RatioCounts:  # noqa: ARG002

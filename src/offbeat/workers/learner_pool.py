@@ -40,6 +40,9 @@ class LearnerPool:
             for learner in learners:
                 learner.feed.load_ahead(commits)
 
+    def start(self, step: int) -> None:
+        """Do nothing: the learners need no preparation for `step`, their first learning step."""
+
     def learn(self, step: int, progress: float) -> list[Learned]:
         """Make learning step `step` of each policy; return the results in the order of the policies.
 

@@ -247,6 +247,16 @@ class ReplayFeed(Feed):
         self._valid, self._due, self.made = counted["valid"], counted["due"], counted["made"]
         self._updates_of_version[:] = counted["had"]
 
+    def priorities(self) -> Tree:
+        arrays = self.checkpoint_arrays() or {}
+        return {name: array.copy() for name, array in arrays.items() if name.startswith("priorities/")}
+
+    def follow(self, priorities: Tree, step: int) -> None:
+        if self._saved:
+            self._replay.attach(priorities)
+        else:
+            self._replay.reset(step)
+
     def ratio(self, made: int) -> RatioCounts:
         return RatioCounts(self._replay.origin, self._valid, made - self._due)
 

@@ -213,11 +213,10 @@ class Worker:
         self._deadline.renew()
 
     def _state(self) -> State:
-        learner, arrays = self._learner.state(), self._learner.feed.checkpoint_arrays() or {}
+        learner = self._learner.state()
         if self._launch.shared_state.share_moments:
             learner["adam"] = {}  # saved once, with the shared state
-        priorities = {name: array.copy() for name, array in arrays.items() if name.startswith("priorities/")}
-        return State(learner, self._actor.snapshot(), priorities)
+        return State(learner, self._actor.snapshot(), self._learner.feed.priorities())
 
     # --- reports --------------------------------------------------------------------------------------------
 

@@ -1,0 +1,225 @@
+"""The learners of a run with several devices: the learner pool of this process is rank 0, the others are processes.
+
+Rank 0 requests each learning step before it starts its own, and waits at its end until all have finished it: until then
+they may read the slots. A learner process that dies or hangs ends the run; it is not restarted, because the others are
+in the middle of an update. The last checkpoint is complete.
+"""
+
+from __future__ import annotations
+
+import os
+from time import monotonic
+from time import perf_counter as clock
+
+from offbeat.config.registry import algorithm_entry
+from offbeat.core.errors import ChildTraceback, RunFailed
+from offbeat.core.threads import usable_core_numbers
+from offbeat.envs import sending
+from offbeat.memory.arena import SharedArena
+from offbeat.runtime.acting import Acting
+from offbeat.runtime.board import POLL_INTERVAL_S, Bell
+from offbeat.runtime.child import Child, start_child
+from offbeat.runtime.deadline import Span, StallWatch, start_timeout
+from offbeat.runtime.learners.board import LearnersBoard, board_slabs
+from offbeat.runtime.learners.collective import make_collective
+from offbeat.runtime.learners.distributed import host_store, uses_nccl
+from offbeat.runtime.learners.learner_process import LearnerLaunch, LearnerState
+from offbeat.runtime.learners.shared_memory import EXCHANGE
+from offbeat.runtime.parts import LearnedPolicy, PacedParts
+from offbeat.runtime.supervisor import POLL_EVERY_S, Reporting
+from offbeat.workers.learner import Learned
+from offbeat.workers.learner_pool import LearnerPool
+
+CLOSE_S = 1.0
+"""Seconds that learner processes get to end by themselves at the end of the run. They have nothing to save."""
+
+
+class LearnerProcesses:
+    """See the module's docstring. It has the methods of a `LearnerPool`."""
+
+    def __init__(self, parts: PacedParts, pool: LearnerPool, reporting: Reporting) -> None:
+        """Make the learners; `start` starts the processes.
+
+        Args:
+            parts: the parts of the run.
+            pool: the learners of this process.
+            reporting: is notified of the processes.
+
+        Raises:
+            ConfigError: the env or the algorithm cannot be sent to another process.
+        """
+        run, self._runtime = parts.config.run, parts.config.runtime
+        self._algorithm = algorithm_entry(run.algorithm).algorithm_class()
+        self._env = sending.package(run.env, run.imports)  # first, because it may raise
+        for code in (self._algorithm, type(parts.config.settings)):
+            sending.require_importable(f"{run.algorithm}, the class {code.__qualname__},", code)
+        assert parts.arena is not None
+        self._parts, self._pool, self._show = parts, pool, reporting.show
+        self._run_arena = parts.arena
+        self._cores = usable_core_numbers()
+        count = self._runtime.learners
+        self._arena = SharedArena(board_slabs(count))
+        self._board = LearnersBoard(self._arena.arrays, count)
+        self._bells = [Bell.make() for _ in range(count)]
+        self._stalls = StallWatch(self._board.deadlines)
+        self._children: list[Child] = []
+        self._next_poll = 0.0
+        self._devices = self._runtime.devices or ()
+        self._store = host_store(count) if uses_nccl(self._devices) else None
+        self._collective = make_collective(
+            parts.config, self._board, 0, self._bells, self._store, self.watch, parts.timings
+        )
+        self._alone = [policy.algorithm.collective for policy in parts.trained]
+        """The collectives of rank 0 without the other learners."""
+
+    # --- start and end --------------------------------------------------------------------------------------
+
+    def start(self, step: int) -> None:
+        """Start the processes from the present state of the learners; `step`: the next learning step.
+
+        Raises:
+            RunFailed: a process could not be started.
+        """
+        for row in (self._board.requested, *self._board.next):
+            row[0] = step
+        states = {policy.name: _state_of(policy) for policy in self._parts.trained}
+        self._children = [self._start(rank, step, states) for rank in range(1, self._runtime.learners)]
+        self._show("learner", self._children)
+        for policy in self._parts.trained:
+            policy.algorithm.collective = self._collective
+        while waiting := [child for child in self._children if not child.ready]:
+            waiting[0].take_reports(POLL_INTERVAL_S)
+            self.watch()
+
+    def _start(self, rank: int, step: int, states: dict[str, LearnerState]) -> Child:
+        self._board.deadlines[rank].set(Span.START, start_timeout(self._runtime))
+        config = self._parts.config.of_learner(rank)
+        launch = LearnerLaunch(
+            index=rank,
+            attempt=0,
+            env=self._env,
+            parent=os.getpid(),
+            cores=self._runtime.cores_of_learner(rank) or self._cores,
+            threads=config.blas_threads,
+            own_bell=self._bells[rank].reader,
+            config=config,
+            plan=self._parts.plan,
+            algorithm=self._algorithm,
+            port=self._store.port if self._store else None,
+            step=step,
+            states=states,
+            arenas=(self._run_arena.fd, self._arena.fd),
+            bells=tuple(bell.writer for bell in self._bells),
+        )
+        return start_child(
+            "offbeat.runtime.learners.learner_process",
+            launch,
+            (*launch.arenas, launch.own_bell, *launch.bells),
+            index=rank,
+            threads=config.blas_threads,
+            notify=self._bells[0].ring,
+        )
+
+    def close(self) -> None:
+        """End the processes."""
+        self._board.closed[0] = 1
+        self._ring()
+        deadline = monotonic() + CLOSE_S
+        for child in self._children:
+            child.exits_within(max(0.0, deadline - monotonic()))
+            child.kill()
+        for policy, alone in zip(self._parts.trained, self._alone, strict=True):
+            policy.algorithm.collective = alone
+        self._collective.close()
+        self._pool.close()
+        for bell in self._bells:
+            bell.close()
+        self._arena.close()
+
+    def _ring(self) -> None:
+        for bell in self._bells[1:]:
+            bell.ring()
+
+    # --- learning steps -------------------------------------------------------------------------------------
+
+    def learn(self, step: int, progress: float) -> list[Learned]:
+        """Make learning step `step` of each policy, in all processes; return the results of this process.
+
+        Raises:
+            RunFailed: a learner process has died or hangs.
+        """
+        self._board.progress[0] = progress
+        self._board.requested[0] = step + 1
+        self._ring()
+        results = self._pool.learn(step, progress)
+        self._board.next[0][0] = step + 1
+        self._wait_for_others(step + 1)
+        return results
+
+    def _wait_for_others(self, learned: int) -> None:
+        """Wait until all learners have finished this number of learning steps."""
+        started = clock()
+        while min(int(row[0]) for row in self._board.next) < learned:
+            self._bells[0].sleep(POLL_INTERVAL_S)
+            self.watch()
+        waited = clock() - started
+        for name in ("learn", "learn/update", EXCHANGE):
+            self._parts.timings.add(name, waited)
+
+    def watch(self) -> None:
+        """Check that all learner processes are alive and make progress.
+
+        Raises:
+            RunFailed: one has died or hangs.
+        """
+        now = monotonic()
+        if now < self._next_poll:
+            return
+        self._next_poll = now + POLL_EVERY_S
+        for child in self._children:
+            if not child.is_alive():
+                child.kill()
+                raise self._failure(child, child.exit_reason())
+            if self._stalls.has_stalled(child.index):
+                reason = self._board.deadlines[child.index].reason
+                child.kill()
+                raise self._failure(child, f"{reason} and was killed")
+
+    def _failure(self, child: Child, reason: str) -> RunFailed:
+        """Return the error for a learner process that has ended."""
+        rank, where = child.index, "at its start"
+        if child.ready:
+            step, exchanges = int(self._board.next[rank][0]), int(self._board.gathered[rank])
+            where = f"in learning step {step} after {exchanges} exchanges with the other learners"
+        summary, _, lines = (child.no_restart_reason or child.explained).partition("\n")
+        why = f": {summary}" if summary else ""
+        error = RunFailed(
+            f"learner {rank} on {self._devices[rank]} (process {child.process.pid}) {reason}, {where}{why}"
+        )
+        if lines:
+            error.add_note(lines)
+        if child.failure:
+            error.__cause__ = ChildTraceback(f"\n{child.failure}")
+        return error
+
+
+def _state_of(policy: LearnedPolicy) -> LearnerState:
+    """Return the present state of the learner of a policy."""
+    learner = policy.learner
+    return LearnerState(policy.algorithm.weights(), learner.state(), learner.feed.priorities())
+
+
+def learners_of(parts: PacedParts, acting: Acting, reporting: Reporting) -> LearnerPool | LearnerProcesses:
+    """Make the learners of a run: in this process, and with several devices in a process for each further device.
+
+    Args:
+        parts: the parts of the run.
+        acting: its actors.
+        reporting: is notified of learner processes.
+
+    Raises:
+        ConfigError: the env or the algorithm cannot be sent to another process.
+    """
+    runtime, learners = parts.config.runtime, [policy.learner for policy in parts.policies]
+    pool = LearnerPool(learners, parts.timings, runtime.learner_workers or 1, acting.commits)
+    return LearnerProcesses(parts, pool, reporting) if runtime.learners > 1 else pool

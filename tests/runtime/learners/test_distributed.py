@@ -1,0 +1,85 @@
+"""The collective of torch.distributed, with Gloo and a process for each learner."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from tests.reference.runs import CommandResult, Started
+
+from offbeat.runtime.learners.distributed import uses_nccl
+
+LEARNER = """
+import os, sys
+os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+import torch
+import torch.distributed as dist
+from offbeat.metrics.timings import Timings
+from offbeat.memory.arena import private_arena
+from offbeat.runtime.learners import distributed
+from offbeat.runtime.learners.board import LearnersBoard, board_slabs
+from offbeat.runtime.learners.distributed import DistributedCollective, host_store, join_store
+distributed.LOST_S = 0.1
+rank, learners, shards, lost = map(int, sys.argv[1:5])
+port_file = sys.argv[5]
+if rank == 0:
+    store = host_store(learners)
+    open(port_file + ".new", "w").write(str(store.port))
+    os.rename(port_file + ".new", port_file)
+else:
+    while not os.path.exists(port_file):
+        pass
+    store = join_store(int(open(port_file).read()), learners)
+board = LearnersBoard(private_arena(board_slabs(learners)), learners)
+side = DistributedCollective(board, rank, shards, "gloo", store, "cpu", lambda: None, Timings(), timeout_s=60.0)
+for number, dtype in enumerate([torch.float32, torch.float64, torch.int64, torch.bool, torch.float32]):
+    random = torch.Generator().manual_seed(number)
+    rows = torch.randint(-9, 9, (shards, 7 * number), generator=random).to(dtype)
+    if rank == lost and number == 3:
+        os._exit(9)
+    gathered = side.gather(rows[side.own.start : side.own.stop])
+    assert gathered.dtype == dtype and torch.equal(gathered, rows)
+assert dist.is_initialized()
+side.close()
+assert not dist.is_initialized()
+print("all rows are equal")
+"""
+NOBODY = -1
+
+
+def exchanged(learners: int, shards: int, lost: int, folder: Path) -> list[CommandResult]:
+    """Let learners exchange rows, each in a process; `lost`: the rank of one that ends in the middle."""
+    started = []
+    with ExitStack() as ends:
+        for rank in range(learners):
+            own = folder / str(rank)
+            own.mkdir()
+            one = Started([str(part) for part in (rank, learners, shards, lost, folder / "port")], own, code=LEARNER)
+            ends.callback(one.process.kill)
+            started.append(one)
+        return [one.end() for one in started]
+
+
+@pytest.mark.parametrize(("learners", "shards"), [(2, 3), (3, 3)])
+def test_each_learner_gathers_the_rows_of_all_shards(learners, shards, tmp_path):
+    for said in exchanged(learners, shards, NOBODY, tmp_path):
+        assert said.out == "all rows are equal\n", said.err
+
+
+def test_an_exchange_with_a_learner_that_is_lost_fails_and_says_so(tmp_path):
+    first, last = exchanged(2, 2, 1, tmp_path)
+    assert last.code == 9
+    assert "learner 0 could not exchange rows with the others (gloo)" in first.err
+
+
+def test_nccl_is_used_for_different_gpus_only(monkeypatch):
+    monkeypatch.setattr(dist, "is_nccl_available", lambda: True)
+    assert uses_nccl(("cuda:0", "cuda:1"))
+    assert not uses_nccl(("cuda:0", "cuda:0"))
+    assert not uses_nccl(("cpu", "cpu"))
+    assert not uses_nccl(("cuda:0",))
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)  # the program has a group of its own
+    assert not uses_nccl(("cuda:0", "cuda:1"))

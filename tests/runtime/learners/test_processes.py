@@ -1,0 +1,101 @@
+"""Several learner processes give the bits of one learner in serial, whatever their number, and through a resume."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from tests.reference.checks import assert_same
+from tests.reference.matrix import CARTS, TEAMS
+from tests.reference.replay_runs import small_sac
+from tests.reference.runs import lines_of, small_run, status_of, weights_of
+from tests.reference.thorough import thorough
+
+from offbeat.api.train import Run, resume
+from offbeat.config.registry import algorithm_entry
+from offbeat.run_directory.checkpoint import load
+
+
+class Cell(NamedTuple):
+    """A run in serial; and one in processes that is stopped in the middle and resumed with other devices."""
+
+    algorithm: str
+    env: str
+    shards: int
+    devices: tuple[int, int]
+    """Numbers of learners before and after the resume."""
+    more: dict[str, Any] = {}  # noqa: RUF012 - never changed
+
+    def train(self, path: Path, **changes: Any) -> Run:
+        replay = algorithm_entry(self.algorithm).config_class().learns_from == "replay"
+        start: Callable[..., Run] = small_sac if replay else small_run
+        layout = {"max_ahead": 2, "steps": 200} if replay else {"max_lag": 1, "steps": 768, "unroll_length": 8}
+        settings = {"actors": 2, "lag": "exact", "shards": self.shards, **layout, **self.more, **changes}
+        return start(path, self.env, algorithm=self.algorithm, **settings)
+
+
+def on(learners: int) -> dict[str, Any]:
+    """Return settings for this number of learners."""
+    return {"runtime": "processes", "devices": ("cpu",) * learners}
+
+
+CORE = {"core": "gru", "core_size": 8}
+IMAGES: dict[str, Any] = {"envs_per_actor": 2, "steps": 96, "epochs": 1}
+CELLS = [
+    Cell("ppo", "CartPole-v1", 2, (2, 1), {"kl_target": 0.01, "learning_rate_schedule": "kl"}),
+    Cell("sac", "Pendulum-v1", 3, (3, 2), {"prioritized": True, "policy_delay": 2}),
+    Cell("ppo", CARTS, 3, (2, 3), {**CORE, "policies": TEAMS}),
+    Cell("impala", "CartPole-v1", 2, (2, 2), {"resident_batches": 2, "passes": 3}),
+]
+MORE_CELLS = [
+    Cell("dqn", "CartPole-v1", 2, (2, 1), {"prioritized": True, "n_step": 3}),
+    Cell("ppo", "offbeat/Pixels-v0", 2, (2, 2), IMAGES),
+    Cell("dqn", "CartPole-v1", 3, (3, 3), {**CORE, "batch_size": 24, "burn_in": 6, "n_step": 3, "prioritized": True}),
+    Cell("a2c", "Pendulum-v1", 3, (1, 3), {"learner_threads": 2}),
+    Cell("sac", CARTS, 2, (2, 2), {"policies": TEAMS}),
+]
+
+
+@pytest.mark.parametrize(
+    "cell", [*CELLS, *thorough(*((cell,) for cell in MORE_CELLS))], ids=lambda c: "-".join(map(str, c[:3]))
+)
+def test_a_run_with_several_learners_has_the_weights_and_metrics_of_one_learner(tmp_path, cell):
+    whole = cell.train(tmp_path / "serial")
+    before, after = cell.devices
+    stopped = cell.train(tmp_path / "parts", **on(before), stop_at=whole.metrics["env_steps"] // 2)
+    assert stopped.state == "interrupted"
+    assert weights_of(stopped.path) != weights_of(whole.path)
+    resumed = resume(stopped.path, **on(after))
+    assert_same(resumed, whole)
+
+
+def test_status_lists_the_learner_processes_and_metrics_have_the_time_of_their_exchanges(tmp_path):
+    cell, seen = CELLS[0], list[dict[str, Any]]()
+    run = cell.train(tmp_path / "run", **on(2), callbacks=[lambda _line: seen.append(status_of(tmp_path / "run"))])
+    roles = [(process["role"], process["index"]) for process in seen[0]["processes"]]
+    assert roles == [("main", 0), ("actor", 0), ("actor", 1), ("learner", 1)]
+    line = lines_of(run.path)[-1]
+    assert 0 < line["learner_exchange_time_ms"] <= line["learner_grad_time_ms"]
+    assert line["memory/learner-1_mb"] > 0
+
+
+def test_one_learner_exchanges_nothing(tmp_path):
+    run = CELLS[0].train(tmp_path / "run", **on(1))
+    assert lines_of(run.path)[-1]["learner_exchange_time_ms"] == 0
+
+
+def versions_in(run: Path) -> dict[str, Any]:
+    state = load(run / "checkpoints/latest").state
+    assert state is not None
+    versions: dict[str, Any] = state["versions"]
+    return versions
+
+
+def test_learner_processes_write_no_file_and_publish_no_weights(tmp_path):
+    """The versions in a checkpoint are those of rank 0, and each is written once."""
+    whole, run = (CELLS[0].train(tmp_path / name, **more) for name, more in (("serial", {}), ("run", on(2))))
+    versions, expected = (versions_in(path) for path in (run.path, whole.path))
+    assert list(versions) == list(expected)
+    assert all((versions[number] == expected[number]).all() for number in versions)
