@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -92,6 +93,13 @@ def test_an_ideal_learner_divides_its_cpu_time_over_its_threads_but_a_hogwild_wo
     threads = {"learning_wall": 6.0, "learner_threads": 2}
     assert model(2.0, 8.0, **threads).with_ideal_learner().learning == 4.0
     assert model(2.0, 8.0, **threads, runtime="hogwild").with_ideal_learner().learning == 6.0
+
+
+def test_what_a_loader_does_beside_the_learner_does_not_limit_it_until_it_takes_longer():
+    learner = [replace(model(2.0, 8.0, cores=4), loading=loading).bounds["learner"] for loading in (0.0, 3.0, 6.0)]
+    assert learner == pytest.approx([1e6 / 8, 1e6 / 5, 1e6 / 6])
+    assert replace(model(2.0, 8.0, cores=4), loading=3.0).attainable_sps == pytest.approx(1e6 / 5)
+    assert replace(model(2.0, 8.0, cores=4, max_lag=0), loading=3.0).attainable_sps == pytest.approx(1e6 / 10)
 
 
 def test_the_gain_is_relative_to_taking_turns_with_the_wall_time_of_learning():

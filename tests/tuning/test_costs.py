@@ -8,10 +8,12 @@ from contextlib import closing
 import numpy as np
 import pytest
 from tests.reference.matrix import CARTS
-from tests.reference.runs import begun, small_run
+from tests.reference.runs import SMALL, begun, small_run, unrolls_of
 
+from offbeat.config.resolve import resolve
 from offbeat.envs.make import make_envs
 from offbeat.models.acting import make_policy
+from offbeat.runtime.runtimes import build
 from offbeat.tuning.costs import ActingPolicy, Cost, EnvStepper, Meter, RecordedEnvs, act_cost, learn_cost
 
 
@@ -105,3 +107,13 @@ def test_the_cost_of_learning_can_be_measured_at_a_later_use_of_a_batch_and_for_
         acting.finish(step + 1)
     assert parts.trained[0].learner.feed.env_steps(1) == 0
     assert learn_cost(parts, 1, 0.01).time > 0
+
+
+@pytest.mark.parametrize("load_ahead", [0, 1])
+def test_the_time_that_a_loader_takes_beside_the_learner_is_known(load_ahead):
+    parts = build(resolve("ppo", "CartPole-v1", flags={**SMALL, "runtime": "threads", "load_ahead": load_ahead}))
+    with closing(parts):
+        parts.policy.learner.publish(0)
+        unrolls_of(parts).open(0)["valid"][:] = True
+        cost = learn_cost(parts, 0, 0.01)
+        assert 0 < cost.loading < cost.wall if load_ahead else cost.loading == 0

@@ -72,6 +72,8 @@ class SpeedModel:
     """CPU time of learning, summed over threads."""
     inference: float = 0.0
     """Time that an inference worker takes to compute the networks; 0 without inference workers."""
+    loading: float = 0.0
+    """The part of `learning` that a thread of the learner does beside it (`load_ahead`); 0 without such a thread."""
 
     @classmethod
     def from_wall_times(cls, topology: Topology, acting: float, learning: float) -> SpeedModel:
@@ -146,8 +148,8 @@ class SpeedModel:
         if self._max_lag_forbids_overlap:
             return min(self.limit_sps, _per_second(all_actors + self.learning))
         batches, steps = topology.resident_batches, topology.resident_batches * topology.passes
-        first = all_actors / batches + self.learning * (steps - topology.max_lag) / steps
-        whole = all_actors + self.learning * max(0, steps - batches + 1 - topology.max_lag) / steps
+        first = all_actors / batches + self._learner * (steps - topology.max_lag) / steps
+        whole = all_actors + self._learner * max(0, steps - batches + 1 - topology.max_lag) / steps
         return min(self.limit_sps, _per_second(max(first, whole)))
 
     # --- ratios ---
@@ -203,6 +205,11 @@ class SpeedModel:
         return self.acting + self.inference + self.learning
 
     @property
+    def _learner(self) -> float:
+        """Time of the learner, or of the thread that loads beside it if that takes longer."""
+        return max(self.loading, self.learning - self.loading)
+
+    @property
     def _waiting(self) -> float:
         """Time that an actor waits for a batch of its inference worker; with several env groups it steps one meanwhile.
 
@@ -233,7 +240,7 @@ class SpeedModel:
         return {
             "machine": core_time / self.topology.cores,
             "actors": (self.acting + self._waiting) / actors,
-            "learner": self.learning,
+            "learner": self._learner,
             **({"inference": self.inference / workers} if (workers := self.topology.inference_workers) else {}),
         }
 

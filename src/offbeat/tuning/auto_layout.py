@@ -78,6 +78,7 @@ class Candidate:
             learning=self.learn.time,
             acting_cpu=self.env.cpu + self.act.cpu,
             learning_cpu=self.learn.cpu,
+            loading=self.learn.loading,
         )
 
 

@@ -56,6 +56,8 @@ class Costs:
     learn: float
     learn_wall: float
     """Wall time of learning with all threads, in microseconds per env step."""
+    loading: float = 0.0
+    """The part of learn_wall that a loader does beside the learner, in microseconds per env step."""
     env_wait: float = 0.0
     """Time in which envs wait for something other than a core, in microseconds per env step."""
     inference: InferenceCosts | None = None
@@ -67,7 +69,9 @@ class Costs:
             return self.inference.in_worker(self.speed_model(replace(topology, inference_workers=0)))
         acting_cpu = self.env + self.act
         acting = acting_cpu + self.env_wait
-        return SpeedModel(topology, acting, self.learn_wall, acting_cpu=acting_cpu, learning_cpu=self.learn)
+        return SpeedModel(
+            topology, acting, self.learn_wall, acting_cpu=acting_cpu, learning_cpu=self.learn, loading=self.loading
+        )
 
 
 @dataclass(frozen=True)
@@ -321,6 +325,7 @@ def _costs(parts: PacedParts, step: int) -> Costs:
         act,
         learn,
         learn_wall=median(learn.wall for _, _, learn in rounds),
+        loading=median(learn.loading for _, _, learn in rounds),
         env_wait=median(cost.time - min(cost.cpu, cost.time) for cost, _, _ in rounds),
         inference=_with_actor_threads(parts.config, partial(_inference_costs, parts, acting), SECONDS / ROUNDS),
     )

@@ -44,6 +44,8 @@ class Cost(NamedTuple):
     """Wall time."""
     waits: bool = False
     """Whether it mostly waits for something other than a core, such as a simulator on another machine."""
+    loading: float = 0.0
+    """Of learning: the part of the wall time that the run's loader does beside the learner (`load_ahead`)."""
 
     @property
     def time(self) -> float:
@@ -280,7 +282,12 @@ def learn_cost(parts: PacedParts, step: int, seconds: float) -> Cost:
     """
     env_steps = parts.trained[0].learner.feed.env_steps_per_use(step)
     costs = [_learn_cost(policy, step, env_steps, seconds / len(parts.policies)) for policy in parts.policies]
-    return Cost(sum(cost.cpu for cost in costs), sum(cost.wall for cost in costs), any(cost.waits for cost in costs))
+    return Cost(
+        sum(cost.cpu for cost in costs),
+        sum(cost.wall for cost in costs),
+        any(cost.waits for cost in costs),
+        sum(cost.loading for cost in costs),
+    )
 
 
 def _learn_cost(policy: LearnedPolicy, step: int, env_steps: float, seconds: float) -> Cost:
@@ -297,6 +304,7 @@ def _learn_cost(policy: LearnedPolicy, step: int, env_steps: float, seconds: flo
     """
     algorithm = policy.algorithm
     weights, state = deepcopy(algorithm.weights()), deepcopy(algorithm.state())
+    loading = _loading_s(policy)
     meter, learned_from, until = Meter(), 0.0, perf_counter() + seconds
     while not learned_from or perf_counter() < until:
         with meter:
@@ -304,4 +312,11 @@ def _learn_cost(policy: LearnedPolicy, step: int, env_steps: float, seconds: flo
         learned_from += rehearsed if policy.trained else env_steps
         algorithm.load_weights(weights)
         algorithm.restore(state)
-    return meter.cost(learned_from, meter_overhead())
+    loading = 1e6 * (_loading_s(policy) - loading) / learned_from
+    return meter.cost(learned_from, meter_overhead())._replace(loading=loading)
+
+
+def _loading_s(policy: LearnedPolicy) -> float:
+    """Return the seconds so far that a policy's learner has taken for what a loader does in a run; 0 without one."""
+    learner = policy.learner
+    return sum(learner.timings.seconds[name] for name in learner.feed.loaded_ahead)

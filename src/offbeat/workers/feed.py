@@ -71,6 +71,11 @@ class Feed:
         """Return the data of learning step `step`, whose tickets must be committed; add the time to `timings`."""
         raise NotImplementedError
 
+    @property
+    def loaded_ahead(self) -> tuple[str, ...]:
+        """The names in `Timings` of what a loader does in a run; none if nothing is loaded ahead."""
+        return ()
+
     def load_ahead(self, commits: Commits) -> None:
         """Load ahead in a thread from the next learning step on, if the settings say so."""
 

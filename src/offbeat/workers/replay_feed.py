@@ -168,6 +168,10 @@ class ReplayFeed(Feed):
     def _buffers_of(self, number: int) -> DeviceBuffers:
         return self._buffers[number % len(self._buffers)]
 
+    @property
+    def loaded_ahead(self) -> tuple[str, ...]:
+        return (LOAD, PREPARE) if self._ahead.depth else ()
+
     def load_ahead(self, commits: Commits) -> None:  # noqa: ARG002 - the tickets of a learning step are committed
         self._loads_ahead = self._ahead.depth > 0
 

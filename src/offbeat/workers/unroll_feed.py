@@ -89,6 +89,10 @@ class UnrollFeed(Feed):
     def _buffers_of(self, batch: int) -> DeviceBuffers:
         return self._buffers[batch % len(self._buffers)]
 
+    @property
+    def loaded_ahead(self) -> tuple[str, ...]:
+        return (LOAD,) if self._ahead.depth else ()
+
     def load_ahead(self, commits: Commits) -> None:
         self._commits = commits if self._ahead.depth else None
 
