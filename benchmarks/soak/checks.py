@@ -55,6 +55,8 @@ def _exit_codes(plan: Plan, files: RunFiles, happening: Happening) -> list[int]:
         codes = ends.get(plan.mishap, codes)
         if "SIGINT" in plan.mishap or "SIGTERM" in plan.mishap:
             codes = [130]
+        elif plan.mishap.endswith("a learner"):
+            codes = [1]
         elif plan.mishap == "kill -9 the main process":
             codes = [-signal.SIGKILL]
     return [*codes, 1] if files.taken("main") else codes

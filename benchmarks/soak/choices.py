@@ -24,6 +24,8 @@ Mishap = Literal[
     "kill -9 a member",
     "kill -9 an inference worker",
     "SIGSTOP an inference worker",
+    "kill -9 a learner",
+    "SIGSTOP a learner",
 ]
 MISHAPS: dict[Mishap, int] = {
     "none": 4,
@@ -45,6 +47,8 @@ MISHAPS: dict[Mishap, int] = {
 """Mishap of a single run -> its weight. A worker is an actor process, or a worker of a lock-free run."""
 INFERENCE_MISHAPS: dict[Mishap, int] = {"kill -9 an inference worker": 3, "SIGSTOP an inference worker": 1}
 """What may happen instead, in processes with inference workers -> its weight."""
+LEARNER_MISHAPS: dict[Mishap, int] = {"kill -9 a learner": 3, "SIGSTOP a learner": 1}
+"""The same in runs with several learners. They end a run."""
 POPULATION_MISHAPS: dict[Mishap, int] = {
     "none": 1,
     "kill -9 a member": 3,
@@ -53,7 +57,7 @@ POPULATION_MISHAPS: dict[Mishap, int] = {
     "kill -9 the main process": 2,
 }
 """Mishap of a population -> its weight."""
-ALL_MISHAPS = MISHAPS | INFERENCE_MISHAPS | POPULATION_MISHAPS
+ALL_MISHAPS = MISHAPS | INFERENCE_MISHAPS | LEARNER_MISHAPS | POPULATION_MISHAPS
 POPULATIONS = 0.04
 """Share of the runs that are populations."""
 
@@ -117,6 +121,11 @@ INFERENCE = 0.3
 networks."""
 INFERENCE_HARMED = 0.4
 """Share of these in which something happens to an inference worker, if there are any."""
+SHARDS = 0.35
+"""Share of the runs, outside of lock-free runs and populations, whose minibatches are cut into shards. In processes
+most of them have several learners."""
+LEARNER_HARMED = 0.4
+"""Share of the runs with several learners in which something happens to one of them, if anything happens."""
 
 
 class Size(NamedTuple):

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from contextlib import suppress
 from pathlib import Path
 
-SIZE_MB = 64
+SIZE_MB = 192
 _LIMIT = 2_000
 """Bytes beyond which no file can grow, where there is no file system of one's own."""
 _CLONE_NEWNS, _MS_REC, _MS_PRIVATE, _MNT_DETACH = 0x20000, 0x4000, 1 << 18, 2

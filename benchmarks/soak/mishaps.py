@@ -23,7 +23,7 @@ LONG_STOP_S = 3.0
 NOTICE_S = 6.0
 """Seconds after which a lock-free run that goes on must have noticed that a worker is gone, and counted it."""
 WORKERS = ("actor", "worker")
-INFERENCE_WORKERS = ("inference worker",)
+INFERENCE_WORKERS, LEARNERS = ("inference worker",), ("learner",)
 COUNTED = (WORKERS, INFERENCE_WORKERS)
 """Roles whose restarts a run counts."""
 
@@ -47,17 +47,25 @@ def happen(plan: Plan, files: RunFiles, child: Program, disk: Disk | None) -> Ha
     mishap = plan.mishap
     if mishap == "none":
         return Happening()
-    if mishap.startswith("kill -9 a worker") or mishap in ("SIGSTOP a worker", "SIGSTOP a worker for a second"):
-        return _harm(plan, files, child, WORKERS, plan.kills if mishap.startswith("kill") else 1)
-    if mishap.endswith("an inference worker"):
-        return _harm(plan, files, child, INFERENCE_WORKERS, plan.kills if mishap.startswith("kill") else 1)
-    if mishap.endswith("the evaluator"):
-        return _harm(plan, files, child, ("evaluator",), 1)
+    if roles := _roles_harmed(plan):
+        return _harm(plan, files, child, roles, plan.kills if mishap.startswith("kill") and roles in COUNTED else 1)
     _wait_for_the_moment(plan, files, child)
     if child.poll() is not None:
         return Happening()
     _strike(plan, files, child, disk)
     return Happening(True, ends_soon="SIGINT" in mishap or "SIGTERM" in mishap or mishap == "directory deleted")
+
+
+def _roles_harmed(plan: Plan) -> tuple[str, ...]:
+    """Return the roles of the processes of which some are killed or stopped; none if the whole run is struck."""
+    of_a_name = {
+        "a worker": WORKERS,
+        "a worker for a second": WORKERS,
+        "an inference worker": INFERENCE_WORKERS,
+        "a learner": LEARNERS,
+        "the evaluator": ("evaluator",),
+    }
+    return of_a_name.get(plan.mishap.removeprefix("kill -9 ").removeprefix("SIGSTOP "), ())
 
 
 def _wait_for_the_moment(plan: Plan, files: RunFiles, child: Program) -> None:
@@ -111,7 +119,7 @@ def _delete(files: RunFiles) -> None:
 
 def _harm(plan: Plan, files: RunFiles, child: Program, roles: tuple[str, ...], times: int) -> Happening:
     """Kill or stop processes in these roles, one after the other."""
-    happening = Happening()
+    happening = Happening(ends_soon=roles == LEARNERS)
     for _ in range(times):
         learned = files.env_steps()
         if not _harm_one(plan, files, child, roles):

@@ -86,6 +86,10 @@ class Plan:
     """Inference workers, or groups for which actors compute the networks; 0: each actor computes its own."""
     arrival: bool = False
     """Whether inference workers make batches of the requests that have arrived."""
+    shards: int = 1
+    """Parts of a minibatch."""
+    learners: int = 1
+    """Learners that compute the shards, each a process."""
     members: int = 0
     """Members of a population; 0: a single run."""
 
@@ -95,10 +99,11 @@ class Plan:
         passes = f"{self.resident_batches} x {self.passes} passes, " if self.passes > 1 else ""
         inference = f"{self.inference_workers} inference workers, " if self.inference_workers else ""
         ahead = f"loads {self.load_ahead} ahead, " if self.load_ahead else ""
+        shards = f"{self.shards} shards, {self.learners} learners, " if self.shards > 1 else ""
         population = f"{self.members} members, " if self.members else ""
         return (
             f"run {self.index}, {population}{self.algorithm}, {self.runtime}, {self.kind} {self.behaviour}, {world}"
-            f"{layout}, {passes}{ahead}{inference}{self.mishap}"
+            f"{layout}, {passes}{ahead}{inference}{shards}{self.mishap}"
         )
 
     # --- what follows from the plan ---------------------------------------------------------------------------
@@ -147,6 +152,18 @@ class Plan:
         return self.rows if self.replayed or self.lock_free else self.actors * self.rows
 
     @property
+    def most_shards(self) -> int:
+        """Parts into which a minibatch can be cut, at least: with a core it has whole columns or sequences."""
+        if self.kind != "recurrent":
+            return self.batch_size if self.replayed else self.batch
+        return self.batch_size // self.unroll_length if self.replayed else self.actors * self.envs_per_actor
+
+    @property
+    def batch_size(self) -> int:
+        """Transitions of a minibatch of a replay: with a core at least one sequence."""
+        return max(32, self.unroll_length)
+
+    @property
     def beyond(self) -> int:
         """Rows by which a run may end after `steps`: less than these."""
         return self.batch * (self.actors if self.lock_free else 1)
@@ -178,7 +195,9 @@ class Plan:
     @property
     def reference(self) -> Plan:
         """The plan with which an exact run is compared: the same in serial, without anything that disturbs it."""
-        return replace(self, runtime="serial", evaluates=False, learner_workers=1, load_ahead=0, mishap="none")
+        return replace(
+            self, runtime="serial", evaluates=False, learner_workers=1, load_ahead=0, learners=1, mishap="none"
+        )
 
     @property
     def earlier(self) -> Plan:
@@ -211,6 +230,8 @@ class Plan:
             *([f"learner_workers={self.learner_workers}"] if self.learner_workers > 1 else []),
             *([f"load_ahead={self.load_ahead}"] if self.load_ahead else []),
             *self._inference(),
+            *([f"shards={self.shards}"] if self.shards > 1 else []),
+            *([f"devices={','.join(['cpu'] * self.learners)}"] if self.learners > 1 else []),
             *(["hogwild=synced"] if self.lock_free and self.synced else []),
             *self._network(),
             *self._timeouts(),
@@ -262,10 +283,8 @@ class Plan:
         rows = self.unroll_length
         if self.replayed:
             sequences = [f"burn_in={rows}"] if self.kind == "recurrent" else []
-            replay = (
-                f"warmup={self.warmup} utd_ratio={SIZES[self.kind].utd_ratio} capacity=4000 batch_size={max(32, rows)}"
-            )
-            return [f"chunk_length={rows}", *replay.split(), *sequences]
+            replay = f"warmup={self.warmup} utd_ratio={SIZES[self.kind].utd_ratio} capacity=4000"
+            return [f"chunk_length={rows}", f"batch_size={self.batch_size}", *replay.split(), *sequences]
         ppo = [f"minibatch_size={self.batch}", "epochs=2"] if self.algorithm == "ppo" else []
         several = [f"passes={self.passes}", f"resident_batches={self.resident_batches}"] if self.passes > 1 else []
         return [f"unroll_length={rows}", *ppo, *several]

@@ -11,6 +11,7 @@ from benchmarks.soak.choices import (
     BEHAVIOURS,
     INFERENCE_MISHAPS,
     KINDS,
+    LEARNER_MISHAPS,
     MISHAPS,
     POLICIES,
     POPULATION_MISHAPS,
@@ -63,7 +64,7 @@ def test_five_hundred_plans_cover_every_algorithm_runtime_env_policy_and_fault()
     alone = [plan for plan in PLANS if not plan.members]
     processes = {plan.mishap for plan in alone if plan.runtime == "processes"}
     assert {plan.mishap for plan in alone if plan.lock_free} == set(MISHAPS)
-    assert processes == {*MISHAPS, *INFERENCE_MISHAPS}
+    assert processes == {*MISHAPS, *INFERENCE_MISHAPS, *LEARNER_MISHAPS}
     assert {plan.mishap for plan in PLANS if plan.members} == set(POPULATION_MISHAPS)
     assert {(plan.world, plan.policies) for plan in PLANS if plan.runtime == "processes"} >= {
         *((world, policies) for world in ("parallel", "late", "turns") for policies in POLICIES),
@@ -81,6 +82,8 @@ def test_five_hundred_plans_cover_the_pipeline_in_every_runtime():
         assert {plan.inference_workers for plan in plans} == {0, 1, 2}
         assert {plan.load_ahead for plan in plans} == ({0} if runtime == "serial" else {0, 1, 2, 3})
         assert any(plan.inference_workers and plan.env_groups == 2 for plan in plans)
+        assert {plan.shards for plan in plans} == {1, 2, 3}
+        assert {plan.learners for plan in plans} == ({1, 2, 3} if runtime == "processes" else {1})
         assert any(plan.arrival for plan in plans) == (runtime == "processes")
 
 
