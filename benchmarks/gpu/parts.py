@@ -146,6 +146,23 @@ def _hogwild(scale: Scale, _out: Path) -> Iterator[Job]:
         yield train(f"PPO on Pong, {kind}, {workers} workers, {scale.device}", PONG, scale, layout, **on_gpu)
 
 
+def _shards(scale: Scale, _out: Path) -> Iterator[Job]:
+    """Yield runs with one learner and with two on the same GPU, which exchange gradients in the memory of the host."""
+    device = "cpu" if scale.device == "cpu" else "cuda:0"
+    layouts: tuple[tuple[str, Settings], ...] = (
+        ("no shards", {}),
+        ("2 shards, 1 learner", {"shards": 2}),
+        ("2 shards, 2 learners", {"shards": 2, "devices": (device, device)}),
+    )
+    one_actor = Layout("--runtime processes --actors 1", 1)
+    for title, work, layout, changes in (
+        ("PPO on Pong, IMPALA ResNet", PONG, _processes(scale, 16), {"encoder": "impala_resnet"}),
+        ("SAC, batches of 4096, two layers of 1024", HALF_CHEETAH_SAC, one_actor, BIG_SAC),
+    ):
+        for name, settings in layouts:
+            yield train(f"{title}: {name}", work, scale, layout, device=scale.device, **changes, **settings)
+
+
 INFERENCE: dict[str, Settings] = {
     "actors": {},
     "worker": {"inference": "worker"},
@@ -176,8 +193,8 @@ def _bench(scale: Scale, _out: Path) -> Iterator[Job]:
             words = ["bench" if word == "train" else word for word in job.command]
             for flag in ("--time", "--progress", "--run-dir"):
                 del words[words.index(flag) : words.index(flag) + 2]
-            words += ["--seconds", f"{scale.seconds:g}", "--json"]
-            yield Job(f"offbeat bench, {job.name}", words, 2 * scale.seconds + GRACE_S, read_json)
+            words += ["--seconds", f"{scale.seconds / 2:g}", "--json"]  # of each of its runs
+            yield Job(f"offbeat bench, {job.name}", words, 4 * scale.seconds + GRACE_S, read_json)
 
 
 def _scaling(scale: Scale, _out: Path) -> Iterator[Job]:
@@ -206,6 +223,7 @@ PARTS = {
     "sac": Part("SAC on HalfCheetah: updates per second", 300, _sac),
     "hogwild": Part("lock-free workers that share the memory of the GPU", 400, _hogwild),
     "inference": Part("PPO on Pong, with inference workers on the GPU", 400, _inference),
+    "shards": Part("two learners on one GPU", 300, _shards),
     "torn": Part("Adam on moments that processes share on the GPU", 240, _torn_steps),
     "bench": Part("offbeat bench: what limits the speed", 400, _bench),
     "scaling": Part("processes with 1 to 16 actors", 500, _scaling),

@@ -75,6 +75,20 @@ def test_batches_that_are_loaded_far_ahead_on_a_gpu_have_the_bits_of_serial(tmp_
     assert_parts_are_the_whole(train, "processes", "threads", tmp_path, load_ahead=3)
 
 
+@pytest.mark.parametrize("case", [Case("ppo", "image"), Case("impala", "recurrent"), Case("sac", "box")], ids=str)
+def test_two_learners_on_one_gpu_have_the_bits_of_one(tmp_path, case, device):
+    devices = (device if device == "cpu" else "cuda:0",) * 2
+    train = partial(case.train, device=device, shards=2)
+    assert_parts_are_the_whole(train, "processes", "threads", tmp_path, devices=devices)
+
+
+def test_learners_on_two_gpus_have_the_bits_of_one(tmp_path, gpu):
+    if torch.cuda.device_count() < 2:
+        pytest.skip("needs two CUDA GPUs")
+    train = partial(Case("ppo", "image").train, device=gpu, shards=2)
+    assert_parts_are_the_whole(train, "processes", "threads", tmp_path, devices=("cuda:0", "cuda:1"))
+
+
 def test_inference_by_arrival_on_a_gpu_trains_and_resumes(tmp_path, device):
     settings: dict[str, Any] = {"inference": "worker", "inference_device": (device,), "inference_batching": "arrival"}
     run = small_run(tmp_path / "run", runtime="processes", actors=2, max_lag=1, device=device, **settings)
