@@ -29,6 +29,7 @@ def test_a_fixed_batch_that_is_complete_is_due_at_once():
 
 def test_a_fixed_batch_waits_for_missing_actors_as_long_as_a_batch_takes_and_keeps_their_places_empty():
     batching = FixedBatching(MEMBERS)
+    batching.computed(9.0)  # the machine was busy
     batching.computed(0.25)
     assert batching.next([request(5)], 10.0) == 0.25
     assert batching.next([request(5)], 10.125) == 0.125
@@ -94,3 +95,12 @@ def test_an_arrival_batch_starts_when_it_is_full_and_the_rest_comes_next():
 def test_an_arrival_batch_starts_when_no_other_request_can_arrive():
     batching = ArrivalBatching(positions=4, possible=2, timeout_s=0.5)
     assert places(batching.next([request(1), request(3)], 0.0)) == {1: 0, 3: 1}
+
+
+def test_a_request_that_an_actor_has_replaced_is_forgotten():
+    batching = ArrivalBatching(positions=4, possible=4, timeout_s=0.5)
+    batching.next([request(1), request(3)], 0.0)
+    again = request(3)._replace(number=1)  # the actor was started again
+    batch = batching.next([request(1), again], 0.5)
+    assert isinstance(batch, Batch)
+    assert [each for each, _ in batch.requests] == [request(1), again]

@@ -5,10 +5,13 @@ All requests of a batch have the same version of the weights: the oldest one tha
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+RECENT = 8
+"""Number of the last batches whose duration counts."""
 LEAST_WAIT_S = 0.001
 """Shortest wait for other requests: a sleep cannot be shorter."""
 
@@ -60,14 +63,16 @@ class FixedBatching:
     """A batch is one env group of all actors of the worker, each at its fixed position.
 
     Its shape is constant, so the result does not depend on which actors are present. The worker waits for the missing
-    ones at most as long as a batch takes: so it takes at most twice as long as with the best choice.
+    ones at most as long as a batch takes: so it takes at most twice as long as with the best choice. The shortest of
+    the last batches counts, because on a busy machine one may take much longer.
     """
 
     members: Sequence[int]
     """The actors of the worker, in order."""
     _since: dict[int, float] = field(default_factory=dict)
     """By env group: the time of its first request that is not answered."""
-    _patience: float = 0.0
+    _seconds: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
+    """How long the last batches took."""
 
     @property
     def positions(self) -> int:
@@ -82,9 +87,9 @@ class FixedBatching:
             group: float("inf") if len(groups[group]) == len(self.members) else now - since
             for group, since in self._since.items()
         }
-        group = max(waited, key=lambda group: waited[group])
-        if waited[group] < self._patience:
-            return self._patience - waited[group]
+        group, patience = max(waited, key=lambda group: waited[group]), self._patience
+        if waited[group] < patience:
+            return patience - waited[group]
         version = min(request.version for request in groups[group])
         chosen = [request for request in groups[group] if request.version == version]
         if len(chosen) == len(groups[group]):
@@ -93,7 +98,13 @@ class FixedBatching:
         return Batch(version, tuple(positions), self.positions)
 
     def computed(self, seconds: float) -> None:
-        self._patience = seconds if seconds >= LEAST_WAIT_S else 0.0
+        self._seconds.append(seconds)
+
+    @property
+    def _patience(self) -> float:
+        """How long the first request of a batch waits for others."""
+        shortest = min(self._seconds, default=0.0)
+        return shortest if shortest >= LEAST_WAIT_S else 0.0
 
 
 @dataclass
@@ -112,6 +123,8 @@ class ArrivalBatching:
     """By request that is not answered: its time, in the order of arrival."""
 
     def next(self, requests: Sequence[Request], now: float) -> Batch | float:
+        still_open = set(requests)  # one of an actor that has died may be replaced
+        self._since = {request: since for request, since in self._since.items() if request in still_open}
         for request in requests:
             self._since.setdefault(request, now)
         version = min(request.version for request in requests)
