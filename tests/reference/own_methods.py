@@ -12,14 +12,14 @@ from offbeat.algorithms.sac import SAC
 
 ON_POLICY = (
     *("register", "make_network", "fields", "learning_rate", "targets", "estimate", "minibatches"),
-    *("loss", "policy_loss", "value_loss", "exploration_loss", "after_update", "ratio_metrics"),
+    *("loss", "policy_loss", "value_loss", "exploration_loss", "after_update", "ratio_metrics", "cut"),
 )
 METHODS: dict[type[Any], tuple[str, ...]] = {
     PPO: ON_POLICY,
     A2C: ON_POLICY,
     IMPALA: ON_POLICY,
-    SAC: ("targets", "critic_loss", "policy_loss", "temperature_loss", "make_policy", "minibatch"),
-    DQN: ("targets", "loss", "values", "make_network", "minibatch"),
+    SAC: ("targets", "critic_loss", "policy_loss", "temperature_loss", "make_policy", "minibatch", "cut"),
+    DQN: ("targets", "loss", "values", "make_network", "minibatch", "cut"),
 }
 CALLED: list[str] = []
 """The names of the classes whose methods have run."""

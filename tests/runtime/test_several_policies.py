@@ -55,6 +55,18 @@ def test_learners_that_run_side_by_side_have_the_bits_of_serial(serial, tmp_path
     assert [untimed(line) for line in lines_of(run.path)] == [untimed(line) for line in lines_of(serial.path)]
 
 
+def test_two_policies_with_shards_have_the_bits_of_serial_side_by_side(serial, tmp_path):
+    cut, side_by_side = (
+        small_run(tmp_path / layout["runtime"], shards=3, **layout, **CARTS_RUN)
+        for layout in ({"runtime": "serial"}, {"runtime": "processes", "learner_workers": 2})
+    )
+    with_shards, without = weights_of_each(cut), weights_of_each(serial)
+    assert weights_of_each(side_by_side) == with_shards
+    assert all(with_shards[name] != weights for name, weights in without.items()), "they differ by rounding"
+    value_loss = "policies/dog/value_loss"
+    assert cut.metrics[value_loss] == pytest.approx(serial.metrics[value_loss], rel=0.05)
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
