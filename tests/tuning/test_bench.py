@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +15,8 @@ from offbeat.config.resolve import resolve
 from offbeat.config.runtimes import runtime_entry
 from offbeat.core.errors import RunFailed
 from offbeat.metrics.speed_model import Topology
+from offbeat.runtime import runtimes
+from offbeat.runtime.acting import Acting
 from offbeat.runtime.assembly import topology_of
 from offbeat.runtime.runtimes import build
 from offbeat.tuning import bench
@@ -116,3 +119,27 @@ def test_an_env_that_fails_ends_the_benchmark_with_its_error(name):
     with pytest.raises(RunFailed) as caught:
         bench.report(config, 30.0, print)
     assert "out of breath" in str(caught.value) + "".join(getattr(caught.value, "__notes__", []))
+
+
+def test_the_thread_that_loads_ahead_has_ended_when_the_actors_are_closed(monkeypatch):
+    loaders: list[str] = []
+
+    def acting_of(*arguments: Any) -> Acting:
+        acting = runtimes.acting_of(*arguments)
+        close = acting.close
+
+        def note_and_close() -> None:
+            loaders.extend(thread.name for thread in threading.enumerate() if "loader" in thread.name)
+            close()
+
+        monkeypatch.setattr(acting, "close", note_and_close)
+        return acting
+
+    monkeypatch.setattr(bench, "acting_of", acting_of)
+    parts = build(small(runtime="threads", max_lag=1, load_ahead=1))
+    try:
+        bench._speed(parts, 0.1, print, learns=True)
+        assert parts.timings.seconds["learn/load_wait"] > 0
+    finally:
+        parts.close()
+    assert not loaders

@@ -6,7 +6,7 @@ c_env, c_act and c_learn are the CPU times of all threads in microseconds per en
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -194,12 +194,13 @@ def _speed(parts: PacedParts, seconds: float, notify: Notify, *, learns: bool) -
         if parts.league is not None:
             parts.league.start()
         acting.start([None] * parts.config.runtime.actors)
-        steps = _learned(parts, acting, notify) if learns else _sampled(parts, acting)
-        warm = [
-            *_until_first_update(steps, learns=learns),
-            *_run_for(seconds / 10, steps, at_least=parts.pace.versions + 1),
-        ]
-        timed = _run_for(seconds, steps, at_least=1)
+        with closing(_learned(parts, acting, notify) if learns else _sampled(parts, acting)) as steps:
+            warm = [
+                *_until_first_update(steps, learns=learns),
+                *_run_for(seconds / 10, steps, at_least=parts.pace.versions + 1),
+            ]
+            timed = _run_for(seconds, steps, at_least=1)
+        # The learners have ended, with their loaders, which wait on bells of `acting`.
     finally:
         acting.close()
     seconds = timed[-1].ended - warm[-1].ended
@@ -260,7 +261,7 @@ def _run_for(seconds: float, steps: Iterator[_Step], *, at_least: int) -> list[_
     return taken
 
 
-def _learned(parts: PacedParts, acting: Acting, notify: Notify) -> Iterator[_Step]:
+def _learned(parts: PacedParts, acting: Acting, notify: Notify) -> Generator[_Step, None, None]:
     """Run learning steps of all policies.
 
     A batch is released only when the next step is requested, so the last one can be measured.
@@ -289,7 +290,7 @@ def _largest(learned: Sequence[Learned], metric: str) -> float | None:
     return max((each.metrics[metric] for each in learned if metric in each.metrics), default=None)
 
 
-def _sampled(parts: PacedParts, acting: Acting) -> Iterator[_Step]:
+def _sampled(parts: PacedParts, acting: Acting) -> Generator[_Step, None, None]:
     """Run steps that only wait for their batch, and are finished at once. The weights do not change."""
     for step in count():
         acting.wait(parts.pace.acted_before_learn(step))
