@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from threading import Thread, current_thread, main_thread
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.reference.models import actor_critic, policy_spec, policy_specs
+
+from offbeat.models.policy_network import CoreState
 
 
 @settings(max_examples=30, deadline=None)
@@ -61,3 +64,27 @@ def test_a_model_with_a_shared_trunk_has_no_critic_body():
     spec = policy_spec("discrete")
     apart, shared = (dict(actor_critic(spec, shared=shared).named_parameters()) for shared in (False, True))
     assert apart.keys() - shared.keys() == {name for name in apart if name.startswith("critic_body")}
+
+
+@pytest.mark.parametrize("core", ["gru", "lstm"])
+def test_gradients_in_bf16_do_not_depend_on_other_threads_that_compute_in_bf16(core):
+    spec = replace(policy_spec("discrete"), precision="bf16", core=core, core_size=6)
+    model, rows, columns = actor_critic(spec, shared=True), 8, 4
+    observation = torch.randn(rows * columns, 3, generator=torch.Generator().manual_seed(0))
+    recurrent = model.policy_body.core
+    assert recurrent is not None
+    before = CoreState(torch.zeros(columns, recurrent.state_size), torch.zeros(rows, columns, dtype=torch.bool))
+
+    def compute_in_another_thread(*_: object) -> None:
+        thread = Thread(target=lambda: model.value(observation, core_state=before))
+        if current_thread() is main_thread():
+            thread.start()
+            thread.join()
+
+    def gradient() -> torch.Tensor:
+        loss = model.value(observation, core_state=before).square().sum()
+        return torch.autograd.grad(loss, recurrent.hidden.weight)[0]
+
+    alone = gradient()
+    recurrent.hidden.register_forward_hook(compute_in_another_thread)
+    assert torch.equal(gradient(), alone)

@@ -111,11 +111,13 @@ class PolicyNetwork(nn.Module):
     def precision(self) -> AbstractContextManager[Any]:
         """Return the context in which the body computes: bf16 autocast if the spec has bf16.
 
-        The heads always compute in fp32: their cost is small, and probability ratios need the precision.
+        The heads always compute in fp32: their cost is small, and probability ratios need the precision. Weights that
+        were converted are not cached, because threads share the cache: whether the rows of a core used the same
+        converted weights, and so how their gradients were rounded, would depend on other threads that act or learn.
         """
         if self.spec.precision == "fp32":
             return nullcontext()
-        return torch.autocast(self.policy_head.weight.device.type, dtype=torch.bfloat16)
+        return torch.autocast(self.policy_head.weight.device.type, dtype=torch.bfloat16, cache_enabled=False)
 
 
 # --- initialisation -----------------------------------------------------------------------------------------
