@@ -139,14 +139,8 @@ class NetworkPasses:
             if cuts[index]:
                 parts = compute(columns_of(self._spec, batch, cuts[index]))
                 torch.cat([part.flatten() for part in parts], out=vector[: sum(lengths) * len(cuts[index])])
-        by_shard = [
-            [
-                part.view(-1, len(cut))
-                for part in vector[: sum(lengths) * len(cut)].split([n * len(cut) for n in lengths])
-            ]
-            for vector, cut in zip(collective.gather(vectors), cuts, strict=True)
-            if cut
-        ]
+        gathered = zip(collective.gather(vectors), cuts, strict=True)
+        by_shard = [_unpacked(vector, lengths, len(cut)) for vector, cut in gathered if cut]
         return [torch.cat(parts, dim=1) for parts in zip(*by_shard, strict=True)]
 
     def evaluate(self, batch: Batch) -> tuple[Outputs, Tensor]:
@@ -199,3 +193,9 @@ def recomputed_log_prob(distribution: ActionDistribution, batch: Batch) -> Tenso
 def _by_time(batch: Batch, values: list[Tensor]) -> Tensor:
     """Return values of consecutive rows as [T + 1, B]."""
     return torch.cat(values).reshape(batch["observation"].shape[:2])
+
+
+def _unpacked(vector: Tensor, lengths: Sequence[int], columns: int) -> list[Tensor]:
+    """Return the tensors [length, columns] that lie one after the other in a vector, which may be longer."""
+    sizes = [length * columns for length in lengths]
+    return [part.view(-1, columns) for part in torch.split(vector[: sum(sizes)], sizes)]
