@@ -98,6 +98,12 @@ def test_the_settings_of_the_caller_are_restored(monkeypatch, deterministic):
         torch.use_deterministic_algorithms(mode=False)
 
 
+def test_on_a_cpu_torch_does_not_load_its_compiler(tmp_path):
+    """`torch.use_deterministic_algorithms` does, which takes seconds."""
+    with patch.object(torch, "use_deterministic_algorithms", side_effect=AssertionError("it loads the compiler")):
+        small_run(tmp_path / "run", steps=64, lag="exact")
+
+
 @pytest.mark.parametrize("lag", ["exact", "bounded"])
 def test_a_run_sets_torch_up_for_its_device_and_its_lag(tmp_path, lag):
     calls: list[str] = []

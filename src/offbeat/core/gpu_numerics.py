@@ -47,6 +47,13 @@ def _tf32() -> bool | None:
         return None
 
 
+def _deterministic() -> tuple[bool, bool]:
+    """Return whether only deterministic kernels are used, and whether others are used after a warning."""
+    import torch
+
+    return torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+
+
 class GpuNumerics:
     """The settings of torch at the time of construction."""
 
@@ -57,8 +64,7 @@ class GpuNumerics:
         import torch
 
         self._tf32 = _tf32()
-        self._deterministic = torch.are_deterministic_algorithms_enabled()
-        self._warns_only = torch.is_deterministic_algorithms_warn_only_enabled()
+        self._deterministic = _deterministic()
         self._fills: bool = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
         self._benchmark = torch.backends.cudnn.benchmark
 
@@ -70,6 +76,10 @@ class GpuNumerics:
 
         if self._tf32 is not None and self._tf32 != _tf32():
             torch.backends.cudnn.allow_tf32 = self._tf32
-        torch.use_deterministic_algorithms(self._deterministic, warn_only=self._warns_only)
+        if (
+            self._deterministic != _deterministic()
+        ):  # only then: torch loads its compiler to set it, which takes seconds
+            mode, warns_only = self._deterministic
+            torch.use_deterministic_algorithms(mode, warn_only=warns_only)
         torch.utils.deterministic.fill_uninitialized_memory = self._fills  # type: ignore[attr-defined]
         torch.backends.cudnn.benchmark = self._benchmark
