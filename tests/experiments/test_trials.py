@@ -163,6 +163,7 @@ def test_a_session_may_differ_from_its_trial_only_in_the_measured_topology(tmp_p
         ({}, 1),
         ({"runtime": "threads", "actors": 1}, 2),
         ({"runtime": "processes", "actors": 1000, "unrolls_per_batch": 1000}, 1000),
+        ({"runtime": "processes", "actors": 1, "shards": 2, "devices": ("cpu", "cpu")}, 3),
         ({"runtime": "processes", "split": "measured"}, 1000),
     ],
     ids=str,

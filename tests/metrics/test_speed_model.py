@@ -40,6 +40,7 @@ def model(acting: float, learning: float, learning_wall: float | None = None, **
         ({"actors": 2}, ENV_HEAVY, 50_000, "machine"),
         ({"actors": 1}, LEARN_HEAVY, 125_000, "learner"),
         ({"actors": 1, "learner_threads": 2}, LEARN_HEAVY, 200_000, "machine"),
+        ({"actors": 1, "cores": 4, "learners": 2}, LEARN_HEAVY, 250_000, "learner"),
         ({"actors": 1, "max_lag": 0}, LEARN_HEAVY, 125_000, "lag"),
         ({"runtime": "hogwild", "max_lag": 0}, LEARN_HEAVY, 100_000, "workers"),
         ({"runtime": "hogwild", "max_lag": 0, "actors": 4}, LEARN_HEAVY, 200_000, "cores"),
@@ -185,3 +186,13 @@ def test_the_largest_gain_never_exceeds_the_speed_of_the_slowest_part(acting, le
     assert fastest + slack >= learning
     assert (fastest + slack) * actors >= acting
     assert (fastest + slack) * cores >= acting + learning
+
+
+def test_several_learners_gain_over_serial_what_they_share():
+    """Serial takes 2 + 2 x 4 us per env step, here the learners take 4 us; 3 threads are busy for 2 + 2 x 4 us."""
+    shared = SpeedModel.from_wall_times(topology(cores=3, learners=2), acting=2.0, learning=4.0)
+    assert shared.gain_max == pytest.approx(10 / 4)
+    assert shared.serial_sps == pytest.approx(1e5)
+    assert shared.cores_used(4.0) == pytest.approx(10 / 4)
+    on_two_cores = SpeedModel.from_wall_times(topology(learners=2), acting=2.0, learning=4.0)
+    assert on_two_cores.gain_max == pytest.approx(10 / 5)

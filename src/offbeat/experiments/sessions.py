@@ -208,4 +208,5 @@ def cores_of(config: Config) -> int:
     runtime = config.runtime
     if runtime.split == "measured":  # the session chooses its topology itself
         return usable_cores()
-    return min(usable_cores(), runtime.entry.busy_cores(runtime.actors, config.workers * config.threads))
+    learning = config.workers * runtime.learners * config.threads
+    return min(usable_cores(), runtime.entry.busy_cores(runtime.actors, learning))

@@ -26,7 +26,7 @@ class Topology:
     actors: int
     """Number of actors; with lock-free learning, of workers, which act and learn."""
     learner_threads: int
-    """Threads of the learner; with lock-free learning, of each worker."""
+    """Threads of each learner; with lock-free learning, of each worker."""
     cores: int
     """Cores that the run may use."""
     max_lag: int
@@ -37,10 +37,17 @@ class Topology:
     """Number of inference workers; 0: actors compute the networks themselves."""
     env_groups: int = 1
     """Env groups of an actor."""
+    learners: int = 1
+    """Learners that share each update, on devices of their own."""
     passes: int = 1
     """K, learning steps that use each batch."""
     resident_batches: int = 1
     """N, batches that are used in turn, K times: a group."""
+
+    @property
+    def learning_threads(self) -> int:
+        """Threads of all learners together."""
+        return self.learners * self.learner_threads
 
     @property
     def has_too_many_workers(self) -> bool:
@@ -65,7 +72,8 @@ class SpeedModel:
     acting: float
     """Time that one actor takes to act, env included."""
     learning: float
-    """Time that the learner takes to learn, with all its threads."""
+    """Time that the learner takes to learn, with all its threads; several learners, which share the work, take it at
+    the same time."""
     acting_cpu: float
     """CPU time of acting, summed over threads, those of inference workers included."""
     learning_cpu: float
@@ -78,7 +86,7 @@ class SpeedModel:
     @classmethod
     def from_wall_times(cls, topology: Topology, acting: float, learning: float) -> SpeedModel:
         """Return the model of a run whose CPU times are unknown: each thread counts as busy all the time."""
-        return cls(topology, acting, learning, acting, topology.learner_threads * learning)
+        return cls(topology, acting, learning, acting, topology.learning_threads * learning)
 
     def with_ideal_learner(self) -> SpeedModel:
         """Return the model with a learner whose threads never wait: they divide its CPU time evenly.
@@ -87,7 +95,7 @@ class SpeedModel:
         """
         if self.topology.runtime.workers_learn:
             return self
-        return replace(self, learning=self.learning_cpu / self.topology.learner_threads)
+        return replace(self, learning=self.learning_cpu / self.topology.learning_threads)
 
     # --- env steps per second ---
 
@@ -162,10 +170,11 @@ class SpeedModel:
     def gain_max(self) -> float:
         """How many times faster than serial a run can be at most, from 1 to the number of cores.
 
-        Serial takes T_act + T_learn for the same work. An actor does one thing at a time, learning steps follow each
-        other, and a core runs one thread at a time, so with `threads` threads of the learner::
+        Several learners share the work, and each takes T_learn, so serial takes T_act + learners T_learn. An actor does
+        one thing at a time, learning steps follow each other, and a core runs one thread at a time. So with `threads`
+        threads of all learners together::
 
-            gain_max = (T_act + T_learn) / max(T_act / actors, T_learn, (T_act + threads T_learn) / cores)
+            gain_max = (T_act + learners T_learn) / max(T_act / actors, T_learn, (T_act + threads T_learn) / cores)
 
         In order, this is the gain of a change to an overlapped runtime with one actor per core. Lock-free workers never
         wait for each other, so they gain up to their number, or to the number that fits on the cores.
@@ -197,12 +206,12 @@ class SpeedModel:
     @property
     def _core_time(self) -> float:
         """Total time of all threads; each thread of the learner counts as busy for as long as learning takes."""
-        return self.acting + self.inference + self.topology.learner_threads * self.learning
+        return self.acting + self.inference + self.topology.learning_threads * self.learning
 
     @property
     def _in_turn(self) -> float:
-        """Time of acting and learning if nothing overlaps."""
-        return self.acting + self.inference + self.learning
+        """Time of acting and learning if nothing overlaps, and one learner does the work of all."""
+        return self.acting + self.inference + self.topology.learners * self.learning
 
     @property
     def _learner(self) -> float:

@@ -440,7 +440,7 @@ def topology_of(config: Config, threads: int) -> Topology:
     return Topology(
         runtime.entry,
         config.actors,
-        threads * runtime.learners,
+        threads,
         usable_cores(),
         max_lag=pace.versions - 1,
         lag_flag=config.settings.lag_flag,
@@ -448,6 +448,7 @@ def topology_of(config: Config, threads: int) -> Topology:
         if runtime.uses_inference and runtime.entry.has_inference_workers
         else 0,
         env_groups=runtime.env_groups,
+        learners=runtime.learners,
         passes=pace.passes,
         resident_batches=pace.resident_batches,
     )

@@ -55,7 +55,7 @@ class Costs:
     act: float
     learn: float
     learn_wall: float
-    """Wall time of learning with all threads, in microseconds per env step."""
+    """Wall time of one learner with all its threads, in microseconds per env step."""
     loading: float = 0.0
     """The part of learn_wall that a loader does beside the learner, in microseconds per env step."""
     env_wait: float = 0.0
@@ -64,13 +64,16 @@ class Costs:
     """Costs of the networks in actors and in inference workers; None: the run cannot have inference workers."""
 
     def speed_model(self, topology: Topology) -> SpeedModel:
-        """Return the model of a run with these costs. An actor has one thread, which waits only in its envs."""
+        """Return the model of a run with these costs. An actor has one thread, which waits only in its envs; several
+        learners divide the work evenly, and their exchanges cost nothing.
+        """
         if topology.inference_workers and self.inference is not None:
             return self.inference.in_worker(self.speed_model(replace(topology, inference_workers=0)))
         acting_cpu = self.env + self.act
         acting = acting_cpu + self.env_wait
+        learning = self.loading + (self.learn_wall - self.loading) / topology.learners
         return SpeedModel(
-            topology, acting, self.learn_wall, acting_cpu=acting_cpu, learning_cpu=self.learn, loading=self.loading
+            topology, acting, learning, acting_cpu=acting_cpu, learning_cpu=self.learn, loading=self.loading
         )
 
 

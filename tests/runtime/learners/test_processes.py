@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from tests.reference.checks import assert_same
-from tests.reference.matrix import CARTS, TEAMS
+from tests.reference.matrix import CARTS, LEAGUE, TEAMS
 from tests.reference.replay_runs import small_sac
 from tests.reference.runs import lines_of, small_run, status_of, weights_of
 from tests.reference.thorough import thorough
@@ -55,6 +55,8 @@ MORE_CELLS = [
     Cell("dqn", "CartPole-v1", 3, (3, 3), {**CORE, "batch_size": 24, "burn_in": 6, "n_step": 3, "prioritized": True}),
     Cell("a2c", "Pendulum-v1", 3, (1, 3), {"learner_threads": 2}),
     Cell("sac", CARTS, 2, (2, 2), {"policies": TEAMS}),
+    Cell("ppo", CARTS, 2, (2, 2), {"policies": TEAMS, "league": LEAGUE}),
+    Cell("ppo", "CartPole-v1", 2, (2, 2), {"inference": "worker", "env_groups": 2}),
 ]
 
 
@@ -69,6 +71,13 @@ def test_a_run_with_several_learners_has_the_weights_and_metrics_of_one_learner(
     assert weights_of(stopped.path) != weights_of(whole.path)
     resumed = resume(stopped.path, **on(after))
     assert_same(resumed, whole)
+
+
+@pytest.mark.parametrize("algorithm", [*thorough("ppo", "sac")])
+def test_learner_processes_that_load_ahead_have_the_bits_of_one_that_does_not(tmp_path, algorithm):
+    cell = Cell(algorithm, "Pendulum-v1", 2, (2, 2))
+    serial, run = cell.train(tmp_path / "serial"), cell.train(tmp_path / "run", **on(2), load_ahead=2)
+    assert_same(run, serial)
 
 
 def test_status_lists_the_learner_processes_and_metrics_have_the_time_of_their_exchanges(tmp_path):
