@@ -6,6 +6,8 @@ seen in the weights.
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -15,7 +17,7 @@ from tests.reference.checks import assert_parts_are_the_whole
 from tests.reference.copying_device import CopyingBuffers, FailingBuffers
 from tests.reference.matrix import CARTS
 from tests.reference.replay_runs import small_sac
-from tests.reference.runs import lines_of, offbeat, small_arguments, small_run, weights_of
+from tests.reference.runs import actors_of, lines_of, offbeat, small_arguments, small_run, weights_of
 from tests.reference.thorough import thorough
 
 from offbeat.api.train import Run
@@ -111,6 +113,21 @@ def test_a_loader_that_fails_or_hangs_ends_the_run_with_the_reason(tmp_path, mon
     assert said.code == 1
     assert message in said.err
     assert (tmp_path / "run" / "checkpoints" / "latest" / "weights.safetensors").exists()
+
+
+@pytest.mark.usefixtures("device")
+def test_an_actor_that_is_killed_takes_its_ticket_again_while_the_loader_waits_for_it(tmp_path):
+    killed: list[int] = []
+
+    def kill(line: dict[str, Any]) -> None:
+        if line["env_steps"] >= 512 and not killed:
+            killed.append(actors_of(tmp_path / "run")[0])
+            os.kill(killed[0], signal.SIGKILL)
+
+    layout: dict[str, Any] = {"runtime": "processes", "actors": 2, "max_lag": 2, "load_ahead": 2, "log_every": 128}
+    run = small_run(tmp_path / "run", callbacks=[kill], **layout)
+    assert (run.state, run.metrics["actor_restarts"]) == ("finished", 1)
+    assert all(line["policy_lag_max"] <= 2 for line in lines_of(run.path))
 
 
 # --- priorities ---------------------------------------------------------------------------------------------
