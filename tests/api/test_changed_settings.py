@@ -99,6 +99,11 @@ def test_the_number_of_shards_can_change_and_is_logged(run):
     assert "settings changed: shards from 1 to 3" in (run / "log.txt").read_text()
 
 
+def test_settings_that_only_the_new_runtime_supports_can_be_given_with_it(run):
+    resume(run, runtime="threads", load_ahead=1, steps=768)
+    assert load(run / "config.toml").runtime.load_ahead == 1
+
+
 def test_the_rewards_of_an_on_policy_run_can_be_scaled_differently(run):
     assert resume(run, reward_scale=0.1).state == "finished"
 
