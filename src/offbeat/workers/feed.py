@@ -108,12 +108,15 @@ class Feed:
         """Return a copy of the priorities of the rows that can be sampled; nothing if there are none."""
         return {}
 
-    def follow(self, priorities: Tree, step: int) -> None:
+    def memory_state(self) -> dict[str, Any]:
+        """Return what another learner process needs to use the rows in the memory, which it shares."""
+        return {}
+
+    def follow(self, memory: Mapping[str, Any]) -> None:
         """Continue after `restore` in another learner process, with the rows that are already in the memory.
 
         Args:
-            priorities: the result of `priorities` in the process that has called `state`.
-            step: the next learning step.
+            memory: the result of `memory_state` in the process that has called `state`.
         """
 
     # --- for lock-free workers, whose memory outlives their process -----------------------------------------

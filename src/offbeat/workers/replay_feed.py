@@ -252,14 +252,15 @@ class ReplayFeed(Feed):
         self._updates_of_version[:] = counted["had"]
 
     def priorities(self) -> Tree:
-        arrays = self.checkpoint_arrays() or {}
-        return {name: array.copy() for name, array in arrays.items() if name.startswith("priorities/")}
+        return _priorities_in(self.checkpoint_arrays() or {})
 
-    def follow(self, priorities: Tree, step: int) -> None:
-        if self._saved:
-            self._replay.attach(priorities)
-        else:
-            self._replay.reset(step)
+    def memory_state(self) -> dict[str, Any]:
+        # Independent of save_replay: a resumed run whose checkpoints omit the replay may have restored an earlier one.
+        return {"replay": self._replay.state(), "priorities": _priorities_in(self._replay.arrays())}
+
+    def follow(self, memory: Mapping[str, Any]) -> None:
+        self._replay.restore(memory["replay"])
+        self._replay.attach(memory["priorities"])
 
     def ratio(self, made: int) -> RatioCounts:
         return RatioCounts(self._replay.origin, self._valid, made - self._due)
@@ -274,3 +275,8 @@ class ReplayFeed(Feed):
         else:
             self._replay.attach(priorities)
             self._due, self.made = made - ratio.unheld, made
+
+
+def _priorities_in(arrays: Tree) -> Tree:
+    """Return copies of the priorities among the arrays of a replay."""
+    return {name: array.copy() for name, array in arrays.items() if name.startswith("priorities/")}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from shutil import copytree
 from typing import Any, NamedTuple
 
 import pytest
@@ -78,6 +79,17 @@ def test_learner_processes_that_load_ahead_have_the_bits_of_one_that_does_not(tm
     cell = Cell(algorithm, "Pendulum-v1", 2, (2, 2))
     serial, run = cell.train(tmp_path / "serial"), cell.train(tmp_path / "run", **on(2), load_ahead=2)
     assert_same(run, serial)
+
+
+@pytest.mark.parametrize("saved_before", [True, *thorough(False)])
+def test_learner_processes_sample_what_rank_0_samples_if_checkpoints_have_no_replay(tmp_path, saved_before):
+    """Before the change of save_replay the checkpoint has a replay, which is restored."""
+    cell = Cell("sac", "Pendulum-v1", 2, (1, 2), {"prioritized": True})
+    stopped = cell.train(tmp_path / "run", stop_at=100, save_replay=saved_before)
+    copytree(stopped.path, tmp_path / "copy", symlinks=True)
+    one, two = (resume(tmp_path / name, save_replay=False, **more) for name, more in (("run", {}), ("copy", on(2))))
+    assert one.metrics["updates"] > stopped.metrics["updates"]
+    assert_same(two, one)
 
 
 def test_status_lists_the_learner_processes_and_metrics_have_the_time_of_their_exchanges(tmp_path):

@@ -42,8 +42,8 @@ class LearnerState(NamedTuple):
 
     weights: Mapping[str, Array]
     learner: Mapping[str, Any]
-    priorities: Tree
-    """Priorities of its replay; empty if the replay has none."""
+    memory: Mapping[str, Any]
+    """What its feed needs to use these rows: see `Feed.memory_state`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +113,7 @@ class LearnerProcess:
         weights = Weights(private_arena(weight_slabs(published_layout(plan.policy).size, versions=1)))
         learner = learner_of(own, algorithm, plan.slots(arrays), weights, Timings(), policy_index=index)
         learner.restore(state.learner)
-        learner.feed.follow(state.priorities, launch.step)
+        learner.feed.follow(state.memory)
         return learner
 
     def work(self) -> None:

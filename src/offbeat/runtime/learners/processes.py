@@ -206,7 +206,7 @@ class LearnerProcesses:
 def _state_of(policy: LearnedPolicy) -> LearnerState:
     """Return the present state of the learner of a policy."""
     learner = policy.learner
-    return LearnerState(policy.algorithm.weights(), learner.state(), learner.feed.priorities())
+    return LearnerState(policy.algorithm.weights(), learner.state(), learner.feed.memory_state())
 
 
 def learners_of(parts: PacedParts, acting: Acting, reporting: Reporting) -> LearnerPool | LearnerProcesses:
