@@ -96,7 +96,7 @@ class RuntimeConfig:
     """Cores that actors are pinned to, one core per actor, in turn; none: any. Not for serial."""
     actor_nice: Nice | None = None
     """Niceness of the actors, as learner_nice. None: unchanged for threads; for processes learner_nice, or 10 more than
-    the learner if the actors do not leave it a core. Not for serial."""
+    the learner if the actors can use all cores. Not for serial."""
     step_timeout_s: Positive | None = None
     """Seconds after which a call of a worker's envs counts as hung; none: 60. In serial only for evaluations."""
     reset_timeout_s: Positive | None = None

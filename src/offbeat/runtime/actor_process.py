@@ -41,14 +41,14 @@ class ActorLaunch(LaunchSpec):
 def _niceness(launch: ActorLaunch) -> int | None:
     """Return the niceness of the actor process; None: unchanged.
 
-    If actors do not leave a core to each learner, a learner of the same niceness often waits for a core, and then
-    actors wait for the learner. A restarted actor inherits the learner's niceness, so all actors get a given
-    `learner_nice` from the start.
+    If actors can occupy all cores, a learner of the same niceness often waits for a core, and then actors wait for the
+    learner. A restarted actor inherits the learner's niceness, so all actors get a given `learner_nice` from
+    the start.
     """
     runtime = launch.plan.runtime
     if runtime.actor_nice is not None or runtime.learner_nice is not None:
         return runtime.learner_nice if runtime.actor_nice is None else runtime.actor_nice
-    crowded = runtime.actors * launch.plan.actor_threads + runtime.learners > len(launch.cores)
+    crowded = runtime.actors * launch.plan.actor_threads >= len(launch.cores)
     return min(19, niceness() + NICENESS_INCREASE) if crowded else None
 
 
