@@ -164,6 +164,7 @@ def test_a_file_shown_on_a_page_equals_the_file(page, block):
 # --- what is only checked ---------------------------------------------------------------------------------------
 
 PROGRAMS = ("offbeat", "make", "pip", "python", "ln")
+GPU_SCRIPT = Path("benchmarks/gpu.sh")
 SAYS = """#!/bin/bash
 printf '%s\\x1f' "${0##*/}" "$@" >>typed
 echo >>typed
@@ -183,10 +184,10 @@ def test_commands_that_tests_cannot_run_parse(page, block, tmp_path, monkeypatch
 def typed(block: Block, folder: Path) -> Iterator[list[str]]:
     """Type a block where programs do nothing but write down how they were called; yield what they wrote."""
     programs = folder / "programs"
-    programs.mkdir()
-    for program in PROGRAMS:
-        (programs / program).write_text(SAYS)
-        (programs / program).chmod(0o755)
+    for program in (*(programs / name for name in PROGRAMS), folder / GPU_SCRIPT):
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(SAYS)
+        program.chmod(0o755)
     for command, _ in block.commands():
         done = shell(command, folder, programs)
         assert done.returncode == 0, done.stdout
@@ -206,6 +207,10 @@ def check(program: str, arguments: list[str]) -> None:
         assert arguments[0] == "install"
         extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
         assert set(re.findall(r"\w+", " ".join(re.findall(r"\[.*?\]", arguments[1])))) <= extras.keys()
+    elif program == GPU_SCRIPT.name:
+        told = subprocess.run([ROOT / GPU_SCRIPT, "--list"], check=True, capture_output=True, text=True)
+        parts = {line.split()[0] for line in told.stdout.splitlines()}
+        assert {word for word in arguments if not word.startswith("--")} <= parts
     elif program == "python" and arguments[0] == "-c":
         ast.parse(arguments[1])
     elif program == "python":
