@@ -10,7 +10,7 @@ import torch
 from offbeat.config.resolve import resolve
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import ConfigError
-from offbeat.runtime.assembly import device_of
+from offbeat.runtime.devices import device_of
 
 TWO: dict[str, Any] = {"runtime": "processes", "shards": 2, "devices": "cpu,cpu"}
 

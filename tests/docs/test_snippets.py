@@ -208,8 +208,8 @@ def check(program: str, arguments: list[str]) -> None:
         extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
         assert set(re.findall(r"\w+", " ".join(re.findall(r"\[.*?\]", arguments[1])))) <= extras.keys()
     elif program == GPU_SCRIPT.name:
-        told = subprocess.run([ROOT / GPU_SCRIPT, "--list"], check=True, capture_output=True, text=True)
-        parts = {line.split()[0] for line in told.stdout.splitlines()}
+        listed = subprocess.run([ROOT / GPU_SCRIPT, "--list"], check=True, capture_output=True, text=True).stdout
+        parts = {line.split()[0] for line in listed.splitlines()}
         assert {word for word in arguments if not word.startswith("--")} <= parts
     elif program == "python" and arguments[0] == "-c":
         ast.parse(arguments[1])

@@ -20,7 +20,8 @@ from offbeat.runtime.acting import Acting
 from offbeat.runtime.assembly import topology_of
 from offbeat.runtime.runtimes import build
 from offbeat.tuning import bench
-from offbeat.tuning.bench import Costs, Speed, results
+from offbeat.tuning.bench import Costs, results
+from offbeat.tuning.run_speed import Speed, run_speed
 
 RUNTIMES = ("serial", "threads", "processes")
 COSTS = Costs(env=30.0, act=2.0, learn=8.0, learn_wall=8.0)
@@ -93,7 +94,7 @@ def test_an_act_only_measurement_does_not_learn(name):
     parts = build(config)
     try:
         before = {name: array.copy() for name, array in parts.policy.algorithm.weights().items()}
-        bench._speed(parts, 0.1, print, learns=False)
+        run_speed(parts, 0.1, print, learns=False)
         assert all((parts.policy.algorithm.weights()[name] == array).all() for name, array in before.items())
     finally:
         parts.close()
@@ -103,7 +104,7 @@ def test_an_act_only_measurement_does_not_learn(name):
 def test_the_last_learned_batch_is_unchanged_after_the_actors_have_ended(name):
     parts = build(small(runtime=name, actors=2, max_lag=1))
     try:
-        last = bench._speed(parts, 0.1, print, learns=True).last_step
+        last = run_speed(parts, 0.1, print, learns=True).last_step
         versions = unrolls_of(parts).batch(last)["behavior_version"]
         assert versions.min() >= last - 1
         assert versions.max() <= last
@@ -135,10 +136,10 @@ def test_the_thread_that_loads_ahead_has_ended_when_the_actors_are_closed(monkey
         monkeypatch.setattr(acting, "close", note_and_close)
         return acting
 
-    monkeypatch.setattr(bench, "acting_of", acting_of)
+    monkeypatch.setattr("offbeat.tuning.run_speed.acting_of", acting_of)
     parts = build(small(runtime="threads", max_lag=1, load_ahead=1))
     try:
-        bench._speed(parts, 0.1, print, learns=True)
+        run_speed(parts, 0.1, print, learns=True)
         assert parts.timings.seconds["learn/load_wait"] > 0
     finally:
         parts.close()

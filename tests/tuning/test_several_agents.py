@@ -15,7 +15,7 @@ from offbeat.core.types import ENV_STEP
 from offbeat.runtime.acting import Acting
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.runtimes import build
-from offbeat.tuning import bench, costs
+from offbeat.tuning import bench, costs, run_speed
 from offbeat.tuning.auto_layout import with_measured_topology
 from offbeat.tuning.costs import ActingPolicy, RecordedEnvs, act_cost, learn_cost, random_slot
 
@@ -69,7 +69,7 @@ def test_acting_without_a_learner_is_measured_in_env_steps_of_worlds():
 def test_every_policy_learns_in_each_measured_learning_step():
     parts, acting = acted(CARTS, policies={"first": {"agents": ["cart_0"]}, "second": {"agents": ["*"]}})
     before = [{name: array.copy() for name, array in policy.algorithm.weights().items()} for policy in parts.policies]
-    step = next(bench._learned(parts, acting, print))
+    step = next(run_speed._learned(parts, acting, print))
     assert (step.number, step.env_steps) == (0, 4 * 16)
     for policy, weights in zip(parts.policies, before, strict=True):
         assert any(not np.array_equal(policy.algorithm.weights()[name], array) for name, array in weights.items())

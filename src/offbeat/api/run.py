@@ -324,7 +324,7 @@ def _make_loop(
 
 
 def _about(context: RunContext) -> About:
-    from offbeat.runtime.assembly import device_of
+    from offbeat.runtime.devices import device_of
 
     config = context.config
     return About(

@@ -247,7 +247,7 @@ def _prepare(config: Config, view: Progress, caller: CallerState) -> Parts:
     limit(config.blas_threads)
     keep_freed_memory()
     with notifying_if_slow(f"testing {config.run.env}", view.message):
-        from offbeat.runtime.assembly import set_up_device
+        from offbeat.runtime.devices import set_up_device
         from offbeat.runtime.runtimes import build
 
         set_up_device(config)

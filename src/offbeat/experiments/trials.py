@@ -27,7 +27,7 @@ from offbeat.experiments.spec import Spec
 from offbeat.run_directory.directory import RunDirectory
 
 if TYPE_CHECKING:
-    from offbeat.runtime.assembly import TestedEnvs
+    from offbeat.runtime.tested_envs import TestedEnvs
 
 POLICIES = "policies.toml"
 """Name of the file with the tables of policies, in the folder of a trial: the value of --policies."""
@@ -157,7 +157,8 @@ def require_startable(trials: list[Trial]) -> list[TestedEnvs]:
     Raises:
         ConfigError: an env fails or is not supported by the settings; or the run of `init_from`, or a GPU, is missing.
     """
-    from offbeat.runtime.assembly import columns_of, device_of, tested_env
+    from offbeat.runtime.devices import device_of
+    from offbeat.runtime.tested_envs import columns_of, tested_env
 
     chosen = dict.fromkeys((trial.env, trial.config.env) for trial in trials)
     specs = {(env, settings): tested_env(env, settings) for env, settings in chosen}

@@ -20,7 +20,8 @@ from offbeat.core.types import EnvSpec
 from offbeat.memory.weights import F32
 from offbeat.metrics.speed_model import SpeedModel, Topology
 from offbeat.models.acting import make_policy
-from offbeat.runtime.assembly import build_paced, set_up_device, topology_of
+from offbeat.runtime.assembly import build_paced, topology_of
+from offbeat.runtime.devices import set_up_device
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.plan import Plan
 from offbeat.runtime.supervisor import RESTART_BUDGET

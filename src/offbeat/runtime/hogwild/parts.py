@@ -16,12 +16,14 @@ from offbeat.memory.replay.base import checkpoint_fields
 from offbeat.memory.replay.rings import Rings
 from offbeat.metrics.timings import Timings
 from offbeat.models.storage import PrivateStorage
-from offbeat.runtime.assembly import TestedEnvs, device_of, plan_of, policy_parts, tested_envs
+from offbeat.runtime.assembly import plan_of, policy_parts
+from offbeat.runtime.devices import device_of
 from offbeat.runtime.hogwild.device_buffer import DeviceBuffer, needs_device_buffer
 from offbeat.runtime.hogwild.shared_state import Arrays, SharedStateShape, SharedStorage, WorkersBoard, write_initial
 from offbeat.runtime.parts import Parts
 from offbeat.runtime.plan import Plan
 from offbeat.runtime.saved_state import WorkerProgress, require_like
+from offbeat.runtime.tested_envs import TestedEnvs, tested_envs
 from offbeat.workers.updates import Updates
 
 WORKER_BYTES = 300_000_000

@@ -21,10 +21,11 @@ from offbeat.core.threads import core_of, limit
 from offbeat.core.types import Tree
 from offbeat.memory.arena import attach
 from offbeat.metrics.timings import Timings
-from offbeat.runtime.assembly import device_of, learner_of, set_up_device
+from offbeat.runtime.assembly import learner_of
 from offbeat.runtime.board import POLL_INTERVAL_S, Bell
 from offbeat.runtime.child import Report
 from offbeat.runtime.deadline import WorkerDeadline
+from offbeat.runtime.devices import device_of, set_up_device
 from offbeat.runtime.hogwild.device_buffer import open_buffer
 from offbeat.runtime.hogwild.shared_state import (
     Arrays,

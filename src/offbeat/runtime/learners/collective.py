@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from offbeat.config.config import Config
 from offbeat.metrics.timings import Timings
-from offbeat.runtime.assembly import device_of
 from offbeat.runtime.board import Bell
 from offbeat.runtime.deadline import stall_timeout
+from offbeat.runtime.devices import device_of
 from offbeat.runtime.learners.board import LearnersBoard
 from offbeat.runtime.learners.distributed import DistributedCollective
 from offbeat.runtime.learners.shared_memory import Check, SharedMemoryCollective

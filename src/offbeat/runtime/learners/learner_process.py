@@ -20,10 +20,11 @@ from offbeat.memory.arena import attach, private_arena
 from offbeat.memory.weights import Weights, weight_slabs
 from offbeat.metrics.timings import Timings
 from offbeat.models.published import published_layout
-from offbeat.runtime.assembly import device_of, learner_of, set_up_device
+from offbeat.runtime.assembly import learner_of
 from offbeat.runtime.board import POLL_INTERVAL_S, Bell
 from offbeat.runtime.child import Report
 from offbeat.runtime.deadline import WorkerDeadline
+from offbeat.runtime.devices import device_of, set_up_device
 from offbeat.runtime.gate import PaceBoard
 from offbeat.runtime.launch import LaunchSpec, prepare_process
 from offbeat.runtime.learners.board import LearnersBoard, board_slabs

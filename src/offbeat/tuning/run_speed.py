@@ -1,0 +1,172 @@
+"""The speed of a run without checkpoints, evaluations and metrics, measured for `offbeat bench`."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import count, takewhile
+from time import perf_counter
+
+import numpy as np
+
+from offbeat.config.config import Config
+from offbeat.models.published import published_layout
+from offbeat.runtime.acting import Acting
+from offbeat.runtime.gate import NO_PAUSE
+from offbeat.runtime.hogwild.parts import build_lock_free
+from offbeat.runtime.hogwild.worker_pool import WorkerPool
+from offbeat.runtime.learners.processes import learners_of
+from offbeat.runtime.parts import PacedParts
+from offbeat.runtime.runtimes import acting_of
+from offbeat.runtime.supervisor import Notify, Reporting
+from offbeat.workers.learner import Learned
+
+
+@dataclass(frozen=True)
+class Speed:
+    """The measured speed of a run."""
+
+    sps: float
+    """Env steps per second."""
+    agent_sps: float
+    """Decisions of all agents that learn, per second."""
+    policy_lag_mean: float
+    policy_lag_max: float
+    last_step: int
+    """The last learning step; its batch has not been overwritten."""
+
+
+@dataclass(frozen=True)
+class _Step:
+    """The result of a learning step."""
+
+    number: int
+    env_steps: float
+    agent_steps: int
+    updates: int
+    lag_mean: float | None
+    """None: the metric is not known, as where a batch is used again."""
+    lag_max: float | None
+    ended: float
+    """Time of `perf_counter()` at its end, in seconds."""
+
+
+def run_speed(parts: PacedParts, seconds: float, notify: Notify, *, learns: bool) -> Speed:
+    """Run without checkpoints, evaluations and metrics; measure after a warm-up of a tenth of `seconds`."""
+    acting = acting_of(parts, 0, Reporting(notify, ignore))
+    try:
+        _publish(parts, 0, learns=learns)
+        if parts.league is not None:
+            parts.league.start()
+        acting.start([None] * parts.config.runtime.actors)
+        with closing(_learned(parts, acting, notify) if learns else _sampled(parts, acting)) as steps:
+            warm = [
+                *_until_first_update(steps, learns=learns),
+                *_run_for(seconds / 10, steps, at_least=parts.pace.versions + 1),
+            ]
+            timed = _run_for(seconds, steps, at_least=1)
+        # The learners have ended, with their loaders, which wait on bells of `acting`.
+    finally:
+        acting.close()
+    seconds = timed[-1].ended - warm[-1].ended
+    return Speed(
+        sps=sum(step.env_steps for step in timed) / seconds,
+        agent_sps=sum(step.agent_steps for step in timed) / seconds,
+        policy_lag_mean=float(np.mean([step.lag_mean for step in timed if step.lag_mean is not None] or [0.0])),
+        policy_lag_max=max((step.lag_max for step in timed if step.lag_max is not None), default=0.0),
+        last_step=timed[-1].number,
+    )
+
+
+def lock_free_sps(config: Config, seconds: float, notify: Notify) -> float:
+    """Return the env steps per second of all workers together, once each of them learns."""
+    parts = build_lock_free(config, ignore)
+    pool, board = WorkerPool(parts, Reporting(notify, ignore)), parts.board
+    try:
+        pool.start([None] * board.workers)
+        pool.set_limit(NO_PAUSE)
+        while not board.updates[:, 0].all():
+            pool.wait()
+        _supervise_for(seconds / 10, pool)
+        start, before = perf_counter(), board.env_steps
+        _supervise_for(seconds, pool)
+        return (board.env_steps - before) / (perf_counter() - start)
+    finally:
+        pool.close()
+        parts.close()
+
+
+def _supervise_for(seconds: float, pool: WorkerPool) -> None:
+    """Let the workers run for `seconds`, and discard their reports."""
+    until = perf_counter() + seconds
+    while perf_counter() < until:
+        pool.wait()
+        pool.reports.clear()
+
+
+def _publish(parts: PacedParts, version: int, *, learns: bool) -> None:
+    """Publish the weights. Without a learner, clear the flag that makes actions uniformly random before learning."""
+    for policy in parts.policies:
+        policy.learner.publish(version)
+        flag = published_layout(policy.spec).views(policy.weights.read(version)).get("uniform")
+        if flag is not None and not learns:
+            flag[:] = 0
+
+
+def _until_first_update(steps: Iterator[_Step], *, learns: bool) -> list[_Step]:
+    """Run learning steps until one makes an update: a replay needs data first. Without a learner, run one step."""
+    return [next(steps)] if not learns else list(takewhile(lambda step: not step.updates, steps))
+
+
+def _run_for(seconds: float, steps: Iterator[_Step], *, at_least: int) -> list[_Step]:
+    """Run learning steps for `seconds`, and at least `at_least` of them."""
+    until, taken = perf_counter() + seconds, [next(steps) for _ in range(at_least)]
+    while perf_counter() < until:
+        taken.append(next(steps))
+    return taken
+
+
+def _learned(parts: PacedParts, acting: Acting, notify: Notify) -> Generator[_Step, None, None]:
+    """Run learning steps of all policies.
+
+    A batch is released only when the next step is requested, so the last one can be measured.
+    """
+    with closing(learners_of(parts, acting, Reporting(notify, ignore))) as learners:
+        learners.start(0)
+        for step in count():
+            acting.wait(parts.pace.acted_before_learn(step))
+            learned = learners.learn(step, 0.0)
+            if parts.league is not None:
+                parts.league.advance(step, env_steps=0)
+            yield _Step(
+                step,
+                env_steps=parts.trained[0].learner.feed.env_steps_per_use(step),
+                agent_steps=sum(of_policy.agent_steps for of_policy in learned),
+                updates=sum(of_policy.updates for of_policy in learned),
+                lag_mean=_largest(learned, "policy_lag_mean"),
+                lag_max=_largest(learned, "policy_lag_max"),
+                ended=perf_counter(),
+            )
+            acting.finish(step + 1)
+
+
+def _largest(learned: Sequence[Learned], metric: str) -> float | None:
+    """Return the largest value of a metric of a learning step; None if no policy has it."""
+    return max((each.metrics[metric] for each in learned if metric in each.metrics), default=None)
+
+
+def _sampled(parts: PacedParts, acting: Acting) -> Generator[_Step, None, None]:
+    """Run steps that only wait for their batch, and are finished at once. The weights do not change."""
+    for step in count():
+        acting.wait(parts.pace.acted_before_learn(step))
+        env_steps = parts.trained[0].learner.feed.env_steps_per_use(step)
+        _publish(parts, step + 1, learns=False)
+        if parts.league is not None:
+            parts.league.advance(step, env_steps=0)
+        yield _Step(step, env_steps, agent_steps=0, updates=0, lag_mean=None, lag_max=None, ended=perf_counter())
+        acting.finish(step + 1)
+
+
+def ignore(*_messages: object) -> None:
+    """Ignore messages."""
