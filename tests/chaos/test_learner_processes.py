@@ -72,6 +72,25 @@ def test_a_learner_that_is_killed_ends_the_run_which_can_be_resumed(tmp_path):
     assert_resumes(tmp_path / "run")
 
 
+def test_a_learner_that_is_killed_while_the_run_waits_for_actors_ends_it_on_its_last_checkpoint(tmp_path):
+    """The actors are stopped. If only they were watched, the run would end later, because they make no progress."""
+    run = tmp_path / "run"
+    patient: dict[str, Any] = {"stall_timeout_s": 20, "step_timeout_s": 20, "restart_budget": 1}
+    started = Started(small_arguments(run, **LEARNERS, **ENDLESS, **patient), tmp_path)
+    started.wait_until(lambda: has_saved(run))
+    pids = pids_of(run)
+    for pid in pids["actor"]:
+        os.kill(pid, signal.SIGSTOP)
+    time.sleep(1)  # until no tickets are left to learn from
+    saved = load(run / "checkpoints" / "latest").policy["env_steps"]
+    os.kill(pids["learner"][0], signal.SIGKILL)
+    said = started.end()
+    assert said.code == 1
+    assert "was killed by SIGKILL, in learning step" in said.err
+    assert "made no progress" not in said.err
+    assert load(run / "checkpoints" / "latest").policy["env_steps"] == saved
+
+
 def test_a_learner_that_makes_no_progress_ends_the_run_which_can_be_resumed(tmp_path):
     said, pid = lose_a_learner(signal.SIGSTOP, tmp_path, stall_timeout_s=2)
     assert (

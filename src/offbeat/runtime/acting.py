@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from offbeat.runtime.plan import Snapshot
@@ -21,8 +21,13 @@ class Acting(Protocol):
         """Start all actors, each from its snapshot. Weights have been published before."""
         ...
 
-    def wait(self, tickets: int) -> None:
+    def wait(self, tickets: int, watch: Callable[[], None] | None = None) -> None:
         """Return once tickets 0 .. tickets-1 are committed.
+
+        Args:
+            tickets: number of tickets.
+            watch: is called often while this waits for other processes or threads, and may raise: learners have to be
+                watched too. None: there is nothing else to watch.
 
         Raises:
             RunFailed: an actor failed and is not restarted.

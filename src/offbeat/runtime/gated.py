@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from offbeat.runtime.gate import LearnerGate, PaceBoard
 from offbeat.runtime.parts import PacedParts
@@ -28,8 +28,13 @@ class GatedActing(ABC):
             RunFailed: an actor failed and is not restarted.
         """
 
-    def wait(self, tickets: int) -> None:
-        self.gate.wait(tickets, self.watch)
+    def wait(self, tickets: int, watch: Callable[[], None] | None = None) -> None:
+        def watch_all() -> None:
+            self.watch()
+            if watch is not None:
+                watch()
+
+        self.gate.wait(tickets, watch_all)
 
     @property
     def commits(self) -> Commits:

@@ -47,7 +47,7 @@ class PacedWorkforce(Workforce):
 
     def wait(self) -> dict[str, float]:
         """Wait for the tickets of the next learning step; return metrics of what is committed and not learned from."""
-        self._acting.wait(self._pace.acted_before_learn(self.learned))
+        self._acting.wait(self._pace.acted_before_learn(self.learned), self._learners.watch)
         filled, batches = self._acting.slots_filled(self.learned), float(self._queue_size)
         return {
             **dict.fromkeys(("slots_filled", "slots_filled_min", "slots_filled_max"), filled),
@@ -82,6 +82,11 @@ class PacedWorkforce(Workforce):
         self.learned += 1
         self._acting.finish(self.learned)
         return learned
+
+    @property
+    def learning_failed(self) -> bool:
+        """Whether a learner was lost. The others then do not finish the learning step."""
+        return self._learners.failed
 
     def league_metrics(self) -> dict[str, float]:
         """Return the metrics of the league; none without a league."""
@@ -281,9 +286,9 @@ class PacedLoop(TrainingLoop):
         )
 
     def salvage(self) -> None:
-        """Save what has been learned, if acting failed. If a learning step failed, keep the last checkpoint."""
+        """Save what has been learned, if acting failed. If learning failed, keep the last checkpoint."""
         self._work.acting_failed = True
-        if not self._in_step:
+        if not (self._in_step or self._work.learning_failed):
             super().salvage()
 
     def _acted_beyond(self) -> int:

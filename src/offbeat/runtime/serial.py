@@ -5,7 +5,7 @@ It is the reference: with `lag=exact` every other runtime must give the same bit
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from offbeat.runtime.gate import NO_PAUSE, share_of
 from offbeat.runtime.links import TurnsLink
@@ -27,7 +27,7 @@ class SerialActing:
         for actor, snapshot in zip(self._actors, snapshots, strict=True):
             self._plan.start(actor, self._link.origin, snapshot, self._memory.progress)
 
-    def wait(self, tickets: int) -> None:
+    def wait(self, tickets: int, watch: Callable[[], None] | None = None) -> None:  # noqa: ARG002 - it never waits
         link = self._link
         while link.may_act:
             work = link.next()

@@ -135,7 +135,7 @@ def _learned(parts: PacedParts, acting: Acting, notify: Notify) -> Generator[_St
     with closing(learners_of(parts, acting, Reporting(notify, ignore))) as learners:
         learners.start(0)
         for step in count():
-            acting.wait(parts.pace.acted_before_learn(step))
+            acting.wait(parts.pace.acted_before_learn(step), learners.watch)
             learned = learners.learn(step, 0.0)
             if parts.league is not None:
                 parts.league.advance(step, env_steps=0)

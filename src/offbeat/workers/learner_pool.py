@@ -18,6 +18,9 @@ from offbeat.workers.learner import Learned, Learner
 class LearnerPool:
     """The learners of all policies of a run."""
 
+    failed = False
+    """Whether a learner was lost in a process of its own: here there are none."""
+
     def __init__(
         self, learners: Sequence[Learner], timings: Timings, workers: int, commits: Commits | None = None
     ) -> None:
@@ -42,6 +45,9 @@ class LearnerPool:
 
     def start(self, step: int) -> None:
         """Do nothing: the learners need no preparation for `step`, their first learning step."""
+
+    def watch(self) -> None:
+        """Do nothing: the learners have no processes of their own."""
 
     def learn(self, step: int, progress: float) -> list[Learned]:
         """Make learning step `step` of each policy; return the results in the order of the policies.

@@ -64,6 +64,8 @@ class LearnerProcesses:
         self._stalls = StallWatch(self._board.deadlines)
         self._children: list[Child] = []
         self._next_poll = 0.0
+        self.failed = False
+        """Whether a learner process has died or hangs."""
         self._devices = self._runtime.devices or ()
         self._store = host_store(count) if uses_nccl(self._devices) else None
         self._collective = make_collective(
@@ -167,7 +169,7 @@ class LearnerProcesses:
             self._parts.timings.add(name, waited)
 
     def watch(self) -> None:
-        """Check that all learner processes are alive and make progress.
+        """Check that all learner processes are alive and make progress. Also called while the run waits for actors.
 
         Raises:
             RunFailed: one has died or hangs.
@@ -187,6 +189,7 @@ class LearnerProcesses:
 
     def _failure(self, child: Child, reason: str) -> RunFailed:
         """Return the error for a learner process that has ended."""
+        self.failed = True
         rank, where = child.index, "at its start"
         if child.ready:
             step, exchanges = int(self._board.next[rank][0]), int(self._board.gathered[rank])
