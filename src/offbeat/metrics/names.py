@@ -75,7 +75,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "learner_load_wait_time_ms": "milliseconds per learning step that the learner waited for the loader",
         "learner_prepare_time_ms": "milliseconds per learning step to compute targets and advantages",
         "learner_grad_time_ms": "milliseconds per learning step for its updates",
-        "learner_exchange_time_ms": "the part of these milliseconds for exchanges with learners on other devices",
+        "learner_exchange_time_ms": "the part of the two above for exchanges with learners on other devices",
     },
     "memory": {
         "memory_main_mb": "resident memory of the main process, in MB",

@@ -50,7 +50,7 @@ _STEP_MS = {
     "learner_load_wait_time_ms": ("learn/load_wait",),
     "learner_prepare_time_ms": ("learn/prepare",),
     "learner_grad_time_ms": ("learn/update",),
-    "learner_exchange_time_ms": ("learn/update/exchange",),
+    "learner_exchange_time_ms": ("learn/exchange",),
 }
 """Milliseconds of a learning step: metric -> names in `Timings`, whose sum it is."""
 _RESERVED = ("info/", MEMORY)
