@@ -147,6 +147,7 @@ def test_priorities_that_are_used_later_change_the_result(tmp_path):
 @pytest.mark.parametrize(
     ("start", "settings", "message"),
     [
+        (small_run, {"load_ahead": 65, "runtime": "threads"}, "load_ahead"),
         (small_run, {"load_ahead": 1, "runtime": "serial"}, "load_ahead is 1, which is not supported by the serial"),
         (small_run, {"load_ahead": 1, "runtime": "hogwild"}, "load_ahead is 1, which is not supported by the hogwild"),
         (

@@ -19,7 +19,7 @@ def require_inference(runtime: RuntimeConfig) -> None:
         ConfigError: with the remedy.
     """
     if not runtime.uses_inference:
-        _refuse(runtime, KEYS, "inference is actor: pass --set inference=worker too, or leave it out")
+        _refuse(runtime, KEYS, "inference is actor: pass --set inference=worker too")
         return
     if KEYS[0] not in runtime_entry(runtime.runtime).supports:
         raise ConfigError(
@@ -39,7 +39,7 @@ def require_inference(runtime: RuntimeConfig) -> None:
 def _refuse(runtime: RuntimeConfig, keys: tuple[str, ...], why: str) -> None:
     for key in keys:
         if getattr(runtime, key) is not None:
-            raise ConfigError(f"{key} is given, but {why}")
+            raise ConfigError(f"{key} is given, but {why}, or {key}=none")
 
 
 def _require_workers(runtime: RuntimeConfig) -> None:

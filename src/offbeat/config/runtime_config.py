@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from offbeat.config.runtimes import OPTIONAL_KEYS, RUNTIMES, RuntimeEntry, runtime_entry, supporting
 from offbeat.core.errors import ConfigError
-from offbeat.core.fields import Count, Device, Flag, Name, Natural, Nice, NonNegative, Positive
+from offbeat.core.fields import Bound, Count, Device, Flag, Name, Natural, Nice, NonNegative, Positive
 from offbeat.core.threads import usable_core_numbers
 
 
@@ -80,7 +80,7 @@ class RuntimeConfig:
     learner_workers: Count | None = None
     """Learners that run side by side in a run with several policies, each in a thread of its own, with the same bits as
     1. None: 1. Only for processes."""
-    load_ahead: Natural | None = None
+    load_ahead: Annotated[int, Bound(0, 64)] | None = None
     """Batches that a thread of the learner moves to its device while it learns from earlier ones; with a replay,
     minibatches of the same learning step, which the thread also samples. The bits do not depend on it. None: 1 on a GPU
     and 0 on a CPU, where batches are not copied. Only for threads and processes."""
