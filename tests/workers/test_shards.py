@@ -291,6 +291,13 @@ class TableDQN(DQN):
         return {**super().minibatch(sampled, random), "table": torch.zeros(5, 2)}
 
 
+class ArrayDQN(DQN):
+    """Has an array of NumPy in its minibatches."""
+
+    def minibatch(self, sampled: Batch, random: np.random.Generator) -> Minibatch:
+        return {**super().minibatch(sampled, random), "noise": random.random(len(sampled["reward"]))}
+
+
 class UnequalDQN(DQN):
     """Reports other metrics for the shard with the largest reward."""
 
@@ -312,6 +319,7 @@ class PairsDQN(DQN):
     ("kind", "message"),
     [
         (TableDQN, "the array table of a minibatch has 5 rows, but 8 are expected: override `cut`"),
+        (ArrayDQN, "noise of a minibatch is of type ndarray, which is not cut into shards: pass a tensor"),
         (UnequalDQN, "the stage q returns critic_loss, q_mean, epsilon, errors for a shard, but critic_loss, q_mean, "),
         (PairsDQN, r"the output pairs of the stage q is \[4, 2\] for a shard of 4 rows, but .* shards=1"),
     ],

@@ -11,6 +11,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from offbeat.algorithms.base import Minibatch, Rows, Shard
@@ -40,12 +41,17 @@ def selected(minibatch: Minibatch, rows: Mapping[int, Rows]) -> dict[str, Any]:
         rows: number of rows of an array -> those to select.
 
     Raises:
-        RunFailed: an array has another number of rows.
+        RunFailed: an array has another number of rows, or is not a tensor.
     """
     return {name: _selected(name, value, rows) for name, value in minibatch.items()}
 
 
 def _selected(name: str, value: Any, rows: Mapping[int, Rows]) -> Any:
+    if isinstance(value, np.ndarray | list | tuple):
+        raise RunFailed(
+            f"{name} of a minibatch is of type {type(value).__name__}, which is not cut into shards: pass a tensor, or "
+            "override `cut`, or pass --set shards=1"
+        )
     if not isinstance(value, Tensor) or not value.ndim:
         return value
     if len(value) not in rows:

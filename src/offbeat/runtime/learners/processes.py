@@ -85,7 +85,8 @@ class LearnerProcesses:
         for row in (self._board.requested, *self._board.next):
             row[0] = step
         states = {policy.name: _state_of(policy) for policy in self._parts.trained}
-        self._children = [self._start(rank, step, states) for rank in range(1, self._runtime.learners)]
+        for rank in range(1, self._runtime.learners):
+            self._children.append(self._start(rank, step, states))
         self._show("learner", self._children)
         for policy in self._parts.trained:
             policy.algorithm.collective = self._collective
