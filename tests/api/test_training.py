@@ -66,10 +66,10 @@ def test_every_metrics_line_has_every_documented_key_and_the_last_is_the_state_a
         assert values == sorted(values), name
     unknown = {name for name in METRICS if lines[-1][name] is None}
     waits = {"actor_wait_fraction", "learner_wait_fraction"}
-    passes = {"batch_uses", "resident_share"}
+    passes, inference = {"batch_uses", "resident_share"}, {"inference_batch_requests"}
     others = {*GROUPS["hogwild"], *GROUPS["replay"], *GROUPS["sac"], *GROUPS["dqn"]}
     games = {*GROUPS["league"], "eval_team_return_mean"}
-    assert unknown == waits | passes | others | games, "one agent learns alone with PPO in serial"
+    assert unknown == waits | passes | inference | others | games, "one agent learns alone with PPO in serial"
 
 
 def test_the_frames_metric_counts_the_frame_skip_of_the_env(tmp_path):

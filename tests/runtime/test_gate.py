@@ -388,11 +388,12 @@ def test_a_commit_publishes_the_timings_of_the_actor():
     board, bell = board_of(2), Bell.make()
     gate = ActorGate(board, PACE, RuntimeConfig(actors=2), 1, bell, bell)
     timings = Timings()
-    for name, seconds in (("act", 1.0), ("env", 2.0), ("wait/actor", 3.0), ("other", 9.0)):
+    for name, seconds in (("act", 1.0), ("env", 2.0), ("wait/actor", 3.0), ("wait/inference", 4.0), ("other", 9.0)):
         timings.add(name, seconds)
     gate.commit(1, timings, 0.5)
-    assert board.spent(0) == {"act": 0, "env": 0, "wait/actor": 0, "wait/actor/other_work": 0}
-    assert board.spent(1) == {"act": 1, "env": 2, "wait/actor": 3, "wait/actor/other_work": 0}
+    none = {"act": 0, "env": 0, "wait/actor": 0, "wait/inference": 0, "wait/actor/other_work": 0}
+    assert board.spent(0) == none
+    assert board.spent(1) == none | {"act": 1, "env": 2, "wait/actor": 3, "wait/inference": 4}
     assert board.longest_stall == 0.5
     assert int(board.next[1][0]) == 3
     bell.close()
