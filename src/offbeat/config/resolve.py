@@ -21,6 +21,7 @@ from offbeat.config.runtime_config import RuntimeConfig, refused_key
 from offbeat.config.runtimes import OPTIONAL_KEYS, runtime_entry
 from offbeat.config.settings import AlgorithmSettings
 from offbeat.config.trust import code_of, require
+from offbeat.config.unknown_keys import unknown_key
 from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.fields import build, hints_of, in_short, read
 from offbeat.core.frozen_table import value_of
@@ -219,7 +220,7 @@ def _set_given(
         for key, value in sorted(source.items(), key=lambda item: item[0].startswith(PREFIXES)):  # after whole tables
             if key not in table_of and not key.startswith(PREFIXES):
                 known = {*table_of, *(f"{LEAGUE}{name}" for name in hints_of(LeagueConfig))}
-                raise unknown("key", key, known, f"`offbeat train --help` lists flags; {OPTIONS} lists keys.")
+                raise unknown_key(key, known, f"`offbeat train --help` lists flags; {OPTIONS} lists keys.")
             if key in given:
                 raise given_twice(key)
             given.add(key)
