@@ -13,7 +13,7 @@ from tests.reference.runs import small_run
 
 from offbeat.core.caller_state import caller_state
 from offbeat.core.gpu_numerics import WORKSPACE, set_gpu_numerics
-from offbeat.runtime import assembly
+from offbeat.runtime import devices
 
 
 def settings() -> dict[str, Any]:
@@ -111,6 +111,6 @@ def test_a_run_sets_torch_up_for_its_device_and_its_lag(tmp_path, lag):
     def record(device: str, *, exact: bool) -> None:
         calls.append(f"{device}, exact {exact}")
 
-    with patch.object(assembly, "set_gpu_numerics", record):
+    with patch.object(devices, "set_gpu_numerics", record):
         small_run(tmp_path / "run", steps=64, lag=lag)
     assert calls == [f"cpu, exact {lag == 'exact'}"]
