@@ -181,6 +181,11 @@ def test_serial_shows_no_waits_but_a_bottleneck_report():
     assert "waiting" not in shown
 
 
+def test_the_topology_line_shows_inference_workers_and_the_devices_of_several_learners():
+    about = replace(ABOUT, actors=1, inference_workers=2, device="cpu,cpu")
+    assert topology_of(about) == "processes, 1 actor x 16 envs, 2 inference workers, max_lag 1, cpu,cpu"
+
+
 def test_the_topology_line_shows_exact_lag():
     about = replace(ABOUT, actors=2, lag="exact")
     assert topology_of(about) == "processes, 2 actors x 16 envs, max_lag 1 (exact), cpu"

@@ -334,9 +334,10 @@ def _about(context: RunContext) -> About:
         actors=config.actors,
         envs_per_actor=config.runtime.envs_per_actor,
         lag_label=_lag_label(config),
-        device=device_of(config),
+        device=",".join(config.runtime.devices or [device_of(config)]),
         run_dir=context.directory.path,
         lag=config.runtime.lag,
+        inference_workers=config.runtime.inference_processes,
     )
 
 

@@ -119,6 +119,11 @@ class RuntimeConfig:
         return runtime_entry(self.runtime)
 
     @property
+    def inference_processes(self) -> int:
+        """Number of inference workers; 0 if actors compute the networks themselves."""
+        return self.inference_workers or 1 if self.uses_inference and self.entry.has_inference_workers else 0
+
+    @property
     def uses_inference(self) -> bool:
         """Whether networks are computed for inference groups: by inference workers, or by actors in their place."""
         return self.inference == "worker"

@@ -29,8 +29,10 @@ class About:
     """The bound on the lag, such as 'max_lag 1' (learning steps) or 'max_ahead 4' (tickets); in lock-free runs, what
     the workers share."""
     device: str
+    """Device of the learner; several learners have a comma-separated list."""
     run_dir: Path
     lag: Literal["bounded", "exact"] = "bounded"
+    inference_workers: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -286,9 +288,15 @@ def title_of(about: About) -> str:
 
 def topology_of(about: About) -> str:
     """Return the runtime and its layout as text."""
-    actors = f"{about.actors} {about.runtime.role}{'s' if about.actors != 1 else ''} x {about.envs_per_actor} envs"
+    workers = [f"{_counted(about.actors, about.runtime.role)} x {about.envs_per_actor} envs"]
+    if about.inference_workers:
+        workers.append(_counted(about.inference_workers, "inference worker"))
     lag = about.lag_label + (" (exact)" if about.lag == "exact" else "")
-    return f"{about.runtime.name}, {actors}, {lag}, {about.device}"
+    return ", ".join((about.runtime.name, *workers, lag, about.device))
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def steps_of(status: Status, separator: str) -> str:

@@ -230,9 +230,7 @@ def topology_of(config: Config, threads: int) -> Topology:
         usable_cores(),
         max_lag=pace.versions - 1,
         lag_flag=config.settings.lag_flag,
-        inference_workers=runtime.inference_workers or 1
-        if runtime.uses_inference and runtime.entry.has_inference_workers
-        else 0,
+        inference_workers=runtime.inference_processes,
         env_groups=runtime.env_groups,
         learners=runtime.learners,
         passes=pace.passes,
