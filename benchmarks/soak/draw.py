@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 from benchmarks.soak.choices import (
@@ -26,10 +27,13 @@ from benchmarks.soak.choices import (
 from benchmarks.soak.pipeline import with_pipeline
 from benchmarks.soak.plan import Plan
 
+MOST_SIDES = 3
+"""Largest number of sides of the games in which leagues are drawn."""
+
 
 def draw(seed: int, index: int) -> Plan:
     """Return the plan of a run."""
-    plan = _draw(seed, index)
+    plan = _with_worlds_for_all_sides(_draw(seed, index))
     return with_pipeline(plan, random.Random(f"{seed}/{index}/pipeline"))
 
 
@@ -83,6 +87,14 @@ def _draw(seed: int, index: int) -> Plan:
         victim=dice.random(),
         resumes_in=runtime if members or runtime == "hogwild" or dice.random() < 0.5 else dice.choice(RUNTIMES),
     )
+
+
+def _with_worlds_for_all_sides(plan: Plan) -> Plan:
+    """Replace latest_ratio 0, with which each side learns in its own worlds, if there are fewer worlds than sides."""
+    if plan.actors * plan.envs_per_actor >= MOST_SIDES:
+        return plan
+    none, some = "league.latest_ratio=0", "league.latest_ratio=0.3"
+    return replace(plan, league=tuple(some if setting == none else setting for setting in plan.league))
 
 
 def _one_of(dice: random.Random, weights: dict[Any, int]) -> Any:
