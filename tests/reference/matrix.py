@@ -63,7 +63,7 @@ FEATURES = {
     "resident": Feature(  # batches that are used again, in turns
         "CartPole-v1",
         {"resident_batches": 2, "passes": 3},
-        refused=dict.fromkeys(ON_A_REPLAY, "unknown key 'resident_batches'"),
+        refused=dict.fromkeys(ON_A_REPLAY, "resident_batches is a setting of ppo, impala, a2c"),
     ),
     "inference": Feature("CartPole-v1", {"inference": "worker", "env_groups": 2}),
     "shards": Feature("CartPole-v1", {"shards": 3}),
