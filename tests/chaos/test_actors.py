@@ -13,7 +13,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.reference.runs import CommandResult, Started, lines_of, offbeat, our_lines, small_arguments, status_of
+from tests.reference.runs import (
+    CommandResult,
+    Started,
+    lines_of,
+    offbeat,
+    our_lines,
+    pids_of,
+    small_arguments,
+    status_of,
+)
 from tests.reference.thorough import thorough
 
 from offbeat.run_directory.checkpoint import load
@@ -141,7 +150,7 @@ def killing_actors(random: Random, most: int) -> Iterator[list[int]]:
 
     def kill_some() -> None:
         while len(killed) < most and not done.wait(random.uniform(0.05, 0.6)):
-            pids = [pid for pid in actor_pids() if pid not in killed]
+            pids = [pid for pid in pids_of(Path("run"), "actor") if pid not in killed]
             if pids:
                 killed.append(random.choice(pids))
                 with suppress(ProcessLookupError):
@@ -154,14 +163,6 @@ def killing_actors(random: Random, most: int) -> Iterator[list[int]]:
     finally:
         done.set()
         killer.join()
-
-
-def actor_pids() -> list[int]:
-    try:
-        processes = status_of(Path("run"))["processes"]
-    except FileNotFoundError:
-        return []
-    return [process["pid"] for process in processes if process["role"] == "actor"]
 
 
 # --- envs that hang -----------------------------------------------------------------------------------------

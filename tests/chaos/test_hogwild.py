@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Self
 from unittest.mock import patch
 
 import pytest
-from tests.reference.hogwild_runs import assert_ratio_of_each, assert_whole, pids_of, pools, workers_of
+from tests.reference.hogwild_runs import assert_ratio_of_each, assert_whole, pools, workers_of
 from tests.reference.replay_runs import LINKS, SMALL_SAC, linked_rows, small_sac
 from tests.reference.run_envs import Doors
 from tests.reference.runs import (
@@ -30,6 +30,7 @@ from tests.reference.runs import (
     is_alive,
     lines_of,
     offbeat,
+    pids_of,
     small_arguments,
     small_run,
     status_of,
@@ -169,7 +170,7 @@ def test_workers_killed_at_random_moments_are_restarted_and_the_run_ends_complet
     assert log().count("was killed by SIGKILL") == kills
     for pid in killer.killed:
         assert f"worker {_index(pid)} (process {pid}) was killed by SIGKILL" in log()
-    assert not any(map(is_alive, killer.seen | set(pids_of(path))))
+    assert not any(map(is_alive, killer.seen | set(pids_of(path, "worker"))))
     assert not any(name.startswith(("offbeat", "psm_", "sem.", "torch")) for name in shared_memory() - shared)
 
     last = case.steps + settings["workers"] * 64
@@ -326,7 +327,7 @@ def started(path: Path, env: str, **settings: Any) -> Iterator[tuple[Started, li
         run.wait_until(lambda: has_saved(path))
         if "Hangs" in env:
             run.wait_until((path.parent / "SLEEPING").exists)
-        yield run, pids_of(path)
+        yield run, pids_of(path, "worker")
     finally:
         run.end(signal.SIGKILL)
 

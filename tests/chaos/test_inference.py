@@ -12,25 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.reference.runs import Started, is_alive, lines_of, small_arguments, small_run, status_of, weights_of
+from tests.reference.runs import Started, is_alive, lines_of, pids_of, small_arguments, small_run, status_of, weights_of
 
 from offbeat.api.train import Run, resume
 
 EXACT: dict[str, Any] = {"actors": 2, "max_lag": 1, "lag": "exact", "inference": "worker", "restart_budget": 50}
 PROCESSES = EXACT | {"runtime": "processes"}
+RUN = Path("run")
 
 
 @pytest.fixture(autouse=True)
 def _in_temporary_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-
-
-def pids(role: str, run: Path = Path("run")) -> list[int]:
-    try:
-        processes = status_of(run)["processes"]
-    except FileNotFoundError:
-        return []
-    return [process["pid"] for process in processes if process["role"] == role]
 
 
 @contextmanager
@@ -41,7 +34,7 @@ def signalled(role: str, number: signal.Signals, times: int) -> Iterator[list[in
 
     def send_some() -> None:
         while len(sent) < times and not done.wait(0.2):
-            fresh = [pid for pid in pids(role) if pid not in sent] if lines_of(Path("run")) else []
+            fresh = [pid for pid in pids_of(RUN, role) if pid not in sent] if lines_of(RUN) else []
             if fresh:
                 sent.append(fresh[0])
                 with suppress(ProcessLookupError):
@@ -97,8 +90,8 @@ def test_killed_actors_and_inference_workers_leave_a_run_that_finishes_and_resum
 def test_an_inference_worker_without_restarts_left_ends_the_run_with_the_reason():
     settings = {**PROCESSES, "restart_budget": 0, "steps": 10**8, "log_every": 64}
     started = Started(small_arguments(Path("run"), **settings), Path.cwd())
-    started.wait_until(lambda: bool(lines_of(Path("run"))))
-    children = [*pids("inference worker"), *pids("actor")]
+    started.wait_until(lambda: bool(lines_of(RUN)))
+    children = [*pids_of(RUN, "inference worker"), *pids_of(RUN, "actor")]
     os.kill(children[0], signal.SIGKILL)
     said = started.end(seconds=60)
     assert said.code == 1
@@ -111,8 +104,8 @@ def test_an_inference_worker_without_restarts_left_ends_the_run_with_the_reason(
 def test_no_process_outlives_a_killed_run():
     settings = {**PROCESSES, "steps": 10**8, "log_every": 64, "inference_workers": 2}
     started = Started(small_arguments(Path("run"), **settings), Path.cwd())
-    started.wait_until(lambda: bool(lines_of(Path("run"))))
-    children = [*pids("inference worker"), *pids("actor")]
+    started.wait_until(lambda: bool(lines_of(RUN)))
+    children = [*pids_of(RUN, "inference worker"), *pids_of(RUN, "actor")]
     assert len(children) == 4
     started.process.kill()
     wait_until(lambda: not any(map(is_alive, children)))

@@ -11,22 +11,12 @@ from unittest.mock import patch
 
 import numpy as np
 from tests.reference.replay_runs import updates_due
-from tests.reference.runs import status_of
 
 from offbeat.algorithms.replay_config import ReplayConfig
 from offbeat.config.resolve import load as load_config
 from offbeat.run_directory.checkpoint import load
 from offbeat.runtime.hogwild.worker_pool import WorkerPool
 from offbeat.runtime.hogwild.worker_process import State
-
-
-def pids_of(run: Path, role: str = "worker") -> list[int]:
-    """Return the processes of a run that has such a role, by index; none where it has not begun."""
-    try:
-        processes = status_of(run)["processes"]
-    except FileNotFoundError:
-        return []
-    return [process["pid"] for process in processes if process["role"] == role]
 
 
 @contextmanager

@@ -123,6 +123,15 @@ def actors_of(run: Path) -> list[int]:
     return [process["pid"] for process in status_of(run)["processes"] if process["role"] == "actor"]
 
 
+def pids_of(run: Path, role: str) -> list[int]:
+    """Return the pids of a run's processes with a role, by index; none where it has not begun."""
+    try:
+        processes = status_of(run)["processes"]
+    except FileNotFoundError:
+        return []
+    return [process["pid"] for process in processes if process["role"] == role]
+
+
 def is_alive(pid: int) -> bool:
     """Whether a process still runs; one that only waits to be reaped does not."""
     try:

@@ -18,8 +18,8 @@ from offbeat.tuning import bench
 from offbeat.tuning.costs import Cost
 from offbeat.tuning.inference_costs import (
     InferenceCosts,
+    gain_text,
     inference_costs,
-    verdict,
     with_workers,
     without_workers,
 )
@@ -46,10 +46,10 @@ def test_a_worker_takes_the_network_from_the_actors_and_adds_requests_and_batche
     assert "62,500 in workers (bound by the actors)" in comparison.why
 
 
-def test_the_verdict_names_the_ratio_of_the_speeds():
-    assert verdict(1.5) == "inference workers pay, 1.50x"
-    assert verdict(0.5) == "inference workers do not pay, 0.50x"
-    assert verdict(1.04) == verdict(0.97) == "inference workers make no difference"
+def test_the_text_of_a_gain_names_the_ratio_of_the_speeds():
+    assert gain_text(1.5) == "inference workers pay, 1.50x"
+    assert gain_text(0.5) == "inference workers do not pay, 0.50x"
+    assert gain_text(1.04) == gain_text(0.97) == "inference workers make no difference"
 
 
 def test_the_compared_run_has_the_same_envs_and_only_other_inference():

@@ -13,6 +13,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from offbeat.config.config import Config
+from offbeat.config.devices import listed
 from offbeat.core.caller_state import may_raise_niceness
 from offbeat.core.errors import ConfigError
 from offbeat.core.threads import set_affinity
@@ -334,7 +335,7 @@ def _about(context: RunContext) -> About:
         actors=config.actors,
         envs_per_actor=config.runtime.envs_per_actor,
         lag_label=_lag_label(config),
-        device=",".join(config.runtime.devices or [device_of(config)]),
+        device=listed(config.runtime.devices or [device_of(config)]),
         run_dir=context.directory.path,
         lag=config.runtime.lag,
         inference_workers=config.runtime.inference_processes,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from offbeat.config.devices import kind_of
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.config.runtimes import runtime_entry, supporting
 from offbeat.core.errors import ConfigError
@@ -55,7 +56,7 @@ def _require_workers(runtime: RuntimeConfig) -> None:
             f"inference_device names {len(devices)} devices for {workers} inference workers: pass "
             f"--set inference_workers={len(devices)}, or fewer devices"
         )
-    kinds = sorted({device.partition(":")[0] for device in devices})
+    kinds = sorted(set(map(kind_of, devices)))
     if len(kinds) > 1 and runtime.lag == "exact":
         raise ConfigError(
             f"inference_device names devices of {len(kinds)} kinds, {' and '.join(kinds)}, which round differently, "

@@ -45,20 +45,24 @@ def require_inference_devices(config: Config) -> None:
     import torch
 
     found = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    for device in devices:
-        if int(device.partition(":")[2] or 0) >= found:
-            raise ConfigError(
-                f"inference_device names {device}, but torch finds {found} CUDA GPUs here: pass --set "
-                "inference_device=cpu, or a device with a smaller number"
-            )
+    if missing := _missing(devices, found):
+        raise ConfigError(
+            f"inference_device names {missing[0]}, but torch finds {found} CUDA GPUs here: pass --set "
+            "inference_device=cpu, or a device with a smaller number"
+        )
 
 
 def _require_gpus(devices: Sequence[str], found: int) -> None:
     """Refuse GPUs that torch does not find; `found`: their number here."""
-    known = {f"cuda:{number}" for number in range(found)}
-    if missing := [device for device in gpus_of(devices) if device not in known]:
+    if missing := gpus_of(_missing(devices, found)):
         gpus = {0: "no CUDA GPU", 1: "1 CUDA GPU, cuda:0"}.get(found, f"{found} CUDA GPUs, cuda:0 to cuda:{found - 1}")
         raise ConfigError(
             f"devices is {listed(devices)}, but {missing[0]} is not there: torch finds {gpus}. Pass only devices that "
             "are there, --set devices=cpu,cpu for example"
         )
+
+
+def _missing(devices: Sequence[str], found: int) -> list[str]:
+    """Return the devices that are not there, in the order given; `found`: the number of GPUs here."""
+    known = {f"cuda:{number}" for number in range(found)}
+    return [device for device in devices if not known.issuperset(gpus_of([device]))]

@@ -26,7 +26,7 @@ from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.plan import Plan
 from offbeat.runtime.supervisor import RESTART_BUDGET
 from offbeat.tuning.costs import ActingPolicy, Cost, EnvStepper, RecordedEnvs, act_cost, learn_cost, random_slot
-from offbeat.tuning.inference_costs import InferenceCosts, inference_costs, verdict
+from offbeat.tuning.inference_costs import InferenceCosts, gain_text, inference_costs
 from offbeat.workers.actor import Actor
 from offbeat.workers.columns import PolicyColumns
 
@@ -66,9 +66,9 @@ class Candidate:
         return own if self.inference is None else self.inference.in_worker(own)
 
     @property
-    def inference_verdict(self) -> str:
+    def inference_gain_text(self) -> str:
         """Whether the inference workers pay; '' if there are none."""
-        return "" if self.inference is None else verdict(self.inference.compare(self._own_speed_model).gain)
+        return "" if self.inference is None else gain_text(self.inference.compare(self._own_speed_model).gain)
 
     @property
     def _own_speed_model(self) -> SpeedModel:
@@ -147,7 +147,7 @@ def _reason(runtime: RuntimeConfig, chosen: Candidate) -> str:
         f"{_counted(topology.actors, 'actor')} x {_counted(_envs(runtime) // topology.actors, 'env')}, "
         f"{_counted(topology.learner_threads, 'learner thread')}: {costs} on {_counted(topology.cores, 'core')}; "
         + ("acting and learning take turns" if bound == "lag" else f"bound by the {bound}")
-        + (f"; {chosen.inference_verdict}, by these costs" if chosen.inference_verdict else "")
+        + (f"; {chosen.inference_gain_text}, by these costs" if chosen.inference_gain_text else "")
     )
 
 

@@ -27,7 +27,7 @@ from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.runtimes import build
 from offbeat.runtime.supervisor import Notify
 from offbeat.tuning.costs import ActingPolicy, EnvStepper, act_cost, learn_cost, random_slot
-from offbeat.tuning.inference_costs import InferenceCosts, inference_costs, verdict, with_workers, without_workers
+from offbeat.tuning.inference_costs import InferenceCosts, gain_text, inference_costs, with_workers, without_workers
 from offbeat.tuning.run_speed import Speed, ignore, lock_free_sps, run_speed
 
 Measured = TypeVar("Measured")
@@ -117,8 +117,8 @@ def _inference_results(
         "inference_actor_sps": actor_sps,
         "inference_worker_sps": worker_sps,
         "inference": (
-            f"{verdict(worker_sps / actor_sps)}: {actor_sps:,.0f} env steps/s with inference=actor, {worker_sps:,.0f} "
-            f"with inference=worker inference_workers={costs.inference.workers} env_groups="
+            f"{gain_text(worker_sps / actor_sps)}: {actor_sps:,.0f} env steps/s with inference=actor, "
+            f"{worker_sps:,.0f} with inference=worker inference_workers={costs.inference.workers} env_groups="
             f"{costs.inference.env_groups}; {costs.inference.compare(in_actors).why}"
         ),
     }

@@ -95,7 +95,7 @@ class Comparison(NamedTuple):
         )
 
 
-def verdict(gain: float) -> str:
+def gain_text(gain: float) -> str:
     """Return whether inference workers pay. `gain`: how many times faster the run is with them."""
     if gain > WORTH:
         return f"inference workers pay, {gain:.2f}x"

@@ -20,6 +20,8 @@ from offbeat.workers.inference import PolicyInference
 class ServedColumns(PolicyColumns):
     """See the module's docstring."""
 
+    _policy: ActingPolicy
+
     def __init__(
         self,
         envs: Envs,
@@ -29,13 +31,13 @@ class ServedColumns(PolicyColumns):
     ) -> None:
         """Act in `envs`; `inference` computes the network of `policy`. The other arguments: see `PolicyColumns`."""
         super().__init__(envs, policy, transform_rewards)
-        self._sampler, self._inference = policy, inference
+        self._inference = inference
 
     def _ask(self, observation: Tree, columns: slice, group: int) -> None:
-        if self._sampler.needs_network:
-            self._inference.ask(group, self._sampler.inputs(observation), observation, self._state[columns])
+        if self._policy.needs_network:
+            self._inference.ask(group, self._policy.inputs(observation), observation, self._state[columns])
 
     def _choose(self, observation: Tree, columns: slice, group: int, random: np.random.Generator) -> Acted:
-        needed = self._sampler.needs_network
+        needed = self._policy.needs_network
         outputs = self._inference.answer(group, self._state[columns]) if needed else None
-        return self._sampler.sample(observation, outputs, random)
+        return self._policy.sample(observation, outputs, random)

@@ -14,13 +14,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from tests.reference.hogwild_runs import assert_ratio_of_each, assert_whole, pids_of, pools, workers_of
+from tests.reference.hogwild_runs import assert_ratio_of_each, assert_whole, pools, workers_of
 from tests.reference.replay_runs import LINKS, SMALL_SAC, linked_rows, small_sac, updates_due
 from tests.reference.runs import (
     contents,
     is_alive,
     lines_of,
     offbeat,
+    pids_of,
     small_arguments,
     small_run,
     weights_of,
@@ -116,7 +117,7 @@ def several(request, tmp_path_factory) -> tuple[Several, Run]:
     with pools() as begun:
         run = train(case.algorithm, path, "CartPole-v1", **layout, **case.settings)
         assert len(begun) == 1
-    assert not any(map(is_alive, pids_of(path)))
+    assert not any(map(is_alive, pids_of(path, "worker")))
     return case, run
 
 
@@ -320,4 +321,4 @@ def test_a_finished_run_resumed_with_more_steps_has_the_bits_of_serial(tmp_path)
 
 def test_the_command_line_trains_with_hogwild_and_reports_its_workers(prepared):
     assert "lock-free: 2 workers keep" in log_of(prepared / "free")
-    assert len(pids_of(prepared / "free")) in (0, 2)
+    assert len(pids_of(prepared / "free", "worker")) in (0, 2)
