@@ -311,7 +311,7 @@ def test_a_resumed_session_stops_where_the_spec_ends(begun):
     assert said.code == 0, said
     for seed in (1, 2):
         steps = lines_of(begun / f"trial-000/seed-{seed}")[-1]["env_steps"]
-        assert 1500 <= steps < 10**5
+        assert 1500 <= steps < 1600
     assert "resume" in (begun / "trial-000/seed-1.log").read_text()
     assert "trial-000/seed-2 had no checkpoint" in said.err
     assert (begun / "trial-000/seed-2.lost-1/notes.txt").read_text() == "mine"

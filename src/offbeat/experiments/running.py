@@ -210,10 +210,9 @@ class Pool:
             self._view.message(f"{session.name} {what}: {session.about}")
 
     def _poll(self, running: list[Child]) -> None:
-        """Stop the sessions if a stop was requested or they are over, and show the progress."""
-        for child in running:
-            # A resumed run no longer has `stop_at` and `time` from its settings.
-            if self._stops.requested or (child.resumed and child.session.is_over(child.session.last_line())):
+        """Stop the sessions if a stop was requested, and show the progress."""
+        if self._stops.requested:
+            for child in running:
                 child.stop()
         self._view.update(lambda: [child.row() for child in running], self.counts)
 

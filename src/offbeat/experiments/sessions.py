@@ -73,8 +73,8 @@ class RunProcess(ABC):
         finished = self.status().get("state") == "finished" or saved >= self.steps or self.is_over(self.last_line())
         return "finished" if finished else "unfinished"
 
-    def is_over(self, line: dict[str, Any]) -> bool:  # noqa: ARG002 - of most runs `arguments` has the limits
-        """Whether a metrics line has reached a limit at which the process must be stopped."""
+    def is_over(self, line: dict[str, Any]) -> bool:  # noqa: ARG002 - most runs have no limit but their env steps
+        """Whether a metrics line has reached a limit of the run that is not in env steps."""
         return False
 
     def saved_steps(self) -> int | None:
@@ -135,18 +135,16 @@ class Session(RunProcess):
         return ", ".join(filter(None, (self.trial.label, f"{self.trial.env}", f"seed {self.seed}")))
 
     def is_over(self, line: dict[str, Any]) -> bool:
-        """Whether a metrics line has reached `stop_at` or `time` of the settings."""
-        run = self.trial.config.run
-        return (run.stop_at is not None and line.get("env_steps", 0) >= run.stop_at) or (
-            run.time is not None and line.get("wall_time_s", 0.0) >= run.time
-        )
+        """Whether a metrics line has reached `time` of the settings."""
+        limit = self.trial.config.run.time
+        return limit is not None and line.get("wall_time_s", 0.0) >= limit
 
     def arguments(self) -> list[str]:
         """Return the arguments of `offbeat` that start or resume the session."""
         view = ["--progress", "lines"]
         if self.status_on_disk() == "unfinished":
             flag = flag_for(code_of(self.trial.config.tables())).split()  # of the spec, which the caller has accepted
-            return ["resume", str(self.run.path), *flag, *view]
+            return ["resume", str(self.run.path), *flag, *self._limits(), *view]
         run = self.trial.config.run
         preset = ["--preset", run.preset] if run.preset else []
         imports = [word for module in run.imports for word in ("--import", module)]
@@ -156,6 +154,12 @@ class Session(RunProcess):
             *("train", run.algorithm, run.env, *preset, *imports, *policies, "--run-dir", str(self.run.path), *view),
             *("--set", f"seed={self.seed}", *pairs),
         ]
+
+    def _limits(self) -> list[str]:
+        """Return the arguments for the limits of the settings, which a resumed run does not have by itself."""
+        run = self.trial.config.run
+        limits = {"stop_at": run.stop_at, "time": run.time}
+        return [word for key, limit in limits.items() if limit is not None for word in ("--set", f"{key}={limit}")]
 
     def require_same(self) -> None:
         """Raise ConfigError, with the differences, if the run directory is of another trial or seed."""
