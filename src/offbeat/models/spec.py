@@ -19,9 +19,31 @@ Precision = Literal["fp32", "bf16"]
 ENCODERS = ("flat", "nature_cnn", "impala_resnet")
 LOG_STD_RANGE = (-20.0, 2.0)
 """Clip range of a tanh_gaussian's log standard deviations; outside of it exp overflows or the density vanishes."""
+TASK_VARIABLE = "task_variable"
+"""Name of the leaf with the latent task variable z, the input that a policy with a context encoder gets in addition to
+the observation."""
 MASKED_LOGIT = -1e9
 """The logit of a choice that is not allowed. Its probability p is exactly 0, and so is p log p, where minus infinity
 would give NaN."""
+
+
+@dataclass(frozen=True)
+class ContextEncoderSpec:
+    """A context encoder: the network from a transition to a Gaussian factor of the task variable's posterior.
+
+    It is a multi-layer perceptron with ReLU on (observation, action, reward), for example of PEARL, arXiv:1903.08254.
+    """
+
+    latent_size: Annotated[int, Bound(1, 2**31 - 1)]
+    """Size of the latent task variable z."""
+    hidden_sizes: tuple[Annotated[int, Bound(1, 2**31 - 1)], ...]
+    """Units of each hidden layer."""
+    next_observation: bool = False
+    """Whether the next observation is an input too."""
+
+    def layer_names(self) -> list[str]:
+        """Return the names of the linear layers."""
+        return [f"context_encoder.{i}" for i in range(len(self.hidden_sizes) + 1)]
 
 
 @dataclass(frozen=True)
@@ -57,6 +79,8 @@ class PolicySpec:
     """The precision of matrix products and convolutions; parameters are float32."""
     no_decision: bool = False
     """Whether the env has rows without a decision. An actor-critic then has another head for their values."""
+    context_encoder: ContextEncoderSpec | None = None
+    """Infers the task variable z, which is an input of the network; None: there is no task variable."""
 
     @property
     def plain(self) -> bool:
@@ -80,9 +104,29 @@ class PolicySpec:
         return tuple(leaf for leaf in candidates if own_encoder or leaf.is_image)
 
     @cached_property
-    def vectors(self) -> tuple[Leaf, ...]:
-        """The leaves without an encoder, which are flattened and joined. A mask is not an input."""
+    def observed_vectors(self) -> tuple[Leaf, ...]:
+        """The leaves of the observation without an encoder, which are flattened and joined. A mask is not an input."""
         return tuple(leaf for leaf in self.observation if leaf not in self.encoded and not leaf.is_mask)
+
+    @cached_property
+    def vectors(self) -> tuple[Leaf, ...]:
+        """`observed_vectors` and, with a context encoder, the task variable: all that is flattened and joined."""
+        encoder = self.context_encoder
+        task = () if encoder is None else (Leaf(TASK_VARIABLE, (encoder.latent_size,), "float32"),)
+        return (*self.observed_vectors, *task)
+
+    def context_layer_sizes(self) -> list[tuple[int, int]]:
+        """Return (inputs, outputs) of each linear layer of the context encoder; none if there is no encoder.
+
+        The inputs are observation, action (choices one-hot), reward and, if it is used, the next observation. The
+        outputs are the mean of the factor and, before softplus, its variance.
+        """
+        encoder = self.context_encoder
+        if encoder is None:
+            return []
+        observed = sum(leaf.inputs for leaf in self.observed_vectors)
+        inputs = observed * (1 + encoder.next_observation) + (self.logits or self.action_size) + 1
+        return list(pairwise((inputs, *encoder.hidden_sizes, 2 * encoder.latent_size)))
 
     @property
     def inputs(self) -> int:
@@ -223,3 +267,5 @@ def _wrong_head(spec: PolicySpec) -> Iterator[str]:
         yield f"core is {spec.core}, but core_size is {spec.core_size}"
     if not (spec.inputs or spec.encoded):
         yield "its observation has no input for the network"
+    if spec.context_encoder and (spec.action.kind not in ("discrete", "box") or not spec.plain or spec.normalize):
+        yield "a context encoder supports plain networks with discrete or box actions only"
