@@ -1,0 +1,112 @@
+"""The connection to a Ray cluster, and what is refused before anything runs on it."""
+
+from __future__ import annotations
+
+import logging
+import resource
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from tests.reference.ray_clusters import two_nodes
+
+from offbeat.core.errors import ConfigError
+from offbeat.runtime.ray import cluster
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Any]:
+    with two_nodes() as started:
+        yield started
+
+
+def test_connection_lists_the_resources_of_all_nodes_and_ends_when_it_is_closed(nodes: Any) -> None:
+    import ray
+
+    with cluster.connect(nodes.address) as connected:
+        listed = sorted(str(node).partition(" with ")[2] for node in connected.nodes())
+        assert listed == ["1 CPU", "1 CPU, 1 other"]
+        assert not connected.is_local
+    assert not ray.is_initialized()
+
+
+def test_connection_that_the_caller_has_made_is_used_and_stays(nodes: Any) -> None:
+    import ray
+
+    ray.init(nodes.address, logging_level=logging.ERROR)
+    try:
+        cluster.connect().close()
+        assert ray.is_initialized()
+        with pytest.raises(ConfigError, match=r"is connected to the Ray cluster .*, not to 10.0.0.1:6379"):
+            cluster.connect("10.0.0.1:6379")
+    finally:
+        ray.shutdown()
+
+
+def test_resources_that_no_node_has_are_refused_with_what_there_is(nodes: Any) -> None:
+    with cluster.connect(nodes.address) as connected:
+        connected.require_resources({"CPU": 1, "other": 1}, "an actor", "")
+        with pytest.raises(ConfigError, match=r"an actor needs 2 CPU, but no node has that.* with 1 CPU.*: pass less$"):
+            connected.require_resources({"CPU": 2}, "an actor", "pass less")
+
+
+def test_nodes_with_another_version_of_a_package_are_refused(nodes: Any) -> None:
+    with cluster.connect(nodes.address) as connected:
+        connected.require_versions()
+        real, asking = cluster._asking_versions(), cluster._asking_versions
+
+        def here(packages: Any) -> dict[str, str | None]:
+            return {**real(packages), "torch": "1.0"}
+
+        with (
+            patch.object(cluster, "_asking_versions", side_effect=[asking(), here]),
+            pytest.raises(ConfigError, match=r"torch is \S+ on \S+ and 1.0 here. Install the same versions"),
+        ):
+            connected.require_versions()
+
+
+def test_ray_that_was_started_here_ends_and_leaves_no_files() -> None:
+    import ray
+
+    handler, limit = signal.getsignal(signal.SIGTERM), resource.getrlimit(resource.RLIMIT_NOFILE)
+    with cluster.connect(local_cpus=7, object_store_memory=cluster.LEAST_STORE) as started:
+        assert started.is_local
+        assert [node.resources["CPU"] for node in started.nodes()] == [7.0]
+        folder = Path(ray.nodes()[0]["RayletSocketName"]).parents[2]
+        assert folder.is_dir()
+        assert signal.getsignal(signal.SIGTERM) is handler
+    assert not folder.exists()
+    assert resource.getrlimit(resource.RLIMIT_NOFILE) == limit
+
+
+def test_address_that_nobody_answers_is_refused() -> None:
+    with socket.socket() as silent, patch.object(cluster, "ANSWER_S", 3.0):
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        port = silent.getsockname()[1]
+        with pytest.raises(ConfigError, match=f"no Ray cluster answered at 127.0.0.1:{port} within 3 s: check with"):
+            cluster.connect(f"127.0.0.1:{port}")
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("ray://10.0.0.1:10001", "address of Ray Client"),
+        ("somewhere", "'somewhere' is not the address of a Ray cluster"),
+    ],
+)
+def test_address_of_another_form_is_refused(address: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        cluster.connect(address)
+
+
+def test_missing_ray_is_refused_with_the_extra_to_install() -> None:
+    with (
+        patch.object(cluster, "find_spec", return_value=None),
+        pytest.raises(ConfigError, match=r'run pip install "offbeat\[ray\]"'),
+    ):
+        cluster.connect()
