@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from offbeat.config.runtimes import RuntimeEntry
     from offbeat.core.errors import ConfigError, OffbeatError, RunFailed
     from offbeat.envs.registration import register_env
+    from offbeat.envs.task_wrapper import TaskWrapper
     from offbeat.exporting.export import export
 
 __version__ = "0.1.0"
@@ -32,6 +33,7 @@ __all__ = [
     "Run",
     "RunFailed",
     "RuntimeEntry",
+    "TaskWrapper",
     "export",
     "load",
     "load_all",
@@ -62,6 +64,7 @@ _HOMES = {
     "register_algorithm": "offbeat.config.registry",
     "register_encoder": "offbeat.config.registry",
     "register_env": "offbeat.envs.registration",
+    "TaskWrapper": "offbeat.envs.task_wrapper",
     "register_runtime": "offbeat.config.registry",
     "RuntimeEntry": "offbeat.config.runtimes",
     "Run": "offbeat.api.train",

@@ -1,5 +1,6 @@
 """Envs: one contract of rows, adapters that implement it for Gymnasium, EnvPool and Atari, and checks.
 
 `contract` defines what every adapter provides, `make` makes envs from an id, `registration` finds and registers ids,
-`check` finds faults of an env, `testing/` has envs for tests. Read `contract` first, then `adapters/gymnasium`.
+`check` finds faults of an env, `testing/` has envs for tests, `meta/` envs with tasks. Read `contract` first, then
+`adapters/gymnasium`.
 """

@@ -6,9 +6,8 @@ Worlds with several agents are checked by `check_world`, and tested before a run
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -17,8 +16,8 @@ import numpy as np
 from offbeat.config.env import UNSET, EnvConfig
 from offbeat.core.errors import ConfigError, EnvFailed, with_notes_of
 from offbeat.core.frozen_table import thawed
-from offbeat.core.seeding import stream
-from offbeat.core.types import EnvSpec, Tree
+from offbeat.core.tasks import TaskSample
+from offbeat.core.types import EnvSpec
 from offbeat.envs.check_parts import (
     SEED,
     ActionSampler,
@@ -27,13 +26,13 @@ from offbeat.envs.check_parts import (
     check_parts,
     kind_of,
     raised,
-    same_actions,
 )
+from offbeat.envs.check_rows import rollout, started
+from offbeat.envs.check_tasks import check_tasks, task_methods
 from offbeat.envs.check_world import check_world
-from offbeat.envs.contract import Envs, InfoSignals
+from offbeat.envs.contract import InfoSignals
 from offbeat.envs.make import adapter_of, make_envs
 from offbeat.envs.make_worlds import make_world
-from offbeat.envs.rows import named
 
 RESET_PARTS = ("observation", "info")
 STEP_PARTS = ("observation", "reward", "terminated", "truncated", "info")
@@ -58,43 +57,32 @@ def check_env(env_id: str, columns: int = 2, steps: int = 1000, settings: EnvCon
     if world is not None:
         return check_world(env_id, world, columns, steps, settings)
     findings = list(_check_single(env_id, steps, settings))
+    has_tasks = bool(task_methods(env_id, settings))
     if not any(finding.severity == "error" for finding in findings):
-        findings += _check_columns(env_id, columns, steps, settings)
+        findings += _check_columns(env_id, columns, steps, settings, has_tasks=has_tasks)
+    if not any(finding.severity == "error" for finding in findings):
+        findings += check_tasks(env_id, settings)
     return list(dict.fromkeys(findings))
 
 
-def preflight(env_id: str, settings: EnvConfig = UNSET, steps: int = 8) -> EnvSpec:
+def preflight(env_id: str, settings: EnvConfig = UNSET, steps: int = 8, tasks: TaskSample | None = None) -> EnvSpec:
     """Take a few random steps in one column, before a run creates anything; return the env's spec.
 
     Args:
         env_id: Id of the env, as for `make_envs`.
         settings: The table [env].
         steps: Number of env steps.
+        tasks: The tasks that the run samples from the env; None: it uses no tasks.
 
     Raises:
         ConfigError: the env cannot be made, or in these steps it raises an exception or returns NaN or a wrong shape.
     """
     try:
-        with _started(env_id, 1, "preflight", settings) as (envs, first):
-            _rollout(envs, first, steps)
+        with started(env_id, 1, "preflight", settings, tasks) as (envs, first):
+            rollout(envs, first, steps)
             return replace(envs.spec, no_decision=isinstance(envs, InfoSignals) and envs.no_decision)
     except EnvFailed as error:
         raise with_notes_of(ConfigError(str(error)), error) from error
-
-
-@contextmanager
-def _started(env_id: str, columns: int, role: str, settings: EnvConfig) -> Iterator[tuple[Envs, Tree]]:
-    """Make envs and reset them. If their infos have an action mask, make them again with a leaf for it."""
-    make = partial(make_envs, env_id, columns, seed=SEED, role=role, settings=settings)
-    with closing(make()) as envs:
-        envs.set_progress(0.0)
-        first = envs.reset()
-        if not (isinstance(envs, InfoSignals) and envs.offers_mask):
-            yield envs, first
-            return
-    with closing(make(info_mask=True)) as envs:
-        envs.set_progress(0.0)
-        yield envs, envs.reset()
 
 
 # --- one env, as Gymnasium defines it -----------------------------------------------------------------------
@@ -148,12 +136,13 @@ def _check_steps(env: gym.Env[Any, Any], spec: EnvSpec, steps: int) -> Generator
 # --- columns, as an actor steps them ------------------------------------------------------------------------
 
 
-def _check_columns(env_id: str, columns: int, steps: int, settings: EnvConfig) -> Iterator[Finding]:
+def _check_columns(env_id: str, columns: int, steps: int, settings: EnvConfig, *, has_tasks: bool) -> Iterator[Finding]:
+    """Yield the faults of two actors' envs. In an env with tasks, all randomness may be in the tasks."""
     rollouts = []
     for _ in range(2):
         try:
-            with _started(env_id, columns, "check", settings) as (envs, first):
-                rollouts.append(_rollout(envs, first, steps))
+            with started(env_id, columns, "check", settings) as (envs, first):
+                rollouts.append(rollout(envs, first, steps))
         except EnvFailed as error:
             yield Finding("error", str(error), "fix the problem that the message names")
             return
@@ -161,19 +150,6 @@ def _check_columns(env_id: str, columns: int, steps: int, settings: EnvConfig) -
     remedy = "sample all random numbers from self.np_random, and start reset() with super().reset(seed=seed)"
     if any(not np.array_equal(first[name], second[name]) for name in first):
         yield Finding("error", "the same seed and the same actions give different rows", remedy)
-    if columns > 1 and all(np.array_equal(leaf[:, 0], leaf[:, 1]) for leaf in first.values()):
+    if columns > 1 and not has_tasks and all(np.array_equal(leaf[:, 0], leaf[:, 1]) for leaf in first.values()):
         problem = "columns with different seeds give the same rows under the same actions"
         yield Finding("warning", problem, f"{remedy}, unless the env is deterministic on purpose")
-
-
-def _rollout(envs: Envs, first: Tree, steps: int) -> Tree:
-    """Take the same random actions in all columns; return the rows, name -> [steps + 1, N, ...], the first included."""
-    random = stream(SEED, "check actions")
-    rows = [{name: leaf.copy() for name, leaf in first.items()}]
-    zeros = np.zeros(envs.spec.columns, np.float32)
-    rows[0] |= {"reward": zeros, "terminated": zeros, "truncated": zeros}
-    for _ in range(steps):
-        envs.send(same_actions(envs.spec, rows[-1], random))
-        outcome = envs.recv()
-        rows.append({name: part.copy() for name, part in named(outcome).items() if name != "valid"})
-    return {name: np.stack([row[name] for row in rows]) for name in rows[0]}

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from offbeat.config.env import EnvConfig, adapter_prefix
 from offbeat.core.errors import ConfigError
 from offbeat.core.frozen_table import thawed
+from offbeat.core.tasks import TaskSample
 from offbeat.core.types import Array, EnvSpec, Tree
 
 State = dict[str, Any]
@@ -174,6 +175,27 @@ class InfoSignals(Protocol):
         ...
 
 
+@runtime_checkable
+class TaskEnvs(Envs, Protocol):
+    """Envs with tasks, for meta-learning. Adapters make them for a request with `tasks`."""
+
+    def start_tasks(self, tasks: NDArray[np.int64]) -> Tree:
+        """Set the task of each column, and start a new episode in every column.
+
+        A column keeps its task until the next call, over all its episodes. Before the first call it has task 0.
+
+        Args:
+            tasks: Number of the task of each column, [N], in the order of the `TaskSample` of the request.
+
+        Returns:
+            The first observations, as `reset` does.
+
+        Raises:
+            EnvFailed: an env raised an exception.
+        """
+        ...
+
+
 # --- how adapters make them ---------------------------------------------------------------------------------
 
 
@@ -221,6 +243,8 @@ class EnvRequest:
     limits: Limits = NO_LIMITS
     info_mask: bool = False
     """Whether to read a leaf 'action_mask' from the infos."""
+    tasks: TaskSample | None = None
+    """The tasks that the envs can be set to: they are then `TaskEnvs`. None: the envs have one task."""
 
     @property
     def name(self) -> str:

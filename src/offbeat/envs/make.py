@@ -9,7 +9,8 @@ from typing import Any, cast
 from offbeat.config.env import ADAPTERS, UNSET, EnvConfig, adapter_prefix
 from offbeat.core.errors import ConfigError, OffbeatError, with_traceback_of
 from offbeat.core.seeding import derive_seed
-from offbeat.envs.contract import Adapter, EnvRequest, Envs, Limits
+from offbeat.core.tasks import TaskSample
+from offbeat.envs.contract import Adapter, EnvRequest, Envs, Limits, TaskEnvs
 from offbeat.envs.registration import maker_in, missing_package
 from offbeat.envs.rows import FAILURES
 from offbeat.envs.spaces import stacked
@@ -41,6 +42,7 @@ def make_envs(
     settings: EnvConfig = UNSET,
     info_mask: bool = False,
     cut_after: int | None = None,
+    tasks: TaskSample | None = None,
 ) -> Envs:
     """Make the envs of one actor; `.spec` describes them. They are `Snapshots` if their whole state can be saved.
 
@@ -58,14 +60,15 @@ def make_envs(
         settings: The table [env]. Unset values have the defaults of the env.
         info_mask: Whether to read a leaf 'action_mask' from the infos; `preflight` finds out.
         cut_after: Env steps after which an evaluation cuts an episode. Ignored by vector envs without such a limit.
+        tasks: The tasks that the envs can be set to; the envs are then `TaskEnvs`. None: the envs have one task.
 
     Raises:
-        ConfigError: the env is unknown, a package is missing, or a space or a setting is not supported.
+        ConfigError: the env is unknown, a package is missing, or a space, a setting or `tasks` is not supported.
     """
     settings = settings.completed(env_id)
     seeds = tuple(derive_seed(seed, role, actor, origin, column) for column in range(columns))
     limits = Limits(settings.max_episode_steps, cut_after)
-    request = EnvRequest(env_id, groups_of(columns, groups), seeds, settings, limits, info_mask)
+    request = EnvRequest(env_id, groups_of(columns, groups), seeds, settings, limits, info_mask, tasks)
     try:
         envs = adapter_of(env_id).make(request)
     except OffbeatError:
@@ -73,7 +76,24 @@ def make_envs(
     except FAILURES as error:
         raise cannot_make(env_id, request.kwargs, error) from error
     envs.spec = stacked(envs.spec, settings.frame_stack or 1)
+    if tasks is not None:
+        task_envs(envs)
     return envs
+
+
+def task_envs(envs: Envs) -> TaskEnvs:
+    """Return envs as envs with tasks.
+
+    Raises:
+        ConfigError: their library has no tasks.
+    """
+    if isinstance(envs, TaskEnvs):
+        return envs
+    envs.close()
+    raise ConfigError(
+        f"{envs.spec.id} has no tasks: use a Gymnasium env with the methods set_task and sample_tasks, such as "
+        "offbeat/PointRobot-v0"
+    )
 
 
 def groups_of(columns: int, groups: int) -> tuple[slice, ...]:

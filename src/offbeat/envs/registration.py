@@ -16,10 +16,15 @@ from gymnasium.envs.registration import EnvSpec as RegisteredEnv
 from offbeat.config.env import family_of
 from offbeat.config.registry import accept, import_modules
 from offbeat.core.errors import ConfigError, unknown
+from offbeat.envs.meta import ids as meta_envs
 from offbeat.envs.testing import known_values
 
+MUJOCO_MODULES = ("gymnasium.envs.mujoco.", "offbeat.envs.meta.locomotion")
+"""Starts of the modules of Gymnasium's and offbeat's MuJoCo envs, which have no state besides that of MuJoCo and the
+number of their task."""
+
 _REQUIREMENTS = {
-    "gymnasium.envs.mujoco": ("mujoco", 'pip install "offbeat[mujoco]"'),
+    **dict.fromkeys(MUJOCO_MODULES, ("mujoco", 'pip install "offbeat[mujoco]"')),
     "gymnasium.envs.box2d": ("Box2D", 'pip install "offbeat[box2d]"'),
     "ale_py": ("ale_py", 'pip install "offbeat[atari]"'),
     "gymnasium.envs.phys2d": ("jax", 'pip install "gymnasium[jax]"'),
@@ -108,7 +113,7 @@ def registered(env_id: str) -> RegisteredEnv:
         ConfigError: the env is unknown, or its module cannot be imported.
     """
     if env_id.startswith("offbeat/"):
-        known_values.register()
+        _register_own_envs()
     module, _, name = env_id.rpartition(":")
     if module:
         import_modules((module,))
@@ -140,6 +145,12 @@ def _unknown(env_id: str, module: str, name: str) -> ConfigError:
     callables = (f"{module}:{each}" for each, value in vars(sys.modules[module]).items() if callable(value))
     remedy = f"The module {module} has no class or function of this name, and registers no env with it."
     return unknown("env", env_id, callables, remedy)
+
+
+def _register_own_envs() -> None:
+    """Register offbeat's envs with Gymnasium. A second call does nothing."""
+    known_values.register()
+    meta_envs.register()
 
 
 def _find(name: str) -> RegisteredEnv:
@@ -191,7 +202,7 @@ def own_maker(env_id: str) -> Callable[..., Any] | None:
 
 def registered_ids() -> list[str]:
     """Return the ids in Gymnasium's registry whose requirements are installed."""
-    known_values.register()
+    _register_own_envs()
     register_atari()
     return sorted(env_id for env_id, entry in gym.registry.items() if _is_usable(entry))
 

@@ -29,6 +29,7 @@ from offbeat.envs.adapters.gymnasium.sources import (
     make_source,
     mujoco_warnings_once,
 )
+from offbeat.envs.adapters.gymnasium.tasks import TaskSetter
 from offbeat.envs.contract import Advanced, EnvRequest, Envs, Limits, Outcome, State
 from offbeat.envs.registration import registered, registered_ids
 from offbeat.envs.rows import FAILURES, empty_rows, failed, named, rows_of
@@ -157,15 +158,8 @@ class SnapshotEnvs(GymnasiumEnvs):
         Raises:
             ConfigError: the snapshot is of another env or of other numbers of columns and groups.
         """
-        envs = self._all_envs()
-        saved = (state["id"], state["columns"], len(state["envs"]))
-        current = (self.spec.id, self.spec.columns, len(envs))
-        if saved != current:
-            raise ConfigError(
-                f"the snapshot is of {_named(saved)}, but these envs are {_named(current)}: use the env id, "
-                "the envs per actor and the groups of the snapshot"
-            )
-        for index, env in enumerate(envs):
+        self._require_same_envs(state)
+        for index, env in enumerate(self._all_envs()):
             snapshots.load(env, state["envs"][str(index)])
         for name, part in named(self._rows).items():
             part[...] = state["rows"][name]
@@ -173,6 +167,51 @@ class SnapshotEnvs(GymnasiumEnvs):
         for columns in self._columns:
             columns.no_decision.possible = True
         self._seeds = None
+
+    def _require_same_envs(self, state: State) -> None:
+        saved = (state["id"], state["columns"], len(state["envs"]))
+        current = (self.spec.id, self.spec.columns, len(self._all_envs()))
+        if saved != current:
+            raise ConfigError(
+                f"the snapshot is of {_named(saved)}, but these envs are {_named(current)}: use the env id, "
+                "the envs per actor and the groups of the snapshot"
+            )
+
+
+class GymnasiumTaskEnvs(GymnasiumEnvs):
+    """Gymnasium envs with tasks. They are single envs."""
+
+    def __init__(
+        self,
+        spec: EnvSpec,
+        groups: Sequence[slice],
+        sources: Sequence[AnyVectorEnv | list[SingleEnv]],
+        seeds: Sequence[int],
+        curriculum: Sequence[Parameter],
+        tasks: TaskSetter,
+    ) -> None:
+        """Make the columns; `tasks` sets the tasks of these envs."""
+        super().__init__(spec, groups, sources, seeds, curriculum)
+        self._tasks = tasks
+
+    def start_tasks(self, tasks: NDArray[np.int64]) -> Tree:
+        """Set the task of each column, [N], and start a new episode in every column."""
+        self._tasks.set(tasks)
+        return self.reset()
+
+
+class SnapshotTaskEnvs(GymnasiumTaskEnvs, SnapshotEnvs):
+    """Gymnasium envs with tasks whose whole state can be saved."""
+
+    def snapshot(self) -> State:
+        """Return the state between two steps, with the number of each column's task."""
+        return {**super().snapshot(), "tasks": self._tasks.current}
+
+    def restore(self, state: State) -> None:
+        """Restore the state of a `snapshot`, also into newly made envs with the same tasks."""
+        self._require_same_envs(state)
+        self.start_tasks(state["tasks"])  # a task is only in effect after a reset
+        super().restore(state)
 
 
 # --- making envs --------------------------------------------------------------------------------------------
@@ -217,18 +256,21 @@ ADAPTER = GymnasiumAdapter()
 
 
 def _make_gymnasium(request: EnvRequest, registered: RegisteredEnv) -> Envs:
+    single = request.tasks is not None  # the columns of a vector env cannot have tasks of their own
     with mujoco_warnings_once(registered):
         made = [
-            make_source(registered, group.stop - group.start, request.kwargs, request.limits)
+            make_source(registered, group.stop - group.start, request.kwargs, request.limits, single=single)
             for group in request.groups
         ]
     sources = [source.envs for source in made]
     spec = made[0].limits.added_to(_spec_of(request, sources[0]), made[0].own_limit)
-    savable = all(
-        snapshots.can_save(env) for source in sources for env in (source if isinstance(source, list) else [source])
-    )
-    curriculum = parameters(request.settings.curriculum)
-    return (SnapshotEnvs if savable else GymnasiumEnvs)(spec, request.groups, sources, request.seeds, curriculum)
+    envs = [env for source in sources for env in (source if isinstance(source, list) else [source])]
+    savable = all(snapshots.can_save(env) for env in envs)
+    arguments = spec, request.groups, sources, request.seeds, parameters(request.settings.curriculum)
+    if request.tasks is not None:
+        tasks = TaskSetter(envs, request.tasks, request.env_id)
+        return (SnapshotTaskEnvs if savable else GymnasiumTaskEnvs)(*arguments, tasks)
+    return (SnapshotEnvs if savable else GymnasiumEnvs)(*arguments)
 
 
 def _spec_of(request: EnvRequest, source: AnyVectorEnv | list[SingleEnv]) -> EnvSpec:

@@ -25,7 +25,7 @@ def progress_setters(envs: Sequence[AnyEnv], curriculum: Sequence[Parameter], en
     Raises:
         ConfigError: an env does not have a parameter of the curriculum.
     """
-    methods = [getattr(_owner(env, "set_progress"), "set_progress", None) for env in envs]
+    methods = [getattr(owner_of(env, "set_progress"), "set_progress", None) for env in envs]
     setters = [method for method in methods if method is not None]
     if curriculum:
         setters += [_parameter_setter(env, curriculum, env_id) for env in envs]
@@ -34,8 +34,8 @@ def progress_setters(envs: Sequence[AnyEnv], curriculum: Sequence[Parameter], en
 
 def _parameter_setter(env: AnyEnv, curriculum: Sequence[Parameter], env_id: str) -> ProgressSetter:
     """Return the function that sets an env's parameters to their values at a given progress."""
-    setter = getattr(_owner(env, "set_parameters"), "set_parameters", None)
-    owners = {parameter.name: _owner(env, parameter.name) for parameter in curriculum}
+    setter = getattr(owner_of(env, "set_parameters"), "set_parameters", None)
+    owners = {parameter.name: owner_of(env, parameter.name) for parameter in curriculum}
     for name, owner in owners.items():
         if setter is None and owner is None:
             raise ConfigError(
@@ -54,7 +54,7 @@ def _parameter_setter(env: AnyEnv, curriculum: Sequence[Parameter], env_id: str)
     return set_values
 
 
-def _owner(env: Any, name: str) -> Any:
+def owner_of(env: Any, name: str) -> Any:
     """Return the outermost wrapper, or the env itself, that defines an attribute; None if none does."""
     while isinstance(env, gym.Wrapper | gym.vector.VectorWrapper):
         if name in vars(env) or hasattr(type(env), name):

@@ -16,6 +16,8 @@ from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.wrappers import TimeLimit
 
 from offbeat.envs.contract import State
+from offbeat.envs.registration import MUJOCO_MODULES
+from offbeat.envs.task_wrapper import TaskWrapper
 
 AnyEnv = gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any]
 
@@ -57,10 +59,11 @@ def load(env: AnyEnv, state: State) -> None:
 
 
 def _unwrap(env: AnyEnv) -> tuple[list[Any], Any]:
-    """Return the wrappers, outermost first, and the env itself."""
+    """Return the wrappers that may have a state, outermost first, and the env itself."""
     wrappers: list[Any] = []
     while isinstance(env, gym.Wrapper):
-        wrappers.append(env)
+        if type(env) is not TaskWrapper:
+            wrappers.append(env)
         env = env.env
     return wrappers, env
 
@@ -70,7 +73,7 @@ def _codec(env: Any) -> Codec | None:
         return Codec(lambda env: dict(env.snapshot()), lambda env, state: env.restore(state))
     if type(env) in _ATTRIBUTES:
         return _attributes_codec(*_ATTRIBUTES[type(env)])
-    if type(env).__module__.startswith("gymnasium.envs.mujoco."):
+    if type(env).__module__.startswith(MUJOCO_MODULES):
         return Codec(_save_mujoco, _load_mujoco)
     return None
 

@@ -18,6 +18,7 @@ from gymnasium.wrappers import TimeLimit
 
 from offbeat.core.errors import ConfigError
 from offbeat.envs.contract import NO_LIMITS, Limits, shortest
+from offbeat.envs.registration import MUJOCO_MODULES
 
 AnyVectorEnv = VectorEnv[Any, Any, Any]
 SingleEnv = gym.Env[Any, Any]
@@ -36,14 +37,24 @@ class Source(NamedTuple):
     """The limits that were requested. A shorter limit of the env itself still applies."""
 
 
-def make_source(registered: RegisteredEnv, columns: int, kwargs: Mapping[str, Any], limits: Limits) -> Source:
+def make_source(
+    registered: RegisteredEnv, columns: int, kwargs: Mapping[str, Any], limits: Limits, *, single: bool = False
+) -> Source:
     """Make the envs of one group: single envs if the vector env does not accept the time limit of the run.
 
+    Args:
+        registered: The entry of the env in Gymnasium's registry.
+        columns: Number of columns of the group.
+        kwargs: Arguments of its constructor.
+        limits: Limits of its episodes.
+        single: Whether to make single envs in any case.
+
     Raises:
-        ConfigError: there is only a vector env, and it does not reset in NEXT_STEP order or accepts no time limit.
+        ConfigError: there is only a vector env, and single envs are asked for, or it does not reset in NEXT_STEP order
+            or accepts no time limit.
     """
-    reason = ""
-    if registered.vector_entry_point is not None and not registered.additional_wrappers:
+    reason = "cannot have a task for each column: use an env with single envs" if single else ""
+    if registered.vector_entry_point is not None and not registered.additional_wrappers and not single:
         made = _make_vector(registered, columns, kwargs, limits)
         if isinstance(made, Source):
             return made
@@ -138,7 +149,7 @@ def mujoco_warnings_once(registered: RegisteredEnv) -> Iterator[None]:
 
     By default MuJoCo prints the same message for every column and writes it to a file in the working directory.
     """
-    if not str(registered.entry_point).startswith("gymnasium.envs.mujoco.") or find_spec("mujoco") is None:
+    if not str(registered.entry_point).startswith(MUJOCO_MODULES) or find_spec("mujoco") is None:
         yield
         return
     import mujoco

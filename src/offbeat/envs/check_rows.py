@@ -1,0 +1,48 @@
+"""Envs as an actor steps them, for the checks of rows and tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from functools import partial
+
+import numpy as np
+
+from offbeat.config.env import EnvConfig
+from offbeat.core.seeding import stream
+from offbeat.core.tasks import TaskSample
+from offbeat.core.types import Tree
+from offbeat.envs.check_parts import SEED, same_actions
+from offbeat.envs.contract import Envs, InfoSignals
+from offbeat.envs.make import make_envs
+from offbeat.envs.rows import named
+
+
+@contextmanager
+def started(
+    env_id: str, columns: int, role: str, settings: EnvConfig, tasks: TaskSample | None = None
+) -> Iterator[tuple[Envs, Tree]]:
+    """Make envs and reset them. If their infos have an action mask, make them again with a leaf for it."""
+    make = partial(make_envs, env_id, columns, seed=SEED, role=role, settings=settings, tasks=tasks)
+    with closing(make()) as envs:
+        envs.set_progress(0.0)
+        first = envs.reset()
+        if not (isinstance(envs, InfoSignals) and envs.offers_mask):
+            yield envs, first
+            return
+    with closing(make(info_mask=True)) as envs:
+        envs.set_progress(0.0)
+        yield envs, envs.reset()
+
+
+def rollout(envs: Envs, first: Tree, steps: int) -> Tree:
+    """Take the same random actions in all columns; return the rows, name -> [steps + 1, N, ...], the first included."""
+    random = stream(SEED, "check actions")
+    rows = [{name: leaf.copy() for name, leaf in first.items()}]
+    zeros = np.zeros(envs.spec.columns, np.float32)
+    rows[0] |= {"reward": zeros, "terminated": zeros, "truncated": zeros}
+    for _ in range(steps):
+        envs.send(same_actions(envs.spec, rows[-1], random))
+        outcome = envs.recv()
+        rows.append({name: part.copy() for name, part in named(outcome).items() if name != "valid"})
+    return {name: np.stack([row[name] for row in rows]) for name in rows[0]}

@@ -1,0 +1,72 @@
+"""The part of `offbeat check` for envs with tasks, as meta-learning uses them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import numpy as np
+
+from offbeat.config.env import EnvConfig
+from offbeat.core.errors import ConfigError, EnvFailed
+from offbeat.core.frozen_table import thawed
+from offbeat.core.tasks import TaskSample
+from offbeat.core.types import Tree
+from offbeat.envs.adapters.gymnasium.tasks import SAMPLE_TASKS, SET_TASK, has_method
+from offbeat.envs.check_parts import SEED, Finding
+from offbeat.envs.check_rows import rollout, started
+from offbeat.envs.make import adapter_of, task_envs
+
+STEPS = 30
+"""Number of env steps in each task."""
+TASK_METHODS = (SET_TASK, SAMPLE_TASKS)
+"""The methods of an env with tasks."""
+TASKS = TaskSample(SEED, train=4, test=2)
+"""The tasks that are tried."""
+
+
+def check_tasks(env_id: str, settings: EnvConfig) -> Iterator[Finding]:
+    """Yield the faults of the tasks of an env; nothing for an env that has neither method of an env with tasks."""
+    methods = task_methods(env_id, settings)
+    if len(methods) == 1:
+        missing = SAMPLE_TASKS if SET_TASK in methods else SET_TASK
+        remedy = "add it, or wrap the env in offbeat.TaskWrapper; other algorithms than pearl do not use tasks"
+        yield Finding("warning", f"the env has the method {methods[0]}, but no {missing}", remedy)
+    if len(methods) == len(TASK_METHODS):
+        yield from _check_tasks(env_id, settings)
+
+
+def task_methods(env_id: str, settings: EnvConfig) -> list[str]:
+    """Return which methods of an env with tasks an env has."""
+    env = adapter_of(env_id).make_single(env_id, thawed(settings.kwargs))
+    if env is None:
+        return []
+    with closing(env):
+        return [name for name in TASK_METHODS if has_method(env, name)]
+
+
+def _check_tasks(env_id: str, settings: EnvConfig) -> Iterator[Finding]:
+    try:
+        rows = [_rows_in_task(env_id, settings, task) for task in (*TASKS.train_tasks, *TASKS.test_tasks)]
+        repeated = _rows_in_task(env_id, settings, TASKS.test_tasks[-1])
+    except (ConfigError, EnvFailed) as error:
+        yield Finding("error", str(error), "fix the problem that the message names")
+        return
+    if not _equal(rows[-1], repeated):
+        problem = "the same task, seed and actions give different rows"
+        yield Finding("error", problem, "draw tasks only with the generator that sample_tasks gets")
+    elif all(_equal(rows[0], other) for other in rows[1:]):
+        problem = f"{len(rows)} tasks give the same rows with the same seed and actions"
+        yield Finding(
+            "warning", problem, "let set_task set what differs between tasks, unless random actions cannot show it"
+        )
+
+
+def _rows_in_task(env_id: str, settings: EnvConfig, task: int) -> Tree:
+    """Return the rows of new envs in a task, [STEPS + 1, 1, ...] by name."""
+    with started(env_id, 1, "check", settings, TASKS) as (envs, _):
+        return rollout(envs, task_envs(envs).start_tasks(np.array([task])), STEPS)
+
+
+def _equal(rows: Tree, other: Tree) -> bool:
+    return all(np.array_equal(leaf, other[name]) for name, leaf in rows.items())
