@@ -70,6 +70,22 @@ def test_actors_wait_for_inference_workers_unless_they_have_another_env_group(gr
     assert served.serial_sps == pytest.approx(1e6 / 71)
 
 
+@pytest.mark.parametrize(
+    ("changes", "sps", "bound", "fed"),
+    [
+        ({"messages": 4.0}, 1e6 / 8, "learner", 4),
+        ({"messages": 16.0}, 1e6 / 16, "messages", 2),
+        ({"network": 10.0}, 1e6 / 10, "network", 3.2),
+        ({"round_trip": 32.0}, 1e6 * 5 / 64, "actors", 8),
+    ],
+)
+def test_messages_and_the_network_limit_the_actors_that_one_learner_can_feed(changes, sps, bound, fed):
+    remote = replace(model(*ENV_HEAVY, actors=5, cores=8), **changes)
+    assert remote.limit_sps == pytest.approx(sps)
+    assert remote.bound_by == bound
+    assert remote.actors_fed == pytest.approx(fed)
+
+
 def test_bounds_are_named_after_the_limiting_part():
     bounds = {"machine": 50_000, "actors": 31_250, "learner": 125_000}
     assert model(*ENV_HEAVY).bounds == pytest.approx(bounds)

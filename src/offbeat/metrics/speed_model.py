@@ -82,6 +82,13 @@ class SpeedModel:
     """Time that an inference worker takes to compute the networks; 0 without inference workers."""
     loading: float = 0.0
     """The part of `learning` that a thread of the learner does beside it (`load_ahead`); 0 without such a thread."""
+    messages: float = 0.0
+    """Time that the main process takes to hand out tickets and to receive their rows as messages; 0 where actors share
+    its memory."""
+    network: float = 0.0
+    """Time in which the network connection of the main process sends weights or receives rows."""
+    round_trip: float = 0.0
+    """Time that an actor waits for messages and does not act; 0 where it gets its next ticket while it still acts."""
 
     @classmethod
     def from_wall_times(cls, topology: Topology, acting: float, learning: float) -> SpeedModel:
@@ -118,8 +125,9 @@ class SpeedModel:
     def bounds(self) -> dict[str, float]:
         """Upper bounds on the env steps per second, by the name of the part that sets each.
 
-        Overlapped: 'machine' (all cores), 'actors', 'learner' and, with inference workers, 'inference'. In order:
-        'actors' and 'learner', each as if it were the only one to take time. Lock-free: 'cores' and 'workers'.
+        Overlapped: 'machine' (all cores), 'actors', 'learner', with inference workers 'inference', and with actors on
+        other machines 'messages' and 'network'. In order: 'actors' and 'learner', each as if it were the only one to
+        take time. Lock-free: 'cores' and 'workers'.
         """
         return {name: _per_second(time) for name, time in self._busy_times().items()}
 
@@ -159,6 +167,12 @@ class SpeedModel:
         first = all_actors / batches + self._learner * (steps - topology.max_lag) / steps
         whole = all_actors + self._learner * max(0, steps - batches + 1 - topology.max_lag) / steps
         return min(self.limit_sps, _per_second(max(first, whole)))
+
+    @property
+    def actors_fed(self) -> float:
+        """How many actors one learner can feed: more of them would wait for it, for messages or for the network."""
+        busy = {name: time for name, time in self._overlapped(1, 0.0).items() if name not in ("machine", "actors")}
+        return self._actor / max(*busy.values(), 1e-9)
 
     # --- ratios ---
 
@@ -230,6 +244,11 @@ class SpeedModel:
         return self.inference * topology.actors / topology.inference_workers
 
     @property
+    def _actor(self) -> float:
+        """Time of an actor: it acts, and waits for inference and for messages."""
+        return self.acting + self._waiting + self.round_trip
+
+    @property
     def _max_lag_forbids_overlap(self) -> bool:
         return self.topology.runtime.overlaps and self.topology.max_lag == 0
 
@@ -248,9 +267,10 @@ class SpeedModel:
     def _overlapped(self, actors: int, core_time: float) -> dict[str, float]:
         return {
             "machine": core_time / self.topology.cores,
-            "actors": (self.acting + self._waiting) / actors,
+            "actors": self._actor / actors,
             "learner": self._learner,
             **({"inference": self.inference / workers} if (workers := self.topology.inference_workers) else {}),
+            **{name: time for name, time in (("messages", self.messages), ("network", self.network)) if time},
         }
 
 
