@@ -61,12 +61,28 @@ class Refuses(Pendulum):
         raise ZeroDivisionError(f"no gravity of {task}")
 
 
+class NeedsTask(Pendulum):
+    """Like the envs of Meta-World, it cannot be reset without a task."""
+
+    has_task = False
+
+    def set_task(self, task: float) -> None:
+        super().set_task(task)
+        self.has_task = True
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        assert self.has_task
+        return super().reset(seed=seed, options=options)
+
+
 class OnlySets(PendulumEnv):
     def set_task(self, task: float) -> None:
         self.g = task
 
 
-_KINDS: dict[str, Any] = {kind.__name__: kind for kind in (Pendulum, Unseeded, NoEffect, TooFew, Refuses, OnlySets)}
+_KINDS: dict[str, Any] = {
+    kind.__name__: kind for kind in (Pendulum, Unseeded, NoEffect, TooFew, Refuses, NeedsTask, OnlySets)
+}
 for _name, _make in {**_KINDS, "Gravity": make_gravity}.items():
     gym.register(f"tasks/{_name}-v0", _make, max_episode_steps=20)
 
@@ -173,7 +189,7 @@ def test_preflight_refuses_an_env_that_fails_in_set_task_before_a_run() -> None:
     assert preflight("tasks/Pendulum-v0", tasks=TASKS).time_limit == 20
 
 
-@pytest.mark.parametrize("env_id", [GRAVITY, "tasks/Pendulum-v0", "offbeat/PointRobot-v0"])
+@pytest.mark.parametrize("env_id", [GRAVITY, "tasks/Pendulum-v0", "tasks/NeedsTask-v0", "offbeat/PointRobot-v0"])
 def test_check_finds_nothing_in_an_env_with_correct_tasks(env_id: str) -> None:
     assert check_env(env_id, steps=60) == []
 

@@ -32,8 +32,8 @@ class Block:
 
     The comment above it says what becomes of it, if it is not simply run: `exit 2, as shown` (commands, all of which
     end with 2, and whose output is to be exactly what the page shows), `file: PATH` (it is that file, which has tests
-    of its own), `only checked: WHY` (commands that cannot be run by tests: each must be one that could be typed),
-    `part of a spec` (of an experiment, of which the rest is not shown).
+    of its own), `only checked: WHY` (code that cannot be run by tests: Python must parse, and each command must be one
+    that could be typed), `part of a spec` (of an experiment, of which the rest is not shown).
     """
 
     language: str

@@ -28,7 +28,7 @@ from offbeat.envs.check_parts import (
     raised,
 )
 from offbeat.envs.check_rows import rollout, started
-from offbeat.envs.check_tasks import check_tasks, task_methods
+from offbeat.envs.check_tasks import TASKS, check_tasks, has_tasks, set_first_task
 from offbeat.envs.check_world import check_world
 from offbeat.envs.contract import InfoSignals
 from offbeat.envs.make import adapter_of, make_envs
@@ -57,9 +57,9 @@ def check_env(env_id: str, columns: int = 2, steps: int = 1000, settings: EnvCon
     if world is not None:
         return check_world(env_id, world, columns, steps, settings)
     findings = list(_check_single(env_id, steps, settings))
-    has_tasks = bool(task_methods(env_id, settings))
     if not any(finding.severity == "error" for finding in findings):
-        findings += _check_columns(env_id, columns, steps, settings, has_tasks=has_tasks)
+        tasks = TASKS if has_tasks(env_id, settings) else None
+        findings += _check_columns(env_id, columns, steps, settings, tasks)
     if not any(finding.severity == "error" for finding in findings):
         findings += check_tasks(env_id, settings)
     return list(dict.fromkeys(findings))
@@ -94,10 +94,13 @@ def _check_single(env_id: str, steps: int, settings: EnvConfig) -> Iterator[Find
     env = adapter_of(env_id).make_single(env_id, thawed(settings.kwargs))
     if env is None:
         return
-    try:
-        ends = yield from _check_steps(env, spec, steps)
-    finally:
-        env.close()
+    ends = None
+    with closing(env):
+        finding = set_first_task(env, env_id)
+        if finding is None:
+            ends = yield from _check_steps(env, spec, steps)
+        else:
+            yield finding
     if ends == 0 and spec.time_limit is None:
         yield Finding(
             "warning",
@@ -136,12 +139,14 @@ def _check_steps(env: gym.Env[Any, Any], spec: EnvSpec, steps: int) -> Generator
 # --- columns, as an actor steps them ------------------------------------------------------------------------
 
 
-def _check_columns(env_id: str, columns: int, steps: int, settings: EnvConfig, *, has_tasks: bool) -> Iterator[Finding]:
+def _check_columns(
+    env_id: str, columns: int, steps: int, settings: EnvConfig, tasks: TaskSample | None
+) -> Iterator[Finding]:
     """Yield the faults of two actors' envs. In an env with tasks, all randomness may be in the tasks."""
     rollouts = []
     for _ in range(2):
         try:
-            with started(env_id, columns, "check", settings) as (envs, first):
+            with started(env_id, columns, "check", settings, tasks) as (envs, first):
                 rollouts.append(rollout(envs, first, steps))
         except EnvFailed as error:
             yield Finding("error", str(error), "fix the problem that the message names")
@@ -150,6 +155,6 @@ def _check_columns(env_id: str, columns: int, steps: int, settings: EnvConfig, *
     remedy = "sample all random numbers from self.np_random, and start reset() with super().reset(seed=seed)"
     if any(not np.array_equal(first[name], second[name]) for name in first):
         yield Finding("error", "the same seed and the same actions give different rows", remedy)
-    if columns > 1 and not has_tasks and all(np.array_equal(leaf[:, 0], leaf[:, 1]) for leaf in first.values()):
+    if columns > 1 and tasks is None and all(np.array_equal(leaf[:, 0], leaf[:, 1]) for leaf in first.values()):
         problem = "columns with different seeds give the same rows under the same actions"
         yield Finding("warning", problem, f"{remedy}, unless the env is deterministic on purpose")

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from typing import Any
 
 import numpy as np
 
 from offbeat.config.env import EnvConfig
-from offbeat.core.errors import ConfigError, EnvFailed
+from offbeat.core.errors import ConfigError, EnvFailed, OffbeatError
 from offbeat.core.frozen_table import thawed
 from offbeat.core.tasks import TaskSample
 from offbeat.core.types import Tree
-from offbeat.envs.adapters.gymnasium.tasks import SAMPLE_TASKS, SET_TASK, has_method
+from offbeat.envs.adapters.gymnasium.tasks import SAMPLE_TASKS, SET_TASK, TaskSetter, has_method
 from offbeat.envs.check_parts import SEED, Finding
 from offbeat.envs.check_rows import rollout, started
 from offbeat.envs.make import adapter_of, task_envs
@@ -25,9 +26,25 @@ TASKS = TaskSample(SEED, train=4, test=2)
 """The tasks that are tried."""
 
 
+def set_first_task(env: Any, env_id: str) -> Finding | None:
+    """Set the first task of an env with tasks, which may need one before it is reset; return the fault, if any."""
+    if len(_methods(env)) < len(TASK_METHODS):
+        return None
+    try:
+        TaskSetter([env], TASKS, env_id)
+    except (ConfigError, EnvFailed) as error:
+        return _as_finding(error)
+    return None
+
+
+def has_tasks(env_id: str, settings: EnvConfig) -> bool:
+    """Whether an env has both methods of an env with tasks."""
+    return len(_methods_of(env_id, settings)) == len(TASK_METHODS)
+
+
 def check_tasks(env_id: str, settings: EnvConfig) -> Iterator[Finding]:
     """Yield the faults of the tasks of an env; nothing for an env that has neither method of an env with tasks."""
-    methods = task_methods(env_id, settings)
+    methods = _methods_of(env_id, settings)
     if len(methods) == 1:
         missing = SAMPLE_TASKS if SET_TASK in methods else SET_TASK
         remedy = "add it, or wrap the env in offbeat.TaskWrapper; other algorithms than pearl do not use tasks"
@@ -36,13 +53,17 @@ def check_tasks(env_id: str, settings: EnvConfig) -> Iterator[Finding]:
         yield from _check_tasks(env_id, settings)
 
 
-def task_methods(env_id: str, settings: EnvConfig) -> list[str]:
+def _methods_of(env_id: str, settings: EnvConfig) -> list[str]:
     """Return which methods of an env with tasks an env has."""
     env = adapter_of(env_id).make_single(env_id, thawed(settings.kwargs))
     if env is None:
         return []
     with closing(env):
-        return [name for name in TASK_METHODS if has_method(env, name)]
+        return _methods(env)
+
+
+def _methods(env: Any) -> list[str]:
+    return [name for name in TASK_METHODS if has_method(env, name)]
 
 
 def _check_tasks(env_id: str, settings: EnvConfig) -> Iterator[Finding]:
@@ -50,7 +71,7 @@ def _check_tasks(env_id: str, settings: EnvConfig) -> Iterator[Finding]:
         rows = [_rows_in_task(env_id, settings, task) for task in (*TASKS.train_tasks, *TASKS.test_tasks)]
         repeated = _rows_in_task(env_id, settings, TASKS.test_tasks[-1])
     except (ConfigError, EnvFailed) as error:
-        yield Finding("error", str(error), "fix the problem that the message names")
+        yield _as_finding(error)
         return
     if not _equal(rows[-1], repeated):
         problem = "the same task, seed and actions give different rows"
@@ -70,3 +91,7 @@ def _rows_in_task(env_id: str, settings: EnvConfig, task: int) -> Tree:
 
 def _equal(rows: Tree, other: Tree) -> bool:
     return all(np.array_equal(leaf, other[name]) for name, leaf in rows.items())
+
+
+def _as_finding(error: OffbeatError) -> Finding:
+    return Finding("error", str(error), "fix the problem that the message names")
