@@ -8,6 +8,7 @@ from typing import Any
 
 from offbeat.api.load import LoadedPolicy, Trained
 from offbeat.config.env import EVALUATION_STEPS
+from offbeat.config.run_config import EVALUATION_EPISODES
 from offbeat.config.trust import Code, require
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import in_short
@@ -17,8 +18,8 @@ from offbeat.envs.make_worlds import preflight_world
 from offbeat.envs.world import WorldSpec
 from offbeat.workers.episodes import Episodes, Evaluation
 from offbeat.workers.evaluation_envs import evaluation_envs
-from offbeat.workers.evaluator import evaluate
 from offbeat.workers.mixture import Mixture
+from offbeat.workers.trials import evaluate_policies
 
 SCORE_STEPS = 10_000_000
 """Default limit of the env steps of an evaluation, over all envs."""
@@ -27,31 +28,33 @@ SCORE_STEPS = 10_000_000
 def score(
     policies: Mapping[str, LoadedPolicy],
     *,
-    episodes: int,
+    episodes: int | None = None,
     seed: int,
     sampled: bool = False,
     max_episode_steps: int = EVALUATION_STEPS,
     max_steps: int = SCORE_STEPS,
     mixtures: Mapping[str, Mixture] = MappingProxyType({}),
-    on_step: Callable[[int], None] | None = None,
+    on_step: Callable[[int, int], None] = lambda _ended, _episodes: None,
 ) -> dict[str, Any]:
     """Play whole episodes in new envs, and return the scores by name.
 
     Args:
         policies: all policies of a checkpoint, by name.
-        episodes: number of episodes.
+        episodes: number of episodes, by default 20; with tasks, of trials, by default one in each test task.
         seed: seed of the envs and of the action sampling.
         sampled: sample the actions instead of taking the most likely ones.
         max_episode_steps: env steps after which an episode is cut. Its return up to there counts.
         max_steps: env steps, over all envs, after which the evaluation ends.
         mixtures: by name of a policy, what plays instead of it: its versions, one of which is drawn for each episode.
-        on_step: called after each step of the envs with the number of ended episodes.
+        on_step: called after each step of the envs with the numbers of ended episodes, or trials, and of all.
 
     Returns:
         The scores by name. `episodes` is the number of episodes in the scores, `cut` the number of those that were cut,
         `not_begun` the number of requested episodes that were not started. In an env with several agents, returns and
         lengths are per agent, and `team_return_mean` is the mean sum over all agents. Several policies have the same
         scores, of their own agents, under `policies` by name. A score is None if no agent took part in an episode.
+        With tasks, the scores are those of the last episode of each trial; `first_return_mean` is the mean return of
+        the first one, and `return_mean_by_episode` and `return_std_by_episode` are lists.
         `info/<name>`, for each name in `info_metrics`, is the mean of the number in the infos of the episodes' steps.
 
     Raises:
@@ -62,6 +65,10 @@ def score(
     require(Code(env=trained.env), "the policy")
     limit_blas(1)
     owners = {name: loaded.trained.agents for name, loaded in policies.items()}
+    trials = trained.trials
+    if episodes is None:
+        episodes = EVALUATION_EPISODES if trials is None else trials.tasks.test
+    total = episodes
     envs = evaluation_envs(
         trained.env,
         episodes,
@@ -70,6 +77,7 @@ def score(
         settings=trained.env_config,
         max_episode_steps=max_episode_steps,
         info_mask=next(iter(policies.values())).policy.spec.info_mask,
+        trials=trials,
         world=world_of(trained, owners) if any(owners.values()) else None,
         owners=owners,
         sides={name: loaded.trained.sides for name, loaded in policies.items()},
@@ -78,8 +86,15 @@ def score(
     try:
         for name, columns in envs.columns.items():
             require_fit(policies[name], columns.spec)
-        result = evaluate(
-            acting, envs, episodes=episodes, seed=seed, sampled=sampled, max_steps=max_steps, on_step=on_step
+        result = evaluate_policies(
+            acting,
+            envs,
+            trials,
+            episodes=episodes,
+            seed=seed,
+            sampled=sampled,
+            max_steps=max_steps,
+            on_step=lambda ended: on_step(ended, total),
         )
     finally:
         envs.close()
@@ -104,6 +119,7 @@ def _scores(result: Evaluation, trained: Trained) -> dict[str, Any]:
         "cut": result.cut,
         "not_begun": result.not_begun,
         **_returns(result, several_agents=several_agents),
+        **_adaptation(result),
         **{f"info/{name}": value for name, value in result.info.items()},
         **progress,
     }
@@ -113,6 +129,19 @@ def _scores(result: Evaluation, trained: Trained) -> dict[str, Any]:
             for name, own in result.policies.items()
         }
     return scores
+
+
+def _adaptation(result: Evaluation) -> dict[str, Any]:
+    """Return the scores by episode of a trial; none if the env has no tasks."""
+    by_episode = result.returns_by_episode
+    if not by_episode:
+        return {}
+    means, deviations = zip(*by_episode, strict=True)
+    return {
+        "first_return_mean": means[0],
+        "return_mean_by_episode": list(means),
+        "return_std_by_episode": list(deviations),
+    }
 
 
 def _returns(episodes: Episodes, *, several_agents: bool) -> dict[str, float | None]:

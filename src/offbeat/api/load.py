@@ -16,6 +16,7 @@ from offbeat.config.registry import ENCODERS, EncoderFactory, import_modules, na
 from offbeat.config.trust import Code, require
 from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.fields import Counter, Name, build, in_short
+from offbeat.core.tasks import Trials
 from offbeat.core.types import DEFAULT_POLICY, INFO_MASK, Array, Tree, policy_key
 from offbeat.envs.actions import action_encoder, split_columns
 from offbeat.models.acting import ActingPolicy, make_policy
@@ -46,6 +47,8 @@ class Trained:
     """In a world with several agents: the names of those that the policy acts for."""
     sides: tuple[tuple[Name, ...], ...] = ()
     """The agents of each side of a game that the policy can play, if policies were drawn for each episode."""
+    trials: Trials | None = None
+    """The tasks that the policy was trained and is tested in, if it infers its task."""
 
 
 class LoadedPolicy:

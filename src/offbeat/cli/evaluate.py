@@ -21,8 +21,9 @@ class Eval:
 
     run_directory: Annotated[Positional[Path], arg(metavar="RUN")]
     """Run directory."""
-    episodes: int = 20
-    """Number of whole episodes. Each env gets a fixed share of them, so short episodes are not preferred."""
+    episodes: Annotated[int | None, arg(help_behavior_hint="")] = None
+    """Number of whole episodes, by default 20. Each env gets a fixed share of them, so short episodes are not
+    preferred. For a policy that infers its task: number of trials, by default one in each test task."""
     seed: int = 0
     """Seed of the envs and of the action sampling."""
     sampled: bool = False
@@ -46,7 +47,8 @@ class Eval:
         from offbeat.api.snapshots import mixtures_of
         from offbeat.config.registry import import_modules
 
-        require_at_least("episodes", self.episodes, 1)
+        if self.episodes is not None:
+            require_at_least("episodes", self.episodes, 1)
         require_at_least("seed", self.seed, 0)
         require_at_least("max-episode-steps", self.max_episode_steps, 1)
         require_at_least("max-steps", self.max_steps, 1)
@@ -63,7 +65,7 @@ class Eval:
                 max_episode_steps=self.max_episode_steps,
                 max_steps=self.max_steps,
                 mixtures=mixtures_of(self.run_directory, trust_code=self.trust_code) if self.average else {},
-                on_step=lambda ended: on_step(ended, self.episodes),
+                on_step=on_step,
             )
         env = next(iter(policies.values())).trained.env
         print(json.dumps(scores) if self.json else self._summary(env, scores))
@@ -73,10 +75,14 @@ class Eval:
         """Return a line about all agents, then one for each of several policies."""
         how = "sampled" if self.sampled else "greedy"
         which = "average of the snapshots" if self.average else f"{self.checkpoint} checkpoint"
+        by_episode = scores.get("return_mean_by_episode")
+        what = "episodes" if by_episode is None else "trials in test tasks, last episode"
         all_agents = (
-            f"{env}, {how}, {scores['episodes']} episodes: {_returns(scores)}; {which}, after "
+            f"{env}, {how}, {scores['episodes']} {what}: {_returns(scores)}; {which}, after "
             f"{scores['env_steps']} env steps{self._cuts(scores)}"
         )
+        if by_episode is not None:
+            all_agents += f"\n  mean return by episode: {', '.join(f'{mean:.1f}' for mean in by_episode)}"
         policies = (f"  {name}: {_returns(own)}" for name, own in scores.get("policies", {}).items())
         return "\n".join([all_agents, *policies])
 

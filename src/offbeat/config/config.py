@@ -38,8 +38,9 @@ from offbeat.core.files import replace_file
 from offbeat.core.frozen_table import in_toml
 from offbeat.core.threads import usable_cores
 
-if TYPE_CHECKING:  # it loads NumPy
+if TYPE_CHECKING:  # the first one loads NumPy
     from offbeat.core.memory_shape import MemoryShape
+    from offbeat.core.tasks import Trials
 
 S = TypeVar("S", bound=AlgorithmSettings)
 
@@ -130,6 +131,11 @@ class Config:
     def memory_of(self, columns: int) -> MemoryShape:
         """Return the memory of a policy with this number of columns in each actor; `memory` has one column per env."""
         return replace(self, runtime=replace(self.runtime, envs_per_actor=columns)).memory
+
+    @property
+    def trials(self) -> Trials | None:
+        """How the policy is evaluated in new tasks; None if the algorithm has no tasks."""
+        return self.settings.trials(self.run.seed)
 
     @property
     def workers(self) -> int:

@@ -7,7 +7,10 @@ from typing import Annotated, Literal
 
 from offbeat.config.env import EVALUATION_STEPS
 from offbeat.core.fields import Count, Flag, Name, Natural, NonNegative, Positive, Share
+from offbeat.core.tasks import Trials
 
+EVALUATION_EPISODES = 20
+"""Episodes of an evaluation if their number is not given."""
 LINES_PER_RUN = 200
 """Metrics lines over `steps`, at least, if `log_every` is not given."""
 
@@ -30,8 +33,9 @@ class RunConfig:
     """Seed of every random stream."""
     eval_every: Annotated[Natural | None, Flag("STEPS")] = None
     """Env steps between evaluations; none: a tenth of `steps`; 0: never."""
-    eval_episodes: Count = 20
-    """Episodes of an evaluation during training; the mean return defines the best checkpoint."""
+    eval_episodes: Count | None = None
+    """Episodes of an evaluation during training; the mean return defines the best checkpoint. None: 20. With tasks:
+    trials of an evaluation; none: one in each test task."""
     eval_time_share: Share = 0.1
     """An evaluation is skipped if all evaluations together would then take more than this fraction of the time so far,
     and more than 5 seconds. The last one is never skipped. With 1, and with lag exact, none is skipped."""
@@ -73,6 +77,11 @@ class RunConfig:
     def evaluation_interval(self) -> int:
         """Env steps between evaluations, 0 for none."""
         return max(1, self.steps // 10) if self.eval_every is None else self.eval_every
+
+    def evaluation_episodes(self, trials: Trials | None) -> int:
+        """Return the number of episodes of an evaluation; of trials, if the algorithm has tasks."""
+        default = EVALUATION_EPISODES if trials is None else trials.tasks.test
+        return default if self.eval_episodes is None else self.eval_episodes
 
     @property
     def log_interval(self) -> int:

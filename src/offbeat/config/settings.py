@@ -10,6 +10,7 @@ from offbeat.config.runtime_config import RuntimeConfig
 
 if TYPE_CHECKING:  # they load NumPy
     from offbeat.core.memory_shape import MemoryShape
+    from offbeat.core.tasks import Trials
     from offbeat.core.types import EnvSpec
 
 
@@ -77,6 +78,10 @@ class AlgorithmSettings:
         Raises:
             ConfigError: with the numbers and the remedy.
         """
+
+    def trials(self, seed: int) -> Trials | None:  # noqa: ARG002
+        """Return how a run with this seed is evaluated in new tasks; None if the algorithm has no tasks."""
+        return None
 
     def check_columns(self, runtime: RuntimeConfig, columns: int) -> None:
         """Refuse settings that do not suit the number of columns that an actor has for the policy.

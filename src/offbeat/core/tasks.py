@@ -1,10 +1,14 @@
-"""The tasks of a run, as plain data: how many there are, and the seed that they are sampled with."""
+"""The tasks of a run, as plain data: how many there are, how they are sampled, and how they are evaluated."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
-from offbeat.core.fields import Count, Natural
+from offbeat.core.fields import Bound, Natural
+
+TaskCount = Annotated[int, Bound(1, 1_000_000)]
+"""Number of tasks, or of episodes in a task. The limit is for files of a run, which others may have written."""
 
 
 @dataclass(frozen=True)
@@ -17,9 +21,9 @@ class TaskSample:
 
     seed: Natural
     """Seed of the run."""
-    train: Count
+    train: TaskCount
     """Number of tasks that are trained on."""
-    test: Count
+    test: TaskCount
     """Number of tasks that only evaluations use."""
 
     @property
@@ -31,3 +35,22 @@ class TaskSample:
     def test_tasks(self) -> range:
         """The numbers of the tasks that only evaluations use."""
         return range(self.train, self.train + self.test)
+
+
+@dataclass(frozen=True)
+class Trials:
+    """How a policy that infers its task is evaluated: by a trial in each test task.
+
+    A trial has `prior_episodes` episodes with the task variable drawn from the prior, anew in each episode. Their
+    transitions are the context. In one more episode, the last one, the task variable is drawn from the posterior given
+    this context. The return of the last episode is the score of the trial.
+    """
+
+    tasks: TaskSample
+    prior_episodes: TaskCount
+    """Episodes before the last one."""
+
+    @property
+    def episodes(self) -> int:
+        """Number of episodes in a trial."""
+        return self.prior_episodes + 1

@@ -31,6 +31,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "eval_return_max": "highest return of the last evaluation",
         "eval_length_mean": "mean episode length of the last evaluation",
         "eval_team_return_mean": "mean over the episodes of the last evaluation of the sum of the agents' returns",
+        "eval_first_return_mean": "mean return of the first episode in each new task; only with tasks",
         "eval_episodes_cut": "episodes of the last evaluation that were cut by a limit on env steps",
         "best_eval_return_mean": "highest eval_return_mean so far",
     },
@@ -128,6 +129,15 @@ GROUPS: dict[str, dict[str, str]] = {
     },
 }
 """group -> name -> description. TensorBoard shows each group as a section."""
+
+ADAPTATION = "adaptation/"
+"""Start of the names of the returns of each episode in a new task."""
+
+
+def adaptation_key(episode: int, statistic: str) -> str:
+    """Return the name of the "mean" or "std" over all trials of the return of an episode, numbered from 1."""
+    return f"{ADAPTATION}episode_{episode}_return_{statistic}"
+
 
 METRICS: dict[str, str] = {name: what for group in GROUPS.values() for name, what in group.items()}
 """name -> description: the keys of a line, in order."""

@@ -18,7 +18,7 @@ from offbeat.core.errors import RunFailed
 from offbeat.core.fields import Counter, NonNegative, build
 from offbeat.core.types import DEFAULT_POLICY, Array, policy_key
 from offbeat.metrics.bottleneck import BottleneckReport, bottleneck_report
-from offbeat.metrics.names import METRICS
+from offbeat.metrics.names import ADAPTATION, METRICS
 from offbeat.metrics.process_memory import PREFIX as MEMORY
 from offbeat.metrics.sinks import Line, Sink
 from offbeat.metrics.speed_model import Topology
@@ -53,7 +53,7 @@ _STEP_MS = {
     "learner_exchange_time_ms": ("learn/exchange",),
 }
 """Milliseconds of a learning step: metric -> names in `Timings`, whose sum it is."""
-_RESERVED = ("info/", MEMORY)
+_RESERVED = ("info/", ADAPTATION, MEMORY)
 """Prefixes that the names of a callback's metrics must not have."""
 EPISODES_TO_REPORT = 20
 """Number of episodes after which a name of `info_metrics` without any value causes a warning."""

@@ -87,7 +87,9 @@ class RunMetrics:
         if not env_steps:
             return 0.0
         env_step_s = (totals.get("act", 0.0) + totals.get("env", 0.0)) / env_steps
-        return self._run.eval_episodes * self.recorder.episode_length_mean * env_step_s
+        trials = self._parts.config.trials
+        episodes = self._run.evaluation_episodes(trials) * (1 if trials is None else trials.episodes)
+        return episodes * self.recorder.episode_length_mean * env_step_s
 
     # --- lines ----------------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import asdict
 from time import monotonic
 from typing import Any, NamedTuple
 
@@ -180,6 +181,7 @@ def about(config: Config, policy: PolicyParts, progress: Mapping[str, float]) ->
         "algorithm": config.run.algorithm,
         **progress,
         **({"agents": list(policy.env.agents)} if policy.env.agents else {}),
+        **({"trials": asdict(config.trials)} if config.trials else {}),
         **({"sides": list(map(list, policy.sides))} if policy.sides else {}),
         "policy": policy.spec.to_json(),
     }

@@ -61,7 +61,7 @@ class TrainingLoop(ABC):
         concurrent &= config.run.evaluator == "process"
         reporting = Reporting(watchers.notify, watchers.show)
         evaluated = tuple(EvaluatedPolicy(each.name, each.spec, each.env.agents, each.sides) for each in policies)
-        plan = EvaluationPlan(config.run, config.env, evaluated, self._parts.world)
+        plan = EvaluationPlan(config.run, config.env, evaluated, self._parts.world, config.trials)
         return Evaluations(
             config.run,
             policies,

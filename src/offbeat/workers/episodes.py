@@ -85,10 +85,24 @@ class Evaluation(Episodes):
     """The numbers that the env's infos had under the names in `EnvSpec.info`: their means over all rows of these
     episodes that had one. A number that no row had is missing."""
 
+    adaptation: NDArray[np.float64] | None = field(default=None, kw_only=True)
+    """[trials, episodes]: the returns of all episodes of each trial in a test task, NaN where one was not started. The
+    scores above are then those of the last episodes. None: the env has no tasks."""
+
     @property
     def episodes(self) -> int:
-        """Number of episodes."""
+        """Number of episodes; with tasks, of trials whose last episode was started."""
         return len(self.team_returns)
+
+    @property
+    def returns_by_episode(self) -> list[tuple[float, float]]:
+        """Mean and standard deviation over the trials of the return of each episode; empty if the env has no tasks.
+
+        An episode that was started in no trial is left out.
+        """
+        columns = () if self.adaptation is None else self.adaptation.T
+        started = (column[np.isfinite(column)] for column in columns)
+        return [(float(column.mean()), float(column.std())) for column in started if column.size]
 
     @property
     def cuts(self) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from offbeat.config.env import EVALUATION_STEPS, EnvConfig
+from offbeat.core.tasks import Trials
 from offbeat.core.types import DEFAULT_POLICY
 from offbeat.envs.contract import Envs, Outcome
 from offbeat.envs.make import make_envs
@@ -64,22 +65,31 @@ def evaluation_envs(
     settings: EnvConfig,
     max_episode_steps: int = EVALUATION_STEPS,
     info_mask: bool = False,
+    trials: Trials | None = None,
     world: WorldSpec | None = None,
     owners: Mapping[str, Sequence[str]] = MappingProxyType({}),
     sides: Mapping[str, Sequence[Sequence[str]]] = MappingProxyType({}),
 ) -> EvaluationEnvs:
     """Make the envs for an evaluation of this number of episodes; they cut an episode after `max_episode_steps`.
 
-    Some vector envs cannot limit episodes; for these only `max_steps` of `evaluate` is a limit. `world` and `owners`,
-    the agents of each policy, are given for an env with several agents, as for `make_worlds`. `sides`: the sides that
-    each policy can play, as lists of agents, if policies are drawn for each episode in training; here they rotate. The
-    other arguments and errors are those of `make_envs`.
+    With `trials`, `episodes` is their number, and the envs have tasks. Some vector envs cannot limit episodes; for
+    these only `max_steps` of `evaluate` is a limit. `world` and `owners`, the agents of each policy, are given for an
+    env with several agents, as for `make_worlds`. `sides`: the sides that each policy can play, as lists of agents, if
+    policies are drawn for each episode in training; here they rotate. The other arguments and errors are those of
+    `make_envs`.
     """
-    count = min(episodes, EVALUATION_ENVS)
+    count = min(episodes, EVALUATION_ENVS) if trials is None else columns_for(episodes)
     if world is None:
         return EvaluationEnvs.of_one(
             make_envs(
-                env_id, count, seed=seed, role=role, settings=settings, info_mask=info_mask, cut_after=max_episode_steps
+                env_id,
+                count,
+                seed=seed,
+                role=role,
+                settings=settings,
+                info_mask=info_mask,
+                cut_after=max_episode_steps,
+                tasks=None if trials is None else trials.tasks,
             )
         )
     game = sides_of_policies(sides)
@@ -94,6 +104,12 @@ def evaluation_envs(
         policies_of=_rotation(game, count) if game else None,
     )
     return EvaluationEnvs(worlds.envs, worlds)
+
+
+def columns_for(trials: int) -> int:
+    """Return how many columns play this number of trials in the fewest rounds, with the fewest columns for that."""
+    rounds = -(-trials // EVALUATION_ENVS)
+    return -(-trials // rounds)
 
 
 def _rotation(sides: Sequence[Side], worlds: int) -> PoliciesOf:

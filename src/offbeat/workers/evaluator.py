@@ -56,18 +56,18 @@ def evaluate(
     """
     random = stream(seed, "evaluate") if sampled else None
     acting = {
-        name: _Acting(policies[name], columns, derive_seed(seed, "mixture", index))
+        name: EvaluatedColumns(policies[name], columns, derive_seed(seed, "mixture", index))
         for index, (name, columns) in enumerate(envs.columns.items())
     }
-    return _Evaluator(acting, envs, episodes, random, watch or Unwatched()).play(max_steps, on_step)
+    return EvaluationLoop(acting, envs, episodes, random, watch or Unwatched()).play(max_steps, on_step)
 
 
-class _Evaluator:
+class EvaluationLoop:
     """Steps the envs of one evaluation with its policies."""
 
     def __init__(
         self,
-        acting: Mapping[str, _Acting],
+        acting: Mapping[str, EvaluatedColumns],
         envs: EvaluationEnvs,
         episodes: int,
         random: np.random.Generator | None,
@@ -84,7 +84,7 @@ class _Evaluator:
         counter, first = self._counter, next(iter(self._envs.columns.values()))
         self._call_envs(partial(first.set_progress, 1.0))
         for acting in self._acting.values():
-            acting.reset(self._call_envs(acting.envs.reset))
+            acting.reset(self._call_envs(acting.start))
         while counter.ended < self._episodes and (max_steps is None or counter.env_steps < max_steps):
             self._step()
             if on_step is not None:
@@ -116,7 +116,7 @@ class _Evaluator:
         return returned
 
 
-class _Acting:
+class EvaluatedColumns:
     """One policy and its columns: what an action depends on."""
 
     def __init__(self, policy: Policy | Mixture, envs: Envs, seed: int) -> None:
@@ -129,6 +129,10 @@ class _Acting:
         """Recurrent state of the policy, by column."""
         self._stacks = Stacks(envs.spec.observation, envs.spec.columns)
         self._observation: Tree = {}
+
+    def start(self) -> Tree:
+        """Start the first episodes of all columns; return their first observations."""
+        return self.envs.reset()
 
     def reset(self, observation: Tree) -> None:
         """Start with the first observations of all columns."""

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from offbeat.config.env import EnvConfig
 from offbeat.config.run_config import RunConfig
-from offbeat.core.types import Policy
+from offbeat.core.tasks import Trials
 from offbeat.envs.world import WorldSpec
 from offbeat.models.acting import ActingPolicy, make_policy
 from offbeat.models.spec import PolicySpec
 from offbeat.workers.columns import Unwatched, Watch
 from offbeat.workers.episodes import Evaluation
 from offbeat.workers.evaluation_envs import EvaluationEnvs, evaluation_envs
-from offbeat.workers.evaluator import evaluate
+from offbeat.workers.trials import evaluate_policies
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,8 @@ class EvaluationPlan:
     """All policies of the run, which are evaluated together."""
     world: WorldSpec | None = None
     """Agents and spaces of a world with several agents; None: each env has one agent."""
+    trials: Trials | None = None
+    """The trials in new tasks, for a policy that infers its task; None: the env has one task."""
 
     def make_policies(self) -> dict[str, ActingPolicy]:
         """Make the policies, by name. Their weights are to be loaded."""
@@ -46,7 +48,7 @@ class EvaluationPlan:
 
     def evaluate(
         self,
-        policies: Mapping[str, Policy],
+        policies: Mapping[str, ActingPolicy],
         *,
         attempt: int = 0,
         watch: Watch | None = None,
@@ -69,10 +71,11 @@ class EvaluationPlan:
         envs = self._envs(attempt)
         watch.leave()
         try:
-            return evaluate(
+            return evaluate_policies(
                 policies,
                 envs,
-                episodes=self.run.eval_episodes,
+                self.trials,
+                episodes=self.episodes,
                 seed=self.run.seed,
                 max_steps=self.run.eval_max_steps,
                 watch=watch,
@@ -81,15 +84,21 @@ class EvaluationPlan:
         finally:
             envs.close()
 
+    @property
+    def episodes(self) -> int:
+        """Number of episodes, or of trials, of an evaluation."""
+        return self.run.evaluation_episodes(self.trials)
+
     def _envs(self, attempt: int) -> EvaluationEnvs:
         return evaluation_envs(
             self.run.env,
-            self.run.eval_episodes,
+            self.episodes,
             seed=self.run.seed,
             role=f"evaluation, attempt {attempt}" if attempt else "evaluation",
             settings=self.env,
             max_episode_steps=self.env.evaluation_limit(self.run.eval_max_episode_steps),
             info_mask=self.policies[0].spec.info_mask,
+            trials=self.trials,
             world=self.world,
             owners={policy.name: policy.agents for policy in self.policies},
             sides={policy.name: policy.sides for policy in self.policies},

@@ -14,6 +14,7 @@ import numpy as np
 
 from offbeat.config.run_config import RunConfig
 from offbeat.core.types import Tree, policy_key
+from offbeat.metrics.names import adaptation_key
 from offbeat.metrics.recorder import Counters, Recorder
 from offbeat.models.published import published_vector
 from offbeat.runtime.board import POLL_INTERVAL_S
@@ -166,7 +167,11 @@ class Evaluations:
         """Return the metrics of the agents that learn, and, in a run with several policies, those of each policy."""
         policies = self._policies
         learning = [policy.name for policy in policies if policy.trained] or [policy.name for policy in policies]
-        metrics = {**self._of_agents(evaluation.of(learning)), "eval_episodes_cut": evaluation.cut}
+        metrics = {
+            **self._of_agents(evaluation.of(learning)),
+            "eval_episodes_cut": evaluation.cut,
+            **_of_trials(evaluation),
+        }
         if len(policies) > 1:
             for name, episodes in evaluation.policies.items():
                 metrics |= {policy_key(name, key): value for key, value in self._of_agents(episodes).items()}
@@ -205,3 +210,15 @@ class Evaluations:
     def close(self) -> None:
         if self._evaluator:
             self._evaluator.close()
+
+
+def _of_trials(evaluation: Evaluation) -> dict[str, float]:
+    """Return the metrics of an evaluation in new tasks, by episode of a trial; none if the env has no tasks."""
+    by_episode = evaluation.returns_by_episode
+    if not by_episode:
+        return {}
+    numbered = {number: {"mean": mean, "std": std} for number, (mean, std) in enumerate(by_episode, start=1)}
+    return {
+        "eval_first_return_mean": by_episode[0][0],
+        **{adaptation_key(number, name): value for number, each in numbered.items() for name, value in each.items()},
+    }

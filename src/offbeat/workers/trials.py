@@ -1,0 +1,248 @@
+"""Evaluation in new tasks: a trial of several episodes in each, in which the policy infers the task.
+
+    episode      1 ... prior_episodes                     | the last one
+    z            from the prior, anew in each episode     | from the posterior given all transitions before
+
+All columns play their trials side by side, each in its own task. If there are more trials than columns, they play in
+rounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from offbeat.core.seeding import stream
+from offbeat.core.tasks import Trials
+from offbeat.core.types import DEFAULT_POLICY, Array, Tree
+from offbeat.envs.contract import Outcome, TaskEnvs
+from offbeat.envs.make import task_envs
+from offbeat.models.acting import ActingPolicy
+from offbeat.models.task_inference import TaskInference
+from offbeat.workers.columns import Unwatched, Watch
+from offbeat.workers.episodes import Episodes, Evaluation
+from offbeat.workers.evaluation_envs import EvaluationEnvs
+from offbeat.workers.evaluator import EvaluatedColumns, EvaluationLoop, evaluate
+from offbeat.workers.mixture import Mixture
+
+
+def evaluate_policies(
+    policies: Mapping[str, ActingPolicy | Mixture],
+    envs: EvaluationEnvs,
+    trials: Trials | None,
+    *,
+    episodes: int,
+    seed: int,
+    sampled: bool = False,
+    max_steps: int | None = None,
+    watch: Watch | None = None,
+    on_step: Callable[[int], None] | None = None,
+) -> Evaluation:
+    """Play whole episodes or, with tasks, trials.
+
+    Args:
+        policies: the policies by name, with their weights loaded; of a mixture one is drawn for each episode.
+        envs: the columns of these policies, from `evaluation_envs` with the same `episodes` and `trials`.
+        trials: the trials, for a policy that infers its task; None: the env has one task.
+        episodes: number of episodes, or of trials.
+        seed: see `evaluate`, as the arguments after it.
+        sampled: see there.
+        max_steps: see there.
+        watch: see there.
+        on_step: is called after each vector step with the number of episodes, or trials, that have ended.
+
+    Raises:
+        EnvFailed: an env failed.
+    """
+    if trials is None:
+        return evaluate(
+            policies,
+            envs,
+            episodes=episodes,
+            seed=seed,
+            sampled=sampled,
+            max_steps=max_steps,
+            watch=watch,
+            on_step=on_step,
+        )
+    ((name, policy),) = policies.items()
+    assert isinstance(policy, ActingPolicy)
+    return evaluate_trials(
+        policy,
+        task_envs(envs.columns[name]),
+        trials,
+        count=episodes,
+        seed=seed,
+        sampled=sampled,
+        max_steps=max_steps,
+        watch=watch,
+        on_step=on_step,
+    )
+
+
+def evaluate_trials(
+    policy: ActingPolicy,
+    envs: TaskEnvs,
+    trials: Trials,
+    *,
+    count: int,
+    seed: int,
+    sampled: bool = False,
+    max_steps: int | None = None,
+    watch: Watch | None = None,
+    on_step: Callable[[int], None] | None = None,
+) -> Evaluation:
+    """Play `count` trials in the test tasks, in turn, with training progress 1.
+
+    Args:
+        policy: a policy with a context encoder, with its weights loaded.
+        envs: `columns_for(count)` columns with the tasks of `trials`.
+        trials: the tasks, and the episodes of a trial.
+        count: number of trials; trial i is in test task i, counted from the first one again after the last one.
+        seed: seed of the task variables and of the action sampling.
+        sampled: whether to sample actions; else the most likely action is taken.
+        max_steps: limit on env steps in total. Trials that have not ended then are cut. None: no limit.
+        watch: is notified of each env call.
+        on_step: is called after each vector step with the number of trials that have ended; may raise to stop.
+
+    Raises:
+        EnvFailed: an env failed.
+    """
+    counted = _Counted(on_step or (lambda _ended: None), trials.episodes, count)
+    rounds: list[_Round] = []
+    for first in range(0, count, envs.spec.columns):
+        left = None if max_steps is None else max_steps - counted.env_steps
+        if left is not None and left <= 0:
+            break
+        numbers = np.arange(first, first + envs.spec.columns) % trials.tasks.test
+        columns = TrialColumns(policy, envs, trials, trials.tasks.train + numbers, stream(seed, "trials", len(rounds)))
+        episodes = envs.spec.columns * trials.episodes
+        random = stream(seed, "evaluate", len(rounds)) if sampled else None
+        loop = EvaluationLoop(
+            {DEFAULT_POLICY: columns}, EvaluationEnvs.of_one(envs), episodes, random, watch or Unwatched()
+        )
+        played = loop.play(left, counted.on_step)
+        counted.end_round(played.env_steps)
+        rounds.append(_Round(columns, played))
+    return _joined(rounds, count)
+
+
+class TrialColumns(EvaluatedColumns):
+    """A policy that infers the task of each of its columns, over the episodes of a trial."""
+
+    def __init__(
+        self,
+        policy: ActingPolicy,
+        envs: TaskEnvs,
+        trials: Trials,
+        tasks: NDArray[np.int64],
+        random: np.random.Generator,
+    ) -> None:
+        """Act in `envs`, set to these `tasks`, [N]; `random` draws the task variables."""
+        super().__init__(policy, envs, seed=0)
+        self._task_envs, self._tasks, self._random, self._trials = envs, tasks, random, trials
+        self._inference = TaskInference(policy, len(tasks))
+        self._episode = np.zeros(len(tasks), np.int64)
+        """[N]: number of the present episode of each trial."""
+        self._starts = np.ones(len(tasks), np.bool_)
+        """[N]: whether the next row is the first one of an episode."""
+        self._acted: tuple[Tree, Array] = {}, np.empty(0)
+        """The observation of the present row, and the recorded actions."""
+        shape = len(tasks), trials.episodes
+        self.returns, self.lengths, self.cut = np.zeros(shape), np.zeros(shape, np.int64), np.zeros(shape, np.bool_)
+        """[N, episodes]: return, length, and whether the step limit of evaluations has cut the episode."""
+        self.ended = np.zeros(shape, np.bool_)
+
+    def start(self) -> Tree:
+        return self._task_envs.start_tasks(self._tasks)
+
+    def action(self, random: np.random.Generator | None) -> Array:
+        self._draw()
+        observation = {name: leaf.copy() for name, leaf in self._observation.items()}
+        inputs = self._inference.with_task(observation)
+        recorded = self._policy.greedy(inputs) if random is None else self._policy.act(inputs, random).action
+        self._acted = observation, recorded.copy()
+        return self._policy.to_env(recorded)
+
+    def _draw(self) -> None:
+        """Draw the task variable of the columns in which an episode starts."""
+        prior = self._episode < self._trials.prior_episodes
+        self._inference.sample_prior(self._random, self._starts & prior)
+        self._inference.sample_posterior(self._random, self._starts & ~prior)
+
+    def receive(self, outcome: Outcome, over: Array) -> None:
+        prior = outcome.valid & (self._episode < self._trials.prior_episodes)
+        self._inference.observe(*self._acted, outcome.reward, outcome.observation, prior)
+        self._count(outcome)
+        self._starts = outcome.resets.copy()
+        super().receive(outcome, over)
+
+    def _count(self, outcome: Outcome) -> None:
+        """Add the row to the return and length of the present episodes."""
+        columns = np.flatnonzero(self._episode < self._trials.episodes)
+        cells = columns, self._episode[columns]
+        self.returns[cells] += outcome.reward[columns]
+        self.lengths[cells] += outcome.valid[columns]
+        ended = outcome.ended[columns]
+        self.ended[cells] |= ended
+        if (limit := self.envs.spec.cut_at) is not None:
+            self.cut[cells] |= outcome.truncated[columns] & (self.lengths[cells] >= limit)
+        self._episode[columns[ended]] += 1
+
+
+# --- the result -----------------------------------------------------------------------------------------------
+
+
+class _Round(NamedTuple):
+    columns: TrialColumns
+    played: Evaluation
+
+
+class _Counted:
+    """Env steps and episodes of all rounds so far."""
+
+    def __init__(self, on_step: Callable[[int], None], episodes: int, count: int) -> None:
+        """Call `on_step` with the number of trials that have ended, of `count`; `episodes`: of a trial."""
+        self._on_step, self._episodes, self._count = on_step, episodes, count
+        self.env_steps = self._ended_before = self._ended = 0
+
+    def on_step(self, ended: int) -> None:
+        """Report the trials that have ended; `ended`: episodes of the present round."""
+        self._ended = self._ended_before + ended
+        self._on_step(min(self._count, self._ended // self._episodes))
+
+    def end_round(self, env_steps: int) -> None:
+        """Add a round that took this number of env steps."""
+        self.env_steps += env_steps
+        self._ended_before = self._ended
+
+
+def _joined(rounds: list[_Round], count: int) -> Evaluation:
+    """Return the evaluation of the first `count` trials of all rounds."""
+    returns, lengths, cut, ended = (
+        np.concatenate([getattr(each.columns, name) for each in rounds])[:count]
+        for name in ("returns", "lengths", "cut", "ended")
+    )
+    scored = lengths[:, -1] > 0
+    last = Episodes(returns[scored, -1], lengths[scored, -1], returns[scored, -1])
+    return Evaluation(
+        last.returns,
+        last.lengths,
+        last.team_returns,
+        {DEFAULT_POLICY: last},
+        cut=int((cut | ~ended)[scored, -1].sum()),
+        not_begun=count - int(scored.sum()),
+        env_steps=sum(each.played.env_steps for each in rounds),
+        info=dict(_info_means(rounds)),
+        adaptation=np.where(lengths > 0, returns, np.nan),
+    )
+
+
+def _info_means(rounds: list[_Round]) -> Iterator[tuple[str, float]]:
+    """Yield the mean of each number of the infos over the rounds, weighted by their env steps."""
+    for name in {name: None for each in rounds for name in each.played.info}:
+        known = [(each.played.info[name], each.played.env_steps) for each in rounds if name in each.played.info]
+        yield name, float(np.average([value for value, _ in known], weights=[steps for _, steps in known]))
