@@ -12,7 +12,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from offbeat.api.load import LoadedPolicy, load, load_all
+    from offbeat.api.load import load, load_all
+    from offbeat.api.loaded_policy import LoadedPolicy
     from offbeat.api.match import Match, match
     from offbeat.api.snapshots import AveragePolicy, load_average, load_snapshots
     from offbeat.api.train import Run, resume, train
@@ -53,7 +54,7 @@ _HOMES = {
     "OffbeatError": "offbeat.core.errors",
     "RunFailed": "offbeat.core.errors",
     "export": "offbeat.exporting.export",
-    "LoadedPolicy": "offbeat.api.load",
+    "LoadedPolicy": "offbeat.api.loaded_policy",
     "load": "offbeat.api.load",
     "load_all": "offbeat.api.load",
     "AveragePolicy": "offbeat.api.snapshots",

@@ -20,8 +20,8 @@ from tests.reference.runs import OFFBEAT, CommandResult, contents, offbeat, run_
 
 from offbeat.algorithms.ppo import PPOConfig
 from offbeat.api.hub import card
-from offbeat.api.load import LoadedPolicy, Trained
 from offbeat.api.load import load as load_policy
+from offbeat.api.loaded_policy import LoadedPolicy, Trained
 from offbeat.core.types import ActionSpec, EnvSpec, Leaf
 from offbeat.models.acting import make_policy
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tests.reference.models import policy_spec, random_vector
 
-from offbeat.api.load import LoadedPolicy, Trained
+from offbeat.api.loaded_policy import LoadedPolicy, Trained
 from offbeat.api.shown_episodes import WorldEpisode
 from offbeat.core.errors import ConfigError
 from offbeat.envs.world import WorldStep

@@ -20,7 +20,8 @@ from tests.reference.replay_runs import small_sac
 from tests.reference.runs import OFFBEAT, contents, small_run
 from tests.reference.thorough import thorough
 
-from offbeat.api.load import LoadedPolicy, loaded_from
+from offbeat.api.load import loaded_from
+from offbeat.api.loaded_policy import LoadedPolicy
 from offbeat.config.trust import Code
 from offbeat.core.errors import OffbeatError
 from offbeat.run_directory.checkpoint import load

@@ -11,7 +11,8 @@ import pytest
 from tests.reference.runs import lines_of, offbeat, small_run
 
 from offbeat.api.evaluate import score
-from offbeat.api.load import LoadedPolicy, load_all
+from offbeat.api.load import load_all
+from offbeat.api.loaded_policy import LoadedPolicy
 from offbeat.core.errors import ConfigError
 
 CARTS, MIXED = "offbeat.envs.testing.worlds:CartPoles", "offbeat.envs.testing.worlds:MixedSpaces"

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.reference.models import policy_spec, policy_specs, random_vector
 
-from offbeat.api.load import LoadedPolicy, Trained
+from offbeat.api.loaded_policy import LoadedPolicy, Trained
 from offbeat.core.errors import RunFailed
 from offbeat.core.types import ActionSpec, Array, Tree
 from offbeat.exporting.agreement import compare

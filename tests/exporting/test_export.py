@@ -22,14 +22,15 @@ from tests.reference.registries import registries_kept
 from tests.reference.replay_runs import small_sac
 from tests.reference.runs import offbeat, small_run
 from tests.reference.thorough import thorough
+from tests.reference.trials import ROBOT, policy_for
 from torch import nn
 
 import offbeat as package
 from offbeat.algorithms.base import policy_of
-from offbeat.api.load import LoadedPolicy, Trained
+from offbeat.api.loaded_policy import LoadedPolicy, Trained
 from offbeat.config.env import UNSET, EnvConfig
 from offbeat.config.registry import algorithm_entry
-from offbeat.core.errors import RunFailed
+from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.envs.check import preflight
 from offbeat.exporting.export import export_policy
 from offbeat.exporting.formats import FormatName
@@ -335,3 +336,9 @@ def test_export_imports_the_modules_that_the_run_was_trained_with(tmp_path, monk
         path = small_run(tmp_path / "run", steps=64, imports=(OWN_NAMES,), encoder="rows").path
     with registries_kept(OWN_NAMES):
         assert offbeat("export", path, "--format", "torchscript").code == 0
+
+
+def test_a_policy_that_infers_its_task_is_refused(tmp_path: Path) -> None:
+    loaded = LoadedPolicy(policy_for(ROBOT), Trained(ROBOT, "pearl", 0, 0, 0))
+    with pytest.raises(ConfigError, match="infers its task between episodes.*use offbeat.load in Python"):
+        export_policy(loaded, tmp_path / "policy.onnx", "onnx")

@@ -7,24 +7,16 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from tests.reference.trials import ROBOT, TRIALS, played, policy_for, sampled_tests
 
-from offbeat.config.env import UNSET
 from offbeat.core.seeding import stream
-from offbeat.core.tasks import TaskSample, Trials
 from offbeat.core.types import Tree
-from offbeat.envs.make import make_envs
 from offbeat.envs.meta.point_robot import PointRobot
-from offbeat.models.acting import ActingPolicy, make_policy
-from offbeat.models.published import published_layout
-from offbeat.models.spec import ContextEncoderSpec, PolicySpec
+from offbeat.models.acting import ActingPolicy
 from offbeat.models.task_inference import TaskInference
-from offbeat.workers.episodes import Evaluation
-from offbeat.workers.evaluation_envs import columns_for, evaluation_envs
-from offbeat.workers.trials import evaluate_policies
+from offbeat.workers.evaluation_envs import columns_for
 
-ROBOT = "offbeat/PointRobot-v0"
 COUNTDOWN = "trials/Countdown-v0"
-TRIALS = Trials(TaskSample(seed=5, train=3, test=4), prior_episodes=2)
 
 
 class Countdown(gym.Env[Any, Any]):
@@ -52,29 +44,6 @@ class Countdown(gym.Env[Any, Any]):
 _makers: dict[str, Any] = {COUNTDOWN: Countdown}
 for _id, _maker in _makers.items():
     gym.register(_id, _maker)
-
-
-def policy_for(env_id: str, *, zero: bool = False) -> ActingPolicy:
-    env = make_envs(env_id, 1, seed=0).spec
-    spec = PolicySpec(
-        env.observation, env.action, (8,), "relu", "tanh_gaussian", False, context_encoder=ContextEncoderSpec(2, (5,))
-    )
-    policy = make_policy(spec)
-    size = published_layout(spec).size
-    policy.load(np.zeros(size, np.float32) if zero else stream(0, "weights").normal(size=size).astype(np.float32))
-    return policy
-
-
-def played(policy: ActingPolicy, env_id: str, count: int, *, seed: int = 0, **arguments: Any) -> Evaluation:
-    envs = evaluation_envs(env_id, count, seed=seed, role="test", settings=UNSET, trials=TRIALS)
-    return evaluate_policies({"default": policy}, envs, TRIALS, episodes=count, seed=seed, **arguments)
-
-
-def sampled_tests(env_class: Any) -> list[Any]:
-    """The test tasks, as the envs sample them."""
-    random, env = stream(TRIALS.tasks.seed, "tasks"), env_class()
-    env.sample_tasks(TRIALS.tasks.train, random)
-    return list(env.sample_tasks(TRIALS.tasks.test, random))
 
 
 def test_each_trial_is_in_its_own_test_task_over_all_its_episodes() -> None:

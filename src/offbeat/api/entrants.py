@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from offbeat.api.load import LoadedPolicy, Trained, load_for_env
+from offbeat.api.load import load_for_env
+from offbeat.api.loaded_policy import LoadedPolicy, Trained
 from offbeat.api.snapshots import Snapshots, load_snapshots
 from offbeat.config.env import UNSET, EnvConfig
 from offbeat.config.league import LeagueConfig

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from offbeat.api.load import LoadedPolicy, Trained
+from offbeat.api.loaded_policy import LoadedPolicy, Trained
 from offbeat.config.env import EVALUATION_STEPS
 from offbeat.config.run_config import EVALUATION_EPISODES
 from offbeat.config.trust import Code, require

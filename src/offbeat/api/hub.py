@@ -18,7 +18,7 @@ from typing import Any
 
 from offbeat import __version__
 from offbeat.api.download import require_hub
-from offbeat.api.load import LoadedPolicy
+from offbeat.api.loaded_policy import LoadedPolicy
 from offbeat.config.env import family_of
 from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.models.published import published_layout

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from offbeat.core.types import INFO_MASK, Array, Leaf
+from offbeat.models.acting import ActingPolicy
 
 
 def flattened(name: str, tree: Any, leaves: AbstractSet[str] = frozenset()) -> Iterator[tuple[str, Any]]:
@@ -53,6 +54,22 @@ def _require_whole(leaf: Leaf, values: Array) -> None:
             f"{leaf.name} has {values.dtype} values from {values.min()} to {values.max()}, but integers from "
             f"{limits.min} to {limits.max} are expected, as the env returns them: pass them as {leaf.dtype}"
         )
+
+
+def as_recorded(policy: ActingPolicy, actions: Any) -> Array:
+    """Return the env's actions, [N, *shape], as training records them.
+
+    Raises:
+        ValueError: they do not have the shape of the training.
+    """
+    spec = policy.spec.action
+    given = np.asarray(actions)
+    if given.shape[1:] != spec.shape:
+        raise ValueError(f"the action has shape {given.shape[1:]}, but {spec.shape} is expected")
+    if spec.kind == "box":
+        return policy.to_env.inverse(given.astype(np.float32))
+    choices: Array = given - np.array(spec.start or 0).reshape(spec.shape if spec.start else ())
+    return choices
 
 
 def single_action(action: Any) -> Any:

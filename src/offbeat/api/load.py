@@ -1,165 +1,25 @@
-"""Loads a trained policy from a run as a function. Normalisation is included; the algorithm is not needed."""
+"""Loads trained policies of a run as functions; see `LoadedPolicy`. The algorithm is not needed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from offbeat.api.download import HUB, downloaded
-from offbeat.api.inputs import as_stored, flattened, missing_leaf, single_action
-from offbeat.config.env import UNSET, EnvConfig
+from offbeat.api.loaded_policy import LoadedPolicy, Trained
 from offbeat.config.registry import ENCODERS, EncoderFactory, import_modules, name_encoder
 from offbeat.config.trust import Code, require
 from offbeat.core.errors import ConfigError, unknown
-from offbeat.core.fields import Counter, Name, build, in_short
-from offbeat.core.tasks import Trials
-from offbeat.core.types import DEFAULT_POLICY, INFO_MASK, Array, Tree, policy_key
-from offbeat.envs.actions import action_encoder, split_columns
+from offbeat.core.fields import build, in_short
+from offbeat.core.types import DEFAULT_POLICY, Tree, policy_key
 from offbeat.models.acting import ActingPolicy, make_policy
 from offbeat.models.published import published_layout, published_vector
 from offbeat.models.spec import ENCODERS as OUR_ENCODERS
 from offbeat.models.spec import PolicySpec
-from offbeat.models.stacks import Stacks
 from offbeat.run_directory.checkpoint import POLICY, WEIGHTS, Checkpoint
 from offbeat.run_directory.checkpoint import load as read_checkpoint
 from offbeat.run_directory.directory import RunDirectory
-
-
-@dataclass(frozen=True)
-class Trained:
-    """The env and the algorithm that a policy was trained with, and the progress of the training."""
-
-    env: Name
-    algorithm: Name
-    env_steps: Counter
-    learning_step: Counter
-    updates: Counter | None = None
-    """None: not known, for a snapshot of a league."""
-    env_config: EnvConfig = UNSET
-    """Settings of the env."""
-    eval_return_mean: float | None = None
-    """Mean return of the evaluation for which the policy was saved as the best."""
-    agents: tuple[Name, ...] = ()
-    """In a world with several agents: the names of those that the policy acts for."""
-    sides: tuple[tuple[Name, ...], ...] = ()
-    """The agents of each side of a game that the policy can play, if policies were drawn for each episode."""
-    trials: Trials | None = None
-    """The tasks that the policy was trained and is tested in, if it infers its task."""
-
-
-class LoadedPolicy:
-    """A function from an observation, or a batch of observations, to the action for the env.
-
-    With a recurrent core or frame stacks, an action depends on the calls before: call `reset` at the start of each
-    episode.
-    """
-
-    def __init__(self, policy: ActingPolicy, trained: Trained) -> None:
-        self.policy = policy
-        self.trained = trained
-        self._encode = action_encoder(policy.spec.action)
-        self.reset()
-
-    def reset(self, ended: Any = None) -> None:
-        """Start a new episode: in every env, or in those where `ended`, [N] bool, is true."""
-        if ended is None:
-            self._memory: _Memory | None = None
-        elif self._memory is not None:
-            self._memory.reset(np.asarray(ended, bool))
-
-    @property
-    def remembers(self) -> bool:
-        """Whether an action depends on previous calls."""
-        spec = self.policy.spec
-        return spec.recurrent or any(leaf.stack > 1 for leaf in spec.observation)
-
-    def __call__(self, observation: Any, *, action_mask: Any = None, random: np.random.Generator | None = None) -> Any:
-        """Select an action.
-
-        Args:
-            observation: as returned by the env, for one env or for N: an array, or dicts and tuples of arrays.
-            action_mask: the value of this key in the env's info, if the policy was trained with it.
-            random: sample with this generator; None takes the most likely action.
-
-        Returns:
-            The action for one env (an int for Discrete), or for N envs: [N, *shape], in the dicts and tuples of the
-            env.
-
-        Raises:
-            ValueError: the observation or the mask does not have the shape of the training.
-        """
-        leaves, single = self.leaves(observation, action_mask)
-        memory = self._memory_of(len(next(iter(leaves.values()))))
-        stacked, state, policy = memory.stacked(leaves), memory.state, self.policy
-        action = policy.greedy(stacked, state) if random is None else policy.act(stacked, random, state).action
-        spec = self.policy.spec.action
-        chosen = self.encode(action)
-        return single_action(next(iter(split_columns(spec, chosen)))) if single else chosen
-
-    def leaves(self, observation: Any, action_mask: Any = None) -> tuple[Tree, bool]:
-        """Return the inputs of the policy, [N, *shape] by leaf, and whether the observation was that of one env.
-
-        Arguments and errors are as in `__call__`.
-        """
-        return self._with_columns({**self._leaves_of(observation), INFO_MASK: action_mask})
-
-    def encode(self, action: Array) -> Any:
-        """Return the env's actions, [N, *shape] in its dicts and tuples, for N actions of the policy."""
-        return self._encode(self.policy.to_env(action))
-
-    def _memory_of(self, envs: int) -> _Memory:
-        """Return the memory of N envs. It is kept between calls, until `reset`."""
-        memory = self._memory
-        if memory is None or not (self.remembers or len(memory.state) == envs):
-            memory = self._memory = _Memory(self.policy.spec, envs)
-        if len(memory.state) != envs:
-            raise ValueError(
-                f"{envs} observations are given, but the policy has the memory of {len(memory.state)} envs: "
-                "call reset() before a call with another number of envs"
-            )
-        return memory
-
-    def _leaves_of(self, observation: Any) -> Tree:
-        """Return the arrays of an observation by leaf."""
-        return dict(flattened("observation", observation, {leaf.name for leaf in self.policy.spec.observation}))
-
-    def _with_columns(self, given: Mapping[str, Any]) -> tuple[Tree, bool]:
-        """Return the leaves with a column axis, as training stores them, and whether this method has added the axis."""
-        leaves, single = {}, False
-        for leaf in self.policy.spec.observation:
-            if given.get(leaf.name) is None:
-                raise ValueError(missing_leaf(leaf, given))
-            array = np.asarray(given[leaf.name])
-            single = array.shape == leaf.shape
-            if not single and array.shape[1:] != leaf.shape:
-                raise ValueError(
-                    f"{leaf.name} has shape {array.shape}, but {leaf.shape} or (N, *{leaf.shape}) is expected"
-                )
-            leaves[leaf.name] = as_stored(leaf, array[None] if single else array)
-        return leaves, single
-
-
-class _Memory:
-    """The recurrent states and frame stacks of N envs between calls."""
-
-    def __init__(self, spec: PolicySpec, envs: int) -> None:
-        self.state = np.zeros((envs, spec.state_size), np.float32)
-        self._stacks, self._starts = Stacks(spec.observation, envs), np.ones(envs, np.bool_)
-
-    def reset(self, ended: Array) -> None:
-        """Start new episodes with the next observations in the envs where `ended`, [N] bool, is true."""
-        self.state[ended] = 0
-        self._starts[ended] = True
-
-    def stacked(self, leaves: Tree) -> Tree:
-        """Add the next observations to the frame stacks; return the inputs of the policy."""
-        self._stacks.push(leaves, self._starts)
-        self._starts[:] = False
-        return self._stacks.with_stacks(leaves)
 
 
 def load(

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from offbeat.api.load import LoadedPolicy
+from offbeat.api.loaded_policy import LoadedPolicy
 from offbeat.core.errors import ConfigError
 from offbeat.core.types import INFO_MASK
 from offbeat.envs.contract import EPISODE_START

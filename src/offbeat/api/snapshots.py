@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from offbeat.api.load import LoadedPolicy, chosen_policy, load
+from offbeat.api.load import chosen_policy, load
+from offbeat.api.loaded_policy import LoadedPolicy
 from offbeat.core.errors import ConfigError
 from offbeat.envs.adapters.openspiel import ADAPTER, PREFIX
 from offbeat.league.average import average_policy, draw_snapshot

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from offbeat.api.load import LoadedPolicy, Trained
+from offbeat.api.loaded_policy import LoadedPolicy, Trained
 from offbeat.api.shown_episodes import EnvEpisode, WorldEpisode, cannot_render
 from offbeat.config.env import EVALUATION_STEPS
 from offbeat.config.trust import Code, require

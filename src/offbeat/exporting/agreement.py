@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offbeat.api.inputs import flattened
-from offbeat.api.load import LoadedPolicy
+from offbeat.api.loaded_policy import LoadedPolicy
 from offbeat.core.choices import firsts
 from offbeat.core.errors import RunFailed
 from offbeat.core.seeding import stream

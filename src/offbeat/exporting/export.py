@@ -9,7 +9,8 @@ from pathlib import Path
 import torch
 
 from offbeat import __version__
-from offbeat.api.load import LoadedPolicy, Trained, load, policy_of
+from offbeat.api.load import load, policy_of
+from offbeat.api.loaded_policy import LoadedPolicy, Trained
 from offbeat.config.registry import EncoderFactory
 from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.seeding import stream
@@ -71,6 +72,11 @@ def export(
 def export_policy(loaded: LoadedPolicy, file: Path, format_name: FormatName) -> Exported:
     """Export a loaded policy. Raises as `export`."""
     file_format = format_of(format_name)
+    if loaded.policy.spec.context_encoder is not None:
+        raise ConfigError(
+            f"this policy of {loaded.trained.algorithm} infers its task between episodes, which a network in a file "
+            "cannot do: use offbeat.load in Python"
+        )
     if file.is_dir():
         raise ConfigError(f"{file} is a folder: pass --out {file}/policy")
     if file.exists() or file.is_symlink():

@@ -125,3 +125,8 @@ class ToEnv:
             return scaled
         choices, numbers = action[:, : self._choices], action[:, self._choices :]
         return np.concatenate([choices, to_env_range(self, numbers, np.tanh)], axis=1)
+
+    def inverse(self, action: Array) -> Array:
+        """Return the recorded numbers, [N, *shape], for numbers in the env's range; for Box actions after the tanh."""
+        inner: Array = (action - self.center) / self.half_width if self.scales else action
+        return inner.astype(np.float32)

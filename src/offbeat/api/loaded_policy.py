@@ -1,0 +1,203 @@
+"""A trained policy as a function from observations to actions. Normalisation is included."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from offbeat.api.inputs import as_recorded, as_stored, flattened, missing_leaf, single_action
+from offbeat.api.task_memory import TaskMemory
+from offbeat.config.env import UNSET, EnvConfig
+from offbeat.core.fields import Counter, Name
+from offbeat.core.tasks import Trials
+from offbeat.core.types import INFO_MASK, Array, Tree
+from offbeat.envs.actions import action_encoder, split_columns
+from offbeat.models.acting import ActingPolicy
+from offbeat.models.spec import PolicySpec
+from offbeat.models.stacks import Stacks
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The env and the algorithm that a policy was trained with, and the progress of the training."""
+
+    env: Name
+    algorithm: Name
+    env_steps: Counter
+    learning_step: Counter
+    updates: Counter | None = None
+    """None: not known, for a snapshot of a league."""
+    env_config: EnvConfig = UNSET
+    """Settings of the env."""
+    eval_return_mean: float | None = None
+    """Mean return of the evaluation for which the policy was saved as the best."""
+    agents: tuple[Name, ...] = ()
+    """In a world with several agents: the names of those that the policy acts for."""
+    sides: tuple[tuple[Name, ...], ...] = ()
+    """The agents of each side of a game that the policy can play, if policies were drawn for each episode."""
+    trials: Trials | None = None
+    """The tasks that the policy was trained and is tested in, if it infers its task."""
+
+
+class LoadedPolicy:
+    """A function from an observation, or a batch of observations, to the action for the env.
+
+    With a recurrent core or frame stacks, an action depends on the calls before: call `reset` at the start of each
+    episode. A policy that infers its task has a task variable, which is drawn at the start of each episode, given all
+    transitions that were passed to `observe` since `reset_task`.
+    """
+
+    def __init__(self, policy: ActingPolicy, trained: Trained) -> None:
+        self.policy = policy
+        self.trained = trained
+        self._encode = action_encoder(policy.spec.action)
+        self._tasks = None if policy.spec.context_encoder is None else TaskMemory(policy)
+        self.reset()
+
+    def reset(self, ended: Any = None, *, prior: bool = False) -> None:
+        """Start a new episode: in every env, or in those where `ended`, [N] bool, is true.
+
+        Args:
+            ended: None means every env.
+            prior: for a policy that infers its task: whether to draw the task variable from the prior, as in the first
+                episodes of an evaluation, whatever was observed.
+        """
+        if ended is None:
+            self._memory: _Memory | None = None
+        elif self._memory is not None:
+            self._memory.reset(np.asarray(ended, bool))
+        if self._tasks is not None:
+            self._tasks.start_episodes(ended, prior=prior)
+
+    def reset_task(self, random: np.random.Generator | None = None) -> None:
+        """Forget the task in all envs, and start new episodes.
+
+        Args:
+            random: draws the task variables from now on; None: a new generator with the seed 0.
+
+        Raises:
+            TypeError: the policy does not infer its task.
+        """
+        self._task_memory().forget(random)
+        self.reset()
+
+    def observe(self, observation: Any, action: Any, reward: Any, next_observation: Any, *, where: Any = None) -> None:
+        """Add a transition of each env to what is known about its task. It counts from the next `reset` on.
+
+        Args:
+            observation: as returned by the env, for one env or for N.
+            action: the action for the env, as this policy has returned it.
+            reward: the reward of the env; for N envs, [N].
+            next_observation: the observation after the action.
+            where: the envs whose transition counts, [N] bool; None: all.
+
+        Raises:
+            TypeError: the policy does not infer its task.
+            ValueError: the shapes are not those of the training.
+        """
+        memory = self._task_memory()
+        leaves, single = self.leaves(observation)
+        following, _ = self.leaves(next_observation)
+        recorded = as_recorded(self.policy, [action] if single else action)
+        memory.observe(leaves, recorded, np.asarray([reward] if single else reward, np.float32), following, where)
+
+    def _task_memory(self) -> TaskMemory:
+        if self._tasks is None:
+            raise TypeError(f"this policy of {self.trained.algorithm} does not infer its task: it needs no such call")
+        return self._tasks
+
+    @property
+    def remembers(self) -> bool:
+        """Whether an action depends on previous calls."""
+        spec = self.policy.spec
+        stacks = any(leaf.stack > 1 for leaf in spec.observation)
+        return spec.recurrent or stacks or spec.context_encoder is not None
+
+    def __call__(self, observation: Any, *, action_mask: Any = None, random: np.random.Generator | None = None) -> Any:
+        """Select an action.
+
+        Args:
+            observation: as returned by the env, for one env or for N: an array, or dicts and tuples of arrays.
+            action_mask: the value of this key in the env's info, if the policy was trained with it.
+            random: sample with this generator; None takes the most likely action.
+
+        Returns:
+            The action for one env (an int for Discrete), or for N envs: [N, *shape], in the dicts and tuples of the
+            env.
+
+        Raises:
+            ValueError: the observation or the mask does not have the shape of the training.
+        """
+        leaves, single = self.leaves(observation, action_mask)
+        memory = self._memory_of(len(next(iter(leaves.values()))))
+        stacked, state, policy = memory.stacked(leaves), memory.state, self.policy
+        if self._tasks is not None:
+            stacked = self._tasks.with_task(stacked)
+        action = policy.greedy(stacked, state) if random is None else policy.act(stacked, random, state).action
+        spec = self.policy.spec.action
+        chosen = self.encode(action)
+        return single_action(next(iter(split_columns(spec, chosen)))) if single else chosen
+
+    def leaves(self, observation: Any, action_mask: Any = None) -> tuple[Tree, bool]:
+        """Return the inputs of the policy, [N, *shape] by leaf, and whether the observation was that of one env.
+
+        Arguments and errors are as in `__call__`.
+        """
+        return self._with_columns({**self._leaves_of(observation), INFO_MASK: action_mask})
+
+    def encode(self, action: Array) -> Any:
+        """Return the env's actions, [N, *shape] in its dicts and tuples, for N actions of the policy."""
+        return self._encode(self.policy.to_env(action))
+
+    def _memory_of(self, envs: int) -> _Memory:
+        """Return the memory of N envs. It is kept between calls, until `reset`."""
+        memory = self._memory
+        if memory is None or not (self.remembers or len(memory.state) == envs):
+            memory = self._memory = _Memory(self.policy.spec, envs)
+        if len(memory.state) != envs:
+            raise ValueError(
+                f"{envs} observations are given, but the policy has the memory of {len(memory.state)} envs: "
+                "call reset() before a call with another number of envs"
+            )
+        return memory
+
+    def _leaves_of(self, observation: Any) -> Tree:
+        """Return the arrays of an observation by leaf."""
+        return dict(flattened("observation", observation, {leaf.name for leaf in self.policy.spec.observation}))
+
+    def _with_columns(self, given: Mapping[str, Any]) -> tuple[Tree, bool]:
+        """Return the leaves with a column axis, as training stores them, and whether this method has added the axis."""
+        leaves, single = {}, False
+        for leaf in self.policy.spec.observation:
+            if given.get(leaf.name) is None:
+                raise ValueError(missing_leaf(leaf, given))
+            array = np.asarray(given[leaf.name])
+            single = array.shape == leaf.shape
+            if not single and array.shape[1:] != leaf.shape:
+                raise ValueError(
+                    f"{leaf.name} has shape {array.shape}, but {leaf.shape} or (N, *{leaf.shape}) is expected"
+                )
+            leaves[leaf.name] = as_stored(leaf, array[None] if single else array)
+        return leaves, single
+
+
+class _Memory:
+    """The recurrent states and frame stacks of N envs between calls."""
+
+    def __init__(self, spec: PolicySpec, envs: int) -> None:
+        self.state = np.zeros((envs, spec.state_size), np.float32)
+        self._stacks, self._starts = Stacks(spec.observation, envs), np.ones(envs, np.bool_)
+
+    def reset(self, ended: Array) -> None:
+        """Start new episodes with the next observations in the envs where `ended`, [N] bool, is true."""
+        self.state[ended] = 0
+        self._starts[ended] = True
+
+    def stacked(self, leaves: Tree) -> Tree:
+        """Add the next observations to the frame stacks; return the inputs of the policy."""
+        self._stacks.push(leaves, self._starts)
+        self._starts[:] = False
+        return self._stacks.with_stacks(leaves)

@@ -1,0 +1,109 @@
+"""A loaded policy that infers its task: what is observed changes the following episodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.reference.trials import ROBOT, TRIALS, played, policy_for, sampled_tests
+
+from offbeat.algorithms.sac_config import SACConfig
+from offbeat.api.loaded_policy import LoadedPolicy, Trained
+from offbeat.core.seeding import stream
+from offbeat.envs.check import preflight
+from offbeat.envs.meta.point_robot import PointRobot
+from offbeat.models.acting import make_policy
+
+
+def loaded() -> LoadedPolicy:
+    return LoadedPolicy(policy_for(ROBOT), Trained(ROBOT, "pearl", 0, 0, 0, trials=TRIALS))
+
+
+def episode(policy: LoadedPolicy, env: PointRobot, *, observes: bool = True) -> float:
+    """Play an episode whose start the policy knows, and return its return."""
+    observation, _ = env.reset()
+    total = 0.0
+    for _ in range(20):
+        action = policy(observation)
+        following, reward, *_ = env.step(action)
+        if observes:
+            policy.observe(observation, action, reward, following)
+        observation, total = following, total + reward
+    return total
+
+
+def test_a_trial_by_hand_has_the_returns_of_the_evaluation() -> None:
+    policy, env = loaded(), PointRobot()
+    env.set_task(sampled_tests(PointRobot)[0])
+    policy.reset_task(stream(3, "trials", 0))
+    returns = []
+    for _ in range(TRIALS.prior_episodes):
+        policy.reset(prior=True)
+        returns.append(episode(policy, env))
+    policy.reset()
+    returns.append(episode(policy, env))
+    adaptation = played(policy.policy, ROBOT, 1, seed=3).adaptation
+    assert adaptation is not None
+    np.testing.assert_allclose(returns, adaptation[0], rtol=1e-4)
+
+
+def test_what_was_observed_counts_from_the_next_episode_on_and_until_the_task_is_forgotten() -> None:
+    policy, env, zero = loaded(), PointRobot(), np.zeros(2, np.float32)
+    env.set_task(np.array([0.5, 0.5]))
+    policy.reset_task(stream(0, "a"))
+    before = policy(zero)
+    policy.observe(zero, before, -3.0, zero)
+    np.testing.assert_array_equal(policy(zero), before)
+    policy.reset_task(stream(0, "a"))
+    np.testing.assert_array_equal(policy(zero), before)
+    policy.reset_task(stream(0, "a"))
+    policy.observe(zero, before, -3.0, zero)
+    policy.reset()
+    assert not np.array_equal(policy(zero), before)
+
+
+def test_each_env_of_a_batch_has_its_own_context() -> None:
+    policy, zeros = loaded(), np.zeros((3, 2), np.float32)
+    policy.reset_task()
+    first = policy(zeros)
+    assert len(np.unique(first, axis=0)) == 3, "each env has its own task variable"
+    policy.observe(zeros, first, np.full(3, -1.0), zeros, where=np.array([False, True, False]))
+    policy.reset([False, True, False])
+    second = policy(zeros)
+    assert (first == second).all(axis=1).tolist() == [True, False, True]
+
+
+def test_an_action_of_the_env_is_recorded_as_in_training() -> None:
+    policy = loaded()
+    recorded = np.array([[-1.0, 0.5]], np.float32)
+    np.testing.assert_allclose(policy.policy.to_env.inverse(policy.encode(recorded)), recorded, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((np.zeros(3), np.zeros(2), 0.0, np.zeros(2)), r"observation has shape \(3,\)"),
+        ((np.zeros(2), np.zeros(3), 0.0, np.zeros(2)), r"the action has shape \(3,\), but \(2,\) is expected"),
+    ],
+)
+def test_observing_wrong_shapes_is_refused(arguments: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        loaded().observe(*arguments)
+
+
+def test_another_number_of_envs_is_refused_until_the_task_is_forgotten() -> None:
+    policy = loaded()
+    policy(np.zeros((3, 2), np.float32))
+    policy.reset()
+    with pytest.raises(ValueError, match=r"2 observations are given, but the policy knows the tasks of 3 envs"):
+        policy(np.zeros((2, 2), np.float32))
+    policy.reset_task()
+    assert policy(np.zeros((2, 2), np.float32)).shape == (2, 2)
+
+
+def test_a_policy_that_infers_no_task_refuses_to_observe() -> None:
+    spec = SACConfig(hidden_sizes=(4,)).policy_spec(preflight(ROBOT))
+    policy = LoadedPolicy(make_policy(spec), Trained(ROBOT, "sac", 0, 0, 0))
+    with pytest.raises(TypeError, match="this policy of sac does not infer its task"):
+        policy.reset_task()
