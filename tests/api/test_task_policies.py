@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 from tests.reference.trials import ROBOT, TRIALS, played, policy_for, sampled_tests
 
 from offbeat.algorithms.sac_config import SACConfig
 from offbeat.api.loaded_policy import LoadedPolicy, Trained
+from offbeat.api.watch import watch
 from offbeat.core.seeding import stream
 from offbeat.envs.check import preflight
 from offbeat.envs.meta.point_robot import PointRobot
@@ -107,3 +110,28 @@ def test_a_policy_that_infers_no_task_refuses_to_observe() -> None:
     policy = LoadedPolicy(make_policy(spec), Trained(ROBOT, "sac", 0, 0, 0))
     with pytest.raises(TypeError, match="this policy of sac does not infer its task"):
         policy.reset_task()
+
+
+# --- watch --------------------------------------------------------------------------------------------------
+
+
+def test_watch_shows_all_episodes_of_a_trial_in_the_test_task_that_the_seed_names(tmp_path: Path) -> None:
+    policy = loaded()
+    shown = watch({"default": policy}, seed=0, video=tmp_path / "trial.gif")
+    adaptation = played(policy.policy, ROBOT, 1, seed=0).adaptation
+    assert adaptation is not None
+    np.testing.assert_allclose([*shown.earlier_returns, shown.returns["default"]], adaptation[0], rtol=1e-4)
+    assert (shown.length, shown.cut) == (60, False)
+    with Image.open(tmp_path / "trial.gif") as video:
+        assert getattr(video, "n_frames", 1) > 40  # equal frames in a row are one
+
+    other = LoadedPolicy(policy_for(ROBOT, zero=True), policy.trained)
+    goal = sampled_tests(PointRobot)[6 % 4]
+    assert watch({"default": other}, seed=6, video=tmp_path / "other.gif").returns["default"] == pytest.approx(
+        -20 * np.linalg.norm(goal)
+    )
+
+
+def test_watch_cuts_a_trial_in_the_episode_in_which_the_limit_is_reached(tmp_path: Path) -> None:
+    shown = watch({"default": loaded()}, seed=0, video=tmp_path / "trial.gif", max_steps=30)
+    assert (len(shown.earlier_returns), shown.length, shown.cut) == (1, 30, True)

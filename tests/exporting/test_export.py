@@ -340,5 +340,5 @@ def test_export_imports_the_modules_that_the_run_was_trained_with(tmp_path, monk
 
 def test_a_policy_that_infers_its_task_is_refused(tmp_path: Path) -> None:
     loaded = LoadedPolicy(policy_for(ROBOT), Trained(ROBOT, "pearl", 0, 0, 0))
-    with pytest.raises(ConfigError, match="infers its task between episodes.*use offbeat.load in Python"):
+    with pytest.raises(ConfigError, match="infers its task between episodes"):
         export_policy(loaded, tmp_path / "policy.onnx", "onnx")

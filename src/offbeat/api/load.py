@@ -154,6 +154,11 @@ def loaded_from(
         f"{where}, {policy_key(name, POLICY)}",
         "the file was changed, or was written by another version of offbeat",
     )
+    if (spec.context_encoder is None) != (trained.trials is None):
+        raise ConfigError(
+            f"{where} has a context encoder without trials, or trials without a context encoder: its policy.json was "
+            "changed, or is of another version of offbeat"
+        )
     if trust_code:
         require(replace(code, env=trained.env, encoders=(spec.encoder,)), where, trust_code=True)
         import_modules(code.imports)

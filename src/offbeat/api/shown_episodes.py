@@ -1,4 +1,7 @@
-"""Episodes that are rendered after each env step: of a policy in an env, or of several policies in a world."""
+"""Episodes that are rendered after each env step: of a policy in an env, or of several policies in a world.
+
+A policy that infers its task plays the episodes of a trial in a test task.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,9 @@ import numpy as np
 
 from offbeat.api.loaded_policy import LoadedPolicy
 from offbeat.core.errors import ConfigError
+from offbeat.core.seeding import stream
 from offbeat.core.types import INFO_MASK
+from offbeat.envs.adapters.gymnasium.tasks import TaskSetter
 from offbeat.envs.contract import EPISODE_START
 from offbeat.envs.world import World, WorldStep
 from offbeat.league.drawn_policies import policy_of_agents, rotate_policies, sides_of_policies
@@ -22,24 +27,62 @@ class EnvEpisode:
         ((self._name, self._policy),) = policies.items()
         self._env, self._seed, self._max_steps = env, seed, max_steps
         self.returns, self.length, self.ended = {self._name: 0.0}, 0, False
+        self.earlier_returns: list[float] = []
+        """The returns of the episodes of a trial before the last one that was started."""
 
     def frames(self) -> Iterator[Any]:
         """Play the episode and yield the rendered frame of each env step."""
         self._policy.reset()
-        observation, info = self._call(self._env.reset, seed=self._seed)
+        yield from self._episode(self._seed)
+
+    def _episode(self, seed: int | None) -> Iterator[Any]:
+        """Play an episode up to its end, or to the limit of all env steps; yield the frames."""
+        observation, info = self._call(self._env.reset, seed=seed)
         yield self._call(self._env.render)
         while not self.ended and self.length < self._max_steps:
-            action = act(self._policy, observation, info.get(INFO_MASK))
+            before, action = observation, act(self._policy, observation, info.get(INFO_MASK))
             observation, reward, terminated, truncated, info = self._call(self._env.step, action)
-            self.returns[self._name] += float(reward)
-            self.length += 1
+            self._take(before, action, float(reward), observation)
             self.ended = bool(terminated or truncated)
             if info.get(EPISODE_START):
                 self._policy.reset()
             yield self._call(self._env.render)
 
+    def _take(self, before: Any, action: Any, reward: float, observation: Any) -> None:  # noqa: ARG002
+        """Add the result of an env step."""
+        self.returns[self._name] += reward
+        self.length += 1
+
     def _call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         return rendering(self._policy.trained.env, method, *arguments, **named)
+
+
+class TrialEpisodes(EnvEpisode):
+    """The episodes of a trial in one test task; its number is the seed, counted from the first task."""
+
+    def __init__(self, env: Any, policies: Mapping[str, LoadedPolicy], seed: int, max_steps: int) -> None:
+        super().__init__(env, policies, seed, max_steps)
+        trials = self._policy.trained.trials
+        assert trials is not None
+        self._trials = trials
+        tasks = TaskSetter([env], trials.tasks, self._policy.trained.env)
+        tasks.set(np.array([trials.tasks.train + seed % trials.tasks.test]))
+
+    def frames(self) -> Iterator[Any]:
+        """Play the episodes and yield the rendered frame of each env step."""
+        self._policy.reset_task(stream(self._seed, "trials", 0))
+        for episode in range(self._trials.episodes):
+            if episode:
+                self.earlier_returns.append(self.returns[self._name])
+                self.returns[self._name], self.ended = 0.0, False
+            self._policy.reset(prior=episode < self._trials.prior_episodes)
+            yield from self._episode(None if episode else self._seed)
+            if not self.ended:
+                return
+
+    def _take(self, before: Any, action: Any, reward: float, observation: Any) -> None:
+        super()._take(before, action, reward, observation)
+        self._policy.observe(before, action, reward, observation)
 
 
 class WorldEpisode:
@@ -67,6 +110,7 @@ class WorldEpisode:
         self._over: set[str] = set()
         """Agents whose episodes have ended."""
         self.returns, self.length, self.ended = dict.fromkeys(world.agents, 0.0), 0, False
+        self.earlier_returns: list[float] = []
 
     def frames(self) -> Iterator[Any]:
         """Play the episode and yield the rendered frame of each step of the world."""

@@ -1,15 +1,15 @@
-"""Shows one episode of the policies of a run in a window, or writes it as a video."""
+"""Shows one episode of the policies of a run, or one trial in a new task, in a window, or writes it as a video."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from offbeat.api.loaded_policy import LoadedPolicy, Trained
-from offbeat.api.shown_episodes import EnvEpisode, WorldEpisode, cannot_render
+from offbeat.api.shown_episodes import EnvEpisode, TrialEpisodes, WorldEpisode, cannot_render
 from offbeat.config.env import EVALUATION_STEPS
 from offbeat.config.trust import Code, require
 from offbeat.core.errors import ConfigError, OffbeatError
@@ -29,12 +29,16 @@ class ShownEpisode(NamedTuple):
     """In env steps."""
     cut: bool
     """Whether the episode was cut by `max_steps`."""
+    earlier_returns: Sequence[float] = ()
+    """In a trial in a new task: the returns of the episodes before. The other numbers are those of the last episode,
+    except for `length`, which is that of all."""
 
 
 class _Episode(Protocol):
     returns: dict[str, float]
     length: int
     ended: bool
+    earlier_returns: list[float]
 
     def frames(self) -> Iterator[Any]: ...
 
@@ -42,11 +46,11 @@ class _Episode(Protocol):
 def watch(
     policies: Mapping[str, LoadedPolicy], *, seed: int, video: Path | None, max_steps: int = EVALUATION_STEPS
 ) -> ShownEpisode:
-    """Play one episode with the most likely actions, at most `max_steps` env steps.
+    """Play one episode with the most likely actions, at most `max_steps` env steps; with tasks, one trial.
 
     Args:
         policies: all policies of a run, by name: in a world with several agents, each acts for its own.
-        seed: seed of the env.
+        seed: seed of the env; with tasks, also the number of the test task.
         video: the file to write; None: a window is opened.
         max_steps: env steps after which the episode is cut.
 
@@ -60,7 +64,8 @@ def watch(
         raise ConfigError("no window can be opened (DISPLAY is not set): pass --video FILE.mp4")
     env = _make(trained, "human" if video is None else "rgb_array")
     try:
-        kind = WorldEpisode if trained.agents else EnvEpisode
+        one_agent = EnvEpisode if trained.trials is None else TrialEpisodes
+        kind = WorldEpisode if trained.agents else one_agent
         episode: _Episode = kind(env, policies, seed, max_steps)
         if video is None:
             for _ in episode.frames():
@@ -72,7 +77,7 @@ def watch(
             write_video(episode.frames(), video, int(metadata.get("render_fps") or DEFAULT_FPS))
     finally:
         env.close()
-    return ShownEpisode(episode.returns, episode.length, not episode.ended)
+    return ShownEpisode(episode.returns, episode.length, not episode.ended, episode.earlier_returns)
 
 
 def _no_screen() -> bool:

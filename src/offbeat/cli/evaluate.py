@@ -113,14 +113,17 @@ def _returns(scores: dict[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class Watch:
-    """Show one episode in a window, or write it as a video: offbeat watch runs/NAME --video episode.mp4."""
+    """Show one episode in a window, or write it as a video: offbeat watch runs/NAME --video episode.mp4.
+
+    A policy that infers its task plays a trial: all episodes of an evaluation in one test task.
+    """
 
     run_directory: Annotated[Positional[Path], arg(metavar="RUN")]
     """Run directory."""
     video: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")] = None
     """Write an .mp4 or .gif file instead of opening a window."""
     seed: int = 0
-    """Seed of the episode."""
+    """Seed of the episode; with tasks, also the number of the test task."""
     checkpoint: str = "latest"
     """latest, best or step-<12 digits>."""
     max_steps: int = 27_000
@@ -140,7 +143,9 @@ class Watch:
             played = watch(policies, seed=self.seed, video=self.video, max_steps=self.max_steps)
         cut = f", cut by --max-steps {self.max_steps}" if played.cut else ""
         written = f", written to {self.video}" if self.video else ""
-        print(f"return {_by_agent(played.returns)} in {played.length} env steps{cut}{written}")
+        earlier = "".join(f"{each:.1f}, " for each in played.earlier_returns)
+        of_trial = f"{len(played.earlier_returns) + 1} episodes in a new task, " if earlier else ""
+        print(f"{of_trial}return {earlier}{_by_agent(played.returns)} in {played.length} env steps{cut}{written}")
         return 0
 
 
