@@ -16,7 +16,7 @@ LINE: dict[str, Any] = {
 ROWS = [
     Row("trial-000/seed-1", 100_000, LINE),
     Row("trial-000/seed-2", 100_000, {}),
-    Row("t/s", 10, LINE, stopping=True),
+    Row("t/s", 10, LINE, state="stopping"),
 ]
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,16 +13,16 @@ from typing import TYPE_CHECKING, Annotated
 from tyro.conf import Positional, arg
 
 from offbeat.cli.flags import Imports
+from offbeat.cli.on_ray import Cpus, Gpus, On, OnRay, RayAddress, Resources
 from offbeat.cli.output import spinner
 from offbeat.cli.train import PROGRESS, ProgressKind
 
 if TYPE_CHECKING:
+    from offbeat.config.config import Config
     from offbeat.experiments.experiment import Experiment, ExperimentResult
+    from offbeat.experiments.launching import Launcher
     from offbeat.experiments.progress import View
     from offbeat.population.population import Population
-
-COMMAND = (sys.executable, "-P", "-c", "from offbeat.cli.entry import session; session()")
-"""The command that starts a session (one `offbeat` process of an experiment). The session ends with this process."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,13 @@ class RunSpec:
     dir: Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="")] = None
     """Directory of the experiment. Default: experiments/ and the name of the spec."""
     jobs: Annotated[str | None, arg(metavar="N", help_behavior_hint="")] = None
-    """Number of sessions that run at the same time. Default: as many as there are cores for."""
+    """Number of sessions that run at the same time. Default: as many as there are cores for, on this machine or on the
+    nodes of the cluster."""
+    on: On = "local"
+    ray_address: RayAddress = None
+    cpus: Cpus = None
+    gpus: Gpus = None
+    resources: Resources = None
     progress: Annotated[ProgressKind, arg(metavar=PROGRESS, help_behavior_hint="")] = None
     """Default: one line per running session, redrawn in place on a terminal."""
     imports: Imports = ()
@@ -49,18 +57,21 @@ class RunSpec:
 
         import_modules(self.imports)
         jobs = None if self.jobs is None else read("jobs", self.jobs, Count)
+        on_ray = OnRay.read(self.on, self.ray_address, self.cpus, self.gpus, self.resources)
         path = self.dir or Path("experiments") / self.spec.stem
         with spinner("reading the spec and testing the envs", shown=self.progress != "none"):
             from offbeat.experiments.progress import make_view
 
             view = make_view(self.progress, sys.stderr)
-            experiment = self._read(path)
-        if self.dry_run:
-            experiment.print_plan(jobs)
-            return 0
+            experiment = self._read(path, elsewhere=on_ray is not None)
         resume_command = shlex.join(["offbeat", "run", str(self.spec), *self._flags()])
         try:
-            return experiment.run(view, jobs, resume_command)
+            with self._launcher(on_ray, experiment.configs, jobs) as launcher:
+                if self.dry_run:
+                    launcher.prepare(path, view.message)
+                    experiment.print_plan(launcher.room())
+                    return 0
+                return experiment.run(launcher, view, resume_command)
         except KeyboardInterrupt:
             print(
                 "interrupted: the running sessions were killed; they resume from their last checkpoints\n"
@@ -68,23 +79,46 @@ class RunSpec:
             )
             return 130
 
-    def _read(self, path: Path) -> _ExperimentCommand | _PopulationCommand:
-        """Read and check the spec; `path` is the directory of the experiment or population."""
+    def _read(self, path: Path, *, elsewhere: bool) -> _ExperimentCommand | _PopulationCommand:
+        """Read and check the spec.
+
+        Args:
+            path: the directory of the experiment or population.
+            elsewhere: whether it runs on other machines.
+        """
         from offbeat.experiments.spec import is_population
 
         if is_population(self.spec):
             from offbeat.population.population import Population
 
-            return _PopulationCommand(Population(self.spec, path, trust_code=self.trust_code))
+            return _PopulationCommand(Population(self.spec, path, trust_code=self.trust_code, elsewhere=elsewhere))
         from offbeat.experiments.experiment import Experiment
 
-        return _ExperimentCommand(Experiment(self.spec, path, trust_code=self.trust_code))
+        return _ExperimentCommand(Experiment(self.spec, path, trust_code=self.trust_code, elsewhere=elsewhere))
+
+    @contextmanager
+    def _launcher(self, on_ray: OnRay | None, configs: Sequence[Config], jobs: int | None) -> Iterator[Launcher]:
+        """Yield what starts the sessions, whose configs are `configs`."""
+        if on_ray is None:
+            from offbeat.experiments.launching import LocalLauncher
+
+            yield LocalLauncher(configs, jobs)
+            return
+        from offbeat.experiments.ray_launcher import RayLauncher, session_resources
+
+        needed = session_resources(configs, on_ray.cpus, on_ray.gpus, on_ray.resources)
+        with on_ray.connected() as cluster:
+            yield RayLauncher(cluster, needed, jobs)
 
     def _flags(self) -> list[str]:
         """Return the flags that are needed to resume the experiment."""
-        directory = ["--dir", str(self.dir)] if self.dir else []
+        given = {
+            "dir": self.dir, "on": None if self.on == "local" else self.on, "ray-address": self.ray_address,
+            "cpus": self.cpus, "gpus": self.gpus, "resources": self.resources,
+        }  # fmt: skip
+        flags = [word for name, value in given.items() if value is not None for word in (f"--{name}", str(value))]
         imports = [word for module in self.imports for word in ("--import", module)]
-        return [*directory, *imports, *(["--trust-code"] if self.trust_code else [])]
+        return [*flags, *imports, *(["--trust-code"] if self.trust_code else [])]
 
 
 @dataclass(frozen=True)
@@ -93,7 +127,12 @@ class _ExperimentCommand:
 
     experiment: Experiment
 
-    def print_plan(self, jobs: int | None) -> None:
+    @property
+    def configs(self) -> Sequence[Config]:
+        """The configs of the sessions."""
+        return self.experiment.configs
+
+    def print_plan(self, jobs: int) -> None:
         """Print each session with the action that would be taken and its command."""
         experiment = self.experiment
         actions = {"new": "start", "lost": "start again", "unfinished": "resume", "finished": "skip"}
@@ -106,11 +145,11 @@ class _ExperimentCommand:
         known = len(experiment.trials) * len(experiment.spec.seeds)
         if known < experiment.total:
             print(f"{experiment.total - known} more sessions, of trials that Optuna chooses one after the other")
-        print(f"{experiment.total} sessions, {jobs or experiment.jobs} at a time, in {experiment.directory.path}")
+        print(f"{experiment.total} sessions, {jobs} at a time, in {experiment.directory.path}")
 
-    def run(self, view: View, jobs: int | None, resume_command: str) -> int:
+    def run(self, launcher: Launcher, view: View, resume_command: str) -> int:
         """Run the experiment, print the results, and return the exit code."""
-        result = self.experiment.run(COMMAND, view, jobs)
+        result = self.experiment.run(launcher, view)
         _report(result, self.experiment.directory.path, resume_command)
         return result.exit_code
 
@@ -121,7 +160,12 @@ class _PopulationCommand:
 
     population: Population
 
-    def print_plan(self, jobs: int | None) -> None:
+    @property
+    def configs(self) -> Sequence[Config]:
+        """The configs of the members."""
+        return self.population.configs
+
+    def print_plan(self, jobs: int) -> None:
         """Print each member with its first values and the command of its next generation, if that is known."""
         population = self.population
         for process in population.next_processes():
@@ -129,14 +173,14 @@ class _PopulationCommand:
         plan = population.plan
         print(
             f"{plan.members} members, {plan.generations} generations of {plan.population.settings.generation} env "
-            f"steps, {jobs or population.jobs} at a time, in {population.path}"
+            f"steps, {jobs} at a time, in {population.path}"
         )
 
-    def run(self, view: View, jobs: int | None, resume_command: str) -> int:
+    def run(self, launcher: Launcher, view: View, resume_command: str) -> int:
         """Run the population, print the winner, and return the exit code."""
         from offbeat.metrics.text import rounded
 
-        result = self.population.run(COMMAND, view, jobs)
+        result = self.population.run(launcher, view)
         path = self.population.path
         for outcome in result.failed:
             print(f"failed: {outcome.session.name}: {outcome.reason}\n  its log: {outcome.session.log}")

@@ -8,16 +8,17 @@ from pathlib import Path
 from statistics import fmean
 from typing import cast
 
+from offbeat.config.config import Config
 from offbeat.core.errors import ConfigError
-from offbeat.core.threads import usable_cores
 from offbeat.experiments import optuna_search
 from offbeat.experiments.directory import ExperimentDirectory
+from offbeat.experiments.launching import Launcher
 from offbeat.experiments.progress import SessionCounts, View
 from offbeat.experiments.report import plot_experiment, row_of, write_table
 from offbeat.experiments.results import Row, result_of
 from offbeat.experiments.running import Outcome, Pool, StopSignals, wait_until_free
 from offbeat.experiments.search import Search
-from offbeat.experiments.sessions import Session, cores_of
+from offbeat.experiments.sessions import Session
 from offbeat.experiments.spec import Spec, read_spec
 from offbeat.experiments.trials import Trial, require_startable, trial_of, trials_of, whole_keys
 
@@ -41,19 +42,20 @@ class Experiment:
         spec_file: Path of the spec.
         path: Path of the experiment's directory.
         trust_code: Whether to import and call all code that the spec names.
+        elsewhere: Whether the sessions run on other machines.
 
     Raises:
         ConfigError: the spec or a trial is invalid, or the directory contains something else.
     """
 
-    def __init__(self, spec_file: Path, path: Path, *, trust_code: bool = False) -> None:
+    def __init__(self, spec_file: Path, path: Path, *, trust_code: bool = False, elsewhere: bool = False) -> None:
         self.spec = read_spec(spec_file, trust_code=trust_code)
         self._text = spec_file.read_bytes()
         self.directory = ExperimentDirectory(path)
         self.directory.require_for(self.spec)
         self.trials = self._optuna_trials() if self.chosen_by_optuna else trials_of(self.spec)
         """All trials; in a search by Optuna those that have been started."""
-        require_startable(self.trials or _examples(self.spec))
+        require_startable(self.trials or _examples(self.spec), elsewhere=elsewhere)
         self.directory.require_same_sessions(self.spec, self.trials)
 
     @property
@@ -71,10 +73,9 @@ class Experiment:
         return self.directory.known_trials(self.spec)
 
     @property
-    def jobs(self) -> int:
-        """Number of sessions that fit on the cores of this machine."""
-        trials = self.trials or _examples(self.spec)
-        return max(1, usable_cores() // max(cores_of(trial.config) for trial in trials))
+    def configs(self) -> list[Config]:
+        """The configs of all trials; in a search by Optuna that has not started, of examples."""
+        return [trial.config for trial in self.trials or _examples(self.spec)]
 
     @property
     def total(self) -> int:
@@ -90,25 +91,25 @@ class Experiment:
 
     # --- running --------------------------------------------------------------------------------------------
 
-    def run(self, command: Sequence[str], view: View, jobs: int | None = None) -> ExperimentResult:
+    def run(self, launcher: Launcher, view: View) -> ExperimentResult:
         """Run the sessions that are not finished. Write the report, also after a stop.
 
         Args:
-            command: Command that starts `offbeat`, without arguments.
+            launcher: Starts the sessions.
             view: Display of the progress.
-            jobs: Number of sessions that run at the same time; None for `self.jobs`.
 
         Raises:
-            ConfigError: another process uses the directory.
+            ConfigError: another process uses the directory, or the sessions cannot run in it.
             KeyboardInterrupt: a second signal was received; the running sessions were killed.
         """
+        launcher.prepare(self.directory.path, view.message)
         with self.directory.locked(), StopSignals() as stops:
             self.directory.require_for(self.spec)
             sessions = [session for trial in self.trials for session in self.sessions(trial)]
             wait_until_free(sessions, view)
             self.directory.write_record(self.spec, self._text)
             finished = sum(session.status_on_disk() == "finished" for session in sessions)
-            pool = Pool(command, jobs or self.jobs, view, stops, SessionCounts(self.total, finished))
+            pool = Pool(launcher, view, stops, SessionCounts(self.total, finished))
             view.start()
             try:
                 if finished:

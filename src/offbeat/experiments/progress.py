@@ -19,6 +19,8 @@ from offbeat.metrics.dashboard import ControlEcho
 from offbeat.metrics.text import compact, duration, rounded
 
 Kind = Literal["dashboard", "lines", "none"]
+RowState = Literal["", "waiting", "stopping"]
+"""waiting: for resources, so the session has not started yet; '': it starts or runs."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class Row:
     """Env steps after which the session ends."""
     line: Mapping[str, Any]
     """Its last metrics line; empty before the first."""
-    stopping: bool = False
+    state: RowState = ""
 
     @property
     def env_steps(self) -> int:
@@ -42,7 +44,7 @@ class Row:
 
     @property
     def phase(self) -> str:
-        return "stopping" if self.stopping else "" if self.line else "starting"
+        return self.state or ("" if self.line else "starting")
 
     def cells(self) -> list[str]:
         """Return the texts of the row: progress, returns, speed."""

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-import shlex
 import signal
-import subprocess
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import FrameType, TracebackType
-from typing import BinaryIO, Literal, Self
+from typing import Literal, Self
 
 from offbeat.core.errors import ConfigError
-from offbeat.experiments.progress import Row, SessionCounts, View
+from offbeat.experiments.launching import End, Launcher, SessionProcess
+from offbeat.experiments.progress import Row, RowState, SessionCounts, View
 from offbeat.experiments.sessions import RunProcess
 from offbeat.metrics.text import compact, duration, rounded
 
 _TICK_S = 0.1
 _END_TIMEOUT_S = 15.0
 """Maximum seconds until the sessions of a killed experiment have ended by themselves."""
+_UNLOCK_TIMEOUT_S = 180.0
+"""Maximum seconds until the process of a session on a lost node has ended. File servers keep its lock for a while."""
+RESTARTS = 3
+"""Times that a session is started again because its node was lost."""
 
 
 @dataclass(frozen=True)
@@ -61,78 +64,55 @@ class StopSignals:
 
 
 class Child:
-    """The process of a session.
+    """A session and its process."""
 
-    It has its own process group, so that Ctrl+C reaches it only through `stop`. Its standard input is a pipe without
-    data: when the pipe is closed, the child knows that this process has ended.
-    """
-
-    def __init__(self, session: RunProcess, command: Sequence[str]) -> None:
-        self.session = session
-        self.arguments = session.arguments()
-        self.started = time.monotonic()
-        self.stopping = False
-        with session.log.open("ab") as log, _output(session, log) as output:
-            log.write(f"$ offbeat {shlex.join(self.arguments)}\n".encode())
-            log.flush()
-            self.process = subprocess.Popen(  # noqa: S603 - our own command, with arguments that were checked
-                [*command, *self.arguments], stdin=subprocess.PIPE, stdout=output, stderr=log, process_group=0
-            )
-
-    @property
-    def resumed(self) -> bool:
-        return self.arguments[0] == "resume"
+    def __init__(self, session: RunProcess, process: SessionProcess) -> None:
+        self.session, self._process = session, process
+        self._started = time.monotonic()
+        self._stopping = False
 
     def row(self) -> Row:
         """Return the progress of the session."""
-        return Row(self.session.name, self.session.steps, self.session.last_line(), self.stopping)
+        state: RowState = "stopping" if self._stopping else "waiting" if self._process.is_waiting else ""
+        return Row(self.session.name, self.session.steps, self.session.last_line(), state)
+
+    def poll(self) -> End | None:
+        """Return how the process ended; None while it runs."""
+        return self._process.poll()
 
     def stop(self) -> None:
         """Let the process save a checkpoint and end."""
-        if not self.stopping:
-            self.stopping = True
-            self.process.send_signal(signal.SIGTERM)
+        if not self._stopping:
+            self._stopping = True
+            self._process.terminate()
 
     def kill(self) -> None:
-        self.process.kill()
-        self.close()
+        """Kill the process, without waiting for its end."""
+        self._process.kill()
 
     def close(self) -> None:
-        """Wait until the process has ended, and close the pipe."""
-        self.process.wait()
-        if self.process.stdin is not None:
-            self.process.stdin.close()
+        """Wait until the process has ended."""
+        self._process.close()
 
-    def outcome(self) -> Outcome:
-        """Return how the session ended, from its files and the exit code."""
+    def outcome(self, end: End) -> Outcome:
+        """Return how the session ended, from its files and the end of its process."""
         session = self.session
         if session.status_on_disk() == "finished":
             return Outcome(
-                session, "finished", f"{_summary(self.row())} in {duration(time.monotonic() - self.started)}"
+                session, "finished", f"{_summary(self.row())} in {duration(time.monotonic() - self._started)}"
             )
-        if self.stopping and self.process.returncode in (0, 130, -signal.SIGTERM):
+        if self._stopping and (end.node_lost or end.code in (0, 130, -signal.SIGTERM)):
             return Outcome(session, "interrupted", _summary(self.row()))
-        return Outcome(session, "failed", self._failure(), killed=(self.process.returncode or 0) < 0)
+        return Outcome(session, "failed", end.reason or self._failure(end.code), killed=end.node_lost or end.code < 0)
 
-    def _failure(self) -> str:
-        code, status = self.process.returncode, self.session.status()
+    def _failure(self, code: int) -> str:
+        status = self.session.status()
         if code < 0:
             return f"its process was killed by {signal.Signals(-code).name}"
         if status.get("state") in ("failed", "interrupted") and status.get("reason"):
             return str(status["reason"])
         printed = [line for line in self.session.log.read_text(errors="replace").splitlines() if line.strip()]
         return f"exit code {code}: {printed[-1].removeprefix('offbeat: ')}"
-
-
-@contextmanager
-def _output(session: RunProcess, log: BinaryIO) -> Iterator[BinaryIO]:
-    """Open the file for the standard output of a process: a new one, which no earlier process writes to."""
-    if session.output is None:
-        yield log
-        return
-    session.output.unlink(missing_ok=True)
-    with session.output.open("wb") as output:
-        yield output
 
 
 def _summary(row: Row) -> str:
@@ -146,20 +126,19 @@ def _summary(row: Row) -> str:
 
 
 class Pool:
-    """Runs sessions, up to `jobs` at a time.
+    """Runs sessions, as many at a time as the launcher has room for.
 
     Args:
-        command: Command that starts `offbeat`, without arguments.
-        jobs: Number of sessions that run at the same time.
+        launcher: starts the processes.
         view: Display of the progress.
         stops: The signals that request a stop.
         counts: Number of sessions of the experiment, including those finished before.
     """
 
-    def __init__(
-        self, command: Sequence[str], jobs: int, view: View, stops: StopSignals, counts: SessionCounts
-    ) -> None:
-        self._command, self._jobs, self._view, self._stops = command, jobs, view, stops
+    def __init__(self, launcher: Launcher, view: View, stops: StopSignals, counts: SessionCounts) -> None:
+        self._launcher, self._view, self._stops = launcher, view, stops
+        self._waiting: list[_Waiting] = []
+        self._losses = Counter[str]()
         self.counts = counts
         self.outcomes: list[Outcome] = []
         """Outcomes of all sessions that were started here and have ended."""
@@ -183,10 +162,11 @@ class Pool:
         running = list[Child]()
         try:
             self._start(next_session, running)
-            while running:
-                for child in [child for child in running if child.process.poll() is not None]:
+            while running or self._is_waiting(next_session):
+                for child, end in [(child, end) for child in running if (end := child.poll()) is not None]:
                     running.remove(child)
-                    on_end(self._ended(child))
+                    self._ended(child, end, on_end)
+                self._fail_locked(on_end)
                 self._poll(running)
                 self._start(next_session, running)
                 time.sleep(_TICK_S)
@@ -194,20 +174,44 @@ class Pool:
         finally:
             for child in running:
                 child.kill()
+            for child in running:
+                child.close()
+
+    # --- starting -------------------------------------------------------------------------------------------
 
     def _start(self, next_session: Callable[[], RunProcess | None], running: list[Child]) -> None:
-        while len(running) < self._jobs and not self._stops.requested:
-            session = next_session()
+        while not self._stops.requested and len(running) < self._launcher.room():
+            session = self._next(next_session)
             if session is None:
                 return
-            if session.status_on_disk() == "lost":
-                renamed = session.rename_lost()
-                self._view.message(f"{session.name} had no checkpoint: it was renamed to {renamed} and starts again")
-            crashed = "has crashed and " * bool(session.run.crash())
-            child = Child(session, self._command)
-            running.append(child)
-            what = f"{crashed}resumes from its checkpoint" if child.resumed else "starts"
-            self._view.message(f"{session.name} {what}: {session.about}")
+            running.append(self._launched(session))
+
+    def _next(self, next_session: Callable[[], RunProcess | None]) -> RunProcess | None:
+        """Return a session that can start now: first one that waits, unless its earlier process still runs."""
+        for waiting in self._waiting:
+            if not waiting.session.is_locked():
+                self._waiting.remove(waiting)
+                return waiting.session
+        return next_session()
+
+    def _is_waiting(self, next_session: Callable[[], RunProcess | None]) -> bool:
+        """Whether a session waits for room, or for the end of its earlier process."""
+        if not self._waiting and not self._stops.requested and (session := next_session()) is not None:
+            self._waiting.append(_Waiting(session))
+        return bool(self._waiting) and not self._stops.requested
+
+    def _launched(self, session: RunProcess) -> Child:
+        if session.status_on_disk() == "lost":
+            renamed = session.rename_lost()
+            self._view.message(f"{session.name} had no checkpoint: it was renamed to {renamed} and starts again")
+        crashed = "has crashed and " * bool(session.run.crash())
+        arguments = session.arguments()
+        child = Child(session, self._launcher.launch(session, arguments))
+        what = f"{crashed}resumes from its checkpoint" if arguments[0] == "resume" else "starts"
+        self._view.message(f"{session.name} {what}: {session.about}")
+        return child
+
+    # --- running and ending ---------------------------------------------------------------------------------
 
     def _poll(self, running: list[Child]) -> None:
         """Stop the sessions if a stop was requested, and show the progress."""
@@ -216,15 +220,42 @@ class Pool:
                 child.stop()
         self._view.update(lambda: [child.row() for child in running], self.counts)
 
-    def _ended(self, child: Child) -> Outcome:
+    def _ended(self, child: Child, end: End, on_end: Callable[[Outcome], None]) -> None:
         child.close()
-        outcome = child.outcome()
+        outcome = child.outcome(end)
+        name = child.session.name
+        if end.node_lost and outcome.state == "failed" and self._losses[name] < RESTARTS:
+            self._losses[name] += 1
+            self._waiting.append(_Waiting(child.session, time.monotonic() + _UNLOCK_TIMEOUT_S))
+            self._view.message(f"{name}: {end.reason}; it starts again")
+        else:
+            self._finish(outcome, on_end)
+
+    def _fail_locked(self, on_end: Callable[[Outcome], None]) -> None:
+        """Give up the sessions whose earlier process does not end in time."""
+        for waiting in [each for each in self._waiting if time.monotonic() > each.deadline]:
+            if waiting.session.is_locked():
+                self._waiting.remove(waiting)
+                reason = f"a process on a node that was lost still trains in it after {_UNLOCK_TIMEOUT_S:g} s"
+                self._finish(Outcome(waiting.session, "failed", reason), on_end)
+
+    def _finish(self, outcome: Outcome, on_end: Callable[[Outcome], None]) -> None:
+        session = outcome.session
         self.outcomes.append(outcome)
         finished, failed = outcome.state == "finished", outcome.state == "failed"
         self.counts = replace(self.counts, finished=self.counts.finished + finished, failed=self.counts.failed + failed)
-        where = f" (see {child.session.log})" if failed else ""
-        self._view.message(f"{child.session.name} {outcome.state}: {outcome.reason}{where}")
-        return outcome
+        where = f" (see {session.log})" if failed else ""
+        self._view.message(f"{session.name} {outcome.state}: {outcome.reason}{where}")
+        on_end(outcome)
+
+
+@dataclass(frozen=True, eq=False)
+class _Waiting:
+    """A session that waits for room, or for the end of its earlier process."""
+
+    session: RunProcess
+    deadline: float = float("inf")
+    """Time until which its earlier process may run."""
 
 
 def wait_until_free(sessions: Sequence[RunProcess], view: View) -> None:

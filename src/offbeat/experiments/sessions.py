@@ -16,6 +16,7 @@ from offbeat.core.errors import ConfigError
 from offbeat.core.strict_json import LARGEST_RECORD, read_json
 from offbeat.core.threads import usable_cores
 from offbeat.experiments.trials import POLICIES, Trial, as_toml, assignments_of, value_text
+from offbeat.run_directory.checkpoint import MANIFEST
 from offbeat.run_directory.directory import RunDirectory
 
 SessionStatus = Literal["new", "lost", "unfinished", "finished"]
@@ -51,6 +52,13 @@ class RunProcess(ABC):
     def output(self) -> Path | None:
         """Path of a file for the standard output; None: it is written to the log."""
         return None
+
+    @property
+    def files(self) -> list[Path]:
+        """Paths of the files from which it is decided what comes next."""
+        run = self.run
+        latest = run.checkpoints / "latest" / MANIFEST
+        return [run.config, run.status, run.metrics, latest, *([self.output] if self.output else [])]
 
     @property
     @abstractmethod
@@ -209,8 +217,13 @@ def _differences(saved: dict[str, Any], current: dict[str, Any], ignored: set[st
 
 def cores_of(config: Config) -> int:
     """Return the number of cores that a session uses, at most those of this machine."""
+    busy = busy_cores_of(config)
+    return usable_cores() if busy is None else min(usable_cores(), busy)
+
+
+def busy_cores_of(config: Config) -> int | None:
+    """Return how many cores a session can keep busy; None if it chooses its topology itself, from those that it has."""
     runtime = config.runtime
-    if runtime.split == "measured":  # the session chooses its topology itself
-        return usable_cores()
-    learning = config.workers * runtime.learners * config.threads
-    return min(usable_cores(), runtime.entry.busy_cores(runtime.actors, learning))
+    if runtime.split == "measured":
+        return None
+    return runtime.entry.busy_cores(runtime.actors, config.workers * runtime.learners * config.threads)

@@ -151,8 +151,12 @@ def _in_trial(env: str, values: Values, error: ConfigError) -> ConfigError:
     return ConfigError(f"a trial on {env}{' with ' * bool(tried)}{tried}: {error}")
 
 
-def require_startable(trials: list[Trial]) -> list[TestedEnvs]:
+def require_startable(trials: list[Trial], *, elsewhere: bool = False) -> list[TestedEnvs]:
     """Take a few steps in each env, and raise ConfigError if a trial could not start; return what each would have.
+
+    Args:
+        trials: the trials.
+        elsewhere: whether they run on other machines, so that their GPUs are not here.
 
     Raises:
         ConfigError: an env fails or is not supported by the settings; or the run of `init_from`, or a GPU, is missing.
@@ -172,7 +176,8 @@ def require_startable(trials: list[Trial]) -> list[TestedEnvs]:
                 tested.config.of_policy(name).settings.policy_spec(env)
         except ConfigError as error:
             raise _in_trial(trial.env, trial.values, error) from error
-        device_of(config)
+        if not elsewhere:
+            device_of(config)
         for run in config.initial_runs.values():
             RunDirectory.open(Path(run))
     return found

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from offbeat.config.config import Config
 from offbeat.core.errors import ConfigError, OffbeatError
-from offbeat.core.threads import usable_cores
 from offbeat.experiments.directory import ExperimentDirectory
+from offbeat.experiments.launching import Launcher
 from offbeat.experiments.progress import SessionCounts, View
 from offbeat.experiments.running import Outcome, Pool, StopSignals, wait_until_free
-from offbeat.experiments.sessions import RunProcess, cores_of
+from offbeat.experiments.sessions import RunProcess
 from offbeat.experiments.spec import read_spec
 from offbeat.experiments.trials import Trial, require_startable, write_policies
 from offbeat.population.copying import keep, read_kept, with_policies_of
@@ -54,23 +54,24 @@ class Population:
         spec_file: path of the spec.
         path: path of the population's directory.
         trust_code: whether to import and call all code that the spec names.
+        elsewhere: whether the members run on other machines.
 
     Raises:
         ConfigError: the spec is invalid, or the directory contains something else.
     """
 
-    def __init__(self, spec_file: Path, path: Path, *, trust_code: bool = False) -> None:
+    def __init__(self, spec_file: Path, path: Path, *, trust_code: bool = False, elsewhere: bool = False) -> None:
         spec = read_spec(spec_file, trust_code=trust_code)
         self.plan = plan_of(spec, str(spec_file))
         self._text = spec_file.read_bytes()
         self.directory, self.path = ExperimentDirectory(path), path
         self.directory.require_for(spec)
-        _require_startable(self.plan, str(spec_file))
+        _require_startable(self.plan, str(spec_file), elsewhere=elsewhere)
 
     @property
-    def jobs(self) -> int:
-        """Number of members that fit on the cores of this machine."""
-        return max(1, usable_cores() // cores_of(self.plan.config(0)))
+    def configs(self) -> list[Config]:
+        """The config of a member: those of the others need the same cores and devices."""
+        return [self.plan.config(0)]
 
     @property
     def total(self) -> int:
@@ -101,18 +102,18 @@ class Population:
             for member, generation in known.items()
         ]
 
-    def run(self, command: Sequence[str], view: View, jobs: int | None = None) -> PopulationResult:
+    def run(self, launcher: Launcher, view: View) -> PopulationResult:
         """Run until all members are finished, and write the report, also after a stop.
 
         Args:
-            command: command that starts `offbeat`, without arguments.
+            launcher: starts the processes of the members.
             view: display of the progress.
-            jobs: number of members that run at the same time; None for `self.jobs`.
 
         Raises:
-            ConfigError: another process uses the directory.
+            ConfigError: another process uses the directory, or the members cannot run in it.
             KeyboardInterrupt: a second signal was received; the running members were killed.
         """
+        launcher.prepare(self.path, view.message)
         with self.directory.locked(), StopSignals() as stops:
             self.directory.require_for(self.plan.spec)
             family = self.family()
@@ -120,7 +121,7 @@ class Population:
             wait_until_free(schedule.first_generation(), view)
             self.write_files()
             finished = sum(2 * family.ledger.finished(member) for member in range(self.plan.members))
-            pool = Pool(command, jobs or self.jobs, view, stops, SessionCounts(self.total, finished))
+            pool = Pool(launcher, view, stops, SessionCounts(self.total, finished))
             view.start()
             try:
                 pool.run_from(schedule.next_process, schedule.ended)
@@ -265,7 +266,7 @@ class Schedule:
                 shutil.rmtree(path, ignore_errors=True)
 
 
-def _require_startable(plan: Plan, where: str) -> None:
+def _require_startable(plan: Plan, where: str, *, elsewhere: bool) -> None:
     """Take a few steps in the env, with the bounds of all values, and refuse what could not start.
 
     Raises:
@@ -273,5 +274,5 @@ def _require_startable(plan: Plan, where: str) -> None:
     """
     env = plan.spec.envs[0]
     examples = [Trial(number, env, values, {}, config) for number, (values, config) in enumerate(plan.examples())]
-    tested = require_startable(examples)[0]
+    tested = require_startable(examples, elsewhere=elsewhere)[0]
     require_measurable(plan, tuple(tested.policies), where, several_agents=tested.world is not None)

@@ -1,0 +1,120 @@
+"""Flags of commands whose work can run on a Ray cluster, and the connection that they describe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal, Self
+
+from tyro.conf import arg
+
+from offbeat.core.errors import ConfigError
+from offbeat.core.fields import NonNegative, Positive, read
+
+if TYPE_CHECKING:
+    from offbeat.runtime.ray.cluster import Cluster
+
+On = Annotated[
+    Literal["local", "ray"],
+    arg(metavar="local|ray", help="Where the work runs: on this machine, or on the nodes of a Ray cluster."),
+]
+RayAddress = Annotated[
+    str | None,
+    arg(
+        metavar="HOST:PORT|auto",
+        help="Address of the Ray cluster; auto: the one that this machine belongs to. Default: Ray is started on this "
+        "machine, and ended again. Only with --on ray.",
+        help_behavior_hint="",
+    ),
+]
+Cpus = Annotated[
+    str | None,
+    arg(
+        metavar="N",
+        help="CPUs that each session, evaluation or match reserves on its node. Only with --on ray.",
+        help_behavior_hint="",
+    ),
+]
+Gpus = Annotated[
+    str | None,
+    arg(
+        metavar="N",
+        help="GPUs that each session, evaluation or match reserves on its node; it sees no others. Only with --on ray.",
+        help_behavior_hint="",
+    ),
+]
+Resources = Annotated[
+    str | None,
+    arg(
+        metavar="NAME=AMOUNT,...",
+        help="Custom resources that each session, evaluation or match reserves, such as fast=1. Only with --on ray.",
+        help_behavior_hint="",
+    ),
+]
+
+
+@dataclass(frozen=True)
+class OnRay:
+    """A Ray cluster, and the resources of each session, evaluation or match on it, as the flags say them."""
+
+    address: str | None
+    cpus: float | None
+    """None: the command chooses."""
+    gpus: float | None
+    """None: the command chooses."""
+    resources: dict[str, float]
+    """Custom resource -> amount."""
+
+    @classmethod
+    def read(
+        cls, on: str, address: str | None, cpus: str | None, gpus: str | None, resources: str | None
+    ) -> Self | None:
+        """Read the flags; return None if the work runs on this machine.
+
+        Raises:
+            ConfigError: a value is invalid, or a flag needs --on ray.
+        """
+        if on == "local":
+            given = {"ray-address": address, "cpus": cpus, "gpus": gpus, "resources": resources}
+            for flag in (flag for flag, value in given.items() if value is not None):
+                raise ConfigError(f"--{flag} needs --on ray: add it, or leave --{flag} out")
+            return None
+        return cls(
+            address,
+            None if cpus is None else _amount("cpus", read("cpus", cpus, Positive)),
+            None if gpus is None else _amount("gpus", read("gpus", gpus, NonNegative)),
+            _custom(resources or ""),
+        )
+
+    @contextmanager
+    def connected(self) -> Iterator[Cluster]:
+        """Connect to the cluster, or start Ray on this machine, while entered.
+
+        Raises:
+            ConfigError: Ray is missing, or nobody answers at the address.
+        """
+        from offbeat.runtime.ray.cluster import LOCAL, connect
+
+        with connect(self.address or LOCAL, local_cpus=self.cpus or 0, local_resources=self.resources) as cluster:
+            yield cluster
+
+
+def _custom(text: str) -> dict[str, float]:
+    """Read custom resources, NAME=AMOUNT,..."""
+    resources = {}
+    for part in filter(None, text.split(",")):
+        name, _, amount = part.partition("=")
+        if name.upper() in ("CPU", "GPU"):
+            raise ConfigError(f"resources has {part}, which has a flag of its own: pass --{name.lower()}s {amount}")
+        if not (name and amount):
+            raise ConfigError(f"resources is {text!r}, but NAME=AMOUNT is expected: pass --resources fast=1")
+        resources[name] = _amount(f"resource {name}", read(f"resource {name}", amount, Positive))
+    return resources
+
+
+def _amount(name: str, amount: float) -> float:
+    """Refuse amounts that Ray does not support."""
+    if amount > 1 and amount != int(amount):
+        raise ConfigError(f"{name} is {amount:g}, but Ray supports fractions only below 1: pass {int(amount) + 1}")
+    return amount

@@ -1,0 +1,160 @@
+"""Starts the processes of sessions: the interface, and the launcher for this machine."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+from offbeat.config.config import Config
+from offbeat.core.threads import usable_cores
+from offbeat.experiments.sessions import RunProcess, cores_of
+
+COMMAND = (sys.executable, "-P", "-c", "from offbeat.cli.entry import session; session()")
+"""The command that starts a session (one `offbeat` process of an experiment). The session ends with its parent."""
+
+
+@dataclass(frozen=True)
+class End:
+    """How a process ended."""
+
+    code: int
+    """Exit code; negative: minus the number of the signal that ended it."""
+    reason: str = ""
+    """Why, if the files of the session do not say it."""
+    node_lost: bool = False
+    """Whether it did not end by itself, but its node was lost."""
+
+
+class SessionProcess(Protocol):
+    """A process of a session, which may run on another machine."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it has not started yet, because it waits for resources."""
+        ...
+
+    def poll(self) -> End | None:
+        """Return how it ended; None while it waits or runs."""
+        ...
+
+    def terminate(self) -> None:
+        """Let it save a checkpoint and end."""
+        ...
+
+    def kill(self) -> None:
+        """Kill it, without waiting for its end."""
+        ...
+
+    def close(self) -> None:
+        """Wait until it has ended, and free what it used."""
+        ...
+
+
+class Launcher(Protocol):
+    """Starts the processes of sessions, on this machine or on others."""
+
+    def prepare(self, folder: Path, notify: Callable[[str], None]) -> None:
+        """Check that sessions can run in a folder, which may not exist yet, before anything is changed.
+
+        Args:
+            folder: the directory of the experiment or population.
+            notify: shows a message to the user, from now on.
+
+        Raises:
+            ConfigError: they cannot.
+        """
+        ...
+
+    def room(self) -> int:
+        """Return the number of sessions that can run at the same time now."""
+        ...
+
+    def launch(self, session: RunProcess, arguments: Sequence[str]) -> SessionProcess:
+        """Start the process of a session, with these arguments of `offbeat`."""
+        ...
+
+
+@contextmanager
+def logged(
+    log: Path, output: Path | None, arguments: Sequence[str], node: str = ""
+) -> Iterator[tuple[BinaryIO, BinaryIO]]:
+    """Append a command to a log, and open the files for the standard output and the standard error of its process.
+
+    Args:
+        log: path of the log.
+        output: path of a file for the output, which no earlier process writes to; None: the log.
+        arguments: the arguments of `offbeat`.
+        node: name of the node on which it runs; empty: this machine.
+    """
+    with log.open("ab") as errors:
+        where = f"  # on {node}" if node else ""
+        errors.write(f"$ offbeat {shlex.join(arguments)}{where}\n".encode())
+        errors.flush()
+        if output is None:
+            yield errors, errors
+            return
+        output.unlink(missing_ok=True)
+        with output.open("wb") as file:
+            yield file, errors
+
+
+# --- on this machine ----------------------------------------------------------------------------------------
+
+
+class LocalLauncher:
+    """Starts sessions on this machine.
+
+    Args:
+        configs: the configs of the sessions.
+        jobs: number of sessions that run at the same time; None: as many as there are cores for.
+    """
+
+    def __init__(self, configs: Sequence[Config], jobs: int | None = None) -> None:
+        self._jobs = jobs or max(1, usable_cores() // max(map(cores_of, configs)))
+
+    def prepare(self, folder: Path, notify: Callable[[str], None]) -> None:
+        """Do nothing: sessions can run in all folders of this machine."""
+
+    def room(self) -> int:
+        return self._jobs
+
+    def launch(self, session: RunProcess, arguments: Sequence[str]) -> LocalProcess:
+        with logged(session.log, session.output, arguments) as (output, errors):
+            return LocalProcess([*COMMAND, *arguments], output, errors)
+
+
+class LocalProcess:
+    """A process of a session on this machine.
+
+    It has its own process group, so that Ctrl+C reaches it only through `terminate`. Its standard input is a pipe
+    without data: when the pipe is closed, the process knows that this one has ended.
+    """
+
+    is_waiting = False
+
+    def __init__(self, command: Sequence[str], output: BinaryIO, errors: BinaryIO) -> None:
+        self._process = subprocess.Popen(  # noqa: S603 - our own command, with arguments that were checked
+            command, stdin=subprocess.PIPE, stdout=output, stderr=errors, process_group=0
+        )
+
+    def poll(self) -> End | None:
+        code = self._process.poll()
+        return None if code is None else End(code)
+
+    def terminate(self) -> None:
+        self._process.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def close(self) -> None:
+        self._process.wait()
+        assert self._process.stdin is not None
+        self._process.stdin.close()

@@ -1,0 +1,153 @@
+"""What runs on a node of a Ray cluster: the process of a session, and a look at the folder that all nodes share."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import TextIO
+
+from offbeat.experiments.launching import COMMAND, logged
+from offbeat.experiments.sight import Sight, wait_for
+
+_KEEPER = """
+import os, signal, subprocess, sys
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, lambda *_: None)
+session = subprocess.Popen(sys.argv[2:])
+with open(int(sys.argv[1]), "w") as pipe:
+    pipe.write(str(session.pid))
+code = session.wait()
+if code < 0:
+    if -code in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(-code, signal.SIG_DFL)
+    os.kill(os.getpid(), -code)
+sys.exit(code)
+"""
+"""A process between a worker of Ray and a session, which ends in the same way as the session.
+
+When a worker of Ray ends, it kills its children, but not their children. So a session whose worker ends is not killed:
+its standard input is closed.
+"""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What a node needs to start a session."""
+
+    arguments: list[str]
+    """Arguments of `offbeat`."""
+    folder: str
+    """The current folder; paths in the arguments are relative to it."""
+    log: str
+    """Path of the log."""
+    output: str | None
+    """Path of the file for the standard output; None: the log."""
+    environment: Mapping[str, str | None]
+    """Environment variable -> value; None: not set. All others are those of the node."""
+    sight: Sight
+    """The files of the session, as the machine of `offbeat run` sees them."""
+
+
+@dataclass(frozen=True)
+class NodeEnd:
+    """How a session ended on its node."""
+
+    code: int
+    """Exit code; negative: minus the number of the signal that ended it."""
+    sight: Sight
+    """The files of the session, as the node sees them."""
+
+
+class NodeSession:
+    """A session on this node. Ray runs it as an actor with threads, because `wait` blocks one."""
+
+    def __init__(self) -> None:
+        self._files: list[Path] = []
+        self._keeper: subprocess.Popen[bytes] | None = None
+        self._pid = 0
+        self._starting = Lock()
+
+    def host(self) -> str:
+        """Return the name of this node."""
+        return socket.gethostname()
+
+    def start(self, launch: Launch) -> str:
+        """Start the process; return why it was not started, '' if it was."""
+        with self._starting:
+            if self._keeper is None:  # else this is a repetition of a call whose answer was lost
+                if differing := wait_for(launch.sight):
+                    return f"{self.host()} does not see {differing[0]} as the machine of `offbeat run` does"
+                self._files = [Path(path) for path in launch.sight.digests]
+                self._start(launch)
+        return ""
+
+    def _start(self, launch: Launch) -> None:
+        reader, writer = os.pipe()
+        keeper = [sys.executable, "-I", "-S", "-c", _KEEPER, str(writer)]
+        files = logged(Path(launch.log), Path(launch.output) if launch.output else None, launch.arguments, self.host())
+        with files as (out, errors), open(reader) as pipe:  # noqa: PTH123
+            self._keeper = subprocess.Popen(  # noqa: S603 - our own command, with arguments that were checked
+                [*keeper, *COMMAND, *launch.arguments], pass_fds=[writer], process_group=0, cwd=launch.folder,
+                stdin=subprocess.PIPE, stdout=out, stderr=errors, env=_environment(launch.environment),
+            )  # fmt: skip
+            os.close(writer)
+            self._pid = int(pipe.read())
+
+    def wait(self) -> NodeEnd:
+        """Wait until the process has ended."""
+        assert self._keeper is not None
+        code = self._keeper.wait()
+        return NodeEnd(code, Sight.of(self._files))
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the process, if it runs."""
+        if self._keeper is not None and self._keeper.poll() is None:
+            with suppress(ProcessLookupError):
+                os.kill(self._pid, number)
+
+
+def _environment(changes: Mapping[str, str | None]) -> dict[str, str]:
+    changed = {name: changes.get(name, value) for name, value in os.environ.items()} | dict(changes)
+    return {name: value for name, value in changed.items() if value is not None}
+
+
+def reason_against(token: str, content: str, folder: str) -> str:
+    """Return why this node cannot run sessions; '' if it can.
+
+    Args:
+        token: path of a file on the disk of the sessions, which the machine of `offbeat run` has locked.
+        content: the content of this file.
+        folder: the current folder of the sessions.
+    """
+    disk = Path(token).parent
+    try:
+        with open(token) as file:  # noqa: PTH123 - as everywhere else for locks
+            if file.read() != content:
+                return f"has another file {token}"
+            if not _is_locked(file):
+                return (
+                    f"does not see the locks of other machines in {disk}, so two of them could train the same run: "
+                    "mount the disk with locks (NFS 4, or Lustre with -o flock)"
+                )
+    except OSError as error:
+        return f"cannot use the folder {disk} ({error.strerror})"
+    if not os.access(disk, os.W_OK):
+        return f"cannot write to the folder {disk}"
+    return "" if Path(folder).is_dir() else f"does not have the folder {folder}"
+
+
+def _is_locked(file: TextIO) -> bool:
+    """Whether another process has locked an open file. Raises OSError if the disk has no locks."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    return False

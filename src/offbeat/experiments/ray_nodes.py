@@ -1,0 +1,157 @@
+"""The nodes of a Ray cluster that can run sessions: they have the resources, and the disk of the experiment."""
+
+from __future__ import annotations
+
+import fcntl
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from offbeat.core.errors import ConfigError
+from offbeat.experiments.node_session import reason_against
+from offbeat.runtime.ray.cluster import Cluster, Node, resources_text
+
+POLL_EVERY_S = 1.0
+"""Seconds between two looks at the nodes of the cluster."""
+ANSWER_S = 60.0
+"""Seconds that a node gets to look at the disk. It may have to start a worker of Ray first."""
+
+
+class SessionNodes:
+    """The nodes of a cluster that can run sessions. Nodes may be lost and others may join.
+
+    Args:
+        cluster: the cluster.
+        resources: resource -> amount that one session needs.
+        folder: the directory of the experiment, which may not exist yet.
+        notify: shows a message to the user.
+
+    Raises:
+        ConfigError: a node with the resources does not have the disk.
+    """
+
+    def __init__(
+        self, cluster: Cluster, resources: Mapping[str, float], folder: Path, notify: Callable[[str], None]
+    ) -> None:
+        self._cluster, self._resources, self._folder, self._notify = cluster, resources, folder, notify
+        self._usable = {node.id: node for node in self._with_disk(self._suitable())}
+        self._unusable: set[str] = set()
+        """Ids of nodes without the disk."""
+        self._asked: dict[str, Any] = {}
+        """Id of a node that has joined -> Ray's reference to its answer."""
+        self._next_poll = 0.0
+
+    @property
+    def ids(self) -> list[str]:
+        """Ids of the nodes that sessions can run on."""
+        return list(self._usable)
+
+    def room(self) -> int:
+        """Return the number of sessions for which the nodes have the resources, if nothing else uses them."""
+        if time.monotonic() >= self._next_poll:
+            self._poll()
+            self._next_poll = time.monotonic() + POLL_EVERY_S
+        return sum(_room_on(node, self._resources) for node in self._usable.values())
+
+    def _suitable(self) -> list[Node]:
+        """Return the nodes with the resources."""
+        return [node for node in self._cluster.nodes() if node.has(self._resources)]
+
+    def _with_disk(self, nodes: Sequence[Node]) -> list[Node]:
+        """Return the nodes that have the disk of the folder: all but those that are lost meanwhile. Refuse others."""
+        disk = next(parent for parent in (self._folder, *self._folder.parents) if parent.is_dir())
+        with _token_in(disk) as (token, content):
+            asked = {node.id: _ask(node, token, content) for node in nodes}
+            silent = dict.fromkeys(asked, f"did not answer within {ANSWER_S:g} s")
+            reasons = {**silent, **dict(_answers(asked, ANSWER_S))}
+        refused = [f"{node.address} {reasons[node.id]}" for node in nodes if reasons[node.id]]
+        if refused:
+            raise ConfigError(
+                f"{len(refused)} of {len(nodes)} nodes with {resources_text(self._resources)} cannot run sessions in "
+                f"{self._folder}: {'; '.join(refused)}. A session writes its files there and continues from them on "
+                "any node: pass --dir with a folder on a disk that all these nodes have at the same path; or pass "
+                "--resources NAME=1, if only the nodes with the disk have this resource"
+            )
+        return [node for node in nodes if reasons[node.id] is not None]
+
+    def _poll(self) -> None:
+        """Drop nodes that were lost, and ask nodes that have joined whether they have the disk."""
+        nodes = {node.id: node for node in self._suitable()}
+        for lost in self._usable.keys() - nodes.keys():
+            self._notify(f"the node {self._usable.pop(lost).address} was lost")
+            if not self._usable:
+                needed = resources_text(self._resources)
+                self._notify(f"no node is left: the sessions wait until a node with {needed} joins")
+        for joined in nodes.keys() - self._usable.keys() - self._asked.keys() - self._unusable:
+            self._asked[joined] = _ask(nodes[joined], self._folder / ".lock", "")
+        for answered, reason in list(_answers(self._asked, 0)):
+            del self._asked[answered]
+            if answered in nodes and reason is not None:
+                self._add(nodes[answered], reason)
+
+    def _add(self, node: Node, reason: str) -> None:
+        """Use a node that has joined, unless there is a reason against it."""
+        if reason:
+            self._unusable.add(node.id)
+            self._notify(f"the node {node.address} joined, but is not used: it {reason}")
+        else:
+            self._usable[node.id] = node
+            self._notify(f"the node {node} joined")
+
+
+def _room_on(node: Node, resources: Mapping[str, float]) -> int:
+    """Return how many sessions with these resources fit on a node."""
+    return min(int(node.resources[name] / amount + 1e-9) for name, amount in resources.items() if amount)
+
+
+# --- the disk -----------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _token_in(folder: Path) -> Iterator[tuple[Path, str]]:
+    """Write a file and lock it while entered; yield its path and content.
+
+    Raises:
+        ConfigError: it cannot be written.
+    """
+    token, content = folder / f".offbeat-{uuid4().hex}", uuid4().hex
+    try:
+        with token.open("w") as file:
+            file.write(content)
+            file.flush()
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield token, content
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be used ({error.strerror}): pass another --dir") from None
+    finally:
+        token.unlink(missing_ok=True)
+
+
+def _ask(node: Node, token: Path, content: str) -> Any:
+    """Let a node look at a file; return Ray's reference to its reason against running sessions."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    there: Any = NodeAffinitySchedulingStrategy(node.id, soft=False)
+    look: Any = ray.remote(reason_against)
+    return look.options(num_cpus=0, max_retries=0, scheduling_strategy=there).remote(
+        str(token), content, str(Path.cwd())
+    )
+
+
+def _answers(asked: Mapping[str, Any], timeout_s: float) -> Iterator[tuple[str, str | None]]:
+    """Yield the answers that come within a time: id of the node; its reason, '' if it has none, None if it is lost."""
+    import ray
+
+    if not asked:
+        return
+    answered, _ = ray.wait(list(asked.values()), num_returns=len(asked), timeout=timeout_s)
+    for node, answer in asked.items():
+        if answer in answered:
+            try:
+                yield node, ray.get(answer)
+            except ray.exceptions.RayError:
+                yield node, None

@@ -1,0 +1,183 @@
+"""The process of a session on a node of a Ray cluster, as the machine of `offbeat run` sees it."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Sequence
+from typing import Any, Generic, Protocol, TypeVar
+
+from offbeat.experiments.launching import End
+from offbeat.experiments.node_session import Launch, NodeEnd
+from offbeat.experiments.sight import SIGHT_TIMEOUT_S
+
+INTERRUPTED = 130
+"""Exit code of a process that was stopped before it started."""
+KILL_S = 10.0
+"""Seconds that a node gets to kill a session."""
+UNAVAILABLE_S = 30.0
+"""Seconds without a connection to a node after which its session counts as lost."""
+Result = TypeVar("Result")
+
+
+class Placement(Protocol):
+    """Where a process may start: on nodes that can change while it waits for resources."""
+
+    @property
+    def nodes(self) -> Sequence[str]:
+        """Ids of the nodes that it may start on now."""
+        ...
+
+    def actor(self) -> Any:
+        """Return a new actor, a `NodeSession`, which Ray creates when one of these nodes has the resources."""
+        ...
+
+    def launch(self) -> Launch:
+        """Return what the actor needs to start the process."""
+        ...
+
+
+class RayProcess:
+    """A process of a session on one of several nodes."""
+
+    def __init__(self, placement: Placement) -> None:
+        self._placement = placement
+        self._actor: Any = None
+        """None while there is no node."""
+        self._nodes: Sequence[str] = ()
+        self._placed: _Call[str] | None = None
+        self._host = ""
+        """Name of its node; empty while it waits for resources."""
+        self._start: _Call[str] | None = None
+        self._wait: _Call[NodeEnd] | None = None
+        """Its end; None until it has started."""
+        self._signal: _Call[None] | None = None
+        """The last signal."""
+        self._stopping = False
+        self._ended: NodeEnd | None = None
+        self._deadline = 0.0
+        """Time until which this machine must see the files that the process has left."""
+
+    @property
+    def is_waiting(self) -> bool:
+        return not self._host
+
+    def poll(self) -> End | None:
+        from ray.exceptions import RayError, RayTaskError
+
+        if self._stopping and self._wait is None:
+            return End(INTERRUPTED)
+        try:
+            if self._wait is None:
+                return self._poll_start()
+            return self._poll_end(self._wait)
+        except RayTaskError as error:
+            return End(1, f"it could not be started on the node {self._host}: {error.cause}")
+        except RayError as error:
+            where = f"the node {self._host}" if self._host else "its node"
+            return End(1, f"{where}, or Ray's worker there, was lost ({_first_line(error)})", node_lost=True)
+
+    def _poll_start(self) -> End | None:
+        """Start the process when there are resources for it."""
+        if not self._host:
+            self._place()
+            self._host = (self._placed and self._placed.poll()) or ""
+            return None
+        if self._start is None:
+            self._start = _Call(self._actor.start, self._placement.launch())
+        refusal = self._start.poll()
+        if refusal is None:
+            return None
+        if refusal:
+            return End(1, refusal, node_lost=True)  # another node, or this one later, may see the files
+        self._wait = _Call(self._actor.wait)
+        return None
+
+    def _place(self) -> None:
+        """Wait for resources on the nodes as they are now: others may be lost since, or have joined."""
+        if self._nodes == self._placement.nodes:
+            return
+        self._end_actor()
+        self._nodes = self._placement.nodes
+        if self._nodes:
+            self._actor = self._placement.actor()
+            self._placed = _Call(self._actor.host)
+
+    def _poll_end(self, wait: _Call[NodeEnd]) -> End | None:
+        if self._stopping:
+            self._signal = self._signal or _Call(self._actor.signal, signal.SIGTERM)
+            self._signal.poll()
+        if self._ended is None:
+            self._ended = wait.poll()
+            self._deadline = time.monotonic() + SIGHT_TIMEOUT_S
+        if self._ended is None:
+            return None
+        differing = self._ended.sight.differing()
+        if not differing:
+            return End(self._ended.code)
+        if time.monotonic() < self._deadline:
+            return None
+        return End(1, f"this machine does not see {differing[0]} as {self._host} has written it", node_lost=True)
+
+    def terminate(self) -> None:
+        self._stopping = True
+
+    def kill(self) -> None:
+        if self._wait is not None:
+            self._signal = _Call(self._actor.signal, signal.SIGKILL)
+
+    def close(self) -> None:
+        """End the actor. If the process was killed, wait for that first."""
+        if self._signal is not None and self._ended is None:
+            self._signal.wait(KILL_S)
+        self._end_actor()
+
+    def _end_actor(self) -> None:
+        import ray
+
+        if self._actor is not None:
+            ray.kill(self._actor)
+            self._actor = self._placed = None
+
+
+class _Call(Generic[Result]):
+    """A call of an actor, which is made again while there is no connection to the actor."""
+
+    def __init__(self, method: Any, *arguments: object) -> None:
+        self._method, self._arguments = method, arguments
+        self._reference = method.remote(*arguments)
+        self._unavailable_since = float("inf")
+
+    def poll(self) -> Result | None:
+        """Return the result; None if it has not come yet.
+
+        Raises:
+            RayError: the actor has ended, or there was no connection for `UNAVAILABLE_S`.
+        """
+        import ray
+        from ray.exceptions import ActorUnavailableError
+
+        if not ray.wait([self._reference], timeout=0)[0]:
+            return None
+        try:
+            result: Result = ray.get(self._reference)
+        except ActorUnavailableError:
+            now = time.monotonic()
+            self._unavailable_since = min(now, self._unavailable_since)
+            if now - self._unavailable_since > UNAVAILABLE_S:
+                raise
+            self._reference = self._method.remote(*self._arguments)
+            return None
+        return result
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait for the result, or for its failure."""
+        import ray
+
+        ray.wait([self._reference], timeout=timeout_s)
+
+
+def _first_line(error: Exception) -> str:
+    """Return the cause of an error of Ray."""
+    lines = str(error).splitlines()
+    return next((line for line in lines if line.startswith("The actor is dead")), lines[0] if lines else "no reason")

@@ -1,0 +1,124 @@
+"""What runs on a node of a cluster, without the cluster: the process of a session, and a look at the disk."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+from tests.reference.runs import is_alive
+
+from offbeat.experiments import node_session
+from offbeat.experiments.node_session import Launch, NodeSession, reason_against
+from offbeat.experiments.sight import Sight, wait_for
+
+WAITS = "import sys, time; print(sys.argv[1:], flush=True); time.sleep(600)"
+"""A program in place of a session: it ends when it is killed."""
+
+
+@pytest.fixture
+def files(tmp_path) -> list[Path]:
+    return [tmp_path / "status.json", tmp_path / "missing/latest"]
+
+
+def launch_of(folder: Path, files: list[Path], *arguments: str) -> Launch:
+    output = str(folder / "output")
+    return Launch(list(arguments), str(folder), str(folder / "log"), output, {"OMP_NUM_THREADS": None}, Sight.of(files))
+
+
+@pytest.fixture
+def session() -> Iterator[NodeSession]:
+    started = NodeSession()
+    yield started
+    started.signal(signal.SIGKILL)
+
+
+def run(code: str, session: NodeSession, launch: Launch) -> str:
+    with patch.object(node_session, "COMMAND", (sys.executable, "-c", code)):
+        return session.start(launch)
+
+
+@pytest.mark.parametrize(
+    ("code", "end"),
+    [
+        ("raise SystemExit(3)", 3),
+        ("import os; os.kill(os.getpid(), 9)", -signal.SIGKILL),
+        ("import os, signal; signal.signal(15, signal.SIG_DFL); os.kill(os.getpid(), 15)", -signal.SIGTERM),
+    ],
+)
+def test_keeper_ends_as_its_session_does(session, tmp_path, files, code, end):
+    assert run(code, session, launch_of(tmp_path, files)) == ""
+    assert session.wait().code == end
+
+
+def test_the_end_of_a_session_comes_with_the_files_that_it_has_left(session, tmp_path, files):
+    run(f"open({str(files[0])!r}, 'w').write('finished')", session, launch_of(tmp_path, files))
+    ended = session.wait()
+    assert ended.sight == Sight.of(files)
+    assert ended.sight.differing() == []
+    files[0].write_text("running")
+    assert ended.sight.differing() == [str(files[0])]
+
+
+def test_a_repeated_start_starts_one_process_and_a_signal_reaches_it(session, tmp_path, files):
+    launch = launch_of(tmp_path, files, "train")
+    assert [run(WAITS, session, launch) for _ in range(2)] == ["", ""]
+    pid = session._pid
+    while not (tmp_path / "output").read_text():
+        time.sleep(0.01)
+    session.signal(signal.SIGTERM)
+    assert session.wait().code == -signal.SIGTERM
+    assert not is_alive(pid)
+    assert (tmp_path / "output").read_text() == "['train']\n"
+    assert (tmp_path / "log").read_text() == f"$ offbeat train  # on {session.host()}\n"
+
+
+def test_a_session_gets_the_environment_of_the_launch_and_outlives_its_killed_keeper(session, tmp_path, files):
+    ends_at_end_of_file = (
+        "import os, sys; print(os.environ.get('OMP_NUM_THREADS'), flush=True); sys.stdin.read(); print('saved')"
+    )
+    with patch.dict(os.environ, OMP_NUM_THREADS="7"):
+        run(ends_at_end_of_file, session, launch_of(tmp_path, files))
+    assert session._keeper is not None
+    session._keeper.kill()
+    assert session.wait().code == -signal.SIGKILL
+    assert is_alive(session._pid)
+    assert session._keeper.stdin is not None
+    session._keeper.stdin.close()
+    while "saved" not in (tmp_path / "output").read_text():
+        time.sleep(0.01)
+    assert (tmp_path / "output").read_text().startswith("None\n")
+
+
+def test_a_node_that_sees_other_files_does_not_start_the_session(session, tmp_path, files):
+    launch = launch_of(tmp_path, files)
+    files[0].write_text("another state")
+    with patch.object(node_session, "wait_for", lambda sight: wait_for(sight, 0.0)):
+        assert f"does not see {files[0]}" in run(WAITS, session, launch)
+    assert not (tmp_path / "log").exists()
+
+
+def test_waiting_for_files_ends_when_they_are_seen(files):
+    files[0].write_text("new")
+    sight = Sight.of(files)
+    files[0].write_text("old")
+    threading.Timer(0.1, lambda: files[0].write_text("new")).start()
+    assert wait_for(sight) == []
+
+
+def test_a_node_must_see_the_file_and_its_lock_and_have_the_folder(tmp_path):
+    token = tmp_path / "token"
+    assert "cannot use the folder" in reason_against(str(token), "", str(tmp_path))
+    with token.open("w") as file:
+        assert "does not see the locks of other machines" in reason_against(str(token), "", str(tmp_path))
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert reason_against(str(token), "", str(tmp_path)) == ""
+        assert "has another file" in reason_against(str(token), "other", str(tmp_path))
+        assert "does not have the folder" in reason_against(str(token), "", str(tmp_path / "missing"))

@@ -1,0 +1,233 @@
+"""Experiments and populations on the nodes of a Ray cluster: stopped, killed, with nodes that are lost and join."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Iterator
+from contextlib import chdir, contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from tests.reference.populations import SETTINGS, population, run_here, tree_of, weights
+from tests.reference.ray_clusters import STORE, two_nodes
+from tests.reference.runs import (
+    CommandResult,
+    Started,
+    contents,
+    has_saved,
+    is_alive,
+    offbeat,
+    small_run,
+    status_of,
+    weights_of,
+)
+from tests.reference.specs import TINY, write_spec
+
+from offbeat.experiments import ray_nodes
+
+LONG: dict[str, Any] = {**TINY, "steps": 8000, "checkpoint_every": 500}
+SESSIONS = [Path(f"experiments/spec/trial-000/seed-{seed}") for seed in (1, 2)]
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Any]:
+    with two_nodes() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory) -> list[bytes]:
+    """The weights of both sessions, trained on one machine, from start to end."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    settings = {**LONG, "hidden_sizes": (16,)}
+    return [weights_of(small_run(folder / f"{seed}", **{**settings, "seed": seed}).path) for seed in (1, 2)]
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    write_spec(tmp_path / "spec.toml", seeds=[1, 2], settings=LONG)
+    return tmp_path
+
+
+def on_ray(nodes: Any, *arguments: str) -> list[str]:
+    """Return the arguments of a command on the nodes."""
+    return ["run", "spec.toml", "--on", "ray", "--ray-address", nodes.address, *arguments]
+
+
+def run_to_end(folder: Path, arguments: list[str]) -> CommandResult:
+    with chdir(folder):
+        return offbeat(*arguments)
+
+
+def process_of(run: Path) -> int:
+    pid: int = status_of(run)["processes"][0]["pid"]
+    return pid
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def worker_of(session: int) -> int:
+    """Return the worker of Ray that has started a session: the parent of the session's keeper."""
+    return parent_of(parent_of(session))
+
+
+def is_under_way(run: Path) -> bool:
+    return has_saved(run) and is_alive(process_of(run))
+
+
+@contextmanager
+def third_node(nodes: Any, **resources: float) -> Iterator[Any]:
+    """A node that joins, and that is lost at the end."""
+    node = nodes.add_node(num_cpus=1, object_store_memory=STORE, resources=resources)
+    try:
+        yield node
+    finally:
+        nodes.remove_node(node, allow_graceful=False)
+
+
+# --- bits ---------------------------------------------------------------------------------------------------
+
+
+def test_sessions_on_two_nodes_have_the_bits_of_runs_on_one_machine(nodes, folder, undisturbed):
+    said = run_to_end(folder, on_ray(nodes))
+    assert said.code == 0, said
+    assert "finished: 2 of 2 sessions finished" in said.out
+    assert [weights_of(folder / run) for run in SESSIONS] == undisturbed
+    assert re.search(r"^\$ offbeat train .*  # on \S+$", (folder / f"{SESSIONS[0]}.log").read_text(), re.MULTILINE)
+
+
+def test_a_population_on_two_nodes_has_the_tree_and_the_bits_of_one_machine(nodes, tmp_path):
+    table, settings = {"members": 2}, {**SETTINGS, "steps": 512}
+    here = population(tmp_path / "here", table, settings=settings)
+    run_here(here)
+    assert any(decision.donor is not None for decision in here.family().ledger.decisions.values())
+    there = population(tmp_path / "there", table, settings=settings)
+    said = run_to_end(tmp_path / "there", on_ray(nodes, "--dir", "population"))
+    assert said.code == 0, said
+    assert tree_of(there) == tree_of(here)
+    assert weights(there) == weights(here)
+
+
+# --- stopping and losses ------------------------------------------------------------------------------------
+
+
+def test_a_stop_saves_running_sessions_and_the_experiment_continues_without_ray(nodes, folder, undisturbed):
+    started = Started(on_ray(nodes, "--resources", "other=1"), folder)  # only one node has it
+    started.wait_until(lambda: is_under_way(folder / SESSIONS[0]))
+    pid = process_of(folder / SESSIONS[0])
+    stopped = started.end(signal.SIGINT)
+    assert stopped.code == 130
+    assert "trial-000/seed-1 interrupted: " in stopped.err
+    assert "trial-000/seed-2 starts" not in stopped.err
+    assert f"--on ray --ray-address {nodes.address} --resources other=1" in stopped.out
+    assert not is_alive(pid)
+    said = run_to_end(folder, ["run", "spec.toml"])
+    assert said.code == 0, said
+    assert "trial-000/seed-1 resumes from its checkpoint" in said.err
+    assert [weights_of(folder / run) for run in SESSIONS] == undisturbed
+
+
+def test_a_second_signal_kills_running_and_waiting_sessions(nodes, folder):
+    write_spec(folder / "spec.toml", seeds=[1, 2], settings={**LONG, "steps": 10**8})
+    started = Started(on_ray(nodes), folder)
+    started.wait_until(lambda: all(is_under_way(folder / run) for run in SESSIONS))
+    pids = [process_of(folder / run) for run in SESSIONS]
+    said = started.end(signal.SIGTERM, signal.SIGTERM)
+    assert said.code == 130
+    assert not any(is_alive(pid) for pid in pids)
+
+
+def test_sessions_save_and_end_if_the_experiment_is_killed(nodes, folder, undisturbed):
+    started = Started(on_ray(nodes), folder)
+    started.wait_until(lambda: all(is_under_way(folder / run) for run in SESSIONS))
+    started.end(signal.SIGKILL)
+    said = run_to_end(folder, on_ray(nodes))
+    assert said.code == 0, said
+    assert [weights_of(folder / run) for run in SESSIONS] == undisturbed
+    assert "interrupted" in (folder / f"{SESSIONS[0]}.log").read_text()
+
+
+def test_a_session_whose_process_is_killed_fails_and_the_others_continue(nodes, folder):
+    started = Started(on_ray(nodes), folder)
+    started.wait_until(lambda: is_under_way(folder / SESSIONS[0]))
+    os.kill(process_of(folder / SESSIONS[0]), signal.SIGKILL)
+    said = started.end()
+    assert said.code == 1
+    assert "failed: trial-000/seed-1: its process was killed by SIGKILL" in said.out
+    assert "1 of 2 sessions finished, 1 failed" in said.out
+
+
+def test_a_session_whose_worker_of_ray_is_killed_saves_and_starts_again(nodes, folder, undisturbed):
+    started = Started(on_ray(nodes), folder)
+    started.wait_until(lambda: is_under_way(folder / SESSIONS[0]))
+    os.kill(worker_of(process_of(folder / SESSIONS[0])), signal.SIGKILL)
+    said = started.end()
+    assert said.code == 0, said
+    assert re.search(r"trial-000/seed-1: the node \S+, or Ray's worker there, was lost .*; it starts again", said.err)
+    assert "trial-000/seed-1 resumes from its checkpoint" in said.err
+    assert [weights_of(folder / run) for run in SESSIONS] == undisturbed
+
+
+# --- what is refused ----------------------------------------------------------------------------------------
+
+
+@contextmanager
+def another_disk(folder: Path) -> Iterator[tuple[Path, str]]:
+    yield folder / "missing/token", ""
+
+
+@contextmanager
+def disk_without_locks(folder: Path) -> Iterator[tuple[Path, str]]:
+    token = folder.parent / "token"
+    token.write_text("")
+    yield token, ""
+
+
+@pytest.mark.parametrize(
+    ("disk", "says"),
+    [(another_disk, "cannot use the folder"), (disk_without_locks, "does not see the locks of other machines")],
+)
+def test_nodes_without_the_disk_of_the_experiment_are_refused(nodes, folder, disk, says):
+    before = contents(folder)
+    with patch.object(ray_nodes, "_token_in", disk):
+        said = run_to_end(folder, on_ray(nodes))
+    assert said.code == 2
+    assert "2 of 2 nodes with 1 CPU cannot run sessions in" in said.err
+    assert says in said.err
+    assert "--dir" in said.err
+    assert contents(folder) == before
+
+
+def test_resources_that_no_node_has_are_refused_and_a_dry_run_counts_those_that_fit(nodes, folder):
+    before = contents(folder)
+    said = run_to_end(folder, on_ray(nodes, "--cpus", "2"))
+    assert said.code == 2
+    assert "a session needs 2 CPU, but no node has that" in said.err
+    write_spec(folder / "gpu.toml", settings={**LONG, "device": "cuda"})
+    assert "a session needs 1 CPU, 1 GPU, but" in run_to_end(folder, ["run", "gpu.toml", *on_ray(nodes)[2:]]).err
+    (folder / "gpu.toml").unlink()
+    said = run_to_end(folder, on_ray(nodes, "--cpus", "0.5", "--dry-run"))
+    assert "2 sessions, 4 at a time" in said.out
+    assert contents(folder) == before
+
+
+# --- nodes that come and go: last, because Ray lists a lost node for some seconds -----------------------------
+
+
+def test_a_session_of_a_lost_node_continues_on_a_node_that_joins_later(nodes, folder, undisturbed):
+    with third_node(nodes, special=1):
+        started = Started(on_ray(nodes, "--resources", "special=1"), folder)
+        started.wait_until(lambda: is_under_way(folder / SESSIONS[0]))
+    started.wait_for_text("no node is left: the sessions wait until a node with 1 CPU, 1 special joins")
+    with third_node(nodes, special=1):
+        said = started.end()
+    assert said.code == 0, said
+    assert "with 1 CPU, 1 special joined" in said.err
+    assert "trial-000/seed-1 resumes from its checkpoint" in said.err
+    assert [weights_of(folder / run) for run in SESSIONS] == undisturbed

@@ -1,0 +1,132 @@
+"""The pool that runs sessions: sessions whose node was lost start again, within limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from offbeat.experiments import running
+from offbeat.experiments.launching import End
+from offbeat.experiments.progress import SessionCounts, Silent
+from offbeat.experiments.running import RESTARTS, Pool, StopSignals
+from offbeat.experiments.sessions import RunProcess, SessionStatus
+from offbeat.run_directory.directory import RunDirectory
+
+LOST = End(1, "the node was lost", node_lost=True)
+
+
+class FakeSession(RunProcess):
+    """A session that is finished as soon as a process has ended with exit code 0."""
+
+    steps, about = 1, "a session"
+
+    def __init__(self, folder: Path) -> None:
+        self.finished, self.locked, self._run = False, False, RunDirectory(folder / "seed-1")
+
+    @property
+    def run(self) -> RunDirectory:
+        return self._run
+
+    def arguments(self) -> list[str]:
+        return ["train"]
+
+    def status_on_disk(self) -> SessionStatus:
+        return "finished" if self.finished else "new"
+
+    def is_locked(self) -> bool:
+        return self.locked
+
+
+class FakeProcess:
+    """A process that has ended."""
+
+    is_waiting = False
+
+    def __init__(self, session: FakeSession, end: End) -> None:
+        session.finished, self._end = end.code == 0, end
+
+    def poll(self) -> End:
+        return self._end
+
+    def terminate(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class FakeLauncher:
+    """Starts processes with given ends; `rooms` are the answers to how many may run at the same time."""
+
+    def __init__(self, ends: Sequence[End], rooms: Sequence[int] = ()) -> None:
+        self._ends, self._rooms, self.launched = iter(ends), iter(rooms), 0
+
+    def prepare(self, folder: Path, notify: Callable[[str], None]) -> None: ...
+
+    def room(self) -> int:
+        return next(self._rooms, 1)
+
+    def launch(self, session: RunProcess, arguments: Sequence[str]) -> FakeProcess:  # noqa: ARG002
+        assert isinstance(session, FakeSession)
+        self.launched += 1
+        return FakeProcess(session, next(self._ends))
+
+
+@pytest.fixture
+def session(tmp_path) -> Iterator[FakeSession]:
+    with patch.object(running, "_TICK_S", 0.0):
+        yield FakeSession(tmp_path)
+
+
+def pool_of(launcher: FakeLauncher) -> Pool:
+    return Pool(launcher, Silent(), StopSignals(), SessionCounts(1))
+
+
+def test_a_session_starts_again_after_each_loss_up_to_the_limit(session):
+    pool = pool_of(FakeLauncher([*[LOST] * RESTARTS, End(0)]))
+    pool.run([session])
+    assert [outcome.state for outcome in pool.outcomes] == ["finished"]
+    session.finished = False
+    pool = pool_of(FakeLauncher([LOST] * (RESTARTS + 1)))
+    pool.run([session])
+    assert [(outcome.state, outcome.reason, outcome.killed) for outcome in pool.outcomes] == [
+        ("failed", "the node was lost", True)
+    ]
+
+
+def test_a_session_that_finished_before_its_node_was_lost_is_finished(session):
+    pool = pool_of(FakeLauncher([LOST]))
+    with patch.object(session, "status_on_disk", lambda: "finished"):
+        pool.run([session])
+    assert [outcome.state for outcome in pool.outcomes] == ["finished"]
+
+
+def test_a_lost_session_starts_again_when_its_earlier_process_has_ended(session):
+    launcher = FakeLauncher([LOST, End(0)])
+    pool = pool_of(launcher)
+    answers = iter([True] * 5)
+    with patch.object(session, "is_locked", lambda: next(answers, False)):
+        pool.run([session])
+    assert next(answers, None) is None
+    assert [outcome.state for outcome in pool.outcomes] == ["finished"]
+
+
+def test_a_lost_session_whose_earlier_process_does_not_end_fails(session):
+    session.locked = True
+    launcher = FakeLauncher([LOST, End(0)])
+    pool = pool_of(launcher)
+    with patch.object(running, "_UNLOCK_TIMEOUT_S", 0.0):
+        pool.run([session])
+    assert launcher.launched == 1
+    assert [outcome.state for outcome in pool.outcomes] == ["failed"]
+    assert "still trains in it" in pool.outcomes[0].reason
+
+
+def test_sessions_wait_while_there_is_no_room(session):
+    launcher = FakeLauncher([End(0)], rooms=[0, 0, 0])
+    pool = pool_of(launcher)
+    pool.run([session])
+    assert [outcome.state for outcome in pool.outcomes] == ["finished"]
