@@ -131,7 +131,9 @@ GROUPS: dict[str, dict[str, str]] = {
 """group -> name -> description. TensorBoard shows each group as a section."""
 
 ADAPTATION = "adaptation/"
-"""Start of the names of the returns of each episode in a new task."""
+"""Start of the names of the metrics of each episode in a new task."""
+ADAPTATION_TRIALS = f"{ADAPTATION}trials"
+"""Name of the number of trials in new tasks."""
 
 
 def adaptation_key(episode: int, statistic: str) -> str:

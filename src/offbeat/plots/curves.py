@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from offbeat.core.errors import ConfigError
 from offbeat.metrics.text import compact
@@ -45,6 +45,16 @@ _STRONG: dict[str, Any] = {"linewidth": 1.8, "alpha": 1.0}
 _DOTTED: dict[str, Any] = {"linewidth": 1.4, "alpha": 0.9, "linestyle": ":"}
 _MARKED: dict[str, Any] = {"marker": "o", "markersize": 5, "markeredgecolor": "white", "markeredgewidth": 0.7}
 _BAND_ALPHA = 0.2
+
+
+class HasSettings(Protocol):
+    """A run with the settings that distinguish it."""
+
+    @property
+    def settings(self) -> Mapping[str, Any]: ...
+
+
+R = TypeVar("R", bound=HasSettings)
 
 
 def plot_runs(run_dirs: Sequence[Path], x: XAxis = "steps", *, out: Path, average: bool = False) -> Path:
@@ -90,11 +100,12 @@ def _distinguished(runs: Mapping[Path, Sequence[Run]]) -> list[Run]:
 def _panels(runs: Sequence[Run]) -> dict[str, list[list[Run]]]:
     """Return the groups of runs of each env."""
     envs = dict.fromkeys(str(run.settings.get(_ENV, "?")) for run in runs)
-    return {env: _group_by_settings([run for run in runs if str(run.settings.get(_ENV, "?")) == env]) for env in envs}
+    return {env: group_by_settings([run for run in runs if str(run.settings.get(_ENV, "?")) == env]) for env in envs}
 
 
-def _group_by_settings(runs: Sequence[Run]) -> list[list[Run]]:
-    groups: dict[str, list[Run]] = {}
+def group_by_settings(runs: Sequence[R]) -> list[list[R]]:
+    """Return groups of runs that differ only in the seed."""
+    groups: dict[str, list[R]] = {}
     for run in runs:
         settings = {key: value for key, value in run.settings.items() if key != _SEED}
         groups.setdefault(json.dumps(settings, sort_keys=True, default=str), []).append(run)

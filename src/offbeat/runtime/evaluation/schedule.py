@@ -14,7 +14,7 @@ import numpy as np
 
 from offbeat.config.run_config import RunConfig
 from offbeat.core.types import Tree, policy_key
-from offbeat.metrics.names import adaptation_key
+from offbeat.metrics.names import ADAPTATION_TRIALS, adaptation_key
 from offbeat.metrics.recorder import Counters, Recorder
 from offbeat.models.published import published_vector
 from offbeat.runtime.board import POLL_INTERVAL_S
@@ -220,5 +220,6 @@ def _of_trials(evaluation: Evaluation) -> dict[str, float]:
     numbered = {number: {"mean": mean, "std": std} for number, (mean, std) in enumerate(by_episode, start=1)}
     return {
         "eval_first_return_mean": by_episode[0][0],
+        ADAPTATION_TRIALS: evaluation.episodes,
         **{adaptation_key(number, name): value for number, each in numbered.items() for name, value in each.items()},
     }

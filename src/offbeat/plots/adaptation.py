@@ -1,0 +1,189 @@
+"""Plots adaptation curves: the return of each episode in a new task, as the policy learns what the task is.
+
+The numbers are in the metrics of evaluations. Runs that differ only in the seed are one curve, over all their trials.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from offbeat.core.errors import ConfigError
+from offbeat.metrics.names import ADAPTATION_TRIALS, adaptation_key
+from offbeat.metrics.sinks import read_metrics
+from offbeat.metrics.text import compact
+from offbeat.plots.curves import group_by_settings, labels_of
+from offbeat.plots.figures import TITLE, line_style, save_figure
+from offbeat.plots.runs import evaluated, read_settings
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Floats = NDArray[np.float64]
+_NORMAL_QUANTILE = 1.96
+"""Standard errors on each side of a mean that make a 95 % interval."""
+_FIRST: dict[str, Any] = {"color": "#7F7F7F", "linestyle": "--", "linewidth": 1.4, "marker": "o", "markersize": 4}
+"""Style of the first evaluation."""
+_BAND_ALPHA = 0.2
+
+
+@dataclass(frozen=True)
+class Adaptation:
+    """One evaluation in new tasks."""
+
+    env_steps: int
+    """Env steps that the weights had learned from."""
+    trials: int
+    means: Floats
+    """[episodes]: mean return over the trials."""
+    deviations: Floats
+    """[episodes]: standard deviation of the return over the trials."""
+
+    @property
+    def half_width(self) -> Floats:
+        """[episodes]: half of the 95 % interval of the mean."""
+        half_width: Floats = _NORMAL_QUANTILE * self.deviations / np.sqrt(self.trials)
+        return half_width
+
+
+@dataclass(frozen=True)
+class AdaptationRun:
+    """The evaluations of a run that are plotted."""
+
+    settings: Mapping[str, Any]
+    """'table.key' -> value, as in `plots.runs.Run`."""
+    first: Adaptation
+    last: Adaptation
+
+
+def plot_adaptation(run_dirs: Sequence[Path], *, out: Path) -> Path:
+    """Plot the last evaluation of each group of runs, and of a single group the first one too; return ``out``.
+
+    Args:
+        run_dirs: Paths of run directories.
+        out: Path of the image, in any format of matplotlib.
+
+    Raises:
+        ConfigError: a directory is not a run, or has no evaluation in new tasks; the runs are on several envs or have
+            trials of different lengths; or ``out`` cannot be written.
+    """
+    runs = [read_adaptation(path) for path in dict.fromkeys(run_dirs)]
+    for what, values in (
+        ("envs", {str(run.settings.get("run.env")) for run in runs}),
+        ("numbers of episodes in a trial", {str(len(run.last.means)) for run in runs}),
+    ):
+        if len(values) > 1:
+            raise ConfigError(
+                f"the runs have different {what} ({', '.join(sorted(values))}), which cannot be compared in one "
+                "picture: plot them one by one"
+            )
+    save_figure(_draw(group_by_settings(runs)), out)
+    return out
+
+
+def read_adaptation(run_dir: Path) -> AdaptationRun:
+    """Read the first and the last evaluation of a run.
+
+    Raises:
+        ConfigError: it is not a run, or has no evaluation in new tasks yet.
+    """
+    metrics = run_dir / "metrics.jsonl"
+    if not (run_dir / "config.toml").is_file():
+        raise ConfigError(f"{run_dir} is not a run: pass a directory that `offbeat train` has created")
+    lines = evaluated(read_metrics(metrics)) if metrics.is_file() else []
+    found = [adaptation for line in lines if (adaptation := _adaptation_of(line)) is not None]
+    if not found:
+        raise ConfigError(
+            f"{run_dir} has no evaluation in new tasks: --x episodes is for algorithms that infer tasks, such as "
+            "pearl, after their first evaluation"
+        )
+    return AdaptationRun(read_settings(run_dir), found[0], found[-1])
+
+
+def _adaptation_of(line: Mapping[str, Any]) -> Adaptation | None:
+    """Return the evaluation in a metrics line; None if it has none."""
+    means: list[float] = []
+    deviations: list[float] = []
+    while (mean := line.get(adaptation_key(len(means) + 1, "mean"))) is not None:
+        deviations.append(line[adaptation_key(len(means) + 1, "std")])
+        means.append(mean)
+    trials = line.get(ADAPTATION_TRIALS)
+    if not trials or not means:
+        return None
+    return Adaptation(int(line.get("env_steps") or 0), int(trials), np.array(means), np.array(deviations))
+
+
+def joined(evaluations: Sequence[Adaptation]) -> Adaptation:
+    """Return the evaluation over the trials of several runs."""
+    weights = np.array([each.trials for each in evaluations], np.float64)
+    means = np.stack([each.means for each in evaluations])
+    squares = np.stack([each.deviations**2 for each in evaluations]) + means**2
+    mean = np.average(means, axis=0, weights=weights)
+    variance = np.average(squares, axis=0, weights=weights) - mean**2
+    steps = int(np.mean([each.env_steps for each in evaluations]))
+    return Adaptation(steps, int(weights.sum()), mean, np.sqrt(np.maximum(variance, 0)))
+
+
+# --- drawing ------------------------------------------------------------------------------------------------
+
+
+def _draw(groups: Sequence[Sequence[AdaptationRun]]) -> Figure:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8.0, 4.8), dpi=150, layout="constrained")
+    axes = figure.add_subplot()
+    if len(groups) == 1:
+        first, last = (joined([getattr(run, which) for run in groups[0]]) for which in ("first", "last"))
+        if first.env_steps < last.env_steps:
+            _draw_curve(axes, first, f"after {compact(first.env_steps)} env steps", _FIRST)
+    names = [""] if len(groups) == 1 else labels_of([group[0].settings for group in groups])
+    for index, (group, name) in enumerate(zip(groups, names, strict=True)):
+        last = joined([run.last for run in group])
+        seeds = f"{len(group)} seeds" if len(group) > 1 else f"seed {group[0].settings.get('run.seed', '?')}"
+        label = f"after {compact(last.env_steps)} env steps"
+        style = {**line_style(index), "linewidth": 1.8, "marker": "o", "markersize": 5}
+        _draw_curve(axes, last, f"{', '.join(filter(None, [name, seeds]))}, {label}", style)
+    _style(axes, groups[0][0])
+    return figure
+
+
+def _draw_curve(axes: Axes, evaluation: Adaptation, label: str, style: Mapping[str, Any]) -> None:
+    episodes = np.arange(1, len(evaluation.means) + 1)
+    half = evaluation.half_width
+    axes.fill_between(
+        episodes,
+        evaluation.means - half,
+        evaluation.means + half,
+        color=style["color"],
+        alpha=_BAND_ALPHA,
+        linewidth=0,
+    )
+    axes.plot(episodes, evaluation.means, label=f"{label} ({evaluation.trials} trials)", **style)
+
+
+def _style(axes: Axes, run: AdaptationRun) -> None:
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    episodes = len(run.last.means)
+    axes.axvline(episodes - 0.5, color="#555555", linewidth=1.0, linestyle=":")
+    for x, alignment, text in (
+        (episodes - 0.55, "right", "task variable from the prior"),
+        (episodes - 0.45, "left", "posterior"),
+    ):
+        axes.text(x, 1.0, text, transform=axes.get_xaxis_transform(), ha=alignment, va="bottom", fontsize=9)
+    axes.set_xlabel("episode in a new task")
+    axes.set_ylabel("return of the episode, mean and 95 % interval")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: compact(value)))
+    axes.set_xlim(0.8, episodes + 0.3)
+    axes.grid(visible=True, color="#DDDDDD", linewidth=0.6)
+    axes.spines[["top", "right"]].set_visible(False)
+    algorithm, env = (run.settings.get(f"run.{key}", "?") for key in ("algorithm", "env"))
+    axes.set_title(f"{str(algorithm).upper()} on {env}\n", **TITLE)
+    axes.legend(frameon=False, fontsize=9)

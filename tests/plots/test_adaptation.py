@@ -1,0 +1,97 @@
+"""The picture of adaptation curves, and the numbers that it draws."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tomli_w
+from PIL import Image
+
+from offbeat.core.errors import ConfigError
+from offbeat.metrics.names import adaptation_key
+from offbeat.plots.adaptation import Adaptation, joined, plot_adaptation, read_adaptation
+
+BLUE, ORANGE, GREY = (0x00, 0x72, 0xB2), (0xD5, 0x5E, 0x00), (0x7F, 0x7F, 0x7F)
+
+
+def make_run(path: Path, *, seed: int = 0, env: str = "offbeat/PointRobot-v0", episodes: int = 6, **keys: Any) -> Path:
+    """A run directory with two evaluations in new tasks; each has its result in two lines."""
+    path.mkdir()
+    tables = {"run": {"algorithm": "pearl", "env": env, "seed": seed}, "pearl": {"kl_weight": 0.1, **keys}}
+    (path / "config.toml").write_text(tomli_w.dumps(tables))
+    lines = [line_of(0, 0, episodes, -20.0), *[line_of(1, 0, episodes, -20.0)] * 2, line_of(2, 5000, episodes, -12.0)]
+    (path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def line_of(evaluations: int, env_steps: int, episodes: int, last: float) -> dict[str, Any]:
+    line: dict[str, Any] = {"env_steps": env_steps + 100, "frames": env_steps + 100, "evaluations": evaluations}
+    if not evaluations:
+        return line
+    for episode in range(1, episodes + 1):
+        line[adaptation_key(episode, "mean")] = last if episode == episodes else -20.0
+        line[adaptation_key(episode, "std")] = 4.0
+    return {**line, "eval_env_steps": env_steps, "adaptation/trials": 16, "eval_return_mean": last}
+
+
+def ink(picture: Path) -> set[Any]:
+    """The colours of a picture that fill more pixels than the edges of letters do."""
+    colors = Image.open(picture).convert("RGB").getcolors(1 << 24) or []
+    return {color for count, color in colors if count > 300}
+
+
+def test_the_first_and_the_last_evaluation_of_a_run_are_read_with_the_env_steps_of_their_weights(
+    tmp_path: Path,
+) -> None:
+    run = read_adaptation(make_run(tmp_path / "run"))
+    assert (run.first.env_steps, run.last.env_steps, run.last.trials) == (0, 5000, 16)
+    assert run.first.means.tolist() == [-20.0] * 6
+    assert run.last.means.tolist() == [-20.0] * 5 + [-12.0]
+    np.testing.assert_allclose(run.last.half_width, 1.96)
+
+
+def test_runs_that_differ_only_in_the_seed_are_one_curve_over_all_their_trials(tmp_path: Path) -> None:
+    returns = [np.random.default_rng(seed).normal(seed, 1 + seed, (trials, 3)) for seed, trials in ((0, 8), (1, 24))]
+    parts = [Adaptation(100 * len(each), len(each), each.mean(axis=0), each.std(axis=0)) for each in returns]
+    all_trials = np.concatenate(returns)
+    result = joined(parts)
+    assert (result.trials, result.env_steps) == (32, 1600)
+    np.testing.assert_allclose(result.means, all_trials.mean(axis=0))
+    np.testing.assert_allclose(result.deviations, all_trials.std(axis=0))
+
+    seeds = [make_run(tmp_path / f"seed-{seed}", seed=seed) for seed in range(2)]
+    assert ORANGE not in ink(plot_adaptation(seeds, out=tmp_path / "seeds.png"))
+    other = make_run(tmp_path / "other", kl_weight=1.0)
+    assert ORANGE in ink(plot_adaptation([*seeds, other], out=tmp_path / "both.png"))
+
+
+def test_the_first_evaluation_is_drawn_beside_the_last_one_of_a_single_group(tmp_path: Path) -> None:
+    run, other = make_run(tmp_path / "run"), make_run(tmp_path / "other", kl_weight=1.0)
+    assert {BLUE, GREY} <= ink(plot_adaptation([run], out=tmp_path / "one.png"))
+    assert GREY not in ink(plot_adaptation([run, other], out=tmp_path / "two.png"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"env": "offbeat/AntGoal-v0"}, "different envs .offbeat/AntGoal-v0, offbeat/PointRobot-v0"),
+        ({"episodes": 4}, "different numbers of episodes in a trial .4, 6"),
+    ],
+)
+def test_runs_that_cannot_be_compared_are_refused(tmp_path: Path, changes: Any, message: str) -> None:
+    runs = [make_run(tmp_path / "run"), make_run(tmp_path / "other", **changes)]
+    with pytest.raises(ConfigError, match=message):
+        plot_adaptation(runs, out=tmp_path / "out.png")
+
+
+def test_a_run_without_evaluations_in_new_tasks_is_refused(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    (run / "metrics.jsonl").write_text(json.dumps({"env_steps": 10, "evaluations": 1, "eval_return_mean": 1.0}) + "\n")
+    with pytest.raises(ConfigError, match="has no evaluation in new tasks: --x episodes is for algorithms that infer"):
+        plot_adaptation([run], out=tmp_path / "out.png")
+    with pytest.raises(ConfigError, match="is not a run"):
+        plot_adaptation([tmp_path], out=tmp_path / "out.png")
