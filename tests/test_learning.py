@@ -14,6 +14,7 @@ from tests.reference.thorough import thorough
 
 from offbeat.api.load import load as load_policy
 from offbeat.api.train import train
+from offbeat.envs.testing.bandit import BanditVectorEnv
 from offbeat.envs.testing.known_values import CHAIN, RING, exact_values
 from offbeat.fastpath.mlp import MLP, Layers
 from offbeat.league.average import average_policy
@@ -260,6 +261,43 @@ def test_sac_with_a_core_solves_recall_with_box_actions(tmp_path):
 def test_sac_without_a_core_does_not_solve_recall_with_box_actions(tmp_path):
     run = train("sac", "memory/Side-v0", run_dir=tmp_path / "run", **{**SIDE, "steps": 3_000})
     assert abs(run.metrics["eval_return_mean"]) < 0.2  # 0 on average, whatever the policy
+
+
+EXPLORES: dict[str, Any] = {
+    **REMEMBERS,
+    "steps": 32_000,
+    "learning_rate": 6e-3,
+    "gamma": 0.8,
+    "previous_action": True,
+    "previous_reward": True,
+    "eval_episodes": 500,
+}
+"""A trial on a new bandit per episode: the best return is 11.4, and 5.3 without the previous action and reward."""
+
+
+@pytest.mark.parametrize(("core", "seed"), [("gru", 1), *thorough(("gru", 2), ("gru", 3), ("lstm", 1))])
+def test_ppo_with_a_core_and_the_previous_action_and_reward_learns_to_explore_new_bandits(tmp_path, core, seed):
+    assert BanditVectorEnv().optimal_return == pytest.approx(11.386, abs=1e-3)
+    settings = {**EXPLORES, "seed": seed, "core": core, "core_size": 32}
+    run = train("ppo", "offbeat/Bandit-v0", run_dir=tmp_path / "run", **settings)
+    assert run.metrics["eval_return_mean"] > 9.5
+
+
+@pytest.mark.thorough
+def test_a_core_without_the_previous_reward_does_not_learn_to_explore_new_bandits(tmp_path):
+    settings = {**EXPLORES, "previous_reward": False, "core": "gru", "core_size": 32}
+    run = train("ppo", "offbeat/Bandit-v0", run_dir=tmp_path / "run", **settings)
+    assert BanditVectorEnv().impaired_return == pytest.approx(5.333, abs=1e-3)
+    assert run.metrics["eval_return_mean"] < 6
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("algorithm", ["dqn", "sac"])
+def test_replay_algorithms_with_a_core_learn_to_explore_new_bandits(tmp_path, algorithm):
+    inputs = {"previous_action": True, "previous_reward": True, "gamma": 0.8, "eval_episodes": 500}
+    settings = {**REPLAYS, "steps": 20_000, "core": "gru", **CORE, **inputs}
+    run = train(algorithm, "offbeat/Bandit-v0", run_dir=tmp_path / "run", **settings)
+    assert run.metrics["eval_return_mean"] > 9.5
 
 
 SEES: dict[str, Any] = {

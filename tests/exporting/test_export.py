@@ -122,6 +122,43 @@ def test_an_exported_file_takes_stacked_frames_with_the_oldest_first(made_as, tm
         frames.append(env.step(action)[0])
 
 
+@pytest.mark.parametrize("made_as", ["torchscript", *thorough("onnx")])
+@pytest.mark.parametrize("core", [{}, {"core": "gru", "core_size": 8}], ids=["no core", "gru"])
+def test_an_exported_file_takes_its_last_actions_and_the_last_reward(made_as, core, tmp_path):
+    """Each output is the input of the next call; before the first one, a number below the first choice, and 0."""
+    settings = EnvConfig(previous_action=True, previous_reward=True)
+    policy = loaded("ppo", "zoo/DictActions-v0", core, settings)
+    exported = export_policy(policy, tmp_path / f"policy{FORMATS[made_as]}", made_as)
+    inputs = [(port.name, port.shape, port.dtype) for port in exported.inputs if port.name.startswith("previous")]
+    assert inputs == [
+        ("previous_action/aim", (2,), "float32"),
+        ("previous_action/gear", (), "int64"),
+        ("previous_action/tools/0", (2,), "int64"),
+        ("previous_action/tools/1", (1, 2), "float32"),
+        ("previous_reward", (), "float32"),
+    ]
+    env = gym.make("zoo/DictActions-v0", disable_env_checker=True)
+    file = FileActor(exported.file, env.action_space)
+    last: dict[str, Any] = {"aim": np.zeros((1, 2)), "gear": np.zeros(1, np.int64)}
+    last |= {"tools/0": np.full((1, 2), -1), "tools/1": np.zeros((1, 1, 2))}
+    observation, _ = env.reset(seed=1)
+    reward = 0.0
+    for _ in range(12):
+        action = policy(observation, reward=reward)
+        found = file(observation[None], previous={**last, "reward": np.array([reward])})
+        flat: list[Any] = [gym.spaces.flatten(env.action_space, each) for each in (action, first_of(found))]
+        np.testing.assert_allclose(flat[1], flat[0], rtol=1e-5, atol=1e-5)
+        last = {"aim": found["aim"], "gear": found["gear"], "tools/0": found["tools"][0], "tools/1": found["tools"][1]}
+        observation, reward, *_ = env.step(action)  # type: ignore[assignment]
+
+
+def first_of(actions: Any) -> Any:
+    """Return the action of the first env."""
+    if isinstance(actions, dict):
+        return {key: first_of(part) for key, part in actions.items()}
+    return tuple(map(first_of, actions)) if isinstance(actions, tuple) else actions[0]
+
+
 def batches_agree(env: gym.Env[Any, Any], policy: LoadedPolicy, act: FileActor) -> None:
     """Seven envs at once, two rows of time."""
     policy.reset()

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from tests.reference.models import actor_critic, policy_spec, policy_specs
 from tests.reference.sac import sac_specs
 
+from offbeat.core.errors import ConfigError
+from offbeat.core.previous_inputs import previous_leaves
 from offbeat.models.buffer_layout import ALIGNMENT, BufferLayout
 from offbeat.models.flat import FlatParameters
 from offbeat.models.published import parameter_shapes, published_layout
@@ -80,6 +82,19 @@ def test_a_spec_saved_without_a_uniform_start_has_none():
     data = policy_spec("discrete").to_json()
     del data["uniform_start"]
     assert PolicySpec.from_json(data) == policy_spec("discrete")
+
+
+@pytest.mark.parametrize("action", ["discrete", "box", "tree"])
+def test_a_spec_from_a_file_has_the_previous_inputs_of_its_own_actions(action):
+    spec = policy_spec(action)
+    leaves = previous_leaves(spec.action, action=True, reward=True)
+    spec = replace(spec, observation=(*spec.observation, *leaves))
+    assert PolicySpec.from_json(spec.to_json()) == spec
+    for number, leaf in enumerate(leaves, 1):
+        wrong = replace(leaf, shape=(*leaf.shape, 1))
+        data = replace(spec, observation=(*spec.observation[:number], wrong, *spec.observation[number + 1 :])).to_json()
+        with pytest.raises(ConfigError, match=f"{leaf.name} is not the previous action or reward of a policy with its"):
+            PolicySpec.from_json(data)
 
 
 @settings(max_examples=40, deadline=None)

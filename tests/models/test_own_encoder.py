@@ -12,6 +12,7 @@ from torch import nn
 import offbeat
 from offbeat.algorithms.ppo import PPOConfig
 from offbeat.core.errors import ConfigError
+from offbeat.core.previous_inputs import previous_leaves
 from offbeat.core.types import ActionSpec, EnvSpec, Leaf
 from offbeat.models.actor_critic import ActorCritic
 from offbeat.models.encoders import OwnEncoder
@@ -99,6 +100,15 @@ def test_policy_and_critic_share_a_custom_encoder_and_have_no_other_input():
     names = [name for name, _ in network.named_parameters()]
     assert names[:2] == ["policy_body.encoders.module.layer.weight", "policy_body.encoders.module.layer.bias"]
     assert [name for name, _ in parameter_shapes(spec)] == names[:4]
+
+
+def test_a_custom_encoder_does_not_receive_the_previous_action_and_reward():
+    offbeat.register_encoder("linear", Linear)
+    previous = previous_leaves(CHOICES, action=True, reward=True)
+    config = PPOConfig(encoder="linear")
+    spec = config.policy_spec(EnvSpec("test", (VECTOR, *previous), CHOICES, 2))
+    assert (spec.encoded, spec.vectors, spec.inputs) == ((VECTOR,), previous, sum(CHOICES.nvec) + 1 + 1)
+    assert spec.hidden_sizes == PPOConfig().policy_spec(EnvSpec("test", (VECTOR,), CHOICES, 2)).hidden_sizes
 
 
 class Stateful(nn.Module):

@@ -48,9 +48,11 @@ class FileActor:
     def begin(self) -> None:
         self._state = None
 
-    def __call__(self, observation: Any, action_mask: Any = None) -> Any:
-        """Return N actions in the dicts and tuples of the env."""
+    def __call__(self, observation: Any, action_mask: Any = None, previous: Tree | None = None) -> Any:
+        """Return N actions in the dicts and tuples of the env; `previous`: the last actions by key, and the reward."""
         found = dict(named("observation", observation))
+        for name, part in (previous or {}).items():
+            found["previous_reward" if name == "reward" else f"previous_action/{name}"] = part
         if "action_mask" in self.inputs:
             found["action_mask"] = action_mask
         given = {name: as_input(name, part) for name, part in found.items()}

@@ -85,6 +85,7 @@ ENVS = (
     "offbeat/Pixels-v0",
     "offbeat/PixelsGoal-v0",
     "offbeat/PixelsMotion-v0",
+    "offbeat/Bandit-v0",
     "offbeat/Recall-v0",
     "runs/Locks-v0",
     "runs/Doors-v0",

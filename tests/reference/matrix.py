@@ -51,6 +51,11 @@ FEATURES = {
         replayed={"batch_size": 15, "burn_in": 3},
         unrolled={"decorrelate": True, "env_groups": 2},
     ),
+    "inputs": Feature(  # the previous action and reward as inputs, which a core adds up
+        "offbeat/Bandit-v0",
+        {"previous_action": True, "previous_reward": True, "core": "gru", "core_size": 8},
+        replayed={"batch_size": 15, "burn_in": 3},
+    ),
     "mixed": Feature(
         "runs/Locks-v0",  # trees of observations and of actions, with a mask among the observations
         {"imports": ENVS},
@@ -124,12 +129,12 @@ def cases() -> Iterator[Case]:
 
 
 _IN_CI = """
-             vector box image  dict stacks recurrent mixed  masks world policies league resident inference shards
-same_bits    ppo    sac a2c    ppo  dqn    impala    ppo    sac   sac   impala   dqn    a2c      sac       dqn
-actor_killed -      a2c sac    -    ppo    dqn       impala -     dqn   ppo      ppo    impala   ppo       -
-run_killed   a2c    -   -      sac  dqn    impala    -      ppo   -     sac      impala ppo      dqn       sac
-interrupted  dqn    -   impala ppo  -      sac       a2c    -     ppo   dqn      a2c    impala   -         a2c
-env_raises   -      sac ppo    -    -      impala    a2c    dqn   sac   a2c      -      ppo      impala    -
+             vector box image  dict stacks recurrent inputs mixed  masks world policies league resident inference shards
+same_bits    ppo    sac a2c    ppo  dqn    impala    impala ppo    sac   sac   impala   dqn    a2c      sac       dqn
+actor_killed -      a2c sac    -    ppo    dqn       dqn    impala -     dqn   ppo      ppo    impala   ppo       -
+run_killed   a2c    -   -      sac  dqn    impala    -      -      ppo   -     sac      impala ppo      dqn       sac
+interrupted  dqn    -   impala ppo  -      sac       sac    a2c    -     ppo   dqn      a2c    impala   -         a2c
+env_raises   -      sac ppo    -    -      impala    -      a2c    dqn   sac   a2c      -      ppo      impala    -
 """
 
 

@@ -82,6 +82,13 @@ def _recall(rows: Rows) -> list[Array]:
     return [(rows.reward == 0) | asked]
 
 
+def _inputs(rows: Rows) -> list[Array]:
+    starts = rows.here["observation"][:, 0] == 0
+    before = [rows.here["previous_action"], rows.here["previous_reward"]]
+    after = [rows.there["previous_action"] == rows.action + 1, rows.there["previous_reward"] == rows.reward]
+    return [*after, (before[0] == 0) == starts, (before[1] == 0) | ~starts]
+
+
 def _locks(rows: Rows) -> list[Array]:
     mask, lamp = rows.here["observation/action_mask"], rows.here["observation/door/0"][:, 0]
     key, side, turn = rows.action.T
@@ -111,6 +118,7 @@ FEATURE_CHECKS: dict[str, Callable[[Rows], list[Array]]] = {
     "dict": _goal,
     "stacks": _motion,
     "recurrent": _recall,
+    "inputs": _inputs,
     "mixed": _locks,
     "masks": _doors,
     "world": _cart_pole,

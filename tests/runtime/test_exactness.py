@@ -123,13 +123,15 @@ RESIDENT_CELLS = [
     Cell("ppo", CARTS, 2, 1, 2, "processes", "serial", {**CORE, "resident_batches": 3, "passes": 2}),
 ]
 CELLS += RESIDENT_CELLS
+PREVIOUS = {"previous_action": True, "previous_reward": True}
 SERVED = {"inference": "worker"}
 TWO_WORKERS = {**SERVED, "inference_workers": 2}
 SERVED_CELLS = [
     # Inference groups of two actors and of one; their env groups are stepped while the other one waits.
     Cell("impala", "CartPole-v1", 1, 3, 3, "threads", "processes", {**TWO_WORKERS, "env_groups": 2}, OFTEN),
     Cell("ppo", "offbeat/PixelsGoal-v0", 1, 2, 2, "processes", "serial", {**SERVED, **CORE, "steps": 512}),
-    Cell("a2c", CARTS, 1, 2, 1, "processes", "threads", {**SERVED, "policies": TEAMS, "env_groups": 2}),
+    # Two policies with their previous actions and rewards as inputs.
+    Cell("a2c", CARTS, 1, 2, 1, "processes", "threads", {**SERVED, **PREVIOUS, "policies": TEAMS, "env_groups": 2}),
     # Uniform actions first, which need no network.
     Cell("sac", "Pendulum-v1", 3, 2, 0, "serial", "processes", SERVED, OFTEN_ON_A_REPLAY),
 ]
@@ -172,6 +174,14 @@ MORE_CELLS = [
     Cell("ppo", "runs/Locks-v0", 1, 3, 3, "processes", "threads", {**SERVED, "env_groups": 4, "imports": (ENVS,)}),
     Cell("ppo", "CartPole-v1", 0, 2, 2, "serial", "processes", {**SERVED, "precision": "bf16"}),
     Cell("dqn", "CartPole-v1", 3, 2, 0, "processes", "serial", {**TWO_WORKERS, **CORE, "n_step": 3, "batch_size": 24}),
+    # The previous action and reward as inputs: beside stacks of images, of box and mixed actions, of rows without a
+    # decision.
+    Cell(
+        "dqn", "offbeat/PixelsMotion-v0", 2, 2, 0, "processes", "threads", {**PREVIOUS, "frame_stack": 3, "n_step": 2}
+    ),
+    Cell("sac", "Pendulum-v1", 2, 2, 0, "serial", "processes", {**PREVIOUS, "normalize_observations": True}),
+    Cell("ppo", "runs/Locks-v0", 1, 2, 1, "threads", "serial", {**PREVIOUS, "decorrelate": True, "imports": (ENVS,)}),
+    Cell("ppo", "curious/Waiting-v0", 1, 2, 1, "serial", "processes", {**PREVIOUS, **CORE, "imports": (CURIOUS,)}),
 ]
 
 
@@ -249,6 +259,7 @@ LOCK_FREE = [
     LockFree("sac", "CartPole-v1", "synced", "shared", False, {**PRIORITIZED_CORE}),
 ]
 MORE_LOCK_FREE = [
+    LockFree("ppo", "offbeat/Bandit-v0", "shared", "per_worker", False, {**CORE, **PREVIOUS}),
     LockFree("a2c", "Pendulum-v1", "synced", "per_worker", True),
     LockFree("sac", "Pendulum-v1", "shared", "shared", True, NORMALIZED),
     LockFree("dqn", "CartPole-v1", "synced", "per_worker", False, {**SOFT, "ema_every": 7}),

@@ -67,7 +67,7 @@ class NetworkConfig(AlgorithmSettings):
             return self.hidden_sizes
         own_encoder = encoder not in ENCODERS
         encodes_all = encoder != "flat" and all(
-            own_encoder or leaf.is_image or leaf.is_mask for leaf in env.observation
+            leaf.is_mask or leaf.is_image or (own_encoder and not leaf.is_previous) for leaf in env.observation
         )
         return () if encodes_all else default
 

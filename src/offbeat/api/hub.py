@@ -21,6 +21,7 @@ from offbeat.api.download import require_hub
 from offbeat.api.loaded_policy import LoadedPolicy
 from offbeat.config.env import family_of
 from offbeat.core.errors import ConfigError, RunFailed
+from offbeat.core.types import PREVIOUS_REWARD
 from offbeat.models.published import published_layout
 from offbeat.plots.curves import plot_runs
 from offbeat.run_directory import checkpoint
@@ -161,6 +162,8 @@ def _notes(loaded: LoadedPolicy) -> str:
         notes.append("In the evaluation, other agents of the env acted with the other policies of the same run.")
     if loaded.remembers:
         notes.append("The policy has a memory: call `policy.reset()` at the start of each episode.")
+    if any(leaf.name == PREVIOUS_REWARD for leaf in loaded.policy.spec.observation):
+        notes.append("It needs the last reward: call `policy(observation, reward=reward)` after the first step.")
     if family_of(loaded.trained.env):
         frame = " x ".join(map(str, loaded.policy.spec.observation[0].shape[-2:]))
         notes.append(

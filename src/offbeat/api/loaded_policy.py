@@ -13,8 +13,9 @@ from offbeat.api.task_memory import TaskMemory
 from offbeat.config.env import UNSET, EnvConfig
 from offbeat.core.fields import Counter, Name
 from offbeat.core.tasks import Trials
-from offbeat.core.types import INFO_MASK, Array, Tree
+from offbeat.core.types import INFO_MASK, PREVIOUS_REWARD, Array, Tree
 from offbeat.envs.actions import action_encoder, split_columns
+from offbeat.envs.previous_inputs import PreviousInputs
 from offbeat.models.acting import ActingPolicy
 from offbeat.models.spec import PolicySpec
 from offbeat.models.stacks import Stacks
@@ -45,9 +46,9 @@ class Trained:
 class LoadedPolicy:
     """A function from an observation, or a batch of observations, to the action for the env.
 
-    With a recurrent core or frame stacks, an action depends on the calls before: call `reset` at the start of each
-    episode. A policy that infers its task has a task variable, which is drawn at the start of each episode, given all
-    transitions that were passed to `observe` since `reset_task`.
+    With a recurrent core, frame stacks, or the previous action or reward as inputs, an action depends on the calls
+    before: call `reset` at the start of each episode. A policy that infers its task has a task variable, which is drawn
+    at the start of each episode, given all transitions that were passed to `observe` since `reset_task`.
     """
 
     def __init__(self, policy: ActingPolicy, trained: Trained) -> None:
@@ -113,15 +114,27 @@ class LoadedPolicy:
     def remembers(self) -> bool:
         """Whether an action depends on previous calls."""
         spec = self.policy.spec
-        stacks = any(leaf.stack > 1 for leaf in spec.observation)
-        return spec.recurrent or stacks or spec.context_encoder is not None
+        of_rows_before = any(leaf.stack > 1 or leaf.is_previous for leaf in spec.observation)
+        return spec.recurrent or of_rows_before or spec.context_encoder is not None
 
-    def __call__(self, observation: Any, *, action_mask: Any = None, random: np.random.Generator | None = None) -> Any:
+    def __call__(
+        self,
+        observation: Any,
+        *,
+        reward: Any = None,
+        action_mask: Any = None,
+        no_decision: bool = False,
+        random: np.random.Generator | None = None,
+    ) -> Any:
         """Select an action.
 
         Args:
             observation: as returned by the env, for one env or for N: an array, or dicts and tuples of arrays.
+            reward: the reward, or [N], since the last call. Needed if the policy was trained with `previous_reward`,
+                except in the first call of an episode; else ignored.
             action_mask: the value of this key in the env's info, if the policy was trained with it.
+            no_decision: whether the agents have nothing to decide, so that their actions are ignored. Only the memory
+                of the policy needs such a call.
             random: sample with this generator; None takes the most likely action.
 
         Returns:
@@ -129,22 +142,24 @@ class LoadedPolicy:
             env.
 
         Raises:
-            ValueError: the observation or the mask does not have the shape of the training.
+            ValueError: the observation or the mask does not have the shape of the training, or a reward is missing.
         """
         leaves, single = self.leaves(observation, action_mask)
         memory = self._memory_of(len(next(iter(leaves.values()))))
-        stacked, state, policy = memory.stacked(leaves), memory.state, self.policy
+        inputs, state, policy = memory.inputs(leaves, reward), memory.state, self.policy
         if self._tasks is not None:
-            stacked = self._tasks.with_task(stacked)
-        action = policy.greedy(stacked, state) if random is None else policy.act(stacked, random, state).action
-        spec = self.policy.spec.action
-        chosen = self.encode(action)
-        return single_action(next(iter(split_columns(spec, chosen)))) if single else chosen
+            inputs = self._tasks.with_task(inputs)
+        action = policy.greedy(inputs, state) if random is None else policy.act(inputs, random, state).action
+        sent = policy.to_env(action)
+        memory.add_actions(sent, decided=not no_decision)
+        chosen = self._encode(sent)
+        return single_action(next(iter(split_columns(policy.spec.action, chosen)))) if single else chosen
 
     def leaves(self, observation: Any, action_mask: Any = None) -> tuple[Tree, bool]:
-        """Return the inputs of the policy, [N, *shape] by leaf, and whether the observation was that of one env.
+        """Return the env's leaves, [N, *shape] by name, and whether the observation was that of one env.
 
-        Arguments and errors are as in `__call__`.
+        The policy's other leaves, the previous action and reward, are not among them. Arguments and errors are as in
+        `__call__`.
         """
         return self._with_columns({**self._leaves_of(observation), INFO_MASK: action_mask})
 
@@ -172,6 +187,8 @@ class LoadedPolicy:
         """Return the leaves with a column axis, as training stores them, and whether this method has added the axis."""
         leaves, single = {}, False
         for leaf in self.policy.spec.observation:
+            if leaf.is_previous:
+                continue
             if given.get(leaf.name) is None:
                 raise ValueError(missing_leaf(leaf, given))
             array = np.asarray(given[leaf.name])
@@ -185,19 +202,51 @@ class LoadedPolicy:
 
 
 class _Memory:
-    """The recurrent states and frame stacks of N envs between calls."""
+    """What a policy keeps of N envs between calls: recurrent states, frame stacks, previous actions and rewards."""
 
     def __init__(self, spec: PolicySpec, envs: int) -> None:
         self.state = np.zeros((envs, spec.state_size), np.float32)
         self._stacks, self._starts = Stacks(spec.observation, envs), np.ones(envs, np.bool_)
+        self._previous = PreviousInputs(spec.observation, spec.action, envs)
+        self._actions = np.zeros((envs, *spec.action.shape), spec.action.dtype)
+        """The actions of the last call, as recorded, in the env's range."""
+        self._decided = True
+        """Whether the envs got these actions."""
 
     def reset(self, ended: Array) -> None:
         """Start new episodes with the next observations in the envs where `ended`, [N] bool, is true."""
         self.state[ended] = 0
         self._starts[ended] = True
 
-    def stacked(self, leaves: Tree) -> Tree:
-        """Add the next observations to the frame stacks; return the inputs of the policy."""
+    def inputs(self, leaves: Tree, reward: Any) -> Tree:
+        """Add the next observations and the rewards that came with them; return the inputs of the policy.
+
+        Raises:
+            ValueError: the rewards are needed and missing, or have a wrong shape.
+        """
+        if self._previous.leaves:
+            rewards, decided = self._rewards(reward), ~self._starts & self._decided
+            self._previous.push(self._actions, rewards, decided, self._starts)
         self._stacks.push(leaves, self._starts)
         self._starts[:] = False
-        return self._stacks.with_stacks(leaves)
+        return {**self._stacks.with_stacks(leaves), **self._previous.leaves}
+
+    def _rewards(self, reward: Any) -> Array:
+        """Return the rewards of all envs, [N]; 0 if they are not needed."""
+        envs = len(self._starts)
+        if PREVIOUS_REWARD not in self._previous.leaves or self._starts.all():
+            return np.zeros(envs, np.float32)
+        if reward is None:
+            raise ValueError(
+                "this policy was trained with previous_reward: pass reward=..., which env.step returned with the "
+                "observation, or call reset() at the start of an episode"
+            )
+        rewards = np.asarray(reward, np.float32)
+        if rewards.shape != (envs,) and not (rewards.shape == () and envs == 1):
+            raise ValueError(f"reward has shape {rewards.shape}, but ({envs},) is expected, one per observation")
+        return rewards.reshape(envs)
+
+    def add_actions(self, actions: Array, *, decided: bool) -> None:
+        """Keep the actions of a call, as recorded, in the env's range; `decided`: whether the envs get them."""
+        self._actions[...] = actions
+        self._decided = decided

@@ -13,7 +13,7 @@ import numpy as np
 from offbeat.api.loaded_policy import LoadedPolicy
 from offbeat.core.errors import ConfigError
 from offbeat.core.seeding import stream
-from offbeat.core.types import INFO_MASK
+from offbeat.core.types import INFO_MASK, NO_DECISION
 from offbeat.envs.adapters.gymnasium.tasks import TaskSetter
 from offbeat.envs.contract import EPISODE_START
 from offbeat.envs.world import World, WorldStep
@@ -38,9 +38,11 @@ class EnvEpisode:
     def _episode(self, seed: int | None) -> Iterator[Any]:
         """Play an episode up to its end, or to the limit of all env steps; yield the frames."""
         observation, info = self._call(self._env.reset, seed=seed)
+        reward: Any = 0.0
         yield self._call(self._env.render)
         while not self.ended and self.length < self._max_steps:
-            before, action = observation, act(self._policy, observation, info.get(INFO_MASK))
+            before, waits = observation, bool(info.get(NO_DECISION))
+            action = act(self._policy, observation, reward, info.get(INFO_MASK), no_decision=waits)
             observation, reward, terminated, truncated, info = self._call(self._env.step, action)
             self._take(before, action, float(reward), observation)
             self.ended = bool(terminated or truncated)
@@ -140,7 +142,7 @@ class WorldEpisode:
             mask = step.infos.get(agent, {}).get(INFO_MASK)
             if mask is None and not decides:
                 mask = np.ones(sum(policy.policy.spec.action.nvec), np.bool_)
-            action = act(policy, observation, mask)
+            action = act(policy, observation, step.rewards.get(agent, 0.0), mask, no_decision=not decides)
             if decides:
                 actions[agent] = action
         return actions
@@ -153,14 +155,14 @@ def _policy_of_agents(policies: Mapping[str, LoadedPolicy], seed: int) -> dict[s
     return {agent: name for name, policy in policies.items() for agent in policy.trained.agents}
 
 
-def act(policy: LoadedPolicy, observation: Any, mask: Any) -> Any:
+def act(policy: LoadedPolicy, observation: Any, reward: Any, mask: Any, *, no_decision: bool = False) -> Any:
     """Return the most likely action.
 
     Raises:
         ConfigError: the observation does not have the shape of the training.
     """
     try:
-        return policy(observation, action_mask=mask)
+        return policy(observation, reward=reward, action_mask=mask, no_decision=no_decision)
     except ValueError as error:
         raise ConfigError(f"the policy does not fit the installed version of {policy.trained.env}: {error}") from error
 

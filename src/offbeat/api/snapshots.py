@@ -79,9 +79,18 @@ class AveragePolicy:
         """Index of the snapshot that plays the episode."""
         self.snapshots[self.drawn].reset()
 
-    def __call__(self, observation: Any, *, action_mask: Any = None, random: np.random.Generator | None = None) -> Any:
+    def __call__(
+        self,
+        observation: Any,
+        *,
+        reward: Any = None,
+        action_mask: Any = None,
+        no_decision: bool = False,
+        random: np.random.Generator | None = None,
+    ) -> Any:
         """Select an action with the snapshot of this episode. Arguments and errors are those of `LoadedPolicy`."""
-        return self.snapshots[self.drawn](observation, action_mask=action_mask, random=random)
+        drawn = self.snapshots[self.drawn]
+        return drawn(observation, reward=reward, action_mask=action_mask, no_decision=no_decision, random=random)
 
     def tabular(self) -> TabularPolicy:
         """Return the average policy of a small, turn-based game of OpenSpiel, computed exactly.
@@ -102,7 +111,8 @@ class AveragePolicy:
         if self.snapshots[0].remembers or spec.distribution != "categorical" or len(trained.agents) < len(world.agents):
             raise ConfigError(
                 f"the average policy can only be computed for one policy of all {len(world.agents)} players, without a "
-                "core or frame stacks, that samples its actions by their probabilities: call the policy instead"
+                "core, frame stacks or previous inputs, that samples its actions by their probabilities: call the "
+                "policy instead"
             )
         functions = [partial(_probabilities, each, world) for each in self.snapshots]
         return average_policy(world.env, functions, self.weights)

@@ -42,6 +42,11 @@ class EnvConfig:
     frame_stack: Annotated[int, Bound(1, 255)] | None = None
     """Number of successive images in an observation, the last ones of the episode. None: 4 for ale-py's Atari games,
     else 1."""
+    previous_action: bool = False
+    """Give policies the previous action as an input, as the env got it. There is none in the first row of an
+    episode."""
+    previous_reward: bool = False
+    """Give policies the previous reward as an input, as the env gave it. It is 0 in the first row of an episode."""
     clip_rewards: bool | None = None
     """Clip the rewards that are learned from to [-1, 1]. None: yes for ale-py's Atari games, else no."""
     reward_scale: Positive = 1.0

@@ -27,6 +27,11 @@ def write_one_hot(numbers: NDArray[Any], choices: Choices, out: NDArray[np.float
     out[np.arange(len(numbers))[:, None], numbers + firsts(choices)] = 1
 
 
+def smallest_dtype(choices: Choices) -> str:
+    """Return the smallest dtype for choices counted from 0 that torch fully supports."""
+    return next(name for name in ("uint8", "int16", "int32", "int64") if max(choices) <= np.iinfo(name).max + 1)
+
+
 def sample_choices(
     choices: Choices, rows: int, random: np.random.Generator, mask: NDArray[np.bool_] | None = None
 ) -> NDArray[np.int64]:

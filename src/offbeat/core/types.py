@@ -29,8 +29,16 @@ Tuple 'observation/0' and so on; nested spaces have 'observation/<key>/<key>'.""
 
 OBSERVED_MASK, INFO_MASK = "observation/action_mask", "action_mask"
 """Names of the leaf with the action mask: a key of a Dict observation, or a key of the env's infos."""
+PREVIOUS_ACTION, PREVIOUS_REWARD = "previous_action", "previous_reward"
+"""Names of the leaves that no env gives: see `previous_inputs.py`. Parts of a mixed action have names as
+'previous_action/<key>'."""
 SMALLEST_IMAGE = 16
 """Minimum height and width, in pixels, of observations that are encoded as images."""
+
+
+def is_leaf(name: str) -> bool:
+    """Whether an array of a row is a leaf of its observation."""
+    return name.partition("/")[0] in ("observation", INFO_MASK, PREVIOUS_ACTION, PREVIOUS_REWARD)
 
 
 DEFAULT_POLICY = "default"
@@ -93,6 +101,11 @@ class Leaf:
     def is_mask(self) -> bool:
         """Whether it is the action mask, with the choices of all components concatenated. Networks do not get it."""
         return self.name in (OBSERVED_MASK, INFO_MASK)
+
+    @property
+    def is_previous(self) -> bool:
+        """Whether it is the previous reward, or a part of the previous action. Encoders do not get it."""
+        return self.name.partition("/")[0] in (PREVIOUS_ACTION, PREVIOUS_REWARD)
 
     @property
     def is_image(self) -> bool:

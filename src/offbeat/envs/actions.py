@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offbeat.core.choices import sample_choices
+from offbeat.core.previous_inputs import action_parts
 from offbeat.core.types import ActionSpec, Array, EnvSpec, Tree
 from offbeat.envs.contract import Outcome
 
@@ -73,6 +74,13 @@ def _array_encoder(spec: ActionSpec) -> ActionEncoder:
         return lambda actions: np.array(actions, dtype)
     start = np.array(spec.start, dtype).reshape(spec.shape)
     return lambda actions: np.array(actions, dtype) + start
+
+
+def recorded_parts(spec: ActionSpec, name: str) -> Iterator[tuple[str, ActionSpec, slice]]:
+    """Yield the parts of an action by name, as `action_parts`, each with its slice of a flat recorded action."""
+    slices = _SliceAllocator(spec)
+    for part_name, part in action_parts(spec, name):
+        yield part_name, part, slices.take(part)
 
 
 # --- random actions -----------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from offbeat.core.errors import ConfigError, OffbeatError, with_traceback_of
 from offbeat.core.seeding import derive_seed
 from offbeat.core.tasks import TaskSample
 from offbeat.envs.contract import Adapter, EnvRequest, Envs, Limits, TaskEnvs
+from offbeat.envs.previous_inputs import with_previous_inputs
 from offbeat.envs.registration import maker_in, missing_package
 from offbeat.envs.rows import FAILURES
 from offbeat.envs.spaces import stacked
@@ -78,7 +79,7 @@ def make_envs(
     envs.spec = stacked(envs.spec, settings.frame_stack or 1)
     if tasks is not None:
         task_envs(envs)
-    return envs
+    return with_previous_inputs(envs, settings)
 
 
 def task_envs(envs: Envs) -> TaskEnvs:

@@ -19,6 +19,7 @@ from offbeat.envs.adapters.gymnasium.progress import progress_setters
 from offbeat.envs.arguments import require_arguments
 from offbeat.envs.contract import Limits
 from offbeat.envs.make import adapter_of, cannot_make, groups_of
+from offbeat.envs.previous_inputs import with_previous_inputs
 from offbeat.envs.registration import own_maker
 from offbeat.envs.rows import FAILURES
 from offbeat.envs.spaces import action_spec, observation_leaves, stacked
@@ -125,10 +126,10 @@ def make_worlds(
     settings = settings.completed(spec.id)
     limits = Limits(settings.max_episode_steps, cut_after)
     limited = replace(spec, agents=tuple((name, limits.added_to(agent, None)) for name, agent in spec.agents))
-    worlds = [existing(make_world(spec.id, settings.kwargs), spec.id) for _ in range(count)]
-    return Worlds(
+    made = [existing(make_world(spec.id, settings.kwargs), spec.id) for _ in range(count)]
+    worlds = Worlds(
         limited,
-        worlds,
+        made,
         owners,
         groups=groups_of(count, groups),
         seeds=[derive_seed(seed, role, actor, origin, world) for world in range(count)],
@@ -136,6 +137,8 @@ def make_worlds(
         curriculum=parameters(settings.curriculum),
         policies_of=policies_of,
     )
+    worlds.envs = {policy: with_previous_inputs(envs, settings) for policy, envs in worlds.envs.items()}
+    return worlds
 
 
 def existing(world: World | None, env_id: str) -> World:

@@ -10,6 +10,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
+from offbeat.core.choices import smallest_dtype
 from offbeat.core.errors import ConfigError
 from offbeat.core.types import INFO_MASK, OBSERVED_MASK, ActionSpec, EnvSpec, Leaf
 
@@ -97,7 +98,7 @@ def _leaves(name: str, space: gym.Space[Any], env_id: str, action: ActionSpec) -
             yield from _leaves(f"{name}/{key}", part, env_id, action)
     elif found is not None:
         choices, start = found
-        yield Leaf(name, space.shape or (), _smallest(max(choices)), choices, start)
+        yield Leaf(name, space.shape or (), smallest_dtype(choices), choices, start)
     elif isinstance(space, spaces.Box):
         floating = np.issubdtype(space.dtype, np.floating)
         yield Leaf(name, space.shape, "float32" if floating else np.dtype(space.dtype).name)
@@ -107,11 +108,6 @@ def _leaves(name: str, space: gym.Space[Any], env_id: str, action: ActionSpec) -
             "and Dicts and Tuples of these, are supported: wrap the env in "
             "gymnasium.wrappers.TransformObservation where it is registered"
         )
-
-
-def _smallest(choices: int) -> str:
-    """Return the smallest dtype for numbers below `choices` that torch fully supports."""
-    return next(name for name in ("uint8", "int16", "int32", "int64") if choices <= np.iinfo(name).max + 1)
 
 
 def _mask(name: str, action: ActionSpec) -> Leaf:

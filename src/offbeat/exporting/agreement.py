@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from offbeat.api.inputs import flattened
+from offbeat.api.inputs import as_stored, flattened
 from offbeat.api.loaded_policy import LoadedPolicy
 from offbeat.core.choices import firsts
 from offbeat.core.errors import RunFailed
+from offbeat.core.previous_inputs import action_parts
 from offbeat.core.seeding import stream
 from offbeat.core.types import INFO_MASK, Array, Tree
 from offbeat.exporting.formats import Runner, quiet
@@ -18,7 +19,7 @@ from offbeat.exporting.observations import sample_observations
 from offbeat.models import actions
 from offbeat.models.encoders import env_structure
 from offbeat.models.spec import PolicySpec
-from offbeat.models.whole_policy import NEXT_STATE, STATE, action_parts
+from offbeat.models.whole_policy import NEXT_STATE, STATE
 
 TOLERANCE = 1e-5
 """Largest allowed difference between the values of a file and those of the policy: absolute, or relative to the
@@ -74,12 +75,14 @@ def initial_state(spec: PolicySpec, rows: int) -> Tree:
 
 def _expected(policy: LoadedPolicy, inputs: Tree, state: NDArray[np.float32]) -> tuple[Array, Tree]:
     """Return the policy's network outputs, [N, outputs], and the parts of its actions; `state` is updated in place."""
-    stacks = {leaf.name: inputs[leaf.name] for leaf in policy.policy.spec.observation if leaf.stack > 1}
+    spec = policy.policy.spec
+    stacks = {leaf.name: inputs[leaf.name] for leaf in spec.observation if leaf.stack > 1}
+    previous = {leaf.name: as_stored(leaf, inputs[leaf.name]) for leaf in spec.observation if leaf.is_previous}
     newest = {**inputs, **{name: frames[:, -1] for name, frames in stacks.items()}}
-    observation = env_structure({name: part for name, part in newest.items() if name != INFO_MASK})
-    leaves, _ = policy.leaves(observation, inputs.get(INFO_MASK))
-    values = policy.policy.parameters({**leaves, **stacks}, state).copy()
-    return values, dict(flattened("action", policy.encode(actions.greedy(policy.policy.spec, values))))
+    of_env = {name: part for name, part in newest.items() if name != INFO_MASK and name not in previous}
+    leaves, _ = policy.leaves(env_structure(of_env), inputs.get(INFO_MASK))
+    values = policy.policy.parameters({**leaves, **stacks, **previous}, state).copy()
+    return values, dict(flattened("action", policy.encode(actions.greedy(spec, values))))
 
 
 def _found(run: Runner, inputs: Tree) -> Tree:

@@ -13,13 +13,14 @@ from offbeat.api.load import load, policy_of
 from offbeat.api.loaded_policy import LoadedPolicy, Trained
 from offbeat.config.registry import EncoderFactory
 from offbeat.core.errors import ConfigError, RunFailed
+from offbeat.core.previous_inputs import action_parts
 from offbeat.core.seeding import stream
 from offbeat.exporting.agreement import Agreement, compare, initial_state, short_text
 from offbeat.exporting.formats import Format, FormatName, Port, Ports, Runner, format_of, quiet
 from offbeat.exporting.observations import sample_observations
 from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
-from offbeat.models.whole_policy import NEXT_STATE, STATE, WholePolicy, action_parts, input_dtype, output_dtype
+from offbeat.models.whole_policy import NEXT_STATE, STATE, WholePolicy, input_dtype, output_dtype
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Annotated, Any, Literal
 
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import Bound, Name, Size, build
+from offbeat.core.previous_inputs import previous_leaves
 from offbeat.core.types import INFO_MASK, ActionSpec, Leaf, mask_of
 
 Activation = Literal["tanh", "relu"]
@@ -100,20 +101,24 @@ class PolicySpec:
     def encoded(self) -> tuple[Leaf, ...]:
         """The leaves that go through an encoder."""
         own_encoder = self.encoder not in ENCODERS
-        candidates = (leaf for leaf in self.observation if self.encoder != "flat" and not leaf.is_mask)
-        return tuple(leaf for leaf in candidates if own_encoder or leaf.is_image)
+        of_env = (leaf for leaf in self.observation if not (leaf.is_mask or leaf.is_previous))
+        return tuple(leaf for leaf in of_env if self.encoder != "flat" and (own_encoder or leaf.is_image))
 
     @cached_property
     def observed_vectors(self) -> tuple[Leaf, ...]:
-        """The leaves of the observation without an encoder, which are flattened and joined. A mask is not an input."""
-        return tuple(leaf for leaf in self.observation if leaf not in self.encoded and not leaf.is_mask)
+        """The leaves that the env gives and that have no encoder. They are flattened and joined. A mask is no input."""
+        of_env = (leaf for leaf in self.observation if not (leaf.is_mask or leaf.is_previous))
+        return tuple(leaf for leaf in of_env if leaf not in self.encoded)
 
     @cached_property
     def vectors(self) -> tuple[Leaf, ...]:
-        """`observed_vectors` and, with a context encoder, the task variable: all that is flattened and joined."""
+        """All that is flattened and joined: `observed_vectors`, the previous action and reward, and, with a context
+        encoder, the task variable.
+        """
         encoder = self.context_encoder
+        previous = (leaf for leaf in self.observation if leaf.is_previous)
         task = () if encoder is None else (Leaf(TASK_VARIABLE, (encoder.latent_size,), "float32"),)
-        return (*self.observed_vectors, *task)
+        return (*self.observed_vectors, *previous, *task)
 
     def context_layer_sizes(self) -> list[tuple[int, int]]:
         """Return (inputs, outputs) of each linear layer of the context encoder; none if there is no encoder.
@@ -198,7 +203,8 @@ class PolicySpec:
             ConfigError: a value is invalid, or values contradict each other.
         """
         spec = build(cls, data, "the checkpoint's policy", _CHANGED)
-        for wrong in (*_wrong_leaves(spec), *_wrong_action(spec.action), *_wrong_head(spec)):
+        checks = (_wrong_leaves(spec), _wrong_action(spec.action), _wrong_previous(spec), _wrong_head(spec))
+        for wrong in chain.from_iterable(checks):
             raise ConfigError(f"the checkpoint's policy is invalid: {wrong}. {_CHANGED[0].upper()}{_CHANGED[1:]}")
         return spec
 
@@ -254,6 +260,14 @@ def _wrong_action(action: ActionSpec) -> Iterator[str]:
 
 def _joined(parts: tuple[ActionSpec, ...], name: str) -> tuple[Any, ...]:
     return tuple(number for part in parts for number in getattr(part, name))
+
+
+def _wrong_previous(spec: PolicySpec) -> Iterator[str]:
+    """Yield a message for each leaf of a previous action that is not one of the policy's actions, which are valid."""
+    known = previous_leaves(spec.action, action=True, reward=True)
+    for leaf in spec.observation:
+        if leaf.is_previous and leaf not in known:
+            yield f"{leaf.name} is not the previous action or reward of a policy with its actions"
 
 
 def _wrong_head(spec: PolicySpec) -> Iterator[str]:

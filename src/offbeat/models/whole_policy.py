@@ -13,6 +13,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
+from offbeat.core.previous_inputs import action_parts
 from offbeat.core.types import ActionSpec, Leaf
 from offbeat.models.acting import ActingPolicy
 from offbeat.models.actions import BOUND_ARRAYS, ToEnv, best_choices, best_numbers, to_env_range
@@ -35,15 +36,6 @@ def input_dtype(leaf: Leaf) -> str:
 def output_dtype(part: ActionSpec) -> str:
     """Return the dtype of a part of an action as an output: the env's."""
     return part.env_dtype or part.dtype
-
-
-def action_parts(spec: ActionSpec, name: str = "action") -> Iterator[tuple[str, ActionSpec]]:
-    """Yield the parts of an action by name; parts of Dicts and Tuples are named like leaves of observations."""
-    if spec.kind != "mixed":
-        yield name, spec
-        return
-    for key, part in zip(spec.keys or range(len(spec.parts)), spec.parts, strict=True):
-        yield from action_parts(part, f"{name}/{key}")
 
 
 class WholePolicy(nn.Module):

@@ -16,6 +16,7 @@ from offbeat.core.errors import ConfigError
 from offbeat.core.types import DEFAULT_POLICY, EnvSpec
 from offbeat.envs.check import preflight
 from offbeat.envs.make_worlds import preflight_world
+from offbeat.envs.previous_inputs import spec_with_previous_inputs
 from offbeat.envs.world import WorldSpec
 from offbeat.envs.world_rows import spec_of_policy
 from offbeat.league.sides import Side, policies_by_agent, require_sides
@@ -103,7 +104,10 @@ def _columns_of(config: Config, world: WorldSpec | EnvSpec) -> TestedEnvs:
         return TestedEnvs(config, None, {DEFAULT_POLICY: replace(world, columns=config.runtime.envs_per_actor)})
     config = config.with_agents(world.names)
     owned, count = owners(config.policies, world.names, several=config.draws_policies), config.runtime.envs_per_actor
-    policies = {name: spec_of_policy(world, name, agents, count) for name, agents in owned.items()}
+    policies = {
+        name: spec_with_previous_inputs(spec_of_policy(world, name, agents, count), config.env)
+        for name, agents in owned.items()
+    }
     _require_learners(config, len(policies))
     return TestedEnvs(config, world, policies, league_of(config, owned))
 

@@ -21,11 +21,12 @@ from offbeat.envs.adapters.gymnasium.sources import make_single
 from offbeat.envs.contract import Snapshots
 from offbeat.envs.make import make_envs
 from offbeat.envs.registration import registered
+from offbeat.envs.testing.bandit import BanditVectorEnv
 from offbeat.envs.testing.correct_action import CorrectActionVectorEnv
 from offbeat.envs.testing.pixels import CELLS, LEFT, RIGHT, PixelsGoalVectorEnv, PixelsMotionVectorEnv, PixelsVectorEnv
 from offbeat.envs.testing.recall import RecallVectorEnv
 
-IDS = [f"offbeat/{name}-v0" for name in ("Recall", "Pixels", "PixelsMotion", "PixelsGoal")]
+IDS = [f"offbeat/{name}-v0" for name in ("Recall", "Pixels", "PixelsMotion", "PixelsGoal", "Bandit")]
 LAYOUTS = {"HW": (36, 36), "HWC": (36, 36, 3), "CHW": (3, 36, 36)}
 COLUMNS = 16
 Policy = Callable[[list[Any]], Array]
@@ -121,6 +122,70 @@ def test_all_cues_are_equally_likely() -> None:
     assert isinstance(observation, np.ndarray)
     counts = observation[:, :4].sum(axis=0)
     assert np.abs(counts - 1000).max() < 5 * np.sqrt(4000 * 3 / 16)
+
+
+# --- Bandit --------------------------------------------------------------------------------------------------
+
+PULLS, GOOD = 4, 0.7
+History = tuple[tuple[int, float], ...]
+"""The arms that were pulled, and their rewards."""
+
+
+def best_pull(history: History, arms: int) -> tuple[float, int]:
+    """The best mean return of the pulls after a history, and the arm to pull, from Bayes' rule over all histories."""
+    if len(history) == PULLS:
+        return 0.0, 0
+    likelihoods = np.ones(arms)
+    for pulled, reward in history:
+        pays = np.where(np.arange(arms) == pulled, GOOD, (1 - GOOD) / (arms - 1))  # by which arm is the best one
+        likelihoods *= pays if reward else 1 - pays
+    values = []
+    for arm in range(arms):
+        pays = np.where(np.arange(arms) == arm, GOOD, (1 - GOOD) / (arms - 1))
+        chance = float(pays @ likelihoods / likelihoods.sum())
+        after = [best_pull((*history, (arm, reward)), arms)[0] for reward in (0.0, 1.0)]
+        values.append((1 - chance) * after[0] + chance * (1 + after[1]))
+    return max(values), int(np.argmax(values))
+
+
+def pulled(arms: int, choose: Callable[[History], int], columns: int = 6000) -> Array:
+    """Return the returns of one episode of many columns, whose arms a function of the history chooses."""
+    envs = BanditVectorEnv(columns, arms, PULLS, GOOD)
+    observation, _ = envs.reset(seed=1)
+    histories: list[History] = [()] * columns
+    for step in range(PULLS):
+        np.testing.assert_array_equal(observation, np.float32(step / PULLS))
+        actions = np.array([choose(history) for history in histories])
+        observation, rewards, *_ = envs.step(actions)
+        histories = [(*h, (int(a), float(r))) for h, a, r in zip(histories, actions, rewards, strict=True)]
+    return np.array([sum(reward for _, reward in history) for history in histories])
+
+
+def assert_mean(returns: Array, expected: float) -> None:
+    assert abs(returns.mean() - expected) < 4 * returns.std() / np.sqrt(len(returns))
+
+
+@pytest.mark.parametrize("arms", [2, 3])
+def test_the_best_return_of_the_bandit_is_that_of_bayes_rule_over_all_histories(arms: int) -> None:
+    value, _ = best_pull((), arms)
+    envs = BanditVectorEnv(1, arms, PULLS, GOOD)
+    assert envs.optimal_return == pytest.approx(value)
+    best: dict[History, int] = {}
+
+    def choose(history: History) -> int:
+        if history not in best:
+            best[history] = best_pull(history, arms)[1]
+        return best[history]
+
+    assert_mean(pulled(arms, choose), value)
+
+
+@pytest.mark.parametrize("sequence", [(0, 0, 0, 0), (0, 1, 2, 0), (2, 1, 1, 0)])
+def test_no_fixed_sequence_of_arms_exceeds_the_closed_form_return_in_the_bandit(sequence: tuple[int, ...]) -> None:
+    """All that a policy without its previous rewards can do is to choose a sequence."""
+    expected = BanditVectorEnv(1, 3, PULLS, GOOD).impaired_return
+    assert expected == PULLS / 3
+    assert_mean(pulled(3, lambda history: sequence[len(history)]), expected)
 
 
 # --- images --------------------------------------------------------------------------------------------------
@@ -246,6 +311,14 @@ def test_make_envs_uses_the_vector_env_and_it_supports_snapshots(env_id: str) ->
         (IDS[1], {"length": 0}, "length is 0"),
         (IDS[2], {"size": 7}, "size is 7"),
         (IDS[3], {"layout": "WHC"}, "layout is 'WHC', but HW, HWC, CHW are supported"),
+        (IDS[4], {"arms": 1}, "arms is 1"),
+        (IDS[4], {"pulls": 0}, "pulls is 0"),
+        (
+            IDS[4],
+            {"arms": 4, "best_probability": 0.25},
+            "best_probability is 0.25, but with 4 arms a number above 0.25",
+        ),
+        (IDS[4], {"best_probability": 1.0}, "best_probability is 1.0"),
     ],
 )
 def test_arguments_without_a_correct_action_are_refused(env_id: str, arguments: dict[str, Any], says: str) -> None:

@@ -1,8 +1,9 @@
-"""Base classes of envs with one correct action per step, whose best returns are known; see `recall.py` and `pixels.py`.
+"""Base classes of envs with one correct action per step, whose best returns are known: `recall.py`, `pixels.py` and
+`bandit.py`.
 
-The correct action has reward 1, all others have 0, and the observations do not depend on the actions (a contextual
-bandit). So the best return is the number of steps that have a correct action. The best return of a policy without
-memory, without a second frame, or with half of the observation is known too.
+The correct action has reward 1, all others have 0, and the observations do not depend on the actions. So if the
+observations show the correct actions, the best return is the number of steps that have one. The best return of a policy
+without memory, without a second frame, or with half of the observation is known too.
 
 The envs are vector envs in NEXT_STEP order; a single env is one column.
 """

@@ -4,7 +4,7 @@ All are chains of positions 0, 1, 2, ...: every step from position p has reward 
 action. They differ in how an episode ends. An observation is (position, noise). The noise comes from the env's own
 stream, so that different seeds and snapshots give different observations.
 
-This module also registers the envs of `recall.py` and `pixels.py`, whose best returns are known.
+This module also registers the envs of `recall.py`, `bandit.py` and `pixels.py`, whose best returns are known.
 """
 
 from __future__ import annotations
@@ -84,6 +84,7 @@ _ENVS: dict[str, tuple[dict[str, Any], int | None]] = {
 
 _CORRECT_ACTION_ENVS = {
     "offbeat/Recall-v0": ("recall:Recall", "recall:RecallVectorEnv"),
+    "offbeat/Bandit-v0": ("bandit:Bandit", "bandit:BanditVectorEnv"),
     "offbeat/Pixels-v0": ("pixels:Pixels", "pixels:PixelsVectorEnv"),
     "offbeat/PixelsMotion-v0": ("pixels:PixelsMotion", "pixels:PixelsMotionVectorEnv"),
     "offbeat/PixelsGoal-v0": ("pixels:PixelsGoal", "pixels:PixelsGoalVectorEnv"),

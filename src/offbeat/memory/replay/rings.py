@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from offbeat.core.errors import ConfigError
 from offbeat.core.memory_shape import Slab
 from offbeat.core.pace import ReplayPace
-from offbeat.core.types import FRAME_AGE, INFO_MASK, Array, Field, Tree
+from offbeat.core.types import FRAME_AGE, Array, Field, Tree, is_leaf
 from offbeat.memory.arena import arena_bytes
 
 I64 = NDArray[np.int64]
@@ -181,7 +181,7 @@ class Rings:
         self.fields = tuple(fields)
         self._steps = {field.name: arrays[PREFIX + field.name] for field in fields if field.per == "step"}
         self._tickets = {field.name: arrays[PREFIX + field.name] for field in fields if field.per == "unroll"}
-        self.leaves = [name for name in self._steps if name == INFO_MASK or name.split("/")[0] == "observation"]
+        self.leaves = [name for name in self._steps if is_leaf(name)]
         self.stacks = {field.name: field.history + 1 for field in fields if field.history}
         """Stacked leaf -> number of frames in its stack."""
         self._frame_age = self.flat(FRAME_AGE) if self.stacks else None

@@ -1,0 +1,196 @@
+"""Envs whose observations also have the previous action and the previous reward of each column.
+
+    envs = with_previous_inputs(envs, settings)     # the same envs if neither is asked for
+
+The leaves (`offbeat.core.previous_inputs`) are added here, behind the env contract, and not by actors. So everything
+that steps envs has them: training, evaluations, matches and measurements.
+
+    row                             previous action           previous reward
+    the first one of an episode     0                         0
+    after a decision                that action               its reward
+    after a row without a decision  that of the row before    that of the row before + the reward of the row
+
+So at a decision the reward is all that was earned since the last decision. The final observation of an episode, in its
+reset row, has the last action and its reward: in a replay, the next state of the last transition has them.
+
+After `Envs.advance` they are 0 too: the random steps are not the policy's own, and its recurrent state is 0 as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from offbeat.config.env import EnvConfig
+from offbeat.core.previous_inputs import previous_leaves
+from offbeat.core.types import PREVIOUS_ACTION, PREVIOUS_REWARD, ActionSpec, Array, EnvSpec, Leaf, Tree
+from offbeat.envs.actions import recorded_parts
+from offbeat.envs.contract import Advanced, Envs, InfoSignals, Outcome, Snapshots, State, TaskEnvs
+
+ALL = slice(None)
+
+
+def spec_with_previous_inputs(spec: EnvSpec, settings: EnvConfig) -> EnvSpec:
+    """Return the spec with the leaves that the settings ask for."""
+    leaves = previous_leaves(spec.action, action=settings.previous_action, reward=settings.previous_reward)
+    return replace(spec, observation=(*spec.observation, *leaves)) if leaves else spec
+
+
+def with_previous_inputs(envs: Envs, settings: EnvConfig) -> Envs:
+    """Return envs whose observations have the leaves that the settings ask for; `envs` themselves if they ask for none.
+
+    They are `Snapshots` or `TaskEnvs` if `envs` are.
+    """
+    spec = spec_with_previous_inputs(envs.spec, settings)
+    if spec is envs.spec:
+        return envs
+    return _KINDS[isinstance(envs, Snapshots), isinstance(envs, TaskEnvs)](envs, spec)
+
+
+class PreviousInputs:
+    """The previous action and the previous reward of some columns, as leaves of their next observations."""
+
+    def __init__(self, leaves: Sequence[Leaf], action: ActionSpec, columns: int) -> None:
+        """Make the leaves of `columns` columns before their first rows.
+
+        Args:
+            leaves: the leaves of an observation. Those of the previous action and reward are kept; there may be none.
+            action: the actions.
+            columns: number of columns, N.
+        """
+        self.leaves: Tree = {
+            leaf.name: np.zeros((columns, *leaf.shape), leaf.dtype) for leaf in leaves if leaf.is_previous
+        }
+        """Name of a leaf -> [N, *shape]."""
+        self._reward = self.leaves.get(PREVIOUS_REWARD)
+        self._parts = [
+            (self.leaves[name], taken, int(bool(part.nvec)))
+            for name, part, taken in recorded_parts(action, PREVIOUS_ACTION)
+            if name in self.leaves
+        ]
+        """Of each part of an action: its leaf, its slice of a flat recorded action, and what is added to it."""
+
+    def reset(self) -> None:
+        """Make the next rows of all columns the first ones of their episodes."""
+        for leaf in self.leaves.values():
+            leaf[...] = 0
+
+    def push(
+        self, actions: Array, rewards: Array, decided: Array, resets: NDArray[np.bool_], columns: slice = ALL
+    ) -> None:
+        """Take the last row of some columns; `leaves` are then those of the next row.
+
+        Args:
+            actions: recorded actions in the env's range, [n, *shape]; ignored where `decided` is False.
+            rewards: [n].
+            decided: where the row had a decision, [n].
+            resets: where it was a reset row, [n]. All other rows without a decision are part of an episode.
+            columns: the n columns.
+        """
+        flat = actions.reshape(len(actions), -1)
+        for leaf, taken, added in self._parts:
+            target = leaf[columns]
+            target[decided] = (flat[:, taken].reshape(target.shape) + added)[decided]
+            target[resets] = 0
+        if self._reward is not None:
+            reward = self._reward[columns]
+            reward[:] = np.where(decided, rewards, reward + rewards)
+            reward[resets] = 0
+
+    def state(self) -> State:
+        """Return the state for `restore`, as copies."""
+        return {name: leaf.copy() for name, leaf in self.leaves.items()}
+
+    def restore(self, state: State) -> None:
+        """Restore the result of `state()`."""
+        for name, leaf in self.leaves.items():
+            leaf[...] = state[name]
+
+
+class _Envs:
+    """See the module's docstring. Also `InfoSignals`: those of the envs, if they have any."""
+
+    def __init__(self, envs: Envs, spec: EnvSpec) -> None:
+        """Add the leaves of `spec` that `envs` do not have."""
+        self.spec, self.groups = spec, envs.groups
+        self._envs = envs
+        self._signals = envs if isinstance(envs, InfoSignals) else None
+        self._previous = PreviousInputs(spec.observation, spec.action, spec.columns)
+        self._sent = np.zeros((spec.columns, *spec.action.shape), spec.action.dtype)
+        """The last actions of all columns."""
+
+    @property
+    def offers_mask(self) -> bool:
+        return self._signals is not None and self._signals.offers_mask
+
+    @property
+    def no_decision(self) -> bool:
+        return self._signals is not None and self._signals.no_decision
+
+    @property
+    def next_no_decision(self) -> NDArray[np.bool_]:
+        return np.zeros(self.spec.columns, np.bool_) if self._signals is None else self._signals.next_no_decision
+
+    def set_progress(self, progress: float) -> None:
+        self._envs.set_progress(progress)
+
+    def reset(self) -> Tree:
+        self._previous.reset()
+        return {**self._envs.reset(), **self._previous.leaves}
+
+    def advance(
+        self, steps: NDArray[np.int64], random: np.random.Generator, before_step: Callable[[], None] = lambda: None
+    ) -> Advanced:
+        advanced = self._envs.advance(steps, random, before_step)
+        return advanced._replace(observation={**advanced.observation, **self._previous.leaves})
+
+    def send(self, actions: Array, group: int = 0) -> None:
+        self._sent[self.groups[group]] = actions
+        self._envs.send(actions, group)
+
+    def recv(self, group: int = 0) -> Outcome:
+        outcome, columns = self._envs.recv(group), self.groups[group]
+        self._previous.push(self._sent[columns], outcome.reward, outcome.valid, outcome.resets, columns)
+        leaves = {name: leaf[columns] for name, leaf in self._previous.leaves.items()}
+        return outcome._replace(observation={**outcome.observation, **leaves})
+
+    def close(self) -> None:
+        self._envs.close()
+
+
+class _SavableEnvs(_Envs):
+    """The same for envs whose whole state can be saved."""
+
+    def snapshot(self) -> State:
+        assert isinstance(self._envs, Snapshots)
+        return {"envs": self._envs.snapshot(), "previous": self._previous.state()}
+
+    def restore(self, state: State) -> None:
+        assert isinstance(self._envs, Snapshots)
+        self._envs.restore(state["envs"])
+        self._previous.restore(state["previous"])
+
+
+class _TaskEnvs(_Envs):
+    """The same for envs with tasks."""
+
+    def start_tasks(self, tasks: NDArray[np.int64]) -> Tree:
+        assert isinstance(self._envs, TaskEnvs)
+        self._previous.reset()
+        return {**self._envs.start_tasks(tasks), **self._previous.leaves}
+
+
+class _SavableTaskEnvs(_SavableEnvs, _TaskEnvs):
+    """The same for envs with tasks whose whole state can be saved."""
+
+
+_KINDS = {
+    (False, False): _Envs,
+    (True, False): _SavableEnvs,
+    (False, True): _TaskEnvs,
+    (True, True): _SavableTaskEnvs,
+}
+"""Whether envs can be saved, and whether they have tasks -> the class of the envs with the leaves."""
