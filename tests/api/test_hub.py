@@ -22,6 +22,7 @@ from offbeat.algorithms.ppo import PPOConfig
 from offbeat.api.hub import card
 from offbeat.api.load import load as load_policy
 from offbeat.api.loaded_policy import LoadedPolicy, Trained
+from offbeat.core.previous_inputs import previous_leaves
 from offbeat.core.types import ActionSpec, EnvSpec, Leaf
 from offbeat.models.acting import make_policy
 
@@ -216,6 +217,16 @@ def test_the_model_card_explains_policy_reset_for_stateful_policies(stack, said)
     text = card(loaded, FIGURES, "someone/pong")
     assert ("call `policy.reset()` at the start of each episode" in text) is said
     assert "single grayscale frames of 84 x 84 bytes" in text
+
+
+@pytest.mark.parametrize("reward", [False, True])
+def test_the_model_card_says_whether_a_policy_needs_the_last_reward(reward):
+    action = ActionSpec("discrete", (), (6,))
+    leaves = (Leaf("observation", (3,), "float32"), *previous_leaves(action, action=True, reward=reward))
+    spec = PPOConfig().policy_spec(EnvSpec("Walks-v0", leaves, action, columns=1))
+    text = card(LoadedPolicy(make_policy(spec), Trained("Walks-v0", "ppo", 1, 2, 3)), FIGURES, "someone/walks")
+    assert "call `policy.reset()` at the start of each episode" in text
+    assert ("It needs the last reward: call `policy(observation, reward=reward)`" in text) is reward
 
 
 def test_loading_from_the_hub_runs_no_code_named_in_the_policy(run, hub, tmp_path):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from offbeat.core.errors import ConfigError
+from offbeat.core.previous_inputs import previous_leaves
 from offbeat.core.types import ActionSpec, Leaf
 from offbeat.models.acting import ActingPolicy, make_policy
 from offbeat.models.published import published_layout
@@ -36,6 +37,14 @@ def random_policy(spec: PolicySpec, seed: int = 0) -> ActingPolicy:
     policy = make_policy(spec)
     policy.load(np.random.default_rng(seed).normal(size=published_layout(spec).size).astype(np.float32))
     return policy
+
+
+def test_the_previous_action_and_reward_are_inputs_of_the_policy_but_not_of_its_context_encoder():
+    previous = previous_leaves(BOX, action=True, reward=True)
+    spec, plain = make_spec(observation=(*make_spec().observation, *previous)), make_spec()
+    assert spec.context_layer_sizes() == plain.context_layer_sizes()
+    assert spec.observed_vectors == plain.observed_vectors
+    assert spec.vectors == (*plain.observation, *previous, plain.vectors[-1])
 
 
 class Transitions:

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
 from tests.reference import curious_envs  # noqa: F401 - registers its envs
 from tests.reference.spy import NO_WEIGHTS, Spy
 
+from offbeat.api.train import train
 from offbeat.config.env import EnvConfig
 from offbeat.core.pace import OnPolicyPace, ReplayPace
 from offbeat.core.types import Array, Field, Tree, env_fields
 from offbeat.envs.make import make_envs
 from offbeat.memory.arena import private_arena
+from offbeat.memory.replay.base import Samples
 from offbeat.memory.replay.rings import RingShape
 from offbeat.memory.replay.transitions import Replay
-from offbeat.memory.unrolls import UnrollShape
+from offbeat.memory.unrolls import Unrolls, UnrollShape
 from offbeat.workers.actor import Actor
 from offbeat.workers.columns import PolicyColumns
 from offbeat.workers.link import PolicyWork, Work
 
-BOTH = EnvConfig(previous_action=True, previous_reward=True, reward_scale=0.5)
+INPUTS: dict[str, Any] = {"previous_action": True, "previous_reward": True, "reward_scale": 0.5}
+BOTH = EnvConfig(**INPUTS)
 COLUMNS, LENGTH, TICKETS = 3, 4, 30
 every_end = pytest.mark.parametrize("env_id", ["CartPole-v1", "offbeat/ChainTruncates-v0"])
 
@@ -80,3 +84,61 @@ def test_a_replay_gives_the_inputs_of_the_next_state_also_across_the_end_of_its_
         ends += int(starts.any())
     assert ends > 5
     assert 2 * shape.slots_per_ring < TICKETS
+
+
+# --- leagues: some columns have frozen players, whose rows are blank ----------------------------------------
+
+WORLD = "tests.reference.labelled_world:Labelled"
+SMALL: dict[str, Any] = {
+    "runtime": "serial", "actors": 1, "envs_per_actor": 3, "hidden_sizes": (8,), "eval_every": 0, "checkpoint_every": 0,
+    "steps": 180, "encoder": "flat", **INPUTS,
+}  # fmt: skip
+UNROLLED: dict[str, Any] = {**SMALL, "unroll_length": 5, "minibatch_size": 15, "epochs": 1, "max_lag": 1}
+REPLAYED: dict[str, Any] = {
+    **SMALL, "chunk_length": 2, "capacity": 400, "warmup": 20, "batch_size": 16, "utd_ratio": "1/4",
+}  # fmt: skip
+every_league = pytest.mark.parametrize(
+    "league",
+    [
+        {"league": {"window": 2, "snapshot_every": 2}},
+        {
+            "policies": {"one": {"agents": "*"}, "two": {"agents": "*"}},
+            "league": {"window": 2, "snapshot_every": 2, "draw_policies": True},
+        },
+    ],
+    ids=["one policy", "two that are drawn"],
+)
+
+
+@every_league
+def test_the_unrolls_of_a_league_have_the_inputs_of_an_agents_own_episode(league, tmp_path, monkeypatch):
+    original, blank = Unrolls.batch, []
+
+    def checked(memory: Unrolls, step: int) -> Tree:
+        batch = original(memory, step)
+        valid = batch["valid"][:-1]
+        there = {name: batch[name][1:][valid] for name in ("previous_action", "previous_reward")}
+        assert_linked(batch["action"][:-1][valid], batch["reward"][:-1][valid], there)
+        blank.append(not valid.all())
+        return batch
+
+    monkeypatch.setattr(Unrolls, "batch", checked)
+    train("ppo", WORLD, run_dir=tmp_path / "run", **UNROLLED, **league)
+    assert any(blank)
+
+
+@every_league
+def test_the_replay_of_a_league_has_the_inputs_of_an_agents_own_episode(league, tmp_path, monkeypatch):
+    original, checks = Replay.sample, []
+
+    def checked(replay: Replay, random: np.random.Generator) -> Samples:
+        samples = original(replay, random)
+        arrays = samples.arrays
+        there = {name: arrays[f"next/{name}"] for name in ("previous_action", "previous_reward")}
+        assert_linked(arrays["action"], arrays["reward"], there)
+        checks.append(arrays["action"].any())
+        return samples
+
+    monkeypatch.setattr(Replay, "sample", checked)
+    train("dqn", WORLD, run_dir=tmp_path / "run", **REPLAYED, **league)
+    assert sum(checks) > 10
