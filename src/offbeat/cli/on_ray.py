@@ -88,15 +88,15 @@ class OnRay:
         )
 
     @contextmanager
-    def connected(self) -> Iterator[Cluster]:
-        """Connect to the cluster, or start Ray on this machine, while entered.
+    def connected(self, cpus: float) -> Iterator[Cluster]:
+        """Connect to the cluster, or start Ray on this machine, while entered; `cpus`: the most that is reserved at once.
 
         Raises:
             ConfigError: Ray is missing, or nobody answers at the address.
         """
         from offbeat.runtime.ray.cluster import LOCAL, connect
 
-        with connect(self.address or LOCAL, local_cpus=self.cpus or 0, local_resources=self.resources) as cluster:
+        with connect(self.address or LOCAL, local_cpus=cpus, local_resources=self.resources) as cluster:
             yield cluster
 
 

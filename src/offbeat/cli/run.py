@@ -107,7 +107,7 @@ class RunSpec:
         from offbeat.experiments.ray_launcher import RayLauncher, session_resources
 
         needed = session_resources(configs, on_ray.cpus, on_ray.gpus, on_ray.resources)
-        with on_ray.connected() as cluster:
+        with on_ray.connected(needed["CPU"]) as cluster:
             yield RayLauncher(cluster, needed, jobs)
 
     def _flags(self) -> list[str]:
