@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from offbeat.api.loaded_policy import LoadedPolicy, Trained
 from offbeat.config.env import EVALUATION_STEPS
@@ -14,12 +15,16 @@ from offbeat.core.errors import ConfigError
 from offbeat.core.fields import in_short
 from offbeat.core.threads import limit_blas
 from offbeat.core.types import EnvSpec
+from offbeat.envs import sending
 from offbeat.envs.make_worlds import preflight_world
 from offbeat.envs.world import WorldSpec
 from offbeat.workers.episodes import Episodes, Evaluation
 from offbeat.workers.evaluation_envs import evaluation_envs
 from offbeat.workers.mixture import Mixture
 from offbeat.workers.trials import evaluate_policies
+
+if TYPE_CHECKING:
+    from offbeat.runtime.ray.tasks import TaskPool
 
 SCORE_STEPS = 10_000_000
 """Default limit of the env steps of an evaluation, over all envs."""
@@ -99,6 +104,26 @@ def score(
     finally:
         envs.close()
     return _scores(result, trained)
+
+
+def score_on_node(
+    pool: TaskPool, imports: tuple[str, ...], policies: Mapping[str, LoadedPolicy], **settings: Any
+) -> dict[str, Any]:
+    """Call `score` on a node of a cluster, with the same result.
+
+    Args:
+        pool: runs it as a task.
+        imports: the modules that the training run imports.
+        policies: as for `score`.
+        **settings: the other arguments of `score`, without `on_step`.
+
+    Raises:
+        ConfigError, EnvFailed: as `score`; or the env cannot be sent to the node.
+        RunFailed: there is no node with the resources any more.
+    """
+    env = sending.package(_trained(policies).env, imports)
+    ((_, scores),) = pool.results(env, partial(score, **settings), [[policies]])
+    return scores
 
 
 def _trained(policies: Mapping[str, LoadedPolicy]) -> Trained:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from offbeat.api.entrants import Entrant, entrants_of
-from offbeat.api.evaluate import require_fit, world_of
+from offbeat.api.evaluate import world_of
+from offbeat.api.game_sets import Chosen, GameSet, OnStep, play_here, play_on_nodes
 from offbeat.api.snapshots import Snapshots
 from offbeat.config.env import EVALUATION_STEPS
 from offbeat.config.trust import Code, require
 from offbeat.core.errors import ConfigError, EnvFailed
 from offbeat.core.seeding import derive_seed
-from offbeat.core.threads import limit_blas
+from offbeat.envs import sending
 from offbeat.league.payoffs import Payoffs
 from offbeat.league.players import Player
 from offbeat.league.ratings import Ratings, fit_ratings
@@ -25,7 +27,11 @@ from offbeat.league.results import GameResult
 from offbeat.league.seatings import Seating, seatings
 from offbeat.league.sides import Side, policies_by_agent, sides_of
 from offbeat.league.standings import Standing, standings_of
-from offbeat.workers.games import GameEnvs, game_envs, play_games
+from offbeat.run_directory.directory import RunDirectory
+from offbeat.workers.games import Games, game_envs
+
+if TYPE_CHECKING:
+    from offbeat.runtime.ray.tasks import TaskPool
 
 GAMES = 100
 """Default number of games of each pair of players."""
@@ -88,7 +94,8 @@ def match(
     greedy: bool = False,
     max_episode_steps: int = EVALUATION_STEPS,
     trust_code: bool = False,
-    on_step: Callable[[int, int], None] | None = None,
+    on_step: OnStep = lambda _ended, _total: None,
+    pool: TaskPool | None = None,
 ) -> Match:
     """Play every player against every other one, in the world of the runs.
 
@@ -106,6 +113,7 @@ def match(
         max_episode_steps: steps of the world after which a game is cut. Returns up to there count.
         trust_code: as for `load`.
         on_step: is called with the number of games that have ended, and of all games.
+        pool: plays the games of each pair of players, in each seating, on a node of a cluster; None: here.
 
     Raises:
         ConfigError: there is only one player, the runs have different worlds, or the game has only one side.
@@ -114,23 +122,31 @@ def match(
     entrants, config = entrants_of([Path(run) for run in runs], snapshots, average=average, trust_code=trust_code)
     trained = entrants[0].trained
     require(Code(env=trained.env), "the policy")
-    limit_blas(1)
     agents = entrants[0].run_agents
     playing = _sides(trained.env, agents, sides or (config.sides if config else ()))
-    world = world_of(trained, agents)
     pairs = _pairings(entrants, playing)
     each = {pairing: -(-games // count) for pairing, count in pairs.items()}
-    envs = game_envs(
-        world, [side.agents for side in playing], max(each.values()), seed=seed, settings=trained.env_config,
-        outcome=config.outcome if config else "", max_episode_steps=max_episode_steps,
+    outcome = config.outcome if config else ""
+    make_envs = partial(
+        game_envs, world_of(trained, agents), [side.agents for side in playing], max(each.values()), seed=seed,
+        settings=trained.env_config, outcome=outcome, max_episode_steps=max_episode_steps,
     )  # fmt: skip
-    try:
-        played = _play(entrants, playing, each, envs, seed=seed, greedy=greedy, on_step=on_step)
-    finally:
-        envs.close()
+    sets, policies = _sets(entrants, playing, each, seed)
+    if pool is None:
+        games_of_sets = play_here(sets, policies, make_envs, greedy=greedy, on_step=on_step)
+    else:
+        env = sending.package(trained.env, _imports(runs))
+        games_of_sets = play_on_nodes(pool, env, sets, policies, make_envs, greedy=greedy, on_step=on_step)
+    played = _match(entrants, playing, each, games_of_sets)
     if played.no_result == played.played:
-        raise EnvFailed(_no_results(played, envs.outcome))
+        raise EnvFailed(_no_results(played, outcome))
     return played
+
+
+def _imports(runs: Sequence[Path | str]) -> tuple[str, ...]:
+    """Return the modules that the runs import."""
+    modules = (module for run in runs for module in RunDirectory(Path(run)).read_run().imports)
+    return tuple(dict.fromkeys(modules))
 
 
 def _no_results(match: Match, outcome: str) -> str:
@@ -175,42 +191,39 @@ def _listed(entrants: Sequence[Entrant]) -> str:
     return f"only {names[0]}" if len(names) == 1 else f"{', '.join(names)}, none of which can play all other sides"
 
 
-def _play(
-    entrants: Sequence[Entrant],
-    sides: Sequence[Side],
-    pairings: Mapping[_Pairing, int],
-    envs: GameEnvs,
-    *,
-    seed: int,
-    greedy: bool,
-    on_step: Callable[[int, int], None] | None,
-) -> Match:
-    """Play all pairings; their values are numbers of games."""
-    scores: list[tuple[int, int, float]] = []
-    cut, no_result, before, total = 0, 0, 0, sum(pairings.values())
+def _sets(
+    entrants: Sequence[Entrant], sides: Sequence[Side], pairings: Mapping[_Pairing, int], seed: int
+) -> tuple[list[GameSet], list[Chosen]]:
+    """Return the games of all pairings, whose values are numbers of games, and all policies that play."""
+    policies: dict[tuple[int, int], Chosen] = {}
+    sets = []
     for number, (pairing, games) in enumerate(pairings.items()):
-        seated = [entrants[pairing.players[player]] for player in pairing.seating]
-        policies = [entrant.policy_of(side.agents) for entrant, side in zip(seated, sides, strict=True)]
-        for index, (loaded, _) in enumerate(policies):
-            require_fit(loaded, envs.columns[str(index)].spec)
-        played = play_games(
-            envs, [policy for _, policy in policies], games=games, seed=derive_seed(seed, "match", number),
-            greedy=greedy, on_step=_added(on_step, before, total),
-        )  # fmt: skip
-        scores += ((*pairing.players, _score(outcomes, pairing.seating)) for outcomes in played.results.tolist())
-        cut, before = cut + played.cut, before + games
-        no_result += games - len(played.results)
+        seated = [(pairing.players[player], side) for side, player in enumerate(pairing.seating)]
+        for player, side in seated:
+            if (player, side) not in policies:
+                policies[player, side] = entrants[player].policy_of(sides[side].agents)
+        indices = tuple(list(policies).index(each) for each in seated)
+        sets.append(GameSet(indices, games, derive_seed(seed, "match", number)))
+    return sets, list(policies.values())
+
+
+def _match(
+    entrants: Sequence[Entrant], sides: Sequence[Side], pairings: Mapping[_Pairing, int], played: Sequence[Games]
+) -> Match:
+    """Return the results of all pairings, whose values are numbers of games."""
+    scores = [
+        (*pairing.players, _score(outcomes, pairing.seating))
+        for pairing, games in zip(pairings, played, strict=True)
+        for outcomes in games.results.tolist()
+    ]
+    total, cut = sum(pairings.values()), sum(games.cut for games in played)
     payoffs = Payoffs.count([entrant.name for entrant in entrants], scores)
     lines, env_steps = zip(*((each.line, each.trained.env_steps) for each in entrants), strict=True)
     agents = tuple(
         tuple(agent for side in sides if each.plays(side.agents) for agent in side.agents) for each in entrants
     )
-    return Match(payoffs, fit_ratings(payoffs, groups=agents), agents, lines, env_steps, total, cut, no_result)
-
-
-def _added(on_step: Callable[[int, int], None] | None, before: int, total: int) -> Callable[[int], None] | None:
-    """Return a function that adds the games `before` to those that have ended, and reports them."""
-    return None if on_step is None else lambda ended: on_step(before + ended, total)
+    ratings = fit_ratings(payoffs, groups=agents)
+    return Match(payoffs, ratings, agents, lines, env_steps, total, cut, total - len(scores))
 
 
 def _score(outcomes: Sequence[float], seating: Seating) -> float:

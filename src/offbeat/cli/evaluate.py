@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, arg
 
 from offbeat.cli.flags import RunImports, TrustCode, require_at_least
+from offbeat.cli.on_ray import Cpus, Gpus, On, OnRay, RayAddress, Resources
 from offbeat.cli.output import progress_bar, spinner, stdout_to_stderr
 from offbeat.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from offbeat.api.loaded_policy import LoadedPolicy
+    from offbeat.workers.mixture import Mixture
 
 
 @dataclass(frozen=True)
@@ -38,11 +43,15 @@ class Eval:
     """Env steps, over all envs, after which the evaluation ends."""
     json: bool = False
     """Print one JSON object and nothing else."""
+    on: On = "local"
+    ray_address: RayAddress = None
+    cpus: Cpus = None
+    gpus: Gpus = None
+    resources: Resources = None
     imports: RunImports = ()
     trust_code: TrustCode = False
 
     def run(self) -> int:
-        from offbeat.api.evaluate import score
         from offbeat.api.load import load_for_env
         from offbeat.api.snapshots import mixtures_of
         from offbeat.config.registry import import_modules
@@ -54,22 +63,36 @@ class Eval:
         require_at_least("max-steps", self.max_steps, 1)
         if self.average and self.checkpoint != "latest":
             raise ConfigError(f"both --average and --checkpoint {self.checkpoint} are given: choose one")
+        on_ray = OnRay.read(self.on, self.ray_address, self.cpus, self.gpus, self.resources)
         with stdout_to_stderr(), progress_bar("episodes", shown=not self.json) as on_step:
             import_modules(self.imports)
             _, policies = load_for_env(self.run_directory, self.checkpoint, trust_code=self.trust_code)
-            scores = score(
-                policies,
-                episodes=self.episodes,
-                seed=self.seed,
-                sampled=self.sampled,
-                max_episode_steps=self.max_episode_steps,
-                max_steps=self.max_steps,
-                mixtures=mixtures_of(self.run_directory, trust_code=self.trust_code) if self.average else {},
-                on_step=on_step,
-            )
+            mixtures = mixtures_of(self.run_directory, trust_code=self.trust_code) if self.average else {}
+            scores = self._scores(on_ray, policies, mixtures, on_step)
         env = next(iter(policies.values())).trained.env
         print(json.dumps(scores) if self.json else self._summary(env, scores))
         return 0
+
+    def _scores(
+        self,
+        on_ray: OnRay | None,
+        policies: Mapping[str, LoadedPolicy],
+        mixtures: Mapping[str, Mixture],
+        on_step: Callable[[int, int], None],
+    ) -> dict[str, Any]:
+        """Return the scores of the policies, from this machine or from a node of a cluster."""
+        from offbeat.api.evaluate import score, score_on_node
+        from offbeat.run_directory.directory import RunDirectory
+
+        settings: dict[str, Any] = {
+            "episodes": self.episodes, "seed": self.seed, "sampled": self.sampled, "mixtures": mixtures,
+            "max_episode_steps": self.max_episode_steps, "max_steps": self.max_steps,
+        }  # fmt: skip
+        if on_ray is None:
+            return score(policies, on_step=on_step, **settings)
+        imports = RunDirectory(self.run_directory).read_run().imports
+        with on_ray.task_pool("an evaluation") as pool:
+            return score_on_node(pool, imports, policies, **settings)
 
     def _summary(self, env: str, scores: dict[str, Any]) -> str:
         """Return a line about all agents, then one for each of several policies."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from tyro.conf import Positional, arg
 
 from offbeat.cli.flags import RunImports, TrustCode, require_at_least
+from offbeat.cli.on_ray import Cpus, Gpus, On, OnRay, RayAddress, Resources
 from offbeat.cli.output import progress_bar, stdout_to_stderr
 from offbeat.core.errors import ConfigError
 
@@ -55,6 +57,11 @@ class Match:
     """Draw the win rates of all pairs into this file."""
     ratings: Annotated[Path | None, arg(metavar="FILE.png", help_behavior_hint="")] = None
     """Draw the ratings over env steps into this file."""
+    on: On = "local"
+    ray_address: RayAddress = None
+    cpus: Cpus = None
+    gpus: Gpus = None
+    resources: Resources = None
     imports: RunImports = ()
     trust_code: TrustCode = False
 
@@ -67,20 +74,24 @@ class Match:
         require_at_least("episodes", self.episodes, 1)
         require_at_least("seed", self.seed, 0)
         require_at_least("max-episode-steps", self.max_episode_steps, 1)
+        on_ray = OnRay.read(self.on, self.ray_address, self.cpus, self.gpus, self.resources)
+        nodes = nullcontext() if on_ray is None else on_ray.task_pool("a match of two players")
         with stdout_to_stderr(), progress_bar("games", shown=not self.json) as on_step:
             import_modules(self.imports)
-            played = match(
-                self.runs,
-                games=self.episodes,
-                seed=self.seed,
-                snapshots=self.snapshots,
-                average=self.average,
-                sides=tuple(filter(None, self.sides.split(","))),
-                greedy=self.greedy,
-                max_episode_steps=self.max_episode_steps,
-                trust_code=self.trust_code,
-                on_step=on_step,
-            )
+            with nodes as pool:
+                played = match(
+                    self.runs,
+                    games=self.episodes,
+                    seed=self.seed,
+                    snapshots=self.snapshots,
+                    average=self.average,
+                    sides=tuple(filter(None, self.sides.split(","))),
+                    greedy=self.greedy,
+                    max_episode_steps=self.max_episode_steps,
+                    trust_code=self.trust_code,
+                    on_step=on_step,
+                    pool=pool,
+                )
         self._draw(played)
         if self.json:
             print(json.dumps(played.as_json()))

@@ -14,6 +14,7 @@ from offbeat.core.fields import NonNegative, Positive, read
 
 if TYPE_CHECKING:
     from offbeat.runtime.ray.cluster import Cluster
+    from offbeat.runtime.ray.tasks import TaskPool
 
 On = Annotated[
     Literal["local", "ray"],
@@ -89,7 +90,10 @@ class OnRay:
 
     @contextmanager
     def connected(self, cpus: float) -> Iterator[Cluster]:
-        """Connect to the cluster, or start Ray on this machine, while entered; `cpus`: the most that is reserved at once.
+        """Connect to the cluster, or start Ray on this machine, while entered.
+
+        Args:
+            cpus: CPUs that each session, evaluation or match reserves.
 
         Raises:
             ConfigError: Ray is missing, or nobody answers at the address.
@@ -98,6 +102,19 @@ class OnRay:
 
         with connect(self.address or LOCAL, local_cpus=cpus, local_resources=self.resources) as cluster:
             yield cluster
+
+    @contextmanager
+    def task_pool(self, user: str) -> Iterator[TaskPool]:
+        """Connect, and yield a pool of tasks with these resources, by default one CPU; `user`: what a task is.
+
+        Raises:
+            ConfigError: as `connected`; or no node has the resources, or other versions.
+        """
+        from offbeat.runtime.ray.tasks import TaskPool
+
+        cpus = 1.0 if self.cpus is None else self.cpus
+        with self.connected(cpus) as cluster:
+            yield TaskPool(cluster, {"CPU": cpus, "GPU": self.gpus or 0.0, **self.resources}, user)
 
 
 def _custom(text: str) -> dict[str, float]:

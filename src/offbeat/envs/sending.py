@@ -18,7 +18,7 @@ import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec as RegisteredEnv
 
 from offbeat.config.env import adapter_prefix, family_of
-from offbeat.config.registry import import_modules
+from offbeat.config.registry import accept, import_modules
 from offbeat.core.errors import ConfigError
 from offbeat.envs.registration import is_registered, register_atari, registered
 
@@ -57,13 +57,14 @@ def require_importable(name: str, code: type) -> None:
 
 
 def unpack(data: bytes) -> None:
-    """Import the user's modules, and register the env as in the process that called `package`.
+    """Import the user's modules, and register and accept the env as in the process that called `package`.
 
     Raises:
         ConfigError: a module cannot be imported, or the imports do not register the env.
     """
     env_id, modules, sent = pickle.loads(data)  # noqa: S301 - from the process that started this one
     import_modules(modules)
+    accept(env_id)
     if family_of(env_id):
         register_atari()  # before the entry is added; otherwise Gymnasium warns about it
     if sent is not None:

@@ -1,0 +1,134 @@
+"""Evaluations and matches on the nodes of a Ray cluster: the results of one machine, with losses and stops."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.reference.ray_clusters import two_nodes
+from tests.reference.runs import REPOSITORY, Started, small_run
+from tests.reference.runs import offbeat as typed
+
+from offbeat.core.errors import ConfigError, EnvFailed
+from offbeat.envs import sending
+from offbeat.runtime.ray.cluster import connect
+from offbeat.runtime.ray.tasks import TaskPool
+
+NIM = "offbeat.envs.testing.games:Nim"
+SETTINGS: dict[str, Any] = {"steps": 768, "runtime": "serial", "league": {"window": 2, "snapshot_every": 2}}
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Any]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(REPOSITORY), prepend=os.pathsep)
+        with two_nodes() as started:
+            yield started
+
+
+@pytest.fixture(scope="module")
+def league(tmp_path_factory) -> Path:
+    return small_run(tmp_path_factory.mktemp("league") / "run", NIM, **SETTINGS).path
+
+
+def on_ray(nodes: Any) -> list[str]:
+    return ["--on", "ray", "--ray-address", nodes.address]
+
+
+@pytest.fixture
+def pool(nodes) -> Iterator[TaskPool]:
+    with connect(nodes.address) as cluster:
+        yield TaskPool(cluster, {"CPU": 1, "GPU": 0}, "a task")
+
+
+ENV = sending.package("CartPole-v1", ())
+
+
+# --- results ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("more", [[], ["--average", "--greedy"]], ids=" ".join)
+def test_a_match_on_two_nodes_has_the_results_of_one_machine(nodes, league, more):
+    arguments = ["match", league, "--episodes", 40, "--json", *more]
+    here, there = typed(*arguments), typed(*arguments, *on_ray(nodes))
+    assert there.code == 0, there
+    assert there.out == here.out
+
+
+def test_an_evaluation_on_a_node_has_the_result_of_one_machine(nodes, league):
+    arguments = ["eval", league, "--episodes", 8, "--sampled", "--average", "--json"]
+    here, there = typed(*arguments), typed(*arguments, *on_ray(nodes), "--resources", "other=0.5")
+    assert there.code == 0, there
+    assert there.out == here.out
+
+
+def test_an_env_of_an_imported_module_is_evaluated_on_a_node_and_its_failure_is_reported(nodes, tmp_path):
+    module = "tests.reference.run_envs"
+    run = small_run(tmp_path / "run", "runs/RaisesLate-v0", steps=64, imports=(module,)).path
+    arguments = ["eval", run, "--import", module, "--json"]
+    here, there = (typed(*arguments, "--episodes", 4, *more) for more in ([], on_ray(nodes)))
+    assert there.code == 0, there
+    assert there.out == here.out
+    failed = typed(*arguments, "--episodes", 1000, *on_ray(nodes))
+    assert failed.code == 1
+    assert "an evaluation failed after" in failed.err
+
+
+# --- tasks --------------------------------------------------------------------------------------------------
+
+
+def end_worker_once(flag: str, index: int) -> int:
+    """Kill this process the first time that the second task runs."""
+    if index == 1 and not Path(flag).exists():
+        Path(flag).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return index
+
+
+def fail(index: int) -> int:
+    raise EnvFailed(f"env {index} failed")
+
+
+def test_a_task_whose_worker_is_killed_is_repeated(pool, tmp_path):
+    flag = str(tmp_path / "killed")
+    assert sorted(pool.results(ENV, end_worker_once, [(flag, index) for index in range(3)])) == [(0, 0), (1, 1), (2, 2)]
+    assert Path(flag).exists()
+
+
+def test_the_error_of_a_task_is_raised_here(pool):
+    with pytest.raises(EnvFailed, match=r"^env 0 failed$"):
+        list(pool.results(ENV, fail, [(0,)]))
+
+
+def test_tasks_that_need_more_than_a_node_has_are_refused(nodes):
+    said = typed("eval", "nowhere", *on_ray(nodes), "--cpus", "none")
+    assert said.code == 2
+    with connect(nodes.address) as cluster, pytest.raises(ConfigError, match="an evaluation needs 2 CPU, but no node"):
+        TaskPool(cluster, {"CPU": 2, "GPU": 0}, "an evaluation")
+
+
+def running_tasks() -> list[int]:
+    """Return the workers of Ray that run a task of ours, which has the name of its function."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended
+            if (path / "cmdline").read_bytes().startswith(b"ray::_call"):
+                found.append(int(path.name))
+    return found
+
+
+def test_a_stopped_match_ends_its_tasks(nodes, league, tmp_path):
+    started = Started(["match", str(league), "--episodes", "10000000", *on_ray(nodes)], tmp_path)
+    started.wait_until(lambda: len(running_tasks()) == 2)
+    said = started.end(signal.SIGINT)
+    assert said.code == 130
+    deadline = time.monotonic() + 60
+    while running_tasks():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
