@@ -100,7 +100,8 @@ class OnRay:
         """
         from offbeat.runtime.ray.cluster import LOCAL, connect
 
-        with connect(self.address or LOCAL, local_cpus=cpus, local_resources=self.resources) as cluster:
+        connection = connect(self.address or LOCAL, local_cpus=cpus, local_resources=self.resources, show_output=False)
+        with connection as cluster:
             yield cluster
 
     @contextmanager

@@ -12,7 +12,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from tests.reference.ray_clusters import two_nodes
+from tests.reference.ray_clusters import STORE, two_nodes
 
 from offbeat.core.errors import ConfigError
 from offbeat.runtime.ray import cluster
@@ -66,6 +66,16 @@ def test_nodes_with_another_version_of_a_package_are_refused(nodes: Any) -> None
             patch.object(cluster, "_asking_versions", side_effect=[asking(), here]),
             pytest.raises(ConfigError, match=r"torch is \S+ on \S+ and 1.0 here. Install the same versions"),
         ):
+            connected.require_versions()
+
+
+def test_a_node_that_is_lost_before_it_says_its_versions_is_not_waited_for(nodes: Any) -> None:
+    joined = nodes.add_node(num_cpus=1, object_store_memory=STORE)
+    with cluster.connect(nodes.address) as connected:
+        listed = connected.nodes()
+        assert len(listed) == 3
+        nodes.remove_node(joined, allow_graceful=False)
+        with patch.object(connected, "nodes", return_value=listed):
             connected.require_versions()
 
 

@@ -136,7 +136,7 @@ class Cluster:
         ask, own = _asking_versions(), _asking_versions()(PACKAGES)
         asked = {}
         for node in self.nodes():
-            there = NodeAffinitySchedulingStrategy(node.id, soft=False)
+            there = NodeAffinitySchedulingStrategy(node.id, soft=True)  # elsewhere, if it is lost meanwhile
             task: Any = ray.remote(ask)
             task = task.options(num_cpus=0, max_retries=0, scheduling_strategy=there)
             asked[node.address, node.id] = task.remote(PACKAGES)
@@ -202,6 +202,7 @@ def connect(
     local_resources: Mapping[str, float] | None = None,
     object_store_memory: int | None = None,
     runtime_env: Mapping[str, Any] | None = None,
+    show_output: bool = True,
 ) -> Cluster:
     """Connect this process to a cluster; for `LOCAL`, start Ray on this machine.
 
@@ -214,6 +215,7 @@ def connect(
         local_resources: custom resources of a Ray that is started here.
         object_store_memory: size of the object store of a Ray that is started here, in bytes; None: Ray's default.
         runtime_env: Ray's runtime environment of all tasks and actors: packages, environment variables, files.
+        show_output: whether this process prints what tasks and actors print. Ray's own errors are printed always.
 
     Raises:
         ConfigError: Ray is not installed, nobody answers, or the versions of Python or Ray differ.
@@ -230,8 +232,8 @@ def connect(
             address = _answering(address)
         restore_limit = _open_files_limit()
         if address == LOCAL:
-            return _start(local_cpus, local_resources, object_store_memory, runtime_env, restore_limit)
-        _init(address, runtime_env=runtime_env)
+            return _start(local_cpus, local_resources, object_store_memory, runtime_env, show_output, restore_limit)
+        _init(address, runtime_env=runtime_env, log_to_driver=show_output)
         return Cluster(address, is_local=False, closing=[ray.shutdown, restore_limit])
 
 
@@ -298,6 +300,7 @@ def _start(
     resources: Mapping[str, float] | None,
     object_store_memory: int | None,
     runtime_env: Mapping[str, Any] | None,
+    show_output: bool,
     restore_limit: Callable[[], None],
 ) -> Cluster:
     """Start Ray on this machine.
@@ -320,6 +323,7 @@ def _start(
             object_store_memory=store,
             include_dashboard=False,
             runtime_env=runtime_env,
+            log_to_driver=show_output,
             _temp_dir=folder,
         )
     except BaseException:
