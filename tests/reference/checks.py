@@ -83,7 +83,7 @@ def actor_killed(case: Case, folder: Path) -> None:
         assert len(killed.pids) == run.metrics["actor_restarts"] == 1
         assert "this run is no longer exact" in (path / "log.txt").read_text()
         _assert_whole(case, path, seen)
-        assert seen.cuts == (1 if case.feature == "recurrent" and not case.replayed else 0)
+        assert seen.cuts == (1 if "core" in FEATURES[case.feature].settings and not case.replayed else 0)
         assert resume(path, steps=run.metrics["env_steps"] + 50, runtime="serial").state == "finished"
     assert not any(map(is_alive, [*killed.pids, *actors_of(path)]))
 

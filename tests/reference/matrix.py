@@ -55,6 +55,7 @@ FEATURES = {
         "offbeat/Bandit-v0",
         {"previous_action": True, "previous_reward": True, "core": "gru", "core_size": 8},
         replayed={"batch_size": 15, "burn_in": 3},
+        unrolled={"decorrelate": True, "env_groups": 2},
     ),
     "mixed": Feature(
         "runs/Locks-v0",  # trees of observations and of actions, with a mask among the observations

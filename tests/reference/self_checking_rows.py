@@ -84,9 +84,9 @@ def _recall(rows: Rows) -> list[Array]:
 
 def _inputs(rows: Rows) -> list[Array]:
     starts = rows.here["observation"][:, 0] == 0
-    before = [rows.here["previous_action"], rows.here["previous_reward"]]
+    action, reward = rows.here["previous_action"], rows.here["previous_reward"]
     after = [rows.there["previous_action"] == rows.action + 1, rows.there["previous_reward"] == rows.reward]
-    return [*after, (before[0] == 0) == starts, (before[1] == 0) | ~starts]
+    return [*after, (action == 0) | ~starts, (reward == 0) | (action > 0)]  # also 0 after random steps
 
 
 def _locks(rows: Rows) -> list[Array]:
