@@ -59,9 +59,12 @@ of the same name, in the tables above, as it is."""
 SUITED = {
     "max_lag": "0 in serial, 1 in threads and processes",
     "max_ahead": "actors - 1 in serial, actors in threads and processes",
+    "pearl.warmup": "train_tasks x (prior_steps + extra_steps) x envs_per_actor: one visit to each task",
+    "pearl.capacity": "2 x (train_tasks + actors) visits; at least 1000000",
     "split": "measured in threads and processes, if neither the layout nor lag = exact is given; else given",
 }
-"""Defaults that depend on the runtime: they are set when the config is made, not in the table's class."""
+"""Defaults that depend on the runtime, by key or by table and key: they are set when the config is made, not in the
+table's class."""
 
 
 def page() -> str:
@@ -85,14 +88,15 @@ def _key_table(name: str, config: type[Any]) -> Iterator[str]:
     yield from _table_head("key", "takes", "default", "meaning")
     hints, notes = hints_of(config), field_docstrings(config)
     for item in fields(config):
-        yield _row(f"`{item.name}`", describe(hints[item.name]), _default(item), notes[item.name])
+        yield _row(f"`{item.name}`", describe(hints[item.name]), _default(item, name), notes[item.name])
 
 
-def _default(item: Field[Any]) -> str:
+def _default(item: Field[Any], table: str = "") -> str:
     if item.default is MISSING:
         return "must be given"
-    if item.name in SUITED and item.default is not None:
-        return SUITED[item.name]
+    suited = SUITED.get(f"{table}.{item.name}", SUITED.get(item.name))
+    if suited and item.default is not None:
+        return suited
     value = item.default
     if value in (None, (), EMPTY):
         return "none"

@@ -37,10 +37,16 @@ def test_the_options_page_has_the_defaults_of_each_runtime():
             for key in fields(table):
                 value = getattr(table, key.name)
                 if key.default not in (MISSING, None, value) and key.name not in flags:
-                    found.setdefault(key.name, {})[runtime, actors or 1] = value
+                    name = key.name if key.name in suited else f"{algorithm}.{key.name}"
+                    found.setdefault(name, {})[runtime, actors or 1] = value
     assert found == {
         "max_lag": dict.fromkeys(product(("threads", "processes"), (1, 2)), 1),
         "max_ahead": {("serial", 2): 1, ("threads", 1): 1, ("threads", 2): 2, ("processes", 1): 1, ("processes", 2): 2},
+        "pearl.warmup": dict.fromkeys(product(("serial", "threads", "processes"), (1, 2)), 100 * 1000 * 8),
+        "pearl.capacity": {
+            (runtime, actors): 2 * (100 + actors) * 1000 * 8
+            for runtime, actors in product(("serial", "threads", "processes"), (1, 2))
+        },
         "split": {("threads", 1): "measured", ("processes", 1): "measured"},
     }
     assert suited.keys() == found.keys()

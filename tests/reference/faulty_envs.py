@@ -14,6 +14,7 @@ from typing import Any
 import gymnasium as gym
 import tests.reference.run_envs  # noqa: F401 - registers runs/Locks-v0 and others
 
+from offbeat.envs.meta import ids
 from offbeat.envs.testing import known_values
 from offbeat.envs.testing.games import PLAYERS, Nim
 from offbeat.envs.testing.worlds import CartPoles
@@ -89,6 +90,7 @@ ENVS = (
     "offbeat/Recall-v0",
     "runs/Locks-v0",
     "runs/Doors-v0",
+    "offbeat/PointRobot-v0",
 )
 WORLDS = {"offbeat.envs.testing.worlds:CartPoles": f"{__name__}:RaisingCartPoles"}
 """Id of a world -> id of the one that raises. They are not registered."""
@@ -96,6 +98,7 @@ WORLDS = {"offbeat.envs.testing.worlds:CartPoles": f"{__name__}:RaisingCartPoles
 
 def _register() -> None:
     known_values.register()
+    ids.register()
     for env in ENVS:
         if faulty(env) not in gym.registry:
             gym.register(faulty(env), partial(_make, env))

@@ -18,12 +18,28 @@ from tests.reference.runs import small_run
 
 from offbeat.api.train import Run
 
-ON_A_REPLAY = ("sac", "dqn")
+ON_A_REPLAY = ("sac", "dqn", "pearl")
 ONE_CHOICE = "supports only one Discrete action"
+NO_TASKS = {"pearl": "has no tasks"}
+SEVERAL = {"pearl": "has several agents"}
 ENVS = ("tests.reference.run_envs",)
 CARTS = "offbeat.envs.testing.worlds:CartPoles"
 TEAMS: dict[str, Any] = {"red": {"agents": "cart_0"}, "blue": {"agents": "cart_*", "settings": {"learning_rate": 1e-4}}}
 LEAGUE: dict[str, Any] = {"window": 2, "snapshot_every": 3, "latest_ratio": 0.5, "opponents": "prioritized"}
+
+OF_ALGORITHM: dict[str, dict[str, Any]] = {
+    "pearl": {
+        "train_tasks": 2,
+        "test_tasks": 1,
+        "meta_batch": 2,
+        "context_size": 6,
+        "prior_steps": 4,
+        "extra_steps": 2,
+        "context_hidden_sizes": (8,),
+        "latent_size": 2,
+    },
+}
+"""What an algorithm needs on every env. Tickets of PEARL are parts of a visit."""
 
 
 class Feature(NamedTuple):
@@ -40,39 +56,51 @@ class Feature(NamedTuple):
 
 
 FEATURES = {
-    "vector": Feature("CartPole-v1"),
-    "box": Feature("Pendulum-v1", {"normalize_observations": True}, refused={"dqn": ONE_CHOICE}),
-    "image": Feature("offbeat/Pixels-v0"),
-    "dict": Feature("offbeat/PixelsGoal-v0"),  # an image and a vector
-    "stacks": Feature("offbeat/PixelsMotion-v0", {"frame_stack": 3}),
+    "vector": Feature("CartPole-v1", refused=NO_TASKS),
+    "box": Feature(
+        "Pendulum-v1",
+        {"normalize_observations": True},
+        refused={"dqn": ONE_CHOICE, "pearl": "normalize_observations is True, which is not supported by PEARL"},
+    ),
+    "image": Feature("offbeat/Pixels-v0", refused=NO_TASKS),
+    "dict": Feature("offbeat/PixelsGoal-v0", refused=NO_TASKS),  # an image and a vector
+    "stacks": Feature("offbeat/PixelsMotion-v0", {"frame_stack": 3}, refused=NO_TASKS),
     "recurrent": Feature(  # in groups that do not end together: an actor that is started again is seen to begin anew
         "offbeat/Recall-v0",
         {"core": "gru", "core_size": 8},
+        refused={"pearl": "core is gru, which is not supported by PEARL"},
         replayed={"batch_size": 15, "burn_in": 3},
         unrolled={"decorrelate": True, "env_groups": 2},
     ),
     "inputs": Feature(  # the previous action and reward as inputs, which a core adds up
         "offbeat/Bandit-v0",
         {"previous_action": True, "previous_reward": True, "core": "gru", "core_size": 8},
+        refused={"pearl": "core is gru, which is not supported by PEARL"},
         replayed={"batch_size": 15, "burn_in": 3},
         unrolled={"decorrelate": True, "env_groups": 2},
     ),
     "mixed": Feature(
         "runs/Locks-v0",  # trees of observations and of actions, with a mask among the observations
         {"imports": ENVS},
-        refused={"sac": "expects a bounded box or one discrete action", "dqn": ONE_CHOICE},
+        refused={"sac": "expects a bounded box or one discrete action", "dqn": ONE_CHOICE, **NO_TASKS},
     ),
-    "masks": Feature("runs/Doors-v0", {"imports": ENVS}),  # in the infos
-    "world": Feature(CARTS),  # agents that end in different steps, all with one policy
-    "policies": Feature(CARTS, {"policies": TEAMS}),
-    "league": Feature(CARTS, {"policies": TEAMS, "league": LEAGUE}),  # half of the opponents are frozen
+    "masks": Feature("runs/Doors-v0", {"imports": ENVS}, refused=NO_TASKS),  # in the infos
+    "world": Feature(CARTS, refused=SEVERAL),  # agents that end in different steps, all with one policy
+    "policies": Feature(CARTS, {"policies": TEAMS}, refused=SEVERAL),
+    # Half of the opponents are frozen.
+    "league": Feature(CARTS, {"policies": TEAMS, "league": LEAGUE}, refused=SEVERAL),
     "resident": Feature(  # batches that are used again, in turns
         "CartPole-v1",
         {"resident_batches": 2, "passes": 3},
         refused=dict.fromkeys(ON_A_REPLAY, "resident_batches is a setting of ppo, impala, a2c"),
     ),
-    "inference": Feature("CartPole-v1", {"inference": "worker", "env_groups": 2}),
-    "shards": Feature("CartPole-v1", {"shards": 3}),
+    "inference": Feature(
+        "CartPole-v1",
+        {"inference": "worker", "env_groups": 2},
+        refused={"pearl": "an actor of PEARL infers the task itself"},
+    ),
+    "shards": Feature("CartPole-v1", {"shards": 3}, refused={"pearl": "shards is 3, which is not supported by pearl"}),
+    "tasks": Feature("offbeat/PointRobot-v0", refused={"dqn": ONE_CHOICE}),
 }
 ALGORITHMS = ("ppo", "impala", "a2c", *ON_A_REPLAY)
 WARMUP, RATIO = 48, "1/4"
@@ -106,6 +134,7 @@ class Case(NamedTuple):
                 **sizes,
                 "max_ahead": max(self.ahead, self.actors - 1),
                 **layout,
+                **OF_ALGORITHM.get(self.algorithm, {}),
                 **feature.settings,
                 **feature.replayed,
             }
@@ -130,13 +159,13 @@ def cases() -> Iterator[Case]:
 
 
 _IN_CI = """
-             vector box image  dict stacks recurrent inputs mixed  masks world policies league resident inference shards
-same_bits    ppo    sac a2c    ppo  dqn    impala    impala ppo    sac   sac   impala   dqn    a2c      sac       dqn
-actor_killed -      a2c sac    -    ppo    dqn       dqn    impala -     dqn   ppo      ppo    impala   ppo       -
-run_killed   a2c    -   -      sac  dqn    impala    -      -      ppo   -     sac      impala ppo      dqn       sac
-interrupted  dqn    -   impala ppo  -      sac       sac    a2c    -     ppo   dqn      a2c    impala   -         a2c
-env_raises   -      sac ppo    -    -      impala    -      a2c    dqn   sac   a2c      -      ppo      impala    -
-"""
+             vector box image  dict stacks recurrent inputs mixed  masks world policies league resident inference shards tasks
+same_bits    ppo    sac a2c    ppo  dqn    impala    impala ppo    sac   sac   impala   dqn    a2c      sac       dqn    pearl
+actor_killed -      a2c sac    -    ppo    dqn       dqn    impala -     dqn   ppo      ppo    impala   ppo       -      pearl
+run_killed   a2c    -   -      sac  dqn    impala    -      -      ppo   -     sac      impala ppo      dqn       sac    pearl
+interrupted  dqn    -   impala ppo  -      sac       sac    a2c    -     ppo   dqn      a2c    impala   -         a2c    pearl
+env_raises   -      sac ppo    -    -      impala    -      a2c    dqn   sac   a2c      -      ppo      impala    -      pearl
+"""  # noqa: E501
 
 
 def _read(table: str) -> dict[str, list[Case]]:

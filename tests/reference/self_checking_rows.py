@@ -18,6 +18,7 @@ from offbeat.core.types import FRAME_AGE, Array, Tree
 from offbeat.envs.testing.pixels import CELLS
 from offbeat.memory.replay.base import Samples
 from offbeat.memory.replay.sequences import SequenceReplay
+from offbeat.memory.replay.tasks import CONTEXT, TaskReplay
 from offbeat.memory.replay.transitions import Replay
 from offbeat.memory.unrolls import Unrolls
 from offbeat.models.acting import make_policy
@@ -101,6 +102,11 @@ def _doors(rows: Rows) -> list[Array]:
     return [_close(rows.reward, rows.action / 2), _taken(rows.here["action_mask"], rows.action)]
 
 
+def _point_robot(rows: Rows) -> list[Array]:
+    here, there = rows.here["observation"], rows.there["observation"]
+    return [_close(there, here + 0.05 * rows.action), rows.reward <= 0]
+
+
 def _taken(mask: Array, choice: Array) -> Array:
     allowed: Array = mask[np.arange(len(choice)), choice.astype(np.int64)].astype(bool)
     return allowed
@@ -127,6 +133,7 @@ FEATURE_CHECKS: dict[str, Callable[[Rows], list[Array]]] = {
     "resident": _cart_pole,
     "inference": _cart_pole,
     "shards": _cart_pole,
+    "tasks": _point_robot,
 }
 """Feature of the matrix -> what is true of all rows on its env."""
 
@@ -170,6 +177,7 @@ def checked_rows(feature: str) -> Iterator[CheckedStates]:
     """Check every row that is learned from in this process meanwhile; yield what was seen."""
     seen, holds = CheckedStates(), FEATURE_CHECKS[feature]
     learn, sample, sample_sequences = UnrollLearner.learn, Replay.sample, SequenceReplay.sample
+    sample_tasks = TaskReplay.sample
 
     def check(rows: Rows, *, is_new: bool = True) -> None:
         for number, truth in enumerate(holds(rows)):
@@ -195,9 +203,13 @@ def checked_rows(feature: str) -> Iterator[CheckedStates]:
 
     def sample_and_check(self: Replay, random: np.random.Generator) -> Samples:
         samples = sample(self, random)
-        arrays = samples.arrays
-        there = {name.removeprefix("next/"): array for name, array in arrays.items() if name.startswith("next/")}
-        check(Rows(arrays, arrays["action"], arrays["reward"], there))
+        check(_of_samples(samples.arrays))
+        return samples
+
+    def sample_tasks_and_check(self: TaskReplay, random: np.random.Generator) -> Samples:
+        samples = sample_tasks(self, random)
+        check(_of_samples(samples.arrays))
+        check(_of_samples(_with_prefix(CONTEXT, samples.arrays)))
         return samples
 
     def sample_sequences_and_check(self: SequenceReplay, random: np.random.Generator) -> Samples:
@@ -208,9 +220,18 @@ def checked_rows(feature: str) -> Iterator[CheckedStates]:
     with (
         patch.object(UnrollLearner, "learn", learn_and_check),
         patch.object(Replay, "sample", sample_and_check),
+        patch.object(TaskReplay, "sample", sample_tasks_and_check),
         patch.object(SequenceReplay, "sample", sample_sequences_and_check),
     ):
         yield seen
+
+
+def _with_prefix(prefix: str, arrays: Tree) -> Tree:
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+
+
+def _of_samples(arrays: Tree) -> Rows:
+    return Rows(arrays, arrays["action"], arrays["reward"], _with_prefix("next/", arrays))
 
 
 def _of_sequences(arrays: Tree, leaves: list[str]) -> Rows:

@@ -109,7 +109,7 @@ class OffPolicy(Checkpointed, Generic[Settings]):
         names = ("action", "reward", "discount", *(("weight",) if self.config.prioritized else ()))
         rows = {name: sampled[name] for name in names}
         for name, prefix in (("observation", ""), ("next_observation", "next/")):
-            rows[name] = self._statistics.normalized(flatten_tensors(self.spec.vectors, sampled, prefix))
+            rows[name] = self._statistics.normalized(flatten_tensors(self.spec.observed_vectors, sampled, prefix))
             rows |= {f"{name}/{leaf.name}": sampled[prefix + leaf.name] for leaf in self.spec.encoded}
         if self.spec.mask:
             rows["mask"], rows["next_mask"] = sampled[self.spec.mask], sampled["next/" + self.spec.mask]

@@ -155,10 +155,13 @@ class ReplayConfig(NetworkConfig):
         Raises:
             ConfigError: the settings contradict each other.
         """
-        burn_in_rows = self.rows_before * runtime.actors * runtime.envs_per_actor
-        sample_needs = max(self.batch_size, burn_in_rows)
-        pace = ReplayPace(self.updates_per_env_step, self.warmup, self.max_ahead, sample_needs=sample_needs)
+        needs = self.sample_needs(runtime)
+        pace = ReplayPace(self.updates_per_env_step, self.warmup, self.max_ahead, sample_needs=needs)
         return RingShape(pace, runtime.actors, runtime.envs_per_actor, self.ticket_length, self.capacity, history)
+
+    def sample_needs(self, runtime: RuntimeConfig) -> int:
+        """Return how many transitions must have been taken in before the first sample."""
+        return max(self.batch_size, self.rows_before * runtime.actors * runtime.envs_per_actor)
 
     def of_worker(self, index: int, workers: int) -> Self:
         """Return the settings of one worker of a lock-free run, with its part of warm-up and capacity.

@@ -40,7 +40,7 @@ from offbeat.core.threads import usable_cores
 
 if TYPE_CHECKING:  # the first one loads NumPy
     from offbeat.core.memory_shape import MemoryShape
-    from offbeat.core.tasks import Trials
+    from offbeat.core.tasks import TaskSample, Trials
 
 S = TypeVar("S", bound=AlgorithmSettings)
 
@@ -74,6 +74,7 @@ class Config:
                 f"{runtime.envs_per_actor}: pass --set env_groups=1, or a divisor"
             )
         self.settings.check(runtime)
+        self.settings.check_env(self.env)
         self._check_policies()
         if self.league is not None and runtime.uses_inference:
             raise ConfigError(
@@ -136,6 +137,11 @@ class Config:
     def trials(self) -> Trials | None:
         """How the policy is evaluated in new tasks; None if the algorithm has no tasks."""
         return self.settings.trials(self.run.seed)
+
+    @property
+    def tasks(self) -> TaskSample | None:
+        """The tasks that the run samples from its env; None if the algorithm has no tasks."""
+        return None if self.trials is None else self.trials.tasks
 
     @property
     def workers(self) -> int:

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 from offbeat.config.runtime_config import RuntimeConfig
 
 if TYPE_CHECKING:  # they load NumPy
+    from offbeat.config.env import EnvConfig
     from offbeat.core.memory_shape import MemoryShape
     from offbeat.core.tasks import Trials
     from offbeat.core.types import EnvSpec
+    from offbeat.core.visits import Visits
 
 
 @dataclass(frozen=True)
@@ -79,8 +81,19 @@ class AlgorithmSettings:
             ConfigError: with the numbers and the remedy.
         """
 
+    def check_env(self, env: EnvConfig) -> None:
+        """Refuse settings of [env] that do not suit the algorithm.
+
+        Raises:
+            ConfigError: with the remedy.
+        """
+
     def trials(self, seed: int) -> Trials | None:  # noqa: ARG002
-        """Return how a run with this seed is evaluated in new tasks; None if the algorithm has no tasks."""
+        """Return the tasks of a run with this seed, and how it is evaluated in new ones; None if it has no tasks."""
+        return None
+
+    def visits(self, runtime: RuntimeConfig) -> Visits | None:  # noqa: ARG002
+        """Return how the tickets of an algorithm with tasks are divided into visits; None if it has no tasks."""
         return None
 
     def check_columns(self, runtime: RuntimeConfig, columns: int) -> None:

@@ -27,6 +27,7 @@ from offbeat.experiments.spec import Spec
 from offbeat.run_directory.directory import RunDirectory
 
 if TYPE_CHECKING:
+    from offbeat.core.tasks import TaskSample
     from offbeat.runtime.tested_envs import TestedEnvs
 
 POLICIES = "policies.toml"
@@ -164,13 +165,12 @@ def require_startable(trials: list[Trial], *, elsewhere: bool = False) -> list[T
     from offbeat.runtime.devices import device_of
     from offbeat.runtime.tested_envs import columns_of, tested_env
 
-    chosen = dict.fromkeys((trial.env, trial.config.env) for trial in trials)
-    specs = {(env, settings): tested_env(env, settings) for env, settings in chosen}
+    specs = {envs: tested_env(*envs) for envs in dict.fromkeys(map(_envs_of, trials))}
     found = []
     for trial in trials:
         config = trial.config
         try:
-            tested = columns_of(config, specs[trial.env, config.env])
+            tested = columns_of(config, specs[_envs_of(trial)])
             found.append(tested)
             for name, env in tested.policies.items():
                 tested.config.of_policy(name).settings.policy_spec(env)
@@ -181,6 +181,11 @@ def require_startable(trials: list[Trial], *, elsewhere: bool = False) -> list[T
         for run in config.initial_runs.values():
             RunDirectory.open(Path(run))
     return found
+
+
+def _envs_of(trial: Trial) -> tuple[str, EnvConfig, TaskSample | None]:
+    """Return the env of a trial, its table [env], and the tasks that are sampled from it."""
+    return trial.env, trial.config.env, trial.config.tasks
 
 
 # --- on disk ------------------------------------------------------------------------------------------------

@@ -127,6 +127,19 @@ GROUPS: dict[str, dict[str, str]] = {
         "grad_norm_policy": "norm of the policy's gradient before clipping",
         "grad_norm_temperature": "size of the temperature's gradient",
     },
+    "tasks": {
+        "kl": "KL divergence of the posterior of a task from the prior in nats, mean over the tasks of an update",
+        "posterior_std": "standard deviation of the task variable given a context, mean over its components",
+        "tasks_with_context": "tasks that updates can sample: those with a visit whose prior steps are complete",
+        "context_size_min": "transitions in the newest context of a task, minimum over the tasks",
+        "context_size_mean": "the same, mean over the tasks",
+        "prior_return_mean": "return of the newest training episodes with the prior, mean over the tasks",
+        "prior_return_min": "the same, lowest of all tasks",
+        "prior_return_max": "the same, highest of all tasks",
+        "posterior_return_mean": "return of the newest training episodes with the posterior, mean over the tasks",
+        "posterior_return_min": "the same, lowest of all tasks",
+        "posterior_return_max": "the same, highest of all tasks",
+    },
 }
 """group -> name -> description. TensorBoard shows each group as a section."""
 

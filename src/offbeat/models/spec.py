@@ -174,9 +174,10 @@ class PolicySpec:
     @property
     def records_log_prob(self) -> bool:
         """Whether log-probabilities are recorded. They are not for tanh_gaussian and epsilon_greedy, nor if actions may
-        be uniform.
+        be uniform, nor with a context encoder: all of these learn from a replay.
         """
-        return not self.uniform_start and self.distribution not in ("tanh_gaussian", "epsilon_greedy")
+        replayed = self.uniform_start or self.context_encoder is not None
+        return not replayed and self.distribution not in ("tanh_gaussian", "epsilon_greedy")
 
     @property
     def has_log_std(self) -> bool:

@@ -159,11 +159,21 @@ def plan_of(tested: TestedEnvs, policies: Sequence[PolicyParts], actor_threads: 
             published_layout(policy.spec),
             (*env_fields(policy.env), *policy.algorithm.fields()),
             config.of_policy(policy.name).memory_of(policy.env.columns),
+            visits=config.of_policy(policy.name).settings.visits(config.runtime),
             trained=config.trains(policy.name),
         )
         for policy in policies
     )
-    return Plan(config.run, config.env, config.runtime, tuple(plans), actor_threads, tested.world, tested.league)
+    return Plan(
+        config.run,
+        config.env,
+        config.runtime,
+        tuple(plans),
+        actor_threads,
+        tested.world,
+        tested.league,
+        tasks=config.tasks,
+    )
 
 
 def learner_of(

@@ -11,9 +11,11 @@ from offbeat.config.run_config import RunConfig
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.memory_shape import MemoryShape, Slab, Slots
 from offbeat.core.pace import OnPolicyPace, Pace
+from offbeat.core.tasks import TaskSample
 from offbeat.core.types import EnvSpec, Field, Tree, arrays_of_policy, policy_key
+from offbeat.core.visits import Visits
 from offbeat.envs.contract import Envs
-from offbeat.envs.make import make_envs
+from offbeat.envs.make import make_envs, task_envs
 from offbeat.envs.make_worlds import make_worlds
 from offbeat.envs.world import PoliciesOf, WorldSpec
 from offbeat.memory.arena import private_arena
@@ -31,6 +33,7 @@ from offbeat.workers.link import Memory
 from offbeat.workers.seated_columns import SeatedColumns
 from offbeat.workers.seats import LeaguePlan, Seats
 from offbeat.workers.served_columns import ServedColumns
+from offbeat.workers.task_columns import TaskColumns
 
 Snapshot = dict[str, Any] | None
 """State of an actor's envs and episodes; None: it starts new episodes."""
@@ -50,6 +53,8 @@ class PolicyPlan:
     """The fields that are recorded in each row."""
     memory: MemoryShape
     """Shape of the slots, and the pace."""
+    visits: Visits | None = None
+    """How its tickets are divided into visits to tasks; None: the env has no tasks."""
     trained: bool = True
     """Whether the policy learns. One that does not has no slots in the run's arena: nothing can be learned from it."""
 
@@ -91,6 +96,8 @@ class Plan:
     """Agents and spaces of a world with several agents; None: each env has one agent."""
     league: LeaguePlan | None = None
     """The league of the run, if it has one."""
+    tasks: TaskSample | None = None
+    """The tasks that the envs are set to; None: they have no tasks."""
 
     @property
     def pace(self) -> Pace:
@@ -188,7 +195,9 @@ class Plan:
                 continue
             policy = make_policy(plan.policy)
             acting = LivePolicy(policy, renew) if renew else policy
-            if seats is None:
+            if plan.visits is not None and self.tasks is not None:
+                columns.append(TaskColumns(task_envs(own), policy, learned, visits=plan.visits, tasks=self.tasks))
+            elif seats is None:
                 columns.append(PolicyColumns(own, acting, learned))
             else:
                 finishes = not columns
@@ -236,7 +245,7 @@ class Plan:
             owners = {plan.name: plan.env.agents for plan in self.policies}
             return make_worlds(self.world, count, owners, policies_of=policies_of, **where).envs
         info_mask = self.policy.policy.info_mask
-        return {self.policy.name: make_envs(self.run.env, count, info_mask=info_mask, **where)}
+        return {self.policy.name: make_envs(self.run.env, count, info_mask=info_mask, tasks=self.tasks, **where)}
 
     def start(self, actor: Actor, origin: int, snapshot: Snapshot, progress: float = 0.0) -> None:
         """Continue an actor from a snapshot; without one, start new episodes with this training progress."""

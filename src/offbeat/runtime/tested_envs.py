@@ -13,6 +13,7 @@ from offbeat.config.league import LeagueConfig
 from offbeat.config.policies import owners
 from offbeat.config.shards import require_shards
 from offbeat.core.errors import ConfigError
+from offbeat.core.tasks import TaskSample
 from offbeat.core.types import DEFAULT_POLICY, EnvSpec
 from offbeat.envs.check import preflight
 from offbeat.envs.make_worlds import preflight_world
@@ -43,16 +44,21 @@ def tested_envs(config: Config) -> TestedEnvs:
     Raises:
         ConfigError: the env cannot be made or stepped, or `columns_of` refuses it.
     """
-    return columns_of(config, tested_env(config.run.env, config.env))
+    return columns_of(config, tested_env(config.run.env, config.env, config.tasks))
 
 
-def tested_env(env_id: str, settings: EnvConfig) -> WorldSpec | EnvSpec:
+def tested_env(env_id: str, settings: EnvConfig, tasks: TaskSample | None) -> WorldSpec | EnvSpec:
     """Take a few test steps in one env, and return its spec: that of a world if it has several agents.
 
+    Args:
+        env_id: the env.
+        settings: the table [env].
+        tasks: the tasks that a run samples from the env; None: it uses no tasks.
+
     Raises:
-        ConfigError: the env cannot be made or stepped.
+        ConfigError: the env cannot be made or stepped, or has no tasks.
     """
-    return preflight_world(env_id, settings) or preflight(env_id, settings)
+    return preflight_world(env_id, settings) or preflight(env_id, settings, tasks=tasks)
 
 
 def columns_of(config: Config, spec: WorldSpec | EnvSpec) -> TestedEnvs:

@@ -102,7 +102,8 @@ class Actor:
 
     def act(self, work: Work) -> None:
         """Act one ticket: fill the slot of each policy, all rows with the same version of the weights."""
-        first, self._cut = int(self._cut), False
+        cuts = [columns.start_visit(work.ticket, work.progress) for columns in self._policies]
+        first, self._cut = int(self._cut or any(cuts)), False
         length = 0
         if self._seats is not None and work.league is not None:
             self._seats.start_ticket(work.ticket, work.version, work.league)

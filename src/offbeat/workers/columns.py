@@ -128,6 +128,18 @@ class PolicyColumns:
         self._stacks.reset(self._following)
         watch.leave()
 
+    def start_visit(self, ticket: int, progress: float) -> bool:  # noqa: ARG002
+        """Start the visit to a task, if `ticket` is the first of one: in an env with tasks, before the ticket starts.
+
+        Args:
+            ticket: the ticket.
+            progress: training progress of the ticket.
+
+        Returns:
+            Whether a visit starts. Its episodes are new ones: the first row of the ticket is then a reset row.
+        """
+        return False
+
     def start_ticket(self, work: PolicyWork, version: int, progress: float, first: int) -> int:
         """Start a ticket: load its weights, and write the current observation into row `first`.
 

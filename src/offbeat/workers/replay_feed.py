@@ -219,7 +219,7 @@ class ReplayFeed(Feed):
         self._updates_of_version[version % len(self._updates_of_version)] = self.made
 
     def sizes(self) -> dict[str, float]:
-        return {"replay_size": float(self._replay.valid)}
+        return {"replay_size": float(self._replay.valid), **self._replay.metrics()}
 
     def ratio_metrics(self) -> dict[str, float]:
         """Return metrics of the update ratio so far; none during the warm-up."""

@@ -149,7 +149,11 @@ class AnyReplay(ABC):
         self._priorities = Priorities(self._exponents, cells) if self._exponents else None
         self._any_order = self._priorities or (TreeSampler(cells) if self._decisions else None)
         """The sampler, if transitions may be completed in another order than that of their rows."""
-        self._sampler: CellSampler = self._any_order or UniformSampler(self._shape.tickets * self._ticket_cells)
+        self._sampler: CellSampler = self._any_order or self._new_sampler()
+
+    def _new_sampler(self) -> CellSampler:
+        """Return a new sampler, for transitions that are completed in the order of their rows."""
+        return UniformSampler(self._shape.tickets * self._ticket_cells)
 
     @property
     def window(self) -> range:
@@ -170,6 +174,10 @@ class AnyReplay(ABC):
     @abstractmethod
     def transitions(self) -> float:
         """Number of transitions in a batch of samples; with sequences, the mean number."""
+
+    def metrics(self) -> dict[str, float]:
+        """Return metrics of what the replay holds."""
+        return {}
 
     def ticket(self, ticket: int) -> Tree:
         """Return the arrays of a committed ticket: views [T, N, ...] (per step) or [N, ...] (per unroll)."""

@@ -51,13 +51,16 @@ class Replay(AnyReplay):
         shape.check(batch_size, n_step)
         super().__init__(rings, ticket_cells=shape.ticket_rows, skipped=0, priorities=priorities)
         self._batch_size, self._n_step, self._gamma = batch_size, n_step, gamma
-        computed = ["discount", "weight"] if priorities else ["discount"]
-        self._buffers = [_Buffers(batch_size, self._flat, rings, computed) for _ in range(buffers)]
+        self._buffers = [self._new_buffers(batch_size) for _ in range(buffers)]
         slots = np.arange(shape.actors * shape.slots_per_ring)
         ring, slot = slots % shape.actors, slots // shape.actors
         rows = ring * (shape.rows + 1) + slot * shape.length - slots * shape.length
         self._shift: I64 = rows * shape.columns
         """[slots]: position of a row in the rings, minus its cell."""
+
+    def _new_buffers(self, size: int) -> _Buffers:
+        """Return buffers for this number of samples."""
+        return _Buffers(size, self._flat, self._rings, ["discount", "weight"] if self.prioritized else ["discount"])
 
     @property
     def transitions(self) -> float:
@@ -67,10 +70,19 @@ class Replay(AnyReplay):
         return complete
 
     def sample(self, random: np.random.Generator) -> Samples:
+        buffers = self._next_buffers()
+        self._sample_cells(random, buffers.samples.cells)
+        return self._gathered(buffers)
+
+    def _next_buffers(self) -> _Buffers:
+        """Return the buffers of a new sample."""
         buffers = self._buffers.pop(0)
         self._buffers.append(buffers)
+        return buffers
+
+    def _gathered(self, buffers: _Buffers) -> Samples:
+        """Return the samples of the cells in the buffers."""
         cells, tickets, behavior_updates = buffers.samples[1:]
-        self._sample_cells(random, cells)
         np.floor_divide(cells, self._shape.ticket_rows, out=buffers.slots)
         self._tickets.take(buffers.slots, 0, tickets, "clip")
         self._behavior_updates.take(buffers.slots, 0, behavior_updates, "clip")
