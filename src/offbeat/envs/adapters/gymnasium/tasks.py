@@ -73,8 +73,8 @@ def _method(env: Any, name: str, env_id: str) -> Callable[..., Any]:
         other = SAMPLE_TASKS if name == SET_TASK else SET_TASK
         raise ConfigError(
             f"{env_id} has {'only ' + other if has_method(env, other) else 'no tasks'}: an env for meta-learning has "
-            "the methods set_task(task) and sample_tasks(n, random). Add them to the env, or wrap it in "
-            "offbeat.TaskWrapper"
+            "the methods set_task(task) and sample_tasks(n, random), such as offbeat/PointRobot-v0. Add them to the "
+            "env, or wrap it in offbeat.TaskWrapper"
         )
     method: Callable[..., Any] = getattr(owner_of(env, name), name)
     return method
