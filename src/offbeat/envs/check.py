@@ -58,10 +58,10 @@ def check_env(env_id: str, columns: int = 2, steps: int = 1000, settings: EnvCon
         return check_world(env_id, world, columns, steps, settings)
     findings = list(_check_single(env_id, steps, settings))
     if not any(finding.severity == "error" for finding in findings):
+        findings += check_tasks(env_id, settings)
+    if not any(finding.severity == "error" for finding in findings):
         tasks = TASKS if has_tasks(env_id, settings) else None
         findings += _check_columns(env_id, columns, steps, settings, tasks)
-    if not any(finding.severity == "error" for finding in findings):
-        findings += check_tasks(env_id, settings)
     return list(dict.fromkeys(findings))
 
 

@@ -75,7 +75,8 @@ def _check_tasks(env_id: str, settings: EnvConfig) -> Iterator[Finding]:
         return
     if not _equal(rows[-1], repeated):
         problem = "the same task, seed and actions give different rows"
-        yield Finding("error", problem, "draw tasks only with the generator that sample_tasks gets")
+        remedy = "draw tasks only with the generator that sample_tasks gets, and all else from self.np_random"
+        yield Finding("error", problem, remedy)
     elif all(_equal(rows[0], other) for other in rows[1:]):
         problem = f"{len(rows)} tasks give the same rows with the same seed and actions"
         yield Finding(
