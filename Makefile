@@ -24,7 +24,7 @@ PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet --numprocesses $$(( $
 test: $(READY)
 	@$(PYTEST) -m "not thorough" $(ARGS)
 
-# Some parts alone: make test ARGS='-m chaos', or exact, learning, docs.
+# Some parts alone: make test ARGS='-m chaos', or exact, learning, docs, ray.
 test-all: $(READY)
 	@$(PYTEST) $(ARGS)
 	@$(BIN)/python -m benchmarks.exactness

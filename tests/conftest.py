@@ -24,6 +24,7 @@ KINDS = {
     "exact": ("test_exactness", "test_matrix"),
     "gpu": ("gpu",),
     "learning": ("test_learning",),
+    "ray": ("ray", "test_on_ray"),
 }
 """Marker -> folders and files whose tests have it."""
 
