@@ -9,14 +9,16 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from tests.reference.ray_clusters import two_nodes
 from tests.reference.runs import REPOSITORY, Started, small_run
 from tests.reference.runs import offbeat as typed
 
-from offbeat.core.errors import ConfigError, EnvFailed
+from offbeat.core.errors import ConfigError, EnvFailed, RunFailed
 from offbeat.envs import sending
+from offbeat.runtime.ray import tasks
 from offbeat.runtime.ray.cluster import connect
 from offbeat.runtime.ray.tasks import TaskPool
 
@@ -104,6 +106,20 @@ def test_a_task_whose_worker_is_killed_is_repeated(pool, tmp_path):
 def test_the_error_of_a_task_is_raised_here(pool):
     with pytest.raises(EnvFailed, match=r"^env 0 failed$"):
         list(pool.results(ENV, fail, [(0,)]))
+
+
+def sleep(seconds: float) -> None:
+    time.sleep(seconds)
+
+
+def test_tasks_fail_and_end_when_no_node_with_their_resources_is_left(pool):
+    with (
+        patch.object(pool._cluster, "nodes", return_value=[]),
+        patch.object(tasks, "NODE_TIMEOUT_S", 0.0),
+        pytest.raises(RunFailed, match=r"no node with 1 CPU for 0 s: add one"),
+    ):
+        list(pool.results(ENV, sleep, [(600.0,)] * 3))
+    assert list(pool.results(ENV, sleep, [(0.0,)])) == [(0, None)]  # the others do not keep the CPUs
 
 
 def test_tasks_that_need_more_than_a_node_has_are_refused(nodes):

@@ -133,7 +133,7 @@ def test_a_stop_saves_running_sessions_and_the_experiment_continues_without_ray(
     assert [weights_of(folder / run) for run in SESSIONS] == undisturbed
 
 
-def test_a_second_signal_kills_running_and_waiting_sessions(nodes, folder):
+def test_a_second_signal_kills_the_sessions(nodes, folder):
     write_spec(folder / "spec.toml", seeds=[1, 2], settings={**LONG, "steps": 10**8})
     started = Started(on_ray(nodes), folder)
     started.wait_until(lambda: all(is_under_way(folder / run) for run in SESSIONS))

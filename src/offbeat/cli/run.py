@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -107,8 +107,11 @@ class RunSpec:
         from offbeat.experiments.ray_launcher import RayLauncher, session_resources
 
         needed = session_resources(configs, on_ray.cpus, on_ray.gpus, on_ray.resources)
-        with on_ray.connected(needed["CPU"]) as cluster:
-            yield RayLauncher(cluster, needed, jobs)
+        with ExitStack() as connection:
+            with spinner("connecting to the Ray cluster", shown=self.progress != "none"):
+                cluster = connection.enter_context(on_ray.connected(needed["CPU"]))
+                launcher = RayLauncher(cluster, needed, jobs)
+            yield launcher
 
     def _flags(self) -> list[str]:
         """Return the flags that are needed to resume the experiment."""
