@@ -43,7 +43,7 @@ def test_the_previous_action_and_reward_are_inputs_of_the_policy_but_not_of_its_
     previous = previous_leaves(BOX, action=True, reward=True)
     spec, plain = make_spec(observation=(*make_spec().observation, *previous)), make_spec()
     assert spec.context_layer_sizes() == plain.context_layer_sizes()
-    assert spec.observed_vectors == plain.observed_vectors
+    assert spec.context_vectors == plain.context_vectors == plain.observed_vectors
     assert spec.vectors == (*plain.observation, *previous, plain.vectors[-1])
 
 

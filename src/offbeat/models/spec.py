@@ -106,19 +106,23 @@ class PolicySpec:
 
     @cached_property
     def observed_vectors(self) -> tuple[Leaf, ...]:
-        """The leaves that the env gives and that have no encoder. They are flattened and joined. A mask is no input."""
-        of_env = (leaf for leaf in self.observation if not (leaf.is_mask or leaf.is_previous))
-        return tuple(leaf for leaf in of_env if leaf not in self.encoded)
+        """The leaves of the observation without an encoder, which are flattened and joined. A mask is not an input."""
+        return tuple(leaf for leaf in self.observation if leaf not in self.encoded and not leaf.is_mask)
+
+    @cached_property
+    def context_vectors(self) -> tuple[Leaf, ...]:
+        """The leaves of `observed_vectors` that a context encoder gets: those of the env.
+
+        A transition has its own action and reward, so the previous ones are not a part of it.
+        """
+        return tuple(leaf for leaf in self.observed_vectors if not leaf.is_previous)
 
     @cached_property
     def vectors(self) -> tuple[Leaf, ...]:
-        """All that is flattened and joined: `observed_vectors`, the previous action and reward, and, with a context
-        encoder, the task variable.
-        """
+        """`observed_vectors` and, with a context encoder, the task variable: all that is flattened and joined."""
         encoder = self.context_encoder
-        previous = (leaf for leaf in self.observation if leaf.is_previous)
         task = () if encoder is None else (Leaf(TASK_VARIABLE, (encoder.latent_size,), "float32"),)
-        return (*self.observed_vectors, *previous, *task)
+        return (*self.observed_vectors, *task)
 
     def context_layer_sizes(self) -> list[tuple[int, int]]:
         """Return (inputs, outputs) of each linear layer of the context encoder; none if there is no encoder.
@@ -129,7 +133,7 @@ class PolicySpec:
         encoder = self.context_encoder
         if encoder is None:
             return []
-        observed = sum(leaf.inputs for leaf in self.observed_vectors)
+        observed = sum(leaf.inputs for leaf in self.context_vectors)
         inputs = observed * (1 + encoder.next_observation) + (self.logits or self.action_size) + 1
         return list(pairwise((inputs, *encoder.hidden_sizes, 2 * encoder.latent_size)))
 
