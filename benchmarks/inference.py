@@ -30,10 +30,9 @@ from offbeat.models.acting import make_policy
 from offbeat.models.group_network import GroupNetwork
 from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
-from offbeat.runtime.child import Child
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.runtimes import acting_of, build
-from offbeat.runtime.supervisor import Reporting
+from offbeat.runtime.supervisor import Reporting, Supervised
 
 WARM = 3
 """Steps before the measurement."""
@@ -142,8 +141,8 @@ def run_once(network: str, layout: Layout, side: str, seconds: float) -> Measure
     parts: PacedParts = build(config_of(network, layout, **SIDES[side]))
     pids: dict[str, list[int]] = {}
 
-    def show(role: str, children: Sequence[Child]) -> None:
-        pids[role] = [child.process.pid for child in children]
+    def show(role: str, children: Sequence[Supervised]) -> None:
+        pids[role] = [child.pid for child in children if child.pid is not None]
 
     acting, policy = acting_of(parts, 0, Reporting(print, show)), parts.policy
     try:
@@ -154,13 +153,13 @@ def run_once(network: str, layout: Layout, side: str, seconds: float) -> Measure
             acting.wait(parts.pace.acted_before_learn(step))
             if step == WARM:
                 before, env_steps = (perf_counter(), cpu_s(pids)), 0.0
-                acting.inference_metrics()
+                acting.metrics()
             if step > WARM and (measured := perf_counter() - before[0]) > seconds:
                 break
             env_steps += policy.learner.feed.env_steps_per_use(step)
             policy.learner.publish(step + 1)
             acting.finish(step + 1)
-        requests = acting.inference_metrics().get("inference_batch_requests", 0.0)
+        requests = acting.metrics().get("inference_batch_requests", 0.0)
         return Measured(env_steps / measured, 1e6 * (cpu_s(pids) - before[1]) / env_steps, requests)
     finally:
         acting.close()

@@ -146,7 +146,7 @@ def test_a_change_of_the_runtime_keeps_the_topology_and_drops_unsupported_keys()
 def test_an_unknown_runtime_is_refused():
     with pytest.raises(
         ConfigError,
-        match=r"unknown runtime 'threds'. Did you mean 'threads'\? There are serial, threads, processes, hogwild",
+        match=r"unknown runtime 'threds'. Did you mean 'threads'\? There are serial, threads, processes, ray, hogwild",
     ):
         resolve("ppo", "CartPole-v1").in_runtime("threds")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,20 @@ import pytest
 
 STORE = 80 << 20
 """Size of a node's object store, in bytes: the smallest that Ray starts."""
+
+
+@contextmanager
+def connected(**node: Any) -> Iterator[Any]:
+    """Start the cluster and connect this process to it; runs then use this connection.
+
+    Yields:
+        As `two_nodes`.
+    """
+    with two_nodes(**node) as nodes:
+        import ray
+
+        ray.init(nodes.address, logging_level=logging.ERROR)
+        yield nodes
 
 
 @contextmanager

@@ -154,6 +154,7 @@ TIMED = {
     *("memory_main_mb", "memory_children_mb", "memory_child_max_mb"),
     *("actor_wait_fraction", "learner_wait_fraction", "acted_beyond"),
     *("inference_wait_s", "inference_batch_requests"),
+    *("message_wait_s", "row_bytes_per_env_step", "weight_bytes_per_env_step"),
     *("slots_filled", "slots_filled_min", "slots_filled_max"),
     *("learner_queue_size_mean", "learner_queue_size_min", "learner_queue_size_max"),
 }

@@ -391,7 +391,7 @@ def test_a_commit_publishes_the_timings_of_the_actor():
     for name, seconds in (("act", 1.0), ("env", 2.0), ("wait/actor", 3.0), ("wait/inference", 4.0), ("other", 9.0)):
         timings.add(name, seconds)
     gate.commit(1, timings, 0.5)
-    none = {"act": 0, "env": 0, "wait/actor": 0, "wait/inference": 0, "wait/actor/other_work": 0}
+    none = {"act": 0, "env": 0, "wait/actor": 0, "wait/inference": 0, "wait/messages": 0, "wait/actor/other_work": 0}
     assert board.spent(0) == none
     assert board.spent(1) == none | {"act": 1, "env": 2, "wait/actor": 3, "wait/inference": 4}
     assert board.longest_stall == 0.5

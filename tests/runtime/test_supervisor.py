@@ -21,10 +21,9 @@ from offbeat.config.resolve import resolve
 from offbeat.core.errors import RunFailed
 from offbeat.core.types import Tree
 from offbeat.runtime.acting import Acting
-from offbeat.runtime.child import Child
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.runtimes import acting_of, build
-from offbeat.runtime.supervisor import Reporting
+from offbeat.runtime.supervisor import Reporting, Supervised
 
 ENVS = ("tests.reference.run_envs",)
 LENGTH = 10
@@ -45,8 +44,8 @@ class Scene:
     def _say(self, text: str, _details: str = "") -> None:
         self.said.append(text)
 
-    def _show(self, _role: str, actors: Sequence[Child]) -> None:
-        self.pids = [actor.process.pid for actor in actors]
+    def _show(self, _role: str, actors: Sequence[Supervised]) -> None:
+        self.pids = [actor.pid for actor in actors if actor.pid is not None]
 
     def begin(self) -> None:
         self.parts.policy.learner.publish(0)

@@ -26,8 +26,8 @@ from offbeat.tracking.tracker import start_tracker
 if TYPE_CHECKING:
     from offbeat.metrics.sinks import Line, Sink
     from offbeat.runtime.callbacks import Callback
-    from offbeat.runtime.child import Child
     from offbeat.runtime.parts import Parts
+    from offbeat.runtime.supervisor import Supervised
     from offbeat.runtime.training_loop import TrainingLoop
     from offbeat.runtime.watchers import Ending
 
@@ -294,8 +294,8 @@ def _make_loop(
     parts, directory, config = context.parts, context.directory, context.config
     memory, roles = ProcessMemory(), {config.runtime.entry.role: dict[int, int](), "learner": {}, "evaluator": {}}
 
-    def show(role: str, children: Sequence[Child]) -> None:
-        roles[role] = {child.index: child.process.pid for child in children}
+    def show(role: str, children: Sequence[Supervised]) -> None:
+        roles[role] = {child.index: child.pid for child in children if child.pid is not None}
         memory.watch(role, roles[role])
         directory.write_status("running", children=roles)
 

@@ -24,7 +24,8 @@ from offbeat.api.run import Run, RunContext, run_to_end
 from offbeat.config import resolve as configs
 from offbeat.config.changes import changes_between
 from offbeat.config.config import Config
-from offbeat.config.registry import import_modules, path_of
+from offbeat.config.registry import accept, import_modules, path_of
+from offbeat.config.trust import clusters_of
 from offbeat.core.allocator import keep_freed_memory
 from offbeat.core.caller_state import CallerState, caller_state
 from offbeat.core.errors import ConfigError
@@ -171,6 +172,7 @@ def continue_run(
     directory = RunDirectory.open(Path(run), trust_code=trust_code)
     crash = directory.crash()
     with caller_state() as caller, directory.lock():
+        accept(*clusters_of(given))
         directory.require_code(trust_code=trust_code)
         saved, state = read_resumable(directory, with_replay=True)
         before = directory.read_config()

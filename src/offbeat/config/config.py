@@ -81,10 +81,9 @@ class Config:
                 "inference is worker, but in a league each actor also acts with frozen opponents, whose networks "
                 "inference workers do not have: pass --set inference=actor, or leave the league out"
             )
-        if self.league is not None and runtime.entry.workers_learn:
+        if self.league is not None and (reason := runtime.entry.no_leagues):
             raise ConfigError(
-                f"runtime is {runtime.runtime}, whose workers have no common version of the weights, but a league "
-                "draws opponents for each version: pass another --runtime, or leave the league out"
+                f"runtime is {runtime.runtime}, {reason}: pass another --runtime, or leave the league out"
             )
 
     def _check_policies(self) -> None:

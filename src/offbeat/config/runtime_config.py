@@ -8,7 +8,19 @@ from typing import Annotated, Literal
 
 from offbeat.config.runtimes import OPTIONAL_KEYS, RUNTIMES, RuntimeEntry, runtime_entry, supporting
 from offbeat.core.errors import ConfigError
-from offbeat.core.fields import Bound, Count, Device, Flag, Name, Natural, Nice, NonNegative, Positive
+from offbeat.core.fields import (
+    Bound,
+    Count,
+    Device,
+    Flag,
+    Name,
+    Natural,
+    Nice,
+    NonNegative,
+    Positive,
+    PrintableText,
+    Resource,
+)
 from offbeat.core.threads import usable_core_numbers
 
 
@@ -18,7 +30,8 @@ class RuntimeConfig:
 
     runtime: Annotated[Name, Flag("|".join(RUNTIMES))] = "serial"
     """serial: one thread acts and learns in the order of the pace; threads, processes: actors act while the learner
-    learns; hogwild: workers act and learn, lock-free on shared parameters. Or a runtime that your module registers."""
+    learns; ray: the same with actors on a Ray cluster; hogwild: workers act and learn, lock-free on shared parameters.
+    Or a runtime that your module registers."""
     actors: Annotated[Count, Flag()] = 1
     """Actors, which step envs; each has its own envs and random streams."""
     workers: Annotated[Count | None, Flag("W")] = None
@@ -58,7 +71,8 @@ class RuntimeConfig:
     order. More than 1 changes the result by rounding only. Not for hogwild."""
     max_lag: Annotated[Natural, Flag("D")] = 0
     """Largest number of learning steps that the acting weights may be behind the learner's weights, D. Default: 0 in
-    serial, 1 in threads and processes. Not for algorithms with a replay, which have their own key, or for hogwild."""
+    serial, 1 in threads, processes and ray. Not for algorithms with a replay, which have their own key, or for
+    hogwild."""
     lag: Annotated[Literal["bounded", "exact"], Flag("bounded|exact")] = "bounded"
     """bounded: act with the newest weights; exact: with the weights of exactly max_lag learning steps ago. Serial is
     always exact."""
@@ -106,6 +120,23 @@ class RuntimeConfig:
     evaluations."""
     start_together: Count | None = None
     """Processes that are started at the same time, for envs that start slowly; none: all. For processes and hogwild."""
+    ray_address: Name | None = None
+    """Address of a Ray cluster, HOST:PORT, or auto for the one that RAY_ADDRESS names or that runs on this machine.
+    None: Ray is started on this machine, and ended with the run. Only for ray."""
+    ray_cpus: NonNegative | None = None
+    """CPUs that an actor needs on its node; none: 1. Only for ray."""
+    ray_gpus: NonNegative | None = None
+    """GPUs, or parts of one, that an actor needs on its node; none: 0. Only for ray."""
+    ray_resources: tuple[Resource, ...] | None = None
+    """Custom resources that an actor needs on its node, each as NAME=AMOUNT; none: nothing. Only for ray."""
+    ray_placement: Literal["pack", "spread"] | None = None
+    """pack: fill a node with actors before the next; spread: give each node equally many. None: pack. Only for ray."""
+    ray_runtime_env: Annotated[str, PrintableText(10_000)] | None = None
+    """Ray's runtime environment of the actors, as a JSON object: pip, working_dir, env_vars, ... None: that of the
+    nodes. Only for ray."""
+    ray_object_store_mb: Count | None = None
+    """Size of the object store in MB, if Ray is started for this run; none: what the messages of the run need. Only for
+    ray, without ray_address."""
     restart_budget: Natural | None = None
     """Restarts of one process within 10 minutes, after which the run fails; for an evaluator, the evaluation fails.
     None: 5. In serial and threads only for evaluations."""

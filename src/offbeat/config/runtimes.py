@@ -15,6 +15,8 @@ OPTIONAL_KEYS = (
     *("learner_workers", "load_ahead", "devices", "workers", "hogwild", "hogwild_moments"),
     *("inference_workers", "inference_device"),
     *("inference_batching", "inference_timeout_ms", "inference_max_requests"),
+    *("ray_address", "ray_cpus", "ray_gpus", "ray_resources", "ray_placement", "ray_runtime_env"),
+    "ray_object_store_mb",
 )
 """Keys of [runtime] that are `none` by default and that only some runtimes support."""
 
@@ -33,12 +35,16 @@ class RuntimeEntry:
     """Whether workers both act and learn, lock-free on shared parameters. There is no other learner then."""
     in_processes: bool = False
     """Whether actors are separate processes, so that data must be in shared memory."""
+    one_machine: bool = True
+    """Whether all actors are on the machine of the learner."""
     default_max_lag: int = 0
     """The default of `max_lag`."""
     supports: tuple[str, ...] = ()
     """The keys of OPTIONAL_KEYS that it supports."""
     refuses: Mapping[str, str] = field(default_factory=dict)
     """Other keys of [runtime] that it does not support -> the reason, or what to pass instead."""
+    no_leagues: str = ""
+    """Why it does not support leagues, to follow its name; '' if it does."""
     name: str = ""
     """The name for `--runtime`; the registry sets it."""
 
@@ -97,11 +103,30 @@ RUNTIMES: dict[str, RuntimeEntry] = {
                 *("inference_batching", "inference_timeout_ms", "inference_max_requests"),
             ),
         ),
+        "ray": RuntimeEntry(
+            "offbeat.runtime.ray.acting",
+            "actors on a Ray cluster, concurrent with the learner",
+            overlaps=True,
+            in_processes=True,
+            one_machine=False,
+            default_max_lag=1,
+            supports=(
+                *("learner_cores", "learner_nice", "actor_threads", "learner_workers", "load_ahead", "devices"),
+                *_IN_ACTORS,
+                *("ray_address", "ray_cpus", "ray_gpus", "ray_resources", "ray_placement", "ray_runtime_env"),
+                "ray_object_store_mb",
+            ),
+            no_leagues="whose actors get the newest weights only, but in a league they also act with frozen opponents",
+            refuses={"split": "how many actors are fastest depends on the cluster: pass --actors N"},
+        ),
         "hogwild": RuntimeEntry(
             "offbeat.runtime.hogwild.loop",
             "workers that act and learn, lock-free on shared parameters",
             workers_learn=True,
             supports=("actor_cores", "actor_nice", "start_together", "workers", "hogwild", "hogwild_moments"),
+            no_leagues=(
+                "whose workers have no common version of the weights, but a league draws opponents for each version"
+            ),
             refuses={
                 "actors": f"pass --workers N: {_TAKE_TURNS}",
                 "max_lag": f"{_TAKE_TURNS}; updates by other workers in between are reported as gradient_staleness",

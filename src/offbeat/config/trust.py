@@ -13,7 +13,7 @@ import site
 import sys
 import sysconfig
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, reduce
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.metadata import Distribution, distributions
@@ -43,6 +43,8 @@ class Code:
     algorithm: str = ""
     encoders: tuple[str, ...] = ()
     """Of the algorithm's table, and of the policies."""
+    clusters: tuple[str, ...] = ()
+    """What a run would do on a Ray cluster: a cluster can run any code here, and a runtime environment on its nodes."""
 
     @property
     def paths(self) -> list[tuple[str, str]]:
@@ -52,7 +54,8 @@ class Code:
 
     def __str__(self) -> str:
         modules = [f"import {module}" for module in self.imports]
-        return ", ".join([*modules, *(f"import and call {path} as its {kind}" for kind, path in self.paths)])
+        calls = (f"import and call {path} as its {kind}" for kind, path in self.paths)
+        return ", ".join([*modules, *calls, *self.clusters])
 
     def without_accepted(self) -> Code:
         """Return the part that the caller has not accepted."""
@@ -61,6 +64,7 @@ class Code:
             "" if is_accepted(self.env) else self.env,
             "" if is_accepted(self.algorithm) else self.algorithm,
             tuple(each for each in self.encoders if not is_accepted(each)),
+            tuple(each for each in self.clusters if not is_accepted(each)),
         )
 
 
@@ -70,6 +74,21 @@ def code_of(tables: Mapping[str, Any]) -> Code:
     algorithm = _text(run, "algorithm")
     encoders = (_text(_table(tables, algorithm), "encoder"), *policies_code(tables.get("policies")).encoders)
     return Code(modules_in(run.get("imports")), _text(run, "env"), algorithm, encoders)
+
+
+def code_to_run(tables: Mapping[str, Any]) -> Code:
+    """Return the code that a run with the tables of a config.toml would use, its Ray cluster included."""
+    return replace(code_of(tables), clusters=clusters_of(_table(tables, "runtime")))
+
+
+def clusters_of(settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what a run with these settings would do on a Ray cluster that is not the user's own."""
+    address, runtime_env = _text(settings, "ray_address"), _text(settings, "ray_runtime_env")
+    connects = address not in ("", "none", "auto")
+    return (
+        *((f"connect to the Ray cluster {address}",) if connects else ()),
+        *((f"prepare the nodes with {runtime_env}",) if runtime_env not in ("", "none") else ()),
+    )
 
 
 def policies_code(tables: object) -> Code:
@@ -124,7 +143,7 @@ def require(code: Code, where: str, *, trust_code: bool = False) -> None:
         import_found(module)
     for kind, path in code.paths:
         _require_class(kind, path, where)
-    accept(*code.imports, *(path for _, path in code.paths))
+    accept(*code.imports, *(path for _, path in code.paths), *code.clusters)
 
 
 def flag_for(code: Code) -> str:
@@ -137,7 +156,7 @@ def _trust(code: Code, where: str) -> None:
     """Write a message to stderr that lists all code, and accept the code."""
     if str(code):
         sys.stderr.write(f"offbeat: trusting {where}, which will {code}\n")
-    accept(*code.imports, *(path for _, path in code.paths))
+    accept(*code.imports, *(path for _, path in code.paths), *code.clusters)
 
 
 def _not_accepted(code: Code, *, modules_accepted: bool) -> list[str]:
@@ -151,7 +170,7 @@ def _not_accepted(code: Code, *, modules_accepted: bool) -> list[str]:
         module = module_of(kind, path)
         if not is_allowed(module, installed=kind != "encoder"):
             refused.append(f"import {module}, and call {path} as its {kind}")
-    return refused
+    return [*refused, *code.clusters]
 
 
 def module_of(kind: str, path: str) -> str:
@@ -161,6 +180,8 @@ def module_of(kind: str, path: str) -> str:
 
 def _refusal(refused: list[str], where: str) -> ConfigError:
     encoder = " For an encoder, offbeat.load takes encoder=MyEncoder." if "encoder" in "".join(refused) else ""
+    if "Ray cluster" in "".join(refused) or "the nodes" in "".join(refused):
+        encoder += " For a Ray cluster, pass ray_address and ray_runtime_env yourself, with --set."
     return ConfigError(
         f"{where} would {'; '.join(refused)}: code that is neither part of an installed package nor named by you. "
         f"Nothing was imported. If the run is your own, or you have read the code, {HOW}, or name the modules "

@@ -104,9 +104,20 @@ class DeviceName(Check):
         return "that is cpu, cuda or cuda:N"
 
 
+class ResourceAmount(Check):
+    """A custom resource of a cluster and its amount."""
+
+    def refuses(self, value: Any) -> bool:
+        return not re.fullmatch(r"[^\s=,]{1,100}=[0-9]{1,9}(\.[0-9]{1,4})?", value)
+
+    def __str__(self) -> str:
+        return "of the form NAME=AMOUNT"
+
+
 Unlimited = object()
 """Marks a float that may be infinite, but not NaN."""
 Name = Annotated[str, PrintableText()]
+Resource = Annotated[str, ResourceAmount()]
 Device = Annotated[str, DeviceName()]
 Count = Annotated[int, Bound(1)]
 """1, 2, 3, ..."""

@@ -44,6 +44,11 @@ class MemoryShape(Protocol):
         ...
 
     @property
+    def records_history(self) -> bool:
+        """Whether a slot has the frames before its first row. Elsewhere they are in the slots of earlier tickets."""
+        ...
+
+    @property
     def purpose(self) -> str:
         """Subject of a message about the required memory, with the calculation. The size follows it."""
         ...

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from offbeat.config.config import Config
 from offbeat.config.policies import Policies, tables_of
-from offbeat.config.trust import code_of, flag_for, module_of, policies_code
+from offbeat.config.trust import code_to_run, flag_for, module_of, policies_code
 from offbeat.core.errors import ConfigError
 from offbeat.core.strict_json import LARGEST_RECORD, read_json
 from offbeat.core.threads import usable_cores
@@ -151,7 +151,9 @@ class Session(RunProcess):
         """Return the arguments of `offbeat` that start or resume the session."""
         view = ["--progress", "lines"]
         if self.status_on_disk() == "unfinished":
-            flag = flag_for(code_of(self.trial.config.tables())).split()  # of the spec, which the caller has accepted
+            flag = flag_for(
+                code_to_run(self.trial.config.tables())
+            ).split()  # of the spec, which the caller has accepted
             return ["resume", str(self.run.path), *flag, *self._limits(), *view]
         run = self.trial.config.run
         preset = ["--preset", run.preset] if run.preset else []

@@ -13,7 +13,7 @@ from offbeat.config.league import LEAGUE
 from offbeat.config.own_settings import DEPTH, POLICIES, leaves
 from offbeat.config.policies import NO_POLICIES, Policies, read_policies, tables_of
 from offbeat.config.registry import algorithm_entry, import_modules
-from offbeat.config.trust import Code, modules_in, policies_code, require, texts
+from offbeat.config.trust import Code, clusters_of, modules_in, policies_code, require, texts
 from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.fields import Count, Natural
 from offbeat.experiments.search import Search, expect, read_search, refuse_duplicates
@@ -119,6 +119,7 @@ def _codes_of(tables: Mapping[str, Any]) -> Iterator[Code]:
     yield from (Code(env=env) for key in ("env", "envs") for env in texts(tables.get(key)))
     yield from (Code(algorithm=algorithm) for algorithm in texts(tables.get("algorithm")))
     yield from (Code(encoders=(encoder,)) for value in encoders for encoder in texts(value))
+    yield from (Code(clusters=clusters_of(table)) for table in settings)
     yield policies_code(tables.get("policies"))
 
 

@@ -85,6 +85,11 @@ class UnrollShape:
         return False
 
     @property
+    def records_history(self) -> bool:
+        """Whether a slot has the frames before its first row: yes."""
+        return True
+
+    @property
     def purpose(self) -> str:
         """Subject of a message about the required memory, with the arithmetic."""
         pace = self.pace

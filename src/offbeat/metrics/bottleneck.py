@@ -68,16 +68,19 @@ def bottleneck_report(spent: Mapping[str, float], wall_s: float, topology: Topol
     if topology.runtime.workers_learn:
         return _report_lock_free(speed, wall_s - other_work)
     waited = max(0.0, spent.get("wait/actor", 0.0) - spent.get("wait/actor/other_work", 0.0))
-    for_inference = spent.get("wait/inference", 0.0)
+    for_inference, for_messages = spent.get("wait/inference", 0.0), spent.get("wait/messages", 0.0)
+    whole = acting + for_inference + for_messages + waited
     period = _Period(
-        actor_wait=_share(waited, acting + for_inference + waited),
-        inference_wait=_share(for_inference, acting + for_inference + waited),
+        actor_wait=_share(waited, whole),
+        inference_wait=_share(for_inference, whole),
+        message_wait=_share(for_messages, whole),
         learner_wait=_share(spent.get("wait/learner", 0.0), learning + spent.get("wait/learner", 0.0)),
         cores_used=speed.cores_used(wall_s - other_work),
         gain_max=speed.gain_max,
     )
     bound = _bound(period, topology)
     sentence = f"{LABELS[bound]}: {_advice(bound, period, topology)}{_inference_advice(bound, period)}"
+    sentence += _message_advice(bound, period)
     return BottleneckReport(bound, period.actor_wait, period.learner_wait, period.gain_max, sentence)
 
 
@@ -88,6 +91,8 @@ class _Period:
     actor_wait: float
     inference_wait: float
     """Fraction of the actors' time that they waited for inference workers."""
+    message_wait: float
+    """Fraction of the actors' time in which they had nothing to do because a message was on its way."""
     learner_wait: float
     cores_used: float
     gain_max: float
@@ -113,7 +118,7 @@ def _bound(period: _Period, topology: Topology) -> Bound:
 
 
 def _all_cores_busy(period: _Period, topology: Topology) -> bool:
-    return period.cores_used >= ALL_BUSY * topology.cores
+    return topology.runtime.one_machine and period.cores_used >= ALL_BUSY * topology.cores
 
 
 def _advice(bound: Bound, period: _Period, topology: Topology) -> str:
@@ -149,6 +154,16 @@ def _inference_advice(bound: Bound, period: _Period) -> str:
     return (
         f"; actors wait {_percent(period.inference_wait)} of the time for inference workers: `offbeat bench` compares "
         "them with inference=actor; env_groups=2 steps envs meanwhile"
+    )
+
+
+def _message_advice(bound: Bound, period: _Period) -> str:
+    """Return the end of the sentence, if actors on a cluster wait for messages and limit the speed."""
+    if bound not in ("actors", "balance") or period.message_wait <= HIGH_WAIT:
+        return ""
+    return (
+        f"; actors wait {_percent(period.message_wait)} of the time for messages: a larger unroll_length or "
+        "envs_per_actor (with a replay chunk_length) needs fewer of them"
     )
 
 

@@ -89,6 +89,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "actor_wait_fraction": "fraction of the actors' time that they waited for the learner",
         "learner_wait_fraction": "fraction of the learner's time that it waited for actors",
         "inference_wait_s": "seconds that actors waited for inference workers, all actors together, in total",
+        "message_wait_s": "seconds that actors waited for messages and had nothing to do, all together, in total",
         "inference_batch_requests": "requests per batch of an inference worker; only with inference workers",
         "slots_filled": "fraction of slots with committed, not yet learned tickets at the start of a learning step",
         "slots_filled_min": "minimum of slots_filled",
@@ -101,6 +102,10 @@ GROUPS: dict[str, dict[str, str]] = {
         "publish_s": "seconds that the learner took to publish weights, in total",
         "evaluation_s": "seconds that evaluations took, in total; they can run in parallel with learning",
         "env_stall_max_s": "seconds of the longest single call of an env so far",
+    },
+    "messages": {
+        "row_bytes_per_env_step": "bytes of rows that actors on a cluster sent to the learner, per env step",
+        "weight_bytes_per_env_step": "bytes of weights that the nodes of a cluster fetched, per env step",
     },
     "learning": {
         "policy_loss": "loss of the policy",

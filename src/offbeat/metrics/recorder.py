@@ -41,6 +41,7 @@ _TOTALS_S = {
     "actor_wait_s": "wait/actor",
     "learner_wait_s": "wait/learner",
     "inference_wait_s": "wait/inference",
+    "message_wait_s": "wait/messages",
     "publish_s": "learn/publish",
 }
 """Total seconds: metric -> name in `Timings`."""

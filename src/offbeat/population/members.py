@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from offbeat.config.trust import code_of, flag_for
+from offbeat.config.trust import code_to_run, flag_for
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import in_short
 from offbeat.core.strict_json import LARGEST_RECORD, read_json
@@ -51,7 +51,7 @@ class MemberProcess(RunProcess):
         return f"{member_name(self.member)} generation {self.generation}"
 
     def _flags(self, *, algorithm: bool = True) -> list[str]:
-        code = code_of(self.plan.config(self.member).tables())  # of the spec, which the caller has accepted
+        code = code_to_run(self.plan.config(self.member).tables())  # of the spec, which the caller has accepted
         return flag_for(code if algorithm else replace(code, algorithm="")).split()
 
 

@@ -21,7 +21,7 @@ from offbeat.config.league import LeagueConfig
 from offbeat.config.registry import accept, is_accepted
 from offbeat.config.resolve import league_of, load, load_run, read_tables
 from offbeat.config.run_config import RunConfig
-from offbeat.config.trust import HOW, Code, code_of, require
+from offbeat.config.trust import HOW, Code, code_to_run, require
 from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.fields import in_short
 from offbeat.core.files import replace_file, sync
@@ -120,8 +120,8 @@ class RunDirectory:
         return directory
 
     def code(self) -> Code:
-        """Return the code that the config names."""
-        return code_of(read_tables(self.config))
+        """Return the code that a resumed run would use."""
+        return code_to_run(read_tables(self.config))
 
     def require_code(self, *, trust_code: bool = False) -> None:
         """Refuse a run with code that the caller has neither named nor installed; see `trust.require`.

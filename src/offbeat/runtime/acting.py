@@ -64,8 +64,8 @@ class Acting(Protocol):
         """Return the seconds of each actor and inference worker, by activity."""
         ...
 
-    def inference_metrics(self) -> Mapping[str, float]:
-        """Return the metrics of the inference workers since the last call; none without inference workers."""
+    def metrics(self) -> Mapping[str, float]:
+        """Return metrics since the last call: of inference workers, or of messages to actors on a cluster."""
         ...
 
     @property

@@ -200,6 +200,21 @@ class Child:
                 self._reports.put(connection.recv_bytes())
                 self._notify()
 
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self.process.pid
+
+    @property
+    def name(self) -> str:
+        """The process, for messages."""
+        return f"process {self.pid}"
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has ended, and `kill` was called."""
+        return self.process.returncode is not None
+
     def take_reports(self, seconds: float = 0.0) -> None:
         """Handle the received reports; wait up to `seconds` for the first one."""
         with contextlib.suppress(Empty):

@@ -84,14 +84,19 @@ class Deadline:
         return 0 < self.time < monotonic()
 
     @property
+    def span(self) -> Span:
+        """What the worker is doing."""
+        return Span(int(self._row[1]))
+
+    @property
     def is_in_env(self) -> bool:
         """Whether the worker is in an env call."""
-        return int(self._row[1]) in (Span.STEP, Span.RESET)
+        return self.span in (Span.STEP, Span.RESET)
 
     @property
     def reason(self) -> str:
         """Message about a worker whose deadline has passed, to follow its name: 'actor 1 made no progress'."""
-        return _REASONS[Span(int(self._row[1]))]
+        return _REASONS[self.span]
 
 
 class WorkerDeadline:

@@ -9,7 +9,7 @@ learner sleeps on its own bell (board.py). Each actor checks the pace itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 
 import numpy as np
@@ -27,9 +27,11 @@ from offbeat.runtime.deadline import WorkerDeadline
 
 NO_PAUSE = np.iinfo(np.int64).max
 """The pause ticket while there is no pause."""
+MESSAGES = "wait/messages"
+"""The time in which an actor on a cluster has nothing to do because a message is on its way."""
 OTHER_WORK = "wait/actor/other_work"
 """The part of 'wait/actor' in which the learner did other work: evaluations, checkpoints, metrics."""
-SECONDS = ("act", "env", "wait/actor", OTHER_WORK, "wait/inference")
+SECONDS = ("act", "env", "wait/actor", OTHER_WORK, "wait/inference", MESSAGES)
 """The activities of an actor whose seconds are on the board."""
 
 
@@ -119,23 +121,64 @@ def share_of(committed: int, pace: Pace, step: int) -> float:
     return committed / allowed if allowed else 1.0
 
 
+class TicketGate:
+    """The tickets of one actor: which version the next one acts with, and its commit."""
+
+    def __init__(self, board: PaceBoard, pace: Pace, runtime: RuntimeConfig, actor: int, learners: Bell) -> None:
+        self._board, self._pace, self._actor, self._learners = board, pace, actor, learners
+        self._exact = runtime.lag == "exact"
+
+    @property
+    def open_ticket(self) -> int:
+        """This actor's first ticket that is not committed: the next one to act, after a restart also again."""
+        return int(self._board.next[self._actor][0])
+
+    def version(self, ticket: int) -> int | None:
+        """Return the version of the weights to act a ticket of this actor with; None if it may not start yet.
+
+        Raises:
+            Closed: the gate is closed.
+        """
+        board = self._board
+        learned = int(board.learned[0])  # read before `pause`: the learner writes `pause` first, then `learned`
+        if board.closed[0]:
+            raise Closed
+        if ticket >= board.pause[0] or not self._pace.may_act(ticket, learned):
+            return None
+        return self._pace.learned_before_act(ticket) if self._exact else learned
+
+    def commit(self, ticket: int, seconds: Mapping[str, float], longest_stall: float) -> None:
+        """Commit the open ticket, whose rows are all written; write the actor's seconds to the board.
+
+        Args:
+            ticket: the ticket.
+            seconds: the actor's seconds so far, by the names of `SECONDS`.
+            longest_stall: duration of its longest env call, in seconds.
+        """
+        board, row = self._board, self._board.seconds[self._actor]
+        for index, name in enumerate(SECONDS):
+            row[index] = seconds.get(name, 0.0)
+        row[-1] = longest_stall
+        board.next[self._actor][0] = ticket + board.workers
+        self._learners.ring()
+
+
 class ActorGate(WorkerDeadline):
-    """The gate of one actor. It also sets the actor's deadline."""
+    """The gate of one actor thread or process. It also sets the actor's deadline."""
 
     def __init__(
         self, board: PaceBoard, pace: Pace, runtime: RuntimeConfig, actor: int, own: Bell, learners: Bell
     ) -> None:
         super().__init__(board.closed, board.deadlines[actor], runtime)
-        self._board, self._pace, self._actor = board, pace, actor
-        self._own, self._learners = own, learners
-        self._exact = runtime.lag == "exact"
+        self._board, self._own = board, own
+        self._tickets = TicketGate(board, pace, runtime, actor, learners)
         self._other_work_s = 0.0
         """This actor's seconds of `OTHER_WORK`."""
 
     @property
     def open_ticket(self) -> int:
         """This actor's first ticket that is not committed: the next one to act, after a restart also again."""
-        return int(self._board.next[self._actor][0])
+        return self._tickets.open_ticket
 
     def start(self, ticket: int, on_pause: Callable[[], None]) -> int:
         """Wait until `ticket` may start, and return the version of the weights to act with.
@@ -149,7 +192,7 @@ class ActorGate(WorkerDeadline):
             Closed: the gate is closed.
         """
         paused_at, started, other_work = NO_PAUSE, monotonic(), self._board.other_work_s
-        while (version := self._version(ticket)) is None:
+        while (version := self._tickets.version(ticket)) is None:
             pause = int(self._board.pause[0])
             self.renew()
             if ticket >= pause != paused_at:
@@ -160,34 +203,20 @@ class ActorGate(WorkerDeadline):
         self._other_work_s += min(monotonic() - started, max(0.0, self._board.other_work_s - other_work))
         return version
 
-    def _version(self, ticket: int) -> int | None:
-        """Return the version to act with; None if the ticket may not start yet."""
-        board = self._board
-        learned = int(board.learned[0])  # read before `pause`: the learner writes `pause` first, then `learned`
-        if board.closed[0]:
-            raise Closed
-        if ticket >= board.pause[0] or not self._pace.may_act(ticket, learned):
-            return None
-        return self._pace.learned_before_act(ticket) if self._exact else learned
-
     def commit(self, ticket: int, timings: Timings, longest_stall: float) -> None:
         """Commit `ticket`, whose rows are all written; write the actor's seconds to the board."""
-        board, row = self._board, self._board.seconds[self._actor]
-        for index, name in enumerate(SECONDS):
-            row[index] = self._other_work_s if name == OTHER_WORK else timings.seconds[name]
-        row[-1] = longest_stall
-        board.next[self._actor][0] = ticket + board.workers
-        self._learners.ring()
+        self._tickets.commit(ticket, {**timings.seconds, OTHER_WORK: self._other_work_s}, longest_stall)
 
 
 class LearnerGate:
     """The gate of the learner. Only the learner writes `learned`, `pause` and `closed`."""
 
-    def __init__(self, board: PaceBoard, pace: Pace, timings: Timings) -> None:
+    def __init__(self, board: PaceBoard, pace: Pace, timings: Timings, bells: int | None = None) -> None:
+        """Make a gate that rings this number of bells when actors may act further tickets; None: one per actor."""
         self._board, self._pace, self._timings = board, pace, timings
         self.own = Bell.make()
         self._shared = SharedBell(self.own)
-        self.actors = [Bell.make() for _ in range(board.workers)]
+        self.actors = [Bell.make() for _ in range(bells or board.workers)]
 
     def wait(self, tickets: int, watch: Callable[[], None]) -> None:
         """Wait until tickets 0 .. tickets-1 are committed; `watch` is called often while it waits, and may raise."""

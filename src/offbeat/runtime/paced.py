@@ -92,9 +92,9 @@ class PacedWorkforce(Workforce):
         """Return the metrics of the league; none without a league."""
         return {} if self._parts.league is None else self._parts.league.metrics()
 
-    def inference_metrics(self) -> Mapping[str, float]:
-        """Return the metrics of the inference workers since the last call; none without inference workers."""
-        return self._acting.inference_metrics()
+    def metrics(self) -> Mapping[str, float]:
+        """Return metrics since the last call: of inference workers, or of messages to actors on a cluster."""
+        return self._acting.metrics()
 
     def close(self) -> None:
         """End the processes and threads of the learners, and their loaders."""
@@ -236,7 +236,7 @@ class PacedLoop(TrainingLoop):
             recorder.add_agent_steps(result.agent_steps, policy)
             recorder.add_learning_step(result.metrics, policy)
         recorder.add_learning_step(self._work.league_metrics())
-        recorder.add_learning_step(self._work.inference_metrics())
+        recorder.add_learning_step(self._work.metrics())
         recorder.add_learning_step(waiting)
         finished = self.counters.env_steps >= self._run.steps
         evaluated = self._evaluate(due=self._evaluation_due(before, finished=finished), last=finished)

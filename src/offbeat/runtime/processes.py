@@ -83,7 +83,7 @@ class ProcessActing(GatedActing):
     def spent(self) -> list[Mapping[str, float]]:
         return [*super().spent(), *([] if self._inference is None else self._inference.spent())]
 
-    def inference_metrics(self) -> Mapping[str, float]:
+    def metrics(self) -> Mapping[str, float]:
         return {} if self._inference is None else self._inference.metrics()
 
     def snapshots(self) -> list[Snapshot]:

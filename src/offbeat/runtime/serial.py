@@ -56,7 +56,7 @@ class SerialActing:
     def spent(self) -> list[Mapping[str, float]]:
         return [actor.timings.seconds for actor in self._actors]
 
-    def inference_metrics(self) -> Mapping[str, float]:
+    def metrics(self) -> Mapping[str, float]:
         return {}
 
     @property

@@ -1,4 +1,6 @@
-"""The supervisor of child processes: detects those that died or hang, and restarts them within a budget.
+"""The supervisor of worker processes: detects those that died or hang, and restarts them within a budget.
+
+They are child processes on this machine (`Child`), or processes on a cluster.
 
 A restarted process acts the open ticket of the dead one again. No committed ticket is lost, and none is learned from
 twice: the learner reads only committed tickets, and a commit is a single write.
@@ -9,12 +11,11 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from time import monotonic
-from typing import NamedTuple, Protocol
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import ChildTraceback, RunFailed
 from offbeat.runtime.board import POLL_INTERVAL_S, Board
-from offbeat.runtime.child import Child
 from offbeat.runtime.deadline import Span, StallWatch, start_timeout
 from offbeat.runtime.plan import Snapshot
 
@@ -26,6 +27,82 @@ RESTART_BUDGET = 5
 """Maximum number of restarts of one child within `RESTART_WINDOW_S`; the default of `restart_budget`."""
 RESTART_WINDOW_S = 600.0
 """Seconds for which a restart counts against the budget."""
+
+
+class Supervised(Protocol):
+    """A worker process, as its supervisor sees it."""
+
+    @property
+    def index(self) -> int:
+        """Index of the actor, worker or evaluator."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """The process, for messages: 'process 123'."""
+        ...
+
+    @property
+    def pid(self) -> int | None:
+        """Its process id; None if it is on another machine."""
+        ...
+
+    @property
+    def ready(self) -> bool:
+        """Whether its envs are reset."""
+        ...
+
+    @property
+    def paused(self) -> tuple[int, Any]:
+        """The ticket or limit of its last pause, and its state there."""
+        ...
+
+    @property
+    def failure(self) -> str:
+        """The traceback of the error that ended it; empty if there was none."""
+        ...
+
+    @property
+    def explained(self) -> str:
+        """The same error for the user: a line in words, then the lines of the user's own code."""
+        ...
+
+    @property
+    def no_restart_reason(self) -> str:
+        """Why it must not be restarted; empty if it may be."""
+        ...
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether `kill` was called: it has ended, and nothing of it is left."""
+        ...
+
+    def take_reports(self, seconds: float = 0.0) -> None:
+        """Handle the received reports; wait up to `seconds` for the first one."""
+        ...
+
+    def state_at_pause(self, pause: int) -> Any:
+        """Return the state that it reported at the pause before this ticket; None if it has not reported one."""
+        ...
+
+    def is_alive(self) -> bool:
+        """Whether it runs."""
+        ...
+
+    def exits_within(self, seconds: float) -> bool:
+        """Wait for its end, up to `seconds`; return whether it has ended."""
+        ...
+
+    def exit_reason(self) -> str:
+        """Return how it ended, after `kill`."""
+        ...
+
+    def kill(self) -> None:
+        """Kill it, with all that its envs have started. After that, another process may do its work."""
+        ...
+
+
+C = TypeVar("C", bound=Supervised)
 
 
 class Notify(Protocol):
@@ -40,16 +117,16 @@ class Reporting(NamedTuple):
 
     notify: Notify
     """Is called with a message for each restart."""
-    show: Callable[[str, Sequence[Child]], None]
+    show: Callable[[str, Sequence[Supervised]], None]
     """Is called with a role and all its processes whenever one of them was started."""
 
 
-class Supervisor:
+class Supervisor(Generic[C]):
     """See the module's docstring."""
 
     def __init__(
         self,
-        start: Callable[[int, int, Snapshot, int], Child],
+        start: Callable[[int, int, Snapshot, int], C],
         board: Board,
         runtime: RuntimeConfig,
         reporting: Reporting,
@@ -71,7 +148,7 @@ class Supervisor:
             work: name of one piece of its work in messages: ticket, learning step or evaluation.
             exact: whether a restart changes the result of the run.
         """
-        self.processes: list[Child] = []
+        self.processes: list[C] = []
         self.restarts = 0
         self._start, self._board, self._runtime = start, board, runtime
         self._role, self._work, self._exact = role, work, exact
@@ -84,27 +161,33 @@ class Supervisor:
         self._last_code_lines = ""
         """The lines of the user's code in the last message: the same lines are not shown twice in a row."""
 
-    def start(self, origin: int, snapshots: Sequence[Snapshot]) -> None:
-        """Start all children, `start_together` at a time, and wait until all are ready."""
+    def start(self, origin: int, snapshots: Sequence[Snapshot], watch: Callable[[], None] | None = None) -> None:
+        """Start all children, `start_together` at a time, and wait until all are ready.
+
+        Args:
+            origin: the ticket at which their episodes start.
+            snapshots: the state of each child's envs.
+            watch: is called while it waits, and calls `watch`; None: nothing else has to be watched.
+        """
         together = self._runtime.start_together or len(snapshots)
         for index, snapshot in enumerate(snapshots):
             self.processes.append(self._start_process(index, origin, snapshot))
             if len(self.processes) % together == 0 or len(self.processes) == len(snapshots):
                 self._show(self._role, self.processes)
-                self._wait_until_ready()
+                self._wait_until_ready(watch or self.watch)
 
     def ensure_started(self) -> None:
         """Start the only child if it does not run; do not wait until it is ready."""
-        if not self.processes or self.processes[0].process.returncode is not None:
+        if not self.processes or self.processes[0].has_ended:
             self.processes[:] = [self._start_process(0, 0, None)]
             self._show(self._role, self.processes)
 
-    def _wait_until_ready(self) -> None:
+    def _wait_until_ready(self, watch: Callable[[], None]) -> None:
         while waiting := [process for process in self.processes if not process.ready]:
             waiting[0].take_reports(POLL_INTERVAL_S)
-            self.watch()
+            watch()
 
-    def _start_process(self, index: int, origin: int, snapshot: Snapshot, attempt: int = 0) -> Child:
+    def _start_process(self, index: int, origin: int, snapshot: Snapshot, attempt: int = 0) -> C:
         self._board.deadlines[index].set(Span.START, start_timeout(self._runtime))
         return self._start(index, origin, snapshot, attempt)
 
@@ -127,10 +210,10 @@ class Supervisor:
                 process.kill()
                 self._restart(process, f"{reason} and was killed")
 
-    def _restart(self, dead: Child, reason: str) -> None:
+    def _restart(self, dead: C, reason: str) -> None:
         """Restart a dead child, or raise RunFailed."""
         index, ticket = dead.index, int(self._board.next[dead.index][0])
-        text = f"{self._role} {index} (process {dead.process.pid}) {reason}, in {self._work} {ticket}"
+        text = f"{self._role} {index} ({dead.name}) {reason}, in {self._work} {ticket}"
         if dead.no_restart_reason:
             raise RunFailed(f"{self._role} {index}: {dead.no_restart_reason}")
         deaths = self._count_death(index)

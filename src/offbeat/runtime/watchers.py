@@ -10,9 +10,8 @@ from offbeat.metrics.progress import Progress
 from offbeat.metrics.recorder import Recorder
 from offbeat.run_directory.directory import RunDirectory
 from offbeat.runtime.callbacks import Callback
-from offbeat.runtime.child import Child
 from offbeat.runtime.signals import StopSignals
-from offbeat.runtime.supervisor import Notify
+from offbeat.runtime.supervisor import Notify, Supervised
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class Watchers(NamedTuple):
     notify: Notify
     warn: Callable[[str], None]
     """Warns the user that something could not be written; repeated warnings are limited in rate."""
-    show: Callable[[str, Sequence[Child]], None]
+    show: Callable[[str, Sequence[Supervised]], None]
     """Is called with a role and all its processes whenever one of them was started: see `Reporting`."""
     signals: StopSignals
     callbacks: Sequence[Callback] = ()

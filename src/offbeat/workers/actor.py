@@ -55,6 +55,8 @@ class Actor:
         """Number of env groups whose actions are asked for before those of the group before them are answered."""
         self._cut = False
         """Whether the episodes of the rows before the next ticket were cut: the next row is then a reset row."""
+        self.first_row = 0
+        """The first row of the last ticket that it acted in: 1 if the episodes before the ticket were cut, else 0."""
         for columns in self._policies:
             columns.set_calls(self._calls)
 
@@ -104,6 +106,7 @@ class Actor:
         """Act one ticket: fill the slot of each policy, all rows with the same version of the weights."""
         cuts = [columns.start_visit(work.ticket, work.progress) for columns in self._policies]
         first, self._cut = int(self._cut or any(cuts)), False
+        self.first_row = first
         length = 0
         if self._seats is not None and work.league is not None:
             self._seats.start_ticket(work.ticket, work.version, work.league)

@@ -57,13 +57,9 @@ def test_resources_that_no_node_has_are_refused_with_what_there_is(nodes: Any) -
 def test_nodes_with_another_version_of_a_package_are_refused(nodes: Any) -> None:
     with cluster.connect(nodes.address) as connected:
         connected.require_versions()
-        real, asking = cluster._asking_versions(), cluster._asking_versions
-
-        def here(packages: Any) -> dict[str, str | None]:
-            return {**real(packages), "torch": "1.0"}
-
+        here = {**cluster.own_versions(), "torch": "1.0"}
         with (
-            patch.object(cluster, "_asking_versions", side_effect=[asking(), here]),
+            patch.object(cluster, "own_versions", return_value=here),
             pytest.raises(ConfigError, match=r"torch is \S+ on \S+ and 1.0 here. Install the same versions"),
         ):
             connected.require_versions()

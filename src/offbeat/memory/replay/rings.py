@@ -137,6 +137,11 @@ class RingShape:
         return ticket >= self.actors
 
     @property
+    def records_history(self) -> bool:
+        """Whether a slot has the frames before its first row: no, they are in the ring."""
+        return False
+
+    @property
     def purpose(self) -> str:
         """Subject of a message about the required memory, with the arithmetic."""
         slots, (names, numbers) = self.actors * self.slots_per_ring, self._extra

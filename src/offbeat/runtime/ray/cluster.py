@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.util import find_spec
 from types import TracebackType
 from typing import Any, Self
@@ -34,6 +35,7 @@ VERSIONS_S = 300.0
 """Seconds that each node gets to say its versions. A node first prepares the runtime environment."""
 PACKAGES = ("offbeat", "torch", "numpy", "gymnasium")
 """The packages that must have the same version on all nodes. Ray compares its own version and Python's."""
+SAME_VERSIONS = "Install the same versions on all nodes"
 LEAST_STORE = 80 << 20
 """Smallest object store that Ray starts, in bytes."""
 _PROBE = """
@@ -133,7 +135,7 @@ class Cluster:
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        ask, own = _asking_versions(), _asking_versions()(PACKAGES)
+        ask = _asking_versions()
         asked = {}
         for node in self.nodes():
             there = NodeAffinitySchedulingStrategy(node.id, soft=True)  # elsewhere, if it is lost meanwhile
@@ -147,17 +149,53 @@ class Cluster:
                 f"{len(waiting)} of {len(asked)} nodes did not answer within {VERSIONS_S:g} s: {silent}. Look for the "
                 "reason in the logs of Ray on these nodes, /tmp/ray/session_latest/logs"
             )
-        differences = [
-            f"{name} is {theirs.get(name) or 'missing'} on {address} and {version or 'missing'} here"
-            for (address, _), theirs in zip(asked, ray.get(answered), strict=True)
-            for name, version in own.items()
-            if theirs.get(name) != version
-        ]
-        if differences:
-            raise ConfigError(
-                f"the nodes have different versions: {'; '.join(sorted(set(differences)))}. Install the same versions "
-                "on all nodes"
-            )
+        theirs = zip(asked, ray.get(answered), strict=True)
+        differences = (version_differences(versions, address) for (address, _), versions in theirs)
+        if found := sorted(set(filter(None, differences))):
+            raise ConfigError(f"the nodes have different versions: {'; '.join(found)}. {SAME_VERSIONS}")
+
+    @cached_property
+    def own_node(self) -> str:
+        """Ray's id of the node of this process."""
+        import ray
+
+        return str(ray.get_runtime_context().get_node_id())
+
+    def kill(self, node: str, pid: int) -> None:
+        """Kill a process on a node, with its process group, if the node is there; do not wait for it."""
+        import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        def kill_group(pid: int) -> None:
+            import os
+            from contextlib import suppress
+            from signal import SIGKILL
+
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, SIGKILL)
+
+        there = NodeAffinitySchedulingStrategy(node, soft=False)
+        task: Any = ray.remote(kill_group)
+        task.options(num_cpus=0, max_retries=0, scheduling_strategy=there).remote(pid)
+
+
+def own_versions() -> dict[str, str | None]:
+    """Return the versions of Python and of `PACKAGES` here."""
+    return _asking_versions()(PACKAGES)
+
+
+def version_differences(theirs: Mapping[str, str | None], where: str) -> str:
+    """Return in which versions another node differs from this process; '' if in none.
+
+    Args:
+        theirs: the versions on that node.
+        where: its address.
+    """
+    return "; ".join(
+        f"{name} is {theirs.get(name) or 'missing'} on {where} and {version or 'missing'} here"
+        for name, version in own_versions().items()
+        if theirs.get(name) != version
+    )
 
 
 def resources_text(resources: Mapping[str, float]) -> str:
@@ -223,7 +261,8 @@ def connect(
     if find_spec("ray") is None:
         raise ConfigError('Ray is not installed here: run pip install "offbeat[ray]"')
     _require_address(address)
-    with _variable("RAY_USAGE_STATS_ENABLED", "0"):
+    # Without usage statistics. A call after the end of the connection is an error: it starts no other Ray.
+    with _variable("RAY_USAGE_STATS_ENABLED", "0"), _variable("RAY_ENABLE_AUTO_CONNECT", "0"):
         import ray
 
         if ray.is_initialized():

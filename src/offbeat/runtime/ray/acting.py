@@ -1,0 +1,171 @@
+"""The ray runtime: actors on a Ray cluster, which exchange messages with the learner in the main process.
+
+The actors do the same as in the other runtimes; only their link differs. The dispatcher gives them the tickets that the
+pace allows and writes their rows into the learner's slots; the supervisor restarts those that were lost.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from offbeat.core.errors import RunFailed
+from offbeat.envs import sending
+from offbeat.runtime.gated import GatedActing
+from offbeat.runtime.paced import PacedRuntime
+from offbeat.runtime.parts import PacedParts
+from offbeat.runtime.plan import Plan, Snapshot
+from offbeat.runtime.ray.cluster import LEAST_STORE, LOCAL, Cluster, connect, resources_text
+from offbeat.runtime.ray.dispatcher import Dispatcher
+from offbeat.runtime.ray.messages import RemoteLaunch, RowMessage
+from offbeat.runtime.ray.placement import options_of, resources_of, runtime_env_of
+from offbeat.runtime.ray.proxy import CONCURRENCY_GROUP, PLACE_S, ActorProxy
+from offbeat.runtime.supervisor import Reporting, Supervisor
+
+NOTIFY_PLACE_S, NOTIFY_PLACE_EVERY_S = 10.0, 60.0
+"""Seconds without a place for an actor after which the user is notified, and between two such messages."""
+
+
+class RayActing(GatedActing):
+    """Actors on a Ray cluster, which a supervisor restarts."""
+
+    def __init__(self, parts: PacedParts, learned: int, reporting: Reporting) -> None:
+        runtime = parts.plan.runtime
+        self._env = sending.package(parts.plan.run.env, parts.plan.run.imports)  # first, because it may raise
+        self._resources, self._options = resources_of(runtime), options_of(runtime)
+        self._runtime_env = runtime_env_of(runtime)
+        self._cluster = _connect(parts.plan, self._runtime_env)
+        try:
+            self._cluster.require_resources(self._resources, "an actor", _REMEDY)
+            self._cluster.require_versions()
+        except BaseException:
+            self._cluster.close()
+            raise
+        super().__init__(parts, learned, bells=1)
+        (bell,) = self.gate.actors
+        self._dispatcher = Dispatcher(parts.plan, parts.memory, self.board, bell, self.gate.own)
+        self._supervisor: Supervisor[ActorProxy] = Supervisor(
+            self._start, self.board, runtime, reporting, role="actor", work="ticket", exact=True
+        )
+        self._notify = reporting.notify
+        self._incarnations: defaultdict[int, int] = defaultdict(int)
+        """Number of actors that were started, by index."""
+        self._notified_at = self._refused = 0.0
+
+    @property
+    def restarts(self) -> int:
+        return self._supervisor.restarts
+
+    def start(self, snapshots: Sequence[Snapshot]) -> None:
+        self._dispatcher.start()
+        self._supervisor.start(self.origin, snapshots, self.watch)
+
+    def _start(self, index: int, origin: int, snapshot: Snapshot, attempt: int) -> ActorProxy:
+        import ray
+
+        from offbeat.runtime.ray.remote_actor import RemoteActor
+
+        launch = RemoteLaunch(
+            index=index,
+            incarnation=self._incarnations[index],
+            attempt=attempt,
+            folder=None if "working_dir" in self._runtime_env else str(Path.cwd()),
+            path=tuple(folder or str(Path.cwd()) for folder in sys.path),
+            env=self._env,
+            plan=self.plan,
+            origin=origin,
+            snapshot=snapshot,
+            progress=self.memory.progress,
+        )
+        self._incarnations[index] += 1
+        remote: Any = ray.remote
+        actor = remote(concurrency_groups={CONCURRENCY_GROUP: 1})(RemoteActor)
+        proxy = ActorProxy(
+            index,
+            launch.incarnation,
+            actor.options(**self._options).remote(launch),
+            self._cluster,
+            self.board.deadlines[index],
+            self._dispatcher.on_answer,
+            self._dispatcher.remove,
+        )
+        self._dispatcher.add(proxy)
+        return proxy
+
+    def watch(self) -> None:
+        if self._dispatcher.failure is not None:
+            raise RunFailed("the messages of the actors could not be handled") from self._dispatcher.failure
+        self._supervisor.watch()
+        self._notify_if_waiting()
+
+    def _notify_if_waiting(self) -> None:
+        """Notify the user of actors for which no node has room, and of commits that were refused."""
+        if (refused := self._dispatcher.refused) > self._refused:
+            self._refused = refused
+            self._notify(f"{refused} tickets of replaced actors came too late: they were refused, and acted again")
+        now = monotonic()
+        waiting = [p for p in self._supervisor.processes if not p.placed and now - p.since > NOTIFY_PLACE_S]
+        if not waiting or now < self._notified_at + NOTIFY_PLACE_EVERY_S:
+            return
+        self._notified_at = now
+        self._notify(
+            f"{len(waiting)} of {self.board.workers} actors wait for a node with {resources_text(self._resources)} "
+            f"free. The cluster has {'; '.join(map(str, self._cluster.nodes()))}. They start when a node has room; the "
+            f"run waits {PLACE_S / 60:g} minutes"
+        )
+
+    def metrics(self) -> Mapping[str, float]:
+        return self._dispatcher.metrics()
+
+    def snapshots(self) -> list[Snapshot]:
+        pause = int(self.board.pause[0])
+
+        def watch() -> None:
+            self.watch()
+            for proxy in self._supervisor.processes:
+                proxy.ask_snapshot(pause)
+
+        watch()
+        return self._supervisor.snapshots(pause, watch)
+
+    def close(self) -> None:
+        self.gate.close()
+        for proxy in self._supervisor.processes:
+            proxy.close()
+        self._supervisor.close()
+        self._dispatcher.end()
+        self._cluster.close()
+        self.gate.discard()
+
+
+_REMEDY = "pass a smaller ray_cpus, ray_gpus or ray_resources, or add such a node"
+
+
+def _connect(plan: Plan, runtime_env: Mapping[str, Any]) -> Cluster:
+    """Connect to the cluster of a run, or start Ray on this machine."""
+    runtime = plan.runtime
+    store = runtime.ray_object_store_mb
+    return connect(
+        runtime.ray_address or LOCAL,
+        local_cpus=runtime.actors * resources_of(runtime).get("CPU", 0.0),
+        object_store_memory=_needed_store(plan) if store is None else store * 10**6,
+        runtime_env=runtime_env,
+    )
+
+
+def _needed_store(plan: Plan) -> int:
+    """Return the bytes of the object store that the messages of a run need: twice those in flight, and the weights."""
+    rows = sum(_slot_bytes(RowMessage(policy)) for policy in plan.policies if policy.trained)
+    weights = sum(4 * policy.layout.size for policy in plan.policies)
+    return LEAST_STORE + 2 * (plan.pace.in_flight * rows + (plan.pace.versions + 1) * weights)
+
+
+def _slot_bytes(rows: RowMessage) -> int:
+    return sum(array.nbytes for array in rows.new_slot().values())
+
+
+RUNTIME = PacedRuntime(RayActing)

@@ -1,0 +1,225 @@
+"""The dispatcher: a thread of the learner's process that hands out tickets to the actors and takes their rows.
+
+An actor gets its next tickets before it has answered the last ones, if the pace allows, so it does not wait for
+messages. Small tickets are sent several at a time. The dispatcher sleeps until an answer arrives or a learning step is
+finished.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from queue import Empty, SimpleQueue
+from time import monotonic
+
+from offbeat.core.errors import Closed
+from offbeat.runtime.board import POLL_INTERVAL_S, Bell
+from offbeat.runtime.gate import MESSAGES, OTHER_WORK, PaceBoard, TicketGate
+from offbeat.runtime.plan import Plan
+from offbeat.runtime.ray.messages import Acted, RowMessage, TicketOrder, TicketRows
+from offbeat.runtime.ray.proxy import ActorProxy, Answer
+from offbeat.runtime.ray.published import PublishedVersions
+from offbeat.workers.link import Memory
+
+IN_FLIGHT = 2
+"""Maximum number of messages to an actor that are not answered: it acts one while the other is on its way."""
+MESSAGE_S = 0.1
+"""Seconds of acting that a message should have at least: smaller tickets are sent together."""
+
+
+@dataclass
+class Waits:
+    """Seconds in which an actor had nothing to do, and since when."""
+
+    learner: float
+    other_work: float
+    """The part of `learner` in which the learner did other work."""
+    messages: float
+    idle_since: float = 0.0
+    other_work_before: float = 0.0
+    """The learner's seconds of other work at that time."""
+
+
+class Dispatcher:
+    """See the module's docstring."""
+
+    def __init__(self, plan: Plan, memory: Memory, board: PaceBoard, bell: Bell, learners: Bell) -> None:
+        """Make a dispatcher without actors.
+
+        Args:
+            plan: the plan of the run.
+            memory: slots and weights of all policies, in this process.
+            board: counters of the run, in this process.
+            bell: wakes the dispatcher; the learner rings it too.
+            learners: wakes the learner.
+        """
+        self._plan, self._memory, self._board, self._bell = plan, memory, board, bell
+        self._gates = [TicketGate(board, plan.pace, plan.runtime, index, learners) for index in range(board.workers)]
+        learned = zip(plan.policies, memory.policies, strict=True)
+        self._rows = [(RowMessage(policy), slots) for policy, (slots, _) in learned if policy.trained]
+        self._published = PublishedVersions([weights for _, weights in memory.policies], plan.pace.versions)
+        self._proxies: dict[int, ActorProxy] = {}
+        """The newest incarnation of each actor, by index; none while it is replaced."""
+        self._spent: dict[int, Mapping[str, float]] = {}
+        """Seconds of earlier incarnations, by index."""
+        self._waits: dict[int, Waits] = {}
+        self._lock = threading.Lock()
+        """Protects the proxies and the slots: a commit and the replacement of its actor never happen together."""
+        self._answers: SimpleQueue[Answer] = SimpleQueue()
+        self._ended, self._ending = False, threading.Lock()
+        self.failure: BaseException | None = None
+        """The error that has ended the thread."""
+        self.refused = 0
+        """Tickets of superseded incarnations that came too late and were refused."""
+        self._row_bytes = self._weight_bytes = self._tickets = 0
+        self._thread = threading.Thread(target=self._run, name="offbeat dispatcher", daemon=True)
+
+    # --- called by the learner's thread -----------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def add(self, proxy: ActorProxy) -> None:
+        """Hand out tickets to an actor from its open ticket on, as soon as it is ready."""
+        index, spent = proxy.index, self._board.spent(proxy.index)
+        with self._lock:
+            proxy.next_ticket = self._gates[index].open_ticket
+            self._spent[index] = spent
+            self._waits[index] = Waits(spent["wait/actor"], spent[OTHER_WORK], spent[MESSAGES])
+            self._proxies[index] = proxy
+
+    def remove(self, proxy: ActorProxy) -> None:
+        """Refuse all commits of an actor from now on: its next incarnation acts its open ticket again."""
+        with self._lock:
+            self._proxies.pop(proxy.index, None)
+
+    def on_answer(self, answer: Answer) -> None:
+        """Take an answer of an actor; called by threads of Ray."""
+        with self._ending:
+            if not self._ended:
+                self._answers.put(answer)
+                self._bell.ring()
+
+    def metrics(self) -> dict[str, float]:
+        """Return the bytes of messages per env step since the last call; none before a ticket is committed."""
+        with self._lock:
+            rows, weights, tickets = self._row_bytes, self._weight_bytes, self._tickets
+            if not tickets:
+                return {}
+            self._row_bytes = self._weight_bytes = self._tickets = 0
+        env_steps = tickets * self._plan.policies[0].memory.length * self._plan.runtime.envs_per_actor
+        return {"row_bytes_per_env_step": rows / env_steps, "weight_bytes_per_env_step": weights / env_steps}
+
+    def end(self) -> None:
+        """End the thread."""
+        with self._ending:
+            self._ended = True
+            self._bell.ring()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    # --- in the thread ----------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while not self._ended:
+                self._bell.sleep(POLL_INTERVAL_S)
+                self._handle_answers()
+                with self._lock:
+                    proxies = list(self._proxies.values())
+                for proxy in proxies:
+                    proxy.ask()
+                    with suppress(Closed):
+                        self._hand_out(proxy)
+        except BaseException as error:  # noqa: BLE001 - `RayActing.watch` raises it
+            self.failure = error
+
+    def _handle_answers(self) -> None:
+        with suppress(Empty):
+            while True:
+                self._answers.get_nowait()()
+
+    # --- orders -------------------------------------------------------------------------------------------------
+
+    def _hand_out(self, proxy: ActorProxy) -> None:
+        """Send an actor the tickets that the pace allows, as far as it has not enough to do."""
+        while proxy.ready and len(proxy.sent) < IN_FLIGHT and (orders := self._orders(proxy)):
+            versions = list(dict.fromkeys(order.version for order in orders))
+            references = [] if versions == [proxy.last_version] else [self._reference(version) for version in versions]
+            if not proxy.sent:
+                self._end_wait(proxy)
+            proxy.act(orders, references, partial(self._commit, proxy))
+
+    def _orders(self, proxy: ActorProxy) -> list[TicketOrder]:
+        """Return the next tickets of an actor, for one message."""
+        gate, orders = self._gates[proxy.index], list[TicketOrder]()
+        while len(orders) < self._tickets_per_message(proxy):
+            if (version := gate.version(proxy.next_ticket)) is None:
+                break
+            orders.append(TicketOrder(proxy.next_ticket, version, self._published.progress(version)))
+            proxy.next_ticket += self._board.workers
+        return orders
+
+    def _tickets_per_message(self, proxy: ActorProxy) -> int:
+        """Return how many tickets to send together: at most half of those that the actor may have at one time.
+
+        So an actor has work while its rows are on their way, and the learner does not wait for a whole message.
+        """
+        pace, learned = self._plan.pace, int(self._board.learned[0])
+        ahead = (pace.pause_ticket(learned) - pace.next_ticket(learned)) // self._board.workers
+        small = int(MESSAGE_S / proxy.ticket_s) if proxy.ticket_s else 1
+        return max(1, min(small, ahead // 2))
+
+    def _reference(self, version: int) -> object:
+        """Return the reference of a version, and count the bytes that the nodes will fetch."""
+        reference, is_new = self._published.reference(version)
+        if is_new:
+            with self._lock:
+                nodes = {proxy.started.node for proxy in self._proxies.values() if proxy.started is not None}
+                self._weight_bytes += self._published.size * len(nodes)
+        return reference
+
+    def _end_wait(self, proxy: ActorProxy) -> None:
+        """Count the time in which an actor had no orders."""
+        waits = self._waits[proxy.index]
+        if waits.idle_since:
+            waited = monotonic() - waits.idle_since
+            waits.learner += waited
+            waits.other_work += min(waited, max(0.0, self._board.other_work_s - waits.other_work_before))
+
+    # --- commits ------------------------------------------------------------------------------------------------
+
+    def _commit(self, proxy: ActorProxy, acted: Acted, message_s: float) -> None:
+        """Write the rows of an actor's answer into their slots, and commit its tickets.
+
+        A commit has a ticket and the incarnation of its actor. One of a superseded incarnation is refused: the actor
+        was replaced, and its tickets are acted again.
+        """
+        waits = self._waits[proxy.index]
+        with self._lock:
+            current = self._proxies.get(proxy.index)
+            if current is None or current.incarnation != acted.incarnation:
+                self.refused += len(acted.tickets)
+                return
+            waits.messages += message_s
+            seconds = self._seconds(proxy.index, acted.seconds)
+            for rows in acted.tickets:
+                self._write(rows)
+                self._row_bytes, self._tickets = self._row_bytes + rows.size, self._tickets + 1
+                self._gates[proxy.index].commit(rows.ticket, seconds, acted.longest_stall)
+        waits.idle_since, waits.other_work_before = monotonic(), self._board.other_work_s
+
+    def _write(self, rows: TicketRows) -> None:
+        """Write the rows of a ticket into its slots."""
+        for (message, slots), arrays in zip(self._rows, rows.policies, strict=True):
+            message.write(arrays, slots.open(rows.ticket), rows.first)
+
+    def _seconds(self, index: int, seconds: Mapping[str, float]) -> dict[str, float]:
+        """Return the seconds of an actor, those of its earlier incarnations included."""
+        before, waits = self._spent[index], self._waits[index]
+        own = {name: before.get(name, 0.0) + spent for name, spent in seconds.items()}
+        return {**own, "wait/actor": waits.learner, OTHER_WORK: waits.other_work, MESSAGES: waits.messages}

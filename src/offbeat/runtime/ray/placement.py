@@ -1,0 +1,56 @@
+"""What an actor needs on its node, from the keys ray_... of [runtime]."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from offbeat.config.runtime_config import RuntimeConfig
+from offbeat.core.errors import ConfigError
+
+CPUS = 1.0
+"""CPUs of an actor; the default of `ray_cpus`."""
+_STRATEGIES = {"pack": "DEFAULT", "spread": "SPREAD"}
+"""Value of `ray_placement` -> Ray's scheduling strategy."""
+
+
+def resources_of(runtime: RuntimeConfig) -> dict[str, float]:
+    """Return resource -> amount that an actor needs."""
+    custom = dict(item.split("=") for item in runtime.ray_resources or ())
+    cpus = CPUS if runtime.ray_cpus is None else runtime.ray_cpus
+    wanted = {"CPU": cpus, "GPU": runtime.ray_gpus or 0.0, **{name: float(amount) for name, amount in custom.items()}}
+    return {name: amount for name, amount in wanted.items() if amount}
+
+
+def options_of(runtime: RuntimeConfig) -> dict[str, Any]:
+    """Return the options with which Ray places an actor. Ray does not restart it: the supervisor does."""
+    resources = resources_of(runtime)
+    return {
+        "num_cpus": resources.pop("CPU", 0.0),
+        "num_gpus": resources.pop("GPU", 0.0),
+        "resources": resources,
+        "scheduling_strategy": _STRATEGIES[runtime.ray_placement or "pack"],
+        "max_restarts": 0,
+        "max_task_retries": 0,
+    }
+
+
+def runtime_env_of(runtime: RuntimeConfig) -> Mapping[str, Any]:
+    """Return Ray's runtime environment.
+
+    Raises:
+        ConfigError: the text is not a JSON object.
+    """
+    if runtime.ray_runtime_env is None:
+        return {}
+    try:
+        table = json.loads(runtime.ray_runtime_env)
+    except ValueError:
+        table = None
+    if not isinstance(table, dict):
+        raise ConfigError(
+            f"ray_runtime_env is {runtime.ray_runtime_env!r}, but a JSON object is expected: pass, for example, "
+            '--set \'ray_runtime_env={"env_vars": {"NAME": "value"}}\''
+        )
+    return table

@@ -1,0 +1,238 @@
+"""An actor on the cluster, as the learner's process sees it: sends it messages, and knows what it has answered."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import partial
+from threading import Event
+from time import monotonic
+from typing import Any, NamedTuple
+
+from offbeat.runtime.deadline import Deadline, Span
+from offbeat.runtime.ray.cluster import Cluster, version_differences
+from offbeat.runtime.ray.messages import Acted, Alive, Failed, Started, TicketOrder
+
+ASK_EVERY_S = 1.0
+"""Seconds between two questions whether an actor makes progress."""
+ANSWER_S = 10.0
+"""Seconds that an answer may take, in addition to the time limit of what the actor does."""
+PLACE_S = 600.0
+"""Seconds to wait for a node with room for an actor, and for its process."""
+
+CONCURRENCY_GROUP = "questions"
+"""The thread of an actor that answers while it acts."""
+QUESTIONS = ("alive", "stop")
+"""The methods that run in this thread."""
+
+Answer = Callable[[], None]
+"""An answer of an actor that has arrived. To call it handles the answer."""
+
+
+class Sent(NamedTuple):
+    """Orders that are not answered."""
+
+    tickets: int
+    time: float
+    then: Callable[[Acted, float], None]
+
+
+class ActorProxy:
+    """An actor on the cluster, which a `Supervisor` supervises.
+
+    Answers arrive in a thread of Ray, which passes them on to `on_answer`. The dispatcher's thread calls them.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        incarnation: int,
+        actor: Any,
+        cluster: Cluster,
+        deadline: Deadline,
+        on_answer: Callable[[Answer], None],
+        on_kill: Callable[[ActorProxy], None],
+    ) -> None:
+        """Start an actor.
+
+        Args:
+            index: index of the actor.
+            incarnation: number of actors with this index before it.
+            actor: Ray's handle.
+            cluster: the cluster.
+            deadline: the deadline that the supervisor reads. It repeats what the actor answers.
+            on_answer: is called in another thread with each answer.
+            on_kill: is called before the actor is killed: its tickets are refused from then on.
+        """
+        self.index, self.incarnation = index, incarnation
+        self._actor, self._cluster, self._deadline = actor, cluster, deadline
+        self._on_answer, self._on_kill = on_answer, on_kill
+        self.ready, self.has_ended = False, False
+        self.placed = False
+        """Whether its process runs."""
+        self.failure = self.explained = self.no_restart_reason = ""
+        self.paused: tuple[int, Any] = (-1, None)
+        self.started: Started | None = None
+        """Where it runs; None until it is ready."""
+        self.sent: deque[Sent] = deque()
+        """Orders that are not answered, oldest first."""
+        self.next_ticket = 0
+        """The first ticket that it was not sent."""
+        self.last_version = -1
+        """The version of the last ticket that it was sent."""
+        self.since = monotonic()
+        """Time of its start, and then of its last answer to orders."""
+        self.ticket_s = 0.0
+        """Seconds that a ticket takes; 0 before the first."""
+        self._end = ""
+        """How it ended; empty while it runs."""
+        self._reported, self._closed = Event(), Event()
+        self._asked_at, self._is_asked, self._asked_snapshot = 0.0, False, -1
+        deadline.set(Span.START, PLACE_S + ANSWER_S)
+        self._call("start", then=self._take_start)
+        self.ask()
+
+    # --- messages -------------------------------------------------------------------------------------------
+
+    def act(
+        self, orders: Sequence[TicketOrder], references: Sequence[Any], then: Callable[[Acted, float], None]
+    ) -> None:
+        """Send orders, and references to the weights of their versions.
+
+        Args:
+            orders: the tickets.
+            references: of the weights of each version in them; none if all have the version of the last orders.
+            then: is called with the rows, and the seconds in which the actor had nothing to do while orders and rows
+                were on their way.
+        """
+        self.sent.append(Sent(len(orders), monotonic(), then))
+        self.last_version = orders[-1].version
+        self._call("act", list(orders), *references, then=self._take_rows)
+
+    def ask(self) -> None:
+        """Ask whether the actor makes progress, at most every ASK_EVERY_S seconds."""
+        if not self._is_asked and monotonic() - self._asked_at >= ASK_EVERY_S:
+            self._asked_at, self._is_asked = monotonic(), True
+            self._call("alive", then=self._take_alive)
+
+    def ask_snapshot(self, pause: int) -> None:
+        """Ask for the state of its envs, once at each pause."""
+        if self.ready and self._asked_snapshot != pause:
+            self._asked_snapshot = pause
+            self._call("snapshot", then=partial(self._take_snapshot, pause))
+
+    def close(self) -> None:
+        """Ask it to stop its work, and to close its envs."""
+        self._call("stop", then=lambda _none: None)
+        self._call("close", then=lambda _none: self._closed.set())
+
+    def _call(self, method: str, *arguments: Any, then: Callable[[Any], None]) -> None:
+        remote = getattr(self._actor, method)
+        if method in QUESTIONS:
+            remote = remote.options(concurrency_group=CONCURRENCY_GROUP)
+        future = remote.remote(*arguments).future()
+        future.add_done_callback(lambda answer: self._on_answer(partial(self._handle, then, answer)))
+
+    # --- answers --------------------------------------------------------------------------------------------
+
+    def _handle(self, then: Callable[[Any], None], future: Future[Any]) -> None:
+        """Handle an answer, or the loss of the actor."""
+        if (error := future.exception()) is not None:
+            self._lose(error)
+        elif isinstance(answer := future.result(), Failed):
+            self._fail(answer)
+        else:
+            then(answer)
+        self._reported.set()
+
+    def _take_start(self, started: Started) -> None:
+        self.no_restart_reason = version_differences(started.versions, started.address)
+        if self.no_restart_reason:
+            self._end = "has other versions"
+            return
+        self.started, self.placed, self.ready, self.since = started, True, True, monotonic()
+
+    def _take_rows(self, acted: Acted) -> None:
+        sent, now = self.sent.popleft(), monotonic()
+        message_s = max(0.0, now - max(sent.time, self.since) - acted.busy_s)
+        self.ticket_s, self.since = acted.busy_s / sent.tickets, now
+        sent.then(acted, message_s)
+
+    def _take_alive(self, alive: Alive) -> None:
+        """Repeat its deadline on the board. One that has passed is not changed any more, so the supervisor sees it."""
+        self._is_asked, self.placed = False, True
+        if alive.has_stalled:
+            if not self._deadline.has_passed:
+                self._deadline.set(alive.span, -1.0)
+        else:
+            self._deadline.set(alive.span, max(0.0, alive.left_s) + ANSWER_S)
+
+    def _take_snapshot(self, pause: int, snapshot: Any) -> None:
+        self.paused = (pause, snapshot)
+
+    def _fail(self, failed: Failed) -> None:
+        """Note an error of the actor: it does no more work."""
+        self.failure, self.explained, self.no_restart_reason = (
+            failed.traceback,
+            failed.explained,
+            failed.no_restart_reason,
+        )
+        self._end = self._end or "ended with an error"
+
+    def _lose(self, error: BaseException) -> None:
+        """Note that the actor does not answer any more, because of an error of Ray."""
+        self.failure = self.failure or str(error)
+        self._end = self._end or ("was lost with its node" if "node has died" in str(error) else "died")
+
+    # --- supervision ----------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """The process, for messages."""
+        if self.started is None:
+            return "on no node yet"
+        return f"process {self.started.pid} on {self.started.address}"
+
+    @property
+    def pid(self) -> int | None:
+        """Its process id; None if it is on another node."""
+        return self.started.pid if self.started is not None and self.started.node == self._cluster.own_node else None
+
+    def is_alive(self) -> bool:
+        """Whether it has not failed, and was placed in time."""
+        if not self._end and not self.placed and monotonic() - self.since > PLACE_S:
+            self.no_restart_reason = f"no node had room for it within {PLACE_S / 60:g} minutes"
+            self._end = "was not placed"
+        return not self._end
+
+    def take_reports(self, seconds: float = 0.0) -> None:
+        """Wait up to `seconds` for the next answer: the dispatcher handles it."""
+        if seconds:
+            self._reported.wait(seconds)
+            self._reported.clear()
+
+    def state_at_pause(self, pause: int) -> Any:
+        """Return the state that it reported at the pause before this ticket; None if it has not reported one."""
+        paused_at, state = self.paused
+        return state if paused_at >= pause else None
+
+    def exits_within(self, seconds: float) -> bool:
+        """Wait until it has closed its envs, up to `seconds`; return whether it has."""
+        return bool(self._end) or self._closed.wait(seconds)
+
+    def exit_reason(self) -> str:
+        """Return how it ended."""
+        return self._end
+
+    def kill(self) -> None:
+        """Kill its process."""
+        import ray
+
+        if self.has_ended:
+            return
+        self.has_ended = True
+        self._on_kill(self)
+        ray.kill(self._actor)
+        if self.started is not None and not self._closed.is_set():
+            self._cluster.kill(self.started.node, self.started.pid)  # a stopped process does not obey Ray

@@ -1,0 +1,218 @@
+"""An actor in a process of a Ray cluster. It imports torch only if it computes a network with torch.
+
+It acts its orders one after the other, in the order in which they were sent, and returns the rows as a message. A
+second thread answers whether it makes progress, also while an env call hangs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import wraps
+from math import inf
+from time import monotonic
+from time import perf_counter as clock
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from offbeat.core.allocator import keep_freed_memory
+from offbeat.core.errors import Closed, RunFailed, explained
+from offbeat.core.memory_shape import Slots
+from offbeat.core.threads import limit_blas
+from offbeat.core.types import Tree
+from offbeat.envs import sending
+from offbeat.memory.arena import private_arena
+from offbeat.memory.weights import Weights, weight_slabs
+from offbeat.runtime.child import PR_SET_PDEATHSIG
+from offbeat.runtime.deadline import ROW, Deadline, Span, StallWatch, WorkerDeadline, stall_timeout
+from offbeat.runtime.plan import Plan, PolicyPlan
+from offbeat.runtime.process_groups import GROUPS
+from offbeat.runtime.ray.cluster import own_versions
+from offbeat.runtime.ray.messages import (
+    Acted,
+    Alive,
+    Failed,
+    RemoteLaunch,
+    RowMessage,
+    Started,
+    TicketOrder,
+    TicketRows,
+)
+from offbeat.workers.link import Memory
+
+
+def answering_failures(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a method return `Failed` instead of raising an error: not every error can be sent."""
+
+    @wraps(method)
+    def answer(*arguments: Any) -> Any:
+        try:
+            return method(*arguments)
+        except Closed:
+            return Failed("the run is ending", "", "")
+        except BaseException as error:  # noqa: BLE001 - every error is reported
+            reason = str(error) if type(error) is RunFailed else ""  # other errors may not occur again in a new process
+            return Failed(explained(error), traceback.format_exc(), reason)
+
+    return answer
+
+
+class MessageSlots:
+    """The slots of one policy in this process: new arrays for each ticket, because they are sent away."""
+
+    def __init__(self, rows: RowMessage) -> None:
+        self._rows = rows
+        self._slot: Tree = {}
+
+    def open(self, ticket: int) -> Tree:  # noqa: ARG002
+        """Return the arrays that a ticket writes."""
+        self._slot = self._rows.new_slot()
+        return self._slot
+
+    def arrays(self, first: int) -> Tree:
+        """Return what was written for the last ticket: see `RowMessage.arrays`."""
+        return self._rows.arrays(self._slot, first)
+
+
+class MessageMemory:
+    """The slots and one version of the weights of all policies, in this process."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._learned: list[MessageSlots] = []
+        """The slots of the policies that learn."""
+        self._weights = [Weights(private_arena(weight_slabs(policy.layout.size, 1))) for policy in plan.policies]
+        slots = [self._slots_of(policy) for policy in plan.policies]
+        self.memory = Memory(list(zip(slots, self._weights, strict=True)))
+
+    def _slots_of(self, policy: PolicyPlan) -> Slots:
+        if not policy.trained:
+            return policy.slots({})
+        slots = MessageSlots(RowMessage(policy))
+        self._learned.append(slots)
+        return slots
+
+    def publish(self, order: TicketOrder, vector: NDArray[np.float32]) -> None:
+        """Make a version of the weights the one to act with; `vector`: the weights of all policies."""
+        start = 0
+        for weights in self._weights:
+            own = weights.open(order.version)
+            own[:] = vector[start : start + len(own)]
+            weights.commit(order.version, order.progress)
+            start += len(own)
+
+    def rows(self, ticket: int, first: int) -> TicketRows:
+        """Return the rows of the ticket that was acted last."""
+        return TicketRows(ticket, first, tuple(slots.arrays(first) for slots in self._learned))
+
+
+class RemoteActor:
+    """See the module's docstring."""
+
+    def __init__(self, launch: RemoteLaunch) -> None:
+        """Take the launch spec. `start` does the work, and reports errors."""
+        self._launch, self._plan = launch, launch.plan
+        self._closed = np.zeros(1, np.int64)
+        self._deadline = Deadline(np.zeros(ROW))
+        self._watch = WorkerDeadline(self._closed, self._deadline, launch.plan.runtime)
+        self._stalls = StallWatch([self._deadline])
+
+    @answering_failures
+    def start(self) -> Started:
+        """Make the envs, and start episodes."""
+        import ray
+
+        _end_with_node()
+        _print_to_stderr()
+        launch, plan = self._launch, self._plan
+        if launch.folder is not None:
+            with suppress(OSError):
+                os.chdir(launch.folder)
+        sys.path += [folder for folder in launch.path if folder not in sys.path]
+        limit_blas(plan.actor_threads)
+        keep_freed_memory()
+        self._watch.enter(resets=True)  # making envs may take as long as a reset
+        sending.unpack(launch.env)
+        self._memory = MessageMemory(plan)
+        self._actor = plan.actor(launch.index, launch.origin, self._watch, launch.attempt)
+        self._watch.leave()
+        plan.start(self._actor, launch.origin, launch.snapshot, launch.progress)
+        self._rest()
+        node, address_of_node = ray.get_runtime_context().get_node_id(), cast(Any, ray.util.get_node_ip_address)
+        return Started(os.getpid(), node, address_of_node(), own_versions())
+
+    @answering_failures
+    def act(self, orders: Sequence[TicketOrder], *vectors: NDArray[np.float32]) -> Acted:
+        """Act tickets, in this order.
+
+        Args:
+            orders: the tickets.
+            vectors: the weights of their versions, each version once; none if all have the version of the last ticket.
+        """
+        started = clock()
+        self._watch.renew()
+        published = dict(zip(dict.fromkeys(order.version for order in orders), vectors, strict=False))
+        tickets = tuple(self._act(order, published.pop(order.version, None)) for order in orders)
+        self._rest()
+        return Acted(
+            self._launch.incarnation,
+            tickets,
+            clock() - started,
+            dict(self._actor.timings.seconds),
+            self._actor.longest_stall,
+        )
+
+    def _act(self, order: TicketOrder, vector: NDArray[np.float32] | None) -> TicketRows:
+        if vector is not None:
+            self._memory.publish(order, vector)
+        self._actor.act(self._memory.memory.work(order.ticket, order.version))
+        return self._memory.rows(order.ticket, self._actor.first_row)
+
+    @answering_failures
+    def snapshot(self) -> Any:
+        """Return the state of the envs and of the unfinished episodes; None if an env does not support snapshots."""
+        snapshot = self._actor.snapshot()
+        self._rest()
+        return snapshot
+
+    @answering_failures
+    def close(self) -> None:
+        """Close the envs."""
+        self._actor.close()
+
+    # --- in the second thread -------------------------------------------------------------------------------
+
+    def alive(self) -> Alive:
+        """Return whether this actor makes progress."""
+        if self._deadline.span == Span.NOTHING:
+            return Alive(Span.WORK, stall_timeout(self._plan.runtime), has_stalled=False)
+        return Alive(self._deadline.span, self._deadline.time - monotonic(), self._stalls.has_stalled(0))
+
+    def stop(self) -> None:
+        """Let the next env call end the work: the run is ending."""
+        self._closed[0] = 1
+
+    def _rest(self) -> None:
+        """Set no deadline while this actor waits for orders."""
+        self._deadline.set(Span.NOTHING, inf)
+
+
+def _end_with_node() -> None:
+    """End this process, with all that its envs start, when the process of its node ends, even if it was stopped."""
+    if os.getpgid(0) != os.getpid():
+        os.setpgid(0, 0)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    GROUPS.add(os.getpid())
+
+
+def _print_to_stderr() -> None:
+    """Send what envs print to stderr: stdout is for the results of a command."""
+    sys.stdout.flush()
+    os.dup2(2, 1)

@@ -1,0 +1,204 @@
+"""Actors, nodes and main processes of runs on Ray that are killed, stopped or late.
+
+No ticket is lost or learned from twice, nothing hangs, and no process of a Ray that a run has started outlives the run.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from random import Random
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from tests.reference.ray_clusters import STORE, connected
+from tests.reference.runs import GROUP, Started, has_saved, is_alive, small_arguments, status_of
+from tests.reference.thorough import thorough
+from tests.runtime.test_supervisor import Scene, cuts_between, scene
+
+from offbeat.core.types import Tree
+from offbeat.runtime.ray import acting, proxy
+from offbeat.runtime.ray.acting import RayActing
+from offbeat.runtime.ray.cluster import Cluster
+from offbeat.runtime.ray.messages import TicketOrder
+from offbeat.runtime.ray.proxy import ActorProxy
+
+ON_RAY: dict[str, Any] = {"runtime": "ray", "actors": 2, "max_lag": 2, "unroll_length": 8}
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Any]:
+    with connected(cpus=2) as started:
+        yield started
+
+
+def wait_until(holds: Callable[[], bool], seconds: float = 120.0) -> None:
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, "what was waited for did not come"
+        time.sleep(0.02)
+
+
+def proxies_of(it: Scene) -> list[ActorProxy]:
+    assert isinstance(it.acting, RayActing)
+    return it.acting._supervisor.processes
+
+
+def pid_of(it: Scene, index: int) -> int:
+    started = proxies_of(it)[index].started
+    assert started is not None
+    return started.pid
+
+
+class Batches:
+    """The unrolls of a run, by actor; each is checked as it is learned from."""
+
+    def __init__(self, it: Scene, lag: int) -> None:
+        self.it, self.lag, self.step = it, lag, 0
+        self.of_actor: dict[int, list[Tree]] = defaultdict(list)
+
+    def take(self, count: int) -> None:
+        for _ in range(count):
+            for index, unroll in enumerate(self.it.next_batch(self.step)):
+                lags = self.step - unroll["behavior_version"]
+                assert 0 <= lags.min() <= lags.max() <= self.lag
+                self.of_actor[index].append(unroll)
+            self.step += 1
+
+    def take_until(self, holds: Callable[[], bool]) -> None:
+        """Take batches until a condition holds."""
+        end = time.monotonic() + 120.0
+        while not holds():
+            assert time.monotonic() < end, "what was waited for did not come"
+            self.take(1)
+
+    @property
+    def cuts(self) -> int:
+        return sum(cuts_between(unrolls) for unrolls in self.of_actor.values())
+
+
+def test_no_ticket_is_lost_or_used_twice_when_actors_are_killed_and_a_node_is_removed(nodes):
+    random = Random(0)
+    node = nodes.add_node(num_cpus=1, object_store_memory=STORE, resources={"removed": 2})
+    with scene(**ON_RAY, ray_cpus=0.5, ray_placement="spread") as it:
+        it.begin()
+        batches = Batches(it, lag=2)
+        for kills in (1, 2, 3):
+            batches.take(random.randrange(10, 30))
+            os.kill(pid_of(it, random.randrange(2)), signal.SIGKILL)
+            batches.take(10)
+            while it.acting.restarts < kills:
+                batches.take(1)
+        there = [each for each in proxies_of(it) if each.started and each.started.node == node.node_id]
+        nodes.remove_node(node)
+        batches.take(60)
+        lost = it.acting.restarts - 3
+        assert lost == len(there)
+        assert batches.cuts == it.acting.restarts == len(it.said)
+        assert all("started again, at a marked cut" in text for text in it.said)
+        assert sum("was lost with its node" in text for text in it.said) == lost
+
+
+def test_commit_of_a_replaced_actor_is_refused(nodes):  # noqa: ARG001
+    with scene(**{**ON_RAY, "actors": 1}) as it, patch("ray.kill"), patch.object(Cluster, "kill"):
+        it.begin()
+        batches = Batches(it, lag=2)
+        batches.take(5)
+        assert isinstance(it.acting, RayActing)
+        dispatcher, (replaced,) = it.acting._dispatcher, proxies_of(it)
+        wait_until(lambda: not replaced.sent)
+        replaced.kill()
+        late = TicketOrder(8, replaced.last_version, 0.0)
+        replaced.act([late], [], lambda *answer: dispatcher._commit(replaced, *answer))
+        it.acting._supervisor._restart(replaced, "was replaced")
+        wait_until(lambda: dispatcher.refused == 1)
+        batches.take(10)
+        assert batches.cuts == 1
+        assert "1 tickets of replaced actors came too late: they were refused, and acted again" in it.said
+
+
+def test_stopped_actor_is_replaced_and_its_process_is_killed(nodes):  # noqa: ARG001
+    with scene(**ON_RAY, stall_timeout_s=1.0) as it, patch.object(proxy, "ANSWER_S", 2.0):
+        it.begin()
+        batches = Batches(it, lag=2)
+        batches.take(5)
+        stopped = pid_of(it, 0)
+        os.kill(stopped, signal.SIGSTOP)
+        batches.take_until(lambda: it.acting.restarts == 1)
+        batches.take(10)
+        assert "made no progress in time outside of its envs (stall_timeout_s) and was killed" in it.said[0]
+        wait_until(lambda: not is_alive(stopped))
+
+
+def test_actor_whose_env_hangs_is_replaced(nodes, tmp_path, monkeypatch):  # noqa: ARG001
+    monkeypatch.chdir(tmp_path)
+    with scene(**ON_RAY, env="runs/HangsOnce-v0", step_timeout_s=1.0) as it:
+        it.begin()
+        steps = count()
+        while not it.acting.restarts:
+            it.next_batch(next(steps))
+        for _ in range(10):
+            it.next_batch(next(steps))
+        assert "was in a call of its envs that did not return in time (step_timeout_s) and was killed" in it.said[0]
+
+
+def test_actor_without_a_place_starts_when_a_node_joins(nodes):
+    with (
+        patch.object(proxy, "PLACE_S", 60.0),
+        patch.object(acting, "NOTIFY_PLACE_S", 0.5),
+        scene(**ON_RAY, ray_cpus=1, ray_resources=("other=0.7",)) as it,
+    ):
+        starts = threading.Thread(target=it.begin)
+        starts.start()
+        wait_until(lambda: bool(it.said), seconds=60.0)
+        nodes.add_node(num_cpus=1, object_store_memory=STORE, resources={"other": 1})
+        starts.join()
+        waits = "1 of 2 actors wait for a node with 1 CPU, 0.7 other free. The cluster has "
+        assert [text[: len(waits)] for text in it.said] == [waits]
+        Batches(it, lag=2).take(10)
+        assert it.acting.restarts == 0
+
+
+# --- the main process -----------------------------------------------------------------------------------------
+
+
+def descendants(pid: int) -> set[int]:
+    """Return all processes that a process has started, and those that these have started."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+    found = {pid}
+    while added := {child for child, parent in parents.items() if parent in found} - found:
+        found |= added
+    return found - {pid}
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, *thorough(signal.SIGTERM)])
+def test_no_process_of_ray_outlives_a_run_that_is_killed_or_interrupted(tmp_path, number):
+    arguments = small_arguments(
+        Path("run"),
+        "stalling/Starter-v0",
+        imports=("tests.reference.stalling",),
+        steps=10**8,
+        checkpoint_every=200,
+        **ON_RAY,
+    )
+    run = Started(arguments, tmp_path, code=GROUP)
+    run.wait_until(lambda: has_saved(tmp_path / "run") and len(list(tmp_path.glob("started-*"))) >= 2)
+    left = descendants(run.process.pid)
+    assert len(left) > 6, "Ray has a server, a node with two agents, and two actors, which have started a program each"
+    os.killpg(run.process.pid, number)
+    ended = run.end()
+    wait_until(lambda: not any(map(is_alive, left)))
+    if number != signal.SIGKILL:
+        assert ended.code == 130, ended.err
+        assert status_of(tmp_path / "run")["state"] == "interrupted"

@@ -1,0 +1,67 @@
+"""With `lag = "exact"` a run on a Ray cluster of two nodes has the bits of serial, also through a stop and a resume."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from tests.reference.checks import assert_parts_are_the_whole
+from tests.reference.matrix import CARTS, TEAMS
+from tests.reference.ray_clusters import connected
+from tests.reference.replay_runs import small_sac
+from tests.reference.runs import small_run
+from tests.reference.thorough import thorough
+from tests.runtime.test_exactness import ENCODER, ON_A_REPLAY, TASKS
+
+from offbeat.api.train import Run
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nodes() -> Iterator[Any]:
+    with connected() as started:
+        yield started
+
+
+class Cell(NamedTuple):
+    """A run in serial, and another one in two parts."""
+
+    algorithm: str
+    env: str
+    first: str
+    """The runtime of the first part, and of the second."""
+    second: str
+    more: dict[str, Any]
+
+    def train(self, path: Path, **changes: Any) -> Run:
+        layout = {"actors": 2, "lag": "exact", **self.more, **changes}
+        if self.algorithm in ON_A_REPLAY:
+            return small_sac(path, self.env, algorithm=self.algorithm, utd_ratio="1/2", **layout)
+        return small_run(path, self.env, algorithm=self.algorithm, **{"steps": 768, "unroll_length": 8, **layout})
+
+
+CORE = {"core": "gru", "core_size": 8}
+CELLS = [
+    # Two tickets of each actor in a batch, which are sent together, and a lag of two.
+    Cell("ppo", "CartPole-v1", "ray", "processes", {"max_lag": 2, "unrolls_per_batch": 4, "decorrelate": True}),
+    Cell("sac", "Pendulum-v1", "serial", "ray", {"max_ahead": 6, "prioritized": True}),
+    Cell("ppo", "offbeat/PixelsGoal-v0", "ray", "ray", {"max_lag": 1, "steps": 384, "frame_stack": 2}),
+    Cell("impala", "CartPole-v1", "threads", "ray", {"max_lag": 1, **CORE, "inference": "worker"}),
+    # Visits to tasks, whose first rows are cuts, and a context that the actor keeps.
+    Cell("pearl", "offbeat/PointRobot-v0", "ray", "serial", {"max_ahead": 2, **TASKS, **ENCODER, "chunk_length": 5}),
+    # Several policies, with settings of their own.
+    Cell("ppo", CARTS, "ray", "serial", {"max_lag": 1, "policies": TEAMS}),
+]
+MORE_CELLS = [
+    Cell("dqn", "offbeat/PixelsGoal-v0", "ray", "threads", {"max_ahead": 3, "frame_stack": 2}),
+    Cell("dqn", "CartPole-v1", "ray", "serial", {"max_ahead": 2, **CORE, "batch_size": 24, "burn_in": 6, "n_step": 3}),
+    Cell("a2c", "CartPole-v1", "processes", "ray", {"max_lag": 0}),
+]
+
+
+@pytest.mark.parametrize(
+    "cell", [*CELLS, *thorough(*((cell,) for cell in MORE_CELLS))], ids=lambda c: "-".join(map(str, c[:-1]))
+)
+def test_run_on_two_nodes_resumed_in_another_runtime_has_the_weights_and_metrics_of_serial(tmp_path, cell):
+    assert_parts_are_the_whole(cell.train, cell.first, cell.second, tmp_path)
