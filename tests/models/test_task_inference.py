@@ -39,12 +39,11 @@ def random_policy(spec: PolicySpec, seed: int = 0) -> ActingPolicy:
     return policy
 
 
-def test_the_previous_action_and_reward_are_inputs_of_the_policy_but_not_of_its_context_encoder():
-    previous = previous_leaves(BOX, action=True, reward=True)
-    spec, plain = make_spec(observation=(*make_spec().observation, *previous)), make_spec()
-    assert spec.context_layer_sizes() == plain.context_layer_sizes()
-    assert spec.context_vectors == plain.context_vectors == plain.observed_vectors
-    assert spec.vectors == (*plain.observation, *previous, plain.vectors[-1])
+def test_a_spec_from_a_file_with_a_context_encoder_and_previous_inputs_is_refused():
+    for leaf in previous_leaves(BOX, action=True, reward=True):
+        data = make_spec(observation=(*make_spec().observation, leaf)).to_json()
+        with pytest.raises(ConfigError, match=f"{leaf.name} is an input, but a context encoder does not support it"):
+            PolicySpec.from_json(data)
 
 
 class Transitions:

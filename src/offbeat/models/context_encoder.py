@@ -30,9 +30,9 @@ def context_tensors(spec: PolicySpec, rows: Mapping[str, Tensor]) -> Tensor:
         actions = one_hot(action[:, None], spec.action.nvec)
     else:
         actions = action.reshape(-1, spec.action_size)
-    parts = [flatten_tensors(spec.context_vectors, rows), actions, rows["reward"][:, None]]
+    parts = [flatten_tensors(spec.observed_vectors, rows), actions, rows["reward"][:, None]]
     if spec.context_encoder is not None and spec.context_encoder.next_observation:
-        parts.append(flatten_tensors(spec.context_vectors, rows, "next/"))
+        parts.append(flatten_tensors(spec.observed_vectors, rows, "next/"))
     return torch.cat(parts, dim=1)
 
 

@@ -110,14 +110,6 @@ class PolicySpec:
         return tuple(leaf for leaf in self.observation if leaf not in self.encoded and not leaf.is_mask)
 
     @cached_property
-    def context_vectors(self) -> tuple[Leaf, ...]:
-        """The leaves of `observed_vectors` that a context encoder gets: those of the env.
-
-        A transition has its own action and reward, so the previous ones are not a part of it.
-        """
-        return tuple(leaf for leaf in self.observed_vectors if not leaf.is_previous)
-
-    @cached_property
     def vectors(self) -> tuple[Leaf, ...]:
         """`observed_vectors` and, with a context encoder, the task variable: all that is flattened and joined."""
         encoder = self.context_encoder
@@ -133,7 +125,7 @@ class PolicySpec:
         encoder = self.context_encoder
         if encoder is None:
             return []
-        observed = sum(leaf.inputs for leaf in self.context_vectors)
+        observed = sum(leaf.inputs for leaf in self.observed_vectors)
         inputs = observed * (1 + encoder.next_observation) + (self.logits or self.action_size) + 1
         return list(pairwise((inputs, *encoder.hidden_sizes, 2 * encoder.latent_size)))
 
@@ -268,11 +260,13 @@ def _joined(parts: tuple[ActionSpec, ...], name: str) -> tuple[Any, ...]:
 
 
 def _wrong_previous(spec: PolicySpec) -> Iterator[str]:
-    """Yield a message for each leaf of a previous action that is not one of the policy's actions, which are valid."""
+    """Yield a message for each wrong leaf of a previous action or reward. The policy's actions are valid."""
     known = previous_leaves(spec.action, action=True, reward=True)
     for leaf in spec.observation:
         if leaf.is_previous and leaf not in known:
             yield f"{leaf.name} is not the previous action or reward of a policy with its actions"
+        if leaf.is_previous and spec.context_encoder:
+            yield f"{leaf.name} is an input, but a context encoder does not support it"
 
 
 def _wrong_head(spec: PolicySpec) -> Iterator[str]:

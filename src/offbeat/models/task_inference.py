@@ -59,9 +59,9 @@ def context_rows(
         write_one_hot(action.reshape(rows, 1), spec.action.nvec, actions)
     else:
         actions = np.asarray(action, np.float32).reshape(rows, spec.action_size)
-    parts = [flatten(spec.context_vectors, observation), actions, np.asarray(reward, np.float32).reshape(rows, 1)]
+    parts = [flatten(spec.observed_vectors, observation), actions, np.asarray(reward, np.float32).reshape(rows, 1)]
     if spec.context_encoder is not None and spec.context_encoder.next_observation:
-        parts.append(flatten(spec.context_vectors, following))
+        parts.append(flatten(spec.observed_vectors, following))
     return np.concatenate(parts, axis=1)
 
 
