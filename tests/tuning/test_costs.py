@@ -14,7 +14,8 @@ from offbeat.config.resolve import resolve
 from offbeat.envs.make import make_envs
 from offbeat.models.acting import make_policy
 from offbeat.runtime.runtimes import build
-from offbeat.tuning.costs import ActingPolicy, Cost, EnvStepper, Meter, RecordedEnvs, act_cost, learn_cost
+from offbeat.tuning.costs import ActingPolicy, Cost, EnvStepper, Meter, act_cost, learn_cost
+from offbeat.tuning.recorded_envs import RecordedEnvs
 
 
 def test_the_cost_is_the_cpu_time_of_computation_and_the_wall_time_of_waiting():

@@ -17,7 +17,8 @@ from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.runtimes import build
 from offbeat.tuning import bench, costs, run_speed
 from offbeat.tuning.auto_layout import with_measured_topology
-from offbeat.tuning.costs import ActingPolicy, RecordedEnvs, act_cost, learn_cost, random_slot
+from offbeat.tuning.costs import ActingPolicy, act_cost, learn_cost
+from offbeat.tuning.recorded_envs import RecordedEnvs, random_slot
 
 CARTS, MIXED, NIM = (f"offbeat.envs.testing.{path}" for path in ("worlds:CartPoles", "worlds:MixedSpaces", "games:Nim"))
 ONE_FROZEN = {"first": {"agents": ["cart_0"]}, "frozen": {"agents": ["*"], "train": False, "init_from": "earlier"}}

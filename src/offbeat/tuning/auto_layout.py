@@ -25,8 +25,9 @@ from offbeat.runtime.devices import set_up_device
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.plan import Plan
 from offbeat.runtime.supervisor import RESTART_BUDGET
-from offbeat.tuning.costs import ActingPolicy, Cost, EnvStepper, RecordedEnvs, act_cost, learn_cost, random_slot
+from offbeat.tuning.costs import ActingPolicy, Cost, EnvStepper, act_cost, learn_cost
 from offbeat.tuning.inference_costs import InferenceCosts, gain_text, inference_costs
+from offbeat.tuning.recorded_envs import RecordedEnvs, random_slot
 from offbeat.workers.actor import Actor
 from offbeat.workers.columns import PolicyColumns
 

@@ -18,16 +18,15 @@ from offbeat.config.config import Config
 from offbeat.core.allocator import keep_freed_memory
 from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.threads import limit, limit_blas
-from offbeat.core.types import Policy
 from offbeat.metrics.speed_model import SpeedModel, Topology
-from offbeat.models.acting import make_policy
 from offbeat.runtime.assembly import topology_of
 from offbeat.runtime.devices import set_up_device
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.runtimes import build
 from offbeat.runtime.supervisor import Notify
-from offbeat.tuning.costs import ActingPolicy, EnvStepper, act_cost, learn_cost, random_slot
+from offbeat.tuning.costs import ActingPolicy, EnvStepper, act_cost, learn_cost
 from offbeat.tuning.inference_costs import InferenceCosts, gain_text, inference_costs, with_workers, without_workers
+from offbeat.tuning.recorded_envs import random_slot
 from offbeat.tuning.run_speed import Speed, ignore, lock_free_sps, run_speed
 
 Measured = TypeVar("Measured")
@@ -156,7 +155,9 @@ def _costs(parts: PacedParts, step: int) -> Costs:
     with ExitStack() as stack:
         for columns in envs.values():
             stack.callback(columns.close)
-        stepper = EnvStepper(list(zip(envs.values(), map(_loaded, acting), strict=True)), run.seed)
+        stepper = EnvStepper(
+            [(columns, policy.loaded()) for columns, policy in zip(envs.values(), acting, strict=True)], run.seed
+        )
         measures = (
             partial(_with_actor_threads, parts.config, stepper.cost),
             partial(_with_actor_threads, parts.config, partial(act_cost, acting)),
@@ -177,7 +178,7 @@ def _costs(parts: PacedParts, step: int) -> Costs:
 
 def _inference_costs(parts: PacedParts, acting: Sequence[ActingPolicy], seconds: float) -> InferenceCosts | None:
     """Measure inference in actors and in inference workers; None if the run cannot have inference workers."""
-    if not parts.config.runtime.entry.has_inference_workers or parts.league is not None:
+    if not parts.config.runtime.entry.has_inference_workers or parts.league is not None or parts.plan.tasks is not None:
         return None
     return inference_costs(parts.plan, [policy.weights for policy in acting], seconds)
 
@@ -194,16 +195,11 @@ def _acting_policies(parts: PacedParts, step: int) -> list[ActingPolicy]:
             policy.env,
             policy.weights.read(step + 1).copy(),
             policy.slots.open(ticket) if policy.trained else random_slot(plan, policy.env),
+            plan.visits,
+            parts.plan.tasks,
         )
         for policy, plan in zip(parts.policies, parts.plan.policies, strict=True)
     ]
-
-
-def _loaded(acting: ActingPolicy) -> Policy:
-    """Return a policy with its weights."""
-    policy = make_policy(acting.spec)
-    policy.load(acting.weights)
-    return policy
 
 
 def _newest_ticket_with_decisions(parts: PacedParts, step: int) -> int:

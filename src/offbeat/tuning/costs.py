@@ -7,28 +7,33 @@ Nothing else may run in this process meanwhile, because the CPU time of the whol
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
-from itertools import cycle
+from dataclasses import replace
 from resource import RUSAGE_SELF, getrusage
 from time import perf_counter, process_time
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from offbeat.core.seeding import key_of, stream
-from offbeat.core.types import ENV_STEP, Array, EnvSpec, Policy, Tree
-from offbeat.envs.contract import Advanced, Envs, Outcome
+from offbeat.core.tasks import TaskSample
+from offbeat.core.types import Acted, Array, EnvSpec, Policy, Tree
+from offbeat.core.visits import Visits
+from offbeat.envs.contract import Envs, Outcome
+from offbeat.models.acting import ActingPolicy as NetworkPolicy
 from offbeat.models.acting import make_policy
 from offbeat.models.spec import PolicySpec
 from offbeat.models.stacks import Stacks
+from offbeat.models.task_inference import TaskInference
 from offbeat.runtime.parts import LearnedPolicy, PacedParts
-from offbeat.runtime.plan import PolicyPlan
+from offbeat.tuning.recorded_envs import RecordedEnvs
 from offbeat.workers.actor import Actor
 from offbeat.workers.columns import PolicyColumns
 from offbeat.workers.feed import env_steps_in
 from offbeat.workers.link import PolicyWork, Work
+from offbeat.workers.task_columns import TaskColumns
 
 WAIT_RATIO = 3.0
 """If the wall time is above this multiple of the CPU time, the process mostly waits. If it gave up its core itself, it
@@ -172,46 +177,6 @@ def _env_steps_of(outcome: Outcome) -> int:
 # --- acting -------------------------------------------------------------------------------------------------
 
 
-class RecordedEnvs:
-    """Envs of one group that ignore actions and return the rows of a recorded unroll, again and again."""
-
-    def __init__(self, spec: EnvSpec, slot: Tree) -> None:
-        """Return the rows of `slot`, [T + 1, N, ...] by field name."""
-        self.spec = spec
-        self.groups: tuple[slice, ...] = (slice(0, spec.columns),)
-        leaves = [leaf.name for leaf in spec.observation]
-        self._first = {name: slot[name][0].copy() for name in leaves}
-        self._outcomes = cycle(_outcome(slot, leaves, row) for row in range(len(slot["reward"]) - 1))
-
-    def set_progress(self, progress: float) -> None:
-        """Ignore the training progress."""
-
-    def reset(self) -> Tree:
-        return self._first
-
-    def advance(
-        self, steps: NDArray[np.int64], random: np.random.Generator, before_step: Callable[[], None] = lambda: None
-    ) -> Advanced:
-        raise NotImplementedError("recorded envs cannot be advanced")
-
-    def send(self, actions: Array, group: int = 0) -> None:
-        """Ignore the actions."""
-
-    def recv(self, group: int = 0) -> Outcome:  # noqa: ARG002  (there is one group)
-        return next(self._outcomes)
-
-    def close(self) -> None:
-        """Nothing to close."""
-
-
-def _outcome(slot: Tree, leaves: Sequence[str], row: int) -> Outcome:
-    """Return a copy of a recorded row as an outcome, with the observation of the next row."""
-    no_info = np.zeros((*slot["reward"].shape, 0))
-    arrays = {"info": no_info, **{name: slot[name] for name in Outcome._fields if name in slot and name not in leaves}}
-    copies: dict[str, Any] = {name: array[row].copy() for name, array in arrays.items()}
-    return Outcome({name: slot[name][row + 1].copy() for name in leaves}, **copies)
-
-
 class ActingPolicy(NamedTuple):
     """One policy whose acting is measured."""
 
@@ -222,26 +187,41 @@ class ActingPolicy(NamedTuple):
     """Its weights, as one flat vector."""
     slot: Tree
     """A recorded unroll, [T + 1, N, ...] by field name. Its rows are used as the outcomes of the envs."""
+    visits: Visits | None = None
+    """How its tickets are divided into visits to tasks; None: its env has no tasks."""
+    tasks: TaskSample | None = None
+    """The tasks of the run, with `visits`."""
+
+    def loaded(self) -> Policy:
+        """Return the policy with its weights; if it infers its task, with the task variable 0."""
+        policy = make_policy(self.spec)
+        policy.load(self.weights)
+        return policy if self.spec.context_encoder is None else _WithoutTask(policy)
+
+    def columns(self, slot: Tree) -> PolicyColumns:
+        """Return the columns of an actor whose envs return the rows of a slot."""
+        envs, policy = RecordedEnvs(self.env, slot), make_policy(self.spec)
+        if self.visits is None or self.tasks is None:
+            return PolicyColumns(envs, policy)
+        return TaskColumns(envs, policy, visits=replace(self.visits, actors=1), tasks=self.tasks)
 
 
-def random_slot(plan: PolicyPlan, env: EnvSpec) -> Tree:
-    """Return an unroll of random rows in which all agents decide and no episode ends; [T + 1, N, ...] by field name.
+class _WithoutTask:
+    """A policy that infers its task, with the task variable 0: for envs whose cost is measured alone."""
 
-    Args:
-        plan: the policy, with the fields of its rows.
-        env: spec of the columns.
-    """
-    random, axes = stream(0, "measure"), (plan.memory.length + 1, env.columns)
-    slot = {
-        field.name: np.zeros((*(axes if field.per == "step" else axes[1:]), *field.shape), field.dtype)
-        for field in plan.fields
-    }
-    for name in ("reward", *(leaf.name for leaf in env.observation)):
-        slot[name][:] = random.random(slot[name].shape, np.float32)
-    slot["valid"][:] = True
-    if ENV_STEP in slot:
-        slot[ENV_STEP][:, :: len(env.agents)] = True
-    return slot
+    def __init__(self, policy: NetworkPolicy) -> None:
+        self._policy = policy
+        self.state_size, self.to_env, self.load = policy.state_size, policy.to_env, policy.load
+
+    def act(self, observation: Tree, random: np.random.Generator, state: NDArray[np.float32] | None = None) -> Acted:
+        return self._policy.act(self._inputs(observation), random, state)
+
+    def greedy(self, observation: Tree, state: NDArray[np.float32] | None = None) -> Array:
+        return self._policy.greedy(self._inputs(observation), state)
+
+    def _inputs(self, observation: Tree) -> Tree:
+        columns = len(next(iter(observation.values())))
+        return TaskInference(self._policy, columns).with_task(observation)
 
 
 def act_cost(policies: Sequence[ActingPolicy], seconds: float) -> Cost:
@@ -253,19 +233,16 @@ def act_cost(policies: Sequence[ActingPolicy], seconds: float) -> Cost:
     """
     slots = [{name: array.copy() for name, array in policy.slot.items()} for policy in policies]
     env_steps = env_steps_in({name: array[:-1] for name, array in slots[0].items()})
-    columns = [
-        PolicyColumns(RecordedEnvs(policy.env, slot), make_policy(policy.spec))
-        for policy, slot in zip(policies, slots, strict=True)
-    ]
+    columns = [policy.columns(slot) for policy, slot in zip(policies, slots, strict=True)]
     works = [PolicyWork(policy.weights, slot) for policy, slot in zip(policies, slots, strict=True)]
     actor, work = Actor(0, 0, columns), Work(0, 0, 0.0, tuple(works))
     actor.start(0)
     actor.act(work)
     meter, unrolls, until = Meter(), 0, perf_counter() + seconds
     while not unrolls or perf_counter() < until:
-        with meter:
-            actor.act(work)
         unrolls += 1
+        with meter:
+            actor.act(work._replace(ticket=unrolls))
     return meter.cost(unrolls * env_steps, meter_overhead())
 
 
