@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.reference.pearl_runs import ROBOT, SMALL_PEARL
 from tests.reference.runs import offbeat
 
 from offbeat.api.load import loaded_from
@@ -22,32 +23,10 @@ from offbeat.metrics.sinks import read_metrics
 from offbeat.run_directory.checkpoint import Checkpoint, SavedPolicy
 from offbeat.run_directory.directory import RunDirectory
 
-ROBOT = "offbeat/PointRobot-v0"
-SMALL: dict[str, Any] = {
-    "steps": 480,
-    "stop_at": 240,
-    "seed": 3,
-    "train_tasks": 3,
-    "test_tasks": 5,
-    "meta_batch": 2,
-    "batch_size": 16,
-    "context_size": 8,
-    "prior_steps": 24,
-    "extra_steps": 16,
-    "latent_size": 2,
-    "hidden_sizes": (8,),
-    "context_hidden_sizes": (8,),
-    "envs_per_actor": 1,
-    "utd_ratio": 0.25,
-    "eval_every": 120,
-    "eval_prior_episodes": 2,
-    "checkpoint_every": 120,
-}
-
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return train("pearl", ROBOT, run_dir=tmp_path_factory.mktemp("runs") / "robot", **SMALL)
+    return train("pearl", ROBOT, run_dir=tmp_path_factory.mktemp("runs") / "robot", **SMALL_PEARL)
 
 
 def evaluations(path: Path) -> list[dict[str, Any]]:
@@ -61,7 +40,7 @@ def test_evaluations_during_training_are_trials_in_all_test_tasks(run: Run) -> N
     lines = evaluations(run.path)
     assert len(lines) > 1
     for line in lines:
-        assert line["adaptation/trials"] == SMALL["test_tasks"]
+        assert line["adaptation/trials"] == SMALL_PEARL["test_tasks"]
         assert line[adaptation_key(1, "mean")] == line["eval_first_return_mean"]
         assert line[adaptation_key(3, "mean")] == pytest.approx(line["eval_return_mean"])
         assert line[adaptation_key(3, "std")] == pytest.approx(line["eval_return_std"])
@@ -113,8 +92,8 @@ assert "torch" not in sys.modules
 
 
 def test_a_resumed_run_is_evaluated_in_the_same_tasks_as_one_that_was_not_stopped(tmp_path: Path) -> None:
-    whole = train("pearl", ROBOT, run_dir=tmp_path / "whole", **{**SMALL, "stop_at": None, "lag": "exact"})
-    parts = train("pearl", ROBOT, run_dir=tmp_path / "parts", **{**SMALL, "lag": "exact"})
+    whole = train("pearl", ROBOT, run_dir=tmp_path / "whole", **{**SMALL_PEARL, "stop_at": None, "lag": "exact"})
+    parts = train("pearl", ROBOT, run_dir=tmp_path / "parts", **{**SMALL_PEARL, "lag": "exact"})
     resume(parts.path)
     keys = ["eval_env_steps", "eval_return_mean", *(adaptation_key(number, "mean") for number in (1, 2, 3))]
     results = [[[line[key] for key in keys] for line in evaluations(each.path)] for each in (whole, parts)]
@@ -131,3 +110,12 @@ def test_a_policy_that_infers_its_task_without_trials_is_refused(run: Run) -> No
     assert loaded_from(saved, "the run", Code()).trained.trials == Trials(TaskSample(3, 3, 5), 2)
     with pytest.raises(ConfigError, match="the run has a context encoder without trials"):
         loaded_from(changed, "the run", Code())
+
+
+def test_the_model_card_says_how_the_policy_is_scored_and_called(run: Run) -> None:
+    said = offbeat("push", run.path, "--repo", "me/robot", "--dry-run")
+    assert said.code == 0, said.err
+    card = (run.path / "hub/README.md").read_text()
+    assert "scores are those of the last of 3 episodes in new tasks; the mean return of the first one is -" in card
+    assert "`policy.reset_task()`" in card
+    assert json.loads((run.path / "hub/evaluation.json").read_text())["episodes"] == 5

@@ -152,14 +152,21 @@ def card(loaded: LoadedPolicy, scores: Mapping[str, Any], repo: str) -> str:
         model_name=repo.partition("/")[2],
         eval_results=[result],
     )
-    return f"---\n{metadata.to_yaml()}\n---\n{_page(asdict(trained), scores, score, repo, _notes(loaded))}"
+    return f"---\n{metadata.to_yaml()}\n---\n{_page(asdict(trained), scores, score, repo, _notes(loaded, scores))}"
 
 
-def _notes(loaded: LoadedPolicy) -> str:
+def _notes(loaded: LoadedPolicy, scores: Mapping[str, Any]) -> str:
     """Return notes on how to call the policy."""
     notes = []
     if loaded.trained.agents:
         notes.append("In the evaluation, other agents of the env acted with the other policies of the same run.")
+    if (trials := loaded.trained.trials) is not None:
+        notes.append(
+            f"The policy infers its task. The scores are those of the last of {trials.episodes} episodes in new tasks; "
+            f"the mean return of the first one is {scores['first_return_mean']:.2f}. Call "
+            "`policy.reset_task()` in a new task, and after each step `policy.observe(observation, action, reward, "
+            "next_observation)`."
+        )
     if loaded.remembers:
         notes.append("The policy has a memory: call `policy.reset()` at the start of each episode.")
     if any(leaf.name == PREVIOUS_REWARD for leaf in loaded.policy.spec.observation):

@@ -23,8 +23,9 @@ class Push:
     checkpoint: str = "latest"
     """latest, best or step-<12 digits>."""
     policy: ChosenPolicy = None
-    episodes: int = 20
-    """Number of whole episodes of the evaluation on the model card."""
+    episodes: Annotated[int | None, arg(help_behavior_hint="")] = None
+    """Number of whole episodes of the evaluation on the model card, by default 20. For a policy that infers its task:
+    number of trials, by default one in each test task."""
     seed: int = 0
     """Seed of the envs of that evaluation."""
     private: bool = False
@@ -41,7 +42,8 @@ class Push:
         from offbeat.config.registry import import_modules
         from offbeat.run_directory.directory import RunDirectory
 
-        require_at_least("episodes", self.episodes, 1)
+        if self.episodes is not None:
+            require_at_least("episodes", self.episodes, 1)
         require_at_least("seed", self.seed, 0)
         require_name(self.repo)
         if not self.dry_run:
