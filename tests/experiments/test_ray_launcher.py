@@ -21,6 +21,8 @@ MEASURED: dict[str, Any] = {"runtime": "processes", "split": "measured"}
     [
         ([ONE], None, None, {"CPU": 1, "GPU": 0}),
         ([ONE, FOUR], None, None, {"CPU": 5, "GPU": 0}),
+        ([{**FOUR, "runtime": "ray"}], None, None, {"CPU": 5, "GPU": 0}),
+        ([{**FOUR, "runtime": "ray", "ray_address": "auto"}], None, None, {"CPU": 1, "GPU": 0}),
         ([GPUS], None, None, {"CPU": 6, "GPU": 2}),
         ([{"device": "cuda"}], None, None, {"CPU": 1, "GPU": 1}),
         ([{"device": "cuda"}], 0.5, 0.25, {"CPU": 0.5, "GPU": 0.25}),

@@ -228,4 +228,5 @@ def busy_cores_of(config: Config) -> int | None:
     runtime = config.runtime
     if runtime.split == "measured":
         return None
-    return runtime.entry.busy_cores(runtime.actors, config.workers * runtime.learners * config.threads)
+    actors = runtime.actors if runtime.ray_address is None else 0  # else they are on a cluster, with their own cores
+    return runtime.entry.busy_cores(actors, config.workers * runtime.learners * config.threads)
