@@ -17,6 +17,7 @@ from offbeat.config.registry import ALGORITHMS, algorithm_entry
 from offbeat.config.resolve import load, parse_assignments, resolve
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import hints_of
+from offbeat.envs.meta import ids
 
 
 def preset_text(name: str) -> str:
@@ -223,7 +224,9 @@ BY_ITSELF = [name for name in preset_names() if name.partition("-")[0] in ALGORI
 def env_of(name: str) -> str:
     """Return the registered env that a preset's name stands for."""
     name = name.partition("-")[2]
-    [env_id] = [env_id for env_id in gym.registry if env_id.lower() == name] or [OF_FAMILIES[name]]
+    ids.register()
+    own = [env_id for env_id in gym.registry if env_id.lower().replace("/", "-") == name]
+    [env_id] = own or [OF_FAMILIES[name]]
     return env_id
 
 
