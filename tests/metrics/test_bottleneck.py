@@ -51,6 +51,26 @@ def bottleneck(
     return bottleneck_report(spent, 10.0 + aside, Topology(**{"runtime": RUNTIMES[runtime], **usual, **topology}))
 
 
+def test_actors_that_wait_for_messages_and_limit_the_speed_are_told_to_send_larger_tickets():
+    spent = {"act": 2.0, "env": 2.0, "wait/messages": 6.0, "learn": 5.0, "wait/learner": 5.0}
+    ray = Topology(RUNTIMES["ray"], 1, 1, 2, max_lag=1)
+    assert (
+        "actors wait 60 % of the time for messages: a larger unroll_length"
+        in bottleneck_report(spent, 10.0, ray).sentence
+    )
+    few = bottleneck_report({**spent, "wait/messages": 0.5}, 10.0, ray)
+    assert "for messages" not in few.sentence
+
+
+def test_actors_on_other_machines_do_not_make_all_cores_of_this_machine_busy():
+    spent = {"act": 10.0, "env": 10.0, "learn": 10.0}
+    bounds = {
+        name: bottleneck_report(spent, 10.0, Topology(RUNTIMES[name], 2, 1, 2, max_lag=1)).bound
+        for name in ("processes", "ray")
+    }
+    assert bounds == {"processes": "machine", "ray": "balance"}
+
+
 # --- worked numbers -----------------------------------------------------------------------------------------
 
 

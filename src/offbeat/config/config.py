@@ -28,6 +28,7 @@ from offbeat.config.policies import (
     settings_of,
     tables_of,
 )
+from offbeat.config.ray import require_ray
 from offbeat.config.run_config import RunConfig
 from offbeat.config.runtime_config import RuntimeConfig, require_supported
 from offbeat.config.runtimes import OPTIONAL_KEYS, runtime_entry
@@ -64,6 +65,7 @@ class Config:
         runtime = self.runtime
         require_supported(runtime)
         require_inference(runtime)
+        require_ray(runtime)
         self._refuse_unsupported(runtime)
         self._require_lock_free()
         require_shards_supported(runtime, self.settings, self.run.algorithm)

@@ -13,6 +13,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from offbeat.config.ray import runtime_env_of
 from offbeat.core.errors import RunFailed
 from offbeat.envs import sending
 from offbeat.runtime.gated import GatedActing
@@ -22,7 +23,7 @@ from offbeat.runtime.plan import Plan, Snapshot
 from offbeat.runtime.ray.cluster import LEAST_STORE, LOCAL, Cluster, connect, resources_text
 from offbeat.runtime.ray.dispatcher import Dispatcher
 from offbeat.runtime.ray.messages import RemoteLaunch, RowMessage
-from offbeat.runtime.ray.placement import options_of, resources_of, runtime_env_of
+from offbeat.runtime.ray.placement import options_of, resources_of
 from offbeat.runtime.ray.proxy import CONCURRENCY_GROUP, PLACE_S, ActorProxy
 from offbeat.runtime.supervisor import Reporting, Supervisor
 

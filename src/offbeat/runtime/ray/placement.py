@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from typing import Any
 
 from offbeat.config.runtime_config import RuntimeConfig
-from offbeat.core.errors import ConfigError
 
 CPUS = 1.0
 """CPUs of an actor; the default of `ray_cpus`."""
@@ -34,23 +31,3 @@ def options_of(runtime: RuntimeConfig) -> dict[str, Any]:
         "max_restarts": 0,
         "max_task_retries": 0,
     }
-
-
-def runtime_env_of(runtime: RuntimeConfig) -> Mapping[str, Any]:
-    """Return Ray's runtime environment.
-
-    Raises:
-        ConfigError: the text is not a JSON object.
-    """
-    if runtime.ray_runtime_env is None:
-        return {}
-    try:
-        table = json.loads(runtime.ray_runtime_env)
-    except ValueError:
-        table = None
-    if not isinstance(table, dict):
-        raise ConfigError(
-            f"ray_runtime_env is {runtime.ray_runtime_env!r}, but a JSON object is expected: pass, for example, "
-            '--set \'ray_runtime_env={"env_vars": {"NAME": "value"}}\''
-        )
-    return table
