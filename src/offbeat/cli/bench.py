@@ -71,13 +71,15 @@ def _table(result: dict[str, Any], *, lock_free: bool) -> str:
         f"cores ({result['limit_sps']:,.0f})\n"
         f"{_agent_steps(result)}"
         f"bound by the {result['bound_by']}: {_gain(result, lock_free=lock_free)}"
-        f"{_inference(result)}"
+        f"{_line(result, 'messages')}"
+        f"{_line(result, 'one_machine')}"
+        f"{_line(result, 'inference')}"
     )
 
 
-def _inference(result: dict[str, Any]) -> str:
-    """Return the comparison of inference in actors and in inference workers as a line; '' if there can be none."""
-    return f"\n{result['inference']}" if "inference" in result else ""
+def _line(result: dict[str, Any], name: str) -> str:
+    """Return a text of the results as a line; '' if it is not there."""
+    return f"\n{result[name]}" if name in result else ""
 
 
 def _agent_steps(result: dict[str, Any]) -> str:

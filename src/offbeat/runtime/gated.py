@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 
+from offbeat.runtime.acting import Messages
 from offbeat.runtime.gate import LearnerGate, PaceBoard
 from offbeat.runtime.parts import PacedParts
 from offbeat.workers.feed import Commits
@@ -65,6 +66,10 @@ class GatedActing(ABC):
 
     def metrics(self) -> Mapping[str, float]:
         return {}
+
+    @property
+    def messages(self) -> Messages | None:
+        return None
 
     @property
     def longest_stall(self) -> float:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from offbeat.runtime.acting import Messages
 from offbeat.runtime.gate import NO_PAUSE, share_of
 from offbeat.runtime.links import TurnsLink
 from offbeat.runtime.paced import PacedRuntime
@@ -58,6 +59,10 @@ class SerialActing:
 
     def metrics(self) -> Mapping[str, float]:
         return {}
+
+    @property
+    def messages(self) -> Messages | None:
+        return None
 
     @property
     def longest_stall(self) -> float:

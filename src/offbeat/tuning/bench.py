@@ -26,6 +26,7 @@ from offbeat.runtime.runtimes import build
 from offbeat.runtime.supervisor import Notify
 from offbeat.tuning.costs import ActingPolicy, EnvStepper, act_cost, learn_cost
 from offbeat.tuning.inference_costs import InferenceCosts, gain_text, inference_costs, with_workers, without_workers
+from offbeat.tuning.message_costs import message_results
 from offbeat.tuning.recorded_envs import random_slot
 from offbeat.tuning.run_speed import Speed, ignore, lock_free_sps, run_speed
 
@@ -231,7 +232,8 @@ def results(topology: Topology, costs: Costs, speed: Speed) -> dict[str, Any]:
     Raises:
         RunFailed: the speed is above the limit, so the costs were measured wrongly.
     """
-    measured = costs.speed_model(topology)
+    without = costs.speed_model(topology)
+    measured = without if speed.messages is None else speed.messages.on_cluster(without)
     ideal = measured.with_ideal_learner()
     if speed.sps > MAX_FRACTION * ideal.limit_sps:
         raise RunFailed(
@@ -240,7 +242,7 @@ def results(topology: Topology, costs: Costs, speed: Speed) -> dict[str, Any]:
             "it is idle"
         )
     return {
-        "cores": topology.cores,
+        "cores": ideal.topology.cores,
         "c_env_us": costs.env,
         "c_act_us": costs.act,
         "c_learn_us": costs.learn,
@@ -255,4 +257,5 @@ def results(topology: Topology, costs: Costs, speed: Speed) -> dict[str, Any]:
         "bound_by": ideal.bound_by,
         "policy_lag_mean": speed.policy_lag_mean,
         "policy_lag_max": speed.policy_lag_max,
+        **({} if speed.messages is None else message_results(speed.messages, ideal, without.with_ideal_learner())),
     }

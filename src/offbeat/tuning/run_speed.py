@@ -12,7 +12,7 @@ import numpy as np
 
 from offbeat.config.config import Config
 from offbeat.models.published import published_layout
-from offbeat.runtime.acting import Acting
+from offbeat.runtime.acting import Acting, MessageTraffic
 from offbeat.runtime.gate import NO_PAUSE
 from offbeat.runtime.hogwild.parts import build_lock_free
 from offbeat.runtime.hogwild.worker_pool import WorkerPool
@@ -20,6 +20,7 @@ from offbeat.runtime.learners.processes import learners_of
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.runtimes import acting_of
 from offbeat.runtime.supervisor import Notify, Reporting
+from offbeat.tuning.message_costs import MessageCosts
 from offbeat.workers.learner import Learned
 
 
@@ -35,6 +36,8 @@ class Speed:
     policy_lag_max: float
     last_step: int
     """The last learning step; its batch has not been overwritten."""
+    messages: MessageCosts | None = None
+    """Costs of the messages to actors on a cluster; None if there are none."""
 
 
 @dataclass(frozen=True)
@@ -65,18 +68,27 @@ def run_speed(parts: PacedParts, seconds: float, notify: Notify, *, learns: bool
                 *_until_first_update(steps, learns=learns),
                 *_run_for(seconds / 10, steps, at_least=parts.pace.versions + 1),
             ]
+            before = _traffic(acting)
             timed = _run_for(seconds, steps, at_least=1)
+            traffic = _traffic(acting).since(before)
+        env_steps = sum(step.env_steps for step in timed)
+        network = acting.messages.network() if acting.messages is not None else None
         # The learners have ended, with their loaders, which wait on bells of `acting`.
     finally:
         acting.close()
     seconds = timed[-1].ended - warm[-1].ended
     return Speed(
-        sps=sum(step.env_steps for step in timed) / seconds,
+        sps=env_steps / seconds,
         agent_sps=sum(step.agent_steps for step in timed) / seconds,
         policy_lag_mean=float(np.mean([step.lag_mean for step in timed if step.lag_mean is not None] or [0.0])),
         policy_lag_max=max((step.lag_max for step in timed if step.lag_max is not None), default=0.0),
         last_step=timed[-1].number,
+        messages=None if network is None else MessageCosts.from_traffic(traffic, network, env_steps),
     )
+
+
+def _traffic(acting: Acting) -> MessageTraffic:
+    return MessageTraffic() if acting.messages is None else acting.messages.traffic()
 
 
 def lock_free_sps(config: Config, seconds: float, notify: Notify) -> float:

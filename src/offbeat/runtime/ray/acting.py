@@ -25,6 +25,7 @@ from offbeat.runtime.ray.dispatcher import Dispatcher
 from offbeat.runtime.ray.messages import RemoteLaunch, RowMessage
 from offbeat.runtime.ray.placement import options_of, resources_of
 from offbeat.runtime.ray.proxy import CONCURRENCY_GROUP, PLACE_S, ActorProxy
+from offbeat.runtime.ray.traffic import RayMessages
 from offbeat.runtime.supervisor import Reporting, Supervisor
 
 NOTIFY_PLACE_S, NOTIFY_PLACE_EVERY_S = 10.0, 60.0
@@ -118,6 +119,10 @@ class RayActing(GatedActing):
             f"free. The cluster has {'; '.join(map(str, self._cluster.nodes()))}. They start when a node has room; the "
             f"run waits {PLACE_S / 60:g} minutes"
         )
+
+    @property
+    def messages(self) -> RayMessages:
+        return RayMessages(self._dispatcher, self._cluster, self.spent)
 
     def metrics(self) -> Mapping[str, float]:
         return self._dispatcher.metrics()

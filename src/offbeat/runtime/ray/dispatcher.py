@@ -13,9 +13,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
-from time import monotonic
+from time import monotonic, thread_time
 
 from offbeat.core.errors import Closed
+from offbeat.runtime.acting import MessageTraffic
 from offbeat.runtime.board import POLL_INTERVAL_S, Bell
 from offbeat.runtime.gate import MESSAGES, OTHER_WORK, PaceBoard, TicketGate
 from offbeat.runtime.plan import Plan
@@ -75,6 +76,9 @@ class Dispatcher:
         self.refused = 0
         """Tickets of superseded incarnations that came too late and were refused."""
         self._row_bytes = self._weight_bytes = self._tickets = 0
+        self._reported = (0, 0, 0)
+        """These numbers at the last call of `metrics`."""
+        self._thread_s = 0.0
         self._thread = threading.Thread(target=self._run, name="offbeat dispatcher", daemon=True)
 
     # --- called by the learner's thread -----------------------------------------------------------------------
@@ -107,12 +111,18 @@ class Dispatcher:
     def metrics(self) -> dict[str, float]:
         """Return the bytes of messages per env step since the last call; none before a ticket is committed."""
         with self._lock:
-            rows, weights, tickets = self._row_bytes, self._weight_bytes, self._tickets
-            if not tickets:
-                return {}
-            self._row_bytes = self._weight_bytes = self._tickets = 0
+            totals = (self._row_bytes, self._weight_bytes, self._tickets)
+        rows, weights, tickets = (now - before for now, before in zip(totals, self._reported, strict=True))
+        if not tickets:
+            return {}
+        self._reported = totals
         env_steps = tickets * self._plan.policies[0].memory.length * self._plan.runtime.envs_per_actor
         return {"row_bytes_per_env_step": rows / env_steps, "weight_bytes_per_env_step": weights / env_steps}
+
+    def traffic(self) -> MessageTraffic:
+        """Return what the messages have taken so far, without the waits of actors."""
+        with self._lock:
+            return MessageTraffic(self._row_bytes, self._weight_bytes, self._thread_s)
 
     def end(self) -> None:
         """End the thread."""
@@ -135,6 +145,7 @@ class Dispatcher:
                     proxy.ask()
                     with suppress(Closed):
                         self._hand_out(proxy)
+                self._thread_s = thread_time()
         except BaseException as error:  # noqa: BLE001 - `RayActing.watch` raises it
             self.failure = error
 

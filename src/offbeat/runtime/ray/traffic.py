@@ -1,0 +1,67 @@
+"""What the messages to the actors of a run cost, and how fast the network is; for `offbeat bench`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+from offbeat.core.threads import usable_cores
+from offbeat.runtime.acting import MessageTraffic, Network
+from offbeat.runtime.gate import MESSAGES
+from offbeat.runtime.ray.cluster import Cluster
+from offbeat.runtime.ray.dispatcher import Dispatcher
+
+PROBE_BYTES, PROBES = 16 << 20, 3
+"""Bytes of a message that measures the network, and how many are sent."""
+ANSWER_S = 120.0
+"""Seconds that such a message may take; the first one waits for a process that Ray starts on the node."""
+
+
+class RayMessages:
+    """The messages of a run on a Ray cluster."""
+
+    def __init__(
+        self, dispatcher: Dispatcher, cluster: Cluster, spent: Callable[[], Sequence[Mapping[str, float]]]
+    ) -> None:
+        """Measure the messages of a dispatcher; `spent` returns the seconds of each actor, by activity."""
+        self._dispatcher, self._cluster, self._spent = dispatcher, cluster, spent
+
+    def traffic(self) -> MessageTraffic:
+        """Return what the messages have taken so far."""
+        return self._dispatcher.traffic()._replace(waited_s=sum(seconds[MESSAGES] for seconds in self._spent()))
+
+    def network(self) -> Network:
+        """Measure how fast bytes of another node arrive, and count cores: on this machine those that can be used."""
+        others = [node for node in self._cluster.nodes() if node.id != self._cluster.own_node]
+        cores = usable_cores() + sum(node.resources.get("CPU", 0.0) for node in others)
+        return Network(cores, bytes_per_s(others[0].id) if others else None)
+
+
+def bytes_per_s(node: str) -> float | None:
+    """Measure how fast bytes of another node arrive, in bytes per second; None if the node does not answer."""
+    import ray
+    from ray.exceptions import RayError
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    there = NodeAffinitySchedulingStrategy(node, soft=False)
+    task: Any = ray.remote(_put_bytes)
+    task = task.options(num_cpus=0, max_retries=0, scheduling_strategy=there)
+    times = []
+    with suppress(RayError):
+        for _ in range(PROBES):
+            (stored,) = ray.get(task.remote(PROBE_BYTES), timeout=ANSWER_S)
+            began = perf_counter()
+            ray.get(stored, timeout=ANSWER_S)
+            times.append(perf_counter() - began)
+    return PROBE_BYTES / median(times) if times else None
+
+
+def _put_bytes(size: int) -> list[Any]:
+    """Put an array of `size` bytes into the object store of this node, and return its reference."""
+    import numpy as np
+    import ray
+
+    return [ray.put(np.zeros(size, np.uint8))]
