@@ -113,8 +113,9 @@ def main() -> None:
     work: dict[str, Any] = json.loads(sys.argv[1])
     torch.set_num_threads(work["threads"])
     ray.init(
-        num_cpus=2 + work["env_runners"], include_dashboard=False, logging_level=logging.ERROR, log_to_driver=False
-    )
+        address="local", num_cpus=2 + work["env_runners"], include_dashboard=False, logging_level=logging.ERROR,
+        log_to_driver=False,
+    )  # fmt: skip
     algorithm = configured(work).build_algo()
     started_s = time.perf_counter()
     curve: list[tuple[int, float, float | None]] = [(0, 0.0, None)]
