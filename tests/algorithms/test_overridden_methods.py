@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests.reference import own_methods
+from tests.reference.matrix import OF_ALGORITHM
 
 from offbeat.algorithms.dqn import DQN
 from offbeat.algorithms.sac import SAC
@@ -13,6 +14,8 @@ from offbeat.api.train import train
 
 SMALL: dict[str, Any] = {"hidden_sizes": (8,), "eval_every": 0, "checkpoint_every": 0, "seed": 1}
 ON_POLICY: dict[str, Any] = {"steps": 512, "unroll_length": 32, "envs_per_actor": 8}
+TASKS: dict[str, Any] = {**OF_ALGORITHM["pearl"], "steps": 60, "warmup": 60}
+TASKS |= {"envs_per_actor": 2, "batch_size": 8, "capacity": 100}
 REPLAY: dict[str, Any] = {"steps": 60, "warmup": 20, "batch_size": 8, "capacity": 100}
 
 
@@ -30,6 +33,8 @@ def test_an_overridden_method_runs_and_the_log_reports_training_with_autograd(tm
     assert said == (base is not DQN)
 
 
-def test_the_log_of_a_built_in_algorithm_does_not_mention_autograd(tmp_path):
-    train("ppo", "CartPole-v1", run_dir=tmp_path / "run", **SMALL, **ON_POLICY)
+@pytest.mark.parametrize(("name", "settings"), [("ppo", ON_POLICY), ("pearl", TASKS)])
+def test_the_log_of_a_built_in_algorithm_does_not_mention_autograd(tmp_path, name, settings):
+    env = "offbeat/PointRobot-v0" if name == "pearl" else "CartPole-v1"
+    train(name, env, run_dir=tmp_path / "run", **SMALL, **settings)
     assert "autograd" not in (tmp_path / "run" / "log.txt").read_text()

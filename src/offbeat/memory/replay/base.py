@@ -149,9 +149,9 @@ class AnyReplay(ABC):
         self._priorities = Priorities(self._exponents, cells) if self._exponents else None
         self._any_order = self._priorities or (TreeSampler(cells) if self._decisions else None)
         """The sampler, if transitions may be completed in another order than that of their rows."""
-        self._sampler: CellSampler = self._any_order or self._new_sampler()
+        self._sampler: CellSampler = self._any_order or self.new_sampler()
 
-    def _new_sampler(self) -> CellSampler:
+    def new_sampler(self) -> CellSampler:
         """Return a new sampler, for transitions that are completed in the order of their rows."""
         return UniformSampler(self._shape.tickets * self._ticket_cells)
 

@@ -152,13 +152,13 @@ class TaskReplay(Replay):
         self._returns = np.full((2, tasks), np.nan)
         """[prior or posterior, tasks]: mean return of the last ticket in which episodes ended; NaN if there is none."""
         super().__init__(rings, batch_size=meta_batch.tasks * meta_batch.rows, n_step=1, gamma=gamma, buffers=buffers)
-        self._context_buffers = deque(self._new_buffers(meta_batch.tasks * meta_batch.context) for _ in range(buffers))
+        self._context_buffers = deque(self.new_buffers(meta_batch.tasks * meta_batch.context) for _ in range(buffers))
 
     def reset(self, origin: int) -> None:
         super().reset(origin)
         self._returns[:] = np.nan
 
-    def _new_sampler(self) -> TaskSampler:
+    def new_sampler(self) -> TaskSampler:
         self._by_task = TaskSampler(self._window, self._tasks, self._visits, self._ticket_cells)
         return self._by_task
 
@@ -186,10 +186,10 @@ class TaskReplay(Replay):
         self._context_buffers.rotate(-1)
         buffers = self._context_buffers[-1]
         self._by_task.sample_context(random, tasks, buffers.samples.cells)
-        context = self._gathered(buffers).arrays
-        buffers = self._next_buffers()
+        context = self.gathered(buffers).arrays
+        buffers = self.next_buffers()
         self._by_task.sample_rows(random, tasks, buffers.samples.cells)
-        rows = self._gathered(buffers)
+        rows = self.gathered(buffers)
         return rows._replace(arrays=rows.arrays | {CONTEXT + name: array for name, array in context.items()})
 
     def _draw_tasks(self, random: np.random.Generator) -> list[int]:

@@ -21,7 +21,11 @@ _NOT_COPIED = _FLAGS | {"reward"}
 
 
 class Replay(AnyReplay):
-    """A replay whose samples are single rows."""
+    """A replay whose samples are single rows.
+
+    A subclass may override `sample` to return several samples per update, each with names of its own: fill the cells of
+    `new_buffers` as `sample` does, call `gathered`, and join the arrays, with a prefix for those of each sample.
+    """
 
     def __init__(
         self,
@@ -51,16 +55,18 @@ class Replay(AnyReplay):
         shape.check(batch_size, n_step)
         super().__init__(rings, ticket_cells=shape.ticket_rows, skipped=0, priorities=priorities)
         self._batch_size, self._n_step, self._gamma = batch_size, n_step, gamma
-        self._buffers = [self._new_buffers(batch_size) for _ in range(buffers)]
+        self._buffers = [self.new_buffers(batch_size) for _ in range(buffers)]
         slots = np.arange(shape.actors * shape.slots_per_ring)
         ring, slot = slots % shape.actors, slots // shape.actors
         rows = ring * (shape.rows + 1) + slot * shape.length - slots * shape.length
         self._shift: I64 = rows * shape.columns
         """[slots]: position of a row in the rings, minus its cell."""
 
-    def _new_buffers(self, size: int) -> _Buffers:
-        """Return buffers for this number of samples."""
-        return _Buffers(size, self._flat, self._rings, ["discount", "weight"] if self.prioritized else ["discount"])
+    def new_buffers(self, size: int) -> SampleBuffers:
+        """Return buffers for this number of samples. They can be used for one sample after the other."""
+        return SampleBuffers(
+            size, self._flat, self._rings, ["discount", "weight"] if self.prioritized else ["discount"]
+        )
 
     @property
     def transitions(self) -> float:
@@ -70,18 +76,18 @@ class Replay(AnyReplay):
         return complete
 
     def sample(self, random: np.random.Generator) -> Samples:
-        buffers = self._next_buffers()
+        buffers = self.next_buffers()
         self._sample_cells(random, buffers.samples.cells)
-        return self._gathered(buffers)
+        return self.gathered(buffers)
 
-    def _next_buffers(self) -> _Buffers:
+    def next_buffers(self) -> SampleBuffers:
         """Return the buffers of a new sample."""
         buffers = self._buffers.pop(0)
         self._buffers.append(buffers)
         return buffers
 
-    def _gathered(self, buffers: _Buffers) -> Samples:
-        """Return the samples of the cells in the buffers."""
+    def gathered(self, buffers: SampleBuffers) -> Samples:
+        """Return the samples of the cells that were written to `buffers.samples.cells`. They are in the buffers."""
         cells, tickets, behavior_updates = buffers.samples[1:]
         np.floor_divide(cells, self._shape.ticket_rows, out=buffers.slots)
         self._tickets.take(buffers.slots, 0, tickets, "clip")
@@ -104,7 +110,7 @@ class Replay(AnyReplay):
             buffers.samples.arrays["weight"][:] = self._priorities.weights(cells)
         return buffers.samples
 
-    def _take_one_step(self, buffers: _Buffers) -> None:
+    def _take_one_step(self, buffers: SampleBuffers) -> None:
         """Write reward, discount and the positions of the next observations, for one step."""
         arrays = buffers.samples.arrays
         self._flat["reward"].take(buffers.positions, 0, arrays["reward"], "clip")
@@ -113,14 +119,14 @@ class Replay(AnyReplay):
         np.multiply(buffers.flags, np.float32(self._gamma), out=arrays["discount"])
         np.add(buffers.positions, self._shape.columns, out=buffers.next_positions)
 
-    def _take_decisions(self, buffers: _Buffers, decisions: Decisions) -> None:
+    def _take_decisions(self, buffers: SampleBuffers, decisions: Decisions) -> None:
         """Write reward, discount and the positions of the next observations, for steps from decision to decision."""
         steps = decisions.steps(buffers.positions, self._n_step, self._gamma)
         buffers.samples.arrays["reward"][:] = steps.reward
         buffers.samples.arrays["discount"][:] = steps.discount
         np.add(steps.last, self._shape.columns, out=buffers.next_positions)
 
-    def _take_n_steps(self, buffers: _Buffers) -> None:
+    def _take_n_steps(self, buffers: SampleBuffers) -> None:
         """Write reward, discount and the positions of the next observations, for n steps.
 
         The steps stop at the last row of the actor's newest ticket in the window.
@@ -140,7 +146,7 @@ class Replay(AnyReplay):
         np.add(rows[sums.steps - 1, np.arange(len(positions))], shape.columns, out=buffers.next_positions)
 
 
-class _Buffers:
+class SampleBuffers:
     """The arrays of one sample, allocated once."""
 
     def __init__(self, size: int, flat: Mapping[str, Array], rings: Rings, computed: Sequence[str]) -> None:

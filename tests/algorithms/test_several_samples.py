@@ -1,0 +1,69 @@
+"""An algorithm may learn from several samples per update, which its settings' replay gives names of their own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tests.reference.runs import weights_of
+
+from offbeat.algorithms.base import LossResult
+from offbeat.algorithms.dqn import DQN, DQNConfig
+from offbeat.api.train import train
+from offbeat.memory.replay.transitions import Replay
+
+NEWEST = "newest/"
+ROWS = 2
+
+
+class ReplayWithNewest(Replay):
+    """Samples uniformly, and in addition rows of the newest ticket, under names with a prefix."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self._newest = self.new_buffers(ROWS)
+
+    def sample(self, random):
+        samples = super().sample(random)
+        ticket = self.taken_in - 1
+        self._newest.samples.cells[:] = ticket % len(self._tickets) * self._ticket_cells + np.arange(ROWS)
+        newest = self.gathered(self._newest)
+        assert (newest.tickets == ticket).all()
+        return samples._replace(arrays=samples.arrays | {NEWEST + name: part for name, part in newest.arrays.items()})
+
+
+@dataclass(frozen=True)
+class NewestConfig(DQNConfig):
+    def replay(self, rings, buffers=2):
+        return ReplayWithNewest(rings, batch_size=self.batch_size, n_step=1, gamma=self.gamma, buffers=buffers)
+
+
+class NewestDQN(DQN):
+    """Learns from both samples, and reports the reward of the second one."""
+
+    config_class = NewestConfig
+
+    def minibatch(self, sampled, random):
+        newest = {name.removeprefix(NEWEST): part for name, part in sampled.items() if name.startswith(NEWEST)}
+        return {**super().minibatch(sampled, random), "newest": super().minibatch(newest, random)}
+
+    def loss(self, minibatch):
+        first, second = super().loss(minibatch), super().loss(minibatch["newest"])
+        metrics = {**first.metrics, "newest_reward": minibatch["newest"]["reward"].mean()}
+        return LossResult(first.loss + second.loss, metrics, first.outputs)
+
+
+def test_an_algorithm_learns_from_two_samples_per_update_with_the_same_bits_in_serial_and_threads(tmp_path):
+    settings: dict[str, Any] = {"steps": 80, "warmup": 20, "batch_size": 8, "capacity": 100, "hidden_sizes": (8,)}
+    settings |= {"actors": 1, "envs_per_actor": 2, "max_ahead": 1, "lag": "exact", "eval_every": 0}
+    serial, threads, plain = (
+        train(algorithm, "CartPole-v1", run_dir=tmp_path / name, runtime=runtime, **settings)
+        for name, algorithm, runtime in (
+            ("serial", NewestDQN, "serial"),
+            ("threads", NewestDQN, "threads"),
+            ("plain", "dqn", "serial"),
+        )
+    )
+    assert weights_of(serial.path) == weights_of(threads.path) != weights_of(plain.path)
+    assert serial.metrics["newest_reward"] == 1  # of each step of CartPole
