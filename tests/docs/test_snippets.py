@@ -163,7 +163,7 @@ def test_a_file_shown_on_a_page_equals_the_file(page, block):
 
 # --- what is only checked ---------------------------------------------------------------------------------------
 
-PROGRAMS = ("offbeat", "make", "pip", "python", "ln")
+PROGRAMS = ("offbeat", "make", "pip", "python", "ln", "ray", "srun")
 GPU_SCRIPT = Path("benchmarks/gpu.sh")
 SAYS = """#!/bin/bash
 printf '%s\\x1f' "${0##*/}" "$@" >>typed
@@ -214,6 +214,10 @@ def check(program: str, arguments: list[str]) -> None:
         listed = subprocess.run([ROOT / GPU_SCRIPT, "--list"], check=True, capture_output=True, text=True).stdout
         parts = {line.split()[0] for line in listed.splitlines()}
         assert {word for word in arguments if not word.startswith("--")} <= parts
+    elif program == "srun":
+        check(arguments[0], arguments[1:])
+    elif program == "ray":
+        check_ray(arguments)
     elif program == "python" and arguments[0] == "-c":
         ast.parse(arguments[1])
     elif program == "python":
@@ -232,6 +236,18 @@ def check_offbeat(arguments: list[str]) -> None:
         flags = list(here(arguments[2:]))
         said = offbeat_here("run", ROOT / arguments[1], *flags, *{"--dry-run"} - set(flags))
         assert said.code == 0, said.err
+
+
+def check_ray(arguments: list[str]) -> None:
+    """Check that Ray has this command with these flags, and check the program that it starts."""
+    if "--" in arguments:
+        end = arguments.index("--")
+        arguments, (program, *of_program) = arguments[:end], arguments[end + 1 :]
+        check(program, of_program)
+    scripts = pytest.importorskip("ray.scripts.scripts", reason="Ray is not installed")
+    options = [option for name in (arguments[0], "start") for option in scripts.cli.commands[name].params]
+    known = {flag for option in options for flag in option.opts}
+    assert {word.split("=")[0] for word in arguments[1:] if word.startswith("-")} <= known
 
 
 def here(arguments: list[str]) -> Iterator[str]:
