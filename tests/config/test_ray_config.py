@@ -54,6 +54,7 @@ def test_resume_does_not_use_a_cluster_that_only_the_run_directory_names(tmp_pat
     assert "pass ray_address and ray_runtime_env yourself, with --set" in said.err
     assert config.read_text() == text
     assert offbeat("eval", run, "--episodes", 1).code == 0, "an evaluation connects to no cluster"
+    assert offbeat("resume", run, "--runtime", "threads").code == 0, "neither do other runtimes"
 
 
 def test_resume_uses_a_cluster_that_the_caller_names(tmp_path, monkeypatch):

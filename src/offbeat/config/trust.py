@@ -25,6 +25,7 @@ from urllib.request import url2pathname
 
 from offbeat.config.env import adapter_prefix
 from offbeat.config.registry import accept, import_found, is_accepted
+from offbeat.config.runtimes import RUNTIMES
 from offbeat.core.errors import ConfigError
 
 FLAG = "--trust-code"
@@ -76,9 +77,17 @@ def code_of(tables: Mapping[str, Any]) -> Code:
     return Code(modules_in(run.get("imports")), _text(run, "env"), algorithm, encoders)
 
 
-def code_to_run(tables: Mapping[str, Any]) -> Code:
-    """Return the code that a run with the tables of a config.toml would use, its Ray cluster included."""
-    return replace(code_of(tables), clusters=clusters_of(_table(tables, "runtime")))
+def code_to_run(tables: Mapping[str, Any], runtime: str | None = None) -> Code:
+    """Return the code that a run with the tables of a config.toml would use, its Ray cluster included.
+
+    Args:
+        tables: the tables.
+        runtime: the runtime to run it in; None: that of the tables.
+    """
+    settings = _table(tables, "runtime")
+    entry = RUNTIMES.get(runtime or _text(settings, "runtime"))
+    uses_ray = entry is None or "ray_address" in entry.supports
+    return replace(code_of(tables), clusters=clusters_of(settings) if uses_ray else ())
 
 
 def clusters_of(settings: Mapping[str, Any]) -> tuple[str, ...]:

@@ -119,17 +119,21 @@ class RunDirectory:
         _require_inside(path)
         return directory
 
-    def code(self) -> Code:
-        """Return the code that a resumed run would use."""
-        return code_to_run(read_tables(self.config))
+    def code(self, runtime: str | None = None) -> Code:
+        """Return the code that the run would use if it is resumed in a runtime; None: that of the run."""
+        return code_to_run(read_tables(self.config), runtime)
 
-    def require_code(self, *, trust_code: bool = False) -> None:
-        """Refuse a run with code that the caller has neither named nor installed; see `trust.require`.
+    def require_code(self, runtime: str | None = None, *, trust_code: bool = False) -> None:
+        """Refuse to resume a run with code that the caller has neither named nor installed; see `trust.require`.
+
+        Args:
+            runtime: the runtime to resume it in; None: that of the run.
+            trust_code: accept all code.
 
         Raises:
             ConfigError: with the refused code, and how to allow it. Nothing was imported.
         """
-        require(self.code(), str(self.path), trust_code=trust_code)
+        require(self.code(runtime), str(self.path), trust_code=trust_code)
 
     def read_config(self) -> Config:
         """Return the config of the run."""
