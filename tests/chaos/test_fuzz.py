@@ -16,17 +16,19 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.reference.mutations import mutated, rehashed
+from tests.reference.pearl_runs import ROBOT, SMALL_PEARL
 from tests.reference.replay_runs import small_sac
 from tests.reference.runs import OFFBEAT, contents, small_run
 from tests.reference.thorough import thorough
 
 from offbeat.api.load import loaded_from
 from offbeat.api.loaded_policy import LoadedPolicy
+from offbeat.api.train import train
 from offbeat.config.trust import Code
 from offbeat.core.errors import OffbeatError
 from offbeat.run_directory.checkpoint import load
 
-KINDS = {"vectors": 15, "replay": 15, "images": 8, "core": 7, "hogwild": 5}
+KINDS = {"vectors": 13, "replay": 13, "images": 8, "core": 6, "hogwild": 5, "tasks": 5}
 """Checkpoint -> in how many parts it is tried."""
 TRIES = 200
 """Changes a part: 10,000 in all."""
@@ -46,8 +48,12 @@ def checkpoints(tmp_path_factory) -> dict[str, Path]:
         "hogwild": small_sac(folder / "hogwild", stop_at=100, runtime="hogwild", workers=1),
         "images": small_run(folder / "images", env="offbeat/PixelsGoal-v0", hidden_sizes=(), **small),
         "core": small_run(folder / "core", core="gru", core_size=4, **small),
+        "tasks": train("pearl", ROBOT, run_dir=folder / "tasks", **{**SMALL_PEARL, "eval_every": 0}),
     }
-    return {name: run.path / "checkpoints/latest" for name, run in runs.items()}
+    sound = {name: run.path / "checkpoints/latest" for name, run in runs.items()}
+    for checkpoint in sound.values():
+        load_and_act(checkpoint)  # the type hints of all parts of a policy.json are evaluated only once
+    return sound
 
 
 @contextmanager
@@ -75,7 +81,8 @@ def load_and_act(checkpoint: Path) -> LoadedPolicy:
     saved = load(checkpoint, with_replay=True)
     policy = loaded_from(saved, "stranger", Code())
     spec = policy.policy.spec
-    observation = {leaf.name: np.full((1, *leaf.stacked_shape), leaf.is_mask, leaf.dtype) for leaf in spec.observation}
+    leaves = {leaf.name: leaf for leaf in (*spec.observation, *spec.vectors)}
+    observation = {name: np.full((1, *leaf.stacked_shape), leaf.is_mask, leaf.dtype) for name, leaf in leaves.items()}
     policy.policy.greedy(observation, np.zeros((1, spec.state_size), np.float32))
     return policy
 
