@@ -50,7 +50,7 @@ class TaskSampler(CellSampler):
             ticket_cells: number of cells of a ticket.
         """
         self._window, self._task, self._visits, self._ticket_cells = window, tasks, visits, ticket_cells
-        self._prior_cells = ticket_cells // visits.length
+        self._row_cells = ticket_cells // visits.length
         """Number of cells of a row: the columns."""
         self._rows = defaultdict[int, deque[I64]](deque)
         """The cells of each task that can be sampled, by ticket, oldest first."""
@@ -79,7 +79,7 @@ class TaskSampler(CellSampler):
         self._joined.pop(task, None)
         self.count += len(cells)
         visit = self._visits.of(int(self._window.tickets[slot]))
-        stop = first + self._visits.prior_rows_of(visit.part) * self._prior_cells
+        stop = first + self._visits.prior_rows_of(visit.part) * self._row_cells
         if stop == first:
             return
         parts = self._open[visit.number]
