@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from offbeat.core.pace import OnPolicyPace
-from offbeat.core.types import FRAME_AGE, HISTORY, INFO_MASK, Tree
+from offbeat.core.types import FRAME_AGE, HISTORY, Tree, is_leaf
 from offbeat.memory.arena import private_arena
 from offbeat.memory.unrolls import UnrollShape
 from offbeat.runtime.deadline import Span
@@ -153,4 +153,4 @@ class RowMessage:
 
 def _is_observed(name: str) -> bool:
     """Whether a field belongs to the observation, which a ticket has before its first and after its last row."""
-    return name in (INFO_MASK, FRAME_AGE) or name.split("/", maxsplit=1)[0] == "observation"
+    return is_leaf(name) or name == FRAME_AGE
