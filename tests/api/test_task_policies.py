@@ -14,9 +14,12 @@ from offbeat.algorithms.sac_config import SACConfig
 from offbeat.api.loaded_policy import LoadedPolicy, Trained
 from offbeat.api.watch import watch
 from offbeat.core.seeding import stream
+from offbeat.core.types import INFO_MASK, ActionSpec, Leaf
 from offbeat.envs.check import preflight
 from offbeat.envs.meta.point_robot import PointRobot
 from offbeat.models.acting import make_policy
+from offbeat.models.published import published_layout
+from offbeat.models.spec import ContextEncoderSpec, PolicySpec
 
 
 def loaded() -> LoadedPolicy:
@@ -93,6 +96,32 @@ def test_an_action_of_the_env_is_recorded_as_in_training() -> None:
 def test_observing_wrong_shapes_is_refused(arguments: tuple[Any, ...], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         loaded().observe(*arguments)
+
+
+def test_task_variables_from_the_prior_do_not_depend_on_what_is_observed_before_the_first_action() -> None:
+    policy, zero = loaded(), np.zeros(2, np.float32)
+    first = []
+    for observed in (False, True):
+        policy.reset_task(stream(0, "a"))
+        policy.reset(prior=True)
+        if observed:
+            policy.observe(zero, zero, -3.0, zero)
+        first.append(policy(zero))
+    np.testing.assert_array_equal(*first)
+
+
+def test_a_transition_is_observed_without_the_action_mask_of_its_observation() -> None:
+    leaves = (Leaf("observation", (2,), "float32"), Leaf(INFO_MASK, (3,), "bool"))
+    encoder = ContextEncoderSpec(2, (5,))
+    action = ActionSpec("discrete", (), (3,))
+    spec = PolicySpec(leaves, action, (8,), "relu", "categorical", False, context_encoder=encoder)
+    policy = LoadedPolicy(make_policy(spec), Trained("Masked-v0", "pearl", 0, 0, 0, trials=TRIALS))
+    policy.policy.load(stream(0, "weights").normal(0, 0.3, published_layout(spec).size).astype(np.float32))
+    zeros, masks = np.zeros((99, 2), np.float32), np.ones((99, 3), np.int8)
+    first = policy(zeros, action_mask=masks, random=stream(0, "actions"))
+    policy.observe(zeros, first, np.ones(99), zeros)
+    policy.reset()
+    assert (policy(zeros, action_mask=masks, random=stream(0, "actions")) != first).any()
 
 
 def test_another_number_of_envs_is_refused_until_the_task_is_forgotten() -> None:

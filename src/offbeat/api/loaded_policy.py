@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from offbeat.api.task_memory import TaskMemory
 from offbeat.config.env import UNSET, EnvConfig
 from offbeat.core.fields import Counter, Name
 from offbeat.core.tasks import Trials
-from offbeat.core.types import INFO_MASK, PREVIOUS_REWARD, Array, Tree
+from offbeat.core.types import INFO_MASK, PREVIOUS_REWARD, Array, Leaf, Tree
 from offbeat.envs.actions import action_encoder, split_columns
 from offbeat.envs.previous_inputs import PreviousInputs
 from offbeat.models.acting import ActingPolicy
@@ -100,8 +100,8 @@ class LoadedPolicy:
             ValueError: the shapes are not those of the training.
         """
         memory = self._task_memory()
-        leaves, single = self.leaves(observation)
-        following, _ = self.leaves(next_observation)
+        leaves, single = self._observed_leaves(observation)
+        following, _ = self._observed_leaves(next_observation)
         recorded = as_recorded(self.policy, [action] if single else action)
         memory.observe(leaves, recorded, np.asarray([reward] if single else reward, np.float32), following, where)
 
@@ -161,7 +161,12 @@ class LoadedPolicy:
         The policy's other leaves, the previous action and reward, are not among them. Arguments and errors are as in
         `__call__`.
         """
-        return self._with_columns({**self._leaves_of(observation), INFO_MASK: action_mask})
+        own = [leaf for leaf in self.policy.spec.observation if not leaf.is_previous]
+        return self._with_columns({**self._leaves_of(observation), INFO_MASK: action_mask}, own)
+
+    def _observed_leaves(self, observation: Any) -> tuple[Tree, bool]:
+        """Return the leaves from which the task is inferred, as `leaves` does. A mask is not one of them."""
+        return self._with_columns(self._leaves_of(observation), self.policy.spec.observed_vectors)
 
     def encode(self, action: Array) -> Any:
         """Return the env's actions, [N, *shape] in its dicts and tuples, for N actions of the policy."""
@@ -183,12 +188,10 @@ class LoadedPolicy:
         """Return the arrays of an observation by leaf."""
         return dict(flattened("observation", observation, {leaf.name for leaf in self.policy.spec.observation}))
 
-    def _with_columns(self, given: Mapping[str, Any]) -> tuple[Tree, bool]:
-        """Return the leaves with a column axis, as training stores them, and whether this method has added the axis."""
+    def _with_columns(self, given: Mapping[str, Any], wanted: Sequence[Leaf]) -> tuple[Tree, bool]:
+        """Return these leaves with a column axis, as training stores them, and whether this method has added it."""
         leaves, single = {}, False
-        for leaf in self.policy.spec.observation:
-            if leaf.is_previous:
-                continue
+        for leaf in wanted:
             if given.get(leaf.name) is None:
                 raise ValueError(missing_leaf(leaf, given))
             array = np.asarray(given[leaf.name])

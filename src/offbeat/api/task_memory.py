@@ -23,6 +23,8 @@ class TaskMemory:
         """Forget the tasks of all envs. `random` draws the task variables; None: a generator with the seed 0."""
         self._random = random or np.random.default_rng(0)
         self._inference = None
+        self._first_prior = False
+        """Whether the first task variables are drawn from the prior, whatever is observed before."""
 
     def start_episodes(self, ended: Any, *, prior: bool) -> None:
         """Draw new task variables before the next actions in the envs where `ended`, [N]; None: in all.
@@ -30,7 +32,8 @@ class TaskMemory:
         `prior`: whether to draw them from the prior, and not from the posterior.
         """
         if self._inference is None:
-            return  # without a context, the posterior is the prior
+            self._first_prior = prior
+            return
         where = np.ones(len(self._starts), np.bool_) if ended is None else np.asarray(ended, np.bool_)
         self._starts[where], self._prior[where] = True, prior
 
@@ -53,7 +56,7 @@ class TaskMemory:
         envs = len(next(iter(leaves.values())))
         if self._inference is None:
             self._inference = TaskInference(self._policy, envs)
-            self._starts, self._prior = np.ones(envs, np.bool_), np.zeros(envs, np.bool_)
+            self._starts, self._prior = np.ones(envs, np.bool_), np.full(envs, self._first_prior)
         if len(self._starts) != envs:
             raise ValueError(
                 f"{envs} observations are given, but the policy knows the tasks of {len(self._starts)} envs: call "
