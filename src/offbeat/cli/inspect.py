@@ -36,6 +36,7 @@ EXTRAS = {
     "agents": "mpe2",
     "openspiel": "pyspiel",
     "optuna": "optuna",
+    "ray": "ray",
     "video": "imageio_ffmpeg",
     "wandb": "wandb",
     "trackio": "trackio",
