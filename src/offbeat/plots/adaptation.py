@@ -141,7 +141,7 @@ def _draw(groups: Sequence[Sequence[AdaptationRun]]) -> Figure:
     if len(groups) == 1:
         first, last = (joined([getattr(run, which) for run in groups[0]]) for which in ("first", "last"))
         if first.env_steps < last.env_steps:
-            _draw_curve(axes, first, f"after {compact(first.env_steps)} env steps", _FIRST)
+            _draw_curve(axes, first, f"first evaluation, after {compact(first.env_steps)} env steps", _FIRST)
     names = [""] if len(groups) == 1 else labels_of([group[0].settings for group in groups])
     for index, (group, name) in enumerate(zip(groups, names, strict=True)):
         last = joined([run.last for run in group])
