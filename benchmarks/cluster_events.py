@@ -1,7 +1,8 @@
 """A simulator of a run on a cluster: when tickets are handed out, acted, received and learned from.
 
 Every start follows from the same `OnPolicyPace` that a run uses. The learner has a node of its own, which all messages
-pass: one thread hands out tickets and receives their rows, and one network connection sends weights and receives rows.
+pass: one thread hands out tickets, receives their rows, and asks each actor every second whether it makes progress; one
+network connection sends weights and receives rows.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from offbeat.config.runtimes import runtime_entry
 from offbeat.core.pace import OnPolicyPace
 from offbeat.core.seeding import stream
 from offbeat.metrics.speed_model import SpeedModel, Topology
+from offbeat.runtime.ray.dispatcher import IN_FLIGHT
+from offbeat.runtime.ray.proxy import ASK_EVERY_S
 
-IN_HAND = 2
-"""Tickets that an actor acts or has been handed: with two, it does not wait for messages between them."""
 SENDING, RECEIVING = "sending weights", "receiving rows"
 BUSY = 0.9
 """A part that is busy for more of the time than this limits the speed."""
@@ -111,6 +112,16 @@ class Cluster:
     def ticket_bytes(self) -> float:
         return self.row_bytes * self.env_steps
 
+    @property
+    def messages_us(self) -> float:
+        """Time of the thread for an env step of an actor that always acts: its ticket, and questions meanwhile.
+
+        If the thread is the limit, an actor is asked less often than every second: once while all its tickets in flight
+        are received.
+        """
+        questions = min(1 / IN_FLIGHT, self.ticket_s / ASK_EVERY_S) * self.costs.thread.at(0)
+        return 1e6 * (self.costs.thread.at(self.ticket_bytes) + questions) / self.env_steps
+
     def speed_model(self) -> SpeedModel:
         """Return the library's speed model of this run: its limits, if the pace always allows enough overlap."""
         topology = Topology(
@@ -123,7 +134,7 @@ class Cluster:
             learning=1e6 * self.learn_s / self.step_env_steps,
             acting_cpu=self.acting_us,
             learning_cpu=self.learning_us,
-            messages=1e6 * self.costs.thread.at(self.ticket_bytes) / self.env_steps,
+            messages=self.messages_us,
             network=1e6 * max(sending, self.row_bytes) / self.bytes_per_s,
         )
 
@@ -177,6 +188,7 @@ class _Simulation:
     def run(self, steps: int, warm_up: int) -> Result:
         for actor in range(self._cluster.actors):
             self._hand_out(actor)
+            self._at(ASK_EVERY_S * actor / self._cluster.actors, self._ask, actor)
         before: tuple[float, dict[str, float]] = 0.0, dict(self._busy)
         while self._learned < steps:
             self._now, _, handle, arguments = heappop(self._events)
@@ -187,6 +199,11 @@ class _Simulation:
         seconds = self._now - before[0]
         busy = {name: min(1.0, (total - before[1][name]) / seconds) for name, total in self._busy.items()}
         return Result((steps - warm_up) * self._cluster.step_env_steps / seconds, busy)
+
+    def _ask(self, actor: int) -> None:
+        """Ask an actor whether it makes progress; the next question waits for the answer."""
+        answered = self._use("messages", self._cluster.costs.thread.at(0))
+        self._at(max(self._now + ASK_EVERY_S, answered), self._ask, actor)
 
     def _at(self, time: float, handle: Any, *arguments: int) -> None:
         self._pushed += 1
@@ -202,7 +219,7 @@ class _Simulation:
 
     def _hand_out(self, actor: int) -> None:
         """Hand out tickets to an actor until it has enough, or the pace does not allow its next one."""
-        while self._in_hand[actor] < IN_HAND:
+        while self._in_hand[actor] < IN_FLIGHT:
             ticket = self._next[actor]
             needed = self._pace.learned_before_act(ticket)
             if needed > self._learned:

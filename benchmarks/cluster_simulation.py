@@ -28,7 +28,7 @@ NODES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 ACTORS_PER_NODE = 16
 GIGABIT = 1e9 / 8
 """Bytes per second."""
-WARM_UP, STEPS = 4, 8
+WARM_UP, STEPS = 3, 5
 """Learning steps before, and in, a measurement; more of them if a batch has fewer tickets than there are actors."""
 SCALES = 0.8
 """A run scales as long as a node adds at least this part of what the first one reached."""

@@ -67,11 +67,16 @@ def test_an_actor_does_not_wait_for_messages_where_max_lag_allows_to_hand_it_its
 
 
 def test_one_thread_receives_the_tickets_of_all_actors():
-    run = cluster(learning_us=100.0, costs=costs(thread=constant(0.5)))
+    run = cluster(learning_us=100.0, costs=costs(thread=Curve((0.0, 1000.0), (0.0, 0.5))))
     result = run.run(60, 20)
     assert result.sps == pytest.approx(200, rel=1e-3)
     assert result.bound_by == run.speed_model().bound_by == "messages"
     assert run.speed_model().actors_fed == pytest.approx(2.0)
+
+
+def test_each_actor_is_asked_every_second_whether_it_makes_progress():
+    run = cluster(costs=costs(thread=Curve((0.0, 1000.0), (0.1, 0.0))))
+    assert run.run(60, 20).busy["messages"] == pytest.approx(4 * 0.1, rel=0.02)
 
 
 def test_rows_of_all_actors_pass_the_network_connection_of_the_learner():
