@@ -6,7 +6,11 @@ import logging
 import resource
 import signal
 import socket
-from collections.abc import Iterator
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -87,6 +91,44 @@ def test_ray_that_was_started_here_ends_and_leaves_no_files() -> None:
         assert signal.getsignal(signal.SIGTERM) is handler
     assert not folder.exists()
     assert resource.getrlimit(resource.RLIMIT_NOFILE) == limit
+
+
+STARTS_RAY = """
+import os, ray, sys
+from offbeat.runtime.ray.cluster import LEAST_STORE, connect
+with connect(object_store_memory=LEAST_STORE):
+    open("folder", "w").write(str(ray.nodes()[0]["RayletSocketName"]))
+    os.rename("folder", "started")
+    sys.stdin.read()
+"""
+
+
+def processes_of_ray(folder: Path) -> list[str]:
+    """Return the processes with an open file in a folder."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended
+            if any(str(file.readlink()).startswith(f"{folder}/") for file in (path / "fd").iterdir()):
+                found.append((path / "cmdline").read_bytes().decode())
+    return found
+
+
+def test_ray_that_was_started_by_a_killed_process_ends_and_leaves_no_files(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", STARTS_RAY], cwd=tmp_path, stdin=subprocess.PIPE) as process:
+        wait_until((tmp_path / "started").exists)
+        folder = Path((tmp_path / "started").read_text()).parents[2]
+        started = processes_of_ray(folder)
+        assert [name for name in started if name.startswith("ray::RuntimeEnvAgent")]  # it would end a minute later
+        process.kill()
+    wait_until(lambda: not folder.exists())
+    assert processes_of_ray(folder) == []
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_address_that_nobody_answers_is_refused() -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import os
 import resource
-import shutil
 import signal
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from typing import Any, Self
 
 from offbeat.core.errors import ConfigError
 from offbeat.core.threads import usable_cores
+from offbeat.runtime.ray.watchdog import Watchdog
 
 LOCAL = "local"
 """The address for which Ray is started on this machine, and ended again."""
@@ -349,10 +349,7 @@ def _start(
     import ray
 
     folder = tempfile.mkdtemp(prefix="offbeat-", dir="/tmp")  # Ray's sockets need a short path
-
-    def remove() -> None:
-        shutil.rmtree(folder, ignore_errors=True)
-
+    watchdog = Watchdog(folder)
     store = None if object_store_memory is None else max(LEAST_STORE, object_store_memory)
     try:
         _init(
@@ -367,9 +364,11 @@ def _start(
         )
     except BaseException:
         ray.shutdown()
-        remove()
+        watchdog.end()
         raise
-    return Cluster(ray.get_runtime_context().gcs_address, is_local=True, closing=[ray.shutdown, remove, restore_limit])
+    return Cluster(
+        ray.get_runtime_context().gcs_address, is_local=True, closing=[ray.shutdown, watchdog.end, restore_limit]
+    )
 
 
 def _init(address: str, *, runtime_env: Mapping[str, Any] | None, **settings: Any) -> None:
