@@ -21,6 +21,7 @@ from offbeat.api.load import load
 from offbeat.config import registry
 from offbeat.config.trust import Code, flag_for, is_installed, require
 from offbeat.core.errors import ConfigError
+from offbeat.run_directory.directory import RunDirectory
 
 MODULE = '''"""Leaves a trace when it is imported, and another one when something of it is called."""
 from pathlib import Path
@@ -309,6 +310,62 @@ def test_a_spec_that_names_a_module_of_the_current_folder_is_refused_also_in_a_d
     assert executed_code(module) == set()
     spec.write_text(parts.format(f'env = "{module.stem}:Env"', ""))
     assert offbeat("run", spec, "--dry-run", "--trust-code").code == 0
+
+
+ELSEWHERE = "10.0.0.1:6379"
+ENVIRONMENT = '{"working_dir": "."}'
+
+
+@pytest.mark.parametrize("runtime", ["ray", "serial"])
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("ray_address", ELSEWHERE, f"would connect to the Ray cluster {ELSEWHERE}"),
+        ("ray_runtime_env", ENVIRONMENT, f"would prepare the nodes of a Ray cluster with {ENVIRONMENT}"),
+    ],
+)
+def test_a_run_that_names_a_ray_cluster_is_resumed_there_only_with_the_word_of_the_caller(
+    sound, tmp_path, runtime, key, value, says
+):
+    run = copied(sound, tmp_path)
+    config_changed(run, "runtime", runtime)
+    config_changed(run, key, value)
+    directory = RunDirectory(run)
+    with pytest.raises(ConfigError) as refused:
+        directory.require_code({"runtime": "ray"})
+    assert says in str(refused.value)
+    assert "pass your own ray_address and ray_runtime_env, or none, with --set" in str(refused.value)
+    directory.require_code({"runtime": "ray", key: "none"})
+    directory.require_code({"runtime": "processes"})
+    said = offbeat("resume", run, "--runtime", "ray")
+    assert said.code == 2
+    assert says in said.err
+
+
+def test_a_run_is_resumed_on_another_ray_cluster_that_the_caller_names(sound, tmp_path, monkeypatch):
+    run = copied(sound, tmp_path)
+    config_changed(run, "runtime", "ray")
+    config_changed(run, "ray_address", ELSEWHERE)
+    addresses = []
+
+    def refuse(address: str, **_settings: object) -> None:
+        addresses.append(address)
+        raise ConfigError("nobody answers")
+
+    monkeypatch.setattr("offbeat.runtime.ray.acting.connect", refuse)
+    said = offbeat("resume", run, "--set", "ray_address=10.0.0.2:6379")
+    assert "nobody answers" in said.err
+    assert addresses == ["10.0.0.2:6379"]
+
+
+@pytest.mark.parametrize("table", ["[settings]", "[search.over]"])
+def test_a_spec_that_names_a_ray_cluster_is_refused(tmp_path, table):
+    spec = tmp_path / "spec.toml"
+    value = f'"{ELSEWHERE}"' if table == "[settings]" else f'["{ELSEWHERE}"]'
+    spec.write_text(f'algorithm = "ppo"\nseeds = [1]\nenv = "CartPole-v1"\n{table}\nray_address = {value}\n')
+    said = offbeat("run", spec, "--dry-run")
+    assert said.code == 2, said
+    assert f"would connect to the Ray cluster {ELSEWHERE}" in said.err
 
 
 # --- what is installed --------------------------------------------------------------------------------------

@@ -134,7 +134,7 @@ def _report(run: Run) -> int:
     if (run.path / "checkpoints" / "latest").exists():
         directory = RunDirectory(run.path)
         code = directory.code()
-        acting = flag_for(replace(code, algorithm=""))
+        acting = flag_for(replace(code, algorithm="", clusters=()))
         if run.state == "interrupted":
             commands = [f"resume {run.path}{flag_for(code)}"]
         else:  # the returns of a league say little: each policy plays against itself

@@ -19,6 +19,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from importlib.metadata import Distribution, distributions
 from importlib.util import find_spec
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlparse
 from urllib.request import url2pathname
@@ -31,6 +32,8 @@ from offbeat.core.errors import ConfigError
 FLAG = "--trust-code"
 HOW = f"pass {FLAG} (in Python trust_code=True)"
 """How to accept all code, for messages."""
+UNCHANGED: Mapping[str, object] = MappingProxyType({})
+"""No changed settings."""
 
 
 @dataclass(frozen=True)
@@ -77,26 +80,28 @@ def code_of(tables: Mapping[str, Any]) -> Code:
     return Code(modules_in(run.get("imports")), _text(run, "env"), algorithm, encoders)
 
 
-def code_to_run(tables: Mapping[str, Any], runtime: str | None = None) -> Code:
-    """Return the code that a run with the tables of a config.toml would use, its Ray cluster included.
+def code_to_run(tables: Mapping[str, Any], changes: Mapping[str, object] = UNCHANGED) -> Code:
+    """Return the code that a run would use, its Ray cluster included.
 
     Args:
-        tables: the tables.
-        runtime: the runtime to run it in; None: that of the tables.
+        tables: the tables of its config.toml.
+        changes: settings that the caller has changed, by key.
     """
-    settings = _table(tables, "runtime")
-    entry = RUNTIMES.get(runtime or _text(settings, "runtime"))
-    uses_ray = entry is None or "ray_address" in entry.supports
-    return replace(code_of(tables), clusters=clusters_of(settings) if uses_ray else ())
+    settings = {**_table(tables, "runtime"), **changes}
+    runtime = RUNTIMES.get(_text(settings, "runtime"))
+    on_a_cluster = runtime is None or "ray_address" in runtime.supports  # None: of a module that is not imported yet
+    return replace(code_of(tables), clusters=clusters_of(settings) if on_a_cluster else ())
 
 
 def clusters_of(settings: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return what a run with these settings would do on a Ray cluster that is not the user's own."""
-    address, runtime_env = _text(settings, "ray_address"), _text(settings, "ray_runtime_env")
-    connects = address not in ("", "none", "auto")
+    """Return what runs with these settings would do on Ray clusters that are not the user's own.
+
+    A setting may have a list of values, as in a search.
+    """
+    addresses, prepared = texts(settings.get("ray_address")), texts(settings.get("ray_runtime_env"))
     return (
-        *((f"connect to the Ray cluster {address}",) if connects else ()),
-        *((f"prepare the nodes with {runtime_env}",) if runtime_env not in ("", "none") else ()),
+        *(f"connect to the Ray cluster {address}" for address in addresses if address not in ("none", "auto")),
+        *(f"prepare the nodes of a Ray cluster with {env}" for env in prepared if env != "none"),
     )
 
 
@@ -188,13 +193,15 @@ def module_of(kind: str, path: str) -> str:
 
 
 def _refusal(refused: list[str], where: str) -> ConfigError:
-    encoder = " For an encoder, offbeat.load takes encoder=MyEncoder." if "encoder" in "".join(refused) else ""
-    if "Ray cluster" in "".join(refused) or "the nodes" in "".join(refused):
-        encoder += " For a Ray cluster, pass ray_address and ray_runtime_env yourself, with --set."
+    named = "".join(refused)
+    encoder = " For an encoder, offbeat.load takes encoder=MyEncoder." if "encoder" in named else ""
+    cluster = (
+        " Or pass your own ray_address and ray_runtime_env, or none, with --set." if "Ray cluster" in named else ""
+    )
     return ConfigError(
         f"{where} would {'; '.join(refused)}: code that is neither part of an installed package nor named by you. "
         f"Nothing was imported. If the run is your own, or you have read the code, {HOW}, or name the modules "
-        f"yourself with --import.{encoder} See SECURITY.md"
+        f"yourself with --import.{encoder}{cluster} See SECURITY.md"
     )
 
 

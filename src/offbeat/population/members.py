@@ -52,7 +52,7 @@ class MemberProcess(RunProcess):
 
     def _flags(self, *, algorithm: bool = True) -> list[str]:
         code = code_to_run(self.plan.config(self.member).tables())  # of the spec, which the caller has accepted
-        return flag_for(code if algorithm else replace(code, algorithm="")).split()
+        return flag_for(code if algorithm else replace(code, algorithm="", clusters=())).split()
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from offbeat.config.league import LeagueConfig
 from offbeat.config.registry import accept, is_accepted
 from offbeat.config.resolve import league_of, load, load_run, read_tables
 from offbeat.config.run_config import RunConfig
-from offbeat.config.trust import HOW, Code, code_to_run, require
+from offbeat.config.trust import HOW, UNCHANGED, Code, code_to_run, require
 from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.fields import in_short
 from offbeat.core.files import replace_file, sync
@@ -119,21 +119,21 @@ class RunDirectory:
         _require_inside(path)
         return directory
 
-    def code(self, runtime: str | None = None) -> Code:
-        """Return the code that the run would use if it is resumed in a runtime; None: that of the run."""
-        return code_to_run(read_tables(self.config), runtime)
+    def code(self, changes: Mapping[str, object] = UNCHANGED) -> Code:
+        """Return the code that the run would use if it is resumed with these settings."""
+        return code_to_run(read_tables(self.config), changes)
 
-    def require_code(self, runtime: str | None = None, *, trust_code: bool = False) -> None:
+    def require_code(self, changes: Mapping[str, object], *, trust_code: bool = False) -> None:
         """Refuse to resume a run with code that the caller has neither named nor installed; see `trust.require`.
 
         Args:
-            runtime: the runtime to resume it in; None: that of the run.
+            changes: settings that the caller has changed, by key.
             trust_code: accept all code.
 
         Raises:
             ConfigError: with the refused code, and how to allow it. Nothing was imported.
         """
-        require(self.code(runtime), str(self.path), trust_code=trust_code)
+        require(self.code(changes), str(self.path), trust_code=trust_code)
 
     def read_config(self) -> Config:
         """Return the config of the run."""
