@@ -17,6 +17,9 @@ from offbeat.core.errors import ConfigError
         ({"runtime": "processes", "ray_cpus": 2}, "ray_cpus is 2.0, which is not supported by the processes runtime"),
         ({"ray_resources": ("other",)}, "ray_resources.*of the form NAME=AMOUNT"),
         ({"ray_resources": ("other=much",)}, "ray_resources.*of the form NAME=AMOUNT"),
+        ({"ray_cpus": 1.5}, "ray_cpus is 1.5, but Ray supports fractions only below 1: pass 2"),
+        ({"ray_resources": ("fast=2.5",)}, "the resource fast is 2.5, but Ray supports fractions only below 1: pass 3"),
+        ({"ray_resources": ("GPU=1",)}, "ray_resources has GPU, which is not a custom resource: pass ray_cpus or"),
         ({"ray_placement": "anywhere"}, "ray_placement.*pack, spread"),
         ({"ray_runtime_env": "pip: my-env"}, "ray_runtime_env is 'pip: my-env', but a JSON object is expected"),
         ({"ray_runtime_env": "[1]"}, r"ray_runtime_env is '\[1\]', but a JSON object is expected"),
@@ -41,7 +44,7 @@ def test_league_on_ray_is_refused_with_the_reason():
     ("key", "value", "named"),
     [
         ("ray_address", "127.0.0.1:1", "connect to the Ray cluster 127.0.0.1:1"),
-        ("ray_runtime_env", '{"pip": ["unknown"]}', 'prepare the nodes with {"pip": ["unknown"]}'),
+        ("ray_runtime_env", '{"pip": ["unknown"]}', 'prepare the nodes of a Ray cluster with {"pip": ["unknown"]}'),
     ],
 )
 def test_resume_does_not_use_a_cluster_that_only_the_run_directory_names(tmp_path, key, value, named):
@@ -51,7 +54,7 @@ def test_resume_does_not_use_a_cluster_that_only_the_run_directory_names(tmp_pat
     config.write_text(text)
     said = offbeat("resume", run)
     assert (said.code, f"{run} would {named}" in said.err) == (2, True), said.err
-    assert "pass ray_address and ray_runtime_env yourself, with --set" in said.err
+    assert "pass your own ray_address and ray_runtime_env, or none, with --set" in said.err
     assert config.read_text() == text
     assert offbeat("eval", run, "--episodes", 1).code == 0, "an evaluation connects to no cluster"
     assert offbeat("resume", run, "--runtime", "threads").code == 0, "neither do other runtimes"

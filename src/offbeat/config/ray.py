@@ -9,6 +9,9 @@ from typing import Any
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import ConfigError
 
+_RESERVED = {"CPU", "GPU", "memory", "object_store_memory"}
+"""Names of resources of Ray that are not custom ones."""
+
 
 def require_ray(runtime: RuntimeConfig) -> None:
     """Refuse keys for a Ray cluster that the other keys do not support, or that cannot be read.
@@ -22,7 +25,22 @@ def require_ray(runtime: RuntimeConfig) -> None:
             "cluster that already runs has its object stores: leave it out, and pass --object-store-memory to "
             "`ray start`"
         )
+    _require_amounts(runtime)
     runtime_env_of(runtime)
+
+
+def _require_amounts(runtime: RuntimeConfig) -> None:
+    """Refuse amounts of resources that Ray does not support."""
+    custom = [item.split("=") for item in runtime.ray_resources or ()]
+    if reserved := sorted(_RESERVED.intersection(name for name, _ in custom)):
+        raise ConfigError(
+            f"ray_resources has {', '.join(reserved)}, which is not a custom resource: pass ray_cpus or ray_gpus, or "
+            "the name of another resource"
+        )
+    amounts = {"ray_cpus": runtime.ray_cpus, "ray_gpus": runtime.ray_gpus}
+    for name, amount in [*amounts.items(), *((f"the resource {name}", float(amount)) for name, amount in custom)]:
+        if amount is not None and amount > 1 and amount != int(amount):
+            raise ConfigError(f"{name} is {amount:g}, but Ray supports fractions only below 1: pass {int(amount) + 1}")
 
 
 def runtime_env_of(runtime: RuntimeConfig) -> Mapping[str, Any]:
