@@ -79,7 +79,22 @@ def test_a_node_that_is_lost_before_it_says_its_versions_is_not_waited_for(nodes
             connected.require_versions()
 
 
-def test_ray_that_was_started_here_ends_and_leaves_no_files() -> None:
+LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F"}
+"""127.0.0.1, as /proc/net/tcp and tcp6 write it."""
+
+
+def listening_addresses(port: int) -> set[str]:
+    """Return the addresses at which a port of this machine is open."""
+    lines = [
+        line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]
+    ]
+    ends = [line[1].split(":") for line in lines if line[3] == "0A"]
+    found = {address for address, number in ends if int(number, 16) == port}
+    assert found, "nobody listens"
+    return found
+
+
+def test_ray_that_was_started_here_is_closed_to_other_machines_ends_and_leaves_no_files() -> None:
     import ray
 
     handler, limit = signal.getsignal(signal.SIGTERM), resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -89,6 +104,7 @@ def test_ray_that_was_started_here_ends_and_leaves_no_files() -> None:
         folder = Path(ray.nodes()[0]["RayletSocketName"]).parents[2]
         assert folder.is_dir()
         assert signal.getsignal(signal.SIGTERM) is handler
+        assert listening_addresses(int(started.address.rpartition(":")[2])) <= LOOPBACK
     assert not folder.exists()
     assert resource.getrlimit(resource.RLIMIT_NOFILE) == limit
 

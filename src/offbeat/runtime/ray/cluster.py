@@ -344,7 +344,8 @@ def _start(
 ) -> Cluster:
     """Start Ray on this machine.
 
-    Its files are in a folder of its own, so other programs do not find this Ray, and nothing is left of it.
+    Its files are in a folder of its own, so other programs do not find this Ray, and nothing is left of it. It listens
+    only on this machine: Ray runs any code that is sent to it.
     """
     import ray
 
@@ -352,16 +353,17 @@ def _start(
     watchdog = Watchdog(folder)
     store = None if object_store_memory is None else max(LEAST_STORE, object_store_memory)
     try:
-        _init(
-            LOCAL,
-            num_cpus=max(usable_cores(), -int(-cpus // 1)),
-            resources=dict(resources or {}),
-            object_store_memory=store,
-            include_dashboard=False,
-            runtime_env=runtime_env,
-            log_to_driver=show_output,
-            _temp_dir=folder,
-        )
+        with _listening_locally():
+            _init(
+                LOCAL,
+                num_cpus=max(usable_cores(), -int(-cpus // 1)),
+                resources=dict(resources or {}),
+                object_store_memory=store,
+                include_dashboard=False,
+                runtime_env=runtime_env,
+                log_to_driver=show_output,
+                _temp_dir=folder,
+            )
     except BaseException:
         ray.shutdown()
         watchdog.end()
@@ -399,6 +401,20 @@ def _variable(name: str, value: str) -> Iterator[None]:
         yield
     finally:
         os.environ.pop(name, None)
+
+
+@contextmanager
+def _listening_locally() -> Iterator[None]:
+    """Let a Ray that is started in this context listen only at 127.0.0.1, as it does by default on macOS."""
+    from ray._private import ray_constants
+
+    constants: Any = ray_constants
+    default = constants.ENABLE_RAY_CLUSTER
+    constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        constants.ENABLE_RAY_CLUSTER = default
 
 
 @contextmanager
