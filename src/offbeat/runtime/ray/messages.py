@@ -112,6 +112,8 @@ class Alive(NamedTuple):
     """Seconds until its deadline."""
     has_stalled: bool
     """Whether its deadline has passed."""
+    rests: bool
+    """Whether it has nothing to do."""
 
 
 class RowMessage:

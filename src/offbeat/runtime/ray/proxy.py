@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from functools import partial
 from threading import Event
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any
 
 from offbeat.runtime.deadline import Deadline, Span
 from offbeat.runtime.ray.cluster import Cluster, version_differences
@@ -30,12 +31,15 @@ Answer = Callable[[], None]
 """An answer of an actor that has arrived. To call it handles the answer."""
 
 
-class Sent(NamedTuple):
-    """Orders that are not answered."""
+@dataclass(eq=False)
+class Sent:
+    """Orders whose rows are not written."""
 
     tickets: int
     time: float
     then: Callable[[Acted, float], None]
+    acted: Acted | None = None
+    """The answer, if it has come before the answers to earlier orders."""
 
 
 class ActorProxy:
@@ -106,9 +110,10 @@ class ActorProxy:
             then: is called with the rows, and the seconds in which the actor had nothing to do while orders and rows
                 were on their way.
         """
-        self.sent.append(Sent(len(orders), monotonic(), then))
+        sent = Sent(len(orders), monotonic(), then)
+        self.sent.append(sent)
         self.last_version = orders[-1].version
-        self._call("act", list(orders), *references, then=self._take_rows)
+        self._call("act", list(orders), *references, then=partial(self._take_rows, sent))
 
     def ask(self) -> None:
         """Ask whether the actor makes progress, at most every ASK_EVERY_S seconds."""
@@ -153,11 +158,14 @@ class ActorProxy:
             return
         self.started, self.placed, self.ready, self.since = started, True, True, monotonic()
 
-    def _take_rows(self, acted: Acted) -> None:
-        sent, now = self.sent.popleft(), monotonic()
-        message_s = max(0.0, now - max(sent.time, self.since) - acted.busy_s)
-        self.ticket_s, self.since = acted.busy_s / sent.tickets, now
-        sent.then(acted, message_s)
+    def _take_rows(self, sent: Sent, acted: Acted) -> None:
+        """Pass on rows in the order of the tickets: Ray may bring a small message before an earlier, large one."""
+        sent.acted = acted
+        while self.sent and (rows := self.sent[0].acted) is not None:
+            first, now = self.sent.popleft(), monotonic()
+            message_s = max(0.0, now - max(first.time, self.since) - rows.busy_s)
+            self.ticket_s, self.since = rows.busy_s / first.tickets, now
+            first.then(rows, message_s)
 
     def _take_alive(self, alive: Alive) -> None:
         """Repeat its deadline on the board. One that has passed is not changed any more, so the supervisor sees it."""
@@ -165,8 +173,13 @@ class ActorProxy:
         if alive.has_stalled:
             if not self._deadline.has_passed:
                 self._deadline.set(alive.span, -1.0)
-        else:
+        elif not (alive.rests and self._owes_answer):  # else a message was lost: the deadline stays
             self._deadline.set(alive.span, max(0.0, alive.left_s) + ANSWER_S)
+
+    @property
+    def _owes_answer(self) -> bool:
+        """Whether rows or the state of its envs have not arrived."""
+        return bool(self.sent) or self.paused[0] < self._asked_snapshot
 
     def _take_snapshot(self, pause: int, snapshot: Any) -> None:
         self.paused = (pause, snapshot)

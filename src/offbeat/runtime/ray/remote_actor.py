@@ -190,9 +190,10 @@ class RemoteActor:
 
     def alive(self) -> Alive:
         """Return whether this actor makes progress."""
-        if self._deadline.span == Span.NOTHING:
-            return Alive(Span.WORK, stall_timeout(self._plan.runtime), has_stalled=False)
-        return Alive(self._deadline.span, self._deadline.time - monotonic(), self._stalls.has_stalled(0))
+        span, left_s = self._deadline.span, self._deadline.time - monotonic()
+        if span == Span.NOTHING or left_s == inf:  # the other thread may have set only one of them
+            return Alive(Span.WORK, stall_timeout(self._plan.runtime), has_stalled=False, rests=True)
+        return Alive(span, left_s, self._stalls.has_stalled(0), rests=False)
 
     def stop(self) -> None:
         """Let the next env call end the work: the run is ending."""

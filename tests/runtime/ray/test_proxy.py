@@ -1,0 +1,99 @@
+"""An actor on a cluster, as the learner's process sees it. The actor is not a real one: its answers come on demand."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from concurrent.futures import Future
+from typing import Any, cast
+
+import numpy as np
+
+from offbeat.runtime.deadline import ROW, Deadline, Span
+from offbeat.runtime.ray.cluster import Cluster
+from offbeat.runtime.ray.messages import Acted, Alive, TicketOrder, TicketRows
+from offbeat.runtime.ray.proxy import ActorProxy
+
+
+class Answers:
+    """Stands for Ray's handle of an actor."""
+
+    def __init__(self) -> None:
+        self.futures: defaultdict[str, list[Future[Any]]] = defaultdict(list)
+        """Of each method: the answers to its calls, oldest first."""
+
+    def __getattr__(self, method: str) -> Any:
+        return Method(self.futures[method])
+
+
+class Method:
+    """Stands for a method of the handle, and for a reference to its answer."""
+
+    def __init__(self, futures: list[Future[Any]]) -> None:
+        self.futures = futures
+
+    def options(self, **_options: object) -> Method:
+        return self
+
+    def remote(self, *_arguments: object) -> Method:
+        self.futures.append(Future())
+        return self
+
+    def future(self) -> Future[Any]:
+        return self.futures[-1]
+
+
+def proxy_of(answers: Answers) -> tuple[ActorProxy, Deadline]:
+    """Return a proxy whose answers are handled at once, and its deadline."""
+    deadline = Deadline(np.zeros(ROW))
+    cluster = cast(Cluster, None)
+    return ActorProxy(0, 0, answers, cluster, deadline, lambda answer: answer(), lambda _proxy: None), deadline
+
+
+def rows_of(ticket: int) -> Acted:
+    return Acted(0, (TicketRows(ticket, 0, ()),), 0.0, {}, 0.0)
+
+
+RESTING = Alive(Span.WORK, 100.0, has_stalled=False, rests=True)
+
+
+def test_rows_that_arrive_before_those_of_an_earlier_ticket_are_passed_on_after_them():
+    answers, passed = Answers(), list[int]()
+    proxy, _ = proxy_of(answers)
+    for ticket in (0, 2, 4):
+        proxy.act([TicketOrder(ticket, 0, 0.0)], [], lambda acted, _: passed.append(acted.tickets[0].ticket))
+    first, second, third = answers.futures["act"]
+    second.set_result(rows_of(2))
+    assert passed == []
+    assert len(proxy.sent) == 3
+    first.set_result(rows_of(0))
+    assert passed == [0, 2]
+    third.set_result(rows_of(4))
+    assert passed == [0, 2, 4]
+    assert not proxy.sent
+
+
+def test_an_actor_that_rests_while_its_rows_do_not_arrive_gets_no_new_deadline():
+    answers = Answers()
+    proxy, deadline = proxy_of(answers)
+    deadline.set(Span.WORK, 1.0)
+    proxy.act([TicketOrder(0, 0, 0.0)], [], lambda *_: None)
+    (asked,), before = answers.futures["alive"], deadline.time
+    asked.set_result(RESTING)
+    assert deadline.time == before
+    answers.futures["act"][0].set_result(rows_of(0))
+    proxy._take_alive(RESTING)
+    assert deadline.time > before + 50
+
+
+def test_an_actor_that_rests_while_the_state_of_its_envs_does_not_arrive_gets_no_new_deadline():
+    answers = Answers()
+    proxy, deadline = proxy_of(answers)
+    proxy.ready = True
+    deadline.set(Span.WORK, 1.0)
+    proxy.ask_snapshot(8)
+    before = deadline.time
+    proxy._take_alive(RESTING)
+    assert deadline.time == before
+    answers.futures["snapshot"][0].set_result({})
+    proxy._take_alive(RESTING)
+    assert deadline.time > before + 50
