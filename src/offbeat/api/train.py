@@ -173,8 +173,8 @@ def continue_run(
     crash = directory.crash()
     with caller_state() as caller, directory.lock():
         accept(*clusters_of(given))
-        changes = given if runtime is None else {**given, "runtime": runtime}
-        directory.require_code(changes, trust_code=trust_code)
+        named = given if runtime is None else {**given, "runtime": runtime}
+        directory.require_code(named, trust_code=trust_code)
         saved, state = read_resumable(directory, with_replay=True)
         before = directory.read_config()
         config = _config_to_resume(before, directory.path, state, given, runtime)
