@@ -102,7 +102,7 @@ def arguments(report: Report, run: Path, nodes: Any) -> list[str]:
     """Return the settings of a run."""
     small = ["hidden_sizes=16,16", "eval_every=0", f"steps={STEPS[report.algorithm]}", f"lag={report.lag}"]
     small += ["stall_timeout_s=10", "checkpoint_every_s=2", "log_every_s=0.5", "actors=2", "envs_per_actor=4"]
-    small += ["warmup=200", "capacity=5000"] if report.algorithm == "sac" else ["unroll_length=32"]
+    small += ["warmup=200", "batch_size=64", "capacity=5000"] if report.algorithm == "sac" else ["unroll_length=32"]
     address = [] if report.local else [f"ray_address={nodes.address}", "ray_placement=spread"]
     return ["--runtime", "ray", "--run-dir", str(run), "--progress", "lines", "--set", *small, *address]
 

@@ -25,6 +25,7 @@ from tests.reference.thorough import thorough
 from tests.runtime.test_supervisor import Scene, cuts_between, scene
 
 from offbeat.core.types import Tree
+from offbeat.runtime import supervisor
 from offbeat.runtime.ray import acting, proxy
 from offbeat.runtime.ray.acting import RayActing
 from offbeat.runtime.ray.cluster import Cluster
@@ -136,6 +137,15 @@ def test_stopped_actor_is_replaced_and_its_process_is_killed(nodes):  # noqa: AR
         batches.take(10)
         assert "made no progress in time outside of its envs (stall_timeout_s) and was killed" in it.said[0]
         wait_until(lambda: not is_alive(stopped))
+
+
+def test_actor_that_is_stopped_when_the_run_ends_is_killed(nodes):  # noqa: ARG001
+    with patch.object(supervisor, "CLOSE_S", 1.0), scene(**ON_RAY) as it:
+        it.begin()
+        Batches(it, lag=2).take(2)
+        stopped = pid_of(it, 0)
+        os.kill(stopped, signal.SIGSTOP)
+    wait_until(lambda: not is_alive(stopped))
 
 
 def test_actor_whose_env_hangs_is_replaced(nodes, tmp_path, monkeypatch):  # noqa: ARG001

@@ -35,6 +35,8 @@ VERSIONS_S = 300.0
 """Seconds that each node gets to say its versions. A node first prepares the runtime environment."""
 PACKAGES = ("offbeat", "torch", "numpy", "gymnasium")
 """The packages that must have the same version on all nodes. Ray compares its own version and Python's."""
+KILL_S = 5.0
+"""Seconds to wait at the end until processes are killed on their nodes."""
 SAME_VERSIONS = "Install the same versions on all nodes"
 LEAST_STORE = 80 << 20
 """Smallest object store that Ray starts, in bytes."""
@@ -83,6 +85,8 @@ class Cluster:
             closing: is called at the end, in this order.
         """
         self.address, self.is_local, self._closing = address, is_local, list(closing)
+        self._kills: list[Any] = []
+        """References of the tasks that kill processes."""
 
     def __enter__(self) -> Self:
         return self
@@ -94,6 +98,11 @@ class Cluster:
 
     def close(self) -> None:
         """End the connection, and Ray if it was started for it. A connection that was found stays."""
+        if self._kills:
+            import ray
+
+            ray.wait(self._kills, num_returns=len(self._kills), timeout=KILL_S)
+            self._kills.clear()
         while self._closing:
             self._closing.pop(0)()
 
@@ -176,7 +185,7 @@ class Cluster:
 
         there = NodeAffinitySchedulingStrategy(node, soft=False)
         task: Any = ray.remote(kill_group)
-        task.options(num_cpus=0, max_retries=0, scheduling_strategy=there).remote(pid)
+        self._kills.append(task.options(num_cpus=0, max_retries=0, scheduling_strategy=there).remote(pid))
 
 
 def own_versions() -> dict[str, str | None]:
