@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.reference.pages import blocks
 from tests.reference.pearl_runs import ROBOT, SMALL_PEARL
 from tests.reference.runs import offbeat
 
@@ -89,6 +90,14 @@ assert not np.array_equal(policy(np.zeros(2, np.float32)), action)
 assert "torch" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_the_code_of_the_how_to_runs_in_a_process_that_has_not_trained(run: Run) -> None:
+    (block,) = (block for block in blocks("docs/how-to/meta-learning.md") if block.language == "python")
+    assert '"runs/robot"' in block.text
+    program = block.text.replace('"runs/robot"', repr(str(run.path)))
+    said = subprocess.run([sys.executable, "-c", program], check=True, timeout=60, capture_output=True, text=True)
+    assert [line.split()[0] for line in said.stdout.splitlines()] == ["0", "1", "2", "3", "4", "5"]
 
 
 def test_a_resumed_run_is_evaluated_in_the_same_tasks_as_one_that_was_not_stopped(tmp_path: Path) -> None:
