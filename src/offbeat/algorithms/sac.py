@@ -92,8 +92,8 @@ class SAC(OffPolicy[SACConfig]):
         algorithm = cls(settings, spec, seed=config.run.seed, threads=threads, device=device, storage=storage)
         if config.runtime.learner_threads not in (None, algorithm.threads):
             raise ConfigError(
-                f"learner_threads is {config.runtime.learner_threads}, but SAC supports 1, or 2 on a CPU with box "
-                "actions only: leave it out"
+                f"learner_threads is {config.runtime.learner_threads}, but {cls.__name__} has {algorithm.threads} "
+                "here: only SAC itself, on a CPU with box actions, can have 2. Leave it out"
             )
         return algorithm
 
