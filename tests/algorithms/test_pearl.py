@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -253,6 +254,14 @@ def test_settings_that_contradict_each_other_are_refused_with_the_arithmetic(
     FITTING.check(RUNTIME)
     with pytest.raises(ConfigError, match=says):
         replace(FITTING, **changes).check(RUNTIME)
+
+
+def test_the_first_sample_of_a_run_that_is_resumed_without_its_replay_has_the_contexts_of_a_meta_batch() -> None:
+    config, runtime = replace(FITTING, chunk_length=6, meta_batch=2, save_replay=False), replace(RUNTIME, actors=3)
+    visits, tickets = config.visits(runtime), -(-config.sample_needs(runtime) // 6)
+    for origin in range(3 * visits.tickets):
+        parts = Counter(visits.of(ticket).number for ticket in range(origin, origin + tickets))
+        assert sum(count == visits.tickets for count in parts.values()) >= config.meta_batch
 
 
 def test_inference_workers_are_refused() -> None:

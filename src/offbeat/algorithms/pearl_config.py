@@ -210,6 +210,9 @@ class PEARLConfig(SACConfig):
             )
 
     def sample_needs(self, runtime: RuntimeConfig) -> int:
-        """Return how many transitions the first sample needs: the visits of a meta-batch, and those that have begun."""
-        begun = runtime.actors if self.visit_steps > self.ticket_length else 0
-        return (self.meta_batch + begun) * self.visit_steps * runtime.envs_per_actor
+        """Return how many transitions the first sample needs: the visits of a meta-batch, and those that have begun.
+
+        A run that is resumed without its replay also lacks the first tickets of the visits that had begun.
+        """
+        incomplete = runtime.actors * (1 if self.save_replay else 2) if self.visit_steps > self.ticket_length else 0
+        return (self.meta_batch + incomplete) * self.visit_steps * runtime.envs_per_actor
