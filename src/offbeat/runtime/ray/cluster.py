@@ -395,7 +395,7 @@ def _init(address: str, *, runtime_env: Mapping[str, Any] | None, **settings: An
             ray.init(address, logging_level=logging.ERROR, runtime_env=dict(runtime_env or {}) or None, **settings)
     except (ValueError, TypeError) as error:
         raise ConfigError(f"Ray refuses the settings: {error}") from error
-    except (RuntimeError, ConnectionError, OSError) as error:
+    except Exception as error:  # Ray raises this class itself when its processes do not start in time
         raise ConfigError(f"Ray cannot be used at {address}: {error}") from error
 
 
