@@ -47,6 +47,8 @@ def test_connection_that_the_caller_has_made_is_used_and_stays(nodes: Any) -> No
         assert ray.is_initialized()
         with pytest.raises(ConfigError, match=r"is connected to the Ray cluster .*, not to 10.0.0.1:6379"):
             cluster.connect("10.0.0.1:6379")
+        with pytest.raises(ConfigError, match=r"pass runtime_env to your ray.init\(\)"):
+            cluster.connect(runtime_env={"env_vars": {"A": "1"}})
     finally:
         ray.shutdown()
 
@@ -67,6 +69,18 @@ def test_nodes_with_another_version_of_a_package_are_refused(nodes: Any) -> None
             pytest.raises(ConfigError, match=r"torch is \S+ on \S+ and 1.0 here. Install the same versions"),
         ):
             connected.require_versions()
+
+
+def test_nodes_that_cannot_run_a_task_are_refused_with_the_reason(nodes: Any) -> None:
+    def fail(_packages: object) -> None:
+        raise RuntimeError("no such package")
+
+    with (
+        cluster.connect(nodes.address) as connected,
+        patch.object(cluster, "_asking_versions", return_value=fail),
+        pytest.raises(ConfigError, match=r"(?s)the nodes cannot run .*no such package.*ray_runtime_env"),
+    ):
+        connected.require_versions()
 
 
 def test_a_node_that_is_lost_before_it_says_its_versions_is_not_waited_for(nodes: Any) -> None:

@@ -139,7 +139,7 @@ class Cluster:
         """Refuse nodes that have other versions of Python or of `PACKAGES` than this process.
 
         Raises:
-            ConfigError: with the differences, or with the nodes that do not answer.
+            ConfigError: with the differences, or with the nodes that do not answer, or cannot run a task.
         """
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -158,7 +158,13 @@ class Cluster:
                 f"{len(waiting)} of {len(asked)} nodes did not answer within {VERSIONS_S:g} s: {silent}. Look for the "
                 "reason in the logs of Ray on these nodes, /tmp/ray/session_latest/logs"
             )
-        theirs = zip(asked, ray.get(answered), strict=True)
+        try:
+            theirs = zip(asked, ray.get(answered), strict=True)
+        except ray.exceptions.RayError as error:
+            raise ConfigError(
+                f"the nodes cannot run tasks: {error}. Look at the runtime environment, ray_runtime_env, and at the "
+                "logs of Ray on the nodes, /tmp/ray/session_latest/logs"
+            ) from error
         differences = (version_differences(versions, address) for (address, _), versions in theirs)
         if found := sorted(set(filter(None, differences))):
             raise ConfigError(f"the nodes have different versions: {'; '.join(found)}. {SAME_VERSIONS}")
@@ -275,7 +281,7 @@ def connect(
         import ray
 
         if ray.is_initialized():
-            return _found(address)
+            return _found(address, runtime_env)
         if address != LOCAL:
             address = _answering(address)
         restore_limit = _open_files_limit()
@@ -299,7 +305,7 @@ def _require_address(address: str) -> None:
         )
 
 
-def _found(address: str) -> Cluster:
+def _found(address: str, runtime_env: Mapping[str, Any] | None) -> Cluster:
     """Return the connection that this process already has."""
     import ray
 
@@ -308,6 +314,11 @@ def _found(address: str) -> Cluster:
         raise ConfigError(
             f"this process is connected to the Ray cluster {own}, not to {address}: call ray.shutdown() first, or pass "
             f"{AUTO}"
+        )
+    if runtime_env:
+        raise ConfigError(
+            "ray_runtime_env is given, but this process is already connected to a Ray cluster: pass runtime_env to "
+            "your ray.init(), or call ray.shutdown() first"
         )
     return Cluster(own, is_local=False)
 
