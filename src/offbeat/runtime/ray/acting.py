@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -139,13 +140,14 @@ class RayActing(GatedActing):
         return self._supervisor.snapshots(pause, watch)
 
     def close(self) -> None:
-        self.gate.close()
-        for proxy in self._supervisor.processes:
-            proxy.close()
-        self._supervisor.close()
-        self._dispatcher.end()
-        self._cluster.close()
-        self.gate.discard()
+        with ExitStack() as closing:  # also if a step fails
+            closing.callback(self.gate.discard)
+            closing.callback(self._cluster.close)
+            closing.callback(self._dispatcher.end)
+            closing.callback(self._supervisor.close)
+            self.gate.close()
+            for proxy in self._supervisor.processes:
+                proxy.close()
 
 
 _REMEDY = "pass a smaller ray_cpus, ray_gpus or ray_resources, or add such a node"

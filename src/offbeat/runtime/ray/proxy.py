@@ -231,8 +231,8 @@ class ActorProxy:
         return state if paused_at >= pause else None
 
     def exits_within(self, seconds: float) -> bool:
-        """Wait until it has closed its envs, up to `seconds`; return whether it has."""
-        return bool(self._end) or self._closed.wait(seconds)
+        """Wait until it has closed its envs, up to `seconds`; return whether it has, or has not made any yet."""
+        return bool(self._end) or not self.placed or self._closed.wait(seconds)
 
     def exit_reason(self) -> str:
         """Return how it ended."""

@@ -13,6 +13,7 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from copy import deepcopy
 from functools import wraps
 from math import inf
 from time import monotonic
@@ -142,7 +143,8 @@ class RemoteActor:
         self._memory = MessageMemory(plan)
         self._actor = plan.actor(launch.index, launch.origin, self._watch, launch.attempt)
         self._watch.leave()
-        plan.start(self._actor, launch.origin, launch.snapshot, launch.progress)
+        snapshot = deepcopy(launch.snapshot)  # Ray's arrays are read-only, and envs may write into theirs
+        plan.start(self._actor, launch.origin, snapshot, launch.progress)
         self._rest()
         node, address_of_node = ray.get_runtime_context().get_node_id(), cast(Any, ray.util.get_node_ip_address)
         return Started(os.getpid(), node, address_of_node(), own_versions())
