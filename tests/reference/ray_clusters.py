@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -40,10 +43,20 @@ def two_nodes(cpus: int = 1) -> Iterator[Any]:
     from ray.cluster_utils import Cluster
 
     node: dict[str, Any] = {"num_cpus": cpus, "object_store_memory": STORE}
-    nodes = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
+    nodes = Cluster()
     try:
-        nodes.add_node(**node, resources={"other": 1})
+        with _one_start_at_a_time():
+            nodes.add_node(**node, include_dashboard=False)
+            nodes.add_node(**node, resources={"other": 1})
         yield nodes
     finally:
         ray.shutdown()
         nodes.shutdown()
+
+
+@contextmanager
+def _one_start_at_a_time() -> Iterator[None]:
+    """Wait until no other process of the tests starts a cluster: Ray gives a node 30 seconds, whatever else runs."""
+    with (Path(tempfile.gettempdir()) / f"offbeat-tests-ray-{os.getuid()}.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
