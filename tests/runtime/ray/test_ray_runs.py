@@ -37,10 +37,10 @@ def test_each_node_has_an_actor_and_the_metrics_count_the_bytes_of_messages(tmp_
     assert metrics["weight_bytes_per_env_step"] > 0
     said = offbeat(*small_arguments(tmp_path / "run", **ON_RAY, steps=1024))
     assert said.code == 0, said.err
-    line = lines_of(tmp_path / "run")[-1]
-    assert line["row_bytes_per_env_step"] > 0
-    assert line["weight_bytes_per_env_step"] > 0
-    assert line["message_wait_s"] > 0
+    lines = lines_of(tmp_path / "run")
+    for name in ("row_bytes_per_env_step", "weight_bytes_per_env_step"):
+        assert max(line.get(name) or 0.0 for line in lines) > 0, "a line may have a period without new weights"
+    assert lines[-1]["message_wait_s"] > 0
 
 
 def test_resources_that_no_node_has_are_refused_before_the_directory_is_made(tmp_path):
