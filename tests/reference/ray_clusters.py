@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import fcntl
-import logging
 import os
+import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from offbeat.runtime.ray.cluster import connect
 
 STORE = 80 << 20
 """Size of a node's object store, in bytes: the smallest that Ray starts."""
@@ -24,10 +26,7 @@ def connected(**node: Any) -> Iterator[Any]:
     Yields:
         As `two_nodes`.
     """
-    with two_nodes(**node) as nodes:
-        import ray
-
-        ray.init(nodes.address, logging_level=logging.ERROR)
+    with two_nodes(**node) as nodes, connect(nodes.address):
         yield nodes
 
 
@@ -45,7 +44,7 @@ def two_nodes(cpus: int = 1) -> Iterator[Any]:
     node: dict[str, Any] = {"num_cpus": cpus, "object_store_memory": STORE}
     nodes = Cluster()
     try:
-        with _one_start_at_a_time():
+        with _one_start_at_a_time(), _sigterm_handler_kept():
             nodes.add_node(**node, include_dashboard=False)
             nodes.add_node(**node, resources={"other": 1})
         yield nodes
@@ -60,3 +59,13 @@ def _one_start_at_a_time() -> Iterator[None]:
     with (Path(tempfile.gettempdir()) / f"offbeat-tests-ray-{os.getuid()}.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+@contextmanager
+def _sigterm_handler_kept() -> Iterator[None]:
+    """Restore the handler of SIGTERM: a node sets one of its own, which processes forked by later tests would have."""
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, handler)
