@@ -2,11 +2,13 @@
 
     python -m benchmarks.meta_learning --seeds 1 2 3 4 5 --runtimes serial
     python -m benchmarks.meta_learning --seeds 1 2 --runtimes serial processes --append
+    python -m benchmarks.meta_learning --env offbeat/AntGoal-v0 --seeds 1 --time 3600 --set batch_size=512
 
-Trains with the preset, and reads the evaluations in the test tasks: the return of the first episode, with the task
-variable from the prior, and of the sixth, with the task variable from the posterior. The score is reached at the first
-evaluation whose sixth episode has `SCORE`. Evaluations do not count as time of training in serial; CPU seconds are
-those of all processes.
+Trains with the preset and the settings of `--set`, and reads the evaluations in the test tasks: the return of the
+first episode, with the task variable from the prior, and of the sixth, with the task variable from the posterior. The
+score is reached at the first evaluation whose sixth episode has `SCORE`. Evaluations do not count as time of training
+in serial; CPU seconds are those of all processes. For another env the table has all evaluations, and there is no score.
+The picture is the adaptation curve of the last evaluations.
 """
 
 from __future__ import annotations
@@ -39,12 +41,12 @@ EVAL_EVERY = 4000
 RUN = dict[str, Any]
 
 
-def train(runtime: str, seed: int, folder: Path) -> RUN:
-    """Train one seed with the preset; return its evaluations and what it cost."""
+def train(env: str, runtime: str, seed: int, settings: list[str], folder: Path) -> RUN:
+    """Train one seed with the preset and these settings; return its evaluations and what it cost."""
     path, before = folder / f"{runtime}-{seed}", children_cpu_s()
-    settings = [f"eval_every={EVAL_EVERY}", "eval_time_share=1", "evaluator=inline", "checkpoint_every=0"]
+    settings = ["eval_time_share=1", "evaluator=inline", "checkpoint_every=0", *settings]
     arguments = ["--runtime", runtime, "--seed", str(seed), "--run-dir", str(path), "--progress", "none", "--set"]
-    offbeat("train", "pearl", ENV, *arguments, *settings)
+    offbeat("train", "pearl", env, *arguments, *settings)
     lines = read_metrics(path)
     curve = [
         {
@@ -57,6 +59,8 @@ def train(runtime: str, seed: int, folder: Path) -> RUN:
         for line in lines
         if line["eval_env_steps"] == line["env_steps"] and line["updates"]
     ]
+    if not curve:
+        raise SystemExit(f"{env}, {runtime}, seed {seed}: no evaluation after the first update; pass a longer --time")
     cpu = round(children_cpu_s() - before, 1)
     return {"runtime": runtime, "seed": seed, "cpu_s": cpu, "wall_s": curve[-1]["seconds"], "curve": curve}
 
@@ -73,27 +77,52 @@ def passed(run: RUN) -> bool:
     return bool(last["sixth"] >= SCORE and last["sixth"] - last["first"] >= GAIN)
 
 
-def write_results(runs: list[RUN], out: Path) -> str:
+def results_file(env: str, out: Path) -> Path:
+    """Return the file of the raw results of an env; its tables and its picture have the same name."""
+    name = "" if env == ENV else f"-{env.rpartition('/')[2].lower()}"
+    return out / f"meta-learning{name}.json"
+
+
+def write_results(env: str, settings: list[str], runs: list[RUN], file: Path) -> str:
     """Write the raw runs and the tables, and return the text."""
     about = machine()
-    write_json(out / "meta-learning.json", {"machine": about, "env": ENV, "runs": runs})
-    text = "\n\n".join(
-        [
-            "# PEARL on the dense point robot",
-            f"{ENV} with its preset; mean returns in 20 test tasks. The score is a sixth episode of {SCORE:.0f}.",
-            f"{describe(about)}, shared with other jobs: compare ratios and CPU seconds only.",
-            markdown_table(
-                ["runtime", "seed", "updates", "first episode", "sixth episode", "updates to the score", "passed"],
-                [_row(run) for run in runs],
-            ),
-            markdown_table(
-                ["runtime", "seeds", "seconds to the score", "seconds in all", "CPU seconds in all"],
-                [_costs(name, [run for run in runs if run["runtime"] == name]) for name in _runtimes(runs)],
-            ),
-        ]
-    )
-    (out / "meta-learning.md").write_text(text + "\n")
+    write_json(file, {"machine": about, "env": env, "settings": settings, "runs": runs})
+    processor = f"{describe(about)}, shared with other jobs: compare ratios and CPU seconds only."
+    heading, *tables = _scores(runs) if env == ENV else _curves(env, settings, runs)
+    text = "\n\n".join([heading, processor, *tables])
+    file.with_suffix(".md").write_text(text + "\n")
     return text
+
+
+def _scores(runs: list[RUN]) -> list[str]:
+    about = f"{ENV} with its preset; mean returns in 20 test tasks. The score is a sixth episode of {SCORE:.0f}."
+    return [
+        f"# PEARL on the dense point robot\n\n{about}",
+        markdown_table(
+            ["runtime", "seed", "updates", "first episode", "sixth episode", "updates to the score", "passed"],
+            [_row(run) for run in runs],
+        ),
+        markdown_table(
+            ["runtime", "seeds", "seconds to the score", "seconds in all", "CPU seconds in all"],
+            [_costs(name, [run for run in runs if run["runtime"] == name]) for name in _runtimes(runs)],
+        ),
+    ]
+
+
+def _curves(env: str, settings: list[str], runs: list[RUN]) -> list[str]:
+    return [
+        f"# PEARL on {env}\n\nMean returns in the test tasks. The preset, and these settings: `{' '.join(settings)}`.",
+        markdown_table(
+            ["runtime", "seed", "env steps", "updates", "first episode", "sixth episode", "CPU seconds in all"],
+            [_point(run, point) for run in runs for point in run["curve"]],
+        ),
+    ]
+
+
+def _point(run: RUN, point: RUN) -> list[str]:
+    cpu = f"{run['cpu_s']:,.0f}" if point is run["curve"][-1] else ""
+    steps = [f"{point[key]:,}" for key in ("env_steps", "updates")]
+    return [run["runtime"], str(run["seed"]), *steps, f"{point['first']:.2f}", f"{point['sixth']:.2f}", cpu]
 
 
 def _runtimes(runs: list[RUN]) -> list[str]:
@@ -118,17 +147,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3, 4, 5])
     parser.add_argument("--runtimes", nargs="+", default=["serial", "processes"])
+    parser.add_argument("--env", default=ENV)
+    parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="settings other than the preset's")
+    parser.add_argument("--time", type=int, help="seconds after which a run stops")
+    parser.add_argument("--eval-every", type=int, default=EVAL_EVERY, help="env steps between evaluations")
     parser.add_argument("--append", action="store_true", help="keep the runs that are in the results")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
     options = parser.parse_args()
-    file = options.out / "meta-learning.json"
+    settings = [f"eval_every={options.eval_every}", *options.set, *([f"time={options.time}"] if options.time else [])]
+    file = results_file(options.env, options.out)
     runs: list[RUN] = json.loads(file.read_text())["runs"] if options.append and file.exists() else []
     with TemporaryDirectory() as folder:
         for seed in options.seeds:
             for runtime in options.runtimes if seed % 2 else reversed(options.runtimes):
-                runs.append(train(runtime, seed, Path(folder)))
+                runs.append(train(options.env, runtime, seed, settings, Path(folder)))
                 print(f"{runtime}, seed {seed}: {runs[-1]['curve'][-1]}, {runs[-1]['cpu_s']} CPU s", flush=True)
-    print(write_results(runs, options.out))
+        trained = sorted(str(path) for path in Path(folder).iterdir())
+        offbeat("plot", *trained, "--x", "episodes", "--out", str(file.with_suffix(".png")))
+    print(write_results(options.env, settings, runs, file))
 
 
 if __name__ == "__main__":
