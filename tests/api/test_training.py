@@ -68,8 +68,11 @@ def test_every_metrics_line_has_every_documented_key_and_the_last_is_the_state_a
     waits = {"actor_wait_fraction", "learner_wait_fraction"}
     passes, inference = {"batch_uses", "resident_share"}, {"inference_batch_requests"}
     others = {*GROUPS["hogwild"], *GROUPS["replay"], *GROUPS["sac"], *GROUPS["dqn"]}
-    games = {*GROUPS["league"], "eval_team_return_mean"}
-    assert unknown == waits | passes | inference | others | games, "one agent learns alone with PPO in serial"
+    games, cluster = {*GROUPS["league"], "eval_team_return_mean"}, set(GROUPS["messages"])
+    tasks = {*GROUPS["tasks"], "eval_first_return_mean"}
+    assert unknown == waits | passes | inference | others | games | cluster | tasks, (
+        "one agent learns alone with PPO in serial"
+    )
 
 
 def test_the_frames_metric_counts_the_frame_skip_of_the_env(tmp_path):
