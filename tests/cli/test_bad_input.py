@@ -201,8 +201,8 @@ ON_A_REPLAY = [
     train_sac(
         "--set utd_ratio=2 steps_per_update=1/2", "utd_ratio is 2", "steps_per_update is 1/2", "pass only one of them"
     ),
-    train("--set utd_ratio=1", 2, "utd_ratio is a setting of sac, dqn, ", "leave it out", "docs/reference/options.md"),
-    train("--set warmup=100 capacity=200", 2, "is a setting of sac, dqn, "),
+    train("--set utd_ratio=1", 2, "is a setting of sac, pearl, dqn, ", "leave it out", "docs/reference/options.md"),
+    train("--set warmup=100 capacity=200", 2, "is a setting of sac, pearl, dqn, "),
     train_sac("--set resident_batches=2", "resident_batches is a setting of ppo, impala, a2c, ", "leave it out"),
     train_sac("--set warmup=100", "warmup is 100", "the first sample needs 256", "--set warmup=256"),
     train_sac("--set warmup=2000 capacity=1000", "warmup is 2000", "--set capacity=2000", "--set warmup=1000"),
@@ -228,7 +228,7 @@ ON_A_REPLAY = [
     train_sac("--actors 3 --set max_ahead=1", "actors is 3", "max_ahead + 1 = 2", "--set max_ahead=3"),
     train_sac("--runtime threads --actors 3 --set max_ahead=1", "actors is 3", "--set max_ahead=3"),
     train_sac("--actors 2 --set max_ahead=0", "actors is 2", "--set max_ahead=2"),
-    train_sac("--set learner_threads=3", "learner_threads is 3", "2 on a CPU"),
+    train_sac("--set learner_threads=3", "learner_threads is 3", "on a CPU with box actions, can have 2"),
     train_sac("--set temperature=0.2 initial_temperature=0.5", "initial_temperature is 0.5", "temperature=none"),
     train_sac("--set target_entropy=1", "target_entropy is 1", "less than 0.6931 nats", "target_entropy=-1"),
     train_sac("--set target_entropy=0.7", "target_entropy is 0.7", "target_entropy=0.4852", env="CartPole-v1"),
