@@ -27,8 +27,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.reference.ray_clusters import STORE, two_nodes
+from tests.reference.runs import is_alive
 
 from benchmarks.common import RESULTS, write_json
+from benchmarks.soak.processes import command_of, descendants
 from offbeat.metrics.sinks import read_metrics
 
 RUNS = Path("runs/ray-soak")
@@ -131,7 +133,7 @@ def part(report: Report, command: list[str], draw: random.Random, nodes: Any, *,
         strike(report.mishap, process.pid, draw, nodes)
     wait(lambda: False)
     until = time.monotonic() + LEFT_S
-    while (left := {pid for pid in seen if alive(pid)}) and time.monotonic() < until:
+    while (left := {pid for pid in seen if is_alive(pid)}) and time.monotonic() < until:
         time.sleep(0.2)
     assert not left, f"{len(left)} processes left: {[command_of(pid) for pid in left]}"
     expected = {"kill the main process": (0, -9), "SIGTERM": (0, 130)}.get(report.mishap, (0,)) if mishap else (0,)
@@ -172,35 +174,9 @@ def status(run: Path) -> str:
 # --- processes ----------------------------------------------------------------------------------------------
 
 
-def descendants(pid: int) -> set[int]:
-    """Return all processes that a process has started, and those that these have started."""
-    parents = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
-    found = {pid}
-    while added := {child for child, parent in parents.items() if parent in found} - found:
-        found |= added
-    return found - {pid}
-
-
 def actors() -> set[int]:
     """Return the actors of all runs that this process and its cluster have started."""
-    return {pid for pid in descendants(os.getpid()) if "RemoteActor" in command_of(pid)}
-
-
-def command_of(pid: int) -> str:
-    """Return the command of a process; '' if it has ended."""
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_text(errors="replace").replace("\0", " ").strip()
-    return ""
-
-
-def alive(pid: int) -> bool:
-    """Whether a process runs. One that waits to be reaped does not."""
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    return False
+    return {pid for pid in descendants() if "RemoteActor" in command_of(pid)}
 
 
 # --- results ------------------------------------------------------------------------------------------------

@@ -9,21 +9,13 @@ all processes at each of its points. A point is taken when all agent steps so fa
 
 from __future__ import annotations
 
-import json
-import logging
-import math
-import sys
-import time
-from importlib.metadata import version
 from typing import Any
 
-import ray
-import torch
 from carts import Carts
-from cpu_time import tree_cpu_s
 from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 from ray.rllib.env.multi_agent_env import MultiAgentEnv
+from rllib_measuring import mean_return, measure, network
 
 POLICIES = ("first", "second")
 
@@ -56,11 +48,6 @@ def configured(work: dict[str, Any]) -> PPOConfig:
     """Return the work in RLlib's words."""
     runners, new = work["env_runners"], work["stack"] == "new"
     rows = work["envs"] * work["agents"] * work["unroll_length"]
-    network = {
-        "fcnet_hiddens": work["hidden_sizes"],
-        "fcnet_activation": work["activation"],
-        "vf_share_layers": work["shared_trunk"],
-    }
     config = (
         PPOConfig()
         .api_stack(enable_rl_module_and_learner=new, enable_env_runner_and_connector_v2=new)
@@ -90,8 +77,10 @@ def configured(work: dict[str, Any]) -> PPOConfig:
         .debugging(seed=work["seed"], log_level="ERROR")
     )
     if new:
-        return config.rl_module(model_config=DefaultModelConfig(**network)).training(train_batch_size_per_learner=rows)
-    return config.training(train_batch_size=rows, model=network)
+        return config.rl_module(model_config=DefaultModelConfig(**network(work))).training(
+            train_batch_size_per_learner=rows
+        )
+    return config.training(train_batch_size=rows, model=network(work))
 
 
 def agent_steps(result: dict[str, Any]) -> int:
@@ -104,31 +93,9 @@ def agent_steps(result: dict[str, Any]) -> int:
 
 def return_of(result: dict[str, Any]) -> float | None:
     """Return the mean return of an agent in the last episodes."""
-    of_worlds = result["env_runners"].get("episode_return_mean", result["env_runners"].get("episode_reward_mean"))
-    return None if of_worlds is None or math.isnan(of_worlds) else float(of_worlds) / 4
-
-
-def main() -> None:
-    """Train, then print what was measured."""
-    work: dict[str, Any] = json.loads(sys.argv[1])
-    torch.set_num_threads(work["threads"])
-    ray.init(
-        address="local", num_cpus=2 + work["env_runners"], include_dashboard=False, logging_level=logging.ERROR,
-        log_to_driver=False,
-    )  # fmt: skip
-    algorithm = configured(work).build_algo()
-    started_s = time.perf_counter()
-    curve: list[tuple[int, float, float | None]] = [(0, 0.0, None)]
-    cpu_s = [tree_cpu_s()]
-    while curve[-1][0] < work["steps"]:
-        result = algorithm.train()
-        curve.append((agent_steps(result), time.perf_counter() - started_s, return_of(result)))
-        cpu_s.append(tree_cpu_s())
-    algorithm.stop()
-    ray.shutdown()
-    names = ("ray", "torch", "numpy", "gymnasium")
-    print(json.dumps({"versions": {name: version(name) for name in names}, "curve": curve, "cpu_s": cpu_s}))
+    of_worlds = mean_return(result)
+    return None if of_worlds is None else of_worlds / 4
 
 
 if __name__ == "__main__":
-    main()
+    measure(configured, lambda work: 2 + int(work["env_runners"]), agent_steps, return_of)

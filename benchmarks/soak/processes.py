@@ -25,13 +25,13 @@ class Process(NamedTuple):
     parent: int
 
 
-def descendants() -> list[int]:
-    """Return the pids of all that descend from this process and have not ended, parents first."""
+def descendants(of: int | None = None) -> list[int]:
+    """Return the pids of all that descend from a process, by default this one, and have not ended; parents first."""
     by_parent = defaultdict(list)
     for process in _processes():
         if process.state not in "ZX":
             by_parent[process.parent].append(process.pid)
-    found = by_parent[os.getpid()]
+    found = by_parent[os.getpid() if of is None else of]
     for pid in found:
         found.extend(by_parent[pid])
     return found

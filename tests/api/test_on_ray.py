@@ -19,7 +19,7 @@ from tests.reference.runs import offbeat as typed
 from offbeat.core.errors import ConfigError, EnvFailed, RunFailed
 from offbeat.envs import sending
 from offbeat.runtime.ray import tasks
-from offbeat.runtime.ray.cluster import connect
+from offbeat.runtime.ray.connecting import connect
 from offbeat.runtime.ray.tasks import TaskPool
 
 NIM = "offbeat.envs.testing.games:Nim"

@@ -11,7 +11,6 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -19,6 +18,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from benchmarks.soak.processes import descendants
 from tests.reference.ray_clusters import STORE, connected
 from tests.reference.runs import GROUP, Started, has_saved, is_alive, small_arguments, status_of
 from tests.reference.thorough import thorough
@@ -29,7 +29,7 @@ from offbeat.runtime import supervisor
 from offbeat.runtime.ray import acting, proxy
 from offbeat.runtime.ray.acting import RayActing
 from offbeat.runtime.ray.cluster import Cluster
-from offbeat.runtime.ray.messages import TicketOrder
+from offbeat.runtime.ray.messages import Assignment
 from offbeat.runtime.ray.proxy import ActorProxy
 
 ON_RAY: dict[str, Any] = {"runtime": "ray", "actors": 2, "max_lag": 2, "unroll_length": 8}
@@ -120,7 +120,7 @@ def test_commit_of_a_replaced_actor_is_refused(nodes):  # noqa: ARG001
         dispatcher, (replaced,) = it.acting._dispatcher, proxies_of(it)
         wait_until(lambda: not replaced.sent)
         replaced.kill()
-        late = TicketOrder(8, replaced.last_version, 0.0)
+        late = Assignment(8, replaced.last_version, 0.0)
         replaced.act([late], [], lambda *answer: dispatcher._commit(replaced, *answer))
         it.acting._supervisor._restart(replaced, "was replaced")
         wait_until(lambda: dispatcher.refused == 1)
@@ -181,18 +181,6 @@ def test_actor_without_a_place_starts_when_a_node_joins(nodes):
 
 
 # --- the main process -----------------------------------------------------------------------------------------
-
-
-def descendants(pid: int) -> set[int]:
-    """Return all processes that a process has started, and those that these have started."""
-    parents = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
-    found = {pid}
-    while added := {child for child, parent in parents.items() if parent in found} - found:
-        found |= added
-    return found - {pid}
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, *thorough(signal.SIGTERM)])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from offbeat.runtime.ray.cluster import connect
+from offbeat.runtime.ray.connecting import connect, sigterm_handler_kept
 
 STORE = 80 << 20
 """Size of a node's object store, in bytes: the smallest that Ray starts."""
@@ -44,7 +43,7 @@ def two_nodes(cpus: int = 1) -> Iterator[Any]:
     node: dict[str, Any] = {"num_cpus": cpus, "object_store_memory": STORE}
     nodes = Cluster()
     try:
-        with _one_start_at_a_time(), _sigterm_handler_kept():
+        with _one_start_at_a_time(), sigterm_handler_kept():
             nodes.add_node(**node, include_dashboard=False)
             nodes.add_node(**node, resources={"other": 1})
         yield nodes
@@ -59,13 +58,3 @@ def _one_start_at_a_time() -> Iterator[None]:
     with (Path(tempfile.gettempdir()) / f"offbeat-tests-ray-{os.getuid()}.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
-
-
-@contextmanager
-def _sigterm_handler_kept() -> Iterator[None]:
-    """Restore the handler of SIGTERM: a node sets one of its own, which processes forked by later tests would have."""
-    handler = signal.getsignal(signal.SIGTERM)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, handler)

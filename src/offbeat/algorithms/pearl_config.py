@@ -103,18 +103,19 @@ class PEARLConfig(SACConfig):
         return Trials(TaskSample(seed, self.train_tasks, self.test_tasks), self.eval_prior_episodes)
 
     def visits(self, runtime: RuntimeConfig) -> Visits:
-        return Visits(runtime.actors, self.visit_steps // self.ticket_length, self.ticket_length, self.prior_steps)
+        return self._visits(runtime.actors)
+
+    def _visits(self, actors: int) -> Visits:
+        return Visits(actors, self.visit_steps // self.ticket_length, self.ticket_length, self.prior_steps)
 
     def replay(self, rings: Rings, buffers: int = 2) -> AnyReplay:
-        shape = rings.shape
-        visits = Visits(shape.actors, self.visit_steps // shape.length, shape.length, self.prior_steps)
         rows = self.batch_size // self.meta_batch
         return TaskReplay(
             rings,
             tasks=self.train_tasks,
             meta_batch=MetaBatch(self.meta_batch, rows, self.context_size),
             gamma=self.gamma,
-            visits=visits,
+            visits=self._visits(rings.shape.actors),
             buffers=buffers,
         )
 

@@ -98,7 +98,7 @@ class OnRay:
         Raises:
             ConfigError: Ray is missing, or nobody answers at the address.
         """
-        from offbeat.runtime.ray.cluster import LOCAL, connect
+        from offbeat.runtime.ray.connecting import LOCAL, connect
 
         connection = connect(self.address or LOCAL, local_cpus=cpus, local_resources=self.resources, show_output=False)
         with connection as cluster:

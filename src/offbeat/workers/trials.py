@@ -10,7 +10,7 @@ rounds.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,15 @@ from offbeat.workers.evaluator import EvaluatedColumns, EvaluationLoop, evaluate
 from offbeat.workers.mixture import Mixture
 
 
+class PlayOptions(TypedDict, total=False):
+    """Arguments that `evaluate` and `evaluate_trials` have in common. See there."""
+
+    sampled: bool
+    max_steps: int | None
+    watch: Watch | None
+    on_step: Callable[[int], None] | None
+
+
 def evaluate_policies(
     policies: Mapping[str, ActingPolicy | Mixture],
     envs: EvaluationEnvs,
@@ -36,10 +45,7 @@ def evaluate_policies(
     *,
     episodes: int,
     seed: int,
-    sampled: bool = False,
-    max_steps: int | None = None,
-    watch: Watch | None = None,
-    on_step: Callable[[int], None] | None = None,
+    **options: Unpack[PlayOptions],
 ) -> Evaluation:
     """Play whole episodes or, with tasks, trials.
 
@@ -48,39 +54,17 @@ def evaluate_policies(
         envs: the columns of these policies, from `evaluation_envs` with the same `episodes` and `trials`.
         trials: the trials, for a policy that infers its task; None: the env has one task.
         episodes: number of episodes, or of trials.
-        seed: see `evaluate`, as the arguments after it.
-        sampled: see there.
-        max_steps: see there.
-        watch: see there.
-        on_step: is called after each vector step with the number of episodes, or trials, that have ended.
+        seed: see `evaluate`.
+        options: see there. `on_step` is called with the number of episodes, or trials, that have ended.
 
     Raises:
         EnvFailed: an env failed.
     """
     if trials is None:
-        return evaluate(
-            policies,
-            envs,
-            episodes=episodes,
-            seed=seed,
-            sampled=sampled,
-            max_steps=max_steps,
-            watch=watch,
-            on_step=on_step,
-        )
+        return evaluate(policies, envs, episodes=episodes, seed=seed, **options)
     ((name, policy),) = policies.items()
     assert isinstance(policy, ActingPolicy)
-    return evaluate_trials(
-        policy,
-        task_envs(envs.columns[name]),
-        trials,
-        count=episodes,
-        seed=seed,
-        sampled=sampled,
-        max_steps=max_steps,
-        watch=watch,
-        on_step=on_step,
-    )
+    return evaluate_trials(policy, task_envs(envs.columns[name]), trials, count=episodes, seed=seed, **options)
 
 
 def evaluate_trials(

@@ -19,7 +19,7 @@ import pytest
 from tests.reference.ray_clusters import STORE, two_nodes
 
 from offbeat.core.errors import ConfigError
-from offbeat.runtime.ray import cluster
+from offbeat.runtime.ray import cluster, connecting
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def nodes() -> Iterator[Any]:
 def test_connection_lists_the_resources_of_all_nodes_and_ends_when_it_is_closed(nodes: Any) -> None:
     import ray
 
-    with cluster.connect(nodes.address) as connected:
+    with connecting.connect(nodes.address) as connected:
         listed = sorted(str(node).partition(" with ")[2] for node in connected.nodes())
         assert listed == ["1 CPU", "1 CPU, 1 other"]
         assert not connected.is_local
@@ -43,25 +43,25 @@ def test_connection_that_the_caller_has_made_is_used_and_stays(nodes: Any) -> No
 
     ray.init(nodes.address, logging_level=logging.ERROR)
     try:
-        cluster.connect().close()
+        connecting.connect().close()
         assert ray.is_initialized()
         with pytest.raises(ConfigError, match=r"is connected to the Ray cluster .*, not to 10.0.0.1:6379"):
-            cluster.connect("10.0.0.1:6379")
+            connecting.connect("10.0.0.1:6379")
         with pytest.raises(ConfigError, match=r"pass runtime_env to your ray.init\(\)"):
-            cluster.connect(runtime_env={"env_vars": {"A": "1"}})
+            connecting.connect(runtime_env={"env_vars": {"A": "1"}})
     finally:
         ray.shutdown()
 
 
 def test_resources_that_no_node_has_are_refused_with_what_there_is(nodes: Any) -> None:
-    with cluster.connect(nodes.address) as connected:
+    with connecting.connect(nodes.address) as connected:
         connected.require_resources({"CPU": 1, "other": 1}, "an actor", "")
         with pytest.raises(ConfigError, match=r"an actor needs 2 CPU, but no node has that.* with 1 CPU.*: pass less$"):
             connected.require_resources({"CPU": 2}, "an actor", "pass less")
 
 
 def test_nodes_with_another_version_of_a_package_are_refused(nodes: Any) -> None:
-    with cluster.connect(nodes.address) as connected:
+    with connecting.connect(nodes.address) as connected:
         connected.require_versions()
         here = {**cluster.own_versions(), "torch": "1.0"}
         with (
@@ -76,7 +76,7 @@ def test_nodes_that_cannot_run_a_task_are_refused_with_the_reason(nodes: Any) ->
         raise RuntimeError("no such package")
 
     with (
-        cluster.connect(nodes.address) as connected,
+        connecting.connect(nodes.address) as connected,
         patch.object(cluster, "_asking_versions", return_value=fail),
         pytest.raises(ConfigError, match=r"(?s)the nodes cannot run .*no such package.*ray_runtime_env"),
     ):
@@ -85,7 +85,7 @@ def test_nodes_that_cannot_run_a_task_are_refused_with_the_reason(nodes: Any) ->
 
 def test_a_node_that_is_lost_before_it_says_its_versions_is_not_waited_for(nodes: Any) -> None:
     joined = nodes.add_node(num_cpus=1, object_store_memory=STORE)
-    with cluster.connect(nodes.address) as connected:
+    with connecting.connect(nodes.address) as connected:
         listed = connected.nodes()
         assert len(listed) == 3
         nodes.remove_node(joined, allow_graceful=False)
@@ -112,7 +112,7 @@ def test_ray_that_was_started_here_is_closed_to_other_machines_ends_and_leaves_n
     import ray
 
     handler, limit = signal.getsignal(signal.SIGTERM), resource.getrlimit(resource.RLIMIT_NOFILE)
-    with cluster.connect(local_cpus=7, object_store_memory=cluster.LEAST_STORE) as started:
+    with connecting.connect(local_cpus=7, object_store_memory=connecting.LEAST_STORE) as started:
         assert started.is_local
         assert [node.resources["CPU"] for node in started.nodes()] == [7.0]
         folder = Path(ray.nodes()[0]["RayletSocketName"]).parents[2]
@@ -125,7 +125,7 @@ def test_ray_that_was_started_here_is_closed_to_other_machines_ends_and_leaves_n
 
 STARTS_RAY = """
 import os, ray, sys
-from offbeat.runtime.ray.cluster import LEAST_STORE, connect
+from offbeat.runtime.ray.connecting import LEAST_STORE, connect
 with connect(object_store_memory=LEAST_STORE):
     open("folder", "w").write(str(ray.nodes()[0]["RayletSocketName"]))
     os.rename("folder", "started")
@@ -162,12 +162,12 @@ def wait_until(holds: Callable[[], bool]) -> None:
 
 
 def test_address_that_nobody_answers_is_refused() -> None:
-    with socket.socket() as silent, patch.object(cluster, "ANSWER_S", 3.0):
+    with socket.socket() as silent, patch.object(connecting, "ANSWER_S", 3.0):
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         port = silent.getsockname()[1]
         with pytest.raises(ConfigError, match=f"no Ray cluster answered at 127.0.0.1:{port} within 3 s: check with"):
-            cluster.connect(f"127.0.0.1:{port}")
+            connecting.connect(f"127.0.0.1:{port}")
 
 
 @pytest.mark.parametrize(
@@ -179,12 +179,12 @@ def test_address_that_nobody_answers_is_refused() -> None:
 )
 def test_address_of_another_form_is_refused(address: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        cluster.connect(address)
+        connecting.connect(address)
 
 
 def test_missing_ray_is_refused_with_the_extra_to_install() -> None:
     with (
-        patch.object(cluster, "find_spec", return_value=None),
+        patch.object(connecting, "find_spec", return_value=None),
         pytest.raises(ConfigError, match=r'run pip install "offbeat\[ray\]"'),
     ):
-        cluster.connect()
+        connecting.connect()

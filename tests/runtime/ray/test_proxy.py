@@ -10,7 +10,7 @@ import numpy as np
 
 from offbeat.runtime.deadline import ROW, Deadline, Span
 from offbeat.runtime.ray.cluster import Cluster
-from offbeat.runtime.ray.messages import Acted, Alive, TicketOrder, TicketRows
+from offbeat.runtime.ray.messages import Acted, Alive, Assignment, TicketRows
 from offbeat.runtime.ray.proxy import ActorProxy
 
 
@@ -60,7 +60,7 @@ def test_rows_that_arrive_before_those_of_an_earlier_ticket_are_passed_on_after_
     answers, passed = Answers(), list[int]()
     proxy, _ = proxy_of(answers)
     for ticket in (0, 2, 4):
-        proxy.act([TicketOrder(ticket, 0, 0.0)], [], lambda acted, _: passed.append(acted.tickets[0].ticket))
+        proxy.act([Assignment(ticket, 0, 0.0)], [], lambda acted, _: passed.append(acted.tickets[0].ticket))
     first, second, third = answers.futures["act"]
     second.set_result(rows_of(2))
     assert passed == []
@@ -76,7 +76,7 @@ def test_an_actor_that_rests_while_its_rows_do_not_arrive_gets_no_new_deadline()
     answers = Answers()
     proxy, deadline = proxy_of(answers)
     deadline.set(Span.WORK, 1.0)
-    proxy.act([TicketOrder(0, 0, 0.0)], [], lambda *_: None)
+    proxy.act([Assignment(0, 0, 0.0)], [], lambda *_: None)
     (asked,), before = answers.futures["alive"], deadline.time
     asked.set_result(RESTING)
     assert deadline.time == before

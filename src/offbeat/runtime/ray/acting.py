@@ -21,7 +21,8 @@ from offbeat.runtime.gated import GatedActing
 from offbeat.runtime.paced import PacedRuntime
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.plan import Plan, Snapshot
-from offbeat.runtime.ray.cluster import LEAST_STORE, LOCAL, Cluster, connect, resources_text
+from offbeat.runtime.ray.cluster import Cluster, resources_text
+from offbeat.runtime.ray.connecting import LEAST_STORE, LOCAL, connect
 from offbeat.runtime.ray.dispatcher import Dispatcher
 from offbeat.runtime.ray.messages import RemoteLaunch, RowMessage
 from offbeat.runtime.ray.placement import options_of, resources_of

@@ -20,7 +20,7 @@ from offbeat.runtime.acting import MessageTraffic
 from offbeat.runtime.board import POLL_INTERVAL_S, Bell
 from offbeat.runtime.gate import MESSAGES, OTHER_WORK, PaceBoard, TicketGate
 from offbeat.runtime.plan import Plan
-from offbeat.runtime.ray.messages import Acted, RowMessage, TicketOrder, TicketRows
+from offbeat.runtime.ray.messages import Acted, Assignment, RowMessage, TicketRows
 from offbeat.runtime.ray.proxy import ActorProxy, Answer
 from offbeat.runtime.ray.published import PublishedVersions
 from offbeat.workers.link import Memory
@@ -154,26 +154,26 @@ class Dispatcher:
             while True:
                 self._answers.get_nowait()()
 
-    # --- orders -------------------------------------------------------------------------------------------------
+    # --- assignments --------------------------------------------------------------------------------------------
 
     def _hand_out(self, proxy: ActorProxy) -> None:
         """Send an actor the tickets that the pace allows, as far as it has not enough to do."""
-        while proxy.ready and len(proxy.sent) < IN_FLIGHT and (orders := self._orders(proxy)):
-            versions = list(dict.fromkeys(order.version for order in orders))
+        while proxy.ready and len(proxy.sent) < IN_FLIGHT and (assignments := self._assignments(proxy)):
+            versions = list(dict.fromkeys(assignment.version for assignment in assignments))
             references = [] if versions == [proxy.last_version] else [self._reference(version) for version in versions]
             if not proxy.sent:
                 self._end_wait(proxy)
-            proxy.act(orders, references, partial(self._commit, proxy))
+            proxy.act(assignments, references, partial(self._commit, proxy))
 
-    def _orders(self, proxy: ActorProxy) -> list[TicketOrder]:
+    def _assignments(self, proxy: ActorProxy) -> list[Assignment]:
         """Return the next tickets of an actor, for one message."""
-        gate, orders = self._gates[proxy.index], list[TicketOrder]()
-        while len(orders) < self._tickets_per_message(proxy):
+        gate, assignments = self._gates[proxy.index], list[Assignment]()
+        while len(assignments) < self._tickets_per_message(proxy):
             if (version := gate.version(proxy.next_ticket)) is None:
                 break
-            orders.append(TicketOrder(proxy.next_ticket, version, self._published.progress(version)))
+            assignments.append(Assignment(proxy.next_ticket, version, self._published.progress(version)))
             proxy.next_ticket += self._board.workers
-        return orders
+        return assignments
 
     def _tickets_per_message(self, proxy: ActorProxy) -> int:
         """Return how many tickets to send together: at most half of those that the actor may have at one time.
@@ -195,7 +195,7 @@ class Dispatcher:
         return reference
 
     def _end_wait(self, proxy: ActorProxy) -> None:
-        """Count the time in which an actor had no orders."""
+        """Count the time in which an actor had no assignments."""
         waits = self._waits[proxy.index]
         if waits.idle_since:
             waited = monotonic() - waits.idle_since

@@ -42,7 +42,7 @@ class RemoteLaunch:
     """Training progress, from 0 to 1."""
 
 
-class TicketOrder(NamedTuple):
+class Assignment(NamedTuple):
     """A ticket to act."""
 
     ticket: int
@@ -68,7 +68,7 @@ class TicketRows(NamedTuple):
 
 
 class Acted(NamedTuple):
-    """The answer of an actor to its orders."""
+    """The answer of an actor to its assignments."""
 
     incarnation: int
     """That of the actor."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from offbeat.runtime.deadline import Deadline, Span
 from offbeat.runtime.ray.cluster import Cluster, version_differences
-from offbeat.runtime.ray.messages import Acted, Alive, Failed, Started, TicketOrder
+from offbeat.runtime.ray.messages import Acted, Alive, Assignment, Failed, Started
 
 ASK_EVERY_S = 1.0
 """Seconds between two questions whether an actor makes progress."""
@@ -33,13 +33,13 @@ Answer = Callable[[], None]
 
 @dataclass(eq=False)
 class Sent:
-    """Orders whose rows are not written."""
+    """Assignments whose rows are not written."""
 
     tickets: int
     time: float
     then: Callable[[Acted, float], None]
     acted: Acted | None = None
-    """The answer, if it has come before the answers to earlier orders."""
+    """The answer, if it has come before the answers to earlier assignments."""
 
 
 class ActorProxy:
@@ -80,13 +80,13 @@ class ActorProxy:
         self.started: Started | None = None
         """Where it runs; None until it is ready."""
         self.sent: deque[Sent] = deque()
-        """Orders that are not answered, oldest first."""
+        """Assignments that are not answered, oldest first."""
         self.next_ticket = 0
         """The first ticket that it was not sent."""
         self.last_version = -1
         """The version of the last ticket that it was sent."""
         self.since = monotonic()
-        """Time of its start, and then of its last answer to orders."""
+        """Time of its start, and then of its last answer to assignments."""
         self.ticket_s = 0.0
         """Seconds that a ticket takes; 0 before the first."""
         self._end = ""
@@ -100,20 +100,20 @@ class ActorProxy:
     # --- messages -------------------------------------------------------------------------------------------
 
     def act(
-        self, orders: Sequence[TicketOrder], references: Sequence[Any], then: Callable[[Acted, float], None]
+        self, assignments: Sequence[Assignment], references: Sequence[Any], then: Callable[[Acted, float], None]
     ) -> None:
-        """Send orders, and references to the weights of their versions.
+        """Send assignments, and references to the weights of their versions.
 
         Args:
-            orders: the tickets.
-            references: of the weights of each version in them; none if all have the version of the last orders.
-            then: is called with the rows, and the seconds in which the actor had nothing to do while orders and rows
-                were on their way.
+            assignments: the tickets.
+            references: of the weights of each version in them; none if all have the version of the last assignments.
+            then: is called with the rows, and the seconds in which the actor had nothing to do while assignments and
+                rows were on their way.
         """
-        sent = Sent(len(orders), monotonic(), then)
+        sent = Sent(len(assignments), monotonic(), then)
         self.sent.append(sent)
-        self.last_version = orders[-1].version
-        self._call("act", list(orders), *references, then=partial(self._take_rows, sent))
+        self.last_version = assignments[-1].version
+        self._call("act", list(assignments), *references, then=partial(self._take_rows, sent))
 
     def ask(self) -> None:
         """Ask whether the actor makes progress, at most every ASK_EVERY_S seconds."""

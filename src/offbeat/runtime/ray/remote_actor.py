@@ -1,6 +1,6 @@
 """An actor in a process of a Ray cluster. It imports torch only if it computes a network with torch.
 
-It acts its orders one after the other, in the order in which they were sent, and returns the rows as a message. A
+It acts its assignments one after the other, in the order in which they were sent, and returns the rows as a message. A
 second thread answers whether it makes progress, also while an env call hangs.
 """
 
@@ -39,11 +39,11 @@ from offbeat.runtime.ray.cluster import own_versions
 from offbeat.runtime.ray.messages import (
     Acted,
     Alive,
+    Assignment,
     Failed,
     RemoteLaunch,
     RowMessage,
     Started,
-    TicketOrder,
     TicketRows,
 )
 from offbeat.workers.link import Memory
@@ -99,13 +99,13 @@ class MessageMemory:
         self._learned.append(slots)
         return slots
 
-    def publish(self, order: TicketOrder, vector: NDArray[np.float32]) -> None:
+    def publish(self, assignment: Assignment, vector: NDArray[np.float32]) -> None:
         """Make a version of the weights the one to act with; `vector`: the weights of all policies."""
         start = 0
         for weights in self._weights:
-            own = weights.open(order.version)
+            own = weights.open(assignment.version)
             own[:] = vector[start : start + len(own)]
-            weights.commit(order.version, order.progress)
+            weights.commit(assignment.version, assignment.progress)
             start += len(own)
 
     def rows(self, ticket: int, first: int) -> TicketRows:
@@ -150,17 +150,17 @@ class RemoteActor:
         return Started(os.getpid(), node, address_of_node(), own_versions())
 
     @answering_failures
-    def act(self, orders: Sequence[TicketOrder], *vectors: NDArray[np.float32]) -> Acted:
+    def act(self, assignments: Sequence[Assignment], *vectors: NDArray[np.float32]) -> Acted:
         """Act tickets, in this order.
 
         Args:
-            orders: the tickets.
+            assignments: the tickets.
             vectors: the weights of their versions, each version once; none if all have the version of the last ticket.
         """
         started = clock()
         self._watch.renew()
-        published = dict(zip(dict.fromkeys(order.version for order in orders), vectors, strict=False))
-        tickets = tuple(self._act(order, published.pop(order.version, None)) for order in orders)
+        published = dict(zip(dict.fromkeys(assignment.version for assignment in assignments), vectors, strict=False))
+        tickets = tuple(self._act(assignment, published.pop(assignment.version, None)) for assignment in assignments)
         self._rest()
         return Acted(
             self._launch.incarnation,
@@ -170,11 +170,11 @@ class RemoteActor:
             self._actor.longest_stall,
         )
 
-    def _act(self, order: TicketOrder, vector: NDArray[np.float32] | None) -> TicketRows:
+    def _act(self, assignment: Assignment, vector: NDArray[np.float32] | None) -> TicketRows:
         if vector is not None:
-            self._memory.publish(order, vector)
-        self._actor.act(self._memory.memory.work(order.ticket, order.version))
-        return self._memory.rows(order.ticket, self._actor.first_row)
+            self._memory.publish(assignment, vector)
+        self._actor.act(self._memory.memory.work(assignment.ticket, assignment.version))
+        return self._memory.rows(assignment.ticket, self._actor.first_row)
 
     @answering_failures
     def snapshot(self) -> Any:
@@ -202,7 +202,7 @@ class RemoteActor:
         self._closed[0] = 1
 
     def _rest(self) -> None:
-        """Set no deadline while this actor waits for orders."""
+        """Set no deadline while this actor waits for assignments."""
         self._deadline.set(Span.NOTHING, inf)
 
 

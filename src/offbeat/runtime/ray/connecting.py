@@ -1,0 +1,248 @@
+"""Connect this process to a Ray cluster, or start Ray on this machine, and leave the process else as it was."""
+
+from __future__ import annotations
+
+import logging
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import Any
+
+from offbeat.core.errors import ConfigError
+from offbeat.core.threads import usable_cores
+from offbeat.runtime.ray.cluster import Cluster
+from offbeat.runtime.ray.watchdog import Watchdog
+
+LOCAL = "local"
+"""The address for which Ray is started on this machine, and ended again."""
+AUTO = "auto"
+"""The address of the cluster that RAY_ADDRESS names, or that was started last on this machine."""
+ANSWER_S = 10.0
+"""Seconds that a cluster gets to answer."""
+LEAST_STORE = 80 << 20
+"""Smallest object store that Ray starts, in bytes."""
+_PROBE = """
+import sys
+from ray._private.services import canonicalize_bootstrap_address
+from ray._raylet import GcsClient
+print("imported", flush=True)
+address = canonicalize_bootstrap_address(sys.argv[1])
+if address is None:
+    sys.exit("none")
+GcsClient(address=address)
+print(address)
+"""
+"""Prints the address of a cluster that answers. In a process of its own: Ray may end a process that waits too long."""
+
+
+def connect(
+    address: str = LOCAL,
+    *,
+    local_cpus: float = 0,
+    local_resources: Mapping[str, float] | None = None,
+    object_store_memory: int | None = None,
+    runtime_env: Mapping[str, Any] | None = None,
+    show_output: bool = True,
+) -> Cluster:
+    """Connect this process to a cluster; for `LOCAL`, start Ray on this machine.
+
+    A connection that this process already has is used, and stays when the cluster is closed.
+
+    Args:
+        address: host:port of a cluster, `AUTO` or `LOCAL`.
+        local_cpus: the least number of CPUs of a Ray that is started here, if the machine has fewer cores. Ray counts
+            CPUs, it does not reserve them.
+        local_resources: custom resources of a Ray that is started here.
+        object_store_memory: size of the object store of a Ray that is started here, in bytes; None: Ray's default.
+        runtime_env: Ray's runtime environment of all tasks and actors: packages, environment variables, files.
+        show_output: whether this process prints what tasks and actors print. Ray's own errors are printed always.
+
+    Raises:
+        ConfigError: Ray is not installed, nobody answers, or the versions of Python or Ray differ.
+    """
+    if find_spec("ray") is None:
+        raise ConfigError('Ray is not installed here: run pip install "offbeat[ray]"')
+    _require_address(address)
+    # Without usage statistics. A call after the end of the connection is an error: it starts no other Ray.
+    with _variable("RAY_USAGE_STATS_ENABLED", "0"), _variable("RAY_ENABLE_AUTO_CONNECT", "0"):
+        import ray
+
+        if ray.is_initialized():
+            return _found(address, runtime_env)
+        if address != LOCAL:
+            address = _answering(address)
+        restore_limit = _open_files_limit()
+        if address == LOCAL:
+            return _start(local_cpus, local_resources, object_store_memory, runtime_env, show_output, restore_limit)
+        _init(address, runtime_env=runtime_env, log_to_driver=show_output)
+        return Cluster(address, is_local=False, closing=[ray.shutdown, restore_limit])
+
+
+def _require_address(address: str) -> None:
+    """Refuse an address that is not host:port, `AUTO` or `LOCAL`."""
+    if "://" in address:
+        raise ConfigError(
+            f"{address} is an address of Ray Client, which offbeat does not use, because each message would take a "
+            f"detour: start the run on a node of the cluster, and pass {AUTO}"
+        )
+    host, _, port = address.rpartition(":")
+    if address not in (LOCAL, AUTO) and not (host and port.isdecimal()):
+        raise ConfigError(
+            f"{address!r} is not the address of a Ray cluster: pass HOST:PORT, such as 10.0.0.1:6379, or {AUTO}"
+        )
+
+
+def _found(address: str, runtime_env: Mapping[str, Any] | None) -> Cluster:
+    """Return the connection that this process already has."""
+    import ray
+
+    own = ray.get_runtime_context().gcs_address
+    if address not in (LOCAL, AUTO, own):
+        raise ConfigError(
+            f"this process is connected to the Ray cluster {own}, not to {address}: call ray.shutdown() first, or pass "
+            f"{AUTO}"
+        )
+    if runtime_env:
+        raise ConfigError(
+            "ray_runtime_env is given, but this process is already connected to a Ray cluster: pass runtime_env to "
+            "your ray.init(), or call ray.shutdown() first"
+        )
+    return Cluster(own, is_local=False)
+
+
+def _answering(address: str) -> str:
+    """Return the address of a cluster, host:port, which has answered."""
+    with subprocess.Popen(  # noqa: S603 - our own code, in the same Python
+        [sys.executable, "-c", _PROBE, address], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as probe:
+        assert probe.stdout is not None
+        probe.stdout.readline()  # Ray is imported: the time of the import does not count
+        try:
+            printed, errors = probe.communicate(timeout=ANSWER_S)
+        except subprocess.TimeoutExpired:
+            probe.kill()
+            raise _no_answer(address) from None
+    if probe.returncode == 0:
+        return printed.strip()
+    if "none" in errors.split():
+        raise ConfigError(
+            "there is no Ray cluster on this machine: start one with `ray start --head`, or pass its address, such as "
+            "10.0.0.1:6379; or leave the address out to start Ray for this run"
+        )
+    raise _no_answer(address)
+
+
+def _no_answer(address: str) -> ConfigError:
+    """Return the error for a cluster that does not answer."""
+    proxy = ", and that no http_proxy is set for it" if os.environ.get("http_proxy") else ""
+    return ConfigError(
+        f"no Ray cluster answered at {address} within {ANSWER_S:g} s: check with `ray status --address {address}` that "
+        f"the cluster runs, that the port is that of `ray start --head` (6379), that no firewall closes it{proxy}"
+    )
+
+
+def _start(
+    cpus: float,
+    resources: Mapping[str, float] | None,
+    object_store_memory: int | None,
+    runtime_env: Mapping[str, Any] | None,
+    show_output: bool,
+    restore_limit: Callable[[], None],
+) -> Cluster:
+    """Start Ray on this machine.
+
+    Its files are in a folder of its own, so other programs do not find this Ray, and nothing is left of it. It listens
+    only on this machine: Ray runs any code that is sent to it.
+    """
+    import ray
+
+    folder = tempfile.mkdtemp(prefix="offbeat-", dir="/tmp")  # Ray's sockets need a short path
+    watchdog = Watchdog(folder)
+    store = None if object_store_memory is None else max(LEAST_STORE, object_store_memory)
+    try:
+        with _listening_locally():
+            _init(
+                LOCAL,
+                num_cpus=max(usable_cores(), -int(-cpus // 1)),
+                resources=dict(resources or {}),
+                object_store_memory=store,
+                include_dashboard=False,
+                runtime_env=runtime_env,
+                log_to_driver=show_output,
+                _temp_dir=folder,
+            )
+    except BaseException:
+        ray.shutdown()
+        watchdog.end()
+        raise
+    return Cluster(
+        ray.get_runtime_context().gcs_address, is_local=True, closing=[ray.shutdown, watchdog.end, restore_limit]
+    )
+
+
+def _init(address: str, *, runtime_env: Mapping[str, Any] | None, **settings: Any) -> None:
+    """Call ray.init.
+
+    Raises:
+        ConfigError: the versions of Python or Ray differ, or the settings are not valid.
+    """
+    import ray
+
+    try:
+        with sigterm_handler_kept():
+            ray.init(address, logging_level=logging.ERROR, runtime_env=dict(runtime_env or {}) or None, **settings)
+    except (ValueError, TypeError) as error:
+        raise ConfigError(f"Ray refuses the settings: {error}") from error
+    except Exception as error:  # Ray raises this class itself when its processes do not start in time
+        raise ConfigError(f"Ray cannot be used at {address}: {error}") from error
+
+
+@contextmanager
+def _variable(name: str, value: str) -> Iterator[None]:
+    """Set an environment variable, if it is not set, for the duration of this context."""
+    if name in os.environ:
+        yield
+        return
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        os.environ.pop(name, None)
+
+
+@contextmanager
+def _listening_locally() -> Iterator[None]:
+    """Let a Ray that is started in this context listen only at 127.0.0.1, as it does by default on macOS."""
+    from ray._private import ray_constants
+
+    constants: Any = ray_constants
+    default = constants.ENABLE_RAY_CLUSTER
+    constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        constants.ENABLE_RAY_CLUSTER = default
+
+
+@contextmanager
+def sigterm_handler_kept() -> Iterator[None]:
+    """Restore the handler of SIGTERM, which Ray replaces in the main thread when it is initialized or starts a node."""
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)
+
+
+def _open_files_limit() -> Callable[[], None]:
+    """Return a function that restores the limit of open files, which ray.init raises."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return lambda: resource.setrlimit(resource.RLIMIT_NOFILE, limits)
