@@ -74,6 +74,11 @@ _HOMES = {
 }
 
 
+def __dir__() -> list[str]:
+    """List the public names, which completion shows."""
+    return [*__all__, "__version__"]
+
+
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used: `import offbeat` loads neither torch nor NumPy."""
     if name not in _HOMES:

@@ -17,8 +17,8 @@ from offbeat.api.loaded_policy import LoadedPolicy, Trained
 from offbeat.core.errors import RunFailed
 from offbeat.core.types import ActionSpec, Array, Tree
 from offbeat.exporting.agreement import compare
-from offbeat.exporting.export import _ports
 from offbeat.exporting.formats import Runner
+from offbeat.exporting.policy_file import _ports
 from offbeat.models.acting import make_policy
 from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec

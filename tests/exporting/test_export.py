@@ -32,8 +32,8 @@ from offbeat.config.env import UNSET, EnvConfig
 from offbeat.config.registry import algorithm_entry
 from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.envs.check import preflight
-from offbeat.exporting.export import export_policy
 from offbeat.exporting.formats import FormatName
+from offbeat.exporting.policy_file import export_policy
 from offbeat.models.acting import make_policy
 from offbeat.models.published import published_layout
 

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from offbeat.config.runtimes import RUNTIMES
 from offbeat.metrics.dashboard import Dashboard, make_progress
+from offbeat.metrics.notebook import NotebookLines
 from offbeat.metrics.progress import About, Lines, PolicyStatus, Rates, Silent, Status, topology_of
 from offbeat.metrics.screen import History, Screen, sparkline
 from offbeat.metrics.timings import Timings
@@ -410,3 +411,28 @@ def run_in_terminal(program: str) -> str:
     os.waitpid(child, 0)
     os.close(terminal)
     return shown.decode()
+
+
+# --- notebooks ------------------------------------------------------------------------------------------------
+
+
+def test_in_a_notebook_the_last_line_is_replaced_and_messages_stay():
+    shown: list[str] = []
+    clock = Clock()
+    view = NotebookLines(shown.append, clock=clock)
+    view.start(ABOUT)
+    view.update(status(1000))
+    clock.now += 10
+    view.update(status(2000))
+    view.message("a message")
+    view.close("the end")
+    title, *rest = shown[-1].splitlines()
+    assert title.startswith("ppo on CartPole-v1")
+    assert rest[0] == "a message"
+    assert rest[-1].lstrip().startswith("2%")
+    assert shown[-1].count("env steps") == 1
+    assert len(shown) == 5
+
+
+def test_a_program_without_a_kernel_has_lines():
+    assert type(make_progress("lines", io.StringIO())) is Lines

@@ -58,7 +58,8 @@ SMALL: dict[str, Any] = {
 def small_run(path: Path, env: str = "CartPole-v1", **settings: Any) -> Run:
     """Train as `SMALL` says, with changes; `algorithm` among them, which is told only what it knows of `SMALL`."""
     callbacks, algorithm = settings.pop("callbacks", ()), settings.pop("algorithm", "ppo")
-    return train(algorithm, env, run_dir=path, callbacks=callbacks, **{**small_settings(algorithm), **settings})
+    settings = {"progress": "none", **small_settings(algorithm), **settings}
+    return train(algorithm, env, run_dir=path, callbacks=callbacks, **settings)
 
 
 def small_settings(algorithm: str) -> dict[str, Any]:

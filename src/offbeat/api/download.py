@@ -12,6 +12,11 @@ HUB = "hf://"
 """Prefix of the name of a policy on the Hugging Face hub."""
 
 
+def is_on_hub(run: object) -> bool:
+    """Whether what a user gives as a run is the name of a policy on the hub."""
+    return isinstance(run, str) and run.startswith(HUB)
+
+
 def require_hub() -> None:
     """Raise ConfigError if huggingface_hub is not installed."""
     if find_spec("huggingface_hub") is None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from offbeat.api.resume import read_resumable, require_policy_fit
 from offbeat.core.errors import ConfigError
+from offbeat.core.files import user_path
 from offbeat.core.types import DEFAULT_POLICY
 from offbeat.run_directory.directory import RunDirectory
 
@@ -44,7 +45,7 @@ def initial_policies(parts: Parts) -> dict[str, InitialPolicy]:
     for policy in parts.policies:
         if policy.name not in runs:
             continue
-        run = Path(runs[policy.name])
+        run = user_path(runs[policy.name])
         saved, state = read[runs[policy.name]]
         source = _source_of(policy.name, parts.config, saved, run)
         require_policy_fit(saved.policies[source], policy, parts.config, run)

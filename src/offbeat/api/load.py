@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from offbeat.api.download import HUB, downloaded
+from offbeat.api.download import downloaded, is_on_hub
 from offbeat.api.loaded_policy import LoadedPolicy, Trained
 from offbeat.config.registry import ENCODERS, EncoderFactory, import_modules, name_encoder
 from offbeat.config.trust import Code, require
 from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.fields import build, in_short
+from offbeat.core.files import GivenPath, user_path
 from offbeat.core.types import DEFAULT_POLICY, Tree, policy_key
 from offbeat.models.acting import ActingPolicy, make_policy
 from offbeat.models.published import published_layout, published_vector
@@ -23,7 +25,7 @@ from offbeat.run_directory.directory import RunDirectory
 
 
 def load(
-    run: Path | str,
+    run: GivenPath,
     name: str = "latest",
     *,
     policy: str | None = None,
@@ -36,7 +38,7 @@ def load(
     The only code that runs is offbeat's own, and that of encoders that are registered or passed: see SECURITY.md.
 
     Args:
-        run: a run directory, or the string "hf://USER/NAME".
+        run: a run directory or a `Run`, or the string "hf://USER/NAME".
         name: latest, best or step-<12 digits>. On the hub there is only one checkpoint.
         policy: name of the policy; None: the only one of the run.
         snapshot: id of a snapshot of the run's league, instead of a checkpoint. Those of the window are on disk, or all
@@ -53,11 +55,11 @@ def load(
         saved, code = _read_snapshot(run, name, policy, snapshot, trust_code=trust_code)
     else:
         saved, code = _read(run, name, trust_code=trust_code)
-    return loaded_from(saved, str(run), code, encoder, trust_code, policy=policy)
+    return loaded_from(saved, os.fspath(run), code, encoder, trust_code, policy=policy)
 
 
 def load_all(
-    run: Path | str, name: str = "latest", *, encoder: EncoderFactory | None = None, trust_code: bool = False
+    run: GivenPath, name: str = "latest", *, encoder: EncoderFactory | None = None, trust_code: bool = False
 ) -> dict[str, LoadedPolicy]:
     """Load all policies of a run, by name. The single policy of a run has the name 'default'.
 
@@ -71,27 +73,27 @@ def load_all(
         ConfigError: as `load`.
     """
     saved, code = _read(run, name, trust_code=trust_code)
-    return _all_loaded_from(saved, str(run), code, encoder, trust_code)
+    return _all_loaded_from(saved, os.fspath(run), code, encoder, trust_code)
 
 
-def _read(run: Path | str, name: str, *, trust_code: bool) -> tuple[Checkpoint, Code]:
+def _read(run: GivenPath, name: str, *, trust_code: bool) -> tuple[Checkpoint, Code]:
     """Return a checkpoint of a run or of the hub, and the modules that the run names."""
-    if isinstance(run, str) and run.startswith(HUB):
-        return read_checkpoint(downloaded(run)), Code()
-    directory = RunDirectory.open(Path(run), trust_code=trust_code)
+    if is_on_hub(run):
+        return read_checkpoint(downloaded(os.fspath(run))), Code()
+    directory = RunDirectory.open(user_path(run), trust_code=trust_code)
     return directory.read_checkpoint(name), Code(imports=directory.read_run().imports)
 
 
 def _read_snapshot(
-    run: Path | str, name: str, policy: str | None, number: int, *, trust_code: bool
+    run: GivenPath, name: str, policy: str | None, number: int, *, trust_code: bool
 ) -> tuple[Checkpoint, Code]:
     """Return a snapshot of a run's league as a checkpoint, and the modules that the run names."""
-    if name != "latest" or (isinstance(run, str) and run.startswith(HUB)):
+    if name != "latest" or is_on_hub(run):
         raise ConfigError(
             f"both the checkpoint {name} of {run} and the snapshot {number} are given: choose one. The hub has no "
             "snapshots"
         )
-    directory = RunDirectory.open(Path(run), trust_code=trust_code)
+    directory = RunDirectory.open(user_path(run), trust_code=trust_code)
     names = directory.snapshots().policies or [DEFAULT_POLICY]
     chosen = chosen_policy(names, policy, f"the league of {run}")
     saved = directory.read_snapshot(chosen, number)
@@ -111,9 +113,9 @@ def load_for_env(run: Path, name: str, *, trust_code: bool = False) -> tuple[Che
     saved, config = directory.read_checkpoint(name), directory.read_run()
     code = Code(imports=config.imports, env=config.env)
     if not trust_code:
-        require(code, str(run))
+        require(code, os.fspath(run))
         import_modules(config.imports)
-    return saved, _all_loaded_from(saved, str(run), code, None, trust_code)
+    return saved, _all_loaded_from(saved, os.fspath(run), code, None, trust_code)
 
 
 def _all_loaded_from(

@@ -18,6 +18,7 @@ from offbeat.api.snapshots import Snapshots
 from offbeat.config.env import EVALUATION_STEPS
 from offbeat.config.trust import Code, require
 from offbeat.core.errors import ConfigError, EnvFailed
+from offbeat.core.files import GivenPath, user_path
 from offbeat.core.seeding import derive_seed
 from offbeat.envs import sending
 from offbeat.league.payoffs import Payoffs
@@ -84,7 +85,7 @@ class _Pairing:
 
 
 def match(
-    runs: Sequence[Path | str],
+    runs: Sequence[GivenPath],
     *,
     games: int = GAMES,
     seed: int = 0,
@@ -119,7 +120,8 @@ def match(
         ConfigError: there is only one player, the runs have different worlds, or the game has only one side.
         EnvFailed: a world failed, or no game had a result.
     """
-    entrants, config = entrants_of([Path(run) for run in runs], snapshots, average=average, trust_code=trust_code)
+    directories = [user_path(run) for run in runs]
+    entrants, config = entrants_of(directories, snapshots, average=average, trust_code=trust_code)
     trained = entrants[0].trained
     require(Code(env=trained.env), "the policy")
     agents = entrants[0].run_agents
@@ -135,7 +137,7 @@ def match(
     if pool is None:
         games_of_sets = play_here(sets, policies, make_envs, greedy=greedy, on_step=on_step)
     else:
-        env = sending.package(trained.env, _imports(runs))
+        env = sending.package(trained.env, _imports(directories))
         games_of_sets = play_on_nodes(pool, env, sets, policies, make_envs, greedy=greedy, on_step=on_step)
     played = _match(entrants, playing, each, games_of_sets)
     if played.no_result == played.played:
@@ -143,9 +145,9 @@ def match(
     return played
 
 
-def _imports(runs: Sequence[Path | str]) -> tuple[str, ...]:
+def _imports(runs: Sequence[Path]) -> tuple[str, ...]:
     """Return the modules that the runs import."""
-    modules = (module for run in runs for module in RunDirectory(Path(run)).read_run().imports)
+    modules = (module for run in runs for module in RunDirectory(run).read_run().imports)
     return tuple(dict.fromkeys(modules))
 
 

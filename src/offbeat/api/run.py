@@ -47,6 +47,18 @@ class Run:
     metrics: dict[str, Any]
     """The last metrics line."""
 
+    def __fspath__(self) -> str:
+        """Return the run directory, so that a run is accepted where a run directory is."""
+        return os.fspath(self.path)
+
+    def __repr__(self) -> str:
+        """Return one line: where the run is, how it ended, and what it reached."""
+        evaluated = self.metrics.get("eval_return_mean")
+        name = "episode_return_mean" if evaluated is None else "eval_return_mean"
+        reached = self.metrics.get(name)
+        shown = "None" if reached is None else f"{reached:.6g}"
+        return f"Run({str(self.path)!r}, {self.state!r}, env_steps={self.metrics.get('env_steps', 0)}, {name}={shown})"
+
 
 @dataclass
 class RunContext:

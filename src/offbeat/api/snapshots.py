@@ -12,6 +12,7 @@ import numpy as np
 from offbeat.api.load import chosen_policy, load
 from offbeat.api.loaded_policy import LoadedPolicy
 from offbeat.core.errors import ConfigError
+from offbeat.core.files import GivenPath, user_path
 from offbeat.envs.adapters.openspiel import ADAPTER, PREFIX
 from offbeat.league.average import average_policy, draw_snapshot
 from offbeat.run_directory.directory import RunDirectory
@@ -24,7 +25,7 @@ Snapshots = Literal["all", "window", "none"]
 
 
 def load_snapshots(
-    run: Path | str, which: Literal["all", "window"] = "all", *, trust_code: bool = False
+    run: GivenPath, which: Literal["all", "window"] = "all", *, trust_code: bool = False
 ) -> dict[str, dict[int, LoadedPolicy]]:
     """Load the snapshots of a run's league that are on disk: policy -> id -> snapshot, the oldest first.
 
@@ -36,7 +37,7 @@ def load_snapshots(
     Raises:
         ConfigError: a snapshot is damaged, or names code that was refused.
     """
-    directory = RunDirectory.open(Path(run), trust_code=trust_code)
+    directory = RunDirectory.open(user_path(run), trust_code=trust_code)
     store, league = directory.snapshots(), directory.read_league()
     if league is None:
         return {}
@@ -119,7 +120,7 @@ class AveragePolicy:
 
 
 def load_average(
-    run: Path | str, *, policy: str | None = None, seed: int = 0, trust_code: bool = False
+    run: GivenPath, *, policy: str | None = None, seed: int = 0, trust_code: bool = False
 ) -> AveragePolicy:
     """Load the average of the snapshots of a run's league that are on disk: all with `keep_all`, else the window.
 
@@ -146,7 +147,7 @@ def mixtures_of(run: Path, *, trust_code: bool = False) -> dict[str, Mixture]:
     return {policy: Mixture([each.policy for each in kept.values()]) for policy, kept in by_policy.items()}
 
 
-def _kept(run: Path | str, *, trust_code: bool) -> dict[str, dict[int, LoadedPolicy]]:
+def _kept(run: GivenPath, *, trust_code: bool) -> dict[str, dict[int, LoadedPolicy]]:
     """Return the snapshots on disk, of each policy."""
     snapshots = load_snapshots(run, trust_code=trust_code)
     if not snapshots:

@@ -29,6 +29,7 @@ from offbeat.config.trust import clusters_of
 from offbeat.core.allocator import keep_freed_memory
 from offbeat.core.caller_state import CallerState, caller_state
 from offbeat.core.errors import ConfigError
+from offbeat.core.files import GivenPath, user_path
 from offbeat.core.threads import limit
 from offbeat.metrics.progress import Progress
 from offbeat.run_directory.directory import RunDirectory, default_path
@@ -51,9 +52,9 @@ def train(
     *,
     preset: str | None = None,
     policies: str | Path | Mapping[str, Mapping[str, Any]] | Callable[[str], str] | None = None,
-    run_dir: Path | str | None = None,
+    run_dir: GivenPath | None = None,
     callbacks: Sequence[Callback] = (),
-    progress: ProgressKind | None = "none",
+    progress: ProgressKind | None = "lines",
     **settings: object,
 ) -> Run:
     """Train an agent and return the run.
@@ -69,7 +70,8 @@ def train(
         run_dir: a directory that does not exist yet; None creates one under runs/.
         callbacks: each is called with every metrics line, and may return 'stop', or a dict of numbers that are added
             to the next line.
-        progress: 'dashboard', 'lines' or 'none'; None selects 'dashboard' on a terminal, else 'lines'.
+        progress: 'lines' prints a line to standard error every few seconds; in a notebook it is replaced in place.
+            'dashboard', 'none' for silence, or None for 'dashboard' on a terminal, else 'lines'.
         settings: any config key: steps, seed, max_lag, learning_rate, ...
 
     Raises:
@@ -81,7 +83,7 @@ def train(
     with caller_state():
         flags = settings if policies is None else {**settings, "policies": policies}
         config = configs.resolve(algorithm, env, preset=preset, flags=flags)
-        return start(config, Path(run_dir) if run_dir else None, progress=progress, callbacks=callbacks)
+        return start(config, user_path(run_dir) if run_dir else None, progress=progress, callbacks=callbacks)
 
 
 def _name_of(kind: str, given: object, remedy: str) -> str:
@@ -126,12 +128,12 @@ def start(
 
 
 def resume(
-    run: Path | str,
+    run: GivenPath,
     *,
     steps: int | None = None,
     runtime: str | None = None,
     callbacks: Sequence[Callback] = (),
-    progress: ProgressKind | None = "none",
+    progress: ProgressKind | None = "lines",
     trust_code: bool = False,
     **settings: object,
 ) -> Run:
@@ -159,7 +161,7 @@ def resume(
 
 
 def continue_run(
-    run: Path | str,
+    run: GivenPath,
     given: Mapping[str, object],
     *,
     runtime: str | None = None,
@@ -169,7 +171,7 @@ def continue_run(
 ) -> Run:
     """Continue a run with changed settings, `given` by key. Arguments and errors are those of `resume`."""
     view = _view(progress)
-    directory = RunDirectory.open(Path(run), trust_code=trust_code)
+    directory = RunDirectory.open(user_path(run), trust_code=trust_code)
     crash = directory.crash()
     with caller_state() as caller, directory.lock():
         accept(*clusters_of(given))

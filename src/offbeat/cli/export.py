@@ -13,10 +13,8 @@ from offbeat.cli.flags import ChosenPolicy, RunImports, TrustCode
 from offbeat.cli.output import spinner
 
 if TYPE_CHECKING:
-    from offbeat.exporting.export import Exported
     from offbeat.exporting.formats import Port
-
-SUFFIXES = {"onnx": ".onnx", "torchscript": ".pt"}
+    from offbeat.exporting.policy_file import Exported
 
 
 @dataclass(frozen=True)
@@ -37,19 +35,15 @@ class Export:
     trust_code: TrustCode = False
 
     def run(self) -> int:
-        from offbeat.api.download import HUB
         from offbeat.config.registry import import_modules
 
         import_modules(self.imports)
-        folder = Path() if self.run_directory.startswith(HUB) else Path(self.run_directory)
-        name = "policy" if self.policy is None else f"policy-{self.policy}"
-        file = self.out or folder / f"{name}{SUFFIXES[self.format]}"
         with spinner("exporting the policy and comparing the file with it"):
             from offbeat.exporting.export import export
 
             exported = export(
                 self.run_directory,
-                file,
+                self.out,
                 format=self.format,
                 checkpoint=self.checkpoint,
                 policy=self.policy,

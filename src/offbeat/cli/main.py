@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -26,6 +26,7 @@ from offbeat.cli.run import RunSpec
 from offbeat.cli.train import Resume, Train
 from offbeat.config.resolve import setting_names
 from offbeat.core.errors import ConfigError, OffbeatError, message_with_notes, unknown
+from offbeat.core.files import user_path
 
 COMMANDS = {
     "train": Train,
@@ -90,7 +91,7 @@ def _parse(arguments: Sequence[str]) -> Command:
     if arguments and not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
         raise unknown("command", arguments[0], COMMANDS, "`offbeat --help` lists them.")
     _refuse_keys_as_flags(arguments)
-    return tyro.cli(
+    command = tyro.cli(
         Command,
         prog="offbeat",
         description="Asynchronous reinforcement learning with an explicit bound on the lag between "
@@ -98,6 +99,19 @@ def _parse(arguments: Sequence[str]) -> Command:
         args=list(arguments) or ["--help"],
         config=(tyro.conf.OmitSubcommandPrefixes,),
     )
+    return _with_user_paths(command)
+
+
+def _with_user_paths(command: Command) -> Command:
+    """Return the command with `~` replaced in all paths: a shell does not do it in --run-dir=~/runs/a, or in quotes."""
+    paths: dict[str, Any] = {}
+    for field in fields(command):
+        match getattr(command, field.name):
+            case Path() as path:
+                paths[field.name] = user_path(path)
+            case (Path(), *_) as several:
+                paths[field.name] = tuple(map(user_path, several))
+    return replace(command, **paths)
 
 
 def _refuse_keys_as_flags(arguments: Sequence[str]) -> None:
@@ -114,7 +128,7 @@ def _refuse_keys_as_flags(arguments: Sequence[str]) -> None:
 def _warn_of_crashes(command: Command) -> None:
     """Print a warning to stderr for each run of the command that has crashed."""
     directories = getattr(command, "runs", None) or (getattr(command, "run_directory", None),)
-    paths = [path for directory in directories if directory is not None for path in _runs_in(Path(directory))]
+    paths = [path for directory in directories if directory is not None for path in _runs_in(user_path(directory))]
     if not paths:
         return
     from offbeat.run_directory.directory import RunDirectory

@@ -12,6 +12,7 @@ from offbeat.config.policies import Assignment
 from offbeat.config.trust import policies_code, require
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import in_short
+from offbeat.core.files import user_path
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,8 @@ def choice_of(given: object) -> PolicyChoice:
     if isinstance(given, Mapping):
         return PolicyChoice("tables", given)
     if isinstance(given, Path) or (isinstance(given, str) and given.endswith(".toml")):
-        return PolicyChoice("tables", _tables_in(Path(given)), source=Path(given))
+        file = user_path(given)
+        return PolicyChoice("tables", _tables_in(file), source=file)
     if given in ("shared", "separate"):
         return PolicyChoice(given)
     raise ConfigError(

@@ -1,10 +1,29 @@
-"""Replaces files atomically, and syncs them to the disk."""
+"""Reads paths as users give them, replaces files atomically, and syncs them to the disk."""
 
 from __future__ import annotations
 
 import os
 from contextlib import suppress
 from pathlib import Path
+
+from offbeat.core.errors import ConfigError
+
+GivenPath = str | os.PathLike[str]
+"""A path as a user gives it. A `Run` is one too: that of its directory."""
+
+
+def user_path(given: GivenPath) -> Path:
+    """Return a path that a user has given, with `~` and `~NAME` replaced by the home directory.
+
+    Raises:
+        ConfigError: there is no such user.
+    """
+    try:
+        return Path(given).expanduser()
+    except RuntimeError:
+        raise ConfigError(
+            f"{given} begins with the home directory of a user who does not exist: pass another path"
+        ) from None
 
 
 def sync(path: Path) -> None:

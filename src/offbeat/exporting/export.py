@@ -1,45 +1,27 @@
-"""Exports a trained policy to one file that runs without offbeat, after comparing the file with the policy."""
+"""`offbeat.export`: exports a trained policy to one file that runs without offbeat."""
 
 from __future__ import annotations
 
-import os
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
-
-from offbeat import __version__
-from offbeat.api.load import load, policy_of
-from offbeat.api.loaded_policy import LoadedPolicy, Trained
+from offbeat.api.download import is_on_hub
+from offbeat.api.load import load
 from offbeat.config.registry import EncoderFactory
-from offbeat.core.errors import ConfigError, RunFailed
-from offbeat.core.previous_inputs import action_parts
-from offbeat.core.seeding import stream
-from offbeat.exporting.agreement import Agreement, compare, initial_state, short_text
-from offbeat.exporting.formats import Format, FormatName, Port, Ports, Runner, format_of, quiet
-from offbeat.exporting.observations import sample_observations
-from offbeat.models.published import published_layout
-from offbeat.models.spec import PolicySpec
-from offbeat.models.whole_policy import NEXT_STATE, STATE, WholePolicy, input_dtype, output_dtype
+from offbeat.core.caller_state import caller_state
+from offbeat.core.files import GivenPath, user_path
 
+if TYPE_CHECKING:
+    from offbeat.exporting.formats import FormatName
+    from offbeat.exporting.policy_file import Exported
 
-@dataclass(frozen=True)
-class Exported:
-    """The exported file."""
-
-    file: Path
-    format: FormatName
-    trained: Trained
-    inputs: tuple[Port, ...]
-    outputs: tuple[Port, ...]
-    agreement: Agreement
-    was_bf16: bool
-    """Whether the policy computes in bfloat16; the file always computes in float32."""
+SUFFIXES = {"onnx": ".onnx", "torchscript": ".pt"}
+"""Suffix of the default file, by format."""
 
 
 def export(
-    run: Path | str,
-    file: Path | str,
+    run: GivenPath,
+    out: GivenPath | None = None,
     *,
     format: FormatName = "onnx",  # noqa: A002 - as the flag is called
     checkpoint: str = "latest",
@@ -53,8 +35,9 @@ def export(
     within 1e-5. A network that computes in bf16 is exported and compared in fp32.
 
     Args:
-        run: a run directory, or the string "hf://USER/NAME".
-        file: the file to write; it must not exist yet.
+        run: a run directory or a `Run`, or the string "hf://USER/NAME".
+        out: the file to write; it must not exist yet. None: policy.onnx or policy.pt, with `policy`
+            policy-NAME.onnx or policy-NAME.pt, in the run directory or, for the hub, in the current folder.
         format: onnx, which needs `pip install "offbeat[export]"`, or torchscript.
         checkpoint: latest, best or step-<12 digits>.
         policy: as for `offbeat.load`.
@@ -66,75 +49,15 @@ def export(
             package is missing; or the run has several policies, and none is chosen.
         RunFailed: the network cannot be exported, or the file does not act like the policy.
     """
-    loaded = load(run, checkpoint, policy=policy, encoder=encoder, trust_code=trust_code)
-    return export_policy(loaded, Path(file), format)
+    with caller_state() as caller:
+        from offbeat.exporting.policy_file import export_policy  # not at the top: it loads torch
+
+        caller.save_library_settings()
+        loaded = load(run, checkpoint, policy=policy, encoder=encoder, trust_code=trust_code)
+        return export_policy(loaded, _default_file(run, policy, format) if out is None else user_path(out), format)
 
 
-def export_policy(loaded: LoadedPolicy, file: Path, format_name: FormatName) -> Exported:
-    """Export a loaded policy. Raises as `export`."""
-    file_format = format_of(format_name)
-    if loaded.policy.spec.context_encoder is not None:
-        raise ConfigError(
-            f"this policy of {loaded.trained.algorithm} infers its task between episodes, which a network in a file "
-            "cannot do: use offbeat.load in Python"
-        )
-    if file.is_dir():
-        raise ConfigError(f"{file} is a folder: pass --out {file}/policy")
-    if file.exists() or file.is_symlink():
-        raise ConfigError(f"{file} exists: pass another file with --out, or delete it")
-    policy = _in_fp32(loaded)
-    ports = _ports(policy.policy.spec)
-    content, runner = _convert(file_format, policy, ports)
-    agreement = compare(policy, runner)
-    _write(file, content)
-    was_bf16 = loaded.policy.spec.precision == "bf16"
-    return Exported(file, format_name, loaded.trained, *ports, agreement, was_bf16)
-
-
-def _in_fp32(loaded: LoadedPolicy) -> LoadedPolicy:
-    spec = loaded.policy.spec
-    weights = published_layout(spec).views(loaded.policy.vector)
-    return LoadedPolicy(policy_of(replace(spec, precision="fp32"), weights), loaded.trained)
-
-
-def _ports(spec: PolicySpec) -> Ports:
-    inputs = [Port(leaf.name, leaf.stacked_shape, input_dtype(leaf)) for leaf in spec.observation]
-    outputs = [Port(name, part.shape, output_dtype(part)) for name, part in action_parts(spec.action)]
-    if spec.recurrent:
-        inputs.append(Port(STATE, (spec.state_size,), "float32"))
-        outputs.append(Port(NEXT_STATE, (spec.state_size,), "float32"))
-    return Ports(tuple(inputs), tuple(outputs))
-
-
-def _convert(file_format: Format, policy: LoadedPolicy, ports: Ports) -> tuple[bytes, Runner]:
-    """Return the content of the file, and a function that runs it."""
-    example = sample_observations(policy.policy, 2, stream(0, "example")) | initial_state(policy.policy.spec, 2)
-    tensors = tuple(torch.from_numpy(part) for part in example.values())
-    trained = {"version": __version__, **asdict(policy.trained)}
-    notes = {f"offbeat.{key}": str(value) for key, value in trained.items()}
-    try:
-        with quiet():
-            content = file_format.content(WholePolicy(policy.policy).eval(), tensors, ports, notes)
-            return content, file_format.open(content, ports)
-    except Exception as error:
-        raise RunFailed(
-            f"the network cannot be exported ({type(error).__name__}: {short_text(error)}): your own encoder must not "
-            "have control flow that depends on the values of tensors; the other --format may support it"
-        ) from error
-
-
-def _write(file: Path, content: bytes) -> None:
-    """Write a file atomically."""
-    temporary = file.with_name(f".{file.name}.writing")
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with temporary.open("wb") as written:
-                written.write(content)
-                written.flush()
-                os.fsync(written.fileno())
-            temporary.replace(file)
-        finally:
-            temporary.unlink(missing_ok=True)
-    except OSError as error:
-        raise ConfigError(f"{file} cannot be written ({error.strerror}): pass another file with --out") from None
+def _default_file(run: GivenPath, policy: str | None, file_format: FormatName) -> Path:
+    folder = Path() if is_on_hub(run) else user_path(run)
+    name = "policy" if policy is None else f"policy-{policy}"
+    return folder / f"{name}{SUFFIXES.get(file_format, '')}"

@@ -1,4 +1,4 @@
-"""The dashboard: redraws the screen and restores the terminal. `make_progress` selects one of the three views."""
+"""The dashboard: redraws the screen and restores the terminal. `make_progress` selects one of the views."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from rich.live import Live
 from rich.text import Text
 
 from offbeat.core.errors import ConfigError
+from offbeat.metrics.notebook import NotebookLines, display_of_notebook
 from offbeat.metrics.progress import About, Lines, Progress, Rates, Silent, Status
 from offbeat.metrics.screen import History, Screen
 
@@ -22,7 +23,9 @@ __all__ = ["About", "Dashboard", "Lines", "Progress", "Silent", "Status", "make_
 
 
 def make_progress(kind: Literal["dashboard", "lines", "none"] | None, stream: TextIO) -> Progress:
-    """Return the view of ``kind``; None selects the dashboard on a terminal, else lines."""
+    """Return the view of ``kind``; None selects the dashboard on a terminal, else lines. In a notebook, lines are shown
+    below the cell, in place.
+    """
     if kind is None:
         redraws = stream.isatty() and os.environ.get("TERM") != "dumb"
         kind = "dashboard" if redraws else "lines"
@@ -30,7 +33,10 @@ def make_progress(kind: Literal["dashboard", "lines", "none"] | None, stream: Te
         raise ConfigError(f"progress is {kind!r}, but dashboard, lines or none is expected: pass one of these")
     if kind == "none":
         return Silent()
-    return Dashboard(Console(file=stream)) if kind == "dashboard" else Lines(stream)
+    if kind == "dashboard":
+        return Dashboard(Console(file=stream))
+    show = display_of_notebook()
+    return Lines(stream) if show is None else NotebookLines(show)
 
 
 class Dashboard:

@@ -224,6 +224,10 @@ class Lines:
         self._stream.write(text + "\n")
         self._stream.flush()
 
+    def replace_line(self, text: str) -> None:
+        """Print ``text``, the newest status, below the ones before: a stream cannot replace them."""
+        self.message(text)
+
     def close(self, summary: str) -> None:
         """Print the last status unless it is already shown, the bottleneck, and the summary."""
         if self._unshown is not None:
@@ -234,7 +238,7 @@ class Lines:
     def _show(self, status: Status, now: float) -> None:
         self._rates.add(now, status.env_steps, status.updates)
         self._unshown = None
-        self.message(_line(status, self._rates))
+        self.replace_line(_line(status, self._rates))
 
 
 def _line(status: Status, rates: Rates) -> str:

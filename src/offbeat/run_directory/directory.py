@@ -24,7 +24,7 @@ from offbeat.config.run_config import RunConfig
 from offbeat.config.trust import HOW, UNCHANGED, Code, code_to_run, require
 from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.fields import in_short
-from offbeat.core.files import replace_file, sync
+from offbeat.core.files import replace_file, sync, user_path
 from offbeat.core.strict_json import LARGEST_RECORD, read_json
 from offbeat.run_directory.checkpoint import Checkpoint, SavedPolicy
 from offbeat.run_directory.checkpoint import load as load_checkpoint
@@ -109,6 +109,7 @@ class RunDirectory:
         Raises:
             ConfigError: there is no run, or it has a link to another directory and is not trusted.
         """
+        path = user_path(path)
         directory = cls(path)
         if trust_code:
             accept(str(path.resolve()))

@@ -1,0 +1,112 @@
+"""Converts a loaded policy to a file, compares the file with the policy, and writes it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import torch
+
+from offbeat import __version__
+from offbeat.api.load import policy_of
+from offbeat.api.loaded_policy import LoadedPolicy, Trained
+from offbeat.core.errors import ConfigError, RunFailed
+from offbeat.core.previous_inputs import action_parts
+from offbeat.core.seeding import stream
+from offbeat.exporting.agreement import Agreement, compare, initial_state, short_text
+from offbeat.exporting.formats import Format, FormatName, Port, Ports, Runner, format_of, quiet
+from offbeat.exporting.observations import sample_observations
+from offbeat.models.published import published_layout
+from offbeat.models.spec import PolicySpec
+from offbeat.models.whole_policy import NEXT_STATE, STATE, WholePolicy, input_dtype, output_dtype
+
+
+@dataclass(frozen=True)
+class Exported:
+    """The exported file."""
+
+    file: Path
+    format: FormatName
+    trained: Trained
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    agreement: Agreement
+    was_bf16: bool
+    """Whether the policy computes in bfloat16; the file always computes in float32."""
+
+    def __repr__(self) -> str:
+        """Return one line: the file, its format, and the policy in it."""
+        trained = self.trained
+        policy = f"{trained.algorithm} on {trained.env}, env_steps={trained.env_steps}"
+        return f"Exported({str(self.file)!r}, {self.format!r}, {policy})"
+
+
+def export_policy(loaded: LoadedPolicy, file: Path, format_name: FormatName) -> Exported:
+    """Export a loaded policy. Raises as `offbeat.export`."""
+    file_format = format_of(format_name)
+    if loaded.policy.spec.context_encoder is not None:
+        raise ConfigError(
+            f"this policy of {loaded.trained.algorithm} infers its task between episodes, which a network in a file "
+            "cannot do: use offbeat.load in Python"
+        )
+    if file.is_dir():
+        raise ConfigError(f"{file} is a folder: pass --out {file}/policy")
+    if file.exists() or file.is_symlink():
+        raise ConfigError(f"{file} exists: pass another file with --out, or delete it")
+    policy = _in_fp32(loaded)
+    ports = _ports(policy.policy.spec)
+    content, runner = _convert(file_format, policy, ports)
+    agreement = compare(policy, runner)
+    _write(file, content)
+    was_bf16 = loaded.policy.spec.precision == "bf16"
+    return Exported(file, format_name, loaded.trained, *ports, agreement, was_bf16)
+
+
+def _in_fp32(loaded: LoadedPolicy) -> LoadedPolicy:
+    spec = loaded.policy.spec
+    weights = published_layout(spec).views(loaded.policy.vector)
+    return LoadedPolicy(policy_of(replace(spec, precision="fp32"), weights), loaded.trained)
+
+
+def _ports(spec: PolicySpec) -> Ports:
+    inputs = [Port(leaf.name, leaf.stacked_shape, input_dtype(leaf)) for leaf in spec.observation]
+    outputs = [Port(name, part.shape, output_dtype(part)) for name, part in action_parts(spec.action)]
+    if spec.recurrent:
+        inputs.append(Port(STATE, (spec.state_size,), "float32"))
+        outputs.append(Port(NEXT_STATE, (spec.state_size,), "float32"))
+    return Ports(tuple(inputs), tuple(outputs))
+
+
+def _convert(file_format: Format, policy: LoadedPolicy, ports: Ports) -> tuple[bytes, Runner]:
+    """Return the content of the file, and a function that runs it."""
+    example = sample_observations(policy.policy, 2, stream(0, "example")) | initial_state(policy.policy.spec, 2)
+    tensors = tuple(torch.from_numpy(part) for part in example.values())
+    trained = {"version": __version__, **asdict(policy.trained)}
+    notes = {f"offbeat.{key}": str(value) for key, value in trained.items()}
+    try:
+        with quiet():
+            content = file_format.content(WholePolicy(policy.policy).eval(), tensors, ports, notes)
+            return content, file_format.open(content, ports)
+    except Exception as error:
+        raise RunFailed(
+            f"the network cannot be exported ({type(error).__name__}: {short_text(error)}): your own encoder must not "
+            "have control flow that depends on the values of tensors; the other --format may support it"
+        ) from error
+
+
+def _write(file: Path, content: bytes) -> None:
+    """Write a file atomically."""
+    temporary = file.with_name(f".{file.name}.writing")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with temporary.open("wb") as written:
+                written.write(content)
+                written.flush()
+                os.fsync(written.fileno())
+            temporary.replace(file)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be written ({error.strerror}): pass another file with --out") from None
