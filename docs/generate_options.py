@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from dataclasses import MISSING, Field, fields
+from dataclasses import Field, fields
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -16,12 +16,12 @@ from tyro.conf import Positional, UseAppendAction
 from offbeat.cli.main import COMMANDS
 from offbeat.config.env import EnvConfig
 from offbeat.config.league import LeagueConfig
+from offbeat.config.listed_settings import default_text, table_settings
 from offbeat.config.policies import PolicyConfig
 from offbeat.config.registry import ALGORITHMS
 from offbeat.config.run_config import RunConfig
 from offbeat.config.runtime_config import RuntimeConfig
-from offbeat.core.fields import describe, field_docstrings, hints_of
-from offbeat.core.frozen_table import EMPTY
+from offbeat.core.fields import field_docstrings
 
 PAGE = Path(__file__).parent / "reference/options.md"
 
@@ -45,8 +45,11 @@ Tables of policies are given with `--policies FILE.toml`, and single values in t
 `--set policies.NAME.settings.learning_rate=0.001`. A key that is not known, a value of the wrong kind or range, and a
 key that is given twice are refused before any work starts, with exit code 2. `none` means that nothing is set.
 
-Without `--preset`, the preset for the algorithm and the env applies, if there is one. `offbeat list presets` shows
-their names; they are the TOML files in `src/offbeat/config/presets`.
+`offbeat list settings ppo --env CartPole-v1` prints the same in a terminal, for one algorithm, with the values of the
+env's preset.
+
+Without `--preset`, the preset for the algorithm and the env applies, if there is one. The first line of a run names it.
+`offbeat list presets` shows their names; they are the TOML files in `src/offbeat/config/presets`.
 """
 
 COMMANDS_HEAD = """
@@ -54,17 +57,6 @@ COMMANDS_HEAD = """
 
 Exit codes: 0 done, 1 the run failed, 2 bad input, 130 interrupted. A flag of `train` without a default leaves the key
 of the same name, in the tables above, as it is."""
-
-
-SUITED = {
-    "max_lag": "0 in serial, 1 in threads and processes",
-    "max_ahead": "actors - 1 in serial, actors in threads and processes",
-    "pearl.warmup": "train_tasks x (prior_steps + extra_steps) x envs_per_actor: one visit to each task",
-    "pearl.capacity": "2 x (train_tasks + actors) visits; at least 1000000",
-    "split": "measured in threads and processes, if neither the layout nor lag = exact is given; else given",
-}
-"""Defaults that depend on the runtime, by key or by table and key: they are set when the config is made, not in the
-table's class."""
 
 
 def page() -> str:
@@ -86,23 +78,9 @@ def _key_table(name: str, config: type[Any]) -> Iterator[str]:
     yield _summary(config)
     yield ""
     yield from _table_head("key", "takes", "default", "meaning")
-    hints, notes = hints_of(config), field_docstrings(config)
-    for item in fields(config):
-        yield _row(f"`{item.name}`", describe(hints[item.name]), _default(item, name), notes[item.name])
-
-
-def _default(item: Field[Any], table: str = "") -> str:
-    if item.default is MISSING:
-        return "must be given"
-    suited = SUITED.get(f"{table}.{item.name}", SUITED.get(item.name))
-    if suited and item.default is not None:
-        return suited
-    value = item.default
-    if value in (None, (), EMPTY):
-        return "none"
-    if isinstance(value, bool):
-        return str(value).lower()
-    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    for item in table_settings(name, config):
+        key = item.key if name == "league" else item.key.removeprefix("env.").removesuffix(".NAME")
+        yield _row(f"`{key.removeprefix('league.')}`", item.takes, item.default, item.meaning)
 
 
 # --- flags --------------------------------------------------------------------------------------------------
@@ -120,7 +98,8 @@ def _flag_table(name: str, command: type[Any]) -> Iterator[str]:
     for item in fields(command):
         usage, again = _usage(item, hints[item.name])
         note = _help(hints[item.name]) or notes[item.name]
-        default = {"none": "", "false": ""}.get(_default(item), _default(item))
+        text = default_text(item)
+        default = "" if text in ("none", "false") else text
         yield _row(f"`{usage}`", default, note + (" Repeatable." if again else ""))
 
 

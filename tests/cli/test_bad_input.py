@@ -50,7 +50,7 @@ NAMES = [
     Row("check CartPol-v1", 2, ["'CartPole-v1'"]),
     train("--preset ppo-cartpol", 2, "'ppo-cartpol'", "'ppo-cartpole-v1'", "list presets"),
     train("--step 100", 2, "--step", "--steps"),
-    train("--set learning_rat=0.1", 2, "'learning_rat'", "'learning_rate'", "docs/reference/options.md"),
+    train("--set learning_rat=0.1", 2, "'learning_rat'", "'learning_rate'", "offbeat list settings ppo"),
     Row("check CartPole-v1 --set max_episode_step=9", 2, ["unknown key", "'max_episode_steps'", "table [env]"]),
     Row("check CartPole-v1 --set learning_rate=1", 2, ["unknown key 'learning_rate'", "Only settings of the env"]),
     Row("check CartPole-v1 --max-episode-steps 9", 2, ["--set max_episode_steps=VALUE"]),
@@ -201,7 +201,7 @@ ON_A_REPLAY = [
     train_sac(
         "--set utd_ratio=2 steps_per_update=1/2", "utd_ratio is 2", "steps_per_update is 1/2", "pass only one of them"
     ),
-    train("--set utd_ratio=1", 2, "is a setting of sac, pearl, dqn, ", "leave it out", "docs/reference/options.md"),
+    train("--set utd_ratio=1", 2, "is a setting of sac, pearl, dqn, ", "leave it out", "offbeat list settings ppo"),
     train("--set warmup=100 capacity=200", 2, "is a setting of sac, pearl, dqn, "),
     train_sac("--set resident_batches=2", "resident_batches is a setting of ppo, impala, a2c, ", "leave it out"),
     train_sac("--set warmup=100", "warmup is 100", "the first sample needs 256", "--set warmup=256"),

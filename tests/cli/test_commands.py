@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ import pytest
 from tests.reference.runs import contents, lines_of, offbeat, small_arguments, small_run, status_of, weights_of
 
 import offbeat as package
+from offbeat.cli import main
 from offbeat.envs.make import make_envs
 
 
@@ -220,6 +224,56 @@ def test_list_shows_the_available_names(what, names):
     assert said.code == 0
     listed = [line.split()[0] for line in said.out.splitlines()]
     assert [name for name in names if name not in listed] == []
+
+
+def test_list_settings_prints_a_line_of_tab_separated_texts_for_each_setting():
+    said = offbeat("list", "settings", "ppo", "--env", "CartPole-v1")
+    assert (said.code, said.err) == (0, "")
+    names, *rows = (line.split("\t") for line in said.out.splitlines())
+    assert names == ["table", "key", "takes", "default", "preset", "meaning"]
+    assert {len(row) for row in rows} == {len(names)}
+    (gamma,) = (row for row in rows if row[1] == "gamma")
+    assert gamma == ["ppo", "gamma", "a number at least 0 and at most 1", "0.99", "0.98", "Discount per env step."]
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_list_settings_fits_the_terminal(monkeypatch, width):
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setenv("COLUMNS", str(width))
+    assert main.run(["list", "settings", "sac", "--env", "Pendulum-v1"]) == 0
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", terminal.getvalue()).splitlines()
+    assert max(map(len, lines)) <= width
+    assert {"[sac]", "[runtime]", "[env]", "[run]", "[league]"} <= set(lines)
+    assert any(line.startswith("  warmup = 5000   preset: ") for line in lines)
+    assert "The preset of Pendulum-v1 is sac-pendulum-v1." in lines
+
+
+class Terminal(io.StringIO):
+    """Standard output, as if it were a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_list_settings_shows_those_of_an_algorithm_that_an_imported_module_registers():
+    said = offbeat("list", "settings", "brave", "--import", "tests.reference.own_settings")
+    assert "brave\tcourage\ta number\t2.5\t\tHow far it dares to go." in said.out.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["settings"], "offbeat list settings ppo"),
+        (["settings", "pppo"], "'ppo'"),
+        (["envs", "ppo"], "only settings are listed"),
+        (["presets", "--env", "CartPole-v1"], "leave it out"),
+    ],
+)
+def test_list_refuses_what_it_cannot_list(arguments, says):
+    said = offbeat("list", *arguments)
+    assert said.code == 2
+    assert says in said.err
 
 
 def test_doctor_reports_installed_packages():

@@ -52,7 +52,7 @@ def test_a_preset_can_be_used_for_another_env():
     [
         (
             {"assignments": {"learnin_rate": "1"}},
-            ["unknown key 'learnin_rate'", "'learning_rate'", "docs/reference/options.md"],
+            ["unknown key 'learnin_rate'", "'learning_rate'", "offbeat list settings ppo"],
         ),
         ({"assignments": {"unrol_length": "1"}}, ["unknown key 'unrol_length'", "'unroll_length'"]),
         ({"preset": "ppo-cartpole-v2"}, ["unknown preset", "'ppo-cartpole-v1'", "offbeat list presets"]),

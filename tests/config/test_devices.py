@@ -31,7 +31,7 @@ TWO: dict[str, Any] = {"runtime": "processes", "shards": 2, "devices": "cpu,cpu"
         ({"learner_workers": 2}, "learner_workers is 2 and devices is cpu,cpu"),
         ({"split": "measured"}, "split is measured, which measures one learner, but devices is cpu,cpu"),
         ({"devices": ""}, "devices is empty"),
-        ({"devices": "cpu,gpu"}, "devices is 'cpu,gpu', but .* that is cpu, cuda or cuda:N or none is expected"),
+        ({"devices": "cpu,gpu"}, "devices is 'cpu,gpu', but .* that is cpu, cuda or cuda:N, or none is expected"),
     ],
 )
 def test_devices_that_cannot_be_used_are_refused(settings, message):

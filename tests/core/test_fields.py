@@ -8,7 +8,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offbeat.core.errors import ConfigError
-from offbeat.core.fields import Bound, Count, Natural, NonNegative, Positive, Share, build, describe, hints_of, read
+from offbeat.core.fields import (
+    Bound,
+    Count,
+    Example,
+    Flag,
+    Natural,
+    NonNegative,
+    Positive,
+    Share,
+    build,
+    describe,
+    hints_of,
+    read,
+)
 
 Colour = Literal["red", "blue"]
 
@@ -37,6 +50,9 @@ Colour = Literal["red", "blue"]
         ("64", tuple[int, ...], (64,)),
         ("", tuple[int, ...], ()),
         ([64, 32], tuple[int, ...], (64, 32)),
+        ("[64, 32]", tuple[int, ...], (64, 32)),
+        ("(64,)", tuple[int, ...], (64,)),
+        ("['a', \"b\"]", tuple[str, ...], ("a", "b")),
         ([], tuple[int, ...], ()),
         ("a,b", tuple[str, ...], ("a", "b")),
         ("none", Count | None, None),
@@ -94,7 +110,7 @@ def test_an_error_names_the_given_value_the_expected_one_and_the_remedy(given, h
         read("epochs", given, hint)
     message = str(refused.value)
     assert message.startswith(f"epochs is {given!r}, but {words}")
-    assert "--set epochs=VALUE" in message
+    assert "pass, for example, --set epochs=" in message
     assert refused.value.exit_code == 2
 
 
@@ -109,14 +125,14 @@ def test_numbers_are_unchanged_after_formatting_and_parsing(number):
 
 
 @dataclass(frozen=True)
-class Example:
+class Marble:
     length: Count
     colour: Colour = "red"
     rate: Positive | None = None
 
 
 def test_a_config_is_built_from_given_values_and_defaults():
-    assert build(Example, {"length": "3", "rate": "0.5"}, "here") == Example(3, "red", 0.5)
+    assert build(Marble, {"length": "3", "rate": "0.5"}, "here") == Marble(3, "red", 0.5)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +146,7 @@ def test_a_config_is_built_from_given_values_and_defaults():
 )
 def test_a_config_with_unknown_or_invalid_values_is_refused(values, parts):
     with pytest.raises(ConfigError) as refused:
-        build(Example, values, "here")
+        build(Marble, values, "here")
     assert all(part in str(refused.value) for part in parts)
 
 
@@ -141,3 +157,22 @@ def test_every_hint_of_every_config_can_be_described():
 
     hints: list[Any] = [hint for config in (RunConfig, RuntimeConfig, PPOConfig) for hint in hints_of(config).values()]
     assert all(describe(hint) for hint in hints)
+
+
+@pytest.mark.parametrize(
+    ("hint", "default", "example"),
+    [
+        (Share, 0.99, "--set key=0.99"),
+        (Count | None, None, "--set key=2"),
+        (Share | None, None, "--set key=1"),
+        (Colour, None, "--set key=red"),
+        (bool | None, None, "--set key=true"),
+        (tuple[Count, ...], (200, 100), "--set key=200,100"),
+        (Annotated[tuple[Count, ...] | None, Example("64,64")], None, "--set key=64,64"),
+        (Annotated[Count | None, Flag("STEPS"), Example("1000")], None, "--key 1000"),
+    ],
+)
+def test_the_error_for_an_invalid_value_shows_a_valid_one(hint, default, example):
+    with pytest.raises(ConfigError) as refused:
+        read("key", object(), hint, default=default)
+    assert str(refused.value).endswith(f"is expected: pass, for example, {example}")

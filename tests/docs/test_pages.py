@@ -9,6 +9,7 @@ from itertools import product
 import pytest
 from tests.reference.pages import PAGES, ROOT, anchors, links
 
+from offbeat.config.listed_settings import SUITED
 from offbeat.config.registry import ALGORITHMS
 from offbeat.config.resolve import resolve
 
@@ -28,7 +29,6 @@ def test_the_options_page_agrees_with_the_code():
 
 
 def test_the_options_page_has_the_defaults_of_each_runtime():
-    suited = runpy.run_path(str(ROOT / "docs/generate_options.py"))["SUITED"]
     found: dict[str, dict[tuple[str, int], object]] = {}
     for algorithm, runtime, actors in product(ALGORITHMS, ("serial", "threads", "processes"), (None, 2)):
         flags = {"runtime": runtime} | ({"actors": actors} if actors else {})
@@ -37,7 +37,7 @@ def test_the_options_page_has_the_defaults_of_each_runtime():
             for key in fields(table):
                 value = getattr(table, key.name)
                 if key.default not in (MISSING, None, value) and key.name not in flags:
-                    name = key.name if key.name in suited else f"{algorithm}.{key.name}"
+                    name = key.name if key.name in SUITED else f"{algorithm}.{key.name}"
                     found.setdefault(name, {})[runtime, actors or 1] = value
     assert found == {
         "max_lag": dict.fromkeys(product(("threads", "processes"), (1, 2)), 1),
@@ -49,7 +49,7 @@ def test_the_options_page_has_the_defaults_of_each_runtime():
         },
         "split": {("threads", 1): "measured", ("processes", 1): "measured"},
     }
-    assert suited.keys() == found.keys()
+    assert SUITED.keys() == found.keys()
 
 
 def test_every_page_can_be_reached_from_the_readme():

@@ -84,7 +84,7 @@ def test_games_without_two_sides_and_sides_without_one_policy_are_refused(polici
     ],
 )  # fmt: skip
 def test_settings_out_of_range_are_refused_with_the_key_and_what_to_pass(key, value):
-    with pytest.raises(ConfigError, match=f"{key} is .*expected: pass --set {key}=VALUE"):
+    with pytest.raises(ConfigError, match=f"{key} is .*expected: pass, for example, --set {key}="):
         build(LeagueConfig, {key: value}, "offbeat list options")
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from offbeat.config.registry import encoder_factory
 from offbeat.config.settings import AlgorithmSettings
 from offbeat.core.errors import ConfigError
-from offbeat.core.fields import Count
+from offbeat.core.fields import Count, Example
 from offbeat.core.types import EnvSpec
 from offbeat.models.spec import ENCODERS, Activation, CoreName, Precision
 
@@ -21,7 +21,7 @@ class NetworkConfig(AlgorithmSettings):
     """Encoder of images: nature_cnn or impala_resnet. flat: images are flattened like other observations. auto:
     nature_cnn for images of 36 x 36 pixels or more, impala_resnet for smaller ones, 16 x 16 or more. Or your own
     encoder, for the whole observation: its name, or its path, my_module:MyEncoder."""
-    hidden_sizes: tuple[Count, ...] | None = None
+    hidden_sizes: Annotated[tuple[Count, ...] | None, Example("64,64")] = None
     """Units of each hidden layer; none: the default of the algorithm, or no hidden layers if all inputs are encoded."""
     activation: Activation = "tanh"
     """Activation of the hidden layers; encoders use ReLU."""

@@ -1,4 +1,4 @@
-"""`offbeat check`, `offbeat list` and `offbeat doctor`."""
+"""`offbeat check` and `offbeat doctor`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import importlib.util
 import os
 import platform
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated
 
 from tyro.conf import Positional, UseAppendAction, arg
 
@@ -74,38 +74,6 @@ class Check:
         warnings = len(findings) - errors
         print(f"{self.env}: errors {errors}, warnings {warnings}" if findings else f"{self.env}: no problems found")
         return 1 if errors else 0
-
-
-@dataclass(frozen=True)
-class List:
-    """List the known names: offbeat list envs."""
-
-    what: Positional[Literal["envs", "algorithms", "runtimes", "presets"]]
-    """The kind of names."""
-    imports: Imports = ()
-    """Python module to import first. The names that it registers are listed too."""
-
-    def run(self) -> int:
-        from offbeat.config.registry import import_modules
-
-        import_modules(self.imports)
-        if self.what == "envs":
-            from offbeat.envs.make import list_envs
-
-            print("\n".join(list_envs()))
-        elif self.what == "algorithms":
-            from offbeat.config.registry import ALGORITHMS
-
-            print("\n".join(f"{name}  {entry.summary}".rstrip() for name, entry in ALGORITHMS.items()))
-        elif self.what == "runtimes":
-            from offbeat.config.runtimes import RUNTIMES
-
-            print("\n".join(f"{name}  {entry.summary}".rstrip() for name, entry in RUNTIMES.items()))
-        else:
-            from offbeat.config.preset_files import preset_names
-
-            print("\n".join(preset_names()))
-        return 0
 
 
 @dataclass(frozen=True)

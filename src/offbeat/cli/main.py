@@ -18,7 +18,8 @@ from offbeat import __version__
 from offbeat.cli.bench import Bench
 from offbeat.cli.evaluate import Eval, Watch
 from offbeat.cli.export import Export
-from offbeat.cli.inspect import Check, Doctor, List, missing_package
+from offbeat.cli.inspect import Check, Doctor, missing_package
+from offbeat.cli.listing import List
 from offbeat.cli.match import Match
 from offbeat.cli.plot import Plot
 from offbeat.cli.push import Push

@@ -43,7 +43,7 @@ class RunArguments:
     imports: Imports = ()
     """Python module to import first. It can register envs, algorithms, encoders and runtimes."""
     set: Annotated[UseAppendAction[tuple[tuple[str, ...], ...]], arg(metavar="KEY=VALUE ...")] = ()
-    """Any settings; docs/reference/options.md lists all keys."""
+    """Any settings; `offbeat list settings ALGO` shows them."""
 
     def config(self) -> Config:
         """Build the config and check it."""

@@ -23,14 +23,17 @@ from offbeat.config.settings import AlgorithmSettings
 from offbeat.config.trust import code_of, require
 from offbeat.config.unknown_keys import unknown_key
 from offbeat.core.errors import ConfigError, unknown
-from offbeat.core.fields import build, hints_of, in_short, read
+from offbeat.core.fields import build, defaults_of, hints_of, in_short, read
 from offbeat.core.frozen_table import value_of
 from offbeat.core.threads import usable_cores
 
 PREFIXES = (KWARGS, LEAGUE, POLICIES)
 """Prefixes of keys of tables inside a table, and of the tables [league] and [policies.NAME]."""
-OPTIONS = "docs/reference/options.md"
-"""The page that lists all keys."""
+
+
+def settings_list(algorithm: str) -> str:
+    """Return the command that lists all settings of an algorithm, for messages."""
+    return f"`offbeat list settings {algorithm}`"
 
 
 def load(path: Path) -> Config:
@@ -125,18 +128,18 @@ def resolve(
     _check_names(algorithm, {**assignments, **flags})
     choice.require_code()
     tables = preset_tables(algorithm, env, preset)
-    settings_class = _settings_class(algorithm)
+    settings_class, where = _settings_class(algorithm), settings_list(algorithm)
     if choice.tables is not None:
-        tables["policies"] = tables_of(read_policies(choice.tables, OPTIONS))
+        tables["policies"] = tables_of(read_policies(choice.tables, where))
     table_of = _table_of_keys(algorithm, settings_class)
-    given = _set_given(tables, table_of, flags, assignments, own=hints_of(settings_class))
+    given = _set_given(tables, table_of, flags, assignments, algorithm=algorithm, own=hints_of(settings_class))
     tables["run"].update(algorithm=algorithm, env=env)
     runtime, settings = tables.setdefault("runtime", {}), tables.setdefault(algorithm, {})
     _refuse_unsupported(settings_class, algorithm, given)
     _set_runtime_defaults(runtime, settings_class, given)
-    runtime_config = build(RuntimeConfig, runtime, f"{OPTIONS}, table [runtime]")
+    runtime_config = build(RuntimeConfig, runtime, f"{where}, table [runtime]")
     tables[algorithm] = settings_class.with_defaults(settings, given, runtime_config)
-    return _from_tables(tables, OPTIONS, choice.assignment)
+    return _from_tables(tables, where, choice.assignment)
 
 
 def env_settings(assignments: Mapping[str, object]) -> EnvConfig:
@@ -145,13 +148,13 @@ def env_settings(assignments: Mapping[str, object]) -> EnvConfig:
     Raises:
         ConfigError: a key is not one of this table, or a value is invalid.
     """
-    keys = hints_of(EnvConfig)
+    keys, where = hints_of(EnvConfig), f"{settings_list('ppo')}, table [env]"
     for key in assignments:
         if key not in keys and not key.startswith(KWARGS):
-            raise unknown("key", key, keys, f"Only settings of the env can be given here: {OPTIONS}, table [env].")
+            raise unknown("key", key, keys, f"Only settings of the env can be given here: see {where}.")
     tables: dict[str, dict[str, Any]] = {}
-    _set_given(tables, dict.fromkeys(keys, "env"), assignments, own={})
-    return build(EnvConfig, tables.get("env", {}), f"{OPTIONS}, table [env]")
+    _set_given(tables, dict.fromkeys(keys, "env"), assignments, algorithm="ppo", own={})
+    return build(EnvConfig, tables.get("env", {}), where)
 
 
 def _policy_choice(*sources: Mapping[str, object]) -> tuple[PolicyChoice, list[Mapping[str, object]]]:
@@ -173,8 +176,9 @@ def with_settings(config: Config, given: Mapping[str, object]) -> Config:
     """
     tables: dict[str, dict[str, Any]] = config.tables()
     settings = type(config.settings)
-    _set_given(tables, _table_of_keys(config.run.algorithm, settings), given, own=hints_of(settings))
-    return _from_tables(tables, OPTIONS)
+    algorithm, hints = config.run.algorithm, hints_of(settings)
+    _set_given(tables, _table_of_keys(algorithm, settings), given, algorithm=algorithm, own=hints)
+    return _from_tables(tables, settings_list(algorithm))
 
 
 def _check_names(algorithm: str, given: Mapping[str, object]) -> None:
@@ -202,6 +206,7 @@ def _set_given(
     tables: dict[str, dict[str, Any]],
     table_of: Mapping[str, str],
     *sources: Mapping[str, object],
+    algorithm: str,
     own: Mapping[str, Any],
 ) -> set[str]:
     """Write the given values into the tables and return their keys.
@@ -210,6 +215,7 @@ def _set_given(
         tables: the tables, which are changed.
         table_of: key -> name of its table.
         sources: key -> value.
+        algorithm: whose settings are listed, for messages.
         own: type hints of the settings of which a policy can have its own values.
 
     Raises:
@@ -220,7 +226,7 @@ def _set_given(
         for key, value in sorted(source.items(), key=lambda item: item[0].startswith(PREFIXES)):  # after whole tables
             if key not in table_of and not key.startswith(PREFIXES):
                 known = {*table_of, *(f"{LEAGUE}{name}" for name in hints_of(LeagueConfig))}
-                raise unknown_key(key, known, f"`offbeat train --help` lists flags; {OPTIONS} lists keys.")
+                raise unknown_key(key, value, known, f"{settings_list(algorithm)} shows all keys.")
             if key in given:
                 raise given_twice(key)
             given.add(key)
@@ -265,9 +271,10 @@ def _check_run_flags(flags: Mapping[str, object]) -> None:
     is loaded.
     """
     hints = {**hints_of(RunConfig), **hints_of(RuntimeConfig)}
+    defaults = {**defaults_of(RunConfig), **defaults_of(RuntimeConfig)}
     for key, value in flags.items():
         if key in hints:
-            read(key, value, hints[key])
+            read(key, value, hints[key], default=defaults[key])
 
 
 def setting_names() -> set[str]:

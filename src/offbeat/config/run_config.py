@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from offbeat.config.env import EVALUATION_STEPS
-from offbeat.core.fields import Count, Flag, Name, Natural, NonNegative, Positive, Share
+from offbeat.core.fields import Count, Example, Flag, Name, Natural, NonNegative, Positive, Share
 from offbeat.core.tasks import Trials
 
 EVALUATION_EPISODES = 20
@@ -25,13 +25,13 @@ class RunConfig:
     """Gymnasium id, an id with an adapter's prefix (envpool:), or the path of the env: my_module:MyEnv."""
     steps: Annotated[Count, Flag()] = 1_000_000
     """Env steps to learn from; schedules run over them."""
-    stop_at: Annotated[Count | None, Flag()] = None
+    stop_at: Annotated[Count | None, Flag(), Example("100000")] = None
     """Env steps after which to stop, with a checkpoint; schedules still run over `steps`."""
-    time: Annotated[Positive | None, Flag("SECONDS")] = None
+    time: Annotated[Positive | None, Flag("SECONDS"), Example("600")] = None
     """Seconds after which to stop, with a checkpoint."""
     seed: Annotated[Natural, Flag()] = 0
     """Seed of every random stream."""
-    eval_every: Annotated[Natural | None, Flag("STEPS")] = None
+    eval_every: Annotated[Natural | None, Flag("STEPS"), Example("10000")] = None
     """Env steps between evaluations; none: a tenth of `steps`; 0: never."""
     eval_episodes: Count | None = None
     """Episodes of an evaluation during training; the mean return defines the best checkpoint. None: 20. With tasks:
@@ -70,7 +70,7 @@ class RunConfig:
     """The policies of a world with several agents. shared: one policy for all agents; separate: one policy per agent,
     with its name; a file: as its tables [policies.NAME] say. The config of the run has these tables, and here `tables`.
     """
-    init_from: Annotated[str | None, Flag("RUN")] = None
+    init_from: Annotated[str | None, Flag("RUN"), Example("runs/NAME")] = None
     """Run directory whose weights are the initial weights of the run."""
 
     @property

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from offbeat.config.runtimes import OPTIONAL_KEYS, RUNTIMES, RuntimeEntry, runtime_entry, supporting
+from offbeat.core.checks import PrintableText
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import (
     Bound,
@@ -18,7 +19,6 @@ from offbeat.core.fields import (
     Nice,
     NonNegative,
     Positive,
-    PrintableText,
     Resource,
 )
 from offbeat.core.threads import usable_core_numbers

@@ -2,19 +2,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
+from itertools import groupby
+from typing import Any
 
+from offbeat.config.other_libraries import OtherName, names_like
 from offbeat.config.registry import ALGORITHMS
+from offbeat.config.run_config import RunConfig
+from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import ConfigError, unknown
-from offbeat.core.fields import hints_of
+from offbeat.core.fields import as_text, defaults_of, example_of, hints_of, syntax_of
 
 
-def unknown_key(key: str, known: Iterable[str], remedy: str) -> ConfigError:
-    """Return the error for an unknown key: it names the algorithms that have the key, or else the nearest known key."""
+def unknown_key(key: str, value: object, known: Collection[str], remedy: str) -> ConfigError:
+    """Return the error for an unknown key.
+
+    It names our key if another library has the unknown one, or else the algorithms that have the key, or else the
+    nearest known key.
+
+    Args:
+        key: the unknown key.
+        value: its value, as it was given.
+        known: all keys of the run.
+        remedy: end of the message.
+    """
+    others = names_like(key)
     owners = [name for name, entry in ALGORITHMS.items() if key in hints_of(entry.config_class())]
+    if others and (not owners or any(other.key_of(known) in known for other in others)):
+        return ConfigError(f"unknown key {key!r}. {_translations(others, value, known)} {remedy}")
     if not owners:
         return unknown("key", key, known, remedy)
     return ConfigError(
         f"{key} is a setting of {', '.join(owners)}, and not of the algorithm of this run: leave it out, or train with "
         f"one of these. {remedy}"
     )
+
+
+def _translations(others: list[OtherName], value: object, known: Collection[str]) -> str:
+    """Return what offbeat calls a setting of other libraries, and how to pass it."""
+
+    def meaning(other: OtherName) -> tuple[str, str]:
+        return other.key_of(known), other.differs
+
+    useful = [other for other in others if other.key_of(known) in known] or others
+    each = groupby(sorted(useful, key=meaning), key=meaning)
+    return " ".join(_translation(list(same), value, known) for _, same in each)
+
+
+def _translation(same: list[OtherName], value: object, known: Collection[str]) -> str:
+    """Return the sentence about a name that means the same in several libraries."""
+    ours, differs = same[0].key_of(known), same[0].differs
+    called = f"It is a name of {_joined([other.library for other in same])}, and offbeat calls it {ours}"
+    if ours not in known:
+        return f"{called}, which the algorithm of this run does not have: leave it out."
+    if differs:
+        return f"{called}. Pass {differs}; for example, {_syntax(ours, None)}."
+    return f"{called}: pass {_syntax(ours, value)}."
+
+
+def _joined(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _syntax(key: str, value: object) -> str:
+    """Return how to pass a key with a plain value, or else with an example."""
+    hint, default = _hints_and_defaults().get(key, (Any, None))
+    plain = isinstance(value, bool | int | float | str)
+    return syntax_of(key, hint, as_text(value) if plain else example_of(hint, default))
+
+
+def _hints_and_defaults() -> dict[str, tuple[Any, Any]]:
+    """Return the type hint and the default of each key."""
+    tables = [*(entry.config_class() for entry in ALGORITHMS.values()), RunConfig, RuntimeConfig]
+    return {key: (hint, defaults_of(table)[key]) for table in tables for key, hint in hints_of(table).items()}

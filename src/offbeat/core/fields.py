@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import inspect
 import math
-import re
 import textwrap
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
@@ -19,6 +18,8 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from offbeat.core.checks import Bound as Bound  # noqa: PLC0414 - own algorithms import it from here
+from offbeat.core.checks import Check, DeviceName, PrintableText, ResourceAmount
 from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.frozen_table import PlainTable
 
@@ -33,86 +34,8 @@ _DESCRIPTIONS = {
     PlainTable: "a table of numbers, booleans, text and lists of these",
 }
 """Type -> description of its values, for messages."""
-
-
-class Check:
-    """A condition on a value, in addition to its type. It is used in `Annotated`; `str` describes it."""
-
-    def refuses(self, value: Any) -> bool:
-        """Whether a value of the right type is not accepted."""
-        raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class Bound(Check):
-    """The range of a number: `low` and `high` are inclusive, `above` and `below` exclusive."""
-
-    low: float = -math.inf
-    high: float = math.inf
-    above: float = -math.inf
-    below: float = math.inf
-
-    def holds(self, value: float) -> bool:
-        return self.low <= value <= self.high and self.above < value < self.below
-
-    def refuses(self, value: Any) -> bool:
-        return not self.holds(value)
-
-    def __str__(self) -> str:
-        parts = [
-            f"at least {self.low:g}" if self.low > -math.inf else "",
-            f"more than {self.above:g}" if self.above > -math.inf else "",
-            f"at most {self.high:g}" if self.high < math.inf else "",
-            f"less than {self.below:g}" if self.below < math.inf else "",
-        ]
-        return " and ".join(part for part in parts if part)
-
-
-@dataclass(frozen=True)
-class PrintableText(Check):
-    """Printable text of limited length, which cannot contain terminal control codes."""
-
-    max_length: int = 1000
-
-    def refuses(self, value: Any) -> bool:
-        return not value.isprintable() or len(value) > self.max_length
-
-    def __str__(self) -> str:
-        return f"of at most {self.max_length} printable characters"
-
-
-@dataclass(frozen=True)
-class OneOf(Check):
-    """One of several words."""
-
-    words: tuple[str, ...]
-
-    def refuses(self, value: Any) -> bool:
-        return value not in self.words
-
-    def __str__(self) -> str:
-        return "among " + ", ".join(filter(None, self.words))
-
-
-class DeviceName(Check):
-    """The name of a device of torch."""
-
-    def refuses(self, value: Any) -> bool:
-        return not re.fullmatch(r"cpu|cuda(:[0-9]{1,3})?", value)
-
-    def __str__(self) -> str:
-        return "that is cpu, cuda or cuda:N"
-
-
-class ResourceAmount(Check):
-    """A custom resource of a cluster and its amount."""
-
-    def refuses(self, value: Any) -> bool:
-        return not re.fullmatch(r"[^\s=,]{1,100}=[0-9]{1,9}(\.[0-9]{1,4})?", value)
-
-    def __str__(self) -> str:
-        return "of the form NAME=AMOUNT"
-
+_EXAMPLES = {int: ["1", "2"], float: ["0.5"], bool: ["true"], str: ["first", "second"], Fraction: ["1/4"]}
+"""Type -> values, as they are typed."""
 
 Unlimited = object()
 """Marks a float that may be infinite, but not NaN."""
@@ -145,16 +68,60 @@ class Flag:
     """Placeholder of the value in `--help`."""
 
 
+@dataclass(frozen=True)
+class Example:
+    """A value of a field for error messages, as it is typed, if none follows from its type. Used in `Annotated`."""
+
+    example: str
+
+
 def flag_of(hint: Any) -> Flag | None:
     """Return the flag of the field with this type hint; None if it has no flag."""
     return next((mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, Flag)), None)
 
 
-def syntax_of(name: str, hint: Any) -> str:
-    """Return the syntax that sets a key on the command line."""
+def syntax_of(name: str, hint: Any, value: str = "VALUE") -> str:
+    """Return the syntax that sets a key to a value on the command line."""
     if hint is PlainTable:
         return f"--set env.{name}.NAME=VALUE"
-    return f"--{name.replace('_', '-')} VALUE" if flag_of(hint) else f"--set {name}=VALUE"
+    return f"--{name.replace('_', '-')} {value}" if flag_of(hint) else f"--set {name}={value}"
+
+
+def as_text(value: object) -> str:
+    """Return the value of a field as it is typed on the command line."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(map(as_text, value)) if isinstance(value, tuple | list) else str(value)
+
+
+def example_of(hint: Any, default: object = None) -> str:
+    """Return a value that a field accepts, as it is typed.
+
+    Args:
+        hint: type of the field.
+        default: default of the field, which is the example if it is one; None or an empty list is none.
+    """
+    if default not in (None, (), ""):
+        return as_text(default)
+    return _examples(hint)[0]
+
+
+def _examples(hint: Any) -> list[str]:
+    """Return at least one value that a field of this type accepts, as it is typed."""
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        given = [mark.example for mark in args[1:] if isinstance(mark, Check | Example) and mark.example]
+        of_bound = [text for mark in args[1:] if isinstance(mark, Bound) for text in mark.examples(args[0])]
+        return given or of_bound or _examples(args[0])
+    if origin is Literal:
+        return [str(choice) for choice in args]
+    if origin in (Union, UnionType):
+        return _examples(next(arg for arg in args if arg is not NoneType))
+    if origin is tuple:
+        return [",".join(sorted(_examples(args[0])[:2]))]
+    return _EXAMPLES.get(hint, ["VALUE"])
 
 
 def hints_of(config: type) -> dict[str, Any]:
@@ -176,7 +143,8 @@ def describe(hint: Any) -> str:
     if origin is Literal:
         return "one of " + ", ".join(args)
     if origin in (Union, UnionType):
-        return " or ".join("none" if arg is NoneType else describe(arg) for arg in args)
+        inner = next(arg for arg in args if arg is not NoneType)
+        return describe(inner) + (", or none" if get_origin(_bare(inner)) is tuple else " or none")
     if origin is tuple:
         return f"a comma-separated list, each item {describe(args[0])}"
     if is_dataclass(hint):
@@ -184,7 +152,12 @@ def describe(hint: Any) -> str:
     return _DESCRIPTIONS[hint]
 
 
-def read(name: str, value: object, hint: Any, remedy: str = "") -> Any:
+def _bare(hint: Any) -> Any:
+    """Return a type without its conditions."""
+    return get_args(hint)[0] if get_origin(hint) is Annotated else hint
+
+
+def read(name: str, value: object, hint: Any, remedy: str = "", *, default: object = None) -> Any:
     """Return `value` (text, or a value from TOML or JSON) converted to the type `hint`.
 
     Args:
@@ -192,6 +165,7 @@ def read(name: str, value: object, hint: Any, remedy: str = "") -> Any:
         value: Value to convert.
         hint: Type of the field.
         remedy: End of the message for an invalid value; by default, how to pass a valid value.
+        default: Default of the field, an example of a valid value.
 
     Raises:
         ConfigError: the value has another type, or violates a condition.
@@ -199,7 +173,7 @@ def read(name: str, value: object, hint: Any, remedy: str = "") -> Any:
     try:
         return _read(value, hint)
     except (ValueError, TypeError, OverflowError):
-        remedy = remedy or f"pass {syntax_of(name, hint)} with such a value"
+        remedy = remedy or f"pass, for example, {syntax_of(name, hint, example_of(hint, default))}"
         raise ConfigError(f"{name} is {in_short(value)}, but {describe(hint)} is expected: {remedy}") from None
 
 
@@ -224,11 +198,20 @@ def _read(value: object, hint: Any) -> Any:
     if origin in (Union, UnionType):
         return _read_optional(value, args)
     if origin is tuple:
-        items = [item for item in value.split(",") if item] if isinstance(value, str) else value
+        items = _items(value) if isinstance(value, str) else value
         if not isinstance(items, list | tuple):
             raise TypeError
         return tuple(_read(item, args[0]) for item in items)
     return _read_table(value, hint) if is_dataclass(hint) else _SCALARS[hint](value)
+
+
+def _items(text: str) -> list[str]:
+    """Return the items of a list as it is typed: 64,64, or as in Python and TOML, [64, 64]."""
+    text = text.strip()
+    if (text[:1], text[-1:]) in (("[", "]"), ("(", ")")):
+        text = text[1:-1]
+        return [item.strip(" '\"") for item in text.split(",") if item.strip()]
+    return [item for item in text.split(",") if item]
 
 
 def _read_table(value: object, hint: Any) -> Any:
@@ -341,7 +324,16 @@ def build(config: type[T], values: object, where: str, remedy: str = "") -> T:
     missing = [f.name for f in required(config) if f.name not in values]
     if missing:
         raise ConfigError(f"{where} lacks {', '.join(missing)}: add the missing key")
-    return config(**{name: read(name, value, hints[name], remedy) for name, value in values.items()})
+    defaults = defaults_of(config)
+    return config(
+        **{name: read(name, each, hints[name], remedy, default=defaults[name]) for name, each in values.items()}
+    )
+
+
+def defaults_of(config: type) -> dict[str, Any]:
+    """Return field -> default of a dataclass; None for a field that must be given."""
+    assert is_dataclass(config)
+    return {f.name: None if f.default is MISSING else f.default for f in fields(config)}
 
 
 def field_docstrings(config: type) -> dict[str, str]:

@@ -20,7 +20,8 @@ from typing import Annotated, Any, Literal, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from offbeat.core.fields import Bound, Name, OneOf, Size, Unlimited
+from offbeat.core.checks import OneOf
+from offbeat.core.fields import Bound, Name, Size, Unlimited
 
 Array = NDArray[Any]
 Tree = dict[str, Array]

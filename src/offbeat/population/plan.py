@@ -12,7 +12,7 @@ from offbeat.config.env import EnvConfig
 from offbeat.config.own_settings import POLICIES, own_values, parts_of, setting_of
 from offbeat.config.policies import tables_of
 from offbeat.config.registry import algorithm_entry
-from offbeat.config.resolve import resolve, setting_names
+from offbeat.config.resolve import resolve, settings_list
 from offbeat.config.run_config import RunConfig
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import ConfigError, unknown
@@ -219,7 +219,7 @@ def _require_numeric(spec: Spec, key: str, hints: Mapping[str, Any], where: str)
     setting = setting_of(key)
     if setting not in hints:
         raise unknown(
-            "key", setting, setting_names(), f"{where}, [population.mutate]: docs/reference/options.md lists keys."
+            "key", setting, hints, f"{where}, [population.mutate]: {settings_list(spec.algorithm)} shows all keys."
         )
     if kind_of(hints[setting]) not in (int, float):
         raise ConfigError(f"{where}: {key} cannot mutate, because it is not a number: leave it out")

@@ -1,0 +1,101 @@
+"""Conditions on the values of config fields, for `Annotated`: `Annotated[int, Bound(1)]`. See `fields.py`."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+
+class Check:
+    """A condition on a value, in addition to its type. It is used in `Annotated`; `str` describes it."""
+
+    example: ClassVar[str] = ""
+    """A text that holds; '' if the type has one already."""
+
+    def refuses(self, value: Any) -> bool:
+        """Whether a value of the right type is not accepted."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Bound(Check):
+    """The range of a number: `low` and `high` are inclusive, `above` and `below` exclusive."""
+
+    low: float = -math.inf
+    high: float = math.inf
+    above: float = -math.inf
+    below: float = math.inf
+
+    def holds(self, value: float) -> bool:
+        return self.low <= value <= self.high and self.above < value < self.below
+
+    def refuses(self, value: Any) -> bool:
+        return not self.holds(value)
+
+    def examples(self, kind: type) -> list[str]:
+        """Return numbers in the range, the usual ones first."""
+        usual = (2, 1, 0) if kind is int else (1, 0.5)
+        return [f"{number:g}" for number in (*usual, self.low) if self.holds(number)]
+
+    def __str__(self) -> str:
+        parts = [
+            f"at least {self.low:g}" if self.low > -math.inf else "",
+            f"more than {self.above:g}" if self.above > -math.inf else "",
+            f"at most {self.high:g}" if self.high < math.inf else "",
+            f"less than {self.below:g}" if self.below < math.inf else "",
+        ]
+        return " and ".join(part for part in parts if part)
+
+
+@dataclass(frozen=True)
+class PrintableText(Check):
+    """Printable text of limited length, which cannot contain terminal control codes."""
+
+    example: ClassVar[str] = "my_name"
+
+    max_length: int = 1000
+
+    def refuses(self, value: Any) -> bool:
+        return not value.isprintable() or len(value) > self.max_length
+
+    def __str__(self) -> str:
+        return f"of at most {self.max_length} printable characters"
+
+
+@dataclass(frozen=True)
+class OneOf(Check):
+    """One of several words."""
+
+    words: tuple[str, ...]
+
+    def refuses(self, value: Any) -> bool:
+        return value not in self.words
+
+    def __str__(self) -> str:
+        return "among " + ", ".join(filter(None, self.words))
+
+
+class DeviceName(Check):
+    """The name of a device of torch."""
+
+    example: ClassVar[str] = "cpu"
+
+    def refuses(self, value: Any) -> bool:
+        return not re.fullmatch(r"cpu|cuda(:[0-9]{1,3})?", value)
+
+    def __str__(self) -> str:
+        return "that is cpu, cuda or cuda:N"
+
+
+class ResourceAmount(Check):
+    """A custom resource of a cluster and its amount."""
+
+    example: ClassVar[str] = "license=1"
+
+    def refuses(self, value: Any) -> bool:
+        return not re.fullmatch(r"[^\s=,]{1,100}=[0-9]{1,9}(\.[0-9]{1,4})?", value)
+
+    def __str__(self) -> str:
+        return "of the form NAME=AMOUNT"

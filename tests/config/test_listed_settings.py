@@ -1,0 +1,74 @@
+"""The list of all settings: each key that can be given, with its default, its preset's value and a sentence."""
+
+from __future__ import annotations
+
+import pytest
+
+from offbeat.config.listed_settings import ListedSetting, listed_settings
+from offbeat.config.registry import ALGORITHMS
+from offbeat.config.resolve import resolve, setting_names
+from offbeat.core.errors import ConfigError
+from offbeat.core.fields import hints_of
+
+
+def by_key(algorithm: str, env: str | None = None) -> dict[str, ListedSetting]:
+    return {setting.key: setting for setting in listed_settings(algorithm, env)[1]}
+
+
+def test_every_setting_of_every_algorithm_is_listed():
+    listed = {key.removeprefix("league.") for name in ALGORITHMS for key in by_key(name)}
+    assert setting_names() - listed == {"algorithm", "env", "preset", "league", "kwargs"}
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_every_setting_has_a_sentence_a_type_and_a_default(algorithm):
+    for setting in by_key(algorithm).values():
+        assert setting.sentence
+        assert setting.takes
+        assert setting.default
+
+
+def test_the_value_of_the_preset_stands_beside_the_default():
+    name, settings = listed_settings("ppo", "CartPole-v1")
+    gamma = next(setting for setting in settings if setting.key == "gamma")
+    assert name == "ppo-cartpole-v1"
+    assert (gamma.table, gamma.default, gamma.preset) == ("ppo", "0.99", "0.98")
+    assert gamma.takes == "a number at least 0 and at most 1"
+
+
+def test_an_env_without_a_preset_has_none():
+    name, settings = listed_settings("ppo", "Acrobot-v1")
+    assert name == ""
+    assert {setting.preset for setting in settings} == {""}
+
+
+def test_the_defaults_of_an_atari_game_are_listed():
+    assert (by_key("ppo")["noop_max"].default, by_key("ppo", "PongNoFrameskip-v4")["noop_max"].default) == (
+        "none",
+        "30",
+    )
+
+
+def test_a_default_that_depends_on_the_runtime_is_described():
+    assert by_key("ppo")["max_lag"].default == "0 in serial, 1 in threads and processes"
+    assert "--set max_ahead=N" in by_key("sac")["max_lag"].sentence
+
+
+def test_listed_defaults_are_those_of_a_run_without_a_preset():
+    config = resolve("dqn", "Own-v0")
+    hints = hints_of(type(config.settings))
+    listed = by_key("dqn")
+    assert {key: listed[key].default for key in ("learning_rate", "double", "ema_every")} == {
+        key: str(getattr(config.settings, key)).lower() for key in ("learning_rate", "double", "ema_every")
+    }
+    assert hints.keys() <= listed.keys()
+
+
+def test_settings_of_an_own_algorithm_are_listed():
+    name = "tests.reference.own_settings:OwnPPO"
+    assert by_key(name)["courage"] == ListedSetting(name, "courage", "a number", "2.5", "", "How far it dares to go.")
+
+
+def test_an_unknown_algorithm_is_refused():
+    with pytest.raises(ConfigError, match="'ppo'"):
+        listed_settings("pppo")

@@ -1,0 +1,68 @@
+"""Names of other libraries are recognised in errors, and are on the pages for those who come from there."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from tests.reference.pages import ROOT
+
+from offbeat.config.other_libraries import OtherName, other_names
+from offbeat.config.registry import ALGORITHMS
+from offbeat.config.resolve import resolve, setting_names
+from offbeat.core.errors import ConfigError
+from offbeat.core.fields import hints_of
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "given", "says"),
+    [
+        ("ppo", {"n_envs": 8}, ["Stable-Baselines3", "calls it envs_per_actor", "--envs-per-actor 8"]),
+        ("ppo", {"clip_range": 0.1}, ["calls it clip:", "--set clip=0.1"]),
+        ("ppo", {"total_timesteps": 1e6}, ["Stable-Baselines3 and CleanRL", "calls it steps", "--steps 1000000"]),
+        ("ppo", {"lr": 3e-4}, ["RLlib", "calls it learning_rate", "--set learning_rate=0.0003"]),
+        ("ppo", {"ent_coef": 0.01}, ["calls it entropy_coef"]),
+        ("sac", {"ent_coef": 0.01}, ["calls it temperature"]),
+        ("ppo", {"n_steps": 2048}, ["calls it unroll_length"]),
+        ("dqn", {"n_steps": 3}, ["calls it n_step:"]),
+        ("ppo", {"num_workers": 4}, ["RLlib and Sample Factory", "calls it actors", "--actors 4"]),
+        ("ppo", {"batch_size": 64}, ["Sample Factory", "calls it minibatch_size"]),
+        ("ppo", {"num_minibatches": 4}, ["calls it minibatch_size", "not the number of minibatches"]),
+        ("sac", {"clip_range": 0.1}, ["calls it clip, which the algorithm of this run does not have"]),
+        ("ppo", {"policy_kwargs": {"net_arch": [64]}}, ["calls it hidden_sizes", "--set hidden_sizes=64,64"]),
+    ],
+    ids=str,
+)
+def test_a_name_of_another_library_is_answered_with_ours(algorithm, given, says):
+    with pytest.raises(ConfigError) as refused:
+        resolve(algorithm, "Own-v0", flags=given)
+    message = str(refused.value)
+    assert [fragment for fragment in [*says, f"`offbeat list settings {algorithm}`"] if fragment not in message] == []
+
+
+@pytest.mark.parametrize("name", other_names(), ids=lambda name: f"{name.library} {name.theirs}")
+def test_our_names_in_the_table_exist_and_theirs_do_not_hide_a_setting(name):
+    assert set(name.ours) <= setting_names()
+    for algorithm, entry in ALGORITHMS.items():
+        keys = hints_of(entry.config_class())
+        if name.theirs in keys:
+            assert not set(name.ours) & keys.keys(), f"{algorithm} has {name.theirs} and {name.ours}"
+
+
+@pytest.mark.parametrize("name", other_names(), ids=lambda name: f"{name.library} {name.theirs}")
+def test_the_page_of_the_library_has_the_name(name):
+    rows = rows_of(name)
+    assert [key for key in name.ours if not any(name.theirs in theirs and key in ours for theirs, ours in rows)] == []
+
+
+def rows_of(name: OtherName) -> list[tuple[set[str], set[str]]]:
+    """Return the names in the first two columns of the tables on a library's page."""
+    page = (ROOT / f"docs/how-to/coming-from/{name.page}.md").read_text()
+    return [
+        (names_in(theirs), names_in(ours)) for theirs, ours in re.findall(r"^\|([^|]+)\|([^|]+)\|", page, re.MULTILINE)
+    ]
+
+
+def names_in(cell: str) -> set[str]:
+    code = " ".join(re.findall(r"`([^`]+)`", cell))
+    return set(re.findall(r"[a-z_]+", re.sub(r"(?<=[a-z])-(?=[a-z])", "_", code)))
