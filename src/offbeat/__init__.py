@@ -12,11 +12,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from offbeat.api.evaluation import EvaluationResult, evaluate
     from offbeat.api.load import load, load_all
     from offbeat.api.loaded_policy import LoadedPolicy
     from offbeat.api.match import Match, match
+    from offbeat.api.plot import plot
     from offbeat.api.snapshots import AveragePolicy, load_average, load_snapshots
     from offbeat.api.train import Run, resume, train
+    from offbeat.api.watch import watch
     from offbeat.config.registry import register_algorithm, register_encoder, register_runtime
     from offbeat.config.runtimes import RuntimeEntry
     from offbeat.core.errors import ConfigError, OffbeatError, RunFailed
@@ -28,6 +31,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AveragePolicy",
     "ConfigError",
+    "EvaluationResult",
     "LoadedPolicy",
     "Match",
     "OffbeatError",
@@ -35,25 +39,32 @@ __all__ = [
     "RunFailed",
     "RuntimeEntry",
     "TaskWrapper",
+    "evaluate",
     "export",
     "load",
     "load_all",
     "load_average",
     "load_snapshots",
     "match",
+    "plot",
     "register_algorithm",
     "register_encoder",
     "register_env",
     "register_runtime",
     "resume",
     "train",
+    "watch",
 ]
 
 _HOMES = {
     "ConfigError": "offbeat.core.errors",
     "OffbeatError": "offbeat.core.errors",
     "RunFailed": "offbeat.core.errors",
+    "EvaluationResult": "offbeat.api.evaluation",
+    "evaluate": "offbeat.api.evaluation",
     "export": "offbeat.exporting.export",
+    "plot": "offbeat.api.plot",
+    "watch": "offbeat.api.watch",
     "LoadedPolicy": "offbeat.api.loaded_policy",
     "load": "offbeat.api.load",
     "load_all": "offbeat.api.load",

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from offbeat.api.initial import InitialPolicy, initial_policies, load_initial, origin_of
+from offbeat.api.named_code import name_of_algorithm, name_of_env
 from offbeat.api.resume import (
     Changes,
     Continuation,
@@ -24,7 +25,7 @@ from offbeat.api.run import Run, RunContext, run_to_end
 from offbeat.config import resolve as configs
 from offbeat.config.changes import changes_between
 from offbeat.config.config import Config
-from offbeat.config.registry import accept, import_modules, path_of
+from offbeat.config.registry import accept, import_modules
 from offbeat.config.trust import clusters_of
 from offbeat.core.allocator import keep_freed_memory
 from offbeat.core.caller_state import CallerState, caller_state
@@ -78,23 +79,11 @@ def train(
         ConfigError: the input is invalid; nothing was started.
         RunFailed: the run failed.
     """
-    algorithm = _name_of("algorithm", algorithm, 'offbeat.register_algorithm("my_algorithm", ...)')
-    env = _name_of("env", env, 'offbeat.register_env("my_env/MyEnv-v0", ...)')
+    algorithm, env = name_of_algorithm(algorithm), name_of_env(env)
     with caller_state():
         flags = settings if policies is None else {**settings, "policies": policies}
         config = configs.resolve(algorithm, env, preset=preset, flags=flags)
         return start(config, user_path(run_dir) if run_dir else None, progress=progress, callbacks=callbacks)
-
-
-def _name_of(kind: str, given: object, remedy: str) -> str:
-    """Return the name of an algorithm or env; of a class or function, its path."""
-    if isinstance(given, str):
-        return given
-    if not callable(given):
-        raise ConfigError(
-            f"{kind} is {given!r}, but a name is expected, or a class or function that creates the {kind}"
-        )
-    return path_of(given, f"{remedy}, and train by that name")
 
 
 def start(

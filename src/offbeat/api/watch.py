@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from offbeat.api.loaded_policy import LoadedPolicy, Trained
+from offbeat.api.policies_to_play import GivenEnv, Played, policies_to_play
 from offbeat.api.shown_episodes import EnvEpisode, TrialEpisodes, WorldEpisode, cannot_render
 from offbeat.config.env import EVALUATION_STEPS
 from offbeat.config.trust import Code, require
-from offbeat.core.errors import ConfigError, OffbeatError
+from offbeat.core.caller_state import caller_state
+from offbeat.core.errors import ConfigError, OffbeatError, require_at_least
+from offbeat.core.files import GivenPath, user_path
 from offbeat.envs.make import adapter_of
 from offbeat.envs.make_worlds import make_renderable_world
 
@@ -44,19 +47,41 @@ class _Episode(Protocol):
 
 
 def watch(
-    policies: Mapping[str, LoadedPolicy], *, seed: int, video: Path | None, max_steps: int = EVALUATION_STEPS
+    run: Played,
+    env: GivenEnv | None = None,
+    *,
+    video: GivenPath | None = None,
+    seed: int = 0,
+    checkpoint: str = "latest",
+    env_kwargs: Mapping[str, Any] | None = None,
+    max_steps: int = EVALUATION_STEPS,
+    trust_code: bool = False,
 ) -> ShownEpisode:
-    """Play one episode with the most likely actions, at most `max_steps` env steps; with tasks, one trial.
+    """Show one episode with the most likely actions in a window, or write it as a video; with tasks, one trial.
 
     Args:
-        policies: all policies of a run, by name: in a world with several agents, each acts for its own.
+        run: as for `evaluate`. In a world with several agents, each policy acts for its own.
+        env: as for `evaluate`.
+        video: an .mp4 or .gif file to write; None: a window is opened.
         seed: seed of the env; with tasks, also the number of the test task.
-        video: the file to write; None: a window is opened.
+        checkpoint: as for `evaluate`.
+        env_kwargs: as for `evaluate`.
         max_steps: env steps after which the episode is cut.
+        trust_code: as for `load`.
 
     Raises:
-        ConfigError: the env cannot be rendered here, or the video cannot be written.
+        ConfigError: the env cannot be rendered here, or the video cannot be written; or as `evaluate`.
     """
+    require_at_least("max_steps", max_steps, 1)
+    require_at_least("seed", seed, 0)
+    with caller_state() as caller:
+        policies = policies_to_play(run, env, checkpoint=checkpoint, env_kwargs=env_kwargs, trust_code=trust_code)
+        caller.save_library_settings()
+        return _show(policies, seed, None if video is None else user_path(video), max_steps)
+
+
+def _show(policies: Mapping[str, LoadedPolicy], seed: int, video: Path | None, max_steps: int) -> ShownEpisode:
+    """Play one episode of all policies of a run."""
     trained = next(iter(policies.values())).trained
     require(Code(env=trained.env), "the policy")
     if video is None and _no_screen():

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from tyro.conf import Positional, arg
 
-from offbeat.cli.flags import RunImports, TrustCode, require_at_least
+from offbeat.cli.flags import RunImports, TrustCode
 from offbeat.cli.on_ray import Cpus, Gpus, On, OnRay, RayAddress, Resources
 from offbeat.cli.output import progress_bar, spinner, stdout_to_stderr
-from offbeat.core.errors import ConfigError
-
-if TYPE_CHECKING:
-    from offbeat.api.loaded_policy import LoadedPolicy
-    from offbeat.workers.mixture import Mixture
 
 
 @dataclass(frozen=True)
@@ -52,49 +48,31 @@ class Eval:
     trust_code: TrustCode = False
 
     def run(self) -> int:
-        from offbeat.api.load import load_for_env
-        from offbeat.api.snapshots import mixtures_of
+        from offbeat.api.evaluation import evaluate
         from offbeat.config.registry import import_modules
 
-        if self.episodes is not None:
-            require_at_least("episodes", self.episodes, 1)
-        require_at_least("seed", self.seed, 0)
-        require_at_least("max-episode-steps", self.max_episode_steps, 1)
-        require_at_least("max-steps", self.max_steps, 1)
-        if self.average and self.checkpoint != "latest":
-            raise ConfigError(f"both --average and --checkpoint {self.checkpoint} are given: choose one")
         on_ray = OnRay.read(self.on, self.ray_address, self.cpus, self.gpus, self.resources)
+        nodes = nullcontext() if on_ray is None else on_ray.task_pool("an evaluation")
         with stdout_to_stderr(), progress_bar("episodes", shown=not self.json) as on_step:
             import_modules(self.imports)
-            _, policies = load_for_env(self.run_directory, self.checkpoint, trust_code=self.trust_code)
-            mixtures = mixtures_of(self.run_directory, trust_code=self.trust_code) if self.average else {}
-            scores = self._scores(on_ray, policies, mixtures, on_step)
-        env = next(iter(policies.values())).trained.env
-        print(json.dumps(scores) if self.json else self._summary(env, scores))
+            with nodes as pool:
+                result = evaluate(
+                    self.run_directory,
+                    episodes=self.episodes,
+                    seed=self.seed,
+                    sampled=self.sampled,
+                    checkpoint=self.checkpoint,
+                    average=self.average,
+                    max_episode_steps=self.max_episode_steps,
+                    max_steps=self.max_steps,
+                    trust_code=self.trust_code,
+                    on_step=on_step,
+                    pool=pool,
+                )
+        print(json.dumps(result.scores) if self.json else self._summary(result.env, result.scores))
         return 0
 
-    def _scores(
-        self,
-        on_ray: OnRay | None,
-        policies: Mapping[str, LoadedPolicy],
-        mixtures: Mapping[str, Mixture],
-        on_step: Callable[[int, int], None],
-    ) -> dict[str, Any]:
-        """Return the scores of the policies, from this machine or from a node of a cluster."""
-        from offbeat.api.evaluate import score, score_on_node
-        from offbeat.run_directory.directory import RunDirectory
-
-        settings: dict[str, Any] = {
-            "episodes": self.episodes, "seed": self.seed, "sampled": self.sampled, "mixtures": mixtures,
-            "max_episode_steps": self.max_episode_steps, "max_steps": self.max_steps,
-        }  # fmt: skip
-        if on_ray is None:
-            return score(policies, on_step=on_step, **settings)
-        imports = RunDirectory(self.run_directory).read_run().imports
-        with on_ray.task_pool("an evaluation") as pool:
-            return score_on_node(pool, imports, policies, **settings)
-
-    def _summary(self, env: str, scores: dict[str, Any]) -> str:
+    def _summary(self, env: str, scores: Mapping[str, Any]) -> str:
         """Return a line about all agents, then one for each of several policies."""
         how = "sampled" if self.sampled else "greedy"
         which = "average of the snapshots" if self.average else f"{self.checkpoint} checkpoint"
@@ -109,7 +87,7 @@ class Eval:
         policies = (f"  {name}: {_returns(own)}" for name, own in scores.get("policies", {}).items())
         return "\n".join([all_agents, *policies])
 
-    def _cuts(self, scores: dict[str, Any]) -> str:
+    def _cuts(self, scores: Mapping[str, Any]) -> str:
         """Return a note on the episodes that were cut or not started; '' if there are none."""
         cut, missing = scores["cut"], scores["not_begun"]
         if not cut and not missing:
@@ -122,7 +100,7 @@ class Eval:
         )
 
 
-def _returns(scores: dict[str, Any]) -> str:
+def _returns(scores: Mapping[str, Any]) -> str:
     """Return the returns and lengths of some agents in words."""
     if scores["return_mean"] is None:
         return "no agent took part in an episode"
@@ -155,15 +133,19 @@ class Watch:
     trust_code: TrustCode = False
 
     def run(self) -> int:
-        from offbeat.api.load import load_for_env
         from offbeat.api.watch import watch
         from offbeat.config.registry import import_modules
 
-        require_at_least("max-steps", self.max_steps, 1)
         import_modules(self.imports)
-        _, policies = load_for_env(self.run_directory, self.checkpoint, trust_code=self.trust_code)
         with spinner("playing an episode", shown=self.video is not None):
-            played = watch(policies, seed=self.seed, video=self.video, max_steps=self.max_steps)
+            played = watch(
+                self.run_directory,
+                video=self.video,
+                seed=self.seed,
+                checkpoint=self.checkpoint,
+                max_steps=self.max_steps,
+                trust_code=self.trust_code,
+            )
         cut = f", cut by --max-steps {self.max_steps}" if played.cut else ""
         written = f", written to {self.video}" if self.video else ""
         earlier = "".join(f"{each:.1f}, " for each in played.earlier_returns)

@@ -8,7 +8,6 @@ from typing import Annotated, Any, TypeVar, dataclass_transform
 
 from tyro.conf import UseAppendAction, arg
 
-from offbeat.core.errors import ConfigError
 from offbeat.core.fields import field_docstrings, flag_of, hints_of
 
 C = TypeVar("C", bound=type)
@@ -34,12 +33,6 @@ ChosenPolicy = Annotated[
     str | None,
     arg(metavar="NAME", help="Policy of a run that has several. Default: the only one.", help_behavior_hint=""),
 ]
-
-
-def require_at_least(name: str, value: int, minimum: int) -> None:
-    """Refuse a flag's value that is too small."""
-    if value < minimum:
-        raise ConfigError(f"{name} is {value}, but at least {minimum} is expected: pass --{name} {minimum} or more")
 
 
 def flags_of(table: type) -> list[str]:

@@ -8,8 +8,9 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from offbeat.cli.flags import ChosenPolicy, RunImports, TrustCode, require_at_least
+from offbeat.cli.flags import ChosenPolicy, RunImports, TrustCode
 from offbeat.cli.output import spinner
+from offbeat.core.errors import require_at_least
 
 
 @dataclass(frozen=True)

@@ -62,6 +62,19 @@ def unknown(kind: str, name: str, known: Iterable[str], remedy: str) -> ConfigEr
     return ConfigError(f"unknown {kind} {name!r}.{suggestion(name, known)} {remedy}")
 
 
+def require_at_least(name: str, value: int, minimum: int) -> None:
+    """Refuse a number that is too small.
+
+    Args:
+        name: the argument of a function. Its flag has the same name.
+        value: its value.
+        minimum: the smallest value that is accepted.
+    """
+    if value < minimum:
+        flag = f"--{name.replace('_', '-')}"
+        raise ConfigError(f"{name} is {value}, but at least {minimum} is expected: pass {flag} {minimum} or more")
+
+
 # --- errors in the user's code --------------------------------------------------------------------------------
 
 

@@ -1,0 +1,154 @@
+"""`offbeat.evaluate`: plays whole episodes with the policies of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from offbeat.api.download import is_on_hub
+from offbeat.api.evaluate import SCORE_STEPS, score, score_on_node
+from offbeat.api.loaded_policy import LoadedPolicy
+from offbeat.api.policies_to_play import GivenEnv, Played, policies_to_play
+from offbeat.api.snapshots import mixtures_of
+from offbeat.config.env import EVALUATION_STEPS
+from offbeat.core.caller_state import caller_state
+from offbeat.core.errors import ConfigError, require_at_least
+from offbeat.core.files import user_path
+from offbeat.run_directory.directory import RunDirectory
+
+if TYPE_CHECKING:
+    from offbeat.runtime.ray.tasks import TaskPool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Returns:
+    """The returns and lengths of episodes of some agents. None: no agent took part in an episode."""
+
+    episodes: int
+    return_mean: float | None
+    return_std: float | None
+    return_min: float | None
+    return_max: float | None
+    """Of one agent, if the env has several."""
+    length_mean: float | None
+    """In env steps."""
+    team_return_mean: float | None = None
+    """With several agents: the mean sum over all of them."""
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class EvaluationResult(Returns):
+    """The result of `offbeat.evaluate`. With tasks, the returns are those of the last episode of each trial."""
+
+    env: str
+    cut: int
+    """Episodes that were cut by a limit. Their returns up to there count."""
+    not_begun: int
+    """Episodes that were not started, because of `max_steps`."""
+    env_steps: int
+    """Env steps that the policies have learned from, as `learning_step` and `updates`."""
+    learning_step: int
+    updates: int | None
+    info: Mapping[str, float | None] = field(default_factory=dict)
+    """Means of the numbers in the env's infos that `info_metrics` names."""
+    return_mean_by_episode: tuple[float, ...] = ()
+    """With tasks: by episode of a trial, as `return_std_by_episode`."""
+    return_std_by_episode: tuple[float, ...] = ()
+    policies: Mapping[str, Returns] = field(default_factory=dict)
+    """Of several policies: the returns of the agents of each, by name."""
+    scores: Mapping[str, Any] = field(compare=False)
+    """All of it as one object, as `offbeat eval --json` prints it."""
+
+    def __repr__(self) -> str:
+        """Return one line: the env, the returns and the lengths."""
+        names = ("return_mean", "return_std", "length_mean")
+        numbers = ", ".join(f"{name}={_short(getattr(self, name))}" for name in names)
+        return f"EvaluationResult({self.env!r}, episodes={self.episodes}, {numbers})"
+
+    @classmethod
+    def of(cls, env: str, scores: Mapping[str, Any]) -> EvaluationResult:
+        """Return the result with the scores that `score` returns."""
+        own = {each.name for each in fields(cls)} - {"policies"}
+        given = ((key, value) for key, value in scores.items() if key in own)
+        values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in given}
+        info = {key.removeprefix("info/"): value for key, value in scores.items() if key.startswith("info/")}
+        returns = {each.name for each in fields(Returns)}
+        policies = {
+            name: Returns(**{key: value for key, value in each.items() if key in returns})
+            for name, each in scores.get("policies", {}).items()
+        }
+        return cls(env=env, info=info, policies=policies, scores=scores, **values)
+
+
+def _short(number: float | None) -> str:
+    return "None" if number is None else f"{number:.6g}"
+
+
+def evaluate(
+    run: Played,
+    env: GivenEnv | None = None,
+    episodes: int | None = None,
+    *,
+    seed: int = 0,
+    sampled: bool = False,
+    checkpoint: str = "latest",
+    average: bool = False,
+    env_kwargs: Mapping[str, Any] | None = None,
+    max_episode_steps: int = EVALUATION_STEPS,
+    max_steps: int = SCORE_STEPS,
+    trust_code: bool = False,
+    on_step: Callable[[int, int], None] = lambda _ended, _episodes: None,
+    pool: TaskPool | None = None,
+) -> EvaluationResult:
+    """Play whole episodes in new envs with the policies of a run, as `offbeat eval` does.
+
+    Args:
+        run: a run directory or a `Run`, the string "hf://USER/NAME", a loaded policy, or all policies of a run by name.
+        env: the env, as for `train`; None: that of the training, with its settings.
+        episodes: number of whole episodes; None: 20. Each env gets a fixed share of them, so short episodes are not
+            preferred. For a policy that infers its task: number of trials; None: one in each test task.
+        seed: seed of the envs and of the action sampling.
+        sampled: sample the actions instead of taking the most likely ones.
+        checkpoint: latest, best or step-<12 digits>, of a run.
+        average: evaluate the average of the league's snapshots on disk: for each episode, one of them is drawn.
+        env_kwargs: arguments of the env's constructor that replace those of the training.
+        max_episode_steps: env steps after which an episode is cut. Its return up to there counts.
+        max_steps: env steps, over all envs, after which the evaluation ends.
+        trust_code: as for `load`.
+        on_step: is called with the number of episodes that have ended, and of all episodes.
+        pool: plays the episodes on a node of a cluster; None: here.
+
+    Raises:
+        ConfigError: the run or its env cannot be loaded, is code that was not accepted, or does not fit the policy.
+        EnvFailed: the env failed during a step.
+    """
+    limits = {"episodes": episodes, "max_episode_steps": max_episode_steps, "max_steps": max_steps}
+    for name, value in limits.items():
+        if value is not None:
+            require_at_least(name, value, 1)
+    require_at_least("seed", seed, 0)
+    if average and checkpoint != "latest":
+        raise ConfigError(f"both --average and --checkpoint {checkpoint} are given: choose one")
+    with caller_state() as caller:
+        policies = policies_to_play(run, env, checkpoint=checkpoint, env_kwargs=env_kwargs, trust_code=trust_code)
+        mixtures = mixtures_of(_directory(run, "average"), trust_code=trust_code) if average else {}
+        settings: dict[str, Any] = {"seed": seed, "sampled": sampled, "mixtures": mixtures, **limits}
+        caller.save_library_settings()
+        if pool is None:
+            scores = score(policies, on_step=on_step, **settings)
+        else:
+            scores = score_on_node(pool, RunDirectory(_directory(run, "pool")).read_run().imports, policies, **settings)
+    return EvaluationResult.of(next(iter(policies.values())).trained.env, scores)
+
+
+def _directory(run: Played, argument: str) -> Path:
+    """Return the directory of a run.
+
+    Raises:
+        ConfigError: a loaded policy or one of the hub is given.
+    """
+    if isinstance(run, LoadedPolicy | Mapping) or is_on_hub(run):
+        raise ConfigError(f"{argument} is given, which needs a run, but a policy is given: pass the run directory")
+    return user_path(run)

@@ -1,0 +1,73 @@
+"""The policies that `offbeat.evaluate` and `offbeat.watch` play, and the env that they play in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from offbeat.api.download import is_on_hub
+from offbeat.api.load import load_all, load_for_env
+from offbeat.api.loaded_policy import LoadedPolicy, Trained
+from offbeat.api.named_code import name_of_env
+from offbeat.config.env import EnvConfig
+from offbeat.config.registry import accept
+from offbeat.core.errors import ConfigError
+from offbeat.core.fields import hints_of, read
+from offbeat.core.files import GivenPath, user_path
+
+Played = GivenPath | LoadedPolicy | Mapping[str, LoadedPolicy]
+"""A run, given as its directory, as a `Run`, or as "hf://USER/NAME"; or its loaded policy, or all of them by name."""
+GivenEnv = str | Callable[..., Any]
+
+
+def policies_to_play(
+    given: Played,
+    env: GivenEnv | None = None,
+    *,
+    checkpoint: str = "latest",
+    env_kwargs: Mapping[str, Any] | None = None,
+    trust_code: bool = False,
+) -> dict[str, LoadedPolicy]:
+    """Return policies by name, with the env that they are to play in.
+
+    Args:
+        given: a run, a policy, or several policies.
+        env: another env than that of the training, as for `offbeat.train`; None: that of the training.
+        checkpoint: latest, best or step-<12 digits>, of a run.
+        env_kwargs: arguments of the env's constructor that replace those of the training.
+        trust_code: as for `offbeat.load`.
+
+    Raises:
+        ConfigError: as `offbeat.load`; or a checkpoint of a loaded policy is asked for.
+    """
+    policies = _loaded(given, checkpoint, trust_code=trust_code)
+    if env is None and env_kwargs is None:
+        return policies
+    name = None if env is None else name_of_env(env)
+    if name is not None:
+        accept(name)
+    return {
+        policy: LoadedPolicy(loaded.policy, _in_env(loaded.trained, name, env_kwargs or {}))
+        for policy, loaded in policies.items()
+    }
+
+
+def _loaded(given: Played, checkpoint: str, *, trust_code: bool) -> dict[str, LoadedPolicy]:
+    if not isinstance(given, LoadedPolicy | Mapping):
+        if is_on_hub(given):
+            return load_all(given, checkpoint, trust_code=trust_code)
+        _, policies = load_for_env(user_path(given), checkpoint, trust_code=trust_code)
+        return policies
+    if checkpoint != "latest":
+        raise ConfigError(
+            f"checkpoint is {checkpoint!r}, but loaded policies are given: load them from this checkpoint"
+        )
+    return {"default": given} if isinstance(given, LoadedPolicy) else dict(given)
+
+
+def _in_env(trained: Trained, env: str | None, env_kwargs: Mapping[str, Any]) -> Trained:
+    """Return what is known of a training, with another env or other arguments of its constructor."""
+    settings, other = trained.env_config, env is not None and env != trained.env
+    kwargs = read("kwargs", {**({} if other else settings.kwargs), **env_kwargs}, hints_of(EnvConfig)["kwargs"])
+    return replace(trained, env=env if env is not None else trained.env, env_config=replace(settings, kwargs=kwargs))

@@ -1,0 +1,103 @@
+"""`offbeat.evaluate`, `offbeat.plot` and `offbeat.watch`: the commands are callers of these functions."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from tests.reference.runs import offbeat as command
+from tests.reference.runs import small_run
+
+import offbeat
+from offbeat.core.errors import ConfigError
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> offbeat.Run:
+    return small_run(tmp_path_factory.mktemp("runs") / "run", steps=256, eval_every=128, eval_episodes=2)
+
+
+OPTIONS: list[tuple[dict[str, Any], list[str]]] = [
+    ({}, []),
+    ({"episodes": 3, "seed": 5, "sampled": True}, ["--episodes", "3", "--seed", "5", "--sampled"]),
+    ({"checkpoint": "best", "max_episode_steps": 7}, ["--checkpoint", "best", "--max-episode-steps", "7"]),
+]
+
+
+@pytest.mark.parametrize(("arguments", "flags"), OPTIONS)
+def test_evaluate_has_the_results_of_the_command(run, arguments, flags):
+    said = command("eval", run.path, "--json", *flags)
+    result = offbeat.evaluate(run, **arguments)
+    assert json.loads(said.out) == result.scores
+    assert result.return_mean == result.scores["return_mean"]
+    assert result.episodes == arguments.get("episodes", 20)
+
+
+def test_a_result_is_shown_in_one_line(run):
+    result = offbeat.evaluate(run, episodes=2, max_episode_steps=5)
+    numbers = "episodes=2, return_mean=5, return_std=0, length_mean=5"
+    assert repr(result) == f"EvaluationResult('CartPole-v1', {numbers})"
+    assert result.cut == 2
+
+
+def test_evaluate_accepts_a_run_a_directory_a_policy_and_all_policies(run):
+    expected = offbeat.evaluate(run, episodes=2).scores
+    for same in (run.path, str(run.path), offbeat.load(run), offbeat.load_all(run)):
+        assert offbeat.evaluate(same, episodes=2).scores == expected
+
+
+def test_evaluate_plays_in_another_env(run):
+    result = offbeat.evaluate(run, "tests.reference.wrapped_envs:ShortCartPole", 2, env_kwargs={"steps": 3})
+    assert (result.env, result.length_mean) == ("tests.reference.wrapped_envs:ShortCartPole", 3)
+    with pytest.raises(ConfigError, match="observations of Pendulum-v1 differ"):
+        offbeat.evaluate(run, "Pendulum-v1")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"episodes": 0}, "episodes is 0, but at least 1 is expected"),
+        ({"seed": -1}, "seed is -1, but at least 0 is expected"),
+        ({"average": True, "checkpoint": "best"}, "choose one"),
+    ],
+)
+def test_evaluate_refuses_what_the_command_refuses(run, arguments, message):
+    with pytest.raises(ConfigError, match=message):
+        offbeat.evaluate(run, **arguments)
+
+
+def test_evaluate_refuses_the_checkpoint_or_the_average_of_a_loaded_policy(run):
+    policy = offbeat.load(run)
+    with pytest.raises(ConfigError, match="load them from this checkpoint"):
+        offbeat.evaluate(policy, checkpoint="best")
+    with pytest.raises(ConfigError, match="average is given, which needs a run"):
+        offbeat.evaluate(policy, average=True)
+
+
+def test_the_returns_of_several_policies_are_by_name(tmp_path):
+    settings: dict[str, Any] = {"steps": 128, "policies": "separate"}
+    run = small_run(tmp_path / "run", "offbeat.envs.testing.games:Nim", **settings)
+    result = offbeat.evaluate(run, episodes=4)
+    assert set(result.policies) == set(result.scores["policies"])
+    for name, returns in result.policies.items():
+        assert returns.return_mean == result.scores["policies"][name]["return_mean"]
+    assert result.team_return_mean == result.scores["team_return_mean"]
+
+
+def test_plot_writes_what_the_command_writes(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    said = command("plot", run.path)
+    assert said.out.split() == [str(path) for path in offbeat.plot(run)]
+    drawn = (run.path / "return.png").read_bytes()
+    assert offbeat.plot([run], "time", out="time.svg") == [tmp_path.__class__("time.svg")]
+    assert drawn
+    with pytest.raises(ConfigError, match="no run is given"):
+        offbeat.plot([])
+
+
+def test_watch_writes_a_video_of_a_run_and_of_a_policy(run, tmp_path):
+    shown = offbeat.watch(run, video=tmp_path / "run.gif", seed=3, max_steps=20)
+    again = offbeat.watch(offbeat.load(run), video=tmp_path / "policy.gif", seed=3, max_steps=20)
+    assert shown == again
+    assert (tmp_path / "run.gif").read_bytes() == (tmp_path / "policy.gif").read_bytes()
