@@ -96,6 +96,16 @@ def test_plot_writes_what_the_command_writes(run, tmp_path, monkeypatch):
         offbeat.plot([])
 
 
+def test_plot_has_the_options_of_the_command(run, tmp_path):
+    out = tmp_path / "curve.svg"
+    offbeat.plot(run, out=out, metrics=["return", "entropy"], labels="mine", smooth=2, title="Two panels")
+    text = out.read_text()
+    assert all(f"<!-- {name} -->" in text for name in ("episode return", "entropy", "Two panels"))
+    assert "mine, moving average over 2 points" in text
+    with pytest.raises(ConfigError, match=r"title.* is for curves over training"):
+        offbeat.plot(run, "episodes", title="Two panels")
+
+
 def test_watch_writes_a_video_of_a_run_and_of_a_policy(run, tmp_path):
     shown = offbeat.watch(run, video=tmp_path / "run.gif", seed=3, max_steps=20)
     again = offbeat.watch(offbeat.load(run), video=tmp_path / "policy.gif", seed=3, max_steps=20)

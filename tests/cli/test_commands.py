@@ -166,6 +166,14 @@ def test_plot_draws_the_moving_average_with_the_average_flag(run, tmp_path):
     assert "average over 100 points" in out.read_text()
 
 
+def test_plot_draws_metrics_with_a_title_and_labels_of_ones_own(run, tmp_path):
+    out = tmp_path / "curve.svg"
+    chosen = ("--metric", "return", "--metric", "entropy", "--label", "mine", "--title", "Two panels")
+    assert offbeat("plot", run, *chosen, "--out", out).code == 0
+    text = out.read_text()
+    assert all(f"<!-- {name} -->" in text for name in ("episode return", "entropy", "Two panels", "evaluation, mine"))
+
+
 # --- bench --------------------------------------------------------------------------------------------------
 
 BENCH_KEYS = (

@@ -10,8 +10,9 @@ import tomli_w
 from PIL import Image
 
 from offbeat.core.errors import ConfigError
-from offbeat.plots.curves import labels_of, plot_runs
-from offbeat.plots.runs import Curve, aligned, moving_average, read_run, runs_of
+from offbeat.plots.curves import plot_runs
+from offbeat.plots.labels import labels_of
+from offbeat.plots.runs import Curve, aligned, moving_average, read_run, runs_of, smoothed
 
 
 def make_run(
@@ -131,21 +132,132 @@ def test_a_moving_average_is_the_mean_of_up_to_the_last_n_points():
 
 
 def legend(out: Path) -> list[str]:
-    """What the legend of an .svg says, as far as it names kinds of lines."""
-    kinds = ("evaluation", "training", "95 %")
-    return [line[5:-4] for line in map(str.strip, out.read_text().splitlines()) if line[5:].startswith(kinds)]
+    """What an .svg says in its legend, which comes after the axes and the title."""
+    comments = [line[5:-4] for line in map(str.strip, out.read_text().splitlines()) if line.startswith("<!--")]
+    title = max(index for index, text in enumerate(comments) if " on " in text)
+    return comments[title + 1 :]
 
 
 def test_the_legend_names_exactly_the_kinds_of_lines_in_the_plot(tmp_path):
     runs = [make_run(tmp_path / f"seed{seed}", seed=seed) for seed in range(5)]
-    assert legend(plot_runs(runs[:1], out=tmp_path / "one.svg")) == ["evaluation, seed 0", "training episodes"]
+    assert legend(plot_runs(runs[:1], out=tmp_path / "one.svg")) == ["evaluation", "training episodes"]
     assert legend(plot_runs(runs, out=tmp_path / "five.svg")) == [
         "evaluation, interquartile mean of 5 seeds",
         "training episodes",
         "95 % bootstrap interval",
     ]
     short = make_run(tmp_path / "short", lines=5)
-    assert legend(plot_runs([short], out=tmp_path / "short.svg")) == ["training episodes, seed 0"]
+    assert legend(plot_runs([short], out=tmp_path / "short.svg")) == ["training episodes"]
+
+
+def test_the_band_of_two_seeds_is_called_their_range(tmp_path):
+    runs = [make_run(tmp_path / f"seed{seed}", seed=seed) for seed in range(6)]
+    assert legend(plot_runs(runs[:2], out=tmp_path / "two.svg")) == [
+        "evaluation, mean of 2 seeds",
+        "training episodes",
+        "range of the 2 seeds",
+    ]
+    others = [make_run(tmp_path / f"other{seed}", seed=seed, clip=0.1) for seed in range(2)]
+    mixed = legend(plot_runs([*runs, *others], out=tmp_path / "mixed.svg"))
+    assert mixed[:2] == ["clip 0.2 (6 seeds)", "clip 0.1 (2 seeds)"]
+    assert mixed[-1] == "95 % bootstrap interval; of fewer than 4 seeds, their range"
+
+
+def test_the_legend_names_seeds_only_where_they_differ(tmp_path):
+    runs = [make_run(tmp_path / f"{clip}", seed=seed, clip=clip) for clip, seed in ((0.1, 7), (0.2, 7), (0.3, 8))]
+    assert legend(plot_runs(runs[:2], out=tmp_path / "same.svg"))[:2] == ["clip 0.1", "clip 0.2"]
+    assert legend(plot_runs(runs[1:], out=tmp_path / "others.svg"))[:2] == ["clip 0.2 (seed 7)", "clip 0.3 (seed 8)"]
+
+
+# --- what the caller chooses --------------------------------------------------------------------------------
+
+
+def test_labels_replace_the_settings_in_the_legend(tmp_path):
+    runs = [make_run(tmp_path / f"{clip}-{seed}", seed=seed, clip=clip) for clip in (0.1, 0.2) for seed in range(2)]
+    of_runs = plot_runs(runs, out=tmp_path / "runs.svg", labels=["small", "small", "large", "large"])
+    of_curves = plot_runs(runs, out=tmp_path / "curves.svg", labels=["small", "large"])
+    assert legend(of_runs)[:2] == legend(of_curves)[:2] == ["small", "large"]
+
+
+def test_runs_with_one_label_and_different_settings_are_separate_curves(tmp_path):
+    runs = [make_run(tmp_path / f"{clip}", clip=clip) for clip in (0.1, 0.2, 0.3)]
+    out = plot_runs(runs, out=tmp_path / "a.svg", labels=["small", "small", "large"])
+    assert legend(out)[:3] == ["small, clip 0.1", "small, clip 0.2", "large"]
+
+
+def test_the_label_of_a_single_curve_is_in_the_legend(tmp_path):
+    run = make_run(tmp_path / "run")
+    assert legend(plot_runs([run], out=tmp_path / "a.svg", labels=["mine"]))[0] == "evaluation, mine"
+
+
+def test_a_wrong_number_of_labels_is_refused(tmp_path):
+    runs = [make_run(tmp_path / f"{clip}", clip=clip) for clip in (0.1, 0.2)]
+    message = (
+        r"3 labels are given, but 2 runs make 2 curves \(clip 0.1; clip 0.2\): pass one label for each run, or one"
+    )
+    with pytest.raises(ConfigError, match=message):
+        plot_runs(runs, out=tmp_path / "a.svg", labels=["a", "b", "c"])
+
+
+def test_each_metric_has_a_panel_that_names_it(tmp_path):
+    runs = [make_run(tmp_path / f"{clip}", clip=clip) for clip in (0.1, 0.2)]
+    text = plot_runs(runs, out=tmp_path / "a.svg", metrics=["learning_step", "return"]).read_text()
+    assert text.count("<!-- learning_step -->") == 1
+    assert text.count("<!-- episode return -->") == 1
+    assert text.count("<!-- clip 0.1 -->") == 1
+
+
+def test_a_metric_of_evaluations_is_one_point_for_each_evaluation(tmp_path):
+    directory = make_run(tmp_path / "run")
+    (during,) = read_run(directory, "steps", "learning_step")
+    (evaluated,) = read_run(directory, "steps", "eval_return_mean")
+    assert (len(during.training.x), len(during.evaluation.x)) == (30, 0)
+    assert (len(evaluated.training.x), evaluated.evaluation.x.tolist()) == (0, [10_000, 20_000])
+
+
+def test_a_metric_of_policies_has_a_curve_for_each(tmp_path):
+    directory = with_policies(make_run(tmp_path / "run"), dog=2.0, cat=1.0)
+    policies = read_run(directory, "steps", "episode_return_mean")
+    assert [run.settings["policy"] for run in policies] == ["cat", "dog"]
+    assert len(read_run(directory, "steps", "learning_step")) == 1
+
+
+@pytest.mark.parametrize(
+    ("metric", "remedy"),
+    [
+        ("learning_steps", "did you mean learning_step"),
+        ("zzz", "pass return, or one of env_steps, episode_return_mean"),
+    ],
+)
+def test_a_metric_that_no_run_has_is_refused_with_those_that_they_have(tmp_path, metric, remedy):
+    run = make_run(tmp_path / "run")
+    with pytest.raises(ConfigError, match=f"the metric {metric} is missing in .*run: {remedy}"):
+        plot_runs([run], out=tmp_path / "a.svg", metrics=[metric])
+
+
+def test_smoothing_is_told_in_the_legend_and_averages_each_line(tmp_path):
+    run = make_run(tmp_path / "run")
+    assert legend(plot_runs([run], out=tmp_path / "a.svg", smooth=2)) == [
+        "evaluation, moving average over 2 points",
+        "training episodes",
+    ]
+    (read,) = read_run(run, "steps")
+    assert smoothed(read, 2).evaluation.y.tolist() == [10, 15]
+    with pytest.raises(ConfigError, match="smooth is 0, but at least 1 point is expected"):
+        plot_runs([run], out=tmp_path / "a.svg", smooth=0)
+
+
+def test_the_title_can_be_chosen(tmp_path):
+    run = make_run(tmp_path / "run")
+    text = plot_runs([run], out=tmp_path / "a.svg", title="Two carts on a pole").read_text()
+    assert "<!-- Two carts on a pole -->" in text
+    assert "PPO on" not in text
+
+
+@pytest.mark.parametrize(("suffix", "start"), [("png", b"\x89PNG"), ("pdf", b"%PDF"), ("svg", b"<?xml")])
+def test_the_suffix_selects_the_format(tmp_path, suffix, start):
+    out = plot_runs([make_run(tmp_path / "run")], out=tmp_path / f"curve.{suffix}")
+    assert out.read_bytes().startswith(start)
 
 
 def test_the_moving_average_is_plotted_only_on_request(tmp_path):
@@ -170,7 +282,7 @@ def test_labels_name_the_settings_that_differ_in_any_panel(tmp_path):
     text = plot_runs([*runs, make_run(tmp_path / "b", env="B-v0", clip=0.2)], out=tmp_path / "a.svg").read_text()
     assert text.count("<!-- clip 0.1 -->") == 1
     assert text.count("<!-- clip 0.2 -->") == 1
-    assert "<!-- A-v0, seed 0 -->" in text
+    assert "<!-- A-v0 -->" in text
 
 
 def make_trial(path: Path, number: int, **settings: Any) -> Path:
@@ -188,15 +300,15 @@ def make_trial(path: Path, number: int, **settings: Any) -> Path:
 def test_the_sessions_of_a_trial_are_seeds_of_one_setting_despite_different_auto_layouts(tmp_path):
     runs = [run for number in (0, 1) for run in runs_of(make_trial(tmp_path, number, clip=0.1 * number))]
     text = plot_runs(runs, out=tmp_path / "a.svg").read_text()
-    assert "<!-- clip 0.0 (2 seeds) -->" in text
-    assert "<!-- clip 0.1 (2 seeds) -->" in text
+    assert "<!-- clip 0.0 -->" in text
+    assert "<!-- clip 0.1 -->" in text
+    assert "mean of 2 seeds" in text
     assert "actors" not in text
 
 
 def test_trials_of_equal_settings_have_separate_curves(tmp_path):
     runs = [run for number in (0, 1) for run in runs_of(make_trial(tmp_path, number, clip=0.1))]
-    text = plot_runs(runs, out=tmp_path / "a.svg").read_text()
-    assert "directory trial-001 (2 seeds)" in text
+    assert legend(plot_runs(runs, out=tmp_path / "a.svg"))[:2] == ["2 seeds", "directory trial-001"]
 
 
 def test_the_plot_of_an_experiment_has_the_sessions_with_returns(tmp_path):
@@ -228,17 +340,29 @@ def test_labels_name_only_settings_that_differ():
         {"run.env": "A-v1", "run.seed": 0, "ppo.clip": 0.1, "ppo.gamma": 0.99},
         {"run.env": "B-v1", "run.seed": 1, "ppo.clip": 0.2, "ppo.gamma": 0.99},
     ]
-    assert labels_of(settings) == ["A-v1, clip 0.1", "B-v1, clip 0.2"]
-    assert labels_of(settings[:1]) == [""]
+    assert labels_of([settings])[0] == ["A-v1, clip 0.1", "B-v1, clip 0.2"]
+    assert labels_of([settings[:1]])[0] == [""]
 
 
 def test_labels_count_the_settings_that_they_omit():
     settings = [{f"ppo.{key}": value for key in "abcdef"} for value in (1, 2)]
-    assert labels_of(settings)[1] == "a 2, b 2, c 2, d 2, 2 more"
+    assert labels_of([settings])[0][1] == "a 2, b 2, c 2, d 2, 2 more"
+
+
+def test_labels_compare_settings_of_an_algorithm_only_between_its_runs():
+    ppo = {"run.algorithm": "ppo", "run.env": "A-v1", "run.preset": "ppo-a", "ppo.gamma": 0.9, "runtime.actors": 1}
+    a2c = {"run.algorithm": "a2c", "run.env": "A-v1", "run.preset": "a2c-a", "a2c.rho": 1.0, "runtime.actors": 2}
+    assert labels_of([[ppo, a2c]])[0] == ["ppo, actors 1", "a2c, actors 2"]
+    assert labels_of([[ppo, {**ppo, "ppo.gamma": 1.0}, a2c]])[0] == [
+        "ppo, gamma 0.9, actors 1",
+        "ppo, gamma 1.0, actors 1",
+        "a2c, actors 2",
+    ]
+    assert labels_of([[ppo, {**ppo, "run.preset": None}]])[0] == ["preset ppo-a", "preset -"]
 
 
 def test_labels_name_a_setting_that_only_one_run_has():
-    assert labels_of([{"ppo.clip": 0.1}, {"a2c.rho": 1.0}]) == ["clip 0.1, rho -", "clip -, rho 1.0"]
+    assert labels_of([[{"ppo.clip": 0.1}, {"a2c.rho": 1.0}]])[0] == ["clip 0.1, rho -", "clip -, rho 1.0"]
 
 
 def test_a_directory_without_a_run_is_refused(tmp_path):
@@ -291,7 +415,7 @@ def test_the_legend_names_policies_and_their_settings_that_differ(tmp_path):
             with_policies(make_run(tmp_path / str(index), policies=policies), cat=1.0, dog=2.0), "steps"
         )
     ]
-    assert labels_of([run.settings for run in runs]) == [
+    assert labels_of([[run.settings for run in runs]])[0] == [
         "policy cat, gamma of cat 0.9",
         "policy dog, gamma of cat 0.9",
         "policy cat, gamma of cat 0.99",
@@ -311,7 +435,7 @@ def test_runs_with_other_policies_do_not_differ_in_the_settings_of_each_policy(t
         for index, (policies, returns) in enumerate(zip(tables, names, strict=True))
         for run in read_run(with_policies(make_run(tmp_path / str(index), policies=policies), **returns), "steps")
     ]
-    assert labels_of([run.settings for run in runs]) == ["policy cat", "policy pig", "policy cow", "policy dog"]
+    assert labels_of([[run.settings for run in runs]])[0] == ["policy cat", "policy pig", "policy cow", "policy dog"]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`offbeat.plot`: draws the learning curves of runs into a file."""
+"""`offbeat.plot`: draws the returns or other metrics of runs into a file."""
 
 from __future__ import annotations
 
@@ -12,45 +12,76 @@ from offbeat.core.files import GivenPath, user_path
 from offbeat.plots.adaptation import plot_adaptation
 from offbeat.plots.curves import plot_runs
 from offbeat.plots.league import plot_elo
-from offbeat.plots.runs import runs_of
+from offbeat.plots.runs import RETURN, runs_of
 
 X = Literal["steps", "frames", "time", "episodes"]
 
 
 def plot(
-    runs: GivenPath | Sequence[GivenPath], x: X = "steps", *, out: GivenPath | None = None, average: bool = False
+    runs: GivenPath | Sequence[GivenPath],
+    x: X = "steps",
+    *,
+    out: GivenPath | None = None,
+    metrics: str | Sequence[str] = RETURN,
+    labels: str | Sequence[str] = (),
+    smooth: int = 1,
+    average: bool = False,
+    title: str | None = None,
 ) -> list[Path]:
-    """Draw the returns of runs over steps, frames or time, as `offbeat plot` does.
+    """Draw the returns or other metrics of runs over steps, frames or time, as `offbeat plot` does.
 
-    Runs that differ only in the seed are drawn as their interquartile mean with a 95 % band.
+    Runs that differ only in the seed are one curve: their interquartile mean with a 95 % band; of two or three, their
+    mean with their range.
 
     Args:
         runs: a `Run`, or the directory of a run, a trial, an experiment or a population; or several of them.
         x: the quantity on the horizontal axis. "episodes": how the return of the last evaluation changes over the
             episodes in a new task, for algorithms that infer tasks.
-        out: the file to write, in any format of matplotlib; None: return.png in the directory, or in the current folder
-            for several directories; with x="episodes", adaptation.png.
-        average: whether to draw the moving average of the training returns over 100 points too.
+        out: the file to write, in any format of matplotlib (.png, .pdf, .svg, ...); None: return.png in the directory,
+            or in the current folder for several directories; with x="episodes", adaptation.png.
+        metrics: "return", or the name of a metric of metrics.jsonl; or several, which have a panel each.
+        labels: texts for the legend in place of the settings that differ: one for each of the runs, or one for each
+            curve.
+        smooth: a number of points: each line is the moving average over its last ones.
+        average: whether to draw the moving average of the training returns over 100 points too, as a dotted line.
+        title: the title; None: the algorithms and envs.
 
     Returns:
         The files that were written. For a run with a league, its Elo ratings are in a second file, return-elo.png.
 
     Raises:
-        ConfigError: a directory is not a run or has no returns yet, or the file cannot be written.
+        ConfigError: a directory is not a run or has no returns yet, no run has a metric, the number of labels is
+            wrong, or the file cannot be written.
     """
     paths = [user_path(run) for run in ([runs] if isinstance(runs, str | os.PathLike) else runs)]
     if not paths:
         raise ConfigError("no run is given: run `offbeat plot RUN` with a directory that `offbeat train` has created")
-    if average and x == "episodes":
-        raise ConfigError("--average is for curves over training: leave it out with --x episodes")
+    drawn, texts = _several(metrics), _several(labels)
+    if x == "episodes":
+        _refuse_with_episodes(
+            metric=drawn != (RETURN,), label=bool(texts), smooth=smooth != 1, average=average, title=title is not None
+        )
     name = "adaptation.png" if x == "episodes" else "return.png"
     file = (paths[0] / name if len(paths) == 1 else Path(name)) if out is None else user_path(out)
     elo = file.with_name(f"{file.stem}-elo{file.suffix}")
     for path in (file, elo) if out is None else ():
         if path.is_symlink():
             raise ConfigError(f"{path} is a symbolic link, and its target would be overwritten: pass --out FILE.png")
-    directories = [run for path in paths for run in runs_of(path)]
+    directories = [runs_of(path) for path in paths]
+    every = [run for own in directories for run in own]
     if x == "episodes":
-        return [plot_adaptation(directories, out=file)]
+        return [plot_adaptation(every, out=file)]
+    if len(texts) == len(paths):
+        texts = tuple(text for text, own in zip(texts, directories, strict=True) for _ in own)
+    plot_runs(every, x, out=file, metrics=drawn, labels=texts, smooth=smooth, average=average, title=title)
     ratings = [plot_elo(path, out=elo) for path in paths if len(paths) == 1]
-    return [plot_runs(directories, x=x, out=file, average=average), *filter(None, ratings)]
+    return [file, *filter(None, ratings)]
+
+
+def _several(given: str | Sequence[str]) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+def _refuse_with_episodes(**given: bool) -> None:
+    for name in (name for name, is_given in given.items() if is_given):
+        raise ConfigError(f"--{name} is for curves over training: leave it out with --x episodes")

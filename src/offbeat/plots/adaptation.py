@@ -17,8 +17,8 @@ from offbeat.core.errors import ConfigError
 from offbeat.metrics.names import ADAPTATION_TRIALS, adaptation_key
 from offbeat.metrics.sinks import read_metrics
 from offbeat.metrics.text import compact
-from offbeat.plots.curves import group_by_settings, labels_of
 from offbeat.plots.figures import TITLE, line_style, save_figure
+from offbeat.plots.labels import group_by_settings, labels_of
 from offbeat.plots.runs import evaluated, read_settings
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def _draw(groups: Sequence[Sequence[AdaptationRun]]) -> Figure:
         first, last = (joined([getattr(run, which) for run in groups[0]]) for which in ("first", "last"))
         if first.env_steps < last.env_steps:
             _draw_curve(axes, first, f"first evaluation, after {compact(first.env_steps)} env steps", _FIRST)
-    names = [""] if len(groups) == 1 else labels_of([group[0].settings for group in groups])
+    names = [""] if len(groups) == 1 else labels_of([[group[0].settings for group in groups]])[0]
     for index, (group, name) in enumerate(zip(groups, names, strict=True)):
         last = joined([run.last for run in group])
         seeds = f"{len(group)} seeds" if len(group) > 1 else f"seed {group[0].settings.get('run.seed', '?')}"

@@ -1,35 +1,25 @@
 """Plots learning curves of one or several run directories.
 
-A curve shows the returns of evaluations, with the returns of training episodes as a faint line behind it. Runs that
-differ only in the seed are one curve: their interquartile mean, with its 95 % bootstrap band (statistics.py). Other
-runs are separate curves, and the legend shows their differences. A run with several policies has a curve for each.
-Each env has its own panel, because returns of different envs cannot be compared.
+A curve shows the returns of evaluations, with the returns of training episodes as a faint line behind it, or another
+metric. Runs that differ only in the seed are one curve, with a band (statistics.py). Other runs are separate curves,
+and the legend shows their differences (labels.py). A run with several policies has a curve for each. Each metric on
+each env has its own panel (panels.py), because their values cannot be compared.
 """
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from offbeat.core.errors import ConfigError
 from offbeat.metrics.text import compact
 from offbeat.plots.figures import TITLE, line_style, save_figure
-from offbeat.plots.runs import (
-    MEMBER,
-    MOVING_AVERAGE_POINTS,
-    POLICY,
-    POPULATION,
-    Run,
-    XAxis,
-    aligned,
-    moving_average,
-    read_run,
-)
-from offbeat.plots.statistics import iqm, stratified_bootstrap_band
+from offbeat.plots.labels import ALGORITHM, ENV
+from offbeat.plots.panels import Panel, names_of, read_panels, seeds_of
+from offbeat.plots.runs import MOVING_AVERAGE_POINTS, RETURN, Run, XAxis, aligned, moving_average
+from offbeat.plots.statistics import FEWEST_FOR_INTERVAL, band_of, iqm
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,7 +27,6 @@ if TYPE_CHECKING:
 
 _TIME_UNITS = ((7200.0, 3600.0, "hours"), (120.0, 60.0, "minutes"), (0.0, 1.0, "seconds"))
 """(minimum number of seconds, seconds per unit, unit), from the largest unit to the smallest."""
-_SEED, _ENV, _DIRECTORY = "run.seed", "run.env", "directory"
 _GREY = "#555555"
 _FAINT: dict[str, Any] = {"linewidth": 1.0, "alpha": 0.4}
 """Style of training returns if there are evaluations."""
@@ -47,176 +36,108 @@ _MARKED: dict[str, Any] = {"marker": "o", "markersize": 5, "markeredgecolor": "w
 _BAND_ALPHA = 0.2
 
 
-class HasSettings(Protocol):
-    """A run with the settings that distinguish it."""
-
-    @property
-    def settings(self) -> Mapping[str, Any]: ...
-
-
-R = TypeVar("R", bound=HasSettings)
-
-
-def plot_runs(run_dirs: Sequence[Path], x: XAxis = "steps", *, out: Path, average: bool = False) -> Path:
-    """Plot the returns of runs against env steps, frames or wall-clock time; return ``out``.
+def plot_runs(
+    run_dirs: Sequence[Path],
+    x: XAxis = "steps",
+    *,
+    out: Path,
+    metrics: Sequence[str] = (RETURN,),
+    labels: Sequence[str] = (),
+    smooth: int = 1,
+    average: bool = False,
+    title: str | None = None,
+) -> Path:
+    """Plot the returns or other metrics of runs against env steps, frames or wall-clock time; return ``out``.
 
     A line with markers shows evaluations, a faint line training episodes. Runs that differ only in the seed are one
-    group, plotted over their common range. With several policies, each of them has its lines.
+    curve, plotted over their common range. With several policies, each of them has its curves.
 
     Args:
         run_dirs: Paths of run directories.
         x: Quantity on the x axis.
         out: Path of the image, in any format of matplotlib (.png, .svg, .pdf, ...).
+        metrics: "return", or names of metrics; each has its own panel.
+        labels: Texts for the legend in place of the settings that differ: one for each run directory, or one for each
+            curve. Runs with the same label are still separate curves if their settings differ.
+        smooth: Number of points; each line is the moving average over its last ones. 1 leaves it as it is.
         average: Whether to add the moving average of the training returns over 100 points, as a dotted line.
+        title: Title in place of the names of algorithms and envs.
 
     Raises:
-        ConfigError: a directory is not a run or has no returns yet, or ``out`` has an unknown suffix or cannot be
-            written.
+        ConfigError: a directory is not a run or has no returns yet, no run has one of the metrics, the number of labels
+            is wrong, or ``out`` has an unknown suffix or cannot be written.
     """
     if not run_dirs:
         raise ConfigError("no run to plot: pass a run directory, offbeat plot RUN")
+    if smooth < 1:
+        raise ConfigError(f"smooth is {smooth}, but at least 1 point is expected: pass, for example, --smooth 10")
     directories = list({Path(run_dir).resolve(): Path(run_dir) for run_dir in run_dirs}.values())
-    runs = _distinguished({directory: read_run(directory, x) for directory in directories})
-    figure = _draw(_panels(runs), x, average=average)
-    save_figure(figure, out)
+    of_runs = dict(zip(map(Path, run_dirs), labels, strict=True)) if len(labels) == len(run_dirs) else {}
+    panels = read_panels(directories, x, metrics, of_runs, smooth)
+    names = names_of(panels, () if of_runs else labels)
+    save_figure(_draw(panels, names, x, smooth=smooth, average=average, title=title), out)
     return out
 
 
-# --- groups and panels ---------------------------------------------------------------------------------------
+def _draw(
+    panels: Sequence[Panel],
+    names: Sequence[Sequence[str]],
+    x: XAxis,
+    *,
+    smooth: int,
+    average: bool,
+    title: str | None,
+) -> Figure:
+    from matplotlib.figure import Figure
+
+    distinct = list(dict.fromkeys(name for each in names for name in each))
+    groups = [group for panel in panels for group in panel.groups]
+    handles = [*_group_handles(distinct), *_kind_handles(panels, distinct, smooth=smooth, average=average)]
+    rows, columns = _grid(panels)
+    legend_columns = 1 if max((len(handle.get_label()) for handle in handles), default=0) > 45 else 2
+    height = (4.2 if rows > 1 else 4.8) * rows + 0.2 * math.ceil(len(distinct) / legend_columns)
+    figure = Figure(figsize=(8.0 if columns == 1 else 5.5 * columns, height), dpi=150, layout="constrained")
+    scale, x_label = _x_axis(groups, x)
+    for index, (panel, each) in enumerate(zip(panels, names, strict=True)):
+        axes = figure.add_subplot(rows, columns, index + 1)
+        for group, name in zip(panel.groups, each, strict=True):
+            _draw_group(axes, group, distinct.index(name), scale, average=average and panel.metric == RETURN)
+        _style_axes(axes, x_label, _y_label(panel))
+        if len({other.env for other in panels}) > 1:
+            axes.set_title(_panel_title(panel), fontsize=10)
+    figure.suptitle(title or _title([run for group in groups for run in group]), **TITLE)
+    if handles:
+        figure.legend(handles=handles, loc="outside lower center", ncols=legend_columns, frameon=False, fontsize=9)
+    return figure
 
 
-def _distinguished(runs: Mapping[Path, Sequence[Run]]) -> list[Run]:
-    """Add the directory's name to the settings of runs that have the config and seed of another run."""
-    earlier: set[str] = set()
-    distinguished = []
-    for directory, run in ((directory, run) for directory, policies in runs.items() for run in policies):
-        settings = json.dumps(run.settings, sort_keys=True, default=str)
-        name = directory.parent.name if (directory.parent / "trial.toml").is_file() else directory.name
-        distinguished.append(replace(run, settings={**run.settings, _DIRECTORY: name}) if settings in earlier else run)
-        earlier.add(settings)
-    return distinguished
-
-
-def _panels(runs: Sequence[Run]) -> dict[str, list[list[Run]]]:
-    """Return the groups of runs of each env."""
-    envs = dict.fromkeys(str(run.settings.get(_ENV, "?")) for run in runs)
-    return {env: group_by_settings([run for run in runs if str(run.settings.get(_ENV, "?")) == env]) for env in envs}
-
-
-def group_by_settings(runs: Sequence[R]) -> list[list[R]]:
-    """Return groups of runs that differ only in the seed."""
-    groups: dict[str, list[R]] = {}
-    for run in runs:
-        settings = {key: value for key, value in run.settings.items() if key != _SEED}
-        groups.setdefault(json.dumps(settings, sort_keys=True, default=str), []).append(run)
-    return list(groups.values())
-
-
-# --- labels -------------------------------------------------------------------------------------------------
-
-
-def labels_of(settings: Sequence[Mapping[str, Any]], max_keys: int = 4) -> list[str]:
-    """Return one label per group with the settings that differ, such as 'clip 0.1, epochs 4'."""
-    return [_label(each, _differing(settings), max_keys) for each in settings]
-
-
-def _differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the keys whose values differ. Those of a policy's table are compared where there is such a policy."""
-    keys = dict.fromkeys(key for each in settings for key in each if key != _SEED)
-    return [
-        key
-        for key in keys
-        if len({json.dumps(each.get(key), default=str) for each in settings if _has_table_of(key, each)}) > 1
-    ]
-
-
-def _has_table_of(key: str, settings: Mapping[str, Any]) -> bool:
-    if not key.startswith("policies."):
-        return True
-    table = ".".join(key.split(".")[:2])
-    return any(other.startswith(f"{table}.") for other in settings)
-
-
-def _label(settings: Mapping[str, Any], differing: Sequence[str], max_keys: int = 4) -> str:
-    if MEMBER in settings:  # its other settings have changed during the run
-        differing = [key for key in (POPULATION, MEMBER, POLICY) if key in differing or key == MEMBER]
-    else:
-        unset = [key for key in (POPULATION, MEMBER, _DIRECTORY) if key not in settings]
-        differing = [key for key in differing if key not in unset]
-    shown, more = differing[:max_keys], len(differing) - max_keys
-    tail = [f"{more} more"] if more > 0 else []
-    return ", ".join([*(_named(key, settings.get(key)) for key in shown), *tail])
-
-
-def _named(key: str, value: Any) -> str:
-    if key == POLICY:
-        return "all agents" if value is None else f"policy {value}"
-    if key in ("run.algorithm", "run.env", "runtime.runtime", POPULATION):
-        return str(value)
-    table, _, name = key.rpartition(".")
-    if table.startswith("policies."):
-        name = f"{name} of {table.split('.')[1]}"
-    return f"{name} -" if value is None else f"{name} {value}"
+def _grid(panels: Sequence[Panel]) -> tuple[int, int]:
+    """Return the rows and columns of the panels; with several metrics on several envs, a column for each env."""
+    envs, metrics = len({panel.env for panel in panels}), len({panel.metric for panel in panels})
+    columns = envs if envs > 1 and metrics > 1 else math.ceil(math.sqrt(len(panels)))
+    return math.ceil(len(panels) / columns), columns
 
 
 def _title(runs: Sequence[Run]) -> str:
-    algorithms = dict.fromkeys(str(run.settings.get("run.algorithm", "?")).upper() for run in runs)
-    envs = dict.fromkeys(str(run.settings.get(_ENV, "?")) for run in runs)
+    algorithms = dict.fromkeys(str(run.settings.get(ALGORITHM, "?")).upper() for run in runs)
+    envs = dict.fromkeys(str(run.settings.get(ENV, "?")) for run in runs)
     names = " and ".join(algorithms) if len(algorithms) <= 2 else f"Returns of {len(runs)} runs"
     return f"{names} on {next(iter(envs)) if len(envs) == 1 else f'{len(envs)} envs'}"
 
 
-# --- drawing ------------------------------------------------------------------------------------------------
+def _panel_title(panel: Panel) -> str:
+    largest = max(panel.groups, key=len)
+    return f"{panel.env}, {seeds_of(largest)}" if len(largest) > 1 else panel.env
 
 
-def _draw(panels: Mapping[str, Sequence[Sequence[Run]]], x: XAxis, *, average: bool) -> Figure:
-    from matplotlib.figure import Figure
-
-    labels = _labels(panels)
-    names = list(dict.fromkeys(label for panel in labels.values() for label in panel))
-    columns = math.ceil(math.sqrt(len(panels)))
-    rows = math.ceil(len(panels) / columns)
-    legend_columns = 1 if max(map(len, names)) > 45 else 2
-    height = (4.2 if rows > 1 else 4.8) * rows + 0.2 * math.ceil(len(names) / legend_columns)
-    figure = Figure(figsize=(8.0 if columns == 1 else 5.5 * columns, height), dpi=150, layout="constrained")
-    scale, x_label = _x_axis([group for panel in panels.values() for group in panel], x)
-    for index, (env, panel) in enumerate(panels.items()):
-        axes = figure.add_subplot(rows, columns, index + 1)
-        for group, label in zip(panel, labels[env], strict=True):
-            _draw_group(axes, group, names.index(label), scale, average=average)
-        _style_axes(axes, x_label, per_agent=any(run.per_agent for group in panel for run in group))
-        if len(panels) > 1:
-            axes.set_title(", ".join(filter(None, [env, _seeds(max(panel, key=len))])), fontsize=10)
-    groups = [group for panel in panels.values() for group in panel]
-    figure.suptitle(_title([run for group in groups for run in group]), **TITLE)
-    figure.legend(
-        handles=[*_group_handles(names), *_kind_handles(groups, names, average=average)],
-        loc="outside lower center", ncols=legend_columns, frameon=False, fontsize=9,
-    )  # fmt: skip
-    return figure
+def _y_label(panel: Panel) -> str:
+    if panel.metric != RETURN:
+        return panel.metric
+    several_agents = any(run.per_agent for group in panel.groups for run in group)
+    return "episode return per agent" if several_agents else "episode return"
 
 
-def _labels(panels: Mapping[str, Sequence[Sequence[Run]]]) -> dict[str, list[str]]:
-    """Return the label of each group: the settings that differ in any panel; with a single panel, the seeds too."""
-    settings = {env: [group[0].settings for group in panel] for env, panel in panels.items()}
-    differing = list(dict.fromkeys(key for each in settings.values() for key in _differing(each)))
-    if len(panels) > 1:
-        return {env: [_label(group, differing) for group in each] for env, each in settings.items()}
-    return {
-        env: [
-            f"{label} ({seeds})" if label and seeds else label or seeds
-            for group, label in zip(panel, names, strict=True)
-            for seeds in [_seeds(group)]
-        ]
-        for env, panel in panels.items()
-        for names in [labels_of(settings[env])]
-    }
-
-
-def _seeds(group: Sequence[Run]) -> str:
-    if MEMBER in group[0].settings:
-        return ""
-    return f"{len(group)} seeds" if len(group) > 1 else f"seed {group[0].settings.get(_SEED, '?')}"
+# --- legend -------------------------------------------------------------------------------------------------
 
 
 def _group_handles(names: Sequence[str]) -> list[Any]:
@@ -228,33 +149,62 @@ def _group_handles(names: Sequence[str]) -> list[Any]:
     return [Line2D([], [], linewidth=2.5, label=name, **line_style(index)) for index, name in enumerate(names) if name]
 
 
-def _kind_handles(groups: Sequence[Sequence[Run]], names: Sequence[str], *, average: bool) -> list[Any]:
-    """Return the legend's entries for the kinds of lines: evaluation, training, average, interval.
+def _kind_handles(panels: Sequence[Panel], names: Sequence[str], *, smooth: int, average: bool) -> list[Any]:
+    """Return the legend's entries for the kinds of lines: evaluation, training, average, band.
 
-    For a single group they have its color, and its seeds in the text. Otherwise they are grey.
+    For a single group they have its color, and its name in the text. Otherwise they are grey.
     """
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    single = len(names) == 1
-    color = line_style(0)["color"] if single else _GREY
-    several = any(len(group) > 1 for group in groups)
-    seeds = (names[0] if single else "") or "the seeds"
-    mean = f", interquartile mean of {seeds}" if several else f", {names[0]}" if single and names[0] else ""
-    runs = [run for group in groups for run in group]
-    kinds: list[Any] = []
+    color = line_style(0)["color"] if len(names) == 1 else _GREY
+    groups = [group for panel in panels for group in panel.groups]
+    runs = [run for panel in panels if panel.metric == RETURN for group in panel.groups for run in group]
+    sizes = {len(group) for group in groups}
+    of = ", ".join(filter(None, [names[0] if len(names) == 1 else "", _mean_text(sizes), _smooth_text(smooth)]))
+    texts: list[tuple[str, dict[str, Any]]] = []
     if any(len(run.evaluation.x) for run in runs):
-        kinds.append(Line2D([], [], color=color, label=f"evaluation{mean}", **_STRONG, **_MARKED))
+        texts.append(("evaluation", {**_STRONG, **_MARKED}))
     if any(len(run.training.x) for run in runs):
-        style = _FAINT if kinds else _STRONG
-        kinds.append(Line2D([], [], color=color, label=f"training episodes{'' if kinds else mean}", **style))
-    if average:
+        texts.append(("training episodes", _FAINT if texts else _STRONG))
+    if not texts and of:
+        texts.append(("", _STRONG))
+    kinds: list[Any] = [
+        Line2D([], [], color=color, label=", ".join(filter(None, [text, "" if index else of])), **style)
+        for index, (text, style) in enumerate(texts)
+    ]
+    if average and runs:
         kinds.append(
             Line2D([], [], color=color, label=f"training, average over {MOVING_AVERAGE_POINTS} points", **_DOTTED)
         )
-    if several:
-        kinds.append(Patch(color=color, alpha=_BAND_ALPHA, linewidth=0, label="95 % bootstrap interval"))
+    if max(sizes) > 1:
+        kinds.append(Patch(color=color, alpha=_BAND_ALPHA, linewidth=0, label=_band_text(sizes)))
     return kinds
+
+
+def _mean_text(sizes: set[int]) -> str:
+    """Return what a line shows of groups of these numbers of runs."""
+    if max(sizes) == 1:
+        return ""
+    mean = "mean" if max(sizes) < FEWEST_FOR_INTERVAL else "interquartile mean"
+    return f"{mean} of {f'{max(sizes)} seeds' if len(sizes) == 1 else 'the seeds'}"
+
+
+def _smooth_text(smooth: int) -> str:
+    return "" if smooth == 1 else f"moving average over {smooth} points"
+
+
+def _band_text(sizes: set[int]) -> str:
+    """Return what the bands of groups of these numbers of runs are."""
+    several = {size for size in sizes if size > 1}
+    if min(several) >= FEWEST_FOR_INTERVAL:
+        return "95 % bootstrap interval"
+    if max(several) < FEWEST_FOR_INTERVAL:
+        return f"range of the {f'{max(several)} ' if len(sizes) == 1 else ''}seeds"
+    return f"95 % bootstrap interval; of fewer than {FEWEST_FOR_INTERVAL} seeds, their range"
+
+
+# --- axes ---------------------------------------------------------------------------------------------------
 
 
 def _draw_group(axes: Axes, group: Sequence[Run], index: int, scale: float, *, average: bool) -> None:
@@ -268,15 +218,14 @@ def _draw_group(axes: Axes, group: Sequence[Run], index: int, scale: float, *, a
     axes.plot(evaluation / scale, iqm(evaluation_y, axis=0), **style, **_STRONG, **_MARKED, zorder=3)
     if len(group) > 1:  # one band per group: of the evaluations if there is more than one point
         banded, banded_y = (evaluation, evaluation_y) if len(evaluation) > 1 else (training, training_y)
-        band = stratified_bootstrap_band(banded_y)
-        axes.fill_between(banded / scale, *band, color=style["color"], alpha=_BAND_ALPHA, linewidth=0)
+        axes.fill_between(banded / scale, *band_of(banded_y), color=style["color"], alpha=_BAND_ALPHA, linewidth=0)
 
 
-def _style_axes(axes: Axes, x_label: str, *, per_agent: bool) -> None:
+def _style_axes(axes: Axes, x_label: str, y_label: str) -> None:
     from matplotlib.ticker import FuncFormatter
 
     axes.set_xlabel(x_label)
-    axes.set_ylabel("episode return per agent" if per_agent else "episode return")
+    axes.set_ylabel(y_label)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(FuncFormatter(lambda value, _: compact(value)))
     axes.set_xlim(left=0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from offbeat.core.errors import ConfigError
 from offbeat.core.types import DEFAULT_POLICY, policy_key
+from offbeat.metrics.names import ADAPTATION
 from offbeat.metrics.sinks import read_metrics
 
 EXPERIMENT, TRIAL = "experiment.json", "trial.toml"
@@ -27,9 +28,13 @@ _GRID_POINTS = 200
 """Maximum number of points at which curves of several runs are interpolated."""
 MOVING_AVERAGE_POINTS = 100
 """Window of the moving average, in points of a curve."""
+RETURN = "return"
+"""Name of the two curves that are drawn together: the returns of training episodes and of evaluations."""
 TRAINING, EVALUATION = "episode_return_mean", "eval_return_mean"
-"""Metrics of the two kinds of curves."""
-_OF_POLICY = re.compile(rf"policies/(?P<name>[^/]+)/(?:{TRAINING}|{EVALUATION})")
+"""Metrics of these two curves."""
+_OF_POLICY = re.compile(r"policies/(?P<name>[^/]+)/(?P<metric>.+)")
+_OF_EVALUATIONS = ("eval_", "best_eval_", ADAPTATION)
+"""Starts of the names of metrics that change only at evaluations."""
 POLICY = "policy"
 """Key in the settings with the name of the policy."""
 MEMBER, POPULATION = "member", "population"
@@ -47,19 +52,26 @@ class Curve:
 
 @dataclass(frozen=True)
 class Run:
-    """The plotted data of a run directory, or of one of its policies."""
+    """The plotted data of a run directory, or of one of its policies: its returns, or another metric."""
 
     settings: dict[str, Any]
     """'table.key' -> value from config.toml; for a session of an experiment, from its trial. With several policies,
     'policy' is the name of this one."""
     training: Curve
+    """Values during training; empty if the metric is one of evaluations."""
     evaluation: Curve
+    """Values of evaluations; empty if the metric is not one of evaluations."""
     per_agent: bool = False
     """Whether the returns are those of single agents, because the env has several."""
 
 
-def read_run(run_dir: Path, x: XAxis) -> list[Run]:
-    """Read the settings and the curves of a run directory: of each policy with returns, if it has several.
+def read_run(run_dir: Path, x: XAxis, metric: str = RETURN) -> list[Run]:
+    """Read the settings and the curves of a run directory: of each policy that has the metric, if there are several.
+
+    Args:
+        run_dir: Path of the directory.
+        x: Quantity on the x axis.
+        metric: "return", or the name of a metric. The result is empty if the run does not have this metric.
 
     Raises:
         ConfigError: the directory is not a run, has no returns yet, or has an invalid file.
@@ -72,16 +84,15 @@ def read_run(run_dir: Path, x: XAxis) -> list[Run]:
         )
     lines = read_metrics(metrics) if metrics.is_file() else []
     try:
-        settings, names = read_settings(run_dir), _policies_in(lines)
-        runs = [_curves_of(name, lines, x, settings) for name in names] or [
-            _curves_of(DEFAULT_POLICY, lines, x, settings)
-        ]
+        settings, names = read_settings(run_dir), _policies_with(metric, lines) or [DEFAULT_POLICY]
+        runs = [_curves_of(name, metric, lines, x, settings) for name in names]
     except (AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
         raise ConfigError(
             f"{run_dir} cannot be plotted: its {config.name} or {metrics.name} was changed by another program "
             f"({type(error).__name__}: {error})"
         ) from error
-    if not any(len(run.training.x) or len(run.evaluation.x) for run in runs):
+    runs = [run for run in runs if len(run.training.x) or len(run.evaluation.x)]
+    if metric == RETURN and not runs:
         raise ConfigError(
             f"{metrics} has no returns yet: no episode has ended. "
             f"Train longer first: run offbeat resume {run_dir}, or offbeat train with more --steps"
@@ -89,16 +100,31 @@ def read_run(run_dir: Path, x: XAxis) -> list[Run]:
     return runs
 
 
-def _policies_in(lines: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the names of the policies with returns of their own, in alphabetical order."""
+def metrics_of(run_dir: Path) -> set[str]:
+    """Return the names of the metrics that a run has, without those of policies before them."""
+    metrics = run_dir / "metrics.jsonl"
+    lines = read_metrics(metrics) if metrics.is_file() else []
+    keys = {key for line in lines for key, value in line.items() if isinstance(value, int | float)}
+    return {found["metric"] if (found := _OF_POLICY.fullmatch(key)) else key for key in keys}
+
+
+def _policies_with(metric: str, lines: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the names of the policies with a metric of their own, in alphabetical order."""
+    metrics = (TRAINING, EVALUATION) if metric == RETURN else (metric,)
     keys = {key for line in lines for key, value in line.items() if value is not None}
-    return sorted({found["name"] for found in map(_OF_POLICY.fullmatch, keys) if found})
+    return sorted({found["name"] for found in map(_OF_POLICY.fullmatch, keys) if found and found["metric"] in metrics})
 
 
-def _curves_of(policy: str, lines: Sequence[Mapping[str, Any]], x: XAxis, settings: Mapping[str, Any]) -> Run:
+def _curves_of(
+    policy: str, metric: str, lines: Sequence[Mapping[str, Any]], x: XAxis, settings: Mapping[str, Any]
+) -> Run:
     named = {} if policy == DEFAULT_POLICY else {POLICY: policy}
-    training = _curve(lines, _KEYS[x], policy_key(policy, TRAINING))
-    evaluation = _curve(evaluated(lines), _KEYS[x], policy_key(policy, EVALUATION))
+    training, evaluation = _curve([], x, ""), _curve([], x, "")
+    if metric == RETURN or not metric.startswith(_OF_EVALUATIONS):
+        training = _curve(lines, _KEYS[x], policy_key(policy, TRAINING if metric == RETURN else metric))
+    if metric == RETURN or metric.startswith(_OF_EVALUATIONS):
+        name = policy_key(policy, EVALUATION if metric == RETURN else metric)
+        evaluation = _curve(evaluated(lines), _KEYS[x], name)
     return Run({**named, **settings}, training, evaluation, _has_several_agents(lines, settings))
 
 
@@ -184,6 +210,15 @@ def aligned(curves: Sequence[Curve]) -> tuple[Floats, Floats]:
     points = min(_GRID_POINTS, max(len(curve.x) for curve in curves))
     grid = np.linspace(low, high, points) if low <= high else np.empty(0)
     return grid, np.stack([np.interp(grid, curve.x, curve.y) for curve in curves])
+
+
+def smoothed(run: Run, window: int) -> Run:
+    """Return a run with the moving averages of its curves."""
+    if window == 1:
+        return run
+    return replace(
+        run, training=moving_average(run.training, window), evaluation=moving_average(run.evaluation, window)
+    )
 
 
 def moving_average(curve: Curve, window: int = MOVING_AVERAGE_POINTS) -> Curve:

@@ -1,7 +1,7 @@
-"""Statistics of several runs: the interquartile mean and its bootstrap band.
+"""Statistics of several runs: the interquartile mean and its band.
 
-Both follow Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge of the Statistical Precipice",
-arXiv:2108.13264, and their library rliable.
+The mean and the interval follow Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge of the Statistical
+Precipice", arXiv:2108.13264, and their library rliable.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from offbeat.core.errors import ConfigError
 
 Floats = NDArray[np.float64]
+FEWEST_FOR_INTERVAL = 4
+"""Fewest runs with an interval. Of fewer, the percentile interval is the range, and the IQM is the mean."""
 
 
 def iqm(scores: ArrayLike, axis: int | None = None) -> Floats:
@@ -32,6 +34,21 @@ def iqm(scores: ArrayLike, axis: int | None = None) -> Floats:
     cut = count // 4
     middle = np.take(ordered, range(cut, count - cut), axis=along)
     return np.asarray(middle.mean(axis=along))
+
+
+def band_of(curves: ArrayLike) -> tuple[Floats, Floats]:
+    """Return the 95 % bootstrap interval of the runs at each point; of fewer than four runs, their range.
+
+    Args:
+        curves: Scores, [runs, points].
+
+    Returns:
+        (low, high), each [points].
+    """
+    runs = np.asarray(curves, dtype=np.float64)
+    if len(runs) < FEWEST_FOR_INTERVAL:
+        return runs.min(axis=0), runs.max(axis=0)
+    return stratified_bootstrap_band(runs)
 
 
 def stratified_bootstrap_band(

@@ -1,0 +1,137 @@
+"""Groups runs that differ only in the seed, and names each group by the settings that differ between the groups."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from offbeat.plots.runs import MEMBER, POLICY, POPULATION, Run
+
+SEED, ENV, ALGORITHM, DIRECTORY = "run.seed", "run.env", "run.algorithm", "directory"
+LABEL = "label"
+"""Key in the settings with the label that the caller has given to a run."""
+_PRESET = "run.preset"
+
+
+class HasSettings(Protocol):
+    """A run with the settings that distinguish it."""
+
+    @property
+    def settings(self) -> Mapping[str, Any]: ...
+
+
+R = TypeVar("R", bound=HasSettings)
+
+
+def group_by_settings(runs: Sequence[R]) -> list[list[R]]:
+    """Return groups of runs that differ only in the seed."""
+    groups: dict[str, list[R]] = {}
+    for run in runs:
+        settings = {key: value for key, value in run.settings.items() if key != SEED}
+        groups.setdefault(json.dumps(settings, sort_keys=True, default=str), []).append(run)
+    return list(groups.values())
+
+
+def distinguished(runs: Mapping[Path, Sequence[Run]]) -> list[Run]:
+    """Add the directory's name to the settings of runs that have the config and seed of another run."""
+    earlier: set[str] = set()
+    result = []
+    for directory, run in ((directory, run) for directory, policies in runs.items() for run in policies):
+        settings = json.dumps(run.settings, sort_keys=True, default=str)
+        name = directory.parent.name if (directory.parent / "trial.toml").is_file() else directory.name
+        result.append(replace(run, settings={**run.settings, DIRECTORY: name}) if settings in earlier else run)
+        earlier.add(settings)
+    return result
+
+
+def labeled(runs: Mapping[Path, Sequence[Run]], labels: Mapping[Path, str]) -> dict[Path, list[Run]]:
+    """Put the label of each directory in place of the settings that are equal in all runs with this label."""
+    result: dict[Path, list[Run]] = {}
+    for label in dict.fromkeys(labels.values()):
+        own = [path for path in runs if labels[path] == label]
+        kept = {ENV, ALGORITHM, SEED, POLICY, MEMBER, *_differing([run.settings for path in own for run in runs[path]])}
+        for path in own:
+            result[path] = [replace(run, settings={LABEL: label, **_only(kept, run.settings)}) for run in runs[path]]
+    return {path: result[path] for path in runs}
+
+
+def _only(keys: Collection[str], settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in settings.items() if key in keys}
+
+
+# --- labels -------------------------------------------------------------------------------------------------
+
+
+def labels_of(panels: Sequence[Sequence[Mapping[str, Any]]], max_keys: int = 4) -> list[list[str]]:
+    """Return the labels of the groups of each panel, such as 'clip 0.1, epochs 4': the settings that differ.
+
+    Args:
+        panels: Settings of each group of each panel. A setting is named in all panels if it differs in one of them.
+        max_keys: Maximum number of settings in a label; further ones are counted.
+    """
+    differing = list(dict.fromkeys(key for groups in panels for key in _differing(groups)))
+    algorithms = {group.get(ALGORITHM) for groups in panels for group in groups}
+    return [
+        [
+            _label(group, [key for key in differing if _is_comparable(key, group, algorithms)], max_keys)
+            for group in groups
+        ]
+        for groups in panels
+    ]
+
+
+def _differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the keys whose values differ, and that of a given label.
+
+    Settings of an algorithm are compared between runs of this algorithm, those of a policy between runs that have it.
+    Presets are compared between runs of one algorithm on one env: otherwise they say nothing more.
+    """
+    keys = dict.fromkeys(key for each in settings for key in each if key != SEED)
+    return [key for key in keys if key == LABEL or _differs(key, settings)]
+
+
+def _differs(key: str, settings: Sequence[Mapping[str, Any]]) -> bool:
+    algorithms = {each.get(ALGORITHM) for each in settings}
+    values: dict[Any, set[str]] = {}
+    for each in settings:
+        if _is_comparable(key, each, algorithms):
+            part = (each.get(ALGORITHM), each.get(ENV)) if key == _PRESET else None
+            values.setdefault(part, set()).add(json.dumps(each.get(key), default=str))
+    return any(len(different) > 1 for different in values.values())
+
+
+def _is_comparable(key: str, settings: Mapping[str, Any], algorithms: set[Any]) -> bool:
+    """Return whether a run has the table of a key; all have those that belong to no policy and no algorithm."""
+    table = key.split(".", maxsplit=1)[0]
+    if table in algorithms:
+        return bool(settings.get(ALGORITHM) == table)
+    if table != "policies":
+        return True
+    of_policy = ".".join(key.split(".")[:2])
+    return any(other.startswith(f"{of_policy}.") for other in settings)
+
+
+def _label(settings: Mapping[str, Any], differing: Sequence[str], max_keys: int) -> str:
+    if MEMBER in settings:  # its other settings have changed during the run
+        differing = [key for key in (LABEL, POPULATION, MEMBER, POLICY) if key in differing or key == MEMBER]
+    elif LABEL in settings:
+        differing = [key for key in differing if key in settings and key not in (ALGORITHM, ENV)]
+    unset = [key for key in (LABEL, POPULATION, MEMBER, DIRECTORY) if key not in settings]
+    differing = [key for key in differing if key not in unset]
+    shown, more = differing[:max_keys], len(differing) - max_keys
+    tail = [f"{more} more"] if more > 0 else []
+    return ", ".join([*(_named(key, settings.get(key)) for key in shown), *tail])
+
+
+def _named(key: str, value: Any) -> str:
+    if key == POLICY:
+        return "all agents" if value is None else f"policy {value}"
+    if key in (LABEL, ALGORITHM, ENV, "runtime.runtime", POPULATION):
+        return str(value)
+    table, _, name = key.rpartition(".")
+    if table.startswith("policies."):
+        name = f"{name} of {table.split('.')[1]}"
+    return f"{name} -" if value is None else f"{name} {value}"

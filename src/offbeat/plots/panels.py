@@ -1,0 +1,120 @@
+"""What is drawn: a panel for each metric on each env, with groups of runs and their names in the legend."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+
+from offbeat.core.errors import ConfigError
+from offbeat.plots.labels import ENV, SEED, distinguished, group_by_settings, labeled, labels_of
+from offbeat.plots.runs import MEMBER, Run, XAxis, metrics_of, read_run, smoothed
+
+
+@dataclass(frozen=True)
+class Panel:
+    """What one pair of axes shows: the groups of runs on one env, with one metric."""
+
+    env: str
+    metric: str
+    groups: list[list[Run]]
+
+
+def read_panels(
+    directories: Sequence[Path], x: XAxis, metrics: Sequence[str], labels: Mapping[Path, str], smooth: int
+) -> list[Panel]:
+    """Read the panels of each metric in turn, one for each env.
+
+    Args:
+        directories: Paths of run directories.
+        x: Quantity on the x axis.
+        metrics: "return", or names of metrics.
+        labels: Labels of the directories; empty without labels.
+        smooth: Number of points of the moving average; 1 leaves the curves as they are.
+
+    Raises:
+        ConfigError: a directory is not a run or has no returns yet, or no run has one of the metrics.
+    """
+    panels = []
+    for metric in dict.fromkeys(metrics):
+        found = {path: [smoothed(run, smooth) for run in read_run(path, x, metric)] for path in directories}
+        if not any(found.values()):
+            raise _unknown_metric(metric, directories)
+        runs = distinguished(labeled(found, labels) if labels else found)
+        panels += [
+            Panel(env, metric, group_by_settings([run for run in runs if _env(run) == env]))
+            for env in dict.fromkeys(map(_env, runs))
+        ]
+    return panels
+
+
+def _env(run: Run) -> str:
+    return str(run.settings.get(ENV, "?"))
+
+
+def _unknown_metric(metric: str, directories: Sequence[Path]) -> ConfigError:
+    known = sorted(set().union(*map(metrics_of, directories)))
+    similar = [name for name in known if metric in name][:5] or get_close_matches(metric, known, n=3)
+    remedy = f"did you mean {' or '.join(similar)}?" if similar else f"pass return, or one of {', '.join(known)}"
+    runs = str(directories[0]) if len(directories) == 1 else f"each of the {len(directories)} runs"
+    return ConfigError(f"the metric {metric} is missing in {runs}: {remedy}")
+
+
+# --- names of groups ----------------------------------------------------------------------------------------
+
+
+def names_of(panels: Sequence[Panel], labels: Sequence[str]) -> list[list[str]]:
+    """Return the name of each group of each panel: its label, or the settings that differ between the groups.
+
+    Args:
+        panels: The panels.
+        labels: One label for each group; empty if there are none, or if the runs have labels already.
+
+    Raises:
+        ConfigError: the number of labels is not that of the groups.
+    """
+    names = labels_of([[group[0].settings for group in panel.groups] for panel in panels])
+    if len({panel.env for panel in panels}) == 1:  # with several envs, the titles of the panels have the seeds
+        seeds = _differing_seeds([group for panel in panels for group in panel.groups])
+        names = [
+            [
+                _with_seeds(name, seeds.get(id(group), "" if name or len(each) == 1 else seeds_of(group)))
+                for group, name in zip(panel.groups, each, strict=True)
+            ]
+            for panel, each in zip(panels, names, strict=True)
+        ]
+    if not labels:
+        return names
+    distinct = list(dict.fromkeys(name for each in names for name in each))
+    if len(labels) != len(distinct):
+        raise _wrong_number_of_labels(labels, panels, distinct)
+    given = dict(zip(distinct, labels, strict=True))
+    return [[given[name] for name in each] for each in names]
+
+
+def _differing_seeds(groups: Sequence[Sequence[Run]]) -> dict[int, str]:
+    """Return the seed, or the number of seeds, of each group by its id, if they are not the same in all groups."""
+    of_groups = {id(group): seeds_of(group) for group in groups}
+    return of_groups if len(set(of_groups.values())) > 1 else {}
+
+
+def seeds_of(group: Sequence[Run]) -> str:
+    """Return 'seed 3', '5 seeds', or nothing for a member of a population."""
+    if MEMBER in group[0].settings:
+        return ""
+    return f"{len(group)} seeds" if len(group) > 1 else f"seed {group[0].settings.get(SEED, '?')}"
+
+
+def _with_seeds(name: str, seeds: str) -> str:
+    return f"{name} ({seeds})" if name and seeds else name or seeds
+
+
+def _wrong_number_of_labels(labels: Sequence[str], panels: Sequence[Panel], names: Sequence[str]) -> ConfigError:
+    runs = max(sum(map(len, panel.groups)) for panel in panels)
+    curves = f"{len(names)} curves ({'; '.join(names)})" if len(names) > 1 else "1 curve"
+    return ConfigError(
+        f"{len(labels)} {'label is' if len(labels) == 1 else 'labels are'} given, but "
+        f"{runs} {'run makes' if runs == 1 else 'runs make'} {curves}: "
+        "pass one label for each run, or one for each curve"
+    )
