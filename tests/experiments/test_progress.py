@@ -32,8 +32,8 @@ class Clock:
 
 def test_a_row_shows_the_progress_and_the_return_of_a_session():
     told = ROWS[0].cells()
-    assert told == [" 25%", "25k/100k env steps", "return 31.4", "eval 62.8 (best 99.0)", "SPS 500", "ETA 2:30", ""]
-    assert ROWS[1].cells()[-2:] == ["ETA -", "starting"]
+    assert told == [" 25%", "25k/100k env steps", "return 31.4", "eval 62.8 (best 99.0)", "ETA 2:30", "SPS 500", ""]
+    assert ROWS[1].cells()[-3:] == ["ETA -", "SPS -", "starting"]
     assert ROWS[2].cells()[0] == "100%"
     assert ROWS[2].phase == "stopping"
 
@@ -67,6 +67,22 @@ def test_the_dashboard_has_a_line_per_session_below_the_messages():
     assert [row.name for row in ROWS if row.name not in told] == []
     assert "25k/100k env steps" in told
     assert told.index("seed-0 finished") < told.index("1 of 6 sessions finished")
+
+
+@pytest.mark.parametrize("width", [80, 100, 120, 200])
+def test_a_terminal_of_any_width_shows_return_evaluation_and_time_left(width):
+    stream = io.StringIO()
+    view = Dashboard(Console(file=stream, width=width, force_terminal=True, color_system=None))
+    view.start()
+    far = {**LINE, "episode_return_mean": -12_345.0, "eval_return_mean": -12_345.0, "env_steps": 1, "sps": 1.0}
+    view.update(lambda: [*ROWS, Row("trial-001/seed-3", 90_000, far)], SessionCounts(6, 1))
+    (row,) = (line for line in stream.getvalue().splitlines() if "trial-000/seed-1" in line)
+    for text in (" 25%", "return 31.4", "eval 62.8", "ETA 2:30"):
+        assert text in row
+    (row,) = (line for line in stream.getvalue().splitlines() if "trial-001/seed-3" in line)
+    for text in ("return -12,345", "eval -12,345", "ETA 1d 00:59:59"):
+        assert text in row
+    view.close()
 
 
 def test_the_progress_view_depends_on_the_output_stream():

@@ -14,11 +14,22 @@ from rich.console import Console
 from offbeat.config.runtimes import RUNTIMES
 from offbeat.metrics.dashboard import Dashboard, make_progress
 from offbeat.metrics.notebook import NotebookLines
-from offbeat.metrics.progress import About, Lines, PolicyStatus, Rates, Silent, Status, topology_of
+from offbeat.metrics.progress import Lines, Rates, Silent, title_of, topology_of
 from offbeat.metrics.screen import History, Screen, sparkline
+from offbeat.metrics.status import About, PolicyStatus, Status
 from offbeat.metrics.timings import Timings
 
-ABOUT = About("ppo", "CartPole-v1", RUNTIMES["processes"], 4, 16, "max_lag 1", "cpu", Path("runs/ppo-CartPole-v1"))
+ABOUT = About(
+    "ppo",
+    "CartPole-v1",
+    RUNTIMES["processes"],
+    4,
+    16,
+    "max_lag 1",
+    "cpu",
+    Path("runs/ppo-CartPole-v1"),
+    preset="ppo-cartpole-v1",
+)
 
 
 class Clock:
@@ -117,7 +128,11 @@ def test_the_dashboard_fits_the_terminal_and_shows_the_run(width):
     shown = picture(width, status(42_000, updates_refused=3, **figures, **lag, **WAITS), rates=rates)
     assert len(shown.splitlines()) <= 24
     assert {len(line) for line in shown.splitlines()} == {width}
-    parts = ["ppo on CartPole-v1", "processes, 4 actors x 16 envs, max_lag 1, cpu", "runs/ppo-CartPole-v1"]
+    parts = [
+        "ppo on CartPole-v1 (preset ppo-cartpole-v1)",
+        "processes, 4 actors x 16 envs, max_lag 1, cpu",
+        "runs/ppo-CartPole-v1",
+    ]
     parts += ["42%", "42k / 100k", "ETA 0:28", "213.4", "480.2", "best 500.0", "0/0.8/1", "2.1k", "3 refused"]
     parts += ["-8.00 to 2,500", "312M + 1.23G children"]
     parts += ["act", "25.0%", "update", "50.0%", "training", "so far"]
@@ -190,6 +205,76 @@ def test_the_topology_line_shows_inference_workers_and_the_devices_of_several_le
 def test_the_topology_line_shows_exact_lag():
     about = replace(ABOUT, actors=2, lag="exact")
     assert topology_of(about) == "processes, 2 actors x 16 envs, max_lag 1 (exact), cpu"
+
+
+def test_the_title_says_that_no_preset_applies():
+    assert title_of(ABOUT) == "ppo on CartPole-v1 (preset ppo-cartpole-v1)"
+    assert title_of(replace(ABOUT, preset=None)) == "ppo on CartPole-v1 (default settings, no preset)"
+
+
+@pytest.mark.parametrize(
+    ("lag", "text"),
+    [
+        ((0, 0, 0), "policy lag 0 learning steps"),
+        ((1, 1, 1), "policy lag 1 learning steps"),
+        ((0, 0.8, 2), "policy lag 0 to 2 (mean 0.8) learning steps"),
+    ],
+)
+def test_lines_explain_the_policy_lag(lag, text):
+    names = ("policy_lag_min", "policy_lag_mean", "policy_lag_max")
+    assert line_of(status(10, **dict(zip(names, lag, strict=True)))).rstrip().endswith(text)
+
+
+def test_lines_say_nothing_of_a_lag_that_is_not_known():
+    assert "lag" not in line_of(status(10))
+
+
+def test_lines_explain_the_update_ratio_the_sample_age_and_the_gradient_staleness():
+    ages = {"sample_age_min": 0, "sample_age_mean": 40, "sample_age_max": 90}
+    stale = {"gradient_staleness_min": 0, "gradient_staleness_mean": 1.5, "gradient_staleness_max": 3}
+    text = line_of(status(10, utd_ratio=0.5, **ages, **stale))
+    assert "0.50 updates per env step  sample age 0 to 90 (mean 40) updates" in text
+    assert "gradient staleness 0 to 3 (mean 1.5) updates" in text
+
+
+def test_return_evaluation_and_time_left_are_in_the_first_80_columns_of_a_line():
+    clock, file = Clock(), io.StringIO()
+    lines = Lines(file, clock=clock)
+    for steps in (33_000, 33_900):
+        clock.now += 10
+        lines.update(status(steps, episode_return_mean=-205.6, eval_return_mean=223.0, best_eval_return_mean=223.0))
+    beginning = file.getvalue().splitlines()[-1][:80]
+    assert beginning.startswith(" 34% 33.9k/100k env steps  return -205.6  eval 223.0 (best 223.0)  ETA 12:14")
+
+
+@pytest.mark.parametrize("width", [80, 120, 200])
+def test_the_dashboard_shows_losses_kl_entropy_and_the_infos_that_are_logged(width):
+    learning = {"losses": {"policy": -0.0123, "value": 0.52}, "approx_kl": 0.00521, "entropy": 0.612}
+    shown = picture(width, status(42_000, **learning, infos={"success": 0.75, "distance": None}, **WAITS))
+    assert len(shown.splitlines()) <= 25
+    assert "policy loss    -0.0123     value 0.52" in shown
+    assert "KL             0.00521     entropy 0.612" in shown
+    assert "success        0.75" in shown
+    assert "distance       -" in shown
+    assert WAITS["bottleneck"][-15:] in shown
+
+
+def test_the_dashboard_counts_the_infos_for_which_a_low_terminal_has_no_room():
+    shown = picture(
+        80, status(42_000, infos={f"number_{index}": float(index) for index in range(40)}, **WAITS), height=24
+    )
+    assert len(shown.splitlines()) <= 24
+    left_out = 40 - shown.count("number_")
+    assert 0 < left_out < 40
+    assert f"and {left_out} more" in shown
+    assert "at most 1.59x over serial" in shown
+
+
+def test_the_dashboard_shows_the_entropy_of_an_algorithm_without_a_kl_divergence():
+    shown = picture(80, status(10, losses={"critic": 3.25}, entropy=1.5))
+    assert "critic loss    3.25" in shown
+    assert "entropy        1.5" in shown
+    assert "KL" not in shown
 
 
 # --- several agents and policies -----------------------------------------------------------------------------
@@ -289,7 +374,7 @@ def test_lines_name_the_return_of_each_policy_and_of_many_the_lowest_and_the_hig
 
 def test_a_league_of_one_policy_shows_its_rating():
     assert "Elo            1216        12 snapshots" in picture(80, status(10, elo=1215.7, snapshots=12.0))
-    assert "  Elo 1216  " in line_of(status(10, elo=1215.7))
+    assert "  Elo 1216" in line_of(status(10, elo=1215.7))
 
 
 # --- when it is drawn ---------------------------------------------------------------------------------------
@@ -326,7 +411,8 @@ def test_lines_are_printed_every_few_seconds_and_at_the_end():
     lines.message("a word")
     lines.close("finished")
     told = file.getvalue().splitlines()
-    assert told[0] == "ppo on CartPole-v1: processes, 4 actors x 16 envs, max_lag 1, cpu, runs/ppo-CartPole-v1"
+    topology = "processes, 4 actors x 16 envs, max_lag 1, cpu"
+    assert told[0] == f"ppo on CartPole-v1 (preset ppo-cartpole-v1): {topology}, runs/ppo-CartPole-v1"
     assert [line.split()[0] for line in told[1:]] == ["0%", "5%", "a", "7%", "finished"]
     assert "SPS 1k UPS 100" in told[2]
     assert "ETA 1:35" in told[2]

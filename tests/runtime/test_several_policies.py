@@ -269,7 +269,7 @@ def test_progress_lines_show_the_return_of_each_policy_agent_steps_and_lag(capsy
     returns = ", ".join(f"{name} {line[f'policies/{name}/episode_return_mean']:.1f}" for name in CARTS_POLICIES)
     assert f" ({returns})  " in last
     assert f"{line['agent_steps'] / 1000:.3g}k agent steps  " in last
-    assert "  lag 1/1/1  " in last
+    assert "  policy lag 1 learning steps" in last
 
 
 def test_a_checkpoint_of_other_policies_is_refused(serial):

@@ -17,7 +17,8 @@ from offbeat.config.devices import listed
 from offbeat.core.caller_state import may_raise_niceness
 from offbeat.core.errors import ConfigError
 from offbeat.core.threads import set_affinity
-from offbeat.metrics.progress import About, Progress
+from offbeat.metrics.progress import Progress
+from offbeat.metrics.status import About
 from offbeat.run_directory import versions
 from offbeat.run_directory.directory import RunDirectory, RunDirectoryGone
 from offbeat.runtime.signals import StopImmediately, StopSignals
@@ -351,6 +352,7 @@ def _about(context: RunContext) -> About:
         run_dir=context.directory.path,
         lag=config.runtime.lag,
         inference_workers=config.runtime.inference_processes,
+        preset=config.run.preset,
     )
 
 

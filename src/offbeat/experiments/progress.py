@@ -19,6 +19,9 @@ from offbeat.metrics.dashboard import ControlEcho
 from offbeat.metrics.text import compact, duration, rounded
 
 Kind = Literal["dashboard", "lines", "none"]
+_NAME_WIDTH = 24
+"""Largest width of the name of a session; longer names are cut."""
+_BAR_WIDTH = 12
 RowState = Literal["", "waiting", "stopping"]
 """waiting: for resources, so the session has not started yet; '': it starts or runs."""
 
@@ -46,16 +49,19 @@ class Row:
     def phase(self) -> str:
         return self.state or ("" if self.line else "starting")
 
-    def cells(self) -> list[str]:
-        """Return the texts of the row: progress, returns, speed."""
+    def cells(self, *, roomy: bool = True) -> list[str]:
+        """Return the texts of the row: progress, returns, time left, speed. One without much room has no speed, no best
+        evaluation and no number of env steps.
+        """
         line, sps = self.line, self.line.get("sps")
+        best = f" (best {rounded(line.get('best_eval_return_mean'))})" if roomy else ""
         return [
             f"{self.fraction:4.0%}",
-            f"{compact(self.env_steps)}/{compact(self.steps)} env steps",
+            *([f"{compact(self.env_steps)}/{compact(self.steps)} env steps"] if roomy else []),
             f"return {rounded(line.get('episode_return_mean'))}",
-            f"eval {rounded(line.get('eval_return_mean'))} (best {rounded(line.get('best_eval_return_mean'))})",
-            f"SPS {compact(sps)}",
+            f"eval {rounded(line.get('eval_return_mean'))}{best}",
             f"ETA {duration(max(0, self.steps - self.env_steps) / sps if sps else None)}",
+            *([f"SPS {compact(sps)}"] if roomy else []),
             self.phase,
         ]
 
@@ -179,7 +185,7 @@ class Dashboard:
         self._draw([], counts)
 
     def _draw(self, rows: Sequence[Row], counts: SessionCounts) -> None:
-        self._live.update(Group(*_renderables(rows, counts)), refresh=True)
+        self._live.update(Group(*_renderables(rows, counts, self._live.console)), refresh=True)
 
     def message(self, text: str) -> None:
         """Print ``text`` above the lines, where it stays."""
@@ -191,12 +197,22 @@ class Dashboard:
         self._echo.restore()
 
 
-def _renderables(rows: Sequence[Row], counts: SessionCounts) -> Iterator[RenderableType]:
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True, style="cyan")
-    table.add_column(width=12)
-    for row in rows:
-        bar = ProgressBar(total=1.0, completed=row.fraction, width=12, complete_style="cyan", finished_style="green")
-        table.add_row(row.name, bar, *(Text(text, no_wrap=True) for text in row.cells()))
-    yield table
+def _renderables(rows: Sequence[Row], counts: SessionCounts, console: Console) -> Iterator[RenderableType]:
+    """Yield a table of the rows with all that fits the console, and the number of sessions."""
+    tables = [_table(rows, roomy=True, bars=True), _table(rows, roomy=False, bars=True)]
+    unlimited = console.options.update(max_width=1000)
+    fitting = (table for table in tables if console.measure(table, options=unlimited).maximum <= console.width)
+    yield next(fitting, None) or _table(rows, roomy=False, bars=False)
     yield Text(str(counts), style="bold")
+
+
+def _table(rows: Sequence[Row], *, roomy: bool, bars: bool) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True, style="cyan", max_width=_NAME_WIDTH, overflow="ellipsis")
+    if bars:
+        table.add_column(width=_BAR_WIDTH)
+    for row in rows:
+        bar = ProgressBar(1.0, row.fraction, _BAR_WIDTH, complete_style="cyan", finished_style="green")
+        texts = (Text(text, no_wrap=True) for text in row.cells(roomy=roomy))
+        table.add_row(row.name, *([bar] if bars else []), *texts)
+    return table

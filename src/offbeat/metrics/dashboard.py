@@ -16,8 +16,9 @@ from rich.text import Text
 
 from offbeat.core.errors import ConfigError
 from offbeat.metrics.notebook import NotebookLines, display_of_notebook
-from offbeat.metrics.progress import About, Lines, Progress, Rates, Silent, Status
+from offbeat.metrics.progress import Lines, Progress, Rates, Silent
 from offbeat.metrics.screen import History, Screen
+from offbeat.metrics.status import About, Status
 
 __all__ = ["About", "Dashboard", "Lines", "Progress", "Silent", "Status", "make_progress"]
 

@@ -8,7 +8,8 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from offbeat.metrics.progress import PolicyStatus, age_of, lag_of
+from offbeat.metrics.progress import age_of, lag_of
+from offbeat.metrics.status import PolicyStatus
 from offbeat.metrics.text import compact, rounded
 
 _ROOMY = 96

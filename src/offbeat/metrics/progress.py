@@ -5,120 +5,10 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Literal, Protocol, TextIO
+from typing import Protocol, TextIO
 
-from offbeat.config.runtimes import RuntimeEntry
+from offbeat.metrics.status import About, PolicyStatus, Status
 from offbeat.metrics.text import compact, duration, percentage, rounded
-from offbeat.metrics.timings import Timings
-
-Phase = Literal["training", "evaluating", "saving", "stopping"]
-
-
-@dataclass(frozen=True)
-class About:
-    """The properties of a run that do not change."""
-
-    algorithm: str
-    env: str
-    runtime: RuntimeEntry
-    actors: int
-    envs_per_actor: int
-    lag_label: str
-    """The bound on the lag, such as 'max_lag 1' (learning steps) or 'max_ahead 4' (tickets); in lock-free runs, what
-    the workers share."""
-    device: str
-    """Device of the learner; several learners have a comma-separated list."""
-    run_dir: Path
-    lag: Literal["bounded", "exact"] = "bounded"
-    inference_workers: int = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class DataAge:
-    """How old the data is that is learned from. None: not known yet."""
-
-    policy_lag_min: float | None = None
-    policy_lag_mean: float | None = None
-    policy_lag_max: float | None = None
-    utd_ratio: float | None = None
-    """Updates per env step so far; None without a replay, and during its warm-up."""
-    sample_age_min: float | None = None
-    sample_age_mean: float | None = None
-    """Mean age in updates, as are the minimum and the maximum; None without a replay."""
-    sample_age_max: float | None = None
-
-
-@dataclass(frozen=True)
-class PolicyStatus(DataAge):
-    """The current state of one policy, in a run with several. None: not known yet."""
-
-    name: str
-    trained: bool = True
-    """Whether it learns; else it acts with its initial weights."""
-    agent_steps: int | None = None
-    episode_return_mean: float | None = None
-    learning_rate: float | None = None
-    policy_loss: float | None = None
-    critic_loss: float | None = None
-    elo: float | None = None
-    """Rating in the league; None without a league."""
-    snapshots: float | None = None
-    """Snapshots taken so far; None without a league."""
-
-    @property
-    def loss(self) -> float | None:
-        """Loss of the policy; for an algorithm without one, as DQN, that of the values."""
-        return self.critic_loss if self.policy_loss is None else self.policy_loss
-
-
-@dataclass(frozen=True)
-class Status(DataAge):
-    """The current state of a run. None: not known yet."""
-
-    env_steps: int
-    steps: int
-    """Env steps at which the run ends."""
-    agent_steps: int | None = None
-    """Decisions of agents in these env steps; None if no env has several agents."""
-    learning_step: int = 0
-    updates: int = 0
-    phase: Phase = "training"
-    episode_return_mean: float | None = None
-    episode_return_min: float | None = None
-    episode_return_max: float | None = None
-    episode_length_mean: float | None = None
-    eval_return_mean: float | None = None
-    best_eval_return_mean: float | None = None
-    gradient_staleness_min: float | None = None
-    gradient_staleness_mean: float | None = None
-    """Mean number of updates, as are the minimum and the maximum; None with one learner."""
-    gradient_staleness_max: float | None = None
-    updates_refused: int = 0
-    actor_wait_fraction: float | None = None
-    """Fraction of their time that the actors waited; None in serial too."""
-    learner_wait_fraction: float | None = None
-    slots_filled: float | None = None
-    env_stall_max_s: float = 0.0
-    memory_main_mb: float | None = None
-    memory_children_mb: float | None = None
-    """In MB, like that of the main process; None if there are no children."""
-    actor_restarts: int = 0
-    bottleneck: str = ""
-    """The sentence of the bottleneck report; empty if it is not known yet."""
-    timings: Timings = field(default_factory=Timings)
-    elo: float | None = None
-    """Rating in the league of a run with one policy; None without a league."""
-    snapshots: float | None = None
-    """Snapshots taken so far, in such a league."""
-    policies: tuple[PolicyStatus, ...] = ()
-    """The policies of a run with several, in the order of their names."""
-
-    @property
-    def fraction(self) -> float:
-        """Fraction of the run that is finished, in [0, 1]."""
-        return min(1.0, self.env_steps / self.steps) if self.steps > 0 else 0.0
 
 
 class Progress(Protocol):
@@ -242,15 +132,16 @@ class Lines:
 
 
 def _line(status: Status, rates: Rates) -> str:
+    """Return the status as a line. What matters most is first: a terminal may cut or wrap the end."""
     sps, ups = rates.over(rates.windows_s[0])
     parts = [
         f"{status.fraction:4.0%} {steps_of(status, '/')}",
         f"return {rounded(status.episode_return_mean)}{_returns(status.policies)}",
         f"eval {rounded(status.eval_return_mean)} (best {rounded(status.best_eval_return_mean)})",
-        f"SPS {compact(sps)} UPS {compact(ups)}",
-        *_lags(status),
-        *([] if status.elo is None else [f"Elo {status.elo:.0f}"]),
         f"ETA {duration(rates.eta_s(status.steps))}",
+        f"SPS {compact(sps)} UPS {compact(ups)}",
+        *([] if status.elo is None else [f"Elo {status.elo:.0f}"]),
+        *_lags(status),
     ]
     if status.actor_wait_fraction is not None:
         parts.append(
@@ -277,17 +168,26 @@ def _returns(policies: tuple[PolicyStatus, ...]) -> str:
 
 def _lags(status: Status) -> list[str]:
     """Return the lag, or the update ratio and the sample age, and the gradient staleness, as text."""
-    staleness = (
-        [] if status.gradient_staleness_mean is None else [f"gradient staleness {gradient_staleness_of(status)}"]
-    )
+    staleness = status.gradient_staleness_min, status.gradient_staleness_mean, status.gradient_staleness_max
+    parts = [] if staleness[1] is None else [f"gradient staleness {_range(*staleness)} updates"]
     if status.utd_ratio is not None:
-        return [*ratio_of(status), *staleness]
-    return staleness or [f"lag {lag_of(status)}"]
+        age = _range(status.sample_age_min, status.sample_age_mean, status.sample_age_max)
+        return [f"{rounded(status.utd_ratio)} updates per env step", f"sample age {age} updates", *parts]
+    lag = _range(status.policy_lag_min, status.policy_lag_mean, status.policy_lag_max)
+    return parts or ([] if lag == "-" else [f"policy lag {lag} learning steps"])
+
+
+def _range(low: float | None, mean: float | None, high: float | None) -> str:
+    """Return a range and its mean as text: 3 if all are equal, else 0 to 3 (mean 1.5)."""
+    if low is None or mean is None or high is None:
+        return "-"
+    return compact(low) if low == high else f"{compact(low)} to {compact(high)} (mean {compact(mean)})"
 
 
 def title_of(about: About) -> str:
-    """Return the algorithm and the env as text."""
-    return f"{about.algorithm} on {about.env}"
+    """Return the algorithm, the env and the preset as text."""
+    settings = "default settings, no preset" if about.preset is None else f"preset {about.preset}"
+    return f"{about.algorithm} on {about.env} ({settings})"
 
 
 def topology_of(about: About) -> str:
@@ -322,11 +222,6 @@ def gradient_staleness_of(status: Status) -> str:
 def age_of(status: Status | PolicyStatus) -> str:
     """Age of the transitions sampled from the replay as min/mean/max, in updates."""
     return _joined(status.sample_age_min, status.sample_age_mean, status.sample_age_max)
-
-
-def ratio_of(status: Status) -> list[str]:
-    """Return the update ratio and the sample age as text."""
-    return [f"ratio {rounded(status.utd_ratio)}", f"age {age_of(status)}"]
 
 
 def _joined(*values: float | None) -> str:

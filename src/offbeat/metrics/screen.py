@@ -12,9 +12,7 @@ from rich.text import Text
 
 from offbeat.metrics.policy_lines import PolicyLines
 from offbeat.metrics.progress import (
-    About,
     Rates,
-    Status,
     age_of,
     gradient_staleness_of,
     lag_of,
@@ -22,6 +20,7 @@ from offbeat.metrics.progress import (
     title_of,
     topology_of,
 )
+from offbeat.metrics.status import About, Status
 from offbeat.metrics.text import compact, duration, percentage, rounded
 from offbeat.metrics.timings import Branch
 
@@ -71,13 +70,14 @@ class Screen:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Draw for the console's size and encoding. A low one has no empty lines between the parts."""
-        left = _lines([self._metrics(options.ascii_only), Text(), self._speed()])
-        right = TimeTree(self._status.timings.tree())
-        parts = [self._head(), self._bar(), _side_by_side(left, right, options.max_width)]
+        parts = [self._head(), self._bar(), self._body(options, infos=0)]
         if waits := list(wait_lines(self._about, self._status, options.max_width)):
             parts.append(Group(*waits))
         inner = options.update_width(max(1, options.max_width - 4))
         free = options.max_height - 2 - sum(len(console.render_lines(part, inner)) for part in parts)
+        if infos := min(len(self._status.infos), max(1, free)):
+            parts[2] = self._body(options, infos)
+            free -= infos
         spaced = free >= len(parts) - 1
         if policies := self._status.policies:
             spaced = free >= len(parts) + 1 + len(policies)
@@ -89,6 +89,11 @@ class Screen:
             border_style="bright_black",
             padding=(0, 1),
         )
+
+    def _body(self, options: ConsoleOptions, infos: int) -> RenderableType:
+        """Return metrics, speed and timings, with at most `infos` numbers of the env's infos."""
+        left = _lines([self._metrics(options.ascii_only, infos), Text(), self._speed()])
+        return _side_by_side(left, TimeTree(self._status.timings.tree()), options.max_width)
 
     def _head(self) -> RenderableType:
         phase = Text(self._status.phase, style="green" if self._status.phase == "training" else "yellow")
@@ -115,7 +120,7 @@ class Screen:
         )
         return bar
 
-    def _metrics(self, ascii_only: bool) -> Text:
+    def _metrics(self, ascii_only: bool, infos: int) -> Text:
         status = self._status
         best = status.best_eval_return_mean
         elo = "-" if status.elo is None else f"{status.elo:.0f}"
@@ -135,6 +140,8 @@ class Screen:
                 f"best {rounded(best)}" if best is not None else "",
                 "green",
             ),
+            *_info_rows(status, infos),
+            *_learning_rows(status),
             *([] if status.policies else _lag_rows(status)),
             *([] if status.elo is None else [("Elo", elo, f"{compact(status.snapshots)} snapshots", "bright_black")]),
             ("learning steps", compact(status.learning_step), "", ""),
@@ -161,6 +168,29 @@ def _spread(status: Status) -> list[tuple[str, str, str, str]]:
     low, high = status.episode_return_min, status.episode_return_max
     between = "-" if low is None else f"{rounded(low)} to {rounded(high)}"
     return [] if status.policies else [("  min and max", between, "", "")]
+
+
+def _info_rows(status: Status, most: int) -> list[tuple[str, str, str, str]]:
+    """Return a row for each number of the env's infos, at most `most`."""
+    shown = list(status.infos.items())[:most]
+    left_out = len(status.infos) - most
+    rows = [(f"{name[: _NAME_WIDTH - 1]}", compact(value), "", "") for name, value in shown]
+    if rows and left_out > 0:
+        rows[-1] = (*rows[-1][:2], f"and {left_out} more", "bright_black")
+    return rows
+
+
+def _learning_rows(status: Status) -> list[tuple[str, str, str, str]]:
+    """Return the rows for the losses, and for KL divergence and entropy. Several policies have rows of their own."""
+    losses = [(name, compact(loss)) for name, loss in status.losses.items()]
+    kl, entropy = status.approx_kl, status.entropy
+    others = ", ".join(f"{name} {loss}" for name, loss in losses[1:])
+    rows = [(f"{name} loss", loss, others, "") for name, loss in losses[:1]]
+    if kl is not None:
+        rows.append(("KL", compact(kl), f"entropy {compact(entropy)}", ""))
+    elif entropy is not None:
+        rows.append(("entropy", compact(entropy), "", ""))
+    return rows
 
 
 def _memory(status: Status) -> tuple[str, str]:

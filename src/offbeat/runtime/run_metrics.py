@@ -9,8 +9,8 @@ from time import monotonic
 from typing import Any
 
 from offbeat.core.types import EnvSpec, policy_key
-from offbeat.metrics.progress import Phase, PolicyStatus, Status
 from offbeat.metrics.recorder import Counters
+from offbeat.metrics.status import Phase, PolicyStatus, Status
 from offbeat.metrics.timings import Timings
 from offbeat.runtime.callbacks import answer_of
 from offbeat.runtime.parts import Parts
@@ -150,6 +150,8 @@ class RunMetrics:
                 timings=self.timings(),
                 bottleneck=bottleneck(),
                 policies=policies,
+                losses={name: loss for name in _LOSSES if (loss := self.line.get(f"{name}_loss")) is not None},
+                infos={name: self.line.get(f"info/{name}_mean") for name in self._parts.config.env.info_metrics},
                 **last_line,
             )
         )
@@ -177,9 +179,11 @@ _SHOWN = (
     *("actor_wait_fraction", "learner_wait_fraction", "slots_filled"),
     *("gradient_staleness_min", "gradient_staleness_mean", "gradient_staleness_max"),
     *("memory_main_mb", "memory_children_mb"),
-    *("elo", "snapshots"),
+    *("elo", "snapshots", "approx_kl", "entropy"),
 )
 """Metrics of the last line that the status shows."""
+_LOSSES = ("policy", "value", "critic")
+"""Losses that the status shows; an algorithm has some of them."""
 _SHOWN_OF_POLICY = (
     *("agent_steps", "episode_return_mean", "learning_rate", "policy_loss", "critic_loss"),
     *("policy_lag_min", "policy_lag_mean", "policy_lag_max", "utd_ratio"),

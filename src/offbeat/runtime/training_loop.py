@@ -17,8 +17,8 @@ from typing import Any
 from offbeat.core.errors import RunFailed
 from offbeat.core.threads import blas_kernels, usable_cores
 from offbeat.core.types import Tree
-from offbeat.metrics.progress import Phase
 from offbeat.metrics.recorder import Counters
+from offbeat.metrics.status import Phase
 from offbeat.runtime.evaluation.evaluators import make_evaluator
 from offbeat.runtime.evaluation.plan import EvaluatedPolicy, EvaluationPlan
 from offbeat.runtime.evaluation.schedule import Evaluations
