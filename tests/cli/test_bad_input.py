@@ -328,7 +328,7 @@ ENVIRONMENTS = [
     train_on("zoo/CannotBeMade-v0", ZOO, 2, "zoo/CannotBeMade-v0", "level.json"),
     train_on("runs/RaisesInReset-v0", ENVS, 2, "runs/RaisesInReset-v0", "reset()", "wave.dat"),
     train("--set env.kwargs.wings=2", 2, "CartPole-v1 cannot be made with the arguments {'wings': 2}", "'wings'"),
-    train("--set kwargs=wings", 2, "kwargs is 'wings'", "--set env.kwargs.NAME=VALUE"),
+    train("--set kwargs=wings", 2, "kwargs is 'wings'", "--env-kwargs NAME=VALUE"),
     Row(
         "train ppo ALE/Pong-v5 --set env.kwargs.frameskip=2",
         2,

@@ -124,7 +124,7 @@ def test_arguments_of_an_env_round_trip_through_config_toml(tmp_path):
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
-        ({"kwargs": "size=3"}, "--set env.kwargs.NAME=VALUE"),
+        ({"kwargs": "size=3"}, "--env-kwargs NAME=VALUE"),
         ({"kwargs": {"size": None}}, "numbers, booleans, text and lists of these"),
         ({"kwargs": {"size": {"a": 1}}}, "numbers, booleans, text and lists of these"),
         ({"kwargs": {"size": object()}}, "numbers, booleans, text and lists of these"),

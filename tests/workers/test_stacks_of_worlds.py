@@ -143,7 +143,7 @@ def test_the_unrolls_of_a_league_have_the_frames_of_an_agents_own_episode(settin
         return batch
 
     monkeypatch.setattr(Unrolls, "batch", checked)
-    train("ppo", WORLD, run_dir=tmp_path / "run", kwargs={"size": 36}, **UNROLLED, **settings)
+    train("ppo", WORLD, run_dir=tmp_path / "run", env_kwargs={"size": 36}, **UNROLLED, **settings)
     assert any(blank)
 
 
@@ -159,5 +159,5 @@ def test_the_replay_of_a_league_has_the_frames_of_an_agents_own_episode(settings
         return samples
 
     monkeypatch.setattr(Replay, "sample", checked)
-    train("dqn", WORLD, run_dir=tmp_path / "run", kwargs={"size": 36}, **REPLAYED, **settings)
+    train("dqn", WORLD, run_dir=tmp_path / "run", env_kwargs={"size": 36}, **REPLAYED, **settings)
     assert len(checks) > 20

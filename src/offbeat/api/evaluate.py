@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from offbeat.api.loaded_policy import LoadedPolicy, Trained
 from offbeat.config.env import EVALUATION_STEPS
 from offbeat.config.run_config import EVALUATION_EPISODES
-from offbeat.config.trust import Code, require
+from offbeat.config.trust import require
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import in_short
 from offbeat.core.threads import limit_blas
@@ -67,7 +67,7 @@ def score(
         EnvFailed: the env failed during a step.
     """
     trained = _trained(policies)
-    require(Code(env=trained.env), "the policy")
+    require(trained.env_code, "the policy")
     limit_blas(1)
     owners = {name: loaded.trained.agents for name, loaded in policies.items()}
     trials = trained.trials
@@ -121,7 +121,8 @@ def score_on_node(
         ConfigError, EnvFailed: as `score`; or the env cannot be sent to the node.
         RunFailed: there is no node with the resources any more.
     """
-    env = sending.package(_trained(policies).env, imports)
+    trained = _trained(policies)
+    env = sending.package(trained.env, imports, trained.env_config.wrappers)
     ((_, scores),) = pool.results(env, partial(score, **settings), [[policies]])
     return scores
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -96,6 +96,7 @@ def evaluate(
     checkpoint: str = "latest",
     average: bool = False,
     env_kwargs: Mapping[str, Any] | None = None,
+    wrappers: Sequence[str | type[Any]] | None = None,
     max_episode_steps: int = EVALUATION_STEPS,
     max_steps: int = SCORE_STEPS,
     trust_code: bool = False,
@@ -114,6 +115,7 @@ def evaluate(
         checkpoint: latest, best or step-<12 digits>, of a run.
         average: evaluate the average of the league's snapshots on disk: for each episode, one of them is drawn.
         env_kwargs: arguments of the env's constructor that replace those of the training.
+        wrappers: wrappers of the env, as for `train`; None: those of the training.
         max_episode_steps: env steps after which an episode is cut. Its return up to there counts.
         max_steps: env steps, over all envs, after which the evaluation ends.
         trust_code: as for `load`.
@@ -132,7 +134,9 @@ def evaluate(
     if average and checkpoint != "latest":
         raise ConfigError(f"both --average and --checkpoint {checkpoint} are given: choose one")
     with caller_state() as caller:
-        policies = policies_to_play(run, env, checkpoint=checkpoint, env_kwargs=env_kwargs, trust_code=trust_code)
+        policies = policies_to_play(
+            run, env, checkpoint=checkpoint, env_kwargs=env_kwargs, wrappers=wrappers, trust_code=trust_code
+        )
         mixtures = mixtures_of(_directory(run, "average"), trust_code=trust_code) if average else {}
         settings: dict[str, Any] = {"seed": seed, "sampled": sampled, "mixtures": mixtures, **limits}
         caller.save_library_settings()

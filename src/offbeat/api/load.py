@@ -115,7 +115,10 @@ def load_for_env(run: Path, name: str, *, trust_code: bool = False) -> tuple[Che
     if not trust_code:
         require(code, os.fspath(run))
         import_modules(config.imports)
-    return saved, _all_loaded_from(saved, os.fspath(run), code, None, trust_code)
+    policies = _all_loaded_from(saved, os.fspath(run), code, None, trust_code)
+    for loaded in policies.values():
+        require(loaded.trained.env_code, os.fspath(run))
+    return saved, policies
 
 
 def _all_loaded_from(
@@ -162,7 +165,7 @@ def loaded_from(
             "changed, or is of another version of offbeat"
         )
     if trust_code:
-        require(replace(code, env=trained.env, encoders=(spec.encoder,)), where, trust_code=True)
+        require(replace(trained.env_code, imports=code.imports, encoders=(spec.encoder,)), where, trust_code=True)
         import_modules(code.imports)
     spec = _with_encoder(spec, where, code, encoder)
     weights = saved.policies[name].weights

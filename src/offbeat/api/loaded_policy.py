@@ -11,6 +11,7 @@ import numpy as np
 from offbeat.api.inputs import as_recorded, as_stored, flattened, missing_leaf, single_action
 from offbeat.api.task_memory import TaskMemory
 from offbeat.config.env import UNSET, EnvConfig
+from offbeat.config.trust import Code
 from offbeat.core.fields import Counter, Name
 from offbeat.core.tasks import Trials
 from offbeat.core.types import INFO_MASK, PREVIOUS_REWARD, Array, Leaf, Tree
@@ -41,6 +42,11 @@ class Trained:
     """The agents of each side of a game that the policy can play, if policies were drawn for each episode."""
     trials: Trials | None = None
     """The tasks that the policy was trained and is tested in, if it infers its task."""
+
+    @property
+    def env_code(self) -> Code:
+        """The code that makes the env."""
+        return Code(env=self.env, wrappers=self.env_config.wrappers)
 
 
 class LoadedPolicy:

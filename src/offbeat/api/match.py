@@ -16,7 +16,7 @@ from offbeat.api.evaluate import world_of
 from offbeat.api.game_sets import Chosen, GameSet, OnStep, play_here, play_on_nodes
 from offbeat.api.snapshots import Snapshots
 from offbeat.config.env import EVALUATION_STEPS
-from offbeat.config.trust import Code, require
+from offbeat.config.trust import require
 from offbeat.core.errors import ConfigError, EnvFailed
 from offbeat.core.files import GivenPath, user_path
 from offbeat.core.seeding import derive_seed
@@ -123,7 +123,7 @@ def match(
     directories = [user_path(run) for run in runs]
     entrants, config = entrants_of(directories, snapshots, average=average, trust_code=trust_code)
     trained = entrants[0].trained
-    require(Code(env=trained.env), "the policy")
+    require(trained.env_code, "the policy")
     agents = entrants[0].run_agents
     playing = _sides(trained.env, agents, sides or (config.sides if config else ()))
     pairs = _pairings(entrants, playing)
@@ -137,7 +137,7 @@ def match(
     if pool is None:
         games_of_sets = play_here(sets, policies, make_envs, greedy=greedy, on_step=on_step)
     else:
-        env = sending.package(trained.env, _imports(directories))
+        env = sending.package(trained.env, _imports(directories), trained.env_config.wrappers)
         games_of_sets = play_on_nodes(pool, env, sets, policies, make_envs, greedy=greedy, on_step=on_step)
     played = _match(entrants, playing, each, games_of_sets)
     if played.no_result == played.played:

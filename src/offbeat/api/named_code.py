@@ -1,9 +1,35 @@
-"""The names of code that users pass to functions as classes or functions."""
+"""What users pass to functions as code, and arguments of envs: its names and settings in a config."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
+from offbeat.config.env import KWARGS
 from offbeat.config.registry import path_of
 from offbeat.core.errors import ConfigError
+from offbeat.core.fields import in_short
+
+
+def env_settings(env_kwargs: Mapping[str, object] | None, wrappers: Sequence[object] | None) -> dict[str, object]:
+    """Return the settings that the arguments `env_kwargs` and `wrappers` of a function are, by key.
+
+    Raises:
+        ConfigError: a wrapper cannot be imported by other processes, or an argument has another type.
+    """
+    settings: dict[str, object] = {}
+    if env_kwargs is not None:
+        if not isinstance(env_kwargs, Mapping):
+            raise ConfigError(
+                f"env_kwargs is {in_short(env_kwargs)}, but a dict is expected: pass --env-kwargs NAME=VALUE"
+            )
+        settings |= {f"{KWARGS}{name}": value for name, value in env_kwargs.items()}
+    if wrappers is not None:
+        if isinstance(wrappers, str) or not isinstance(wrappers, Sequence):
+            raise ConfigError(
+                f"wrappers is {in_short(wrappers)}, but a list is expected: pass --wrapper my_module:MyWrapper"
+            )
+        settings["wrappers"] = tuple(map(name_of_wrapper, wrappers))
+    return settings
 
 
 def name_of_algorithm(given: object) -> str:
@@ -14,6 +40,11 @@ def name_of_algorithm(given: object) -> str:
 def name_of_env(given: object) -> str:
     """Return the id of an env; of a class or function, its path."""
     return _name_of("env", given, 'offbeat.register_env("my_env/MyEnv-v0", ...)')
+
+
+def name_of_wrapper(given: object) -> str:
+    """Return the path of a wrapper of an env, which is given as its path or its class."""
+    return _name_of("wrapper", given, "a class")
 
 
 def _name_of(kind: str, given: object, remedy: str) -> str:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from offbeat.api.download import is_on_hub
 from offbeat.api.load import load_all, load_for_env
 from offbeat.api.loaded_policy import LoadedPolicy, Trained
-from offbeat.api.named_code import name_of_env
-from offbeat.config.env import EnvConfig
+from offbeat.api.named_code import env_settings, name_of_env, name_of_wrapper
 from offbeat.config.registry import accept
+from offbeat.config.resolve import env_settings as env_settings_of
 from offbeat.core.errors import ConfigError
-from offbeat.core.fields import hints_of, read
 from offbeat.core.files import GivenPath, user_path
+from offbeat.core.frozen_table import EMPTY, PlainTable
 
 Played = GivenPath | LoadedPolicy | Mapping[str, LoadedPolicy]
 """A run, given as its directory, as a `Run`, or as "hf://USER/NAME"; or its loaded policy, or all of them by name."""
@@ -27,6 +27,7 @@ def policies_to_play(
     *,
     checkpoint: str = "latest",
     env_kwargs: Mapping[str, Any] | None = None,
+    wrappers: Sequence[str | type[Any]] | None = None,
     trust_code: bool = False,
 ) -> dict[str, LoadedPolicy]:
     """Return policies by name, with the env that they are to play in.
@@ -36,19 +37,20 @@ def policies_to_play(
         env: another env than that of the training, as for `offbeat.train`; None: that of the training.
         checkpoint: latest, best or step-<12 digits>, of a run.
         env_kwargs: arguments of the env's constructor that replace those of the training.
+        wrappers: wrappers of the env, as for `offbeat.train`; None: those of the training.
         trust_code: as for `offbeat.load`.
 
     Raises:
         ConfigError: as `offbeat.load`; or a checkpoint of a loaded policy is asked for.
     """
     policies = _loaded(given, checkpoint, trust_code=trust_code)
-    if env is None and env_kwargs is None:
+    changes = env_settings(env_kwargs, wrappers)
+    if env is None and not changes:
         return policies
     name = None if env is None else name_of_env(env)
-    if name is not None:
-        accept(name)
+    accept(*(() if name is None else (name,)), *(() if wrappers is None else map(name_of_wrapper, wrappers)))
     return {
-        policy: LoadedPolicy(loaded.policy, _in_env(loaded.trained, name, env_kwargs or {}))
+        policy: LoadedPolicy(loaded.policy, _in_env(loaded.trained, name, changes))
         for policy, loaded in policies.items()
     }
 
@@ -66,8 +68,12 @@ def _loaded(given: Played, checkpoint: str, *, trust_code: bool) -> dict[str, Lo
     return {"default": given} if isinstance(given, LoadedPolicy) else dict(given)
 
 
-def _in_env(trained: Trained, env: str | None, env_kwargs: Mapping[str, Any]) -> Trained:
-    """Return what is known of a training, with another env or other arguments of its constructor."""
-    settings, other = trained.env_config, env is not None and env != trained.env
-    kwargs = read("kwargs", {**({} if other else settings.kwargs), **env_kwargs}, hints_of(EnvConfig)["kwargs"])
-    return replace(trained, env=env if env is not None else trained.env, env_config=replace(settings, kwargs=kwargs))
+def _in_env(trained: Trained, env: str | None, changes: Mapping[str, object]) -> Trained:
+    """Return what is known of a training, with another env, and with changed settings of the env by key."""
+    settings = trained.env_config
+    if env is not None and env != trained.env:
+        settings = replace(settings, kwargs=EMPTY)  # they are those of another constructor
+    changed = env_settings_of(changes)
+    kwargs = PlainTable({**settings.kwargs, **changed.kwargs})
+    wrappers = changed.wrappers if "wrappers" in changes else settings.wrappers
+    return replace(trained, env=env or trained.env, env_config=replace(settings, kwargs=kwargs, wrappers=wrappers))

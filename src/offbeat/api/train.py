@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from offbeat.api.initial import InitialPolicy, initial_policies, load_initial, origin_of
-from offbeat.api.named_code import name_of_algorithm, name_of_env
+from offbeat.api.named_code import env_settings, name_of_algorithm, name_of_env
 from offbeat.api.resume import (
     Changes,
     Continuation,
@@ -53,6 +53,8 @@ def train(
     *,
     preset: str | None = None,
     policies: str | Path | Mapping[str, Mapping[str, Any]] | Callable[[str], str] | None = None,
+    env_kwargs: Mapping[str, Any] | None = None,
+    wrappers: Sequence[str | type[Any]] | None = None,
     run_dir: GivenPath | None = None,
     callbacks: Sequence[Callback] = (),
     progress: ProgressKind | None = "lines",
@@ -68,6 +70,9 @@ def train(
         policies: of a world with several agents: 'shared', 'separate', a TOML file with tables [policies.NAME], such
             tables as dicts by name, or a function that is called with the name of each agent and returns the name of
             its policy. None: one policy for all agents.
+        env_kwargs: arguments of the env's constructor: numbers, booleans, text, and lists of these.
+        wrappers: wrappers of the env, the innermost first: classes at the top level of a module, or their paths,
+            'my_module:MyWrapper'. Each is called with the env alone.
         run_dir: a directory that does not exist yet; None creates one under runs/.
         callbacks: each is called with every metrics line, and may return 'stop', or a dict of numbers that are added
             to the next line.
@@ -81,7 +86,10 @@ def train(
     """
     algorithm, env = name_of_algorithm(algorithm), name_of_env(env)
     with caller_state():
-        flags = settings if policies is None else {**settings, "policies": policies}
+        if "kwargs" in settings:
+            raise ConfigError("kwargs is the name in files of the env's arguments: pass --env-kwargs NAME=VALUE")
+        given = {} if policies is None else {"policies": policies}
+        flags = {**settings, **given, **env_settings(env_kwargs, wrappers)}
         config = configs.resolve(algorithm, env, preset=preset, flags=flags)
         return start(config, user_path(run_dir) if run_dir else None, progress=progress, callbacks=callbacks)
 

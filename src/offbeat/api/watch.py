@@ -12,7 +12,7 @@ from offbeat.api.loaded_policy import LoadedPolicy, Trained
 from offbeat.api.policies_to_play import GivenEnv, Played, policies_to_play
 from offbeat.api.shown_episodes import EnvEpisode, TrialEpisodes, WorldEpisode, cannot_render
 from offbeat.config.env import EVALUATION_STEPS
-from offbeat.config.trust import Code, require
+from offbeat.config.trust import require
 from offbeat.core.caller_state import caller_state
 from offbeat.core.errors import ConfigError, OffbeatError, require_at_least
 from offbeat.core.files import GivenPath, user_path
@@ -54,6 +54,7 @@ def watch(
     seed: int = 0,
     checkpoint: str = "latest",
     env_kwargs: Mapping[str, Any] | None = None,
+    wrappers: Sequence[str | type[Any]] | None = None,
     max_steps: int = EVALUATION_STEPS,
     trust_code: bool = False,
 ) -> ShownEpisode:
@@ -66,6 +67,7 @@ def watch(
         seed: seed of the env; with tasks, also the number of the test task.
         checkpoint: as for `evaluate`.
         env_kwargs: as for `evaluate`.
+        wrappers: as for `evaluate`.
         max_steps: env steps after which the episode is cut.
         trust_code: as for `load`.
 
@@ -75,7 +77,9 @@ def watch(
     require_at_least("max_steps", max_steps, 1)
     require_at_least("seed", seed, 0)
     with caller_state() as caller:
-        policies = policies_to_play(run, env, checkpoint=checkpoint, env_kwargs=env_kwargs, trust_code=trust_code)
+        policies = policies_to_play(
+            run, env, checkpoint=checkpoint, env_kwargs=env_kwargs, wrappers=wrappers, trust_code=trust_code
+        )
         caller.save_library_settings()
         return _show(policies, seed, None if video is None else user_path(video), max_steps)
 
@@ -83,7 +87,7 @@ def watch(
 def _show(policies: Mapping[str, LoadedPolicy], seed: int, video: Path | None, max_steps: int) -> ShownEpisode:
     """Play one episode of all policies of a run."""
     trained = next(iter(policies.values())).trained
-    require(Code(env=trained.env), "the policy")
+    require(trained.env_code, "the policy")
     if video is None and _no_screen():
         _make(trained, "rgb_array").close()  # an env without pictures is refused first: a video is no remedy for it
         raise ConfigError("no window can be opened (DISPLAY is not set): pass --video FILE.mp4")

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from tyro.conf import Positional, arg
 
-from offbeat.cli.flags import RunImports, TrustCode
+from offbeat.cli.flags import EnvKwargs, OtherEnv, RunImports, TrustCode, Wrappers, changed_env
 from offbeat.cli.on_ray import Cpus, Gpus, On, OnRay, RayAddress, Resources
 from offbeat.cli.output import progress_bar, spinner, stdout_to_stderr
 
@@ -44,6 +44,9 @@ class Eval:
     cpus: Cpus = None
     gpus: Gpus = None
     resources: Resources = None
+    env: OtherEnv = None
+    env_kwargs: EnvKwargs = ()
+    wrappers: Wrappers = ()
     imports: RunImports = ()
     trust_code: TrustCode = False
 
@@ -58,6 +61,7 @@ class Eval:
             with nodes as pool:
                 result = evaluate(
                     self.run_directory,
+                    **changed_env(self.env, self.env_kwargs, self.wrappers),
                     episodes=self.episodes,
                     seed=self.seed,
                     sampled=self.sampled,
@@ -129,6 +133,9 @@ class Watch:
     """latest, best or step-<12 digits>."""
     max_steps: int = 27_000
     """Env steps after which the episode is cut."""
+    env: OtherEnv = None
+    env_kwargs: EnvKwargs = ()
+    wrappers: Wrappers = ()
     imports: RunImports = ()
     trust_code: TrustCode = False
 
@@ -140,6 +147,7 @@ class Watch:
         with spinner("playing an episode", shown=self.video is not None):
             played = watch(
                 self.run_directory,
+                **changed_env(self.env, self.env_kwargs, self.wrappers),
                 video=self.video,
                 seed=self.seed,
                 checkpoint=self.checkpoint,

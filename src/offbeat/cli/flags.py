@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar, dataclass_transform
+from typing import Annotated, Any, TypedDict, TypeVar, dataclass_transform
 
 from tyro.conf import UseAppendAction, arg
 
@@ -29,10 +29,49 @@ TrustCode = Annotated[
         "code."
     ),
 ]
+EnvKwargs = Annotated[
+    UseAppendAction[tuple[tuple[str, ...], ...]],
+    arg(
+        metavar="NAME=VALUE ...",
+        help="Arguments of the env's constructor. Values are read as in TOML, or else are text.",
+    ),
+]
+Wrappers = Annotated[
+    UseAppendAction[tuple[str, ...]],
+    arg(
+        name="wrapper",
+        metavar="MODULE:CLASS",
+        help="Wrapper of the env, such as gymnasium.wrappers:FlattenObservation. The first one given is the innermost.",
+    ),
+]
+OtherEnv = Annotated[
+    str | None,
+    arg(
+        metavar="ENV",
+        help="Another env with the same observations and actions. Default: that of the training.",
+        help_behavior_hint="",
+    ),
+]
 ChosenPolicy = Annotated[
     str | None,
     arg(metavar="NAME", help="Policy of a run that has several. Default: the only one.", help_behavior_hint=""),
 ]
+
+
+class ChangedEnv(TypedDict):
+    """The arguments of `evaluate` and `watch` that change the env."""
+
+    env: str | None
+    env_kwargs: Mapping[str, object] | None
+    wrappers: Sequence[str] | None
+
+
+def changed_env(env: str | None, env_kwargs: Sequence[Sequence[str]], wrappers: Sequence[str]) -> ChangedEnv:
+    """Return what the flags --env, --env-kwargs and --wrapper change. None: nothing."""
+    from offbeat.config.resolve import parse_env_kwargs
+
+    arguments = parse_env_kwargs(item for group in env_kwargs for item in group)
+    return {"env": env, "env_kwargs": arguments or None, "wrappers": wrappers or None}
 
 
 def flags_of(table: type) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from tyro.conf import Positional, UseAppendAction, arg
 
-from offbeat.cli.flags import Imports
+from offbeat.cli.flags import EnvKwargs, Imports, Wrappers
 from offbeat.cli.output import spinner
 from offbeat.core.threads import usable_cores
 from offbeat.run_directory.versions import installed
@@ -56,15 +56,21 @@ class Check:
     """Gymnasium id, envpool:ID, pettingzoo:ID, openspiel:NAME, or my_module:MyEnv."""
     imports: Imports = ()
     """Python module to import first; it may register envs."""
+    env_kwargs: EnvKwargs = ()
+    wrappers: Wrappers = ()
     set: Annotated[UseAppendAction[tuple[tuple[str, ...], ...]], arg(metavar="KEY=VALUE ...")] = ()
-    """Settings of the env, as for `offbeat train`: env.kwargs.N=3 is an argument of its constructor."""
+    """Settings of the env, as for `offbeat train`."""
 
     def run(self) -> int:
+        from offbeat.config.env import KWARGS
         from offbeat.config.registry import import_modules
-        from offbeat.config.resolve import env_settings, parse_assignments
+        from offbeat.config.resolve import env_settings, parse_assignments, parse_env_kwargs
         from offbeat.envs.check import check_env
 
-        settings = env_settings(parse_assignments([item for group in self.set for item in group]))
+        given = parse_assignments([item for group in self.set for item in group])
+        arguments = parse_env_kwargs(item for group in self.env_kwargs for item in group)
+        given |= {f"{KWARGS}{name}": value for name, value in arguments.items()}
+        settings = env_settings(given | ({"wrappers": self.wrappers} if self.wrappers else {}))
         import_modules(self.imports)
         with spinner(f"stepping {self.env}"):
             findings = check_env(self.env, settings=settings)

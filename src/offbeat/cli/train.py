@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import Positional, UseAppendAction, arg
 
-from offbeat.cli.flags import Imports, RunImports, TrustCode, argument, flags_of, with_flags
+from offbeat.cli.flags import EnvKwargs, Imports, RunImports, TrustCode, Wrappers, argument, flags_of, with_flags
 from offbeat.cli.output import spinner, stdout_to_stderr
+from offbeat.config.env import KWARGS
 from offbeat.config.run_config import RunConfig
 from offbeat.config.runtime_config import RuntimeConfig
 
@@ -42,6 +43,8 @@ class RunArguments:
     """Preset to start from. Default: the preset for ALGO and ENV, if there is one."""
     imports: Imports = ()
     """Python module to import first. It can register envs, algorithms, encoders and runtimes."""
+    env_kwargs: EnvKwargs = ()
+    wrappers: Wrappers = ()
     set: Annotated[UseAppendAction[tuple[tuple[str, ...], ...]], arg(metavar="KEY=VALUE ...")] = ()
     """Any settings; `offbeat list settings ALGO` shows them."""
 
@@ -54,9 +57,14 @@ class RunArguments:
 
     def _flags(self) -> dict[str, Any]:
         """Return the flags that were given, by config key."""
+        from offbeat.config.resolve import parse_env_kwargs
+
         values = {name: getattr(self, name) for name in (*flags_of(RunConfig), *flags_of(RuntimeConfig))}
         flags: dict[str, Any] = {name: value for name, value in values.items() if value is not None}
-        return flags | ({"imports": self.imports} if self.imports else {})
+        lists = {"imports": self.imports, "wrappers": self.wrappers}
+        flags |= {key: value for key, value in lists.items() if value}
+        arguments = parse_env_kwargs(item for group in self.env_kwargs for item in group)
+        return flags | {f"{KWARGS}{name}": value for name, value in arguments.items()}
 
 
 @dataclass(frozen=True)

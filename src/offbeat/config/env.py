@@ -7,6 +7,7 @@ refused.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any
 
@@ -56,22 +57,32 @@ class EnvConfig:
     curriculum: tuple[str, ...] = ()
     """Parameters of the env that change with the training progress: "NAME PROGRESS:VALUE PROGRESS:VALUE ..."."""
 
+    wrappers: tuple[str, ...] = ()
+    """Wrappers of the env, the innermost first: my_module:MyWrapper, or those of a package, such as
+    gymnasium.wrappers:FlattenObservation. Each is called with the env alone. Only for single envs of Gymnasium."""
+
     kwargs: PlainTable = EMPTY
-    """Arguments of the env's constructor. On the command line each is set as env.kwargs.NAME=VALUE, where the value is
-    read as in TOML, or else is text."""
+    """Arguments of the env's constructor: the table [env.kwargs]. On the command line, --env-kwargs NAME=VALUE or
+    --set env.kwargs.NAME=VALUE, where the value is read as in TOML, or else is text."""
 
     def __post_init__(self) -> None:
         for name in self.kwargs:
             if not name.isidentifier():
                 raise ConfigError(
                     f"kwargs has {in_short(name)}, which cannot be the name of an argument of the env's constructor: "
-                    "pass --set env.kwargs.NAME=VALUE"
+                    "pass --env-kwargs NAME=VALUE"
                 )
         if len(set(self.info_metrics)) < len(self.info_metrics) or not all(map(_is_key, self.info_metrics)):
             raise ConfigError(
                 f"info_metrics is {list(self.info_metrics)}, but keys of the env's infos are expected, each once: pass "
                 "--set info_metrics=success,distance"
             )
+        for wrapper in self.wrappers:
+            if not all(wrapper.partition(":")):
+                raise ConfigError(
+                    f"wrappers has {in_short(wrapper)}, but the path of a wrapper is expected: pass "
+                    "--set wrappers=my_module:MyWrapper"
+                )
         parameters(self.curriculum)  # raises ConfigError if a parameter cannot be read
 
     def completed(self, env_id: str) -> EnvConfig:
@@ -86,6 +97,8 @@ class EnvConfig:
         return replace(self, **missing)
 
     def _refuse_unsupported(self, env_id: str, implied: EnvConfig) -> None:
+        if self.wrappers and (implied is not ANY or adapter_prefix(env_id)):
+            raise cannot_be_wrapped(self.wrappers, env_id)
         if implied is not ANY or adapter_prefix(env_id):  # the adapter itself refuses unsupported settings
             return
         for key in ATARI_ONLY:
@@ -181,6 +194,14 @@ def protocol_of(env_id: str) -> EnvConfig:
     """Return the settings that an env's id implies."""
     family = family_of(env_id)
     return FAMILIES[family][1] if family else ANY
+
+
+def cannot_be_wrapped(wrappers: Sequence[str], env_id: str) -> ConfigError:
+    """Return the error for wrappers of an env that is no single env of Gymnasium."""
+    return ConfigError(
+        f"wrappers is {', '.join(wrappers)}, which is not supported by {env_id}: only single envs of Gymnasium have "
+        "wrappers. Leave it out, or pass my_module:my_function, a function that makes the wrapped env"
+    )
 
 
 def unsupported(key: str, given: object, env_id: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -357,3 +357,20 @@ def parse_assignments(items: list[str]) -> dict[str, object]:
             raise ConfigError(f"--set gives {key} twice ({assignments[key]!r} and {value!r}): pass only one of them")
         assignments[key] = value_of(value) if key.startswith(KWARGS) else value
     return assignments
+
+
+def parse_env_kwargs(items: Iterable[str]) -> dict[str, object]:
+    """Turn ['name=value', ...] into arguments of the env's constructor: TOML values or texts.
+
+    Raises:
+        ConfigError: an item has no '=', or a name is given twice.
+    """
+    arguments: dict[str, object] = {}
+    for item in items:
+        name, equals, value = item.partition("=")
+        if not equals or not name:
+            raise ConfigError(f"--env-kwargs {item!r} is not NAME=VALUE: pass, for example, --env-kwargs size=8")
+        if name in arguments:
+            raise ConfigError(f"--env-kwargs gives {name} twice: pass only one of them")
+        arguments[name] = value_of(value)
+    return arguments

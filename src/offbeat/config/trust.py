@@ -13,6 +13,7 @@ import site
 import sys
 import sysconfig
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, reduce
 from importlib.machinery import ModuleSpec, PathFinder
@@ -24,10 +25,11 @@ from typing import Any
 from urllib.parse import urlparse
 from urllib.request import url2pathname
 
-from offbeat.config.env import adapter_prefix
+from offbeat.config.env import EnvConfig, adapter_prefix
 from offbeat.config.registry import accept, import_found, is_accepted
 from offbeat.config.runtimes import RUNTIMES
 from offbeat.core.errors import ConfigError
+from offbeat.core.fields import hints_of, read
 
 FLAG = "--trust-code"
 HOW = f"pass {FLAG} (in Python trust_code=True)"
@@ -47,14 +49,20 @@ class Code:
     algorithm: str = ""
     encoders: tuple[str, ...] = ()
     """Of the algorithm's table, and of the policies."""
+    wrappers: tuple[str, ...] = ()
+    """Paths of the env's wrappers."""
     clusters: tuple[str, ...] = ()
     """What a run would do on a Ray cluster: a cluster can run any code here, and a runtime environment on its nodes."""
 
     @property
     def paths(self) -> list[tuple[str, str]]:
-        """Kind ("env", "algorithm", "encoder") and path. Registered names, which are no paths, are left out."""
-        named = [("env", self.env), ("algorithm", self.algorithm), *(("encoder", each) for each in self.encoders)]
-        return [(kind, path) for kind, path in named if ":" in path and not adapter_prefix(path)]
+        """Kind ("env", "algorithm", "encoder", "wrapper") and path. Registered names are no paths, and left out."""
+        named = [
+            *(("env", self.env), ("algorithm", self.algorithm)),
+            *(("encoder", each) for each in self.encoders),
+            *(("wrapper", each) for each in self.wrappers),
+        ]
+        return [(kind, path) for kind, path in named if ":" in path and not (kind == "env" and adapter_prefix(path))]
 
     def __str__(self) -> str:
         modules = [f"import {module}" for module in self.imports]
@@ -68,6 +76,7 @@ class Code:
             "" if is_accepted(self.env) else self.env,
             "" if is_accepted(self.algorithm) else self.algorithm,
             tuple(each for each in self.encoders if not is_accepted(each)),
+            tuple(each for each in self.wrappers if not is_accepted(each)),
             tuple(each for each in self.clusters if not is_accepted(each)),
         )
 
@@ -77,7 +86,8 @@ def code_of(tables: Mapping[str, Any]) -> Code:
     run = _table(tables, "run")
     algorithm = _text(run, "algorithm")
     encoders = (_text(_table(tables, algorithm), "encoder"), *policies_code(tables.get("policies")).encoders)
-    return Code(modules_in(run.get("imports")), _text(run, "env"), algorithm, encoders)
+    wrappers = wrappers_in(_table(tables, "env").get("wrappers"))
+    return Code(modules_in(run.get("imports")), _text(run, "env"), algorithm, encoders, wrappers)
 
 
 def code_to_run(tables: Mapping[str, Any], changes: Mapping[str, object] = UNCHANGED) -> Code:
@@ -110,6 +120,14 @@ def policies_code(tables: object) -> Code:
     policies = tables.values() if isinstance(tables, Mapping) else ()
     settings = (_table(policy, "settings") for policy in policies if isinstance(policy, Mapping))
     return Code(encoders=tuple(encoder for own in settings for encoder in texts(own.get("encoder"))))
+
+
+def wrappers_in(value: object) -> tuple[str, ...]:
+    """Return the wrappers of a value of `wrappers`; none of an invalid value, which is refused when it is read."""
+    with suppress(ConfigError):
+        wrappers: tuple[str, ...] = read("wrappers", () if value is None else value, hints_of(EnvConfig)["wrappers"])
+        return wrappers
+    return ()
 
 
 def modules_in(value: object) -> tuple[str, ...]:
@@ -162,7 +180,7 @@ def require(code: Code, where: str, *, trust_code: bool = False) -> None:
 
 def flag_for(code: Code) -> str:
     """Return ' --trust-code' if a new process, in which the caller has named nothing, needs the flag; else ''."""
-    functions = (path for kind, path in code.paths if kind == "env" and not _is_class(kind, path))
+    functions = (path for kind, path in code.paths if kind in ("env", "wrapper") and not _is_class(kind, path))
     return f" {FLAG}" if _not_accepted(code, modules_accepted=False) or any(functions) else ""
 
 
@@ -207,7 +225,11 @@ def _refusal(refused: list[str], where: str) -> ConfigError:
 
 # --- callable code ------------------------------------------------------------------------------------------
 
-_BASES = {"env": ("gymnasium", "Env", "envs"), "encoder": ("torch.nn", "Module", "torch modules")}
+_BASES = {
+    "env": ("gymnasium", "Env", "envs"),
+    "encoder": ("torch.nn", "Module", "torch modules"),
+    "wrapper": ("gymnasium", "Wrapper", "wrappers"),
+}
 """Kind -> module and name of the required base class, and the plural for messages."""
 
 

@@ -83,7 +83,7 @@ def flag_of(hint: Any) -> Flag | None:
 def syntax_of(name: str, hint: Any, value: str = "VALUE") -> str:
     """Return the syntax that sets a key to a value on the command line."""
     if hint is PlainTable:
-        return f"--set env.{name}.NAME=VALUE"
+        return "--env-kwargs NAME=VALUE"
     return f"--{name.replace('_', '-')} {value}" if flag_of(hint) else f"--set {name}={value}"
 
 

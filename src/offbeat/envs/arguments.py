@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from offbeat.config.env import KWARGS
 from offbeat.core.errors import ConfigError, suggestion
 
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -34,10 +33,10 @@ def require_arguments(env_id: str, maker: Callable[..., Any], kwargs: Mapping[st
                 raise unknown_argument(env_id, key, names)
     missing = [each.name for each in named if each.default is each.empty and each.name not in kwargs]
     if missing:
-        flags = " ".join(f"{KWARGS}{name}=VALUE" for name in missing)
+        flags = " ".join(f"{name}=VALUE" for name in missing)
         raise ConfigError(
-            f"{env_id} needs the argument{'s' if len(missing) > 1 else ''} {', '.join(missing)}: pass --set {flags}, "
-            "in Python kwargs={...}"
+            f"{env_id} needs the argument{'s' if len(missing) > 1 else ''} {', '.join(missing)}: pass "
+            f"--env-kwargs {flags}"
         )
 
 
@@ -45,3 +44,30 @@ def unknown_argument(env_id: str, key: str, names: Collection[str]) -> ConfigErr
     """Return the error for an argument that an env's constructor does not have; `names` are those that it has."""
     listed = f"Its arguments are {', '.join(names)}" if names else "It has no arguments"
     return ConfigError(f"{env_id} has no argument {key!r}.{suggestion(key, names)} {listed}")
+
+
+# --- render_mode --------------------------------------------------------------------------------------------
+
+
+def accepts(maker: Callable[..., Any], name: str) -> bool:
+    """Whether a class or function has an argument of this name, or accepts any."""
+    try:
+        parameters = inspect.signature(maker).parameters
+    except (TypeError, ValueError):  # compiled code may have no signature
+        return True
+    return name in parameters or any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
+
+
+def require_render_mode(env_id: str, env: Any, render_mode: str) -> None:
+    """Refuse an env that was made without the argument render_mode, and has another mode.
+
+    Raises:
+        ConfigError: with the remedy.
+    """
+    own = getattr(env, "render_mode", None)
+    if own != render_mode:
+        use = "a window" if render_mode == "human" else "a video"
+        raise ConfigError(
+            f"{env_id} has no argument render_mode, and its env has render_mode {own!r}, but {use} needs "
+            f"{render_mode!r}: add the argument render_mode=None, and pass it to the env that is made"
+        )

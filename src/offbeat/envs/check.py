@@ -15,7 +15,6 @@ import numpy as np
 
 from offbeat.config.env import UNSET, EnvConfig
 from offbeat.core.errors import ConfigError, EnvFailed, with_notes_of
-from offbeat.core.frozen_table import thawed
 from offbeat.core.tasks import TaskSample
 from offbeat.core.types import EnvSpec
 from offbeat.envs.check_parts import (
@@ -91,7 +90,7 @@ def preflight(env_id: str, settings: EnvConfig = UNSET, steps: int = 8, tasks: T
 def _check_single(env_id: str, steps: int, settings: EnvConfig) -> Iterator[Finding]:
     with closing(make_envs(env_id, 1, seed=SEED, settings=settings)) as envs:  # refuses what is not supported
         spec = envs.spec
-    env = adapter_of(env_id).make_single(env_id, thawed(settings.kwargs))
+    env = adapter_of(env_id).make_single(env_id, settings)
     if env is None:
         return
     ends = None

@@ -10,7 +10,6 @@ import numpy as np
 
 from offbeat.config.env import EnvConfig
 from offbeat.core.errors import ConfigError, EnvFailed, OffbeatError
-from offbeat.core.frozen_table import thawed
 from offbeat.core.tasks import TaskSample
 from offbeat.core.types import Tree
 from offbeat.envs.adapters.gymnasium.tasks import SAMPLE_TASKS, SET_TASK, TaskSetter, has_method
@@ -55,7 +54,7 @@ def check_tasks(env_id: str, settings: EnvConfig) -> Iterator[Finding]:
 
 def _methods_of(env_id: str, settings: EnvConfig) -> list[str]:
     """Return which methods of an env with tasks an env has."""
-    env = adapter_of(env_id).make_single(env_id, thawed(settings.kwargs))
+    env = adapter_of(env_id).make_single(env_id, settings)
     if env is None:
         return []
     with closing(env):

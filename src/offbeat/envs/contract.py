@@ -291,8 +291,10 @@ class Adapter(Protocol):
         """
         ...
 
-    def make_single(self, env_id: str, kwargs: Mapping[str, Any]) -> Any:
-        """Return one `gymnasium.Env` without wrappers for `offbeat check`; None if the library has only vector envs."""
+    def make_single(self, env_id: str, settings: EnvConfig) -> Any:
+        """Return one `gymnasium.Env` in the wrappers of the settings, for `offbeat check`; None if the library has only
+        vector envs.
+        """
         ...
 
     def make_renderable(self, env_id: str, settings: EnvConfig, render_mode: str) -> Any:

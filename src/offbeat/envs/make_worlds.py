@@ -10,13 +10,13 @@ from typing import Any
 import gymnasium as gym
 
 from offbeat.config.curriculum import parameters
-from offbeat.config.env import UNSET, EnvConfig, adapter_prefix
+from offbeat.config.env import UNSET, EnvConfig, adapter_prefix, cannot_be_wrapped
 from offbeat.core.errors import ConfigError, EnvFailed, OffbeatError, with_notes_of
 from offbeat.core.seeding import derive_seed, stream
 from offbeat.core.types import INFO_MASK, NO_DECISION, EnvSpec
 from offbeat.envs.actions import random_actions
 from offbeat.envs.adapters.gymnasium.progress import progress_setters
-from offbeat.envs.arguments import require_arguments
+from offbeat.envs.arguments import accepts, require_arguments, require_render_mode
 from offbeat.envs.contract import Limits
 from offbeat.envs.make import adapter_of, cannot_make, groups_of
 from offbeat.envs.previous_inputs import with_previous_inputs
@@ -64,7 +64,10 @@ def _make_world(env_id: str, kwargs: Mapping[str, Any], render_mode: str | None)
         raise
     if isinstance(maker, type) and issubclass(maker, gym.Env):
         return None
-    env = maker(**kwargs, **({} if render_mode is None else {"render_mode": render_mode}))
+    modes = {"render_mode": render_mode} if render_mode is not None and accepts(maker, "render_mode") else {}
+    env = maker(**kwargs, **modes)
+    if render_mode is not None and not modes:
+        require_render_mode(env_id, env, render_mode)
     if isinstance(env, gym.Env):
         env.close()
         return None
@@ -185,6 +188,9 @@ def preflight_world(env_id: str, settings: EnvConfig = UNSET, steps: int = 8) ->
     world = make_world(env_id, settings.kwargs)
     if world is None:
         return None
+    if settings.wrappers:
+        world.close()
+        raise cannot_be_wrapped(settings.wrappers, env_id)
     try:
         with closing(world):
             first = world.reset(PREFLIGHT_SEED)

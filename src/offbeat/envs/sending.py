@@ -23,17 +23,26 @@ from offbeat.core.errors import ConfigError
 from offbeat.envs.registration import is_registered, register_atari, registered
 
 
-def package(env_id: str, imports: tuple[str, ...]) -> bytes:
+def package(env_id: str, imports: tuple[str, ...], wrappers: tuple[str, ...] = ()) -> bytes:
     """Return the data from which `unpack` registers an env in another process.
 
     Args:
         env_id: Id of the env, as for `make_envs`.
         imports: The user's modules, which the other process imports too.
+        wrappers: Paths of the env's wrappers. The other process imports their modules too.
 
     Raises:
-        ConfigError: there is no such env, or its entry contains code or arguments that cannot be sent.
+        ConfigError: there is no such env, its entry contains code or arguments that cannot be sent, or a wrapper is
+            defined in the program that was started.
     """
-    modules = (*imports, *_module_of(env_id))
+    for wrapper in wrappers:
+        if wrapper.startswith(f"{MAIN}:"):
+            raise ConfigError(
+                f"the wrapper {wrapper} cannot be sent to another process: it is defined in the program that was "
+                "started. Define it in a module, my_env, and pass my_env:MyWrapper; or pass --runtime threads or "
+                "--runtime serial"
+            )
+    modules = (*imports, *_module_of(env_id), *dict.fromkeys(wrapper.partition(":")[0] for wrapper in wrappers))
     return pickle.dumps((env_id, modules, None if adapter_prefix(env_id) else _entry(env_id, modules)))
 
 

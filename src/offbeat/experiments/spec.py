@@ -13,7 +13,7 @@ from offbeat.config.league import LEAGUE
 from offbeat.config.own_settings import DEPTH, POLICIES, leaves
 from offbeat.config.policies import NO_POLICIES, Policies, read_policies, tables_of
 from offbeat.config.registry import algorithm_entry, import_modules
-from offbeat.config.trust import Code, clusters_of, modules_in, policies_code, require, texts
+from offbeat.config.trust import Code, clusters_of, modules_in, policies_code, require, texts, wrappers_in
 from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.fields import Count, Natural
 from offbeat.experiments.search import Search, expect, read_search, refuse_duplicates
@@ -119,8 +119,20 @@ def _codes_of(tables: Mapping[str, Any]) -> Iterator[Code]:
     yield from (Code(env=env) for key in ("env", "envs") for env in texts(tables.get(key)))
     yield from (Code(algorithm=algorithm) for algorithm in texts(tables.get("algorithm")))
     yield from (Code(encoders=(encoder,)) for value in encoders for encoder in texts(value))
+    wrappers = [value for table in settings for key, value in table.items() if key.rpartition(".")[2] == "wrappers"]
+    yield from (Code(wrappers=wrappers_in(text)) for value in wrappers for text in _all_texts(value))
     yield from (Code(clusters=clusters_of(table)) for table in settings)
     yield policies_code(tables.get("policies"))
+
+
+def _all_texts(value: object) -> Iterator[str]:
+    """Yield all strings in a value of a TOML file, at any depth: a search has lists of values that are lists."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | dict):
+        yield from (
+            text for item in (value.values() if isinstance(value, dict) else value) for text in _all_texts(item)
+        )
 
 
 def spec_of(tables: Mapping[str, Any], where: str) -> Spec:

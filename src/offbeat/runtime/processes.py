@@ -27,7 +27,8 @@ class ProcessActing(GatedActing):
 
     def __init__(self, parts: PacedParts, learned: int, reporting: Reporting) -> None:
         assert parts.arena is not None
-        self._env = sending.package(parts.plan.run.env, parts.plan.run.imports)  # first, because it may raise
+        plan = parts.plan
+        self._env = sending.package(plan.run.env, plan.run.imports, plan.env_config.wrappers)  # first: it may raise
         super().__init__(parts, learned)
         self._arena, self._cores = parts.arena, usable_core_numbers()
         self._inference: InferencePool | None = None

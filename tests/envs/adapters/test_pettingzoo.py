@@ -11,6 +11,7 @@ import pytest
 from tests.reference.faulty_worlds import WRONG_ROWS, FourValues, Scripted, Unlisted
 from tests.reference.world_steps import play, random_choices, returns, same_steps
 
+from offbeat.config.env import UNSET
 from offbeat.core.errors import ConfigError
 from offbeat.core.types import NO_DECISION
 from offbeat.envs.adapters.pettingzoo.adapter import ADAPTER
@@ -391,7 +392,7 @@ def test_worlds_are_rendered_in_the_modes_that_the_env_has():
 
 def test_methods_for_one_agent_say_that_there_are_several():
     with pytest.raises(ConfigError, match="is a world with several agents"):
-        ADAPTER.make_single(SPREAD, {})
+        ADAPTER.make_single(SPREAD, UNSET)
 
 
 # --- snapshots ----------------------------------------------------------------------------------------------

@@ -181,7 +181,7 @@ class EnvPoolAdapter:
         episodic_life = bool(settings.episodic_life)
         return EnvPoolEnvs(spec, request.groups, pools, episodic_life=episodic_life, limit=limit)
 
-    def make_single(self, env_id: str, kwargs: Mapping[str, Any]) -> None:
+    def make_single(self, env_id: str, settings: EnvConfig) -> None:
         """Return None: EnvPool has only vector envs."""
 
     def make_renderable(self, env_id: str, settings: EnvConfig, render_mode: str) -> Any:  # noqa: ARG002

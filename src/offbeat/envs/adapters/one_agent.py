@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from offbeat.config.env import EnvConfig
 from offbeat.core.errors import ConfigError
@@ -17,7 +16,7 @@ class NoSingleAgentEnvs:
         """Raise ConfigError."""
         raise _several(request.env_id)
 
-    def make_single(self, env_id: str, kwargs: Mapping[str, Any]) -> NoReturn:  # noqa: ARG002
+    def make_single(self, env_id: str, settings: EnvConfig) -> NoReturn:  # noqa: ARG002
         """Raise ConfigError."""
         raise _several(env_id)
 

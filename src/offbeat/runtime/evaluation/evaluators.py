@@ -111,7 +111,7 @@ class ProcessEvaluator:
         Raises:
             ConfigError: the env cannot be sent to another process.
         """
-        self._env = sending.package(plan.run.env, plan.run.imports)
+        self._env = sending.package(plan.run.env, plan.run.imports, plan.env.wrappers)
         self._plan, self._config = plan, config
         self._nice = min(19, niceness() + NICENESS_INCREASE) if concurrent else None
         self._cores = usable_core_numbers()

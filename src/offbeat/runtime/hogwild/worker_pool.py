@@ -36,7 +36,7 @@ class WorkerPool:
         """
         run = parts.config.run
         self._algorithm = algorithm_entry(run.algorithm).algorithm_class()
-        self._env = sending.package(run.env, run.imports)  # first, because it may raise
+        self._env = sending.package(run.env, run.imports, parts.config.env.wrappers)  # first: it may raise
         for code in (self._algorithm, type(parts.config.settings)):
             sending.require_importable(f"{run.algorithm}, the class {code.__qualname__},", code)
         self._parts, self._board, self._cores = parts, parts.board, usable_core_numbers()

@@ -50,7 +50,7 @@ class LearnerProcesses:
         """
         run, self._runtime = parts.config.run, parts.config.runtime
         self._algorithm = algorithm_entry(run.algorithm).algorithm_class()
-        self._env = sending.package(run.env, run.imports)  # first, because it may raise
+        self._env = sending.package(run.env, run.imports, parts.config.env.wrappers)  # first: it may raise
         for code in (self._algorithm, type(parts.config.settings)):
             sending.require_importable(f"{run.algorithm}, the class {code.__qualname__},", code)
         assert parts.arena is not None

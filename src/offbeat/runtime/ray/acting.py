@@ -39,7 +39,8 @@ class RayActing(GatedActing):
 
     def __init__(self, parts: PacedParts, learned: int, reporting: Reporting) -> None:
         runtime = parts.plan.runtime
-        self._env = sending.package(parts.plan.run.env, parts.plan.run.imports)  # first, because it may raise
+        plan = parts.plan
+        self._env = sending.package(plan.run.env, plan.run.imports, plan.env_config.wrappers)  # first: it may raise
         self._resources, self._options = resources_of(runtime), options_of(runtime)
         self._runtime_env = runtime_env_of(runtime)
         self._cluster = _connect(parts.plan, self._runtime_env)

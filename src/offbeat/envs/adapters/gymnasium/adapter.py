@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,12 +25,13 @@ from offbeat.envs.adapters.gymnasium.progress import progress_setters
 from offbeat.envs.adapters.gymnasium.sources import (
     AnyVectorEnv,
     SingleEnv,
+    make_in_mode,
     make_single,
     make_source,
     mujoco_warnings_once,
 )
 from offbeat.envs.adapters.gymnasium.tasks import TaskSetter
-from offbeat.envs.contract import Advanced, EnvRequest, Envs, Limits, Outcome, State
+from offbeat.envs.contract import Advanced, EnvRequest, Envs, Outcome, State
 from offbeat.envs.registration import registered, registered_ids
 from offbeat.envs.rows import FAILURES, empty_rows, failed, named, rows_of
 from offbeat.envs.spaces import action_spec, observation_leaves
@@ -227,13 +228,14 @@ class GymnasiumAdapter:
             return ale.make_atari(request, entry)
         return _make_gymnasium(request, entry)
 
-    def make_single(self, env_id: str, kwargs: Mapping[str, Any]) -> SingleEnv | None:
-        """Return one env without wrappers and without a time limit; None for vector envs and Atari's games."""
+    def make_single(self, env_id: str, settings: EnvConfig) -> SingleEnv | None:
+        """Return one env in the wrappers of the settings, without a time limit; None for vector envs and Atari."""
         entry = registered(env_id)
         if entry.entry_point is None or ale.is_atari(entry, env_id):
             return None
         with mujoco_warnings_once(entry):
-            return make_single(replace(entry, max_episode_steps=None), kwargs)
+            unlimited = replace(entry, max_episode_steps=None)
+            return make_single(unlimited, thawed(settings.kwargs), wrappers=settings.wrappers)
 
     def make_renderable(self, env_id: str, settings: EnvConfig, render_mode: str) -> Any:
         """Return one env with the final parameters of the curriculum; for Atari's games, an `ale.RenderedGame`."""
@@ -241,8 +243,7 @@ class GymnasiumAdapter:
         if ale.is_atari(entry, env_id):
             return ale.RenderedGame(env_id, settings, render_mode)
         with mujoco_warnings_once(entry):
-            kwargs = {**thawed(settings.kwargs), "render_mode": render_mode}
-            env = make_single(entry, kwargs, Limits(settings.max_episode_steps))
+            env = make_in_mode(entry, settings, render_mode)
         for set_progress in progress_setters([env], parameters(settings.curriculum), env_id):
             set_progress(1.0)
         return env
@@ -259,7 +260,14 @@ def _make_gymnasium(request: EnvRequest, registered: RegisteredEnv) -> Envs:
     single = request.tasks is not None  # the columns of a vector env cannot have tasks of their own
     with mujoco_warnings_once(registered):
         made = [
-            make_source(registered, group.stop - group.start, request.kwargs, request.limits, single=single)
+            make_source(
+                registered,
+                group.stop - group.start,
+                request.kwargs,
+                request.limits,
+                wrappers=request.settings.wrappers,
+                single=single,
+            )
             for group in request.groups
         ]
     sources = [source.envs for source in made]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
@@ -16,7 +16,11 @@ from gymnasium.envs.registration import load_env_creator
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.wrappers import TimeLimit
 
-from offbeat.core.errors import ConfigError
+from offbeat.config.env import EnvConfig
+from offbeat.config.registry import find
+from offbeat.core.errors import ConfigError, with_traceback_of
+from offbeat.core.frozen_table import thawed
+from offbeat.envs.arguments import accepts, require_render_mode
 from offbeat.envs.contract import NO_LIMITS, Limits, shortest
 from offbeat.envs.registration import MUJOCO_MODULES
 
@@ -38,7 +42,13 @@ class Source(NamedTuple):
 
 
 def make_source(
-    registered: RegisteredEnv, columns: int, kwargs: Mapping[str, Any], limits: Limits, *, single: bool = False
+    registered: RegisteredEnv,
+    columns: int,
+    kwargs: Mapping[str, Any],
+    limits: Limits,
+    *,
+    wrappers: Sequence[str] = (),
+    single: bool = False,
 ) -> Source:
     """Make the envs of one group: single envs if the vector env does not accept the time limit of the run.
 
@@ -47,6 +57,7 @@ def make_source(
         columns: Number of columns of the group.
         kwargs: Arguments of its constructor.
         limits: Limits of its episodes.
+        wrappers: Paths of wrappers, the innermost first. They need single envs.
         single: Whether to make single envs in any case.
 
     Raises:
@@ -54,6 +65,8 @@ def make_source(
             or accepts no time limit.
     """
     reason = "cannot have a task for each column: use an env with single envs" if single else ""
+    if wrappers:
+        reason, single = "cannot have wrappers: leave them out", True
     if registered.vector_entry_point is not None and not registered.additional_wrappers and not single:
         made = _make_vector(registered, columns, kwargs, limits)
         if isinstance(made, Source):
@@ -63,7 +76,7 @@ def make_source(
         raise ConfigError(
             f"{registered.id} has only a vector env, which {reason}, or register an entry_point for single envs"
         )
-    envs = [make_single(registered, kwargs) for _ in range(columns)]
+    envs = [make_single(registered, kwargs, wrappers=wrappers) for _ in range(columns)]
     own = time_limit_of(envs[0])
     limit = limits.shorter_than(own)
     return Source(envs if limit is None else [TimeLimit(env, limit) for env in envs], own, limits)
@@ -117,17 +130,68 @@ def _declared(vector: AnyVectorEnv) -> int | None:
     return limit if isinstance(limit, int) else None
 
 
-def make_single(registered: RegisteredEnv, kwargs: Mapping[str, Any], limits: Limits = NO_LIMITS) -> SingleEnv:
+def make_single(
+    registered: RegisteredEnv,
+    kwargs: Mapping[str, Any],
+    limits: Limits = NO_LIMITS,
+    *,
+    wrappers: Sequence[str] = (),
+) -> SingleEnv:
     """Make one env without the wrappers that check every step: offbeat has its own checks.
 
     Args:
         registered: Its entry in Gymnasium's registry.
         kwargs: Arguments of its constructor.
         limits: Limits of its episodes.
+        wrappers: Paths of wrappers, the innermost first.
+
+    Raises:
+        ConfigError: a wrapper cannot be imported, or raised an exception.
     """
     env = gym.make(replace(registered, order_enforce=False), disable_env_checker=True, **kwargs)
+    for wrapper in wrappers:
+        env = _wrapped(env, wrapper, registered.id)
     limit = limits.shorter_than(time_limit_of(env))
     return env if limit is None else TimeLimit(env, limit)
+
+
+def make_in_mode(registered: RegisteredEnv, settings: EnvConfig, render_mode: str) -> SingleEnv:
+    """Make one env that is rendered in a mode.
+
+    Raises:
+        ConfigError: it has no argument render_mode, and has another mode; or as `make_single`.
+    """
+    kwargs, limits = thawed(settings.kwargs), Limits(settings.max_episode_steps)
+    point = registered.entry_point
+    if point is None or accepts(load_env_creator(point) if isinstance(point, str) else point, "render_mode"):
+        kwargs["render_mode"] = render_mode
+        return make_single(registered, kwargs, limits, wrappers=settings.wrappers)
+    env = make_single(registered, kwargs, limits, wrappers=settings.wrappers)
+    try:
+        require_render_mode(registered.id, env, render_mode)
+    except ConfigError:
+        env.close()
+        raise
+    return env
+
+
+def _wrapped(env: SingleEnv, wrapper: str, env_id: str) -> SingleEnv:
+    """Return an env in a wrapper, given as its path."""
+    make = find(wrapper)
+    try:
+        wrapped = make(env)
+    except Exception as error:
+        refused = ConfigError(
+            f"the wrapper {wrapper} cannot wrap {env_id} ({type(error).__name__}: {error}): it is called with the env "
+            "alone. If it needs arguments, pass as the env my_module:my_function, which makes the env and wraps it"
+        )
+        raise with_traceback_of(refused, error) from error
+    if not isinstance(wrapped, gym.Env):
+        raise ConfigError(
+            f"the wrapper {wrapper} returned a {type(wrapped).__name__}, but an env is expected: pass a class that "
+            "extends gymnasium.Wrapper"
+        )
+    return wrapped
 
 
 def time_limit_of(env: Any) -> int | None:

@@ -1,0 +1,191 @@
+"""Arguments and wrappers of envs, in Python and on the command line: all envs of a run and its policy have them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+from gymnasium.wrappers import FlattenObservation
+from tests.reference.runs import lines_of, small_arguments, small_run, weights_of
+from tests.reference.runs import offbeat as command
+from tests.reference.wrapped_envs import HalvedReward, ShortCartPole
+
+import offbeat
+from offbeat.config.resolve import resolve
+from offbeat.core.errors import ConfigError
+from offbeat.envs.make import make_envs
+
+ENVS = "tests.reference.wrapped_envs"
+HALVED, MINUS_ONE = f"{ENVS}:HalvedReward", f"{ENVS}:MinusOne"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> offbeat.Run:
+    """Episodes of 8 steps, each with the reward (1 / 2) - 1."""
+    settings: dict[str, Any] = {"steps": 512, "eval_every": 256, "eval_episodes": 2, "runtime": "processes"}
+    wrapped: dict[str, Any] = {"env_kwargs": {"steps": 8}, "wrappers": [HalvedReward, MINUS_ONE]}
+    path = tmp_path_factory.mktemp("runs") / "run"
+    return small_run(path, ShortCartPole, actors=1, **settings, **wrapped)  # type: ignore[arg-type]
+
+
+def test_arguments_and_wrappers_reach_actors_evaluations_videos_and_resumed_runs(run, tmp_path):
+    for metric in ("episode_return_mean", "eval_return_mean"):
+        assert {line[metric] for line in lines_of(run.path)} - {None} == {-4.0}, metric
+    assert (offbeat.evaluate(run, episodes=2).return_mean, offbeat.evaluate(run, episodes=2).length_mean) == (-4, 8)
+    assert json.loads(command("eval", run.path, "--episodes", "2", "--json").out)["return_mean"] == -4
+    assert offbeat.watch(run, video=tmp_path / "episode.gif").returns == {"default": -4}
+    resumed = offbeat.resume(run, steps=768, progress="none")
+    assert resumed.metrics["episode_return_mean"] == -4
+
+
+def test_the_run_keeps_them_in_its_config(run):
+    config = (run.path / "config.toml").read_text()
+    assert f'"{HALVED}",\n    "{MINUS_ONE}",' in config
+    assert "[env.kwargs]\nsteps = 8" in config
+
+
+def test_evaluate_and_watch_play_with_other_arguments_and_wrappers(run, tmp_path):
+    result = offbeat.evaluate(run, episodes=2, env_kwargs={"steps": 3}, wrappers=[])
+    assert (result.return_mean, result.length_mean) == (3, 3)
+    shown = offbeat.watch(run, env_kwargs={"steps": 3}, wrappers=[HALVED], video=tmp_path / "episode.gif")
+    assert (shown.returns, shown.length) == ({"default": 1.5}, 3)
+    said = command("eval", run.path, "--episodes", "2", "--env-kwargs", "steps=3", "--wrapper", HALVED, "--json")
+    assert json.loads(said.out)["return_mean"] == 1.5
+
+
+def test_python_and_the_command_line_train_the_same(tmp_path):
+    wrapped: dict[str, Any] = {"env_kwargs": {"steps": 8}, "wrappers": (HALVED,)}
+    small_run(tmp_path / "python", f"{ENVS}:ShortCartPole", steps=64, **wrapped)
+    flags = ["--env-kwargs", "steps=8", "--wrapper", HALVED]
+    said = command(*small_arguments(tmp_path / "flags", f"{ENVS}:ShortCartPole", steps=64), *flags)
+    assert said.code == 0, said
+    assert weights_of(tmp_path / "python") == weights_of(tmp_path / "flags")
+
+
+def test_check_steps_the_wrapped_env():
+    said = command("check", f"{ENVS}:ShortCartPole", "--env-kwargs", "steps=8", "--wrapper", HALVED)
+    assert (said.code, said.out) == (0, f"{ENVS}:ShortCartPole: no problems found\n")
+
+
+def test_a_wrapper_changes_what_the_policy_observes():
+    wrappers = (f"{FlattenObservation.__module__}:FlattenObservation",)
+    config = resolve("ppo", "FrozenLake-v1", flags={"wrappers": wrappers})
+    envs = make_envs("FrozenLake-v1", 1, seed=0, settings=config.env)
+    envs.close()
+    assert envs.spec.observation[0].shape == (16,)
+
+
+# --- refusals -------------------------------------------------------------------------------------------------
+
+
+def no_module() -> type[gym.Wrapper[Any, Any, Any, Any]]:
+    class Local(HalvedReward):
+        pass
+
+    return Local
+
+
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    ("CartPole-v1", {"wrappers": [no_module()]}, "cannot be imported by its name"),
+    ("CartPole-v1", {"wrappers": "a:B"}, "wrappers is 'a:B', but a list is expected"),
+    ("CartPole-v1", {"wrappers": ["FlattenObservation"]}, "the path of a wrapper is expected"),
+    ("CartPole-v1", {"wrappers": [f"{ENVS}:NeedsArgument"]}, "it is called with the env alone"),
+    ("CartPole-v1", {"wrappers": [f"{ENVS}:not_an_env"]}, "returned a int, but an env is expected"),
+    ("CartPole-v1", {"wrappers": [f"{ENVS}:Nothing"]}, "has no Nothing"),
+    ("CartPole-v1", {"env_kwargs": {"wings": 2}}, "cannot be made with the arguments {'wings': 2}"),
+    ("CartPole-v1", {"env_kwargs": ["wings"]}, "a dict is expected"),
+    ("CartPole-v1", {"kwargs": {"wings": 2}}, "kwargs is the name in files"),
+    ("ALE/Pong-v5", {"wrappers": [HALVED]}, "only single envs of Gymnasium have wrappers"),
+    ("offbeat.envs.testing.games:Nim", {"wrappers": [HALVED]}, "only single envs of Gymnasium have wrappers"),
+]
+
+
+@pytest.mark.parametrize(("env", "arguments", "message"), REFUSED)
+def test_wrong_arguments_and_wrappers_are_refused(tmp_path, env, arguments, message):
+    with pytest.raises(ConfigError) as refused:
+        small_run(tmp_path / "run", env, steps=64, **arguments)
+    assert message in str(refused.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_wrapper_of_the_program_is_refused_where_other_processes_need_it(tmp_path):
+    code = f"""
+import gymnasium, offbeat
+class Own(gymnasium.Wrapper): pass
+settings = dict(steps=64, envs_per_actor=4, unroll_length=16, minibatch_size=32, progress="none", wrappers=[Own])
+print(offbeat.train("ppo", "CartPole-v1", run_dir={str(tmp_path / "a")!r}, **settings).state)
+offbeat.train("ppo", "CartPole-v1", run_dir={str(tmp_path / "b")!r}, runtime="processes", actors=1, **settings)
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, cwd=tmp_path)
+    assert done.stdout == "finished\n", done.stderr
+    assert "the wrapper __main__:Own cannot be sent to another process" in done.stderr
+    assert not (tmp_path / "b").exists()
+
+
+# --- code that is not trusted ---------------------------------------------------------------------------------
+
+
+def test_a_run_of_another_user_does_not_import_its_wrappers_unless_trusted(tmp_path):
+    (tmp_path / "evil_wrappers.py").write_text(
+        "import gymnasium\nprint('imported')\nclass Evil(gymnasium.Wrapper):\n    pass\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
+
+    def python(code: str) -> subprocess.CompletedProcess[str]:
+        program = [sys.executable, "-c", f"import offbeat\n{code}"]
+        return subprocess.run(program, check=False, capture_output=True, text=True, env=environment)
+
+    run = str(tmp_path / "run")
+    settings = "steps=64, envs_per_actor=4, unroll_length=16, minibatch_size=32, progress='none', eval_every=0"
+    wrapped = "wrappers=['evil_wrappers:Evil']"
+    assert python(f"offbeat.train('ppo', 'CartPole-v1', run_dir={run!r}, {settings}, {wrapped})").returncode == 0
+    for use in ("evaluate({})", "watch({}, video='a.gif')", "resume({}, steps=128)"):
+        refused = python(f"offbeat.{use.format(repr(run))}")
+        assert "evil_wrappers" in refused.stderr
+        assert "Nothing was imported" in refused.stderr
+        assert "imported\n" not in refused.stdout
+    trusted = python(f"print(offbeat.evaluate({run!r}, episodes=1, trust_code=True))")
+    assert "import and call evil_wrappers:Evil as its wrapper" in trusted.stderr
+    assert trusted.returncode == 0, trusted.stderr
+    assert python(f"offbeat.load({run!r})").returncode == 0  # acting needs no env
+
+
+def test_a_spec_of_another_user_does_not_import_its_wrappers(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("secret_wrappers.py").write_text("raise SystemExit('imported')")
+    for setting in ("[settings]\nwrappers = ", "[search]\nmethod = 'grid'\n[search.over]\nwrappers = "):
+        for value in (
+            '["secret_wrappers:Evil"]',
+            '[["secret_wrappers:Evil"]]',
+            '"gymnasium:Wrapper,secret_wrappers:Evil"',
+        ):
+            Path("spec.toml").write_text(f'algorithm = "ppo"\nenv = "CartPole-v1"\nseeds = [0]\n{setting}{value}\n')
+            said = command("run", "spec.toml", "--dry-run")
+            assert (said.code, "secret_wrappers" in said.err) == (2, True), (setting, value, said)
+
+
+# --- watch ----------------------------------------------------------------------------------------------------
+
+
+def test_watch_passes_the_render_mode_to_a_function_that_accepts_it(run, tmp_path):
+    shown = offbeat.watch(run, f"{ENVS}:with_render_mode", wrappers=[], video=tmp_path / "a.gif")
+    assert shown.length == 5
+
+
+def test_watch_shows_the_env_of_a_function_that_has_the_mode_already(run, tmp_path):
+    shown = offbeat.watch(run, f"{ENVS}:always_pictures", wrappers=[], video=tmp_path / "a.gif")
+    assert shown.length == 5
+
+
+def test_watch_says_in_words_that_a_function_has_no_render_mode(run, tmp_path):
+    with pytest.raises(ConfigError) as refused:
+        offbeat.watch(run, f"{ENVS}:without_render_mode", wrappers=[], video=tmp_path / "a.gif")
+    assert "without_render_mode has no argument render_mode" in str(refused.value)
+    assert "a video needs 'rgb_array': add the argument render_mode=None" in str(refused.value)
+    assert not (tmp_path / "a.gif").exists()
