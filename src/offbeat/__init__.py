@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from offbeat.api.callbacks import Callback, RunHandle
     from offbeat.api.evaluation import EvaluationResult, evaluate
     from offbeat.api.load import load, load_all
     from offbeat.api.loaded_policy import LoadedPolicy
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "AveragePolicy",
+    "Callback",
     "ConfigError",
     "EvaluationResult",
     "LoadedPolicy",
@@ -37,6 +39,7 @@ __all__ = [
     "OffbeatError",
     "Run",
     "RunFailed",
+    "RunHandle",
     "RuntimeEntry",
     "TaskWrapper",
     "evaluate",
@@ -65,6 +68,8 @@ _HOMES = {
     "export": "offbeat.exporting.export",
     "plot": "offbeat.api.plot",
     "watch": "offbeat.api.watch",
+    "Callback": "offbeat.api.callbacks",
+    "RunHandle": "offbeat.api.callbacks",
     "LoadedPolicy": "offbeat.api.loaded_policy",
     "load": "offbeat.api.load",
     "load_all": "offbeat.api.load",

@@ -103,64 +103,6 @@ def test_training_works_outside_of_the_main_thread(tmp_path):
     assert weights_of(tmp_path / "thread") == weights_of(expected.path)
 
 
-# --- callbacks ----------------------------------------------------------------------------------------------
-
-
-def test_a_callback_receives_every_metrics_line(tmp_path):
-    seen: list[dict[str, Any]] = []
-    run = small_run(tmp_path / "run", callbacks=[seen.append], eval_every=1000, eval_episodes=2)
-    assert seen == lines_of(run.path)
-
-
-@pytest.mark.parametrize("max_lag", [0, 2])
-def test_a_callback_stops_a_run_with_a_complete_checkpoint(tmp_path, max_lag):
-    def enough(line: dict[str, Any]) -> Any:
-        return "stop" if line["env_steps"] >= 500 else None
-
-    run = small_run(tmp_path / "run", callbacks=[enough], max_lag=max_lag)
-    assert (run.state, run.reason, run.exit_code) == ("interrupted", "stopped by a callback", 0)
-    assert 500 <= run.metrics["env_steps"] <= 500 + 64 * (max_lag + 2)
-    assert load_checkpoint(run.path / "checkpoints" / "latest").state is not None
-
-    whole = small_run(tmp_path / "whole", max_lag=max_lag)
-    assert weights_of(offbeat.resume(run.path).path) == weights_of(whole.path)
-
-
-def test_an_exception_of_a_callback_reaches_the_caller(tmp_path):
-    def broken(_line: dict[str, Any]) -> None:
-        raise LookupError("no such table")
-
-    with pytest.raises(LookupError, match="no such table"):
-        small_run(tmp_path / "run", callbacks=[broken], checkpoint_every=64)
-
-
-@pytest.mark.parametrize("runtime", ["serial", "processes"])
-def test_numbers_returned_by_a_callback_are_metrics_of_the_next_line(tmp_path, runtime):
-    def counting(line: dict[str, Any]) -> dict[str, float]:
-        return {"mine/steps_before": line["env_steps"], "half": np.float32(0.5)}
-
-    layout = {} if runtime == "serial" else {"runtime": runtime, "actors": 1}
-    run = small_run(tmp_path / "run", callbacks=[counting], log_every=256, steps=1024, **layout)
-    lines = lines_of(run.path)
-    assert [line.get("mine/steps_before") for line in lines] == [None, *(line["env_steps"] for line in lines[:-1])]
-    assert [line.get("half") for line in lines] == [None, *(0.5 for _ in lines[:-1])]
-
-
-@pytest.mark.parametrize(
-    ("answer", "words"),
-    [
-        ({"loss": "high"}, "returned loss='high', but a number is expected"),
-        ({"loss": None}, "returned loss=None, but a number is expected"),
-        ({3: 1.0}, "returned the key 3, but a name is expected"),
-        ({"sps": 1.0}, "'sps', which is the name of another metric"),
-        ("end", "returned 'end', but 'stop', a dict of numbers or None is expected"),
-    ],
-)
-def test_an_invalid_return_value_of_a_callback_fails_the_run_with_a_message(tmp_path, answer, words):
-    with pytest.raises(offbeat.RunFailed, match=words):
-        small_run(tmp_path / "run", callbacks=[lambda _line: answer])
-
-
 # --- the lines of metrics -----------------------------------------------------------------------------------
 
 

@@ -12,16 +12,16 @@ from tests.reference.failing_ppo import FAILING
 from tests.reference.runs import CommandResult, lines_of, offbeat, small_arguments, small_run, status_of
 from tests.reference.thorough import thorough
 
+from offbeat.api.callbacks import CallbackFunction
 from offbeat.config import registry
 from offbeat.run_directory.checkpoint import load
-from offbeat.runtime.callbacks import Callback
 
 ENVS = ("tests.reference.run_envs",)
 RUNTIMES = pytest.mark.parametrize("runtime", ["serial", "processes", *thorough("threads")])
 SETTINGS: dict[str, Any] = {"actors": 2, "max_lag": 1, "checkpoint_every": 256}
 
 
-def record_actor_pids(run: Path) -> tuple[Callback, set[int]]:
+def record_actor_pids(run: Path) -> tuple[CallbackFunction, set[int]]:
     """Return a callback, and the pids of all actor processes that the run has had when it is called."""
     pids: set[int] = set()
 

@@ -63,6 +63,13 @@ def test_the_example_trains_and_loads_a_policy_from_python(tmp_path):
     assert "one episode: return" in outputs
 
 
+def test_the_callbacks_of_the_example_write_videos_and_the_run_reaches_its_end(tmp_path):
+    outputs = example("callbacks.py", "--steps", "1000", folder=tmp_path)
+    found = re.search(r"^finished: .*; (\d+) videos in (\S+)$", outputs, re.MULTILINE)
+    assert found, outputs
+    assert int(found[1]) == len(list((tmp_path / found[2] / "videos").iterdir())) > 0
+
+
 @pytest.mark.parametrize("lag", ["3", *thorough("0")])
 def test_a_stopped_and_resumed_run_ends_with_the_same_bits(lag, tmp_path):
     outputs = example("same_bits.py", "--steps", "6000", "--max-lag", lag, folder=tmp_path)

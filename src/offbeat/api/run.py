@@ -25,8 +25,8 @@ from offbeat.runtime.signals import StopImmediately, StopSignals
 from offbeat.tracking.tracker import start_tracker
 
 if TYPE_CHECKING:
+    from offbeat.api.callbacks import Callbacks
     from offbeat.metrics.sinks import Line, Sink
-    from offbeat.runtime.callbacks import Callback
     from offbeat.runtime.parts import Parts
     from offbeat.runtime.supervisor import Supervised
     from offbeat.runtime.training_loop import TrainingLoop
@@ -68,7 +68,7 @@ class RunContext:
     parts: Parts
     directory: RunDirectory
     progress: Progress
-    callbacks: Sequence[Callback]
+    callbacks: Callbacks
     signals: StopSignals
     start: Callable[[Parts, TrainingLoop], str]
     """Sets the initial or restored state of the parts and starts acting; returns a message."""
@@ -83,6 +83,8 @@ class RunContext:
     """Number of finished learning steps."""
     metrics_size: int = 0
     """Bytes of metrics.jsonl after `commit`."""
+    resumed: bool = False
+    """Whether the run continues from a checkpoint."""
     started: bool = field(default=False, init=False)
     """Whether `commit` has been called."""
 
@@ -112,11 +114,18 @@ def run_to_end(context: RunContext) -> Run:
         ending, line = _end_before_learning(context), {}
     except BaseException as error:
         context.signals.disarm()
-        _record_failure(context, error)
+        reason = _record_failure(context, error)
+        _end_callbacks_of_failed(context, reason, error)
         raise
     if context.started:
         directory.write_status(ending.state, ending.reason)
         directory.note("; ".join(filter(None, (f"{ending.state}: {ending.reason}", ending.bottleneck))))
+    context.signals.restore()  # a callback may take long, and ends at Ctrl-C as any code of the caller
+    try:
+        context.callbacks.end(ending.state, ending.reason)
+    except BaseException as error:
+        _record_failure(context, error)
+        raise
     return Run(directory.path, ending.state, ending.reason, ending.exit_code, line)
 
 
@@ -134,20 +143,36 @@ def _end_before_learning(context: RunContext) -> Ending:
     return Ending("interrupted", reason, 130)
 
 
-def _record_failure(context: RunContext, error: BaseException) -> None:
-    """Write the error to the log and the status. If the run had not started yet, restore the directory."""
-    directory = context.directory
+def _record_failure(context: RunContext, error: BaseException) -> str:
+    """Write the error to the log and the status. If the run had not started yet, restore the directory.
+
+    Returns:
+        The reason of the failure, as in the status.
+    """
+    directory, reason = context.directory, context.callbacks.failure or str(error) or type(error).__name__
     if isinstance(error, RunDirectoryGone):
-        return
+        return reason
     text = "".join(traceback.format_exception(error))
     directory.note(text if context.started else f"could not start: {text}")
     if not context.started and context.roll_back():
-        return
+        return reason
     error.add_note(
         f"The run is saved in {directory.path}: log.txt has the traceback, and `offbeat resume {directory.path}` "
         "resumes from the latest checkpoint"
     )
-    directory.write_status("failed", str(error) or type(error).__name__)
+    directory.write_status("failed", reason)
+    return reason
+
+
+def _end_callbacks_of_failed(context: RunContext, reason: str, error: BaseException) -> None:
+    """End the callbacks of a run that has failed; what they raise is added to its error, which is raised."""
+    context.signals.restore()
+    try:
+        context.callbacks.end("failed", reason)
+    except Exception as another:  # noqa: BLE001 - the error of the run is raised
+        text = f"a callback failed at the end of the run: {type(another).__name__}: {another}"
+        error.add_note(text)
+        context.directory.note("".join(traceback.format_exception(another)))
 
 
 def _train(context: RunContext) -> tuple[Ending, dict[str, Any]]:
@@ -165,6 +190,7 @@ def _train(context: RunContext) -> tuple[Ending, dict[str, Any]]:
         loop = _make_loop(closing, context, sinks, warn)
         _start(context, loop, sinks)
         try:
+            context.callbacks.start(context.parts, context.directory, loop, resumed=context.resumed)
             context.parts.timings.seconds.clear()  # work before the clock starts does not count
             loop.metrics.start_clock()
             _set_learner_affinity(context)

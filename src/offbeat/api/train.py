@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from offbeat.api.callbacks import Callback, CallbackFunction, Callbacks
 from offbeat.api.initial import InitialPolicy, initial_policies, load_initial, origin_of
 from offbeat.api.named_code import env_settings, name_of_algorithm, name_of_env
 from offbeat.api.resume import (
@@ -39,7 +40,6 @@ from offbeat.runtime.signals import StopSignals
 from offbeat.tracking.tracker import require_package
 
 if TYPE_CHECKING:
-    from offbeat.runtime.callbacks import Callback
     from offbeat.runtime.parts import Parts
     from offbeat.runtime.training_loop import TrainingLoop
 
@@ -56,7 +56,7 @@ def train(
     env_kwargs: Mapping[str, Any] | None = None,
     wrappers: Sequence[str | type[Any]] | None = None,
     run_dir: GivenPath | None = None,
-    callbacks: Sequence[Callback] = (),
+    callbacks: Sequence[Callback | CallbackFunction] = (),
     progress: ProgressKind | None = "lines",
     **settings: object,
 ) -> Run:
@@ -74,8 +74,8 @@ def train(
         wrappers: wrappers of the env, the innermost first: classes at the top level of a module, or their paths,
             'my_module:MyWrapper'. Each is called with the env alone.
         run_dir: a directory that does not exist yet; None creates one under runs/.
-        callbacks: each is called with every metrics line, and may return 'stop', or a dict of numbers that are added
-            to the next line.
+        callbacks: objects of `Callback`, or functions: each is called with every metrics line, and may return 'stop',
+            or a dict of numbers that are added to the next line.
         progress: 'lines' prints a line to standard error every few seconds; in a notebook it is replaced in place.
             'dashboard', 'none' for silence, or None for 'dashboard' on a terminal, else 'lines'.
         settings: any config key: steps, seed, max_lag, learning_rate, ...
@@ -99,11 +99,10 @@ def start(
     run_dir: Path | None = None,
     *,
     progress: ProgressKind | None = None,
-    callbacks: Sequence[Callback] = (),
+    callbacks: Sequence[Callback | CallbackFunction] = (),
 ) -> Run:
     """Train with a complete config. Raises as `train`."""
-    if callable(callbacks):
-        raise ConfigError("callbacks is a function, but a list of functions is expected: pass callbacks=[my_function]")
+    called = Callbacks(callbacks)
     view = _view(progress)
     path = run_dir or default_path(config)
     RunDirectory(path).refuse_existing()
@@ -117,7 +116,7 @@ def start(
             with StopSignals() as signals:  # from here on the directory exists, and a signal must not leave it behind
                 directory = RunDirectory.create(path, config)
                 roll_back = partial(_discard_empty, directory)
-                context = RunContext(parts, directory, view, callbacks, signals, start_parts, lambda: None, roll_back)
+                context = RunContext(parts, directory, view, called, signals, start_parts, lambda: None, roll_back)
                 with directory.lock():
                     return run_to_end(context)
         finally:
@@ -129,7 +128,7 @@ def resume(
     *,
     steps: int | None = None,
     runtime: str | None = None,
-    callbacks: Sequence[Callback] = (),
+    callbacks: Sequence[Callback | CallbackFunction] = (),
     progress: ProgressKind | None = "lines",
     trust_code: bool = False,
     **settings: object,
@@ -162,11 +161,12 @@ def continue_run(
     given: Mapping[str, object],
     *,
     runtime: str | None = None,
-    callbacks: Sequence[Callback] = (),
+    callbacks: Sequence[Callback | CallbackFunction] = (),
     progress: ProgressKind | None = None,
     trust_code: bool = False,
 ) -> Run:
     """Continue a run with changed settings, `given` by key. Arguments and errors are those of `resume`."""
+    called = Callbacks(callbacks)
     view = _view(progress)
     directory = RunDirectory.open(user_path(run), trust_code=trust_code)
     crash = directory.crash()
@@ -186,10 +186,11 @@ def continue_run(
             with StopSignals() as signals:
                 changes = Changes(directory, config, state)
                 context = RunContext(
-                    *(parts, directory, view, callbacks, signals),
+                    *(parts, directory, view, called, signals),
                     *(continuation.start, changes.commit, changes.roll_back),
                     learned=state["counters"]["learning_step"],
                     metrics_size=changes.metrics_size,
+                    resumed=True,
                 )
                 if crash:
                     context.notify(crash)

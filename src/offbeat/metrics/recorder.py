@@ -220,8 +220,7 @@ class Recorder:
             RunFailed: a name is already the name of another metric.
         """
         for name in numbers:
-            if name in METRICS or name in self._period or name in self._given or name.startswith(_RESERVED):
-                raise RunFailed(f"a callback returned {name!r}, which is the name of another metric: use another name")
+            self._refuse_taken(name, name in self._given or name in self._evaluation)
         self._given |= numbers
 
     def add_evaluation(self, results: Mapping[str, float | None]) -> None:
@@ -230,6 +229,21 @@ class Recorder:
         best = max((mean for mean in means if mean is not None), default=None)
         self._evaluation = {**results, "best_eval_return_mean": best}
         self._totals["evaluations"] += 1
+
+    def add_to_evaluation(self, numbers: Mapping[str, float]) -> None:
+        """Add the numbers that callbacks have returned to the results of the last evaluation.
+
+        Raises:
+            RunFailed: a name is already the name of another metric.
+        """
+        for name in numbers:
+            self._refuse_taken(name, name in self._given or name in self._evaluation)
+        self._evaluation |= numbers
+
+    def _refuse_taken(self, name: str, taken: bool) -> None:
+        """Refuse the name of a callback's metric if it is `taken`, or the name of a metric of the run."""
+        if taken or name in METRICS or name in self._period or name.startswith(_RESERVED):
+            raise RunFailed(f"a callback returned {name!r}, which is the name of another metric: use another name")
 
     def evaluation_failed(self) -> None:
         """Count an evaluation without a result."""

@@ -1,46 +1,50 @@
-"""Callbacks: user functions that get each metrics line and may stop the run or add metrics."""
+"""The interface of the training loop to the callbacks of the user; `offbeat.api.callbacks` implements it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from numbers import Real
-from typing import Any, Literal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from offbeat.core.errors import RunFailed
+if TYPE_CHECKING:
+    from offbeat.core.types import Tree
+    from offbeat.metrics.recorder import Counters
 
-Answer = Literal["stop"] | Mapping[str, float] | None
-Callback = Callable[[dict[str, Any]], Answer]
-"""Is called with each metrics line. Returns None, 'stop' to stop the run at the next boundary, or metrics by name to
-add to the next line."""
+Numbers = Mapping[str, float]
+"""Metrics that callbacks add, by name."""
+NONE: Numbers = {}
 
 
-def answer_of(callback: Callback, line: Mapping[str, Any]) -> Literal["stop"] | dict[str, float] | None:
-    """Call a callback with a copy of a metrics line; return its answer, with numbers as floats.
+class Observer:
+    """Is notified of what happens in a run, in the thread of the training loop, between learning steps.
 
-    Raises:
-        RunFailed: the callback returned something else.
+    It may ask for a stop, and add metrics. This one does nothing.
     """
-    answer: Any = callback(dict(line))
-    if answer is None:
-        return None
-    if isinstance(answer, str) and answer == "stop":
-        return "stop"
-    name = getattr(callback, "__qualname__", repr(callback))
-    if not isinstance(answer, Mapping):
-        raise RunFailed(f"the callback {name} returned {answer!r}, but 'stop', a dict of numbers or None is expected")
-    return {_checked_name(key, name): _number(value, key, name) for key, value in answer.items()}
 
+    stop_reason = ""
+    """Why the run is to stop at the next boundary; '' if it is not."""
 
-def _checked_name(key: Any, callback: str) -> str:
-    if not isinstance(key, str) or not key or not key.isprintable():
-        raise RunFailed(f"the callback {callback} returned the key {key!r}, but a name is expected: 'my_metric'")
-    return key
+    def metrics_written(self, line: Mapping[str, Any]) -> Numbers:  # noqa: ARG002
+        """Take a metrics line that was written; return metrics of the next line."""
+        return NONE
 
+    def evaluated(
+        self,
+        results: Mapping[str, float | None],  # noqa: ARG002
+        weights: Mapping[str, Tree],  # noqa: ARG002
+        counters: Counters,  # noqa: ARG002
+    ) -> Numbers:
+        """Take the result of an evaluation; return metrics that are written with it.
 
-def _number(value: Any, key: str, callback: str) -> float:
-    if not isinstance(value, Real):
-        raise RunFailed(
-            f"the callback {callback} returned {key}={value!r}, but a number is expected: return float(...) of it, or "
-            "leave it out of the dict while its value is not known"
-        )
-    return float(value)
+        Args:
+            results: the metrics of the evaluation.
+            weights: copies of the arrays that were evaluated, of each policy.
+            counters: the counters of the run at these weights.
+        """
+        return NONE
+
+    def checkpoint_saved(self, path: Path) -> None:
+        """Take the directory of a checkpoint that was written."""
+
+    def run_failed(self) -> None:
+        """Take that the run has failed: from here on nothing is passed on, so that what was learned can be saved."""

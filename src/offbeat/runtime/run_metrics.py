@@ -12,7 +12,6 @@ from offbeat.core.types import EnvSpec, policy_key
 from offbeat.metrics.recorder import Counters
 from offbeat.metrics.status import Phase, PolicyStatus, Status
 from offbeat.metrics.timings import Timings
-from offbeat.runtime.callbacks import answer_of
 from offbeat.runtime.parts import Parts
 from offbeat.runtime.watchers import Watchers
 
@@ -39,7 +38,7 @@ class RunMetrics:
         """
         self._parts, self._spent, self._run = parts, spent, parts.config.run
         self.recorder, self._progress = watchers.recorder, watchers.progress
-        self._signals, self._callbacks = watchers.signals, watchers.callbacks
+        self._signals, self._observer = watchers.signals, watchers.observer
         self._time_limit = TimeLimitWarning(parts.env, parts.config.columns, watchers.notify)
         self._exact = parts.config.runtime.lag == "exact"
         self._wall_time_before = 0.0
@@ -99,19 +98,12 @@ class RunMetrics:
         due_by_time = self.wall_time - self._line_at >= seconds
         return due_by_time or crosses(before.env_steps, counters.env_steps, self._run.log_interval)
 
-    def write(self, counters: Counters) -> bool:
-        """Write a metrics line and call the callbacks; return whether a callback stops the run."""
+    def write(self, counters: Counters) -> None:
+        """Write a metrics line and call the callbacks."""
         self._line_at = counters.wall_time_s
         self.line = self.recorder.line(counters, self.timings())
         self._time_limit.check(counters.env_steps, int(self.line["episodes"] or 0))
-        stop = False
-        for callback in self._callbacks:
-            answer = answer_of(callback, self.line)
-            if answer == "stop":
-                stop = True
-            elif answer:
-                self.recorder.add_callback_metrics(answer)
-        return stop
+        self.recorder.add_callback_metrics(self._observer.metrics_written(self.line))
 
     def conclude(self) -> None:
         """Report the bottleneck of the whole run."""

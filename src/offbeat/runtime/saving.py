@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
+from pathlib import Path
 from time import monotonic
 from typing import Any, NamedTuple
 
@@ -46,6 +47,12 @@ class Saving:
         self._new_best: _Evaluated | None = None
         """Weights with a higher mean return that are not saved yet."""
         self._saved_env_steps = 0
+        self._written: list[Path] = []
+
+    def take_written(self) -> list[Path]:
+        """Return the directories of the checkpoints that were written since the last call, the oldest first."""
+        written, self._written = self._written, []
+        return written
 
     def restore(self, env_steps: int, best: float | None) -> None:
         """Continue a run from a checkpoint at `env_steps`; `best`: mean return of the best weights at that time.
@@ -97,6 +104,7 @@ class Saving:
         """
         try:
             self._write(counters, self._run_parts.snapshot(), {**state, "best": None}, None, ("latest",))
+            self._written.clear()  # the callbacks have not started yet
         except OSError as error:
             self.presence.require(at_once=True)
             raise ConfigError(
@@ -151,7 +159,7 @@ class Saving:
     ) -> None:
         started = monotonic()
         score = {SCORE: self._new_best.return_mean} if self._new_best else {}
-        progress = {name: getattr(counters, name) for name in ("env_steps", "learning_step", "updates")} | score
+        progress = progress_of(counters) | score
         policies = {
             policy.name: SavedPolicy(weights[policy.name], about(self._run_parts.config, policy, progress))
             for policy in self._policies
@@ -160,11 +168,16 @@ class Saving:
         try:
             if state is not None:
                 self._directory.sync_metrics()
-            self._store.save(counters.env_steps, checkpoint, names)
+            self._written.append(self._store.save(counters.env_steps, checkpoint, names))
         finally:
             self._run_parts.timings.add("checkpoint", monotonic() - started)
             if state is not None:
                 self._tried_at = monotonic()
+
+
+def progress_of(counters: Counters) -> dict[str, float]:
+    """Return the numbers of a run that are saved with its weights."""
+    return {name: getattr(counters, name) for name in ("env_steps", "learning_step", "updates")}
 
 
 def about(config: Config, policy: PolicyParts, progress: Mapping[str, float]) -> dict[str, Any]:

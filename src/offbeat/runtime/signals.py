@@ -111,9 +111,14 @@ class StopSignals:
             raise StopImmediately
         self._passed_while_suspended = True
 
+    def restore(self) -> None:
+        """Restore the handlers of the caller; a second call does nothing."""
+        self.disarm()
+        previous, self._previous = self._previous, {}
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.disarm()
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)
+        self.restore()

@@ -43,6 +43,7 @@ class TrainingLoop(ABC):
     def __init__(self, parts: Parts, workforce: Workforce, watchers: Watchers) -> None:
         self._parts, self._workforce, self._run = parts, workforce, parts.config.run
         self._signals, self._notify = watchers.signals, watchers.notify
+        self._observer = watchers.observer
         self.metrics = RunMetrics(parts, watchers, workforce.spent)
         self.saving = Saving(parts, watchers)
         self.evaluations = self._make_evaluations(watchers)
@@ -67,6 +68,7 @@ class TrainingLoop(ABC):
             policies,
             partial(make_evaluator, plan, config, reporting, concurrent=concurrent),
             watchers.recorder,
+            watchers.observer,
             self.saving,
             watchers.notify,
             lambda: self.metrics.expected_evaluation_s(self.counters),
@@ -126,7 +128,11 @@ class TrainingLoop(ABC):
             return Ending("interrupted", f"stopped at --stop-at {run.stop_at}", 0)
         if run.time is not None and self.metrics.wall_time >= run.time:
             return Ending("interrupted", f"stopped after --time {run.time:g} seconds", 0)
-        return None
+        return self._ending_by_callback()
+
+    def _ending_by_callback(self) -> Ending | None:
+        reason = self._observer.stop_reason
+        return Ending("interrupted", reason, 0) if reason else None
 
     def close(self) -> Ending:
         """Save the last checkpoint, write the last metrics line, and return how the run ended."""
@@ -153,6 +159,7 @@ class TrainingLoop(ABC):
 
     def salvage(self) -> None:
         """Save what has been learned after acting failed. A resumed run starts new episodes there."""
+        self._observer.run_failed()
         if self.saving.unsaved(self.counters) > 0:
             self._save_and_write_last_line()
 
@@ -229,8 +236,8 @@ class TrainingLoop(ABC):
 
     def _write_line(self) -> None:
         self._line_is_pending = False
-        if self.metrics.write(self.counters):
-            self._planned_ending = self._planned_ending or Ending("interrupted", "stopped by a callback", 0)
+        self.metrics.write(self.counters)
+        self._planned_ending = self._planned_ending or self._ending_by_callback()
 
     def _bottleneck(self) -> str:
         """Return the bottleneck report and, at the end of the run, the time of evaluations."""
@@ -249,11 +256,18 @@ class TrainingLoop(ABC):
         state = self._state()
         with self._signals.suspend_deadline():
             self.saving.save(self.counters, state, self._workforce.checkpoint_arrays())
+        self._report_checkpoints()
 
     def _save_best(self) -> None:
         """Save the weights of the last evaluation as the best ones, without the state that a resume needs."""
         with self._signals.suspend_deadline():
             self.saving.save_best()
+        self._report_checkpoints()
+
+    def _report_checkpoints(self) -> None:
+        """Pass on which checkpoints were written, outside of the time in which a signal waits for them."""
+        for path in self.saving.take_written():
+            self._observer.checkpoint_saved(path)
 
     def _state(self) -> dict[str, Any]:
         return {

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 from offbeat.metrics.progress import Progress
 from offbeat.metrics.recorder import Recorder
 from offbeat.run_directory.directory import RunDirectory
-from offbeat.runtime.callbacks import Callback
+from offbeat.runtime.callbacks import Observer
 from offbeat.runtime.signals import StopSignals
 from offbeat.runtime.supervisor import Notify, Supervised
 
@@ -37,4 +37,5 @@ class Watchers(NamedTuple):
     show: Callable[[str, Sequence[Supervised]], None]
     """Is called with a role and all its processes whenever one of them was started: see `Reporting`."""
     signals: StopSignals
-    callbacks: Sequence[Callback] = ()
+    observer: Observer
+    """Passes on what happens to the callbacks of the user."""

@@ -233,7 +233,7 @@ def test_a_worker_with_a_slow_learning_step_is_saved_after_the_step(tmp_path):
     slow: dict[str, Any] = {"imports": ("tests.reference.run_envs",), "unroll_length": 100, "envs_per_actor": 4}
     layout: dict[str, Any] = {"runtime": "hogwild", "workers": 1, "steps": 20_000}
     run = small_run(tmp_path / "run", "runs/Unhurried-v0", **slow, **layout, callbacks=[stop_from(1)])
-    assert (run.state, run.reason) == ("interrupted", "stopped by a callback")
+    assert (run.state, run.reason) == ("interrupted", "stopped by the callback <lambda>")
     workers = workers_of(run.path)
     assert sum(worker["done"]["env_steps"] for worker in workers) == run.metrics["env_steps"] > 0
     for worker in workers:

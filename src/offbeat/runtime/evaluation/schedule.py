@@ -18,6 +18,7 @@ from offbeat.metrics.names import ADAPTATION_TRIALS, adaptation_key
 from offbeat.metrics.recorder import Counters, Recorder
 from offbeat.models.published import published_vector
 from offbeat.runtime.board import POLL_INTERVAL_S
+from offbeat.runtime.callbacks import Observer
 from offbeat.runtime.evaluation.evaluators import Evaluator, Result
 from offbeat.runtime.parts import PolicyParts
 from offbeat.runtime.saving import Saving
@@ -39,6 +40,7 @@ class Evaluations:
         policies: Sequence[PolicyParts],
         make_evaluator: Callable[[], Evaluator],
         recorder: Recorder,
+        observer: Observer,
         saving: Saving,
         notify: Notify,
         expected_s: Callable[[], float],
@@ -54,6 +56,7 @@ class Evaluations:
             policies: all policies of the run, which are evaluated together.
             make_evaluator: makes the evaluator; is called when the first evaluation is due.
             recorder: gets the results.
+            observer: gets the results and the evaluated weights, for callbacks.
             saving: gets the evaluated weights, to save the best ones.
             notify: shows messages to the user.
             expected_s: estimates the seconds of the first evaluation.
@@ -63,7 +66,8 @@ class Evaluations:
         """
         self._run, self._policies, self._make_evaluator = run, policies, make_evaluator
         self._evaluator: Evaluator | None = None
-        self._recorder, self._saving, self._notify, self._expected_s = recorder, saving, notify, expected_s
+        self._recorder, self._observer, self._saving = recorder, observer, saving
+        self._notify, self._expected_s = notify, expected_s
         self._write_line, self.concurrent, self._bounded = write_line, concurrent, bounded
         self._running: tuple[dict[str, Tree], Counters] | None = None
         """The weights that are being evaluated, and the counters of the run at these weights."""
@@ -158,10 +162,12 @@ class Evaluations:
             self._notify(f"evaluation failed, and training continues: {result.failure}", result.details)
             return
         metrics = self._metrics_of(result.evaluation)
-        self._recorder.add_evaluation({"eval_env_steps": counters.env_steps, **metrics})
+        results = {"eval_env_steps": counters.env_steps, **metrics}
+        self._recorder.add_evaluation(results)
         if (return_mean := metrics["eval_return_mean"]) is not None:
             self._saving.evaluated(return_mean, weights, counters)
         self._notify_of_cuts(result.evaluation.cuts)
+        self._recorder.add_to_evaluation(self._observer.evaluated(results, weights, counters))
 
     def _metrics_of(self, evaluation: Evaluation) -> dict[str, float | None]:
         """Return the metrics of the agents that learn, and, in a run with several policies, those of each policy."""

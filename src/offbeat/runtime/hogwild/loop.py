@@ -140,6 +140,7 @@ class HogwildLoop(TrainingLoop):
         """Let living workers pause, then save what all have learned. At a resume, dead workers start new episodes."""
         if not self._pool.has_started:
             return  # nothing was learned yet, and the board may be partly restored
+        self._observer.run_failed()
         if self.saving.best_is_unsaved:
             self._save_best()
         self._pool.drain(DRAIN_S)

@@ -1,0 +1,403 @@
+"""Callbacks of a run: when they are called, what they reach, and what happens when one stops the run or raises."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.reference.runs import lines_of, small_run, status_of, weights_of
+
+import offbeat
+from offbeat.run_directory.checkpoint import load as load_checkpoint
+
+EVALUATED: dict[str, Any] = {
+    "steps": 512, "eval_every": 256, "eval_episodes": 2, "checkpoint_every": 256, "evaluator": "inline"
+}  # fmt: skip
+HOGWILD: dict[str, Any] = {"algorithm": "a2c", "runtime": "hogwild", "workers": 1}
+PROCESSES: dict[str, Any] = {"runtime": "processes", "actors": 1, "evaluator": "process"}
+EVERY_KIND = pytest.mark.parametrize("layout", [{}, PROCESSES, HOGWILD], ids=["serial", "processes", "hogwild"])
+HOOKS = ("on_start", "on_metrics", "on_evaluation", "on_checkpoint", "on_end")
+OBSERVATION = [0.0, 0.1, 0.0, -0.1]
+
+
+class Journal(offbeat.Callback):
+    """Writes down its calls."""
+
+    def __init__(self, entries: list[tuple[str, str]] | None = None, name: str = "journal") -> None:
+        self.entries: list[tuple[str, str]] = [] if entries is None else entries
+        self.name = name
+        self.threads: set[tuple[int, int]] = set()
+
+    def note(self, hook: str) -> None:
+        self.entries.append((self.name, hook))
+        self.threads.add((os.getpid(), threading.get_ident()))
+
+    def on_start(self) -> None:
+        self.note("on_start")
+
+    def on_metrics(self, line: dict[str, Any]) -> Any:  # noqa: ARG002
+        self.note("on_metrics")
+
+    def on_evaluation(self, results: dict[str, float | None]) -> Any:  # noqa: ARG002
+        self.note("on_evaluation")
+
+    def on_checkpoint(self, path: Path) -> None:
+        load_checkpoint(path)
+        self.note("on_checkpoint")
+
+    def on_end(self) -> None:
+        self.note("on_end")
+
+    @property
+    def calls(self) -> list[str]:
+        return [hook for _, hook in self.entries]
+
+
+def callback(hook: str, action: Callable[[offbeat.Callback], Any]) -> offbeat.Callback:
+    """Return a callback that does something in one method, with itself as the argument."""
+    return type("Mine", (offbeat.Callback,), {hook: lambda self, *_: action(self)})()
+
+
+def interrupt_once() -> Callable[[dict[str, Any]], None]:
+    """Return a callback that sends SIGINT to this process at the first line."""
+    signals = iter([signal.SIGINT])
+
+    def interrupt(_line: dict[str, Any]) -> None:
+        for number in signals:
+            os.kill(os.getpid(), number)
+
+    return interrupt
+
+
+# --- when they are called -----------------------------------------------------------------------------------
+
+
+def test_a_function_receives_every_metrics_line(tmp_path):
+    seen: list[dict[str, Any]] = []
+    run = small_run(tmp_path / "run", callbacks=[seen.append], eval_every=1000, eval_episodes=2)
+    assert seen == lines_of(run.path)
+
+
+@EVERY_KIND
+def test_the_methods_of_an_object_are_called_in_this_thread_from_the_start_to_the_end(layout, tmp_path):
+    journal = Journal()
+    run = small_run(tmp_path / "run", callbacks=[journal], **{**EVALUATED, **layout})
+    assert journal.threads == {(os.getpid(), threading.get_ident())}
+    assert set(journal.calls) == set(HOOKS)
+    assert (journal.calls[0], journal.calls[-1]) == ("on_start", "on_end")
+    assert (journal.calls.count("on_start"), journal.calls.count("on_end")) == (1, 1)
+    assert journal.calls.count("on_metrics") == len(lines_of(run.path))
+    assert journal.calls.count("on_evaluation") == run.metrics["evaluations"] > 0
+
+
+def test_callbacks_are_called_in_the_order_of_the_list(tmp_path):
+    entries: list[tuple[str, str]] = []
+    small_run(tmp_path / "run", callbacks=[Journal(entries, "first"), Journal(entries, "second")], **EVALUATED)
+    firsts, seconds = entries[::2], entries[1::2]
+    assert {name for name, _ in firsts} == {"first"}
+    assert [hook for _, hook in firsts] == [hook for _, hook in seconds]
+
+
+def test_on_checkpoint_is_called_with_what_latest_or_best_points_to(tmp_path):
+    paths: list[Path] = []
+
+    class Collect(offbeat.Callback):
+        def on_checkpoint(self, path: Path) -> None:
+            named = [(path.parent / name).resolve() for name in ("latest", "best") if (path.parent / name).exists()]
+            assert path.resolve() in named
+            paths.append(path)
+
+    run = small_run(tmp_path / "run", callbacks=[Collect()], **EVALUATED)
+    assert paths[-1].resolve() == (run.path / "checkpoints/latest").resolve()
+    assert len(set(paths)) == 2
+
+
+def test_on_start_of_a_resumed_run_says_so(tmp_path):
+    seen: list[tuple[bool, int, str]] = []
+    note = callback("on_start", lambda self: seen.append((self.run.resumed, self.run.env_steps, self.run.state)))
+    run = small_run(tmp_path / "run", stop_at=512, callbacks=[note])
+    offbeat.resume(run.path, callbacks=[note])
+    assert seen == [(False, 0, "running"), (True, run.metrics["env_steps"], "running")]
+
+
+@pytest.mark.parametrize(
+    ("ends", "state", "reason"),
+    [
+        ({}, "finished", "learned from"),
+        ({"stop_at": 256}, "interrupted", "stop-at"),
+        ({"callbacks": [interrupt_once()]}, "interrupted", "SIGINT"),
+        ({"env": "tests.reference.run_envs:RaisesLate"}, "failed", "RaisesLate"),
+    ],
+    ids=["finished", "stopped", "signal", "failed"],
+)
+def test_on_end_knows_how_the_run_has_ended_and_can_be_interrupted_as_other_code(ends, state, reason, tmp_path):
+    seen: list[Any] = []
+    mine = signal.getsignal(signal.SIGINT)
+    note = callback("on_end", lambda self: seen.append((self.run.state, self.run.reason, signal.getsignal(2))))
+    given = {"env": "CartPole-v1", **ends, "callbacks": [note, *ends.get("callbacks", [])]}
+    if state == "failed":
+        with pytest.raises(offbeat.OffbeatError):
+            small_run(tmp_path / "run", **{**given, "steps": 5000})
+    else:
+        small_run(tmp_path / "run", **given)
+    ((found, why, handler),) = seen
+    assert (found, handler) == (state, mine)
+    assert reason in why
+    assert status_of(tmp_path / "run")["state"] == state
+
+
+# --- what they reach ----------------------------------------------------------------------------------------
+
+
+@EVERY_KIND
+def test_the_current_policy_is_a_copy_with_the_weights_of_the_moment(layout, tmp_path):
+    taken: list[offbeat.LoadedPolicy] = []
+    take = callback("on_checkpoint", lambda self: taken.append(self.run.current_policy()))
+    run = small_run(tmp_path / "run", callbacks=[take], steps=512, checkpoint_every=128, **layout)
+    vectors = [policy.policy.vector for policy in taken]
+    saved = offbeat.load(run.path).policy.vector
+    np.testing.assert_array_equal(vectors[-1], saved)
+    assert not np.array_equal(vectors[0], saved)
+    assert taken[0](OBSERVATION) in (0, 1)
+    assert [policy.trained.env_steps for policy in taken] == sorted(policy.trained.env_steps for policy in taken)
+    assert (taken[-1].trained.env, taken[-1].trained.env_steps) == ("CartPole-v1", run.metrics["env_steps"])
+
+
+@EVERY_KIND
+def test_the_evaluated_policy_has_the_weights_whose_results_are_given(layout, tmp_path):
+    seen: list[Any] = []
+
+    class Compare(offbeat.Callback):
+        def on_evaluation(self, results: dict[str, float | None]) -> None:
+            seen.append((results["eval_env_steps"], self.run.evaluated_policy()))
+
+    run = small_run(tmp_path / "run", callbacks=[Compare()], **{**EVALUATED, **layout})
+    assert [policy.trained.env_steps for _, policy in seen] == [steps for steps, _ in seen]
+    np.testing.assert_array_equal(seen[-1][1].policy.vector, offbeat.load(run.path).policy.vector)
+
+
+def test_an_evaluated_policy_before_the_first_evaluation_is_refused_with_what_to_do(tmp_path):
+    early = callback("on_start", lambda self: self.run.evaluated_policy())
+    with pytest.raises(offbeat.ConfigError, match=r"no evaluation yet.*use current_policy\(\)"):
+        small_run(tmp_path / "run", callbacks=[early])
+
+
+def test_a_policy_of_a_run_with_several_is_named_and_a_league_changes_nothing(tmp_path):
+    seen: list[Any] = []
+
+    class Names(offbeat.Callback):
+        def on_end(self) -> None:
+            seen.append({name: self.run.current_policy(name).trained.agents for name in self.run.policies})
+            self.run.current_policy()
+
+    world = "offbeat.envs.testing.worlds:CartPoles"
+    policies = {"red": {"agents": "cart_0"}, "blue": {"agents": "cart_*"}}
+    league = {"window": 2, "snapshot_every": 2}
+    with pytest.raises(offbeat.ConfigError, match=r"has the policies blue, red: choose one.*policy=NAME"):
+        small_run(tmp_path / "run", world, policies=policies, league=league, steps=256, callbacks=[Names()])
+    assert {name: len(agents) for name, agents in seen[0].items()} == {"blue": 2, "red": 1}
+
+
+def test_the_run_has_its_path_and_its_settings_by_key(tmp_path):
+    seen: list[Any] = []
+
+    class Look(offbeat.Callback):
+        def on_start(self) -> None:
+            settings = self.run.settings
+            seen.extend([self.run.path, settings["env"], settings["learning_rate"], settings["steps"], repr(self.run)])
+
+    small_run(tmp_path / "run", learning_rate=0.01, steps=256, callbacks=[Look()])
+    assert seen == [tmp_path / "run", "CartPole-v1", 0.01, 256, f"<run {tmp_path / 'run'}: running, 0 env steps>"]
+
+
+# --- metrics ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layout", [{}, PROCESSES], ids=["serial", "processes"])
+def test_numbers_returned_by_a_callback_are_metrics_of_the_next_line(layout, tmp_path):
+    def counting(line: dict[str, Any]) -> dict[str, float]:
+        return {"mine/steps_before": line["env_steps"], "half": np.float32(0.5)}
+
+    run = small_run(tmp_path / "run", callbacks=[counting], log_every=256, steps=1024, **layout)
+    lines = lines_of(run.path)
+    assert [line.get("mine/steps_before") for line in lines] == [None, *(line["env_steps"] for line in lines[:-1])]
+    assert [line.get("half") for line in lines] == [None, *(0.5 for _ in lines[:-1])]
+
+
+@EVERY_KIND
+def test_numbers_returned_for_an_evaluation_are_in_the_lines_of_its_results(layout, tmp_path):
+    class Twice(offbeat.Callback):
+        def on_evaluation(self, results: dict[str, float | None]) -> dict[str, float]:
+            return {"mine/twice": 2 * (results["eval_return_mean"] or 0.0)}
+
+    run = small_run(tmp_path / "run", callbacks=[Twice()], **{**EVALUATED, **layout})
+    evaluated = [line for line in lines_of(run.path) if line["eval_return_mean"] is not None]
+    assert evaluated
+    assert [line["mine/twice"] for line in evaluated] == [2 * line["eval_return_mean"] for line in evaluated]
+
+
+@pytest.mark.parametrize("hook", ["on_metrics", "on_evaluation"])
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ({"loss": "high"}, "returned loss='high', but a number is expected"),
+        ({"loss": None}, "returned loss=None, but a number is expected"),
+        ({3: 1.0}, "returned the key 3, but a name is expected"),
+        ({"sps": 1.0}, "'sps', which is the name of another metric"),
+        ("end", "callback Mine returned 'end', but 'stop', a dict of numbers or None is expected"),
+    ],
+)
+def test_an_invalid_return_value_of_a_callback_fails_the_run_with_a_message(tmp_path, hook, answer, words):
+    with pytest.raises(offbeat.RunFailed, match=words):
+        small_run(tmp_path / "run", callbacks=[callback(hook, lambda _self: answer)], **EVALUATED)
+
+
+def test_a_name_that_two_callbacks_return_fails_the_run(tmp_path):
+    twice = [lambda _line: {"mine": 1.0}] * 2
+    with pytest.raises(offbeat.RunFailed, match="returned 'mine', as another one did: use another name"):
+        small_run(tmp_path / "run", callbacks=twice)
+
+
+# --- stop ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("max_lag", [0, 2])
+def test_a_callback_stops_a_run_with_a_complete_checkpoint(tmp_path, max_lag):
+    def enough(line: dict[str, Any]) -> Any:
+        return "stop" if line["env_steps"] >= 500 else None
+
+    run = small_run(tmp_path / "run", callbacks=[enough], max_lag=max_lag)
+    assert (run.state, run.reason, run.exit_code) == ("interrupted", "stopped by the callback enough", 0)
+    assert 500 <= run.metrics["env_steps"] <= 500 + 64 * (max_lag + 2)
+    assert load_checkpoint(run.path / "checkpoints" / "latest").state is not None
+
+    whole = small_run(tmp_path / "whole", max_lag=max_lag)
+    assert weights_of(offbeat.resume(run.path).path) == weights_of(whole.path)
+
+
+@pytest.mark.parametrize(
+    ("hook", "layout"),
+    [
+        *((hook, {}) for hook in ("on_start", "on_metrics", "on_evaluation", "on_checkpoint")),
+        ("on_metrics", PROCESSES),
+        ("on_metrics", HOGWILD),
+    ],
+)
+def test_each_method_can_stop_the_run_and_say_why(hook, layout, tmp_path):
+    stop = callback(hook, lambda self: self.run.stop("it is good enough"))
+    settings = {**EVALUATED, "steps": 100_000, "log_every": 128, **layout}
+    run = small_run(tmp_path / "run", callbacks=[stop], **settings)
+    assert (run.state, run.reason) == ("interrupted", "stopped by the callback Mine: it is good enough")
+    assert status_of(tmp_path / "run")["reason"] == run.reason
+    assert run.metrics["env_steps"] < 100_000
+    assert load_checkpoint(run.path / "checkpoints/latest").policy["env_steps"] == run.metrics["env_steps"]
+
+
+def test_another_thread_can_stop_the_run(tmp_path):
+    def stop(self: offbeat.Callback) -> None:
+        thread = threading.Thread(target=self.run.stop)
+        thread.start()
+        thread.join()
+
+    run = small_run(tmp_path / "run", callbacks=[callback("on_start", stop)], steps=10_000)
+    assert (run.state, run.reason) == ("interrupted", "stopped by the callback Mine")
+
+
+# --- exceptions ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("hook", "layout"), [*((hook, {}) for hook in HOOKS), ("on_metrics", PROCESSES), ("on_metrics", HOGWILD)]
+)
+def test_an_exception_of_a_callback_ends_the_run_saved_and_named(hook, layout, tmp_path):
+    def broken(_self: offbeat.Callback) -> None:
+        raise LookupError("no such table")
+
+    journal = Journal()
+    with pytest.raises(LookupError, match="no such table") as raised:
+        small_run(tmp_path / "run", callbacks=[callback(hook, broken), journal], **{**EVALUATED, **layout})
+    assert "It was raised in the callback Mine" in raised.value.__notes__
+    status = status_of(tmp_path / "run")
+    assert (status["state"], status["reason"]) == (
+        "failed",
+        "the callback Mine raised LookupError: no such table",
+    )
+    assert journal.calls.count("on_end") == (hook != "on_start")
+    assert offbeat.resume(tmp_path / "run", steps=1024).state == "finished"
+
+
+def test_a_callback_that_always_raises_does_not_keep_the_run_from_being_saved(tmp_path):
+    def broken(line: dict[str, Any]) -> None:
+        if line["env_steps"] >= 256:
+            raise LookupError("no such table")
+
+    with pytest.raises(LookupError):
+        small_run(tmp_path / "run", callbacks=[broken], log_every=64)
+    assert load_checkpoint(tmp_path / "run/checkpoints/latest").policy["env_steps"] >= 256
+
+
+def test_what_on_end_raises_after_a_failure_is_added_to_the_error_of_the_run(tmp_path):
+    class Broken(offbeat.Callback):
+        def on_start(self) -> None:
+            raise LookupError("no such table")
+
+        def on_end(self) -> None:
+            raise ValueError("no such file")
+
+    with pytest.raises(LookupError, match="no such table") as raised:
+        small_run(tmp_path / "run", callbacks=[Broken()])
+    assert any("at the end of the run: ValueError: no such file" in note for note in raised.value.__notes__)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (print, r"callbacks is print, but a list is expected: pass callbacks=\[my_function\]"),
+        (Journal(), r"callbacks is Journal, but a list is expected: pass callbacks=\[my_callback\]"),
+        ([Journal], r"has the class Journal, but an object is expected: pass Journal\(\)"),
+        (["stop"], r"has 'stop', but an object of a subclass of offbeat.Callback is expected"),
+    ],
+)
+def test_something_that_is_no_callback_is_refused_before_anything_is_created(given, words, tmp_path):
+    with pytest.raises(offbeat.ConfigError, match=words):
+        small_run(tmp_path / "run", callbacks=given)
+    assert not (tmp_path / "run").exists()
+
+
+# --- exactness ----------------------------------------------------------------------------------------------
+
+
+class Busy(offbeat.Callback):
+    """Acts with the policies, evaluates, draws from every global generator, and reports metrics."""
+
+    def on_metrics(self, line: dict[str, Any]) -> dict[str, float]:  # noqa: ARG002
+        random.seed(1)
+        torch.manual_seed(int(np.random.randint(1000)))  # noqa: NPY002 - the global generator is what is tested
+        action = self.run.current_policy()(OBSERVATION, random=np.random.default_rng())
+        return {"mine/drawn": float(action) + float(torch.rand(1)) + random.random()}
+
+    def on_evaluation(self, results: dict[str, float | None]) -> dict[str, float]:  # noqa: ARG002
+        again = offbeat.evaluate(self.run.evaluated_policy(), episodes=1, seed=3)
+        return {"mine/evaluated": again.return_mean or 0.0}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {**PROCESSES, "max_lag": 1}, {"core": "gru", "core_size": 8, "minibatch_size": 64}],
+    ids=["mlp in serial", "mlp in processes", "gru in serial"],
+)
+def test_callbacks_do_not_change_the_bits_of_an_exact_run(settings, tmp_path):
+    settings = {**EVALUATED, **settings, "lag": "exact"}
+    alone = small_run(tmp_path / "alone", **settings)
+    busy = small_run(tmp_path / "busy", callbacks=[Busy()], **settings)
+    assert weights_of(busy.path) == weights_of(alone.path)
+    assert "mine/drawn" in busy.metrics
+    assert "mine/evaluated" in busy.metrics
