@@ -10,7 +10,7 @@ import torch
 from offbeat.config.resolve import resolve
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import ConfigError
-from offbeat.runtime.devices import device_of
+from offbeat.runtime.devices import device_of, device_text
 
 TWO: dict[str, Any] = {"runtime": "processes", "shards": 2, "devices": "cpu,cpu"}
 
@@ -87,3 +87,18 @@ def test_the_cores_of_the_learner_are_dealt_out_to_all_learners():
 def test_auto_layout_does_not_measure_with_several_devices():
     assert resolve("ppo", "CartPole-v1", flags={"runtime": "processes"}).runtime.split == "measured"
     assert resolve("ppo", "CartPole-v1", flags=TWO).runtime.split == "given"
+
+
+@pytest.mark.parametrize(
+    ("settings", "found", "text"),
+    [
+        ({}, False, "cpu (auto: no GPU found)"),
+        ({}, True, "cpu (auto: faster for small networks; --device cuda uses the GPU)"),
+        ({"device": "cpu"}, True, "cpu"),
+        ({"device": "cuda"}, True, "cuda"),
+        (TWO, True, "cpu,cpu"),
+    ],
+)
+def test_the_device_that_auto_chooses_is_shown_with_the_reason(settings, found, text, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: found)
+    assert device_text(resolve("ppo", "CartPole-v1", flags=settings)) == text

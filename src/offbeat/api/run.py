@@ -13,7 +13,6 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from offbeat.config.config import Config
-from offbeat.config.devices import listed
 from offbeat.core.caller_state import may_raise_niceness
 from offbeat.core.errors import ConfigError
 from offbeat.core.threads import set_affinity
@@ -364,7 +363,7 @@ def _make_loop(
 
 
 def _about(context: RunContext) -> About:
-    from offbeat.runtime.devices import device_of
+    from offbeat.runtime.devices import device_text
 
     config = context.config
     return About(
@@ -374,7 +373,7 @@ def _about(context: RunContext) -> About:
         actors=config.actors,
         envs_per_actor=config.runtime.envs_per_actor,
         lag_label=_lag_label(config),
-        device=listed(config.runtime.devices or [device_of(config)]),
+        device=device_text(config),
         run_dir=context.directory.path,
         lag=config.runtime.lag,
         inference_workers=config.runtime.inference_processes,

@@ -27,6 +27,17 @@ def device_of(config: Config) -> str:
     return "cuda" if config.runtime.device == "cuda" else "cpu"
 
 
+def device_text(config: Config) -> str:
+    """Return the devices of the learners as they are shown; if the device is auto, what was chosen and why."""
+    import torch
+
+    runtime = config.runtime
+    if runtime.devices is not None or runtime.device != "auto":
+        return listed(runtime.devices or [device_of(config)])
+    reason = "faster for small networks; --device cuda uses the GPU" if torch.cuda.is_available() else "no GPU found"
+    return f"{device_of(config)} (auto: {reason})"
+
+
 def set_up_device(config: Config) -> None:
     """Let torch compute in this process as the devices and the lag of the run need.
 
