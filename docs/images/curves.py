@@ -37,6 +37,20 @@ def halfcheetah(work: Path) -> list[Path]:
     return runs
 
 
+def beside_stable_baselines3(work: Path, out: Path) -> None:
+    """Plot PPO on HalfCheetah-v5 over time, with offbeat and with Stable-Baselines3."""
+    record = json.loads((RESULTS / "time-to-return.json").read_text())
+    names = {"processes": "offbeat, processes, max_lag 1", "sb3": "Stable-Baselines3"}
+    keys = ("env_steps", "wall_time_s", "episode_return_mean")
+    runs = {}
+    for result in (run for run in record["runs"] if run["side"] in names):
+        config = {"run": {"algorithm": "ppo", "env": record["work"]["env"], "seed": result["seed"]}}
+        lines = ({**dict(zip(keys, point, strict=True)), "eval_return_mean": None} for point in result["curve"])
+        runs[run_directory(work / f"{result['side']}-{result['seed']}", config, lines)] = names[result["side"]]
+    title = f"PPO on {record['work']['env']}, {record['work']['steps']:,} env steps"
+    plot_runs(list(runs), "time", out=out, labels=list(runs.values()), title=title)
+
+
 def lock_free(work: Path, study: str, **chosen: str) -> list[Path]:
     """Return the runs of a study with 1, 2, ... workers whose other settings are as chosen; evaluations alone."""
     table = {row["trial"]: row for row in read(study, "table") if all(row[key] == chosen[key] for key in chosen)}
@@ -75,6 +89,7 @@ def main() -> None:
     """Write all pictures beside this file."""
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
+        beside_stable_baselines3(work / "beside", HERE / "time-to-return.png")
         plot_runs(halfcheetah(work / "halfcheetah"), out=HERE / "halfcheetah.png")
         pendulum = lock_free(work / "pendulum", "hogwild-pendulum", hogwild="shared", learning_rate="0.001")
         plot_runs(pendulum, "time", out=HERE / "hogwild-pendulum.png")
