@@ -33,7 +33,7 @@ class RuntimeConfig:
     learns; ray: the same with actors on a Ray cluster; hogwild: workers act and learn, lock-free on shared parameters.
     Or a runtime that your module registers."""
     actors: Annotated[Count, Flag()] = 1
-    """Actors, which step envs; each has its own envs and random streams."""
+    """Rollout workers (actors), which step envs; each has its own envs and random streams."""
     workers: Annotated[Count | None, Flag("W")] = None
     """Processes that act and learn, each with envs_per_actor envs; none: one per core. Only for hogwild."""
     hogwild: Literal["shared", "synced"] | None = None
@@ -42,7 +42,7 @@ class RuntimeConfig:
     hogwild_moments: Literal["shared", "per_worker"] | None = None
     """Whether the workers share Adam's moments or each has its own; none: shared. Only for hogwild."""
     envs_per_actor: Annotated[Count, Flag()] = 8
-    """Envs of an actor: its columns, N."""
+    """Envs of an actor: its environment slots (columns), N."""
     env_groups: Count = 1
     """Groups of an actor's columns, which are stepped in turn, so that one group can step while the policy acts for
     another: in the background, or with inference = worker in the actor itself."""
