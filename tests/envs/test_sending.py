@@ -150,7 +150,7 @@ def test_an_env_defined_in_the_main_program_is_not_sent(tmp_path: Path, register
     assert (code, sent) == (1, b"")
     assert errors.startswith(f"refused: Boat-v0 cannot be sent to another process, because of {says} ")
     assert "the program that was started" in errors
-    assert 'pass --import my_env (in Python: imports=("my_env",)); or pass --runtime threads or --runtime' in errors
+    assert 'pass imports=["my_env"]; or pass runtime="threads" or runtime="serial"' in errors
 
 
 def test_a_class_of_the_main_program_is_not_sent_by_its_import_path(tmp_path: Path) -> None:

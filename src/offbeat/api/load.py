@@ -185,9 +185,7 @@ def chosen_policy(names: Iterable[str], chosen: str | None, where: str) -> str:
     """
     names = list(names)
     if chosen is None and len(names) > 1:
-        raise ConfigError(
-            f"{where} has the policies {', '.join(names)}: choose one with --policy NAME, in Python policy=NAME"
-        )
+        raise ConfigError(f"{where} has the policies {', '.join(names)}: choose one with --policy NAME")
     if chosen is not None and chosen not in names:
         raise unknown("policy", chosen, names, f"{where} has {', '.join(names)}.")
     return names[0] if chosen is None else chosen

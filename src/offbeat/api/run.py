@@ -13,6 +13,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from offbeat.config.config import Config
+from offbeat.core.argument_notation import as_shown
 from offbeat.core.caller_state import may_raise_niceness
 from offbeat.core.errors import ConfigError
 from offbeat.core.threads import set_affinity
@@ -121,11 +122,11 @@ def run_to_end(context: RunContext) -> Run:
         directory.note("; ".join(filter(None, (f"{ending.state}: {ending.reason}", ending.bottleneck))))
     context.signals.restore()  # a callback may take long, and ends at Ctrl-C as any code of the caller
     try:
-        context.callbacks.end(ending.state, ending.reason)
+        context.callbacks.end(ending.state, as_shown(ending.reason))
     except BaseException as error:
         _record_failure(context, error)
         raise
-    return Run(directory.path, ending.state, ending.reason, ending.exit_code, line)
+    return Run(directory.path, ending.state, as_shown(ending.reason), ending.exit_code, line)
 
 
 def _end_before_learning(context: RunContext) -> Ending:

@@ -26,6 +26,7 @@ from offbeat.cli.push import Push
 from offbeat.cli.run import RunSpec
 from offbeat.cli.train import Resume, Train
 from offbeat.config.resolve import setting_names
+from offbeat.core.argument_notation import flags_shown
 from offbeat.core.errors import ConfigError, OffbeatError, message_with_notes, unknown
 from offbeat.core.files import user_path
 
@@ -63,6 +64,11 @@ Command = (
 
 def run(arguments: Sequence[str]) -> int:
     """Run a command and return its exit code: 0 done, 1 the run failed, 2 bad arguments or config, 130 stopped."""
+    with flags_shown():
+        return _run(arguments)
+
+
+def _run(arguments: Sequence[str]) -> int:
     try:
         command = _parse(arguments)
         if not isinstance(command, Resume):  # resume writes the warning itself, also to the log

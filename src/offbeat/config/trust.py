@@ -32,7 +32,7 @@ from offbeat.core.errors import ConfigError
 from offbeat.core.fields import hints_of, read
 
 FLAG = "--trust-code"
-HOW = f"pass {FLAG} (in Python trust_code=True)"
+HOW = f"pass {FLAG}"
 """How to accept all code, for messages."""
 UNCHANGED: Mapping[str, object] = MappingProxyType({})
 """No changed settings."""

@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeVar
 
+from offbeat.core.argument_notation import as_shown
+
 E = TypeVar("E", bound=BaseException)
 
 _CALLERS = (
@@ -25,6 +27,10 @@ class OffbeatError(Exception):
     """Base class of all errors that the user sees without a traceback."""
 
     exit_code = 1
+
+    def __str__(self) -> str:
+        """Return the message, which names arguments as the user gives them."""
+        return as_shown(super().__str__())
 
 
 class ConfigError(OffbeatError):

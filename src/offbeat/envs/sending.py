@@ -134,8 +134,8 @@ class _CannotSend(Exception):
     def __init__(self, part: str, reason: str, module: str) -> None:
         own = "my_env" if module == MAIN else module
         super().__init__(
-            f"its {part}: {reason}. Define it and register the env in a module, {own}, and pass --import {own} (in "
-            f'Python: imports=("{own}",)); or pass --runtime threads or --runtime serial, which need no other process'
+            f"its {part}: {reason}. Define it and register the env in a module, {own}, and pass --import {own}; or "
+            "pass --runtime threads or --runtime serial, which need no other process"
         )
         self.module = module
 

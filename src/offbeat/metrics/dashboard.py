@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from offbeat.core.argument_notation import as_shown
 from offbeat.core.errors import ConfigError
 from offbeat.metrics.notebook import NotebookLines, display_of_notebook
 from offbeat.metrics.progress import Lines, Progress, Rates, Silent
@@ -73,7 +74,7 @@ class Dashboard:
 
     def message(self, text: str) -> None:
         """Print ``text`` permanently above the dashboard."""
-        self._live.console.print(Text(text))
+        self._live.console.print(Text(as_shown(text)))
 
     def close(self, summary: str) -> None:
         """Draw the last status, restore the terminal and print the summary."""

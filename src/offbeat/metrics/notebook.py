@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from offbeat.core.argument_notation import as_shown
 from offbeat.metrics.progress import Lines
 
 Show = Callable[[str], None]
@@ -45,7 +46,7 @@ class NotebookLines(Lines):
 
     def message(self, text: str) -> None:
         """Show ``text`` permanently, above the line."""
-        self._messages.append(text)
+        self._messages.append(as_shown(text))
         self._redraw()
 
     def replace_line(self, text: str) -> None:

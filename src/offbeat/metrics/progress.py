@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol, TextIO
 
+from offbeat.core.argument_notation import as_shown
 from offbeat.metrics.status import About, PolicyStatus, Status
 from offbeat.metrics.text import compact, duration, percentage, rounded
 
@@ -111,7 +112,7 @@ class Lines:
 
     def message(self, text: str) -> None:
         """Print ``text`` as a line of its own."""
-        self._stream.write(text + "\n")
+        self._stream.write(as_shown(text) + "\n")
         self._stream.flush()
 
     def replace_line(self, text: str) -> None:

@@ -10,6 +10,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from offbeat.core.argument_notation import as_shown
 from offbeat.metrics.policy_lines import PolicyLines
 from offbeat.metrics.progress import (
     Rates,
@@ -247,8 +248,8 @@ def wait_lines(about: About, status: Status, width: int) -> Iterator[Text]:
     elif not about.runtime.runs_in_order:
         yield _waits(status, roomy=width >= _ROOMY)
     if status.bottleneck:
-        sentence = Text(status.bottleneck)
-        sentence.stylize("bold", 0, status.bottleneck.find(":") + 1)
+        sentence = Text(as_shown(status.bottleneck))
+        sentence.stylize("bold", 0, sentence.plain.find(":") + 1)
         yield sentence
 
 

@@ -95,7 +95,7 @@ def read_run(run_dir: Path, x: XAxis, metric: str = RETURN) -> list[Run]:
     if metric == RETURN and not runs:
         raise ConfigError(
             f"{metrics} has no returns yet: no episode has ended. "
-            f"Train longer first: run offbeat resume {run_dir}, or offbeat train with more --steps"
+            f"Train longer first: run offbeat resume {run_dir}, or train with more --steps"
         )
     return runs
 

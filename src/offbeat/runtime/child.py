@@ -26,6 +26,7 @@ from time import monotonic, sleep
 from types import FrameType
 from typing import IO, Any, NamedTuple, Protocol, cast
 
+from offbeat.core.argument_notation import keep_flags
 from offbeat.core.errors import Closed, RunFailed, explained
 from offbeat.runtime.process_groups import GROUPS
 
@@ -73,6 +74,7 @@ class ChildModule(Protocol):
 def run_child(module: str) -> None:
     """In a child process: receive the launch spec, run `main` of a module, and report an error if there is one."""
     _ignore_stop_signals()
+    keep_flags()
     connection: Connection[Report, Any] = Connection(int(sys.argv[1]))
     os.set_inheritable(connection.fileno(), False)
     try:

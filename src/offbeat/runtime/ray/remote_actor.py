@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offbeat.core.allocator import keep_freed_memory
+from offbeat.core.argument_notation import keep_flags
 from offbeat.core.errors import Closed, RunFailed, explained
 from offbeat.core.memory_shape import Slots
 from offbeat.core.threads import limit_blas
@@ -129,6 +130,7 @@ class RemoteActor:
         """Make the envs, and start episodes."""
         import ray
 
+        keep_flags()
         _end_with_node()
         _print_to_stderr()
         launch, plan = self._launch, self._plan

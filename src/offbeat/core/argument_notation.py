@@ -1,0 +1,155 @@
+"""How messages name arguments: on the command line by flags, in Python by the arguments of functions.
+
+Messages are written with flags. On the command line they are shown as they are written. In Python, `as_shown` writes
+
+    --set learning_rate=0.001 epochs=4      as  learning_rate=0.001, epochs=4
+    --runtime threads                       as  runtime="threads"
+    another --run-dir                       as  another run_dir=...
+    --env-kwargs size=8, --set league.window=4  as  env_kwargs={"size": 8}, league={"window": 4}
+
+and leaves commands, such as `offbeat resume RUN --steps 100`. Texts of users' code may contain other flags, so only
+`FLAGS` are replaced.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_SWITCHES = ("average", "sampled", "trust-code")
+_LISTS = {"import": "imports", "wrapper": "wrappers"}
+"""Flags that are given once for each item -> the argument."""
+FLAGS = (
+    *(
+        "actors",
+        "checkpoint",
+        "device",
+        "env",
+        "env-kwargs",
+        "envs-per-actor",
+        "episodes",
+        "format",
+        "init-from",
+        "lag",
+    ),
+    *("max-episode-steps", "max-lag", "max-steps", "out", "policies", "policy", "preset", "progress", "run-dir"),
+    *("runtime", "seed", "set", "sides", "smooth", "snapshots", "steps", "stop-at", "time", "video", "workers", "x"),
+    *(*_SWITCHES, *_LISTS),
+)
+"""The flags that are arguments of Python's functions too."""
+_WORDS = (
+    *("serial", "threads", "processes", "hogwild", "ray", "bounded", "exact", "auto", "cpu", "cuda", "shared"),
+    *("separate", "onnx", "torchscript", "latest", "best", "all", "window", "none", "episodes", "my_module"),
+)
+"""Words that are values if they follow a flag, as are numbers, names with _ and paths. Other words belong to the
+sentence."""
+_CONJUNCTIONS = ("and", "for", "if", "or", "to", "with")
+"""Words that are no modules."""
+
+_VALUE = r"""(?:"[^"]*"|(?:[^\s,;:()]|[,:](?=[^\s,;:()]))+)"""
+_COMMAND = r"`[^`]*`|\boffbeat (?:bench|check|eval|export|list|match|plot|push|resume|run|train|watch)\b[^`,;:()\n]*"
+_PAIRS = rf"[\w.]+={_VALUE}(?: [\w.]+={_VALUE})*"
+_NOTATION = re.compile(
+    rf"(?P<command>{_COMMAND})"
+    rf"|--set '(?P<quoted>[\w.]+=[^']*)'"
+    rf"|--set (?P<settings>{_PAIRS})"
+    rf"|--env-kwargs (?P<arguments>{_PAIRS})"
+    rf"|(?<![\w-])--(?P<flag>{'|'.join(sorted(FLAGS, key=len, reverse=True))})(?![\w-])(?: (?P<value>{_VALUE}))?"
+)
+
+_flags_shown = False
+
+
+@contextmanager
+def flags_shown(shown: bool = True) -> Iterator[None]:
+    """While entered, show flags, as on the command line; or else the arguments of Python."""
+    global _flags_shown  # noqa: PLW0603 - a fact about the process
+    before, _flags_shown = _flags_shown, shown
+    try:
+        yield
+    finally:
+        _flags_shown = before
+
+
+def keep_flags() -> None:
+    """Leave messages as they are written: in child processes, whose parent shows them."""
+    global _flags_shown  # noqa: PLW0603 - as above
+    _flags_shown = True
+
+
+def as_shown(message: str) -> str:
+    """Return a message as it is shown in this process."""
+    return message if _flags_shown else in_python(message)
+
+
+def in_python(message: str) -> str:
+    """Return a message that names arguments as Python does. A second call changes nothing."""
+    return _NOTATION.sub(_argument, message)
+
+
+def _argument(found: re.Match[str]) -> str:
+    if found["command"]:
+        return found[0]
+    if found["quoted"]:
+        return found["quoted"]
+    if found["settings"]:
+        pairs, end = _pairs(found["settings"])
+        return ", ".join(_setting(key, value) for key, value in pairs) + end
+    if found["arguments"]:
+        pairs, end = _pairs(found["arguments"])
+        items = ", ".join(f'"{key}": {value}' for key, value in pairs)
+        return f"env_kwargs={{{items}}}{end}"
+    return _of_flag(found["flag"], found["value"])
+
+
+def _of_flag(flag: str, word: str | None) -> str:
+    """Return the argument of a flag, and the word that follows it unless this is the flag's value."""
+    rest = "" if word is None else f" {word}"
+    if flag == "set":
+        return f"settings{rest}"
+    if flag in _SWITCHES:
+        return f"{flag.replace('-', '_')}=True{rest}"
+    value, end = "...", rest
+    if word is not None and (_is_value(word) or (flag in _LISTS and word not in _CONJUNCTIONS)):
+        text, end = _without_stop(word)
+        value = _python(text)
+    if flag in _LISTS:
+        return f"{_LISTS[flag]}={'...' if value == '...' else f'[{value}]'}{end}"
+    return f"{flag.replace('-', '_')}={value}{end}"
+
+
+def _is_value(word: str) -> bool:
+    return word.rstrip(".") in _WORDS or bool(re.match(r'["\d]|[A-Z][A-Z]|[A-Z]\b|.*[:/_]', word))
+
+
+def _pairs(text: str) -> tuple[list[tuple[str, str]], str]:
+    """Return key and Python value of each 'key=value', and the full stop after the last one, if there is one."""
+    text, end = _without_stop(text)
+    found = re.findall(rf"([\w.]+)=({_VALUE})", text)
+    return [(key, _python(value)) for key, value in found], end
+
+
+def _without_stop(text: str) -> tuple[str, str]:
+    """Return a text without a full stop that ends the sentence, and the full stop or ''."""
+    ends = text.endswith(".") and not text.endswith("...")
+    return (text[:-1], ".") if ends else (text, "")
+
+
+def _setting(key: str, value: str) -> str:
+    if key.startswith("env.kwargs."):
+        return f'env_kwargs={{"{key.removeprefix("env.kwargs.")}": {value}}}'
+    table, dot, name = key.partition(".")
+    return f'{table}={{"{name}": {value}}}' if dot else f"{key}={value}"
+
+
+def _python(text: str) -> str:
+    """Return a value of the command line as Python code. Placeholders, such as N or VALUE, stay."""
+    constants = {"true": "True", "false": "False", "none": "None"}
+    if text in constants:
+        return constants[text]
+    if text == "..." or text.startswith('"') or re.fullmatch(r"[A-Z]+|-?\d[\d_]*(\.\d+)?(e-?\d+)?", text):
+        return text
+    if "," in text:
+        return f"({', '.join(map(_python, text.strip('[]').split(',')))})"
+    return f'"{text}"'

@@ -1,0 +1,138 @@
+"""Each message is written once, with flags; Python shows the names of its arguments."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from tests.reference.runs import offbeat as command
+
+import offbeat
+from offbeat.core.argument_notation import FLAGS, as_shown, flags_shown, in_python
+from offbeat.core.errors import ConfigError
+
+SOURCES = Path(offbeat.__file__).parent
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("pass --set epochs=4", "pass epochs=4"),
+        ("pass --set core=gru or core=lstm", 'pass core="gru" or core=lstm'),
+        ("pass --set gamma=0.9 epochs=2, or less", "pass gamma=0.9, epochs=2, or less"),
+        ("Pass --set load_ahead=0.", "Pass load_ahead=0."),
+        ("pass --set hidden_sizes=64,64: lists", "pass hidden_sizes=(64, 64): lists"),
+        ("pass --set hidden_sizes=[64,64]", "pass hidden_sizes=(64, 64)"),
+        ("--set devices=cpu,cpu for example", 'devices=("cpu", "cpu") for example'),
+        ("pass --set temperature=none, so that", "pass temperature=None, so that"),
+        ("pass --set utd_ratio=1/4 or more", 'pass utd_ratio="1/4" or more'),
+        ('pass --set curriculum="gravity 0:9.8 0.5:20"', 'pass curriculum="gravity 0:9.8 0.5:20"'),
+        ("pass --set wrappers=my_module:MyWrapper", 'pass wrappers="my_module:MyWrapper"'),
+        ("pass --set league.window=4", 'pass league={"window": 4}'),
+        ("pass --set league.sides=...", 'pass league={"sides": ...}'),
+        ("pass --set env.kwargs.size=8", 'pass env_kwargs={"size": 8}'),
+        ("pass --env-kwargs size=8 name=pole", 'pass env_kwargs={"size": 8, "name": "pole"}'),
+        ("pass --env-kwargs NAME=VALUE", 'pass env_kwargs={"NAME": VALUE}'),
+        ("the settings themselves with --set", "the settings themselves with settings"),
+        ("pass another --run-dir", "pass another run_dir=..."),
+        ("with --run-dir to go on", "with run_dir=... to go on"),
+        ("--runtime threads or --runtime serial, which", 'runtime="threads" or runtime="serial", which'),
+        ("pass another --runtime, or leave it out", "pass another runtime=..., or leave it out"),
+        ("pass --max-lag 0 or more", "pass max_lag=0 or more"),
+        ("pass --actors N --envs-per-actor N, and", "pass actors=N envs_per_actor=N, and"),
+        ("pass --import my_module if", 'pass imports=["my_module"] if'),
+        ("pass --import boats; or", 'pass imports=["boats"]; or'),
+        ("each with --import if a module", "each with imports=... if a module"),
+        ("pass --runtime own_threads", 'pass runtime="own_threads"'),
+        ("pass --wrapper my_module:MyWrapper", 'pass wrappers=["my_module:MyWrapper"]'),
+        ("name the modules with --import.", "name the modules with imports=...."),
+        ("pass --trust-code, or", "pass trust_code=True, or"),
+        ("leave out --snapshots and --average", "leave out snapshots=... and average=True"),
+        ("pass --policies FILE.toml with tables", 'pass policies="FILE.toml" with tables'),
+        ("run `offbeat resume runs/a --steps 100`", "run `offbeat resume runs/a --steps 100`"),
+        ("run offbeat resume runs/a --steps 100, or --steps 5", "run offbeat resume runs/a --steps 100, or steps=5"),
+        ("the env said --verbose 3", "the env said --verbose 3"),
+    ],
+)
+def test_python_shows_arguments(written, shown):
+    assert in_python(written) == shown
+    assert in_python(shown) == shown
+
+
+def test_the_command_line_shows_flags():
+    with flags_shown():
+        assert as_shown("pass --max-lag 0") == "pass --max-lag 0"
+        assert str(ConfigError("pass --max-lag 0")) == "pass --max-lag 0"
+    with flags_shown(False):
+        assert str(ConfigError("pass --max-lag 0")) == "pass max_lag=0"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words", "flag", "argument"),
+    [
+        ({"max_lag": -1}, ["--max-lag", "-1"], "--max-lag", "max_lag="),
+        ({"unroll_length": 0}, ["--set", "unroll_length=0"], "--set unroll_length=", "unroll_length="),
+        ({"policies": "none"}, ["--policies", "none"], "--policies shared", 'policies="shared"'),
+        ({"run_dir": "."}, ["--run-dir", "."], "pass another --run-dir", "pass another run_dir=..."),
+    ],
+)
+def test_one_mistake_is_told_with_the_flag_or_with_the_argument(arguments, words, flag, argument):
+    with flags_shown(False), pytest.raises(ConfigError) as refused:
+        offbeat.train("ppo", "CartPole-v1", **arguments)
+    said = command("train", "ppo", "CartPole-v1", *words)
+    assert flag in said.err
+    with flags_shown(False):
+        assert argument in str(refused.value)
+        assert "--" not in str(refused.value)
+
+
+# --- all messages ---------------------------------------------------------------------------------------------
+
+ONLY_ON_THE_COMMAND_LINE = {
+    *("address", "cpus", "dir", "dry-run", "gpus", "head", "object-store-memory", "repo", "resources", "seconds"),
+    *("help", "json", "on"),
+}
+"""Flags of commands that have no function in Python, or of other programs."""
+
+
+def messages() -> Iterator[tuple[str, str]]:
+    """Yield file and text of each string in the package that names a flag, but for docstrings and help."""
+    for path in sorted(SOURCES.rglob("*.py")):
+        if "cli" in path.relative_to(SOURCES).parts:
+            continue
+        tree = ast.parse(path.read_text())
+        bodies = [vars(node)["body"] for node in ast.walk(tree) if isinstance(vars(node).get("body"), list)]
+        documentation = {id(part.value) for body in bodies for part in body if isinstance(part, ast.Expr)}
+        parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+        for node in ast.walk(tree):
+            if id(node) in parts | documentation:
+                continue
+            if isinstance(node, ast.JoinedStr):
+                values = (str(part.value) if isinstance(part, ast.Constant) else "\0" for part in node.values)
+                text = re.sub(r"(?<=\w)\0", ", 1", "".join(values)).replace("\0", "1")
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                text = node.value
+            else:
+                continue
+            if re.search(r"--[a-z]", text) and " " in text:
+                yield path.name, text
+
+
+def test_python_shows_no_flag_in_any_message():
+    found = list(messages())
+    assert len(found) > 100
+    for file, text in found:
+        left = re.sub(r"`[^`]*`|\boffbeat [a-z]+ [^,;:()]*", "", in_python(text))
+        flags = set(re.findall(r"(?<![\w-])--([a-z][a-z-]*)", left))
+        assert flags <= ONLY_ON_THE_COMMAND_LINE, (file, text)
+
+
+def test_the_flags_exist():
+    from offbeat.cli.main import COMMANDS
+
+    known = {field.name.replace("_", "-") for kind in COMMANDS.values() for field in fields(kind)}
+    assert set(FLAGS) - {"import", "wrapper"} <= known
