@@ -308,7 +308,14 @@ def test_the_sessions_of_a_trial_are_seeds_of_one_setting_despite_different_auto
 
 def test_trials_of_equal_settings_have_separate_curves(tmp_path):
     runs = [run for number in (0, 1) for run in runs_of(make_trial(tmp_path, number, clip=0.1))]
-    assert legend(plot_runs(runs, out=tmp_path / "a.svg"))[:2] == ["2 seeds", "directory trial-001"]
+    assert legend(plot_runs(runs, out=tmp_path / "a.svg"))[:2] == ["trial-000", "trial-001"]
+
+
+def test_runs_of_equal_settings_and_seed_are_named_by_their_directories(tmp_path):
+    runs = [make_run(tmp_path / name) for name in ("before", "after")]
+    assert legend(plot_runs(runs, out=tmp_path / "two.svg"))[:2] == ["before", "after"]
+    runs.append(make_run(tmp_path / "other", seed=1))
+    assert legend(plot_runs(runs, out=tmp_path / "three.svg"))[:2] == ["2 seeds", "after (seed 0)"]
 
 
 def test_the_plot_of_an_experiment_has_the_sessions_with_returns(tmp_path):

@@ -30,21 +30,38 @@ def group_by_settings(runs: Sequence[R]) -> list[list[R]]:
     """Return groups of runs that differ only in the seed."""
     groups: dict[str, list[R]] = {}
     for run in runs:
-        settings = {key: value for key, value in run.settings.items() if key != SEED}
-        groups.setdefault(json.dumps(settings, sort_keys=True, default=str), []).append(run)
+        groups.setdefault(_without_seed(run), []).append(run)
     return list(groups.values())
 
 
+def _without_seed(run: HasSettings) -> str:
+    settings = {key: value for key, value in run.settings.items() if key != SEED}
+    return json.dumps(settings, sort_keys=True, default=str)
+
+
 def distinguished(runs: Mapping[Path, Sequence[Run]]) -> list[Run]:
-    """Add the directory's name to the settings of runs that have the config and seed of another run."""
-    earlier: set[str] = set()
+    """Add the name of the directory, or of the trial, to the settings of runs that have the config and seed of another.
+
+    If there are runs with other seeds too, the first run with each seed gets no name, so that these are one group.
+    """
+    each = [(_name_of(directory), run) for directory, policies in runs.items() for run in policies]
+    twins: dict[str, list[tuple[str, Any]]] = {}
+    for name, run in each:
+        twins.setdefault(_without_seed(run), []).append((name, run.settings.get(SEED)))
+    earlier: set[tuple[str, Any]] = set()
     result = []
-    for directory, run in ((directory, run) for directory, policies in runs.items() for run in policies):
-        settings = json.dumps(run.settings, sort_keys=True, default=str)
-        name = directory.parent.name if (directory.parent / "trial.toml").is_file() else directory.name
-        result.append(replace(run, settings={**run.settings, DIRECTORY: name}) if settings in earlier else run)
-        earlier.add(settings)
+    for name, run in each:
+        key, seed = _without_seed(run), run.settings.get(SEED)
+        names, seeds = {other for other, _ in twins[key]}, {other for _, other in twins[key]}
+        of_all = len(seeds) == 1 or len(names) < len(twins[key])
+        named = len(seeds) < len(twins[key]) and (of_all or (key, seed) in earlier)
+        earlier.add((key, seed))
+        result.append(replace(run, settings={**run.settings, DIRECTORY: name}) if named else run)
     return result
+
+
+def _name_of(directory: Path) -> str:
+    return directory.parent.name if (directory.parent / "trial.toml").is_file() else directory.name
 
 
 def labeled(runs: Mapping[Path, Sequence[Run]], labels: Mapping[Path, str]) -> dict[Path, list[Run]]:
@@ -129,7 +146,7 @@ def _label(settings: Mapping[str, Any], differing: Sequence[str], max_keys: int)
 def _named(key: str, value: Any) -> str:
     if key == POLICY:
         return "all agents" if value is None else f"policy {value}"
-    if key in (LABEL, ALGORITHM, ENV, "runtime.runtime", POPULATION):
+    if key in (LABEL, ALGORITHM, ENV, "runtime.runtime", POPULATION, DIRECTORY):
         return str(value)
     table, _, name = key.rpartition(".")
     if table.startswith("policies."):
