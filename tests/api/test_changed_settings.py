@@ -67,6 +67,50 @@ def test_a_changed_setting_gives_the_bits_of_a_run_whose_config_file_has_it(run,
     assert load(run / "config.toml") == load(edited / "config.toml")
 
 
+def test_settings_are_given_as_a_dict_as_arguments_or_on_the_command_line_with_the_same_bits(run, tmp_path):
+    copies = [Path(shutil.copytree(run, tmp_path / name, symlinks=True)) for name in ("dict", "arguments", "command")]
+    resume(copies[0], settings={"learning_rate": 0.01, "clip": 0.05, "steps": 768})
+    resume(copies[1], learning_rate=0.01, clip=0.05, steps=768)
+    said = offbeat("resume", copies[2], "--steps", "768", "--set", "learning_rate=0.01", "clip=0.05")
+    assert said.code == 0, said.err
+    assert weights_of(copies[0]) == weights_of(copies[1]) == weights_of(copies[2]) != weights_of(run)
+    assert len({load(copy / "config.toml") for copy in copies}) == 1
+
+
+@pytest.mark.parametrize("runtime", ["serial", "processes"])
+def test_a_resume_with_changed_settings_repeats_bit_for_bit(runtime, tmp_path):
+    exact: dict[str, Any] = {"lag": "exact", "max_lag": 1, "runtime": runtime}
+    first = small_run(tmp_path / "first", **HALF, **exact).path
+    second = Path(shutil.copytree(first, tmp_path / "second", symlinks=True))
+    for path in (first, second):
+        resume(path, settings={"learning_rate": 0.01, "gamma": 0.9, "epochs": 3, "steps": 1536, "eval_every": 512})
+    assert weights_of(first) == weights_of(second)
+
+
+def test_the_settings_so_far_stay_in_the_run_directory(run):
+    first = load(run / "config.toml")
+    resume(run, stop_at=768)
+    assert not (run / "config-1.toml").exists()  # only a limit was given
+    resume(run, settings={"gamma": 0.9}, stop_at=896)
+    resume(run, settings={"gamma": 0.8, "clip": 0.3})
+    kept = [load(run / f"config-{number}.toml") for number in (1, 2)]
+    assert kept[0].with_run(stop_at=None) == first.with_run(stop_at=None)
+    assert [config.tables()["ppo"]["gamma"] for config in kept] == [0.98, 0.9]
+    assert load(run / "config.toml").tables()["ppo"]["gamma"] == 0.8
+    steps = lines_of(run)[-1]["env_steps"]
+    for number, changed in ((1, "gamma"), (2, "gamma, clip")):
+        note = (run / f"config-{number}.toml").read_text().splitlines()[0]
+        said = re.fullmatch(rf"# the settings up to env step (\d+); then these were changed: {changed}", note)
+        assert said, note
+        assert 512 <= int(said[1]) < steps
+
+
+def test_the_number_of_threads_and_the_device_can_change(run):
+    assert resume(run, settings={"learner_threads": 2, "device": "cpu"}).state == "finished"
+    saved = load(run / "config.toml").runtime
+    assert (saved.learner_threads, saved.device) == (2, "cpu")
+
+
 def test_schedules_run_over_the_new_steps(run):
     resume(run, steps=2048, stop_at=1024, learning_rate_schedule="linear", learning_rate=0.1, log_every=1)
     last = lines_of(run)[-1]
@@ -145,6 +189,21 @@ def test_a_setting_that_cannot_change_is_refused_in_words_and_nothing_is_changed
     with pytest.raises(ConfigError) as refused:
         resume(run, **{key: value, "gamma": 0.5})
     assert [fragment for fragment in says if fragment not in str(refused.value)] == []
+    assert contents(run) == before
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"settings": {"gamma": 0.9}, "gamma": 0.9}, "gamma is given twice, as an argument and in settings"),
+        ({"settings": {"steps": 2048}, "steps": 2048}, "steps is given twice"),
+        ({"settings": ["gamma"]}, "but a dict is expected"),
+    ],
+)
+def test_settings_that_are_given_twice_or_in_another_form_are_refused(run, given, words):
+    before = contents(run)
+    with pytest.raises(ConfigError, match=words):
+        resume(run, **given)
     assert contents(run) == before
 
 

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from offbeat.runtime.parts import Parts, PolicyParts
     from offbeat.runtime.training_loop import TrainingLoop
 
+LIMITS = ("stop_at", "time")
+"""Settings that apply to one part of a run only."""
+
 # --- checks before any change -------------------------------------------------------------------------------
 
 
@@ -185,10 +188,19 @@ def require_topology(state: dict[str, Any], config: Config) -> None:
 class Changes:
     """The changes that a resume makes to a run directory.
 
-    The config is replaced, and metrics lines and checkpoints after the resumed checkpoint are deleted.
+    The config is replaced, and metrics lines and checkpoints after the resumed checkpoint are deleted. If settings were
+    changed, the old config stays in the directory.
     """
 
-    def __init__(self, directory: RunDirectory, config: Config, state: dict[str, Any]) -> None:
+    def __init__(self, directory: RunDirectory, config: Config, state: dict[str, Any], changed: Changed) -> None:
+        """Prepare the changes.
+
+        Args:
+            directory: the run directory.
+            config: the config of the resumed run.
+            state: the state of the checkpoint.
+            changed: the settings that differ from those of the run so far.
+        """
         from offbeat.metrics.sinks import metrics_up_to
 
         self._directory, self._env_steps = directory, state["counters"]["env_steps"]
@@ -196,6 +208,10 @@ class Changes:
         metrics = metrics_up_to(directory.metrics, state["counters"]["learning_step"])
         self.metrics_size = len(metrics)
         self._after = {directory.config: config.as_toml()}
+        changed = {key: values for key, values in changed.items() if key not in LIMITS}
+        if changed:
+            note = f"# the settings up to env step {self._env_steps}; then these were changed: {', '.join(changed)}\n"
+            self._after[directory.next_old_config()] = note.encode() + directory.config.read_bytes()
         if directory.metrics.exists():
             self._after[directory.metrics] = metrics
 

@@ -126,17 +126,20 @@ def start(
 def resume(
     run: GivenPath,
     *,
+    settings: Mapping[str, object] | None = None,
     steps: int | None = None,
     runtime: str | None = None,
     callbacks: Sequence[Callback | CallbackFunction] = (),
     progress: ProgressKind | None = "lines",
     trust_code: bool = False,
-    **settings: object,
+    **more_settings: object,
 ) -> Run:
     """Continue a run from its latest checkpoint.
 
     Args:
         run: the run directory.
+        settings: config keys that change from here on, with their new values: {"learning_rate": 1e-4}. Settings that
+            the checkpoint depends on cannot change: the topology, the network, the env, the seed.
         steps: env steps to train to, in total; None: the steps of the run's config.
         runtime: serial, threads or processes; None: the runtime of the run. With lag exact the result has the same
             bits in each. A hogwild run can only be resumed in hogwild, and other runs cannot be resumed in hogwild.
@@ -144,16 +147,37 @@ def resume(
         progress: as for `train`.
         trust_code: import all code that the run names. Use it only for your own runs. Without it, only installed
             packages and code that this process has already accepted are imported.
-        settings: config keys that change from here on: learning_rate, entropy_coef, eval_every, stop_at, ... Settings
-            that the checkpoint depends on cannot change: the topology, the network, the env, the seed.
+        more_settings: the same as `settings`, as arguments: learning_rate=1e-4.
 
     Raises:
         ConfigError: the run cannot be resumed, its checkpoint is damaged, it names code that was refused, or a setting
             cannot change. Nothing was changed.
         RunFailed: the run failed.
     """
-    given = settings if steps is None else {**settings, "steps": steps}
-    return continue_run(run, given, runtime=runtime, callbacks=callbacks, progress=progress, trust_code=trust_code)
+    given = _together(settings, {**more_settings, "steps": steps, "runtime": runtime})
+    named = given.pop("runtime", None)
+    return continue_run(
+        run,
+        given,
+        runtime=None if named is None else str(named),
+        callbacks=callbacks,
+        progress=progress,
+        trust_code=trust_code,
+    )
+
+
+def _together(settings: Mapping[str, object] | None, arguments: Mapping[str, object]) -> dict[str, object]:
+    """Return the settings that `resume` was given, as a dict and as arguments; `steps` and `runtime` may be None.
+
+    Raises:
+        ConfigError: a key is given twice, or `settings` is no dict.
+    """
+    if settings is not None and not isinstance(settings, Mapping):
+        raise ConfigError(f'settings is {settings!r}, but a dict is expected: pass settings={{"learning_rate": 1e-4}}')
+    given = {key: value for key, value in arguments.items() if value is not None or key not in ("steps", "runtime")}
+    for key in (settings or {}).keys() & given.keys():
+        raise ConfigError(f"{key} is given twice, as an argument and in settings: pass only one of them")
+    return {**(settings or {}), **given}
 
 
 def continue_run(
@@ -184,7 +208,7 @@ def continue_run(
             continuation = Continuation(directory.path, replace(saved, replay=None), state, saved.replay, changed)
             del saved  # it refers to the replay
             with StopSignals() as signals:
-                changes = Changes(directory, config, state)
+                changes = Changes(directory, config, state, changed)
                 context = RunContext(
                     *(parts, directory, view, called, signals),
                     *(continuation.start, changes.commit, changes.roll_back),

@@ -94,7 +94,7 @@ class Resume:
     steps: Steps = None
     runtime: Runtime = None
     set: Annotated[UseAppendAction[tuple[tuple[str, ...], ...]], arg(metavar="KEY=VALUE ...")] = ()
-    """Settings that change from here on, such as learning_rate. docs/how-to/resume.md says which ones cannot."""
+    """Settings that change from here on, such as learning_rate. docs/how-to/continue.md says which ones cannot."""
     progress: Progress = None
     imports: RunImports = ()
     trust_code: TrustCode = False

@@ -19,6 +19,7 @@ from offbeat.core.fields import hints_of
 
 MAY_DIFFER = {
     *("runtime", "shards", "inference", "step_timeout_s", "reset_timeout_s", "stall_timeout_s", "restart_budget"),
+    *("device", "learner_threads"),
     *OPTIONAL_KEYS,
 } - {"workers", "hogwild_moments"}
 """Settings of the runtime that may change when a run is resumed: no part of a checkpoint depends on them."""
@@ -37,6 +38,12 @@ _RUN: Mapping[str, tuple[str, str]] = {
     "tracker": ("the run is recorded there from its start", "leave it out"),
 }
 """Keys of [run] that a resume cannot change -> the reason, and the remedy, where there is a better one than below."""
+_RUNTIME: Mapping[str, tuple[str, str]] = {
+    "split": ("the topology of a run is chosen at its start", _FROM_WEIGHTS),
+    "decorrelate": ("it is about the first episodes of a run", _FROM_WEIGHTS),
+}
+"""Keys of [runtime] that a resume cannot change, and that have a reason of their own."""
+_OF_THE_TOPOLOGY = ("the saved envs, tickets and versions depend on it", _FROM_WEIGHTS)
 _OF_THE_RUN = ("the saved policies depend on it", _FROM_WEIGHTS)
 _RUN_MAY_CHANGE = {
     *("steps", "stop_at", "time", "eval_every", "eval_episodes", "eval_time_share", "evaluator"),
@@ -98,7 +105,7 @@ def reason_against(config: Config, key: str) -> tuple[str, str] | None:
     if key in hints_of(RunConfig):
         return None if key in _RUN_MAY_CHANGE else _RUN.get(key, _OF_THE_RUN)
     if key in hints_of(RuntimeConfig):
-        return None if key in MAY_DIFFER else ("the saved envs, tickets and versions depend on it", _FROM_WEIGHTS)
+        return None if key in MAY_DIFFER else _RUNTIME.get(key, _OF_THE_TOPOLOGY)
     if key in hints_of(EnvConfig):
         return _reason_of_env(key, config.settings)
     if key.startswith(LEAGUE):

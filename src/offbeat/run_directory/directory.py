@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from time import monotonic
 from typing import Any, Literal, TextIO
@@ -135,6 +136,10 @@ class RunDirectory:
             ConfigError: with the refused code, and how to allow it. Nothing was imported.
         """
         require(self.code(changes), str(self.path), trust_code=trust_code)
+
+    def next_old_config(self) -> Path:
+        """Return the path for the config of the run so far, before a resume changes settings: config-1.toml, ..."""
+        return next(path for n in count(1) if not (path := self.path / f"config-{n}.toml").exists())
 
     def read_config(self) -> Config:
         """Return the config of the run."""
