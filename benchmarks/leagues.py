@@ -30,7 +30,8 @@ Settings = dict[str, Any]
 
 ALL: Settings = {
     "runtime": "serial", "actors": 1, "max_lag": 0, "learner_threads": 1, "eval_every": 0, "checkpoint_every": 0,
-    "gamma": 1.0, "activation": "relu", "hidden_sizes": (128, 128),
+    "gamma": 1.0, "activation": "relu", "hidden_sizes": (128, 128), "learning_rate_schedule": "linear",
+    "normalize_observations": False, "normalize_returns": False,
 }  # fmt: skip
 """Settings of all runs."""
 SIDES = {"first": {"agents": "player_0"}, "second": {"agents": "player_1"}}

@@ -24,7 +24,10 @@ UNROLLS: dict[str, Any] = {
     "steps": 1024, "actors": 2, "envs_per_actor": 4, "unroll_length": 8, "hidden_sizes": [16], "eval_every": 0,
     "checkpoint_every": 0, "lag": "exact", "max_lag": 1,
 }  # fmt: skip
-EPOCHS: dict[str, Any] = {"epochs": 2, "minibatch_size": 32, "learning_rate_schedule": "linear"}
+EPOCHS: dict[str, Any] = {
+    "epochs": 2, "minibatch_size": 32, "learning_rate_schedule": "linear", "normalize_observations": False,
+    "normalize_returns": False,
+}  # fmt: skip
 REPLAY: dict[str, Any] = {
     "steps": 240, "actors": 2, "envs_per_actor": 2, "chunk_length": 3, "warmup": 48, "batch_size": 16, "capacity": 160,
     "hidden_sizes": [16, 16], "utd_ratio": "1/4", "eval_every": 0, "checkpoint_every": 0, "lag": "exact",

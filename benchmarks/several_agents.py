@@ -42,7 +42,10 @@ SINGLE = "gymnasium.envs.classic_control.cartpole:CartPoleEnv"
 """CartPole by the path of its class: the id CartPole-v1 has a vector env, which steps all columns with one call."""
 WORLDS = "benchmarks.several_agents:FourCarts"
 CARTS, COLUMNS = 4, 32
-SETTINGS: dict[str, Any] = {"runtime": "serial", "split": "given", "actors": 1, "unroll_length": 32, "eval_every": 0}
+SETTINGS: dict[str, Any] = {
+    "runtime": "serial", "split": "given", "actors": 1, "unroll_length": 32, "eval_every": 0, "epochs": 4,
+    "learning_rate_schedule": "linear", "normalize_observations": False, "normalize_returns": False,
+}  # fmt: skip
 TWO = {"first": {"agents": ["cart_0", "cart_1"]}, "second": {"agents": ["cart_2", "cart_3"]}}
 SIDES: dict[str, tuple[str, dict[str, Any]]] = {
     "single": (SINGLE, {"envs_per_actor": COLUMNS, "minibatch_size": 256}),

@@ -38,7 +38,8 @@ ALL: Settings = {
     "runtime": "serial", "actors": 1, "max_lag": 0, "learner_threads": 1, "eval_every": 0, "checkpoint_every": 0,
     "steps": 400_000, "envs_per_actor": 64, "unroll_length": 8, "minibatch_size": 512, "epochs": 4,
     "learning_rate": 1e-2, "adam_eps": 0.1, "gamma": 1.0, "gae_lambda": 1.0, "entropy_coef": 0.1,
-    "normalize_advantages": False, "activation": "relu", "hidden_sizes": (64,),
+    "normalize_advantages": False, "activation": "relu", "hidden_sizes": (64,), "learning_rate_schedule": "linear",
+    "normalize_observations": False, "normalize_returns": False,
 }  # fmt: skip
 LEAGUE: Settings = {"window": 300, "snapshot_every": 10}
 WAYS: dict[str, Settings] = {

@@ -49,7 +49,8 @@ key that is given twice are refused before any work starts, with exit code 2. `n
 env's preset.
 
 Without `--preset`, the preset for the algorithm and the env applies, if there is one. The first line of a run names it.
-`offbeat list presets` shows their names; they are the TOML files in `src/offbeat/config/presets`.
+`offbeat list presets` shows their names; they are the TOML files in `src/offbeat/config/presets`. With `--preset none`
+only the defaults apply.
 """
 
 COMMANDS_HEAD = """
@@ -79,8 +80,15 @@ def _key_table(name: str, config: type[Any]) -> Iterator[str]:
     yield ""
     yield from _table_head("key", "takes", "default", "meaning")
     for item in table_settings(name, config):
+        default = item.default + (_own_defaults(item.key) if name == "runtime" else "")
         key = item.key if name == "league" else item.key.removeprefix("env.").removesuffix(".NAME")
-        yield _row(f"`{key.removeprefix('league.')}`", item.takes, item.default, item.meaning)
+        yield _row(f"`{key.removeprefix('league.')}`", item.takes, default, item.meaning)
+
+
+def _own_defaults(key: str) -> str:
+    """Return the defaults of a key of [runtime] that algorithms have of their own, as text."""
+    own = {name: entry.config_class().runtime_defaults for name, entry in ALGORITHMS.items()}
+    return "".join(f"; with {name} {values[key]}" for name, values in own.items() if key in values)
 
 
 # --- flags --------------------------------------------------------------------------------------------------

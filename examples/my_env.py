@@ -2,7 +2,7 @@
 
     cd examples
     offbeat check my_env/Docking-v0 --import my_env
-    offbeat train ppo my_env/Docking-v0 --import my_env --steps 100000 --set normalize_returns=true
+    offbeat train ppo my_env/Docking-v0 --import my_env --steps 100000
 
 Importing this module registers the env. All random numbers come from `self.np_random`, so equal seeds give equal rows.
 With `snapshot` and `restore` a resumed run continues bit for bit.

@@ -22,6 +22,8 @@ from offbeat.run_directory.checkpoint import load
 
 # --- values -------------------------------------------------------------------------------------------------
 
+FOUR_EPOCHS: dict[str, Any] = {"epochs": 4, "normalize_observations": False, "normalize_returns": False}
+"""Of PPO in small envs, whose observations and returns have one scale."""
 GAMMA = 0.9
 CRITIC: dict[str, Any] = {
     "steps": 16_000,
@@ -96,7 +98,9 @@ NIM: dict[str, Any] = {
     "envs_per_actor": 32,
     "unroll_length": 8,
     "minibatch_size": 128,
+    **FOUR_EPOCHS,
     "learning_rate": 3e-3,
+    "learning_rate_schedule": "linear",
     "gamma": 1.0,
     "entropy_coef": 0.05,
     "normalize_advantages": False,
@@ -130,6 +134,8 @@ KUHN: dict[str, Any] = {
     "envs_per_actor": 16,
     "unroll_length": 16,
     "minibatch_size": 256,
+    **FOUR_EPOCHS,
+    "learning_rate_schedule": "linear",
     "gamma": 1.0,
     "gae_lambda": 1.0,
     "normalize_advantages": False,
@@ -190,6 +196,7 @@ REMEMBERS: dict[str, Any] = {
     "learning_rate": 2e-3,
     "learning_rate_schedule": "linear",
     "minibatch_size": 256,
+    **FOUR_EPOCHS,
     "entropy_coef": 0.01,
     "gamma": 0.95,
     "hidden_sizes": (32,),
@@ -307,6 +314,7 @@ SEES: dict[str, Any] = {
     "learning_rate": 1e-3,
     "learning_rate_schedule": "constant",
     "minibatch_size": 128,
+    **FOUR_EPOCHS,
     "gamma": 0.5,
     **AT_THE_END,
     "eval_episodes": 50,

@@ -24,7 +24,13 @@ from offbeat.runtime.runtimes import build
 from offbeat.runtime.serial import SerialActing
 
 SMALL = PPOConfig(
-    hidden_sizes=(6, 5), epochs=2, minibatch_size=13, learning_rate=0.01, learning_rate_schedule="constant"
+    hidden_sizes=(6, 5),
+    epochs=2,
+    minibatch_size=13,
+    learning_rate=0.01,
+    learning_rate_schedule="constant",
+    normalize_observations=False,
+    normalize_returns=False,
 )
 
 

@@ -33,6 +33,8 @@ SMALL = PPOConfig(
     learning_rate=0.01,
     learning_rate_schedule="constant",
     entropy_coef=0.01,
+    normalize_observations=False,
+    normalize_returns=False,
 )
 CASES: dict[str, tuple[int, dict[str, Any]]] = {
     "gru": (0, {}),

@@ -29,13 +29,26 @@ def preset_text(name: str) -> str:
 
 def test_flags_and_assignments_override_presets_which_override_defaults():
     plain = resolve("ppo", "Acrobot-v1")
-    assert (plain.run.preset, plain.settings_as(PPOConfig).epochs, plain.runtime.unroll_length) == (None, 4, 32)
+    assert (plain.run.preset, plain.settings_as(PPOConfig).epochs, plain.runtime.unroll_length) == (None, 10, 128)
     preset = resolve("ppo", "CartPole-v1")
     assert preset.run.preset == "ppo-cartpole-v1"
     assert preset.settings_as(PPOConfig).gamma == 0.98
     given = resolve("ppo", "CartPole-v1", flags={"steps": 5000}, assignments={"gamma": "0.5", "unroll_length": "64"})
     assert (given.run.steps, given.settings_as(PPOConfig).gamma, given.runtime.unroll_length) == (5000, 0.5, 64)
     assert given.settings_as(PPOConfig).epochs == preset.settings_as(PPOConfig).epochs
+
+
+def test_preset_none_gives_the_defaults_where_there_is_a_preset():
+    config = resolve("ppo", "CartPole-v1", preset="none")
+    assert (config.run.preset, config.settings) == (None, PPOConfig())
+    assert resolve("ppo", "Acrobot-v1").runtime == config.runtime
+
+
+def test_an_algorithm_has_its_own_defaults_of_the_runtime_and_given_values_and_presets_replace_them():
+    lengths = [resolve(name, "Acrobot-v1").runtime.unroll_length for name in ("ppo", "a2c", "impala")]
+    assert lengths == [128, 32, 32]
+    assert resolve("ppo", "Acrobot-v1", flags={"unroll_length": 7}).runtime.unroll_length == 7
+    assert resolve("ppo", "CartPole-v1").runtime.unroll_length == 32  # of the preset
 
 
 def test_a_preset_can_be_used_for_another_env():
@@ -93,7 +106,7 @@ def test_assignments_without_a_key_or_given_twice_are_refused(items, words):
 
 def test_batch_size_and_pace_follow_from_the_topology():
     runtime = resolve("ppo", "Acrobot-v1", assignments={"actors": "3", "max_lag": "2"}).runtime
-    assert (runtime.batch_unrolls, runtime.batch_rows) == (3, 3 * 32 * 8)
+    assert (runtime.batch_unrolls, runtime.batch_rows) == (3, 3 * 128 * 8)
     assert (runtime.batch_unrolls, runtime.max_lag) == (3, 2)
     assert replace(runtime, unrolls_per_batch=5).batch_unrolls == 5
 

@@ -89,7 +89,7 @@ def test_all_runtimes_end_with_the_same_bits(lag, tmp_path):
 def test_a_run_on_a_custom_env_resumes_with_the_same_bits(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(EXAMPLES))
     env = ["--env", "my_env:my_env/Docking-v0"]
-    outputs = example("same_bits.py", *env, "--steps", "3000", folder=tmp_path)
+    outputs = example("same_bits.py", *env, "--steps", "8000", folder=tmp_path)
     once, twice = (line.split()[0] for line in outputs.splitlines()[-2:])
     assert once == twice
 

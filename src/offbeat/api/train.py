@@ -66,7 +66,7 @@ def train(
         algorithm: name, such as 'ppo', or your own class at the top level of a module.
         env: Gymnasium id, or an id with an adapter's prefix; or your own env class, or a function that creates your
             env, at the top level of a module.
-        preset: name of a preset; None selects the one for this algorithm and env if there is one.
+        preset: name of a preset; 'none' selects none; None selects the one for this algorithm and env if there is one.
         policies: of a world with several agents: 'shared', 'separate', a TOML file with tables [policies.NAME], such
             tables as dicts by name, or a function that is called with the name of each agent and returns the name of
             its policy. None: one policy for all agents.
@@ -85,13 +85,12 @@ def train(
         RunFailed: the run failed.
     """
     algorithm, env = name_of_algorithm(algorithm), name_of_env(env)
-    with caller_state() as caller:
+    with caller_state():
         if "kwargs" in settings:
             raise ConfigError("kwargs is the name in files of the env's arguments: pass --env-kwargs NAME=VALUE")
         given = {} if policies is None else {"policies": policies}
         flags = {**settings, **given, **env_settings(env_kwargs, wrappers)}
         config = configs.resolve(algorithm, env, preset=preset, flags=flags)
-        caller.restore_random()
         return start(config, user_path(run_dir) if run_dir else None, progress=progress, callbacks=callbacks)
 
 
@@ -104,11 +103,11 @@ def start(
 ) -> Run:
     """Train with a complete config. Raises as `train`."""
     called = Callbacks(callbacks)
+    view = _view(progress)
     path = run_dir or default_path(config)
     RunDirectory(path).refuse_existing()
     require_package(config.run.tracker)
     with caller_state() as caller:
-        view = _view(progress)
         config, reason = _with_measured_topology(config, view, caller)
         parts = _prepare(config, view, caller)
         config = parts.config
@@ -192,10 +191,10 @@ def continue_run(
 ) -> Run:
     """Continue a run with changed settings, `given` by key. Arguments and errors are those of `resume`."""
     called = Callbacks(callbacks)
+    view = _view(progress)
     directory = RunDirectory.open(user_path(run), trust_code=trust_code)
     crash = directory.crash()
     with caller_state() as caller, directory.lock():
-        view = _view(progress)
         accept(*clusters_of(given))
         named = given if runtime is None else {**given, "runtime": runtime}
         directory.require_code(named, trust_code=trust_code)

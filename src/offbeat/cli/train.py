@@ -40,7 +40,7 @@ class RunArguments:
     env: Annotated[Positional[str], arg(metavar="ENV")]
     """Gymnasium id, or envpool:ID; `offbeat list envs` shows the ids. Your own: my_module:MyEnv."""
     preset: Annotated[str | None, arg(metavar="NAME", help_behavior_hint="")] = None
-    """Preset to start from. Default: the preset for ALGO and ENV, if there is one."""
+    """Preset to start from; none: only the defaults. Default: the preset for ALGO and ENV, if there is one."""
     imports: Imports = ()
     """Python module to import first. It can register envs, algorithms, encoders and runtimes."""
     env_kwargs: EnvKwargs = ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any
 
 from offbeat.config.env import KWARGS, EnvConfig, protocol_of
@@ -120,8 +120,12 @@ def default_text(field: Any, table: str = "") -> str:
 
 
 def _supported(setting: ListedSetting, algorithm: str, config: type[Any]) -> ListedSetting:
-    """Return the setting; one that the algorithm does not support says what to pass instead."""
-    if setting.table != "runtime" or setting.key not in config.unsupported_keys:
+    """Return the setting with the algorithm's own default; one that it does not support says what to pass instead."""
+    if setting.table != "runtime":
+        return setting
+    if setting.key in config.runtime_defaults:
+        return replace(setting, default=as_text(config.runtime_defaults[setting.key]))
+    if setting.key not in config.unsupported_keys:
         return setting
     instead = config.unsupported_keys[setting.key]
     return ListedSetting(

@@ -11,6 +11,9 @@ from offbeat.config.env import family_of
 from offbeat.config.registry import ALGORITHMS
 from offbeat.core.errors import ConfigError, unknown
 
+NO_PRESET = "none"
+"""Given as the name of a preset: none applies."""
+
 
 def preset_names() -> list[str]:
     """Return the names of the presets that offbeat includes."""
@@ -24,14 +27,19 @@ def _presets() -> Traversable:
 def preset_tables(algorithm: str, env: str, preset: str | None) -> dict[str, dict[str, Any]]:
     """Return the tables of the named preset, or else of the preset for the algorithm and the env if there is one.
 
+    Args:
+        algorithm: name of the algorithm.
+        env: id of the env.
+        preset: name of the preset; `NO_PRESET`: none; None: the one for the algorithm and the env.
+
     Raises:
         ConfigError: the preset does not exist, or is for another algorithm.
     """
     name = preset or _preset_for(algorithm, env)
-    if name is None:
+    if name in (None, NO_PRESET):
         return {"run": {}}
     if name not in preset_names():
-        raise unknown("preset", name, preset_names(), "`offbeat list presets` shows them.")
+        raise unknown("preset", name, preset_names(), "`offbeat list presets` shows them; none: only the defaults.")
     tables: dict[str, dict[str, Any]] = tomllib.loads((_presets() / f"{name}.toml").read_text())
     for table in ALGORITHMS:
         if table in tables and table != algorithm:

@@ -307,7 +307,8 @@ def _refuse_unsupported(settings: type[AlgorithmSettings], algorithm: str, given
 
 
 def _set_runtime_defaults(table: dict[str, Any], settings: type[AlgorithmSettings], given: set[str]) -> None:
-    """Remove the preset's keys that the runtime does not support, and set the defaults that depend on the runtime.
+    """Remove the preset's keys that the runtime does not support, and set the defaults that depend on the algorithm or
+    on the runtime.
 
     The number of workers is written to the config, because another machine may have more cores.
 
@@ -322,6 +323,8 @@ def _set_runtime_defaults(table: dict[str, Any], settings: type[AlgorithmSetting
         if key in given:
             raise refused_key(key, table[key], entry)
         table.pop(key, None)
+    for key, default in settings.runtime_defaults.items():
+        table.setdefault(key, default)
     if entry.workers_learn:
         table.setdefault("workers", usable_cores())
     keys = {"max_lag", "split"} - settings.unsupported_keys.keys() - entry.refuses.keys()

@@ -31,6 +31,8 @@ class AlgorithmSettings:
     network_keys: ClassVar[tuple[str, ...]] = ()
     """Keys of this table that a resume may not change, because the saved network and its statistics were made with
     them."""
+    runtime_defaults: ClassVar[Mapping[str, object]] = {}
+    """Keys of [runtime] for which the algorithm has a default of its own -> that default."""
     unsupported_keys: ClassVar[Mapping[str, str]] = {}
     """Keys of [runtime] that the algorithm does not support -> what to pass instead."""
     supports_shards: ClassVar[bool] = False

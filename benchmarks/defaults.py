@@ -1,0 +1,222 @@
+"""Default settings on ten envs that nobody has tuned: PPO and SAC beside Stable-Baselines3's.
+
+    python -m benchmarks.defaults                               all that is missing, seed by seed
+    python -m benchmarks.defaults --algorithms ppo --sides sb3  a part of it
+    python -m benchmarks.defaults --runs 0                      only the table
+    python -m benchmarks.defaults --set epochs=10 --out /tmp/x  to try out other defaults
+
+It runs in an environment with both libraries. One run at a time, each in a process of its own, on one thread. Each run
+is appended to a file at its end, so an interrupted command continues. A run of ours is recorded with its settings: with
+other defaults it is made again. Two commands for different sides can run at the same time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from benchmarks.common import RESULTS, describe, finish, installed, machine, markdown_table
+from benchmarks.peers.untuned_run import EPISODES
+from benchmarks.untuned import UNTUNED, Untuned
+from offbeat.config.config import Config
+from offbeat.config.preset_files import NO_PRESET
+from offbeat.config.resolve import parse_assignments, resolve
+
+ALGORITHMS = ("ppo", "sac")
+SIDES = ("offbeat", "sb3")
+NAMES = {"offbeat": "offbeat", "sb3": "SB3"}
+SEEDS = 5
+PEER = "stable-baselines3"
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+LAYOUT = ("actors", "envs_per_actor", "unroll_length", "unrolls_per_batch")
+RUN_ALONE: dict[str, dict[str, Any]] = {"ppo": {}, "sac": {"learner_threads": 1}}
+"""What keeps a run of ours to one thread; it changes no bit."""
+
+Record = dict[str, Any]
+
+
+# --- runs -----------------------------------------------------------------------------------------------------
+
+
+def jobs(options: argparse.Namespace) -> Iterator[Record]:
+    """Yield all runs: a whole seed of each algorithm, then the next seed."""
+    for seed in range(1, options.seeds + 1):
+        for algorithm in options.algorithms:
+            for untuned in UNTUNED:
+                for side in options.sides:
+                    if algorithm in untuned.steps and (not options.env or untuned.env in options.env):
+                        yield job(side, algorithm, untuned, seed, options.set)
+
+
+def job(side: str, algorithm: str, untuned: Untuned, seed: int, given: dict[str, Any]) -> Record:
+    """Return what identifies a run: all that its result depends on, besides the code."""
+    what = {"side": side, "algorithm": algorithm, "env": untuned.env, "seed": seed, "steps": untuned.steps[algorithm]}
+    if side == "sb3":
+        return {**what, "version": installed(PEER)}
+    return {**what, "settings": settings_of(algorithm, untuned.env, given)}
+
+
+def settings_of(algorithm: str, env: str, given: dict[str, Any]) -> Record:
+    """Return the algorithm's settings and the layout that a run of ours has."""
+    config: Config = resolve(algorithm, env, preset=NO_PRESET, flags=given)
+    layout = {name: getattr(config.runtime, name) for name in LAYOUT}
+    settings: Record = json.loads(json.dumps({**asdict(config.settings), **layout}, default=str))
+    return settings
+
+
+def make(what: Record, given: dict[str, Any]) -> Record:
+    """Make a run in a process of its own, and return its record."""
+    work = {**what, "settings": {**RUN_ALONE[what["algorithm"]], **given}}
+    command = [sys.executable, "-m", "benchmarks.peers.untuned_run", json.dumps(work)]
+    return {**what, **json.loads(finish(command, {**os.environ, **ONE_THREAD}).splitlines()[-1]), "machine": machine()}
+
+
+def read(path: Path) -> list[Record]:
+    """Return the records that are there."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def found(what: Record, records: list[Record]) -> Record | None:
+    """Return the last record of a run, None if there is none."""
+    return next((record for record in reversed(records) if all(record.get(key) == what[key] for key in what)), None)
+
+
+def make_missing(options: argparse.Namespace, path: Path) -> None:
+    """Make the runs that have no record, and append theirs."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    records, made = read(path), 0
+    for what in jobs(options):
+        if made == options.runs:
+            return
+        if found(what, records) is None:
+            record, made = make(what, options.set), made + 1
+            with path.open("a") as file:
+                file.write(json.dumps(record) + "\n")
+            print(
+                f"{what['side']}, {what['algorithm']}, {what['env']}, seed {what['seed']}: {score(record):.2f}",
+                flush=True,
+            )
+
+
+# --- the table ------------------------------------------------------------------------------------------------
+
+
+def interquartile_mean(values: list[float]) -> float:
+    """Return the mean without the lowest and the highest quarter (arXiv:2108.13264), with parts of values at the cuts.
+
+    With five values it is the mean of the middle three, of which the outer two count three quarters.
+    """
+    ordered, count = np.sort(values), len(values)
+    places = np.arange(count)
+    low, high = count / 4, count * 3 / 4
+    weights = np.clip(np.minimum(places + 1, high) - np.maximum(places, low), 0, None)
+    return float(ordered @ weights / weights.sum())
+
+
+def table(algorithm: str, options: argparse.Namespace, records: list[Record]) -> str:
+    """Return the table of an algorithm: a row for each env, and the total of the runs that both sides have."""
+    rows: list[list[str]] = []
+    totals: dict[str, list[tuple[float, Record]]] = {side: [] for side in SIDES}
+    for untuned in (one for one in UNTUNED if algorithm in one.steps):
+        runs = {side: runs_of(side, algorithm, untuned, options, records) for side in SIDES}
+        scores = {side: [score(run) for run in runs[side].values()] for side in SIDES}
+        both = runs[SIDES[0]].keys() & runs[SIDES[1]].keys()
+        for side in SIDES:
+            totals[side] += [(untuned.normalized(score(runs[side][seed])), runs[side][seed]) for seed in sorted(both)]
+        rows.append(
+            [
+                untuned.env.removeprefix("untuned/"),
+                f"{untuned.steps[algorithm]:,}",
+                " / ".join(str(len(scores[side])) for side in SIDES),
+                *(_return(scores[side]) for side in SIDES),
+                *(_mean([untuned.normalized(score) for score in scores[side]], 2) for side in SIDES),
+                *(_costs(list(runs[side].values()), median) for side in SIDES),
+            ]
+        )
+    pairs = len(totals[SIDES[0]])
+    means = [f"**{_mean([normalized for normalized, _ in totals[side]], 2)}**" for side in SIDES]
+    costs = [_costs([run for _, run in totals[side]], sum) for side in SIDES]
+    rows.append(["**all**", "", f"{pairs} / {pairs}", "", "", *means, *costs])
+    header = ["env", "env steps", f"runs of {SEEDS}", *(f"return, {NAMES[side]}" for side in SIDES)]
+    header += [*(f"score, {NAMES[side]}" for side in SIDES), *(f"s / CPU s, {NAMES[side]}" for side in SIDES)]
+    return markdown_table(header, rows)
+
+
+def runs_of(
+    side: str, algorithm: str, untuned: Untuned, options: argparse.Namespace, records: list[Record]
+) -> dict[int, Record]:
+    """Return seed -> the record of a side on an env, for the seeds that have one."""
+    runs = {seed: found(job(side, algorithm, untuned, seed, options.set), records) for seed in range(1, SEEDS + 1)}
+    return {seed: run for seed, run in runs.items() if run is not None}
+
+
+def score(run: Record) -> float:
+    """Return the mean return of a run's evaluation."""
+    return float(np.mean(run["returns"]))
+
+
+def _costs(runs: list[Record], total: Callable[[list[float]], float]) -> str:
+    return " / ".join(f"{total([run[key] for run in runs]):,.0f}" for key in ("seconds", "cpu_s")) if runs else "-"
+
+
+def _return(scores: list[float]) -> str:
+    if not scores:
+        return "-"
+    digits = 2 if max(map(abs, scores)) < 10 else 0
+    return f"{_mean(scores, digits)} ({min(scores):,.{digits}f} to {max(scores):,.{digits}f})"
+
+
+def _mean(scores: list[float], digits: int) -> str:
+    return f"{interquartile_mean(scores):,.{digits}f}" if scores else "-"
+
+
+METHOD = f"""\
+Both sides with their default settings: no preset, no wrapper, nothing tuned. Greedy evaluation of the last weights
+over {EPISODES} episodes with equal seeds. A return is the interquartile mean over the seeds, with the least and the
+most. A score is normalised: 0 is the random policy, 1 the env's reward threshold (`benchmarks/untuned.py`). The last
+row has the seeds that both sides have: the interquartile mean of their scores, and the sum of their seconds. Seconds
+of training are medians over the seeds: one thread, on a machine that other jobs used too, so compare CPU seconds."""
+
+
+def report(options: argparse.Namespace, records: list[Record]) -> str:
+    """Return the page of all tables."""
+    machines = sorted({describe(record["machine"]) for record in records})
+    peers = sorted({f"{PEER} {record['version']}" for record in records if record["side"] == "sb3"})
+    parts = ["# Defaults on untuned envs", METHOD, *machines, ", ".join(peers)]
+    for algorithm in ALGORITHMS:
+        parts += [f"## {algorithm.upper()}", table(algorithm, options, records)]
+    return "\n\n".join(part.strip() for part in parts) + "\n"
+
+
+def main() -> None:
+    """Make what is missing, and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--algorithms", nargs="+", choices=ALGORITHMS, default=ALGORITHMS)
+    parser.add_argument("--sides", nargs="+", choices=SIDES, default=SIDES)
+    parser.add_argument("--env", nargs="+", help="default: all")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="seeds 1 to this number")
+    parser.add_argument("--runs", type=int, help="how many missing runs to make; default: all")
+    parser.add_argument(
+        "--set", nargs="+", default=[], metavar="KEY=VALUE", help="settings of offbeat, to try them out"
+    )
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
+    options = parser.parse_args()
+    options.set = parse_assignments(options.set)
+    path = options.out / "defaults.jsonl"
+    make_missing(options, path)
+    page = report(options, read(path))
+    (options.out / "defaults.md").write_text(page)
+    print(page)
+
+
+if __name__ == "__main__":
+    main()
