@@ -85,12 +85,13 @@ def train(
         RunFailed: the run failed.
     """
     algorithm, env = name_of_algorithm(algorithm), name_of_env(env)
-    with caller_state():
+    with caller_state() as caller:
         if "kwargs" in settings:
             raise ConfigError("kwargs is the name in files of the env's arguments: pass --env-kwargs NAME=VALUE")
         given = {} if policies is None else {"policies": policies}
         flags = {**settings, **given, **env_settings(env_kwargs, wrappers)}
         config = configs.resolve(algorithm, env, preset=preset, flags=flags)
+        caller.restore_random()
         return start(config, user_path(run_dir) if run_dir else None, progress=progress, callbacks=callbacks)
 
 
@@ -103,11 +104,11 @@ def start(
 ) -> Run:
     """Train with a complete config. Raises as `train`."""
     called = Callbacks(callbacks)
-    view = _view(progress)
     path = run_dir or default_path(config)
     RunDirectory(path).refuse_existing()
     require_package(config.run.tracker)
     with caller_state() as caller:
+        view = _view(progress)
         config, reason = _with_measured_topology(config, view, caller)
         parts = _prepare(config, view, caller)
         config = parts.config
@@ -191,10 +192,10 @@ def continue_run(
 ) -> Run:
     """Continue a run with changed settings, `given` by key. Arguments and errors are those of `resume`."""
     called = Callbacks(callbacks)
-    view = _view(progress)
     directory = RunDirectory.open(user_path(run), trust_code=trust_code)
     crash = directory.crash()
     with caller_state() as caller, directory.lock():
+        view = _view(progress)
         accept(*clusters_of(given))
         named = given if runtime is None else {**given, "runtime": runtime}
         directory.require_code(named, trust_code=trust_code)

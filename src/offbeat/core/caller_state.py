@@ -1,22 +1,28 @@
 """Restores the state of the caller's process after training, however it ends.
 
 A run changes thread counts, torch's settings for a GPU, cores, niceness, malloc, the module search path and the
-environment. Signal handlers are restored by `runtime/signals.py`.
+environment. The libraries that it imports change filters of warnings and draw random numbers. Signal handlers are
+restored by `runtime/signals.py`.
 """
 
 from __future__ import annotations
 
 import os
+import random
 import sys
 import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from offbeat.core.allocator import stop_keeping_memory
 from offbeat.core.gpu_numerics import WORKSPACE, GpuNumerics
 from offbeat.core.threads import SPINNING, ThreadCounts, niceness, set_affinity, usable_core_numbers
 
+_SET_BY_IMPORTS = ("PYGAME_HIDE_SUPPORT_PROMPT",)
+"""Environment variables that libraries set when they are imported."""
 _TASKS = Path("/proc/self/task")
 """Directory of the threads of this process (Linux)."""
 
@@ -27,7 +33,9 @@ class CallerState:
     def __init__(self) -> None:
         self._folder = str(Path.cwd())
         self._was_searched = self._folder in sys.path
-        self._environment = {name: os.environ.get(name) for name in (*SPINNING, WORKSPACE)}
+        self._environment = {name: os.environ.get(name) for name in (*SPINNING, WORKSPACE, *_SET_BY_IMPORTS)}
+        self._filters = list(warnings.filters)
+        self._random: tuple[Any, ...] | None = random.getstate()
         self._cores, self._niceness, self._tasks = usable_core_numbers(), niceness(), _tasks()
         self._counts: ThreadCounts | None = None
         self._numerics: GpuNumerics | None = None
@@ -36,10 +44,15 @@ class CallerState:
         """Save how many threads torch and BLAS use, and how torch computes on a GPU. Call it after the libraries are
         loaded and before their settings change.
         """
+        self.restore_random()
         self._counts, self._numerics = self._counts or ThreadCounts(), self._numerics or GpuNumerics()
 
     def restore(self) -> None:
         """Restore the saved state."""
+        self.restore_random()
+        if warnings.filters != self._filters:  # libraries add filters when they are imported
+            warnings.resetwarnings()
+            warnings.filters[:] = self._filters  # type: ignore[index]
         if self._counts is not None:
             self._counts.restore()
         if self._numerics is not None:
@@ -54,6 +67,15 @@ class CallerState:
             else:
                 os.environ[name] = value
         stop_keeping_memory()
+
+    def restore_random(self) -> None:
+        """Undo the draws from Python's random numbers that libraries make when they are imported.
+
+        Later draws are those of the user's envs and callbacks.
+        """
+        if self._random is not None:
+            random.setstate(self._random)
+            self._random = None
 
     def _restore_scheduling(self) -> None:
         """Restore cores and niceness of this thread, and of threads that libraries have started since."""
