@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from dataclasses import fields
+from inspect import signature
 from typing import Any
 
 import pytest
@@ -10,6 +13,7 @@ from tests.reference.runs import offbeat as command
 from tests.reference.runs import small_run
 
 import offbeat
+from offbeat.cli.main import COMMANDS
 from offbeat.core.errors import ConfigError
 
 
@@ -111,3 +115,20 @@ def test_watch_writes_a_video_of_a_run_and_of_a_policy(run, tmp_path):
     again = offbeat.watch(offbeat.load(run), video=tmp_path / "policy.gif", seed=3, max_steps=20)
     assert shown == again
     assert (tmp_path / "run.gif").read_bytes() == (tmp_path / "policy.gif").read_bytes()
+
+
+FUNCTIONS: dict[str, Callable[..., object]] = {
+    "eval": offbeat.evaluate,
+    "watch": offbeat.watch,
+    "plot": offbeat.plot,
+    "export": offbeat.export,
+}
+NOT_IN_PYTHON = {"json", "imports", "on", "ray_address", "cpus", "gpus", "resources"}
+"""Options of output, of modules that Python imports itself, and of Ray, which `pool` has in Python."""
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_each_option_of_a_command_is_an_argument_of_its_function(name):
+    options = {field.name for field in fields(COMMANDS[name])} - NOT_IN_PYTHON
+    arguments = {"run_directory" if each == "run" else each for each in signature(FUNCTIONS[name]).parameters}
+    assert [option for option in options if not {option, f"{option}s"} & arguments] == []  # lists have plurals
