@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from dataclasses import Field, fields
+from dataclasses import fields
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any
 
-from tyro.conf import Positional, UseAppendAction
-
+from offbeat.cli.arguments import Usage
 from offbeat.cli.main import COMMANDS
 from offbeat.config.env import EnvConfig
 from offbeat.config.league import LeagueConfig
@@ -102,41 +101,12 @@ def _flag_table(name: str, command: type[Any]) -> Iterator[str]:
         return
     yield ""
     yield from _table_head("argument", "default", "meaning")
-    hints, notes = get_type_hints(command, include_extras=True), field_docstrings(command)
-    for item in fields(command):
-        usage, again = _usage(item, hints[item.name])
-        note = _help(hints[item.name]) or notes[item.name]
+    notes = field_docstrings(command)
+    for item, argument in zip(fields(command), Usage(name, command).arguments, strict=True):
+        note = argument.help or notes[item.name]
         text = default_text(item)
         default = "" if text in ("none", "false") else text
-        yield _row(f"`{usage}`", default, note + (" Repeatable." if again else ""))
-
-
-def _usage(item: Field[Any], hint: Any) -> tuple[str, bool]:
-    """Return how an argument is typed, such as '--steps N' or 'ENV', and whether it may be repeated."""
-    marks, named = getattr(hint, "__metadata__", ()), _named(hint)
-    value = named.get("metavar") or _value(hint.__origin__ if marks else hint)
-    flag = f"--{named.get('name', item.name).replace('_', '-')}"
-    return value if Positional in marks else f"{flag} {value}".rstrip(), UseAppendAction in marks
-
-
-def _help(hint: Any) -> str:
-    """Return the help that is declared with an argument's type; '' where there is none."""
-    return str(_named(hint).get("help", ""))
-
-
-def _named(hint: Any) -> dict[str, Any]:
-    """Return what tyro's marks of an argument say."""
-    marks = getattr(hint, "__metadata__", ())
-    return {key: value for mark in marks for key, value in getattr(mark, "__dict__", {}).items() if value}
-
-
-def _value(kind: Any) -> str:
-    """Return what stands for a value of this kind; nothing for a switch."""
-    if kind is bool:
-        return ""
-    options = [kind, *get_args(kind)]
-    choices = next((get_args(option) for option in options if get_origin(option) is Literal), ())
-    return "|".join(choices) or {int: "N", float: "NUMBER", str: "NAME"}.get(kind, "VALUE")
+        yield _row(f"`{argument.usage}`", default, note + (" Repeatable." if argument.is_repeatable else ""))
 
 
 # --- both ---------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import tyro
 
 from offbeat import __version__
+from offbeat.cli.arguments import Usage
 from offbeat.cli.bench import Bench
 from offbeat.cli.evaluate import Eval, Watch
 from offbeat.cli.export import Export
@@ -25,7 +26,6 @@ from offbeat.cli.plot import Plot
 from offbeat.cli.push import Push
 from offbeat.cli.run import RunSpec
 from offbeat.cli.train import Resume, Train
-from offbeat.config.resolve import setting_names
 from offbeat.core.argument_notation import flags_shown
 from offbeat.core.errors import ConfigError, OffbeatError, message_with_notes, unknown
 from offbeat.core.files import user_path
@@ -97,7 +97,10 @@ def _parse(arguments: Sequence[str]) -> Command:
         sys.exit(0)
     if arguments and not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
         raise unknown("command", arguments[0], COMMANDS, "`offbeat --help` lists them.")
-    _refuse_keys_as_flags(arguments)
+    if arguments and arguments[0].startswith("-") and arguments[0] not in ("-h", "--help"):
+        raise unknown("flag", arguments[0], ("--help", "--version"), "`offbeat --help` lists the commands.")
+    if arguments and arguments[0] in COMMANDS:
+        Usage(arguments[0], COMMANDS[arguments[0]]).check(arguments[1:])
     command = tyro.cli(
         Command,
         prog="offbeat",
@@ -119,17 +122,6 @@ def _with_user_paths(command: Command) -> Command:
             case (Path(), *_) as several:
                 paths[field.name] = tuple(map(user_path, several))
     return replace(command, **paths)
-
-
-def _refuse_keys_as_flags(arguments: Sequence[str]) -> None:
-    """Refuse a setting that has no flag but is given as one; the message names --set."""
-    if not arguments or arguments[0] not in ("train", "resume", "bench", "check"):
-        return
-    flags = {"import", "help", *(field.name for field in fields(COMMANDS[arguments[0]]))}
-    names = [argument[2:].partition("=")[0].replace("-", "_") for argument in arguments if argument.startswith("--")]
-    for name in names:
-        if name not in flags and name in setting_names():
-            raise ConfigError(f"--{name.replace('_', '-')} is not a flag, but a setting: pass --set {name}=VALUE")
 
 
 def _warn_of_crashes(command: Command) -> None:

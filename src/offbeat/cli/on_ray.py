@@ -83,8 +83,8 @@ class OnRay:
             return None
         return cls(
             address,
-            None if cpus is None else _amount("cpus", read("cpus", cpus, Positive)),
-            None if gpus is None else _amount("gpus", read("gpus", gpus, NonNegative)),
+            None if cpus is None else _amount("cpus", read("cpus", cpus, Positive, "pass, for example, --cpus 2")),
+            None if gpus is None else _amount("gpus", read("gpus", gpus, NonNegative, "pass, for example, --gpus 1")),
             _custom(resources or ""),
         )
 
@@ -127,7 +127,9 @@ def _custom(text: str) -> dict[str, float]:
             raise ConfigError(f"resources has {part}, which has a flag of its own: pass --{name.lower()}s {amount}")
         if not (name and amount):
             raise ConfigError(f"resources is {text!r}, but NAME=AMOUNT is expected: pass --resources fast=1")
-        resources[name] = _amount(f"resource {name}", read(f"resource {name}", amount, Positive))
+        resources[name] = _amount(
+            f"resource {name}", read(f"resource {name}", amount, Positive, f"pass, for example, --resources {name}=1")
+        )
     return resources
 
 

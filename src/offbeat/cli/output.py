@@ -43,7 +43,8 @@ def progress_bar(name: str, *, shown: bool) -> Iterator[Callable[[int, int], Non
     from rich.console import Console
     from rich.progress import Progress
 
-    with Progress(console=Console(stderr=True), disable=not shown, transient=True) as progress:
+    console = Console(stderr=True)
+    with Progress(console=console, disable=not (shown and console.is_terminal), transient=True) as progress:
         task = progress.add_task(name, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
 

@@ -56,7 +56,7 @@ class RunSpec:
         from offbeat.core.fields import Count, read
 
         import_modules(self.imports)
-        jobs = None if self.jobs is None else read("jobs", self.jobs, Count)
+        jobs = None if self.jobs is None else read("jobs", self.jobs, Count, "pass, for example, --jobs 2")
         on_ray = OnRay.read(self.on, self.ray_address, self.cpus, self.gpus, self.resources)
         path = self.dir or Path("experiments") / self.spec.stem
         with spinner("reading the spec and testing the envs", shown=self.progress != "none"):

@@ -102,12 +102,12 @@ class Resume:
     def run(self) -> int:
         from offbeat.api.train import continue_run
         from offbeat.config.registry import import_modules
-        from offbeat.core.fields import Count, read
+        from offbeat.core.fields import hints_of, read
 
         import_modules(self.imports)
         given = self._given()
         if "steps" in given:
-            read("steps", given["steps"], Count)
+            read("steps", given["steps"], hints_of(RunConfig)["steps"], default=RunConfig.steps)
         name = given.pop("runtime", None)
         runtime = None if name is None else str(name)
         with stdout_to_stderr():

@@ -43,7 +43,9 @@ def preset_tables(algorithm: str, env: str, preset: str | None) -> dict[str, dic
     tables: dict[str, dict[str, Any]] = tomllib.loads((_presets() / f"{name}.toml").read_text())
     for table in ALGORITHMS:
         if table in tables and table != algorithm:
-            raise ConfigError(f"preset {name!r} is for {table}, not {algorithm}: run offbeat train {table} {env}")
+            raise ConfigError(
+                f"preset {name!r} is for {table}, not {algorithm}: run offbeat train {table} ENV, or leave out --preset"
+            )
     tables.setdefault("run", {})["preset"] = name
     return tables
 

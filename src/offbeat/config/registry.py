@@ -213,8 +213,9 @@ def encoder_factory(name: str) -> EncoderFactory:
     if name in GIVEN_ENCODERS:
         return GIVEN_ENCODERS[name]
     if name not in ENCODERS and ":" not in name:
+        names = (*OUR_ENCODERS, *ENCODERS)
         own = "for your own encoder pass my_module:MyEncoder, or --import my_module if that module registers it"
-        raise unknown("encoder", name, (*OUR_ENCODERS, *ENCODERS), f"{own[0].upper()}{own[1:]}.")
+        raise unknown("encoder", name, names, f"There are {', '.join(names)}; {own}.")
     encoder = ENCODERS.get(name, name)
     factory: EncoderFactory = find(encoder) if isinstance(encoder, str) else encoder
     return factory

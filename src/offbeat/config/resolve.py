@@ -100,7 +100,7 @@ def league_of(tables: Mapping[str, Any], where: str) -> LeagueConfig | None:
     """Return the table [league]; None if there is none."""
     if "league" not in tables:
         return None
-    return build(LeagueConfig, tables["league"], f"{where}, table [league]", f"pass --set {LEAGUE}KEY=VALUE")
+    return build(LeagueConfig, tables["league"], f"{where}, table [league]", prefix=LEAGUE)
 
 
 # --- from the command line ----------------------------------------------------------------------------------
@@ -277,9 +277,10 @@ def _check_run_flags(flags: Mapping[str, object]) -> None:
             read(key, value, hints[key], default=defaults[key])
 
 
-def setting_names() -> set[str]:
-    """Return all keys that `--set` accepts, over all algorithms."""
-    tables = [RunConfig, EnvConfig, RuntimeConfig, *map(_settings_class, ALGORITHMS)]
+def setting_names(algorithm: str | None = None) -> set[str]:
+    """Return all keys that `--set` accepts for an algorithm; None: over all algorithms."""
+    algorithms = ALGORITHMS if algorithm is None else (algorithm,)
+    tables = [RunConfig, EnvConfig, RuntimeConfig, *map(_settings_class, algorithms)]
     return {"league", *hints_of(LeagueConfig), *(name for table in tables for name in hints_of(table))}
 
 

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from itertools import groupby
 from typing import Any
 
+from offbeat.config.env import KWARGS
 from offbeat.config.other_libraries import OtherName, names_like
 from offbeat.config.registry import ALGORITHMS
 from offbeat.config.run_config import RunConfig
@@ -14,7 +15,9 @@ from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.fields import as_text, defaults_of, example_of, hints_of, syntax_of
 
 
-def unknown_key(key: str, value: object, known: Collection[str], remedy: str) -> ConfigError:
+def unknown_key(
+    key: str, value: object, known: Collection[str], remedy: str, *, kind: str | None = None
+) -> ConfigError:
     """Return the error for an unknown key.
 
     It names our key if another library has the unknown one, or else the algorithms that have the key, or else the
@@ -25,16 +28,21 @@ def unknown_key(key: str, value: object, known: Collection[str], remedy: str) ->
         value: its value, as it was given.
         known: all keys of the run.
         remedy: end of the message.
+        kind: what is unknown, as the user gave it; by default, the key.
     """
     others = names_like(key)
     owners = [name for name, entry in ALGORITHMS.items() if key in hints_of(entry.config_class())]
     if others and (not owners or any(other.key_of(known) in known for other in others)):
-        return ConfigError(f"unknown key {key!r}. {_translations(others, value, known)} {remedy}")
+        return ConfigError(f"unknown {kind or f'key {key!r}'}. {_translations(others, value, known)} {remedy}")
+    if key.startswith("env."):
+        prefixes = f"an argument of the env's constructor is {KWARGS}NAME, and other keys have no prefix"
+        return ConfigError(f"unknown key {key!r}: {prefixes}. {remedy}")
     if not owners:
         return unknown("key", key, known, remedy)
+    one = owners[0] if len(owners) == 1 else "one of these"
     return ConfigError(
         f"{key} is a setting of {', '.join(owners)}, and not of the algorithm of this run: leave it out, or train with "
-        f"one of these. {remedy}"
+        f"{one}. {remedy}"
     )
 
 

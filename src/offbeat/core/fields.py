@@ -303,7 +303,7 @@ _SCALARS = {
 }
 
 
-def build(config: type[T], values: object, where: str, remedy: str = "") -> T:
+def build(config: type[T], values: object, where: str, remedy: str = "", *, prefix: str = "") -> T:
     """Build a config from values by field name, each read and checked.
 
     Args:
@@ -311,6 +311,7 @@ def build(config: type[T], values: object, where: str, remedy: str = "") -> T:
         values: Table, by the names of the fields.
         where: Source of the values, for messages.
         remedy: End of the message for an invalid value; by default, how to pass a valid value.
+        prefix: Of the keys on the command line, for messages.
 
     Raises:
         ConfigError: a key is unknown (the message suggests the nearest one) or missing, or a value is invalid.
@@ -320,13 +321,17 @@ def build(config: type[T], values: object, where: str, remedy: str = "") -> T:
     hints = hints_of(config)
     for name in values:
         if name not in hints:
-            raise unknown("key", str(name)[:200], hints, f"{where}: {remedy}." if remedy else f"See {where}.")
+            known = [f"{prefix}{hint}" for hint in hints]
+            raise unknown("key", f"{prefix}{name}"[:200], known, f"{where}: {remedy}." if remedy else f"See {where}.")
     missing = [f.name for f in required(config) if f.name not in values]
     if missing:
         raise ConfigError(f"{where} lacks {', '.join(missing)}: add the missing key")
     defaults = defaults_of(config)
     return config(
-        **{name: read(name, each, hints[name], remedy, default=defaults[name]) for name, each in values.items()}
+        **{
+            name: read(f"{prefix}{name}", each, hints[name], remedy, default=defaults[name])
+            for name, each in values.items()
+        }
     )
 
 

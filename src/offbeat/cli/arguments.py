@@ -1,0 +1,218 @@
+"""What each command takes on the command line, and errors for arguments that it does not take.
+
+Arguments are checked here before tyro parses them, so that all errors have the same form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import MISSING, dataclass, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from tyro.conf import Positional, UseAppendAction
+
+from offbeat.config.other_libraries import names_like
+from offbeat.config.registry import ALGORITHMS
+from offbeat.config.resolve import setting_names
+from offbeat.config.run_config import RunConfig
+from offbeat.config.runtime_config import RuntimeConfig
+from offbeat.config.unknown_keys import unknown_key
+from offbeat.core.errors import ConfigError, unknown
+from offbeat.core.fields import defaults_of, example_of, hints_of, read
+
+TAKES_SETTINGS = ("train", "resume", "bench", "check")
+"""Commands that have `--set`."""
+_EXAMPLES = {
+    "ALGO": "ppo", "ENV": "CartPole-v1", "RUN": "runs/NAME", "RUN...": "runs/NAME", "SPEC.toml": "experiment.toml",
+    "DIR": "runs/NAME", "FILE": "episode.mp4", "FILE.png": "curve.png", "MODULE": "my_module", "NAME": "my_name",
+    "USER/NAME": "me/my-agent", "KEY=VALUE ...": "learning_rate=0.001", "PATTERNS": "red_*,blue_*", "SECONDS": "5",
+    "TEXT": "text", "POINTS": "10", "N": "1", "local|ray": "ray", "HOST:PORT|auto": "auto", "NAME=AMOUNT,...": "fast=1",
+}  # fmt: skip
+"""Placeholder -> a value."""
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An argument of a command."""
+
+    field: str
+    """Name of its field in the command's class."""
+    name: str
+    """The flag, such as --eval-every; of a positional argument, its placeholder."""
+    kind: Any
+    """Type of its value, without tyro's marks."""
+    placeholder: str
+    """What stands for its value in a usage text; '' for a switch."""
+    is_positional: bool
+    is_repeatable: bool
+    is_required: bool
+    help: str
+    """The help that is declared with its type; '' if its docstring is the help."""
+
+    @property
+    def usage(self) -> str:
+        """How it is typed: --steps N, or RUN."""
+        return self.placeholder if self.is_positional else f"{self.name} {self.placeholder}".rstrip()
+
+    @property
+    def takes_many(self) -> bool:
+        """Whether several values may follow each other."""
+        inner = get_args(self.kind)[:1]
+        return get_origin(self.kind) is tuple and (self.is_positional or get_origin(inner[0]) is tuple)
+
+    @property
+    def checked_kind(self) -> Any:
+        """The type whose values are checked here; None if the command checks them itself."""
+        kinds = [self.kind, *(kind for kind in get_args(self.kind) if kind is not type(None))]
+        return next((kind for kind in kinds if kind in (int, float) or get_origin(kind) is Literal), None)
+
+    def check(self, value: str) -> None:
+        """Refuse a value of the wrong type, or that is not one of the choices."""
+        if self.checked_kind is None or value == "None":
+            return
+        example = self.example if self.checked_kind in (int, float) else str(get_args(self.checked_kind)[0])
+        typed = example if self.is_positional else f"{self.name} {example}"
+        read(self.name.lstrip("-").replace("-", "_"), value, self.checked_kind, f"pass, for example, {typed}")
+
+    @property
+    def example(self) -> str:
+        """A value, as it is typed."""
+        for table in (RunConfig, RuntimeConfig):
+            if self.field in hints_of(table) and not self.is_positional:
+                return example_of(hints_of(table)[self.field], defaults_of(table)[self.field])
+        return _EXAMPLES.get(self.placeholder) or self.placeholder.partition("|")[0]
+
+
+class Usage:
+    """All arguments of a command."""
+
+    def __init__(self, command: str, cls: type[Any]) -> None:
+        self._command, self._class = command, cls
+
+    @cached_property
+    def arguments(self) -> list[Argument]:
+        """The arguments, in the order of the fields."""
+        hints = get_type_hints(self._class, include_extras=True)
+        return [_argument(field, hints[field.name]) for field in fields(self._class)]
+
+    @property
+    def positional(self) -> list[Argument]:
+        return [argument for argument in self.arguments if argument.is_positional]
+
+    @property
+    def flags(self) -> dict[str, Argument]:
+        """Flag -> argument. A switch has a second flag that turns it off."""
+        named = {argument.name: argument for argument in self.arguments if not argument.is_positional}
+        off = {f"--no-{name[2:]}": argument for name, argument in named.items() if not argument.placeholder}
+        return named | off
+
+    def check(self, given: Sequence[str]) -> None:
+        """Refuse arguments that the command does not take, or that lack something.
+
+        Raises:
+            ConfigError: with an example of what is expected.
+        """
+        if {"--help", "-h"} & set(given):
+            return
+        positional: list[str] = []
+        seen: set[str] = set()
+        rest = list(given)
+        while rest:
+            token = rest.pop(0)
+            if not token.startswith("--"):
+                positional.append(token)
+                continue
+            name, equals, value = token.partition("=")
+            argument = self._flag(name.replace("_", "-"), value if equals else next(iter(rest), ""), positional)
+            seen.add(argument.field)
+            if argument.placeholder:
+                values = [value] if equals else _take(rest, most=None if argument.takes_many else 1)
+                if not values:
+                    raise ConfigError(
+                        f"{argument.name} has no value: pass, for example, {argument.name} {argument.example}"
+                    )
+                for each in values:
+                    argument.check(each)
+            elif equals:
+                raise ConfigError(f"{token} has a value, but {argument.name} takes none: pass {argument.name}")
+        self._check_positional(positional)
+        for argument in self.arguments:
+            if argument.is_required and not argument.is_positional and argument.field not in seen:
+                raise ConfigError(f"{argument.name} is missing: run, for example, {self._example()}")
+
+    def _flag(self, name: str, value: str, positional: list[str]) -> Argument:
+        """Return the argument of a flag, which is followed by a value, after some positional arguments.
+
+        Raises:
+            ConfigError: there is none; the message names the setting, or what other libraries call it.
+        """
+        if name in self.flags:
+            return self.flags[name]
+        key, remedy = name[2:].replace("-", "_"), f"`offbeat {self._command} --help` shows the flags."
+        if self._command in TAKES_SETTINGS:
+            if key in setting_names():
+                value = "VALUE" if value.startswith("--") or not value else value
+                raise ConfigError(f"{name} is not a flag, but a setting: pass --set {key}={value}")
+            if names_like(key):
+                algorithm = next((name for name in positional[:1] if name in ALGORITHMS), None)
+                given = None if value.startswith("--") else value
+                raise unknown_key(key, given, setting_names(algorithm), remedy, kind=f"flag {name!r}")
+        raise unknown("flag", name, self.flags, remedy)
+
+    def _check_positional(self, given: list[str]) -> None:
+        expected = self.positional
+        least = [argument for argument in expected if argument.is_required]
+        if len(given) < len(least):
+            raise ConfigError(f"{least[len(given)].name} is missing: run, for example, {self._example()}")
+        if len(given) > len(expected) and not any(argument.takes_many for argument in expected):
+            takes = " ".join(argument.name for argument in expected) or "no argument but flags"
+            settings = ". Settings are passed with --set key=value" if self._command in TAKES_SETTINGS else ""
+            raise ConfigError(
+                f"{given[len(expected)]!r} is not expected: `offbeat {self._command}` takes {takes}{settings}"
+            )
+        for argument, value in zip(expected, given, strict=False):
+            argument.check(value)
+
+    def _example(self) -> str:
+        """Return a complete command."""
+        needed = [argument for argument in self.arguments if argument.is_required]
+        words = [a.example if a.is_positional else f"{a.name} {a.example}" for a in needed]
+        return " ".join(["offbeat", self._command, *words])
+
+
+def _take(rest: list[str], most: int | None) -> list[str]:
+    """Remove and return the values at the beginning: at most `most`, up to the next flag."""
+    taken: list[str] = []
+    while rest and not rest[0].startswith("--") and (most is None or len(taken) < most):
+        taken.append(rest.pop(0))
+    return taken
+
+
+def _argument(field: Any, hint: Any) -> Argument:
+    marks = getattr(hint, "__metadata__", ())
+    named = {key: value for mark in marks for key, value in getattr(mark, "__dict__", {}).items() if value}
+    kind = hint.__origin__ if marks else hint
+    placeholder = named.get("metavar") or _placeholder(kind)
+    is_positional = Positional in marks
+    return Argument(
+        field.name,
+        named.get("metavar", field.name) if is_positional else f"--{named.get('name', field.name).replace('_', '-')}",
+        kind,
+        placeholder,
+        is_positional,
+        UseAppendAction in marks,
+        field.default is MISSING,
+        str(named.get("help", "")),
+    )
+
+
+def _placeholder(kind: Any) -> str:
+    """Return what stands for a value of this kind; '' for a switch."""
+    if kind is bool:
+        return ""
+    options = [kind, *get_args(kind)]
+    choices = next((get_args(option) for option in options if get_origin(option) is Literal), ())
+    names = {int: "N", float: "NUMBER", str: "NAME", Path: "FILE"}
+    return "|".join(choices) or next((names[option] for option in options if option in names), "VALUE")

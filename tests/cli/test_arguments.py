@@ -1,0 +1,117 @@
+"""Arguments that a command does not take are refused in one style, with an example of what is expected."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import tyro
+from tests.reference.runs import offbeat
+
+from offbeat.cli.arguments import Usage
+from offbeat.cli.main import COMMANDS
+from offbeat.core.errors import ConfigError
+
+TABLE = """\
+$ offbeat train
+ALGO is missing: run, for example, offbeat train ppo CartPole-v1
+$ offbeat train ppo
+ENV is missing: run, for example, offbeat train ppo CartPole-v1
+$ offbeat train ppo CartPole-v1 1000
+'1000' is not expected: `offbeat train` takes ALGO ENV. Settings are passed with --set key=value
+$ offbeat train ppo CartPole-v1 --step 5
+unknown flag '--step'. Did you mean '--steps'? `offbeat train --help` shows the flags.
+$ offbeat train ppo CartPole-v1 --steps
+--steps has no value: pass, for example, --steps 1000000
+$ offbeat train ppo CartPole-v1 --steps --seed 1
+--steps has no value: pass, for example, --steps 1000000
+$ offbeat train ppo CartPole-v1 --set
+--set has no value: pass, for example, --set learning_rate=0.001
+$ offbeat train ppo CartPole-v1 --lr 0.1
+unknown flag '--lr'. It is a name of RLlib, and offbeat calls it learning_rate: pass --set learning_rate=0.1. `offbeat train --help` shows the flags.
+$ offbeat train ppo CartPole-v1 --n_envs=8
+unknown flag '--n-envs'. It is a name of Stable-Baselines3, and offbeat calls it envs_per_actor: pass --envs-per-actor 8. `offbeat train --help` shows the flags.
+$ offbeat train dqn CartPole-v1 --n-steps 3
+unknown flag '--n-steps'. It is a name of Stable-Baselines3, and offbeat calls it n_step: pass --set n_step=3. `offbeat train --help` shows the flags.
+$ offbeat train ppo CartPole-v1 --gamma=0.9
+--gamma is not a flag, but a setting: pass --set gamma=0.9
+$ offbeat train ppo CartPole-v1 --progress dash
+progress is 'dash', but one of dashboard, lines, none is expected: pass, for example, --progress dashboard
+$ offbeat eval
+RUN is missing: run, for example, offbeat eval runs/NAME
+$ offbeat eval a b
+'b' is not expected: `offbeat eval` takes RUN
+$ offbeat eval a --episodes x
+episodes is 'x', but a whole number is expected: pass, for example, --episodes 1
+$ offbeat eval a --json=true
+--json=true has a value, but --json takes none: pass --json
+$ offbeat plot
+RUN... is missing: run, for example, offbeat plot runs/NAME
+$ offbeat plot a --x tim
+x is 'tim', but one of steps, frames, time, episodes is expected: pass, for example, --x steps
+$ offbeat push a
+--repo is missing: run, for example, offbeat push runs/NAME --repo me/my-agent
+$ offbeat export a --format onx
+format is 'onx', but one of onnx, torchscript is expected: pass, for example, --format onnx
+$ offbeat bench ppo CartPole-v1 --seconds x
+seconds is 'x', but a number is expected: pass, for example, --seconds 5
+$ offbeat run x.toml --jobs 0
+jobs is '0', but a whole number at least 1 is expected: pass, for example, --jobs 2
+$ offbeat list nothing
+what is 'nothing', but one of envs, algorithms, runtimes, presets, settings is expected: pass, for example, envs
+$ offbeat doctor now
+'now' is not expected: `offbeat doctor` takes no argument but flags
+$ offbeat --helpp
+unknown flag '--helpp'. Did you mean '--help'? `offbeat --help` lists the commands.
+$ offbeat train ppo CartPole-v1 --set env.size=3
+unknown key 'env.size': an argument of the env's constructor is env.kwargs.NAME, and other keys have no prefix. `offbeat list settings ppo` shows all keys.
+$ offbeat train ppo CartPole-v1 --set league.window=0
+league.window is '0', but a whole number at least 1 is expected: pass, for example, --set league.window=10
+$ offbeat train ppo CartPole-v1 --set hidden_sizes=64x64
+hidden_sizes is '64x64', but a comma-separated list, each item a whole number at least 1, or none is expected: pass, for example, --set hidden_sizes=64,64
+"""  # noqa: E501 - as a terminal shows it
+ROWS = re.findall(r"^\$ offbeat (.*)\n(.*)$", TABLE, re.MULTILINE)
+
+
+@pytest.mark.parametrize(("typed", "message"), ROWS, ids=[typed for typed, _ in ROWS])
+def test_a_wrong_argument_is_answered_in_one_line_with_an_example(tmp_path, monkeypatch, typed, message):
+    monkeypatch.chdir(tmp_path)
+    said = offbeat(*typed.split())
+    assert (said.code, said.out, said.err) == (2, "", f"offbeat: {message}\n")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_arguments_of_a_command_are_those_that_its_parser_takes(command, capsys):
+    with pytest.raises(SystemExit):
+        tyro.cli(COMMANDS[command], args=["--help"], prog="offbeat")
+    parsed = set(re.findall(r"--[a-z][a-z-]*", capsys.readouterr().out)) - {"--help"}
+    assert set(Usage(command, COMMANDS[command]).flags) <= parsed
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "train ppo CartPole-v1 --steps 10 --set a=1 b=2 --set c=3 --import one --import two --progress none",
+        "train ppo CartPole-v1 --eval_every=5 --run-dir=x --seed -1",
+        "eval run --episodes 3 --sampled --json --no-trust-code",
+        "match a b c --episodes 2 --json",
+        "list envs",
+        "list settings ppo --env CartPole-v1",
+        "plot a b --x time --out c.png",
+        "doctor",
+        "train --help",
+        "train --nonsense --help",
+    ],
+)
+def test_right_arguments_are_accepted(typed):
+    command, *rest = typed.split()
+    Usage(command, COMMANDS[command]).check(rest)
+
+
+def test_each_example_of_a_missing_argument_is_itself_accepted():
+    for command, cls in COMMANDS.items():
+        try:
+            Usage(command, cls).check([])
+        except ConfigError as error:
+            example = str(error).partition(f"offbeat {command} ")[2]
+            Usage(command, cls).check(example.split())
