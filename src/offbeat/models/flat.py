@@ -39,7 +39,7 @@ class FlatParameters:
         """
         named = list(module.named_parameters())
         self.layout = BufferLayout.of((name, tuple(parameter.shape)) for name, parameter in named)
-        self.name, self._storage = name, storage or PrivateStorage()
+        self.module, self.name, self._storage = module, name, storage or PrivateStorage()
         self.shared = self._storage.shared
         """Whether other workers change the parameters too."""
         self.master = self._storage.register(f"{name}/values", self._joined(named))

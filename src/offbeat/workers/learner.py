@@ -19,6 +19,7 @@ from offbeat.algorithms.base import Algorithm, OnPolicyAlgorithm
 from offbeat.core.seeding import key_of, stream
 from offbeat.memory.weights import Weights
 from offbeat.metrics.timings import Timings
+from offbeat.models.encoder_metrics import encoder_metrics
 from offbeat.workers.feed import Feed, Taken, env_steps_in
 from offbeat.workers.updates import UpdateCounter, UpdateMetrics, Updates
 
@@ -113,6 +114,10 @@ class Learner(ABC):
         self.progress = state["progress"]
         self.feed.restore(state)
 
+    def _encoder_metrics(self) -> dict[str, float]:
+        """Return the metrics that encoders of the user report, after the last update of a learning step."""
+        return encoder_metrics({name: group.parameters.module for name, group in self._algorithm.groups.items()})
+
 
 class UnrollLearner(Learner):
     """Learns from batches of unrolls, one batch per learning step. A batch may be used in several learning steps."""
@@ -139,7 +144,8 @@ class UnrollLearner(Learner):
         self.timings.add("learn/update", updated - prepared)
         self.timings.add("learn/publish", clock() - updated)
         self.timings.add("learn", clock() - started)
-        metrics = {**update_metrics.summary(), **metrics, "learning_rate": max(rates.values())}
+        metrics = {**update_metrics.summary(), **metrics, **self._encoder_metrics()}
+        metrics["learning_rate"] = max(rates.values())
         return summary(taken, step, updates, update_metrics.refused, {**metrics, **self.feed.use_metrics(step)})
 
     def rehearse(self, step: int) -> float:
