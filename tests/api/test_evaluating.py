@@ -106,7 +106,7 @@ def test_plot_has_the_options_of_the_command(run, tmp_path):
     text = out.read_text()
     assert all(f"<!-- {name} -->" in text for name in ("episode return", "entropy", "Two panels"))
     assert "mine, moving average over 2 points" in text
-    with pytest.raises(ConfigError, match=r"title.* is for curves over training"):
+    with pytest.raises(ConfigError, match="title is for curves over training"):
         offbeat.plot(run, "episodes", title="Two panels")
 
 

@@ -84,4 +84,4 @@ def _several(given: str | Sequence[str]) -> tuple[str, ...]:
 
 def _refuse_with_episodes(**given: bool) -> None:
     for name in (name for name, is_given in given.items() if is_given):
-        raise ConfigError(f"--{name} is for curves over training: leave it out with --x episodes")
+        raise ConfigError(f"{name} is for curves over training: leave it out with --x episodes")
