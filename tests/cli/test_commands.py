@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -303,6 +304,18 @@ def test_help_lists_every_command_and_each_command_has_help():
 
 def test_the_version_flag_prints_the_version():
     assert offbeat("--version").out.strip() == f"offbeat {package.__version__}"
+
+
+def test_python_m_offbeat_is_the_same_command():
+    def as_module(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "offbeat", *arguments], check=False, capture_output=True, text=True
+        )
+
+    assert as_module("--version").stdout.strip() == f"offbeat {package.__version__}"
+    refused = as_module("eval", "no/such/run")
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("offbeat: ")
 
 
 def test_watch_without_a_display_is_refused_at_once(run, monkeypatch):

@@ -15,8 +15,9 @@ from tests.reference.thorough import examples
 
 from offbeat.core.types import ActionSpec, Leaf
 from offbeat.envs.actions import action_encoder, random_actions, split_columns
+from offbeat.envs.observations import observation_leaves
 from offbeat.envs.rows import observation_writer
-from offbeat.envs.spaces import action_spec, observation_leaves
+from offbeat.envs.spaces import action_spec
 
 COIN = ActionSpec("discrete", (), nvec=(2,))
 

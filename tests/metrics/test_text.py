@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from offbeat.metrics.text import compact, duration, percentage, rounded
+from offbeat.metrics.text import compact, duration, percentage, precise, rounded
 
 
 @pytest.mark.parametrize(
@@ -21,6 +21,17 @@ def test_numbers_are_formatted_with_three_digits_and_a_unit(value, text):
 @pytest.mark.parametrize(("value", "text"), [(0.5, "0.50"), (213.44, "213.4"), (-5784.2, "-5,784"), (None, "-")])
 def test_returns_are_rounded_to_a_readable_precision(value, text):
     assert rounded(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0123, "0.0123"), (-0.00456, "-0.00456"), (4.406, "4.41"), (9.996, "10.0"), (190.52, "190.5"),
+        (-5784.25, "-5784.2"), (0.0, "0.0"), (math.nan, "nan"), (math.inf, "inf"),
+    ],
+)  # fmt: skip
+def test_returns_of_evaluations_have_at_least_three_significant_digits(value, text):
+    assert precise(value) == text
 
 
 @pytest.mark.parametrize(("value", "text"), [(0.714, "71%"), (1.0, "100%"), (0.0, "0%"), (None, "-")])

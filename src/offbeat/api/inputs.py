@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from offbeat.core.images import reduced
 from offbeat.core.types import INFO_MASK, Array, Leaf
 from offbeat.models.acting import ActingPolicy
 
@@ -31,13 +32,16 @@ def missing_leaf(leaf: Leaf, given: Mapping[str, Any]) -> str:
 
 
 def as_stored(leaf: Leaf, values: Array) -> Array:
-    """Return values [N, *shape] as training stores them: choices counted from 0, in the dtype of the leaf."""
+    """Return the env's values [N, *shape] as training stores them.
+
+    Choices count from 0, images are made smaller and grey, and all have the dtype of the leaf.
+    """
     if leaf.is_mask:
         allowed: Array = values != 0
         return allowed
     if not leaf.choices:
         _require_whole(leaf, values)
-        return values.astype(leaf.dtype, copy=False)
+        return reduced(values.astype(leaf.dtype, copy=False), leaf)
     numbers: Array = values - np.array(leaf.start).reshape(leaf.shape) if leaf.start else values
     if ((numbers < 0) | (numbers >= np.array(leaf.choices).reshape(leaf.shape))).any():
         raise ValueError(f"{leaf.name} is {values.tolist()}, which is not one of the choices of the env's space")

@@ -200,12 +200,10 @@ class LoadedPolicy:
         for leaf in wanted:
             if given.get(leaf.name) is None:
                 raise ValueError(missing_leaf(leaf, given))
-            array = np.asarray(given[leaf.name])
-            single = array.shape == leaf.shape
-            if not single and array.shape[1:] != leaf.shape:
-                raise ValueError(
-                    f"{leaf.name} has shape {array.shape}, but {leaf.shape} or (N, *{leaf.shape}) is expected"
-                )
+            array, shape = np.asarray(given[leaf.name]), leaf.as_given.shape
+            single = array.shape == shape
+            if not single and array.shape[1:] != shape:
+                raise ValueError(f"{leaf.name} has shape {array.shape}, but {shape} or (N, *{shape}) is expected")
             leaves[leaf.name] = as_stored(leaf, array[None] if single else array)
         return leaves, single
 

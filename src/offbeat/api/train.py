@@ -286,6 +286,7 @@ def _prepare(config: Config, view: Progress, caller: CallerState) -> Parts:
 def _start(parts: Parts, loop: TrainingLoop, initial: Mapping[str, InitialPolicy], reason: str) -> str:
     """Start a new run: version 0 is the initial weights, and every actor starts new episodes."""
     from offbeat.algorithms import fast_paths
+    from offbeat.envs.observations import image_notes
     from offbeat.runtime.saved_state import refuse_mismatches
 
     load_initial(parts, initial)
@@ -294,7 +295,10 @@ def _start(parts: Parts, loop: TrainingLoop, initial: Mapping[str, InitialPolicy
         loop.start({policy: each.statistics for policy, each in initial.items()})
     warnings = parts.config.settings.warnings(parts.config.run.steps)
     notices = dict.fromkeys(fast_paths.autograd_notice(policy.algorithm) for policy in parts.policies)
-    return "; ".join(filter(None, (origin_of(parts, initial), reason, warnings, *notices)))
+    images = dict.fromkeys(
+        f"{problem}: {remedy}" for policy in parts.policies for problem, remedy in image_notes(policy.env.observation)
+    )
+    return "; ".join(filter(None, (origin_of(parts, initial), reason, warnings, *notices, *images)))
 
 
 def _discard_empty(directory: RunDirectory) -> bool:

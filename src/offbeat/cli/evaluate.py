@@ -14,6 +14,7 @@ from tyro.conf import Positional, arg
 from offbeat.cli.flags import EnvKwargs, OtherEnv, RunImports, TrustCode, Wrappers, changed_env
 from offbeat.cli.on_ray import Cpus, Gpus, On, OnRay, RayAddress, Resources
 from offbeat.cli.output import progress_bar, spinner, stdout_to_stderr
+from offbeat.metrics.text import precise
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ class Eval:
             f"{scores['env_steps']} env steps{self._cuts(scores)}"
         )
         if by_episode is not None:
-            all_agents += f"\n  mean return by episode: {', '.join(f'{mean:.1f}' for mean in by_episode)}"
+            all_agents += f"\n  mean return by episode: {', '.join(map(precise, by_episode))}"
         policies = (f"  {name}: {_returns(own)}" for name, own in scores.get("policies", {}).items())
         return "\n".join([all_agents, *policies])
 
@@ -110,9 +111,9 @@ def _returns(scores: Mapping[str, Any]) -> str:
         return "no agent took part in an episode"
     team = scores.get("team_return_mean")
     return (
-        f"return {'' if team is None else 'per agent '}{scores['return_mean']:.1f} +- {scores['return_std']:.1f} "
-        f"(from {scores['return_min']:.1f} to {scores['return_max']:.1f})"
-        f"{'' if team is None else f', sum over agents {team:.1f}'}, length {scores['length_mean']:.1f}"
+        f"return {'' if team is None else 'per agent '}{precise(scores['return_mean'])} +- "
+        f"{precise(scores['return_std'])} (from {precise(scores['return_min'])} to {precise(scores['return_max'])})"
+        f"{'' if team is None else f', sum over agents {precise(team)}'}, length {scores['length_mean']:.1f}"
     )
 
 
@@ -156,7 +157,7 @@ class Watch:
             )
         cut = f", cut by --max-steps {self.max_steps}" if played.cut else ""
         written = f", written to {self.video}" if self.video else ""
-        earlier = "".join(f"{each:.1f}, " for each in played.earlier_returns)
+        earlier = "".join(f"{precise(each)}, " for each in played.earlier_returns)
         of_trial = f"{len(played.earlier_returns) + 1} episodes in a new task, " if earlier else ""
         print(f"{of_trial}return {earlier}{_by_agent(played.returns)} in {played.length} env steps{cut}{written}")
         return 0
@@ -164,4 +165,6 @@ class Watch:
 
 def _by_agent(returns: Mapping[str, float]) -> str:
     """Return the returns of all agents as text; a single agent is not named."""
-    return ", ".join(f"{agent} {each:.1f}" if len(returns) > 1 else f"{each:.1f}" for agent, each in returns.items())
+    return ", ".join(
+        f"{agent} {precise(each)}" if len(returns) > 1 else precise(each) for agent, each in returns.items()
+    )

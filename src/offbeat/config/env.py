@@ -16,6 +16,9 @@ from offbeat.core.errors import ConfigError
 from offbeat.core.fields import Bound, Count, Natural, Positive, Share, in_short
 from offbeat.core.frozen_table import EMPTY, PlainTable
 
+Side = Annotated[int, Bound(16, 4096)]
+"""Height or width of images in pixels: at least SMALLEST_IMAGE of core/types.py, which loads NumPy."""
+
 
 @dataclass(frozen=True)
 class EnvConfig:
@@ -43,6 +46,13 @@ class EnvConfig:
     frame_stack: Annotated[int, Bound(1, 255)] | None = None
     """Number of successive images in an observation, the last ones of the episode. None: 4 for ale-py's Atari games,
     else 1."""
+    image_size: tuple[Side, ...] = ()
+    """Height and width in pixels of the images that policies get, such as 84,84; one number is both. A pixel is the
+    mean of the area that it covers in the env's image. Empty: the size of the env's images."""
+    grayscale: bool = False
+    """Give policies grey images in place of images of three colours."""
+    ignore_observations: tuple[str, ...] = ()
+    """Keys of the env's observations that policies do not get, such as text; a/b is the key b of the Dict a."""
     previous_action: bool = False
     """Give policies the previous action as an input, as the env got it. There is none in the first row of an
     episode."""
@@ -83,6 +93,15 @@ class EnvConfig:
                     f"wrappers has {in_short(wrapper)}, but the path of a wrapper is expected: pass "
                     "--set wrappers=my_module:MyWrapper"
                 )
+        if len(self.image_size) > 2:
+            raise ConfigError(
+                f"image_size is {list(self.image_size)}, but height and width are expected: pass --set image_size=84,84"
+            )
+        if not all(map(_is_key, self.ignore_observations)):
+            raise ConfigError(
+                f"ignore_observations is {list(self.ignore_observations)}, but keys of the env's observations are "
+                "expected: pass --set ignore_observations=mission,time"
+            )
         parameters(self.curriculum)  # raises ConfigError if a parameter cannot be read
 
     def completed(self, env_id: str) -> EnvConfig:
@@ -105,6 +124,11 @@ class EnvConfig:
             if (given := getattr(self, key)) is not None:
                 raise ConfigError(unsupported(key, given, env_id))
 
+    @property
+    def image_sides(self) -> tuple[int, int] | None:
+        """Height and width of the images that policies get; None: those of the env."""
+        return (self.image_size[0], self.image_size[-1]) if self.image_size else None
+
     def learned(self, rewards: Any) -> Any:
         """Return the rewards that are learned from: the env's rewards, clipped and scaled; of the same shape."""
         clipped = rewards.clip(-1, 1) if self.clip_rewards else rewards
@@ -122,7 +146,7 @@ class EnvConfig:
 
 
 def _is_key(name: str) -> bool:
-    """Whether a name can be the key of a number in an info."""
+    """Whether a name can be the key of a number in an info, or of a part of an observation."""
     return all(name.split("/"))
 
 

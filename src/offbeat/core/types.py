@@ -13,7 +13,7 @@ and B = S * N the columns of a batch.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Annotated, Any, Literal, NamedTuple, Protocol
 
@@ -92,6 +92,13 @@ class Leaf:
     """The env's number of the first choice of each element; empty if all are 0."""
     stack: Annotated[int, Bound(1, 255)] = 1
     """Number of successive frames that a policy gets, [stack, *shape]. Memory stores each frame once."""
+    env_shape: tuple[Size, ...] = ()
+    """Shape of the env's images, if policies get them smaller or grey (see `images.py`); empty: that of the leaf."""
+
+    @property
+    def as_given(self) -> Leaf:
+        """The leaf as the env returns it."""
+        return replace(self, shape=self.env_shape, env_shape=()) if self.env_shape else self
 
     @property
     def size(self) -> int:

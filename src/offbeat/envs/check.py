@@ -32,6 +32,7 @@ from offbeat.envs.check_world import check_world
 from offbeat.envs.contract import InfoSignals
 from offbeat.envs.make import adapter_of, make_envs
 from offbeat.envs.make_worlds import make_world
+from offbeat.envs.observations import image_notes
 
 RESET_PARTS = ("observation", "info")
 STEP_PARTS = ("observation", "reward", "terminated", "truncated", "info")
@@ -90,6 +91,7 @@ def preflight(env_id: str, settings: EnvConfig = UNSET, steps: int = 8, tasks: T
 def _check_single(env_id: str, steps: int, settings: EnvConfig) -> Iterator[Finding]:
     with closing(make_envs(env_id, 1, seed=SEED, settings=settings)) as envs:  # refuses what is not supported
         spec = envs.spec
+    yield from (Finding("warning", *note) for note in image_notes(spec.observation))
     env = adapter_of(env_id).make_single(env_id, settings)
     if env is None:
         return

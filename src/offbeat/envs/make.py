@@ -11,10 +11,10 @@ from offbeat.core.errors import ConfigError, OffbeatError, with_traceback_of
 from offbeat.core.seeding import derive_seed
 from offbeat.core.tasks import TaskSample
 from offbeat.envs.contract import Adapter, EnvRequest, Envs, Limits, TaskEnvs
+from offbeat.envs.observations import stacked
 from offbeat.envs.previous_inputs import with_previous_inputs
 from offbeat.envs.registration import maker_in, missing_package
 from offbeat.envs.rows import FAILURES
-from offbeat.envs.spaces import stacked
 
 
 def adapter_of(env_id: str) -> Adapter:

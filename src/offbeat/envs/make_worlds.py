@@ -19,10 +19,11 @@ from offbeat.envs.adapters.gymnasium.progress import progress_setters
 from offbeat.envs.arguments import accepts, require_arguments, require_render_mode
 from offbeat.envs.contract import Limits
 from offbeat.envs.make import adapter_of, cannot_make, groups_of
+from offbeat.envs.observations import observation_leaves, stacked
 from offbeat.envs.previous_inputs import with_previous_inputs
 from offbeat.envs.registration import own_maker
 from offbeat.envs.rows import FAILURES
-from offbeat.envs.spaces import action_spec, observation_leaves, stacked
+from offbeat.envs.spaces import action_spec
 from offbeat.envs.world import PoliciesOf, World, WorldAdapter, WorldSpec, WorldStep
 from offbeat.envs.worlds import Worlds
 
@@ -230,7 +231,14 @@ def _agent_spec(env_id: str, world: World, agent: str, first: WorldStep, setting
     info_mask = bool(action.nvec) and INFO_MASK in first.infos.get(agent, {})
     spec = EnvSpec(
         id=env_id,
-        observation=observation_leaves(world.observation_space(agent), where, action, info_mask=info_mask),
+        observation=observation_leaves(
+            world.observation_space(agent),
+            where,
+            action,
+            settings,
+            info_mask=info_mask,
+            others=map(world.observation_space, world.agents),
+        ),
         action=action,
         columns=1,
         frame_skip=world.frame_skip,

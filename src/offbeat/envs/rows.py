@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
 from typing import Any, NamedTuple
 
@@ -11,9 +11,10 @@ import numpy as np
 
 from offbeat.core.choices import allows_each
 from offbeat.core.errors import EnvFailed, with_traceback_of
+from offbeat.core.images import reduced
 from offbeat.core.types import INFO_MASK, Array, Leaf, Tree
 from offbeat.envs.contract import Outcome
-from offbeat.envs.spaces import children, single_spaces
+from offbeat.envs.spaces import children
 
 Writer = Callable[[Any], None]
 """Copies one observation, or the content of one info, into the rows."""
@@ -59,17 +60,23 @@ def copy_exactly(target: Array, part: Array) -> None:
 def observation_writer(space: gym.Space[Any], leaves: Sequence[Leaf], targets: Sequence[Array]) -> Writer:
     """Return a function that copies an observation into `targets`, one per leaf. Floats become float32.
 
-    The function raises ValueError if a shape, dtype or choice is not in the space.
+    Parts of the observation without a leaf are not read. The function raises ValueError if a shape, dtype or choice is
+    not in the space.
     """
-    parts = zip(leaves, targets, single_spaces(space), strict=True)
-    return _tree_writer(space, iter([_leaf_writer(leaf, target, part) for leaf, target, part in parts]))
+    wanted = {leaf.name: (leaf, target) for leaf, target in zip(leaves, targets, strict=True)}
+    write = _tree_writer("observation", space, wanted)
+    assert write is not None, "an observation without leaves"
+    return write
 
 
-def _tree_writer(space: gym.Space[Any], writers: Iterator[Writer]) -> Writer:
-    parts = children(space)
-    if parts is None:
-        return next(writers)
-    keyed = [(key, _tree_writer(part, writers)) for key, part in parts]
+def _tree_writer(name: str, space: gym.Space[Any], wanted: Mapping[str, tuple[Leaf, Array]]) -> Writer | None:
+    """Return the writer of a part of the observation; None if no leaf is in it."""
+    if name in wanted:
+        return _leaf_writer(*wanted[name], space)
+    parts = [(key, _tree_writer(f"{name}/{key}", part, wanted)) for key, part in children(space) or ()]
+    keyed = [(key, write) for key, write in parts if write is not None]
+    if not keyed:
+        return None
 
     def write_parts(observation: Any) -> None:
         for key, write in keyed:
@@ -83,7 +90,19 @@ def _leaf_writer(leaf: Leaf, target: Array, space: gym.Space[Any]) -> Writer:
         return mask_writer(target)
     if leaf.choices:
         return _choices_writer(leaf, target)
-    return _box_writer(target, np.dtype(space.dtype))
+    return _reducing_writer(leaf, target) if leaf.env_shape else _box_writer(target, np.dtype(space.dtype))
+
+
+def _reducing_writer(leaf: Leaf, target: Array) -> Writer:
+    """Return a writer of images that policies get smaller or grey."""
+    received = np.zeros((*target.shape[: target.ndim - len(leaf.shape)], *leaf.env_shape), leaf.dtype)
+    write_received = _box_writer(received, received.dtype)
+
+    def write(part: Any) -> None:
+        write_received(part)
+        target[...] = reduced(received, leaf)
+
+    return write
 
 
 def _box_writer(target: Array, declared: np.dtype[Any]) -> Writer:

@@ -1,62 +1,18 @@
-"""Converts Gymnasium spaces to specs: leaves of an observation, and an `ActionSpec`."""
+"""Gymnasium spaces: the spaces inside Dicts and Tuples, their choices, and the `ActionSpec` of an action space."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from offbeat.core.choices import smallest_dtype
 from offbeat.core.errors import ConfigError
-from offbeat.core.types import INFO_MASK, OBSERVED_MASK, ActionSpec, EnvSpec, Leaf
+from offbeat.core.types import OBSERVED_MASK, ActionSpec
 
-# --- observations -------------------------------------------------------------------------------------------
-
-
-def observation_leaves(
-    space: gym.Space[Any], env_id: str, action: ActionSpec, *, info_mask: bool = False
-) -> tuple[Leaf, ...]:
-    """Return the leaves of an observation: one, or those of nested Dicts and Tuples in the order of the space.
-
-    Args:
-        space: Observation space of one env.
-        env_id: Id of the env, for messages.
-        action: Spec of the actions, to check the shape of a mask (the key 'action_mask' of a Dict).
-        info_mask: Whether the env's infos have an action mask. It becomes the last leaf.
-
-    Raises:
-        ConfigError: a space is not supported, or a mask does not have one flag per choice.
-    """
-    leaves = tuple(_leaves("observation", space, env_id, action))
-    if info_mask:
-        leaves = (*leaves, _mask(INFO_MASK, action))
-    names = [leaf.name for leaf in leaves]
-    if len(set(names)) < len(names):
-        raise ConfigError(f"{env_id} has two observations with the same name among {', '.join(names)}: rename a key")
-    if not any(leaf.inputs for leaf in leaves):
-        raise ConfigError(f"{env_id} has observations of {space}, which contain no inputs for a network")
-    return leaves
-
-
-def stacked(spec: EnvSpec, stack: int) -> EnvSpec:
-    """Return the spec of an env for a policy that gets `stack` successive frames of each image.
-
-    Raises:
-        ConfigError: the env has no images.
-    """
-    if stack == 1:
-        return spec
-    if not any(leaf.is_image for leaf in spec.observation):
-        raise ConfigError(
-            f"frame_stack is {stack}, which is not supported by {spec.id} because it has no images: omit it, or "
-            "wrap the env in gymnasium.wrappers.FrameStackObservation where it is registered"
-        )
-    leaves = tuple(replace(leaf, stack=stack) if leaf.is_image else leaf for leaf in spec.observation)
-    return replace(spec, observation=leaves)
+# --- parts of a space ---------------------------------------------------------------------------------------
 
 
 def children(space: gym.Space[Any]) -> list[tuple[Any, gym.Space[Any]]] | None:
@@ -66,14 +22,17 @@ def children(space: gym.Space[Any]) -> list[tuple[Any, gym.Space[Any]]] | None:
     return list(enumerate(space)) if isinstance(space, spaces.Tuple) else None
 
 
-def single_spaces(space: gym.Space[Any]) -> Iterator[gym.Space[Any]]:
-    """Yield the spaces inside nested Dicts and Tuples, in the order of the leaves."""
-    parts = children(space)
+def named_spaces(space: gym.Space[Any], name: str = "observation") -> Iterator[tuple[str, gym.Space[Any]]]:
+    """Yield the names of leaves, and the spaces inside nested Dicts and Tuples, in the order of the space.
+
+    A mask is not divided.
+    """
+    parts = None if name == OBSERVED_MASK else children(space)
     if parts is None:
-        yield space
+        yield name, space
         return
-    for _, part in parts:
-        yield from single_spaces(part)
+    for key, part in parts:
+        yield from named_spaces(part, f"{name}/{key}")
 
 
 def choices_of(space: gym.Space[Any]) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
@@ -85,47 +44,6 @@ def choices_of(space: gym.Space[Any]) -> tuple[tuple[int, ...], tuple[int, ...]]
     if isinstance(space, spaces.MultiBinary):
         return (2,) * int(np.prod(space.shape)), ()
     return None
-
-
-def _leaves(name: str, space: gym.Space[Any], env_id: str, action: ActionSpec) -> Iterator[Leaf]:
-    if name == OBSERVED_MASK:
-        _require_mask(space, env_id, action)
-        yield _mask(name, action)
-        return
-    parts, found = children(space), choices_of(space)
-    if parts is not None:
-        for key, part in parts:
-            yield from _leaves(f"{name}/{key}", part, env_id, action)
-    elif found is not None:
-        choices, start = found
-        yield Leaf(name, space.shape or (), smallest_dtype(choices), choices, start)
-    elif isinstance(space, spaces.Box):
-        floating = np.issubdtype(space.dtype, np.floating)
-        yield Leaf(name, space.shape, "float32" if floating else np.dtype(space.dtype).name)
-    else:
-        raise ConfigError(
-            f"{env_id} has observations of {space} ({name}), but only Box, Discrete, MultiDiscrete and MultiBinary, "
-            "and Dicts and Tuples of these, are supported: wrap the env in "
-            "gymnasium.wrappers.TransformObservation where it is registered"
-        )
-
-
-def _mask(name: str, action: ActionSpec) -> Leaf:
-    return Leaf(name, (sum(action.nvec),), "bool")
-
-
-def _require_mask(space: gym.Space[Any], env_id: str, action: ActionSpec) -> None:
-    """Raise ConfigError if a space is not that of a mask with one flag per choice."""
-    size = sum(action.nvec)
-    if not action.nvec:
-        raise ConfigError(
-            f"{env_id} has an action_mask in its observations, but box actions cannot be masked: rename the key"
-        )
-    if not isinstance(space, spaces.Box | spaces.MultiBinary) or space.shape != (size,):
-        raise ConfigError(
-            f"{env_id} has an action_mask of {space}, but one flag for each of the {size} choices {list(action.nvec)}, "
-            f"concatenated, is expected: declare it as gymnasium.spaces.MultiBinary({size})"
-        )
 
 
 # --- actions ------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from offbeat.api.inputs import as_stored, flattened
 from offbeat.api.loaded_policy import LoadedPolicy
 from offbeat.core.choices import firsts
 from offbeat.core.errors import RunFailed
+from offbeat.core.images import reduced
 from offbeat.core.previous_inputs import action_parts
 from offbeat.core.seeding import stream
 from offbeat.core.types import INFO_MASK, Array, Tree
@@ -76,9 +77,10 @@ def initial_state(spec: PolicySpec, rows: int) -> Tree:
 def _expected(policy: LoadedPolicy, inputs: Tree, state: NDArray[np.float32]) -> tuple[Array, Tree]:
     """Return the policy's network outputs, [N, outputs], and the parts of its actions; `state` is updated in place."""
     spec = policy.policy.spec
-    stacks = {leaf.name: inputs[leaf.name] for leaf in spec.observation if leaf.stack > 1}
+    stacked = {leaf.name: leaf for leaf in spec.observation if leaf.stack > 1}
+    stacks = {name: reduced(inputs[name], leaf) for name, leaf in stacked.items()}
     previous = {leaf.name: as_stored(leaf, inputs[leaf.name]) for leaf in spec.observation if leaf.is_previous}
-    newest = {**inputs, **{name: frames[:, -1] for name, frames in stacks.items()}}
+    newest = {**inputs, **{name: inputs[name][:, -1] for name in stacked}}
     of_env = {name: part for name, part in newest.items() if name != INFO_MASK and name not in previous}
     leaves, _ = policy.leaves(env_structure(of_env), inputs.get(INFO_MASK))
     values = policy.policy.parameters({**leaves, **stacks, **previous}, state).copy()

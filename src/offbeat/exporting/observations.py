@@ -34,7 +34,7 @@ def sample_observations(policy: ActingPolicy, rows: int, random: np.random.Gener
 
 
 def _sample(leaf: Leaf, rows: int, random: np.random.Generator, scales: Mapping[str, Scale]) -> Array:
-    shape, dtype = (rows, *leaf.stacked_shape), np.dtype(input_dtype(leaf))
+    shape, dtype = (rows, *leaf.as_given.stacked_shape), np.dtype(input_dtype(leaf))
     if leaf.choices:
         numbers: Array = sample_choices(leaf.choices, rows, random) + np.array(leaf.start or 0)
         return numbers.reshape(shape)

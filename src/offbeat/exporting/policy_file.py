@@ -70,7 +70,7 @@ def _in_fp32(loaded: LoadedPolicy) -> LoadedPolicy:
 
 
 def _ports(spec: PolicySpec) -> Ports:
-    inputs = [Port(leaf.name, leaf.stacked_shape, input_dtype(leaf)) for leaf in spec.observation]
+    inputs = [Port(leaf.name, leaf.as_given.stacked_shape, input_dtype(leaf)) for leaf in spec.observation]
     outputs = [Port(name, part.shape, output_dtype(part)) for name, part in action_parts(spec.action)]
     if spec.recurrent:
         inputs.append(Port(STATE, (spec.state_size,), "float32"))

@@ -25,6 +25,14 @@ def rounded(value: float | None) -> str:
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
 
 
+def precise(value: float) -> str:
+    """Return a number with at least three significant digits and at least one decimal: 500.0, 4.41, 0.0123."""
+    rounded = float(f"{value:.3g}")  # round first, so that 9.996 has as many decimals as 10
+    if not math.isfinite(value) or rounded == 0:
+        return f"{value:.1f}"
+    return f"{value:.{max(1, 2 - math.floor(math.log10(abs(rounded))))}f}"
+
+
 def percentage(value: float | None) -> str:
     """Return a fraction as a percentage: 71%; '-' if it is not known."""
     return "-" if value is None else f"{value:.0%}"

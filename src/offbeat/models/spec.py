@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import Bound, Name, Size, build
+from offbeat.core.images import becomes_grey, reduced_leaf
 from offbeat.core.previous_inputs import previous_leaves
 from offbeat.core.types import INFO_MASK, ActionSpec, Leaf, mask_of
 
@@ -232,6 +233,16 @@ def _wrong_leaves(spec: PolicySpec) -> Iterator[str]:
             yield f"{leaf.name} is a mask of {leaf.dtype} {list(leaf.shape)}, but bool [{spec.logits}] is expected"
         elif leaf.stack > 1 and not leaf.is_image:
             yield f"{leaf.name} has a frame stack, but is not an image"
+        elif leaf.env_shape and not _is_reduced(leaf):
+            yield f"{leaf.name} has the shape {list(leaf.shape)}, which is not made from {list(leaf.env_shape)}"
+
+
+def _is_reduced(leaf: Leaf) -> bool:
+    """Whether a leaf is made from images of its `env_shape`."""
+    given = leaf.as_given
+    if not (given.is_image and leaf.is_image and given.size <= MAX_NUMBERS):
+        return False
+    return reduced_leaf(given, leaf.sides, grayscale=becomes_grey(leaf)) == leaf
 
 
 def _wrong_action(action: ActionSpec) -> Iterator[str]:

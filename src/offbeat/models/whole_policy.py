@@ -13,6 +13,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
+from offbeat.core.images import GREY_WEIGHTS, area_weights, becomes_grey
 from offbeat.core.previous_inputs import action_parts
 from offbeat.core.types import ActionSpec, Leaf
 from offbeat.models.acting import ActingPolicy
@@ -53,12 +54,16 @@ class WholePolicy(nn.Module):
         if spec.normalize:
             arrays = published_layout(spec).views(torch.from_numpy(policy.vector.copy()))
             self.normalizer = _Normalizer(arrays["observation_mean"], arrays["observation_scale"])
+        self.images = nn.ModuleList(
+            _ReducedImages(leaf) if leaf.env_shape else nn.Identity() for leaf in spec.observation
+        )
         self.action = _GreedyAction(spec, policy.to_env)
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         rows = inputs[0].shape[0]
         leaves = {
-            leaf.name: _from_zero(leaf, given) for leaf, given in zip(self._spec.observation, inputs, strict=False)
+            leaf.name: _from_zero(leaf, reduce(given))
+            for leaf, reduce, given in zip(self._spec.observation, self.images, inputs, strict=False)
         }
         encoded = {leaf.name: _as_stored(leaf, leaves[leaf.name]) for leaf in self._spec.encoded}
         core_state = None
@@ -83,6 +88,39 @@ def _from_zero(leaf: Leaf, given: Tensor) -> Tensor:
 def _as_stored(leaf: Leaf, values: Tensor) -> Tensor:
     """Return values in the dtype that training stores and that encoders expect."""
     return values.to(getattr(torch, leaf.dtype))
+
+
+class _ReducedImages(nn.Module):
+    """Makes images smaller and grey, with the same bytes as `core/images.py`: float64 holds all sums exactly."""
+
+    rows: Tensor
+    columns: Tensor
+    colours: Tensor
+
+    def __init__(self, leaf: Leaf) -> None:
+        super().__init__()
+        given = leaf.as_given
+        self._grey, self._channels_last = becomes_grey(leaf), given.channels_last
+        height, width = given.sides
+        self._pixels = height * width if leaf.sides != given.sides else 0
+        self.register_buffer("rows", torch.from_numpy(area_weights(height, leaf.sides[0])).double())
+        self.register_buffer("columns", torch.from_numpy(area_weights(width, leaf.sides[1]).T.copy()).double())
+        self.register_buffer("colours", torch.tensor(GREY_WEIGHTS).double())
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return images [..., *shape] for images [..., *env_shape]."""
+        x = images.double()
+        if self._channels_last:
+            x = x.movedim(-1, -3)
+        if self._grey:
+            red, green, blue = x.unbind(-3)
+            x = red * self.colours[0] + green * self.colours[1] + blue * self.colours[2]
+            x = torch.floor((x + 500) / 1000)
+        if self._pixels:
+            x = torch.floor((self.rows @ x @ self.columns + self._pixels // 2) / self._pixels)
+        if self._channels_last and not self._grey:
+            x = x.movedim(-3, -1)
+        return x.to(torch.uint8)
 
 
 class _Normalizer(nn.Module):

@@ -23,9 +23,10 @@ from offbeat.core.types import Array, EnvSpec, Tree
 from offbeat.envs.actions import StepUnit, take_random_steps
 from offbeat.envs.contract import EPISODE_START, Advanced, EnvRequest, Envs, Limits, Outcome
 from offbeat.envs.infos import numbers_reader
+from offbeat.envs.observations import observation_leaves
 from offbeat.envs.registration import registered as registered_entry
 from offbeat.envs.rows import empty_rows, mark_reset_rows, rows_of
-from offbeat.envs.spaces import action_spec, observation_leaves
+from offbeat.envs.spaces import action_spec
 
 SCREEN = 84
 """Height and width in pixels."""
@@ -170,6 +171,11 @@ def make_atari(request: EnvRequest, registered: RegisteredEnv, screen: Mapping[s
     """
     request.refuse_curriculum()
     settings, groups, limits = request.settings, request.groups, request.limits
+    if settings.image_size or settings.grayscale or settings.ignore_observations:
+        raise ConfigError(
+            f"image_size, grayscale and ignore_observations are not supported by {request.env_id}, which always gives "
+            f"a grey image of {SCREEN} x {SCREEN} pixels: omit them"
+        )
     arguments = request.added_to({**_arguments(registered, settings), **screen})
     arguments.setdefault("full_action_space", registered.kwargs.get("full_action_space", False))
     frame_skip = arguments["frameskip"]

@@ -22,6 +22,7 @@ from offbeat.core.types import Array, EnvSpec, Tree
 from offbeat.envs.actions import StepUnit, action_encoder, take_random_steps
 from offbeat.envs.contract import NO_LIMITS, Advanced, EnvRequest, Envs, Limits, Outcome
 from offbeat.envs.infos import numbers_reader
+from offbeat.envs.observations import observation_leaves
 from offbeat.envs.rows import (
     FiniteCheck,
     MaskCheck,
@@ -35,7 +36,7 @@ from offbeat.envs.rows import (
     require_finite,
     rows_of,
 )
-from offbeat.envs.spaces import action_spec, observation_leaves
+from offbeat.envs.spaces import action_spec
 
 PREFIX = "envpool:"
 
@@ -205,7 +206,7 @@ def _spec_of(request: EnvRequest, pool: Any) -> EnvSpec:
     action = action_spec(pool.action_space, request.env_id)
     return EnvSpec(
         id=request.env_id,
-        observation=observation_leaves(pool.observation_space, request.env_id, action),
+        observation=observation_leaves(pool.observation_space, request.env_id, action, request.settings),
         action=action,
         columns=len(request.seeds),
         frame_skip=int(getattr(pool.spec.config, "frame_skip", 1)),

@@ -32,9 +32,10 @@ from offbeat.envs.adapters.gymnasium.sources import (
 )
 from offbeat.envs.adapters.gymnasium.tasks import TaskSetter
 from offbeat.envs.contract import Advanced, EnvRequest, Envs, Outcome, State
+from offbeat.envs.observations import observation_leaves
 from offbeat.envs.registration import registered, registered_ids
 from offbeat.envs.rows import FAILURES, empty_rows, failed, named, rows_of
-from offbeat.envs.spaces import action_spec, observation_leaves
+from offbeat.envs.spaces import action_spec
 
 
 class GymnasiumEnvs:
@@ -287,7 +288,9 @@ def _spec_of(request: EnvRequest, source: AnyVectorEnv | list[SingleEnv]) -> Env
     action = action_spec(actions, request.env_id)
     return EnvSpec(
         id=request.env_id,
-        observation=observation_leaves(observation, request.env_id, action, info_mask=request.info_mask),
+        observation=observation_leaves(
+            observation, request.env_id, action, request.settings, info_mask=request.info_mask
+        ),
         action=action,
         columns=len(request.seeds),
         frame_skip=int(getattr(first.unwrapped, "frame_skip", 1)),
