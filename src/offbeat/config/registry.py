@@ -21,7 +21,7 @@ from typing import Any
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.config.runtimes import OPTIONAL_KEYS, RUNTIMES, RuntimeEntry
 from offbeat.config.settings import AlgorithmSettings
-from offbeat.core.errors import ConfigError, suggestion, unknown, with_traceback_of
+from offbeat.core.errors import ConfigError, suggestion, unknown, with_traceback_of, without_stop
 from offbeat.core.threads import forbid_spinning
 
 TABLES = ("run", "env", "runtime", "policies", "league")
@@ -347,8 +347,16 @@ def import_found(name: str) -> None:
     try:
         import_module(name)
     except Exception as error:
-        refused = ConfigError(
-            f"the module {name} cannot be imported ({type(error).__name__}: {error}): check the name, and that its "
-            "folder is on PYTHONPATH or is the current folder"
-        )
+        what = f"{type(error).__name__}: {without_stop(error)}"
+        refused = ConfigError(f"the module {name} cannot be imported ({what}): {_fix(name, error)}")
         raise with_traceback_of(refused, error) from error
+
+
+def _fix(name: str, error: Exception) -> str:
+    """Return what to do about an error at the import of a module: a module that was found has the right name."""
+    missing = error.name if isinstance(error, ModuleNotFoundError) else None
+    if missing is not None and f"{name}.".startswith(f"{missing}."):
+        return "check the name, and that its folder is on PYTHONPATH or is the current folder"
+    if missing is not None:
+        return f"it was found, but it needs {missing}, which is not installed"
+    return "it was found, but raised this when it was imported, as the traceback shows"

@@ -55,17 +55,28 @@ class ChildTraceback(Exception):
     """The complete traceback of the error that ended a child process. It is the cause of the reported error."""
 
 
-def suggestion(name: str, known: Iterable[str]) -> str:
-    """Return ' Did you mean ...?' for the nearest known name, or an empty string."""
+def suggestion(name: str, known: Iterable[str], likeness: float = 0.5) -> str:
+    """Return ' Did you mean ...?' for the nearest known name, or an empty string.
+
+    Args:
+        name: the name that was given.
+        known: the names that exist.
+        likeness: how alike the names must be, from 0 to 1.
+    """
     options = list(known)
     lowered = {option.lower(): option for option in options}
-    nearest = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.5)
+    nearest = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=likeness)
     return f" Did you mean {lowered[nearest[0]]!r}?" if nearest else ""
 
 
-def unknown(kind: str, name: str, known: Iterable[str], remedy: str) -> ConfigError:
+def unknown(kind: str, name: str, known: Iterable[str], remedy: str, likeness: float = 0.5) -> ConfigError:
     """Return the error for an unknown name, with the nearest known name."""
-    return ConfigError(f"unknown {kind} {name!r}.{suggestion(name, known)} {remedy}")
+    return ConfigError(f"unknown {kind} {name!r}.{suggestion(name, known, likeness)} {remedy}")
+
+
+def without_stop(error: object) -> str:
+    """Return the text of an error without a full stop at its end, to be followed by one."""
+    return str(error).rstrip().removesuffix(".")
 
 
 def require_at_least(name: str, value: int, minimum: int) -> None:

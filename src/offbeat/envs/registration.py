@@ -17,6 +17,7 @@ from offbeat.config.env import family_of
 from offbeat.config.registry import accept, import_modules
 from offbeat.core.errors import ConfigError, unknown
 from offbeat.envs.meta import ids as meta_envs
+from offbeat.envs.packages import package_of
 from offbeat.envs.testing import known_values
 
 MUJOCO_MODULES = ("gymnasium.envs.mujoco.", "offbeat.envs.meta.locomotion")
@@ -113,7 +114,7 @@ def registered(env_id: str) -> RegisteredEnv:
         ConfigError: the env is unknown, or its module cannot be imported.
     """
     if env_id.startswith("offbeat/"):
-        _register_own_envs()
+        register_own_envs()
     module, _, name = env_id.rpartition(":")
     if module:
         import_modules((module,))
@@ -133,11 +134,13 @@ def registered(env_id: str) -> RegisteredEnv:
 def _unknown(env_id: str, module: str, name: str) -> ConfigError:
     """Return the error for an env that is neither registered nor in the module that its id names."""
     if not module:
+        if package := package_of(env_id):
+            return ConfigError(f"unknown env {env_id!r}. {package}")
         remedy = (
-            "Run `offbeat list envs` for a list. For an env of your own, pass --import my_module, which registers it, "
-            "or my_module:MyEnv"
+            "Run `offbeat list envs` for a list. For an env of another package, type its module too: module:ID. For an "
+            "env of your own, pass --import my_module, which registers it, or my_module:MyEnv"
         )
-        return unknown("env", env_id, registered_ids(), remedy)
+        return unknown("env", env_id, registered_ids(), remedy, likeness=0.7)
     if hasattr(sys.modules[module], name):
         return ConfigError(
             f"{env_id} is not a class or function: pass the class of an env, or a function that returns an env"
@@ -147,7 +150,7 @@ def _unknown(env_id: str, module: str, name: str) -> ConfigError:
     return unknown("env", env_id, callables, remedy)
 
 
-def _register_own_envs() -> None:
+def register_own_envs() -> None:
     """Register offbeat's envs with Gymnasium. A second call does nothing."""
     known_values.register()
     meta_envs.register()
@@ -202,7 +205,7 @@ def own_maker(env_id: str) -> Callable[..., Any] | None:
 
 def registered_ids() -> list[str]:
     """Return the ids in Gymnasium's registry whose requirements are installed."""
-    _register_own_envs()
+    register_own_envs()
     register_atari()
     return sorted(env_id for env_id, entry in gym.registry.items() if _is_usable(entry))
 

@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 
 from offbeat.core.choices import allows_each
-from offbeat.core.errors import EnvFailed, with_traceback_of
+from offbeat.core.errors import EnvFailed, with_traceback_of, without_stop
 from offbeat.core.images import reduced
 from offbeat.core.types import INFO_MASK, Array, Leaf, Tree
 from offbeat.envs.contract import Outcome
@@ -294,7 +294,7 @@ def failed(env_id: str, index: int, what: str, cause: BaseException | None = Non
     `index` is that of a column; of a world, with `unit` = "world".
     """
     error = EnvFailed(
-        f"{env_id}, {unit} {index}: {what}. Run `offbeat check {env_id}` (with --import if a module registers "
-        "the env) to find the fault"
+        f"{env_id}, {unit} {index}: {without_stop(what)}. Run `offbeat check {env_id}` (with --import if a module "
+        "registers the env) to find the fault"
     )
     return error if cause is None else with_traceback_of(error, cause)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Iterator
-from importlib.metadata import entry_points
 from types import FunctionType
 from typing import Any
 
@@ -19,7 +18,7 @@ from gymnasium.envs.registration import EnvSpec as RegisteredEnv
 
 from offbeat.config.env import adapter_prefix, family_of
 from offbeat.config.registry import accept, import_modules
-from offbeat.core.errors import ConfigError
+from offbeat.core.errors import ConfigError, without_stop
 from offbeat.envs.registration import is_registered, register_atari, registered
 
 
@@ -60,8 +59,8 @@ def require_importable(name: str, code: type) -> None:
         _Pickler(io.BytesIO()).dump(code)
     except (_NotImportable, pickle.PicklingError) as error:
         raise ConfigError(
-            f"{name} cannot be sent to another process: {error}. Move it into a module, my_module, and pass "
-            f"my_module:{code.__name__}; or pass --runtime threads or --runtime serial"
+            f"{name} cannot be sent to another process: {without_stop(error)}. Move it into a module, my_module, and "
+            f"pass my_module:{code.__name__}; or pass --runtime threads or --runtime serial"
         ) from error
 
 
@@ -117,9 +116,8 @@ def _unpickled(env_id: str, sent: bytes) -> RegisteredEnv:
 
 
 def _is_imported(module: str, modules: tuple[str, ...]) -> bool:
-    """Return whether a fresh process imports `module`: with the user's modules, or with a plugin of Gymnasium."""
-    plugins = (plugin.module for plugin in entry_points(group="gymnasium.envs"))
-    return any(f"{module}.".startswith(f"{imported}.") for imported in (*modules, *plugins))
+    """Return whether a fresh process imports `module` with the user's modules."""
+    return any(f"{module}.".startswith(f"{imported}.") for imported in modules)
 
 
 # --- code that cannot be sent -------------------------------------------------------------------------------

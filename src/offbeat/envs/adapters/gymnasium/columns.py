@@ -155,6 +155,7 @@ class ScalarColumns:
         if no_decision.possible:
             no_decision.mark()
         column = 0
+        reward: Any = None
         try:
             for column, (env, write, write_mask, continues, action) in enumerate(columns):
                 if continues:
@@ -173,6 +174,8 @@ class ScalarColumns:
                 terminations[column] = terminated
                 truncations[column] = truncated
         except FAILURES as error:
+            if np.size(reward) > 1:
+                raise failed(self._spec.id, self.span.start + column, _several_rewards(reward)) from error
             raise self._failed(column, "step", error) from error
         prefer_termination(self._rows)
         self._checks.require()
@@ -278,6 +281,16 @@ def _writers(spec: EnvSpec, space: gym.Space[Any], targets: Tree) -> tuple[Write
     leaves = [leaf for leaf in spec.observation if leaf.name != INFO_MASK]
     write = observation_writer(space, leaves, [targets[leaf.name] for leaf in leaves])
     return write, info_mask_writer(targets[INFO_MASK]) if INFO_MASK in targets else None
+
+
+def _several_rewards(reward: Any) -> str:
+    """Return the message for a reward of several numbers."""
+    return (
+        f"step() returned a reward of {np.size(reward)} numbers, for several objectives or several agents, but an env "
+        "with one agent has one reward. Several objectives: weigh them into one number in a wrapper, as "
+        "mo_gymnasium.wrappers.LinearReward does. Several agents: use an env with PettingZoo's API, as pettingzoo:ID "
+        "or module:function"
+    )
 
 
 def _has_mask(info: Any) -> bool:

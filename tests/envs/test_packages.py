@@ -1,0 +1,143 @@
+"""Ids that were typed without the module of their package, and messages about envs that cannot be used."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from tests.reference.registries import registries_kept
+
+from offbeat.core.errors import ConfigError
+from offbeat.envs import packages
+from offbeat.envs.check import preflight
+from offbeat.envs.packages import package_of
+from offbeat.envs.registration import registered
+
+SOURCE = 'raise SystemExit("imported")\nimport gymnasium\ngymnasium.register("Swamp-v3", "swamp:Swamp")\n'
+
+
+@pytest.fixture
+def swamp(tmp_path, monkeypatch) -> Path:
+    """Install a package that registers Swamp-v3 in its module swamp.envs, and that must not be imported."""
+    (tmp_path / "swamp/envs").mkdir(parents=True)
+    (tmp_path / "swamp/__init__.py").touch()
+    (tmp_path / "swamp/envs/__init__.py").write_text(SOURCE)
+    about = tmp_path / "swamp_env-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: swamp-env\nVersion: 1.0\nRequires-Dist: gymnasium>=1\n"
+    )
+    (about / "RECORD").write_text("swamp/__init__.py,,\nswamp/envs/__init__.py,,\nswamp/missing.py,,\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(packages, "_source_files", packages._source_files.__wrapped__)
+    return tmp_path
+
+
+@pytest.mark.usefixtures("swamp")
+def test_the_module_of_an_installed_package_is_found_without_an_import():
+    with pytest.raises(ConfigError, match=re.escape("installed module swamp.envs: type swamp.envs:Swamp-v3.")):
+        registered("Swamp-v3")
+    assert "swamp" not in sys.modules
+    assert package_of("Swamp-v2") == ""
+
+
+def test_a_well_known_id_names_the_package_to_install():
+    message = package_of("MiniGrid-Empty-5x5-v0")
+    assert "run pip install minigrid, and type minigrid:MiniGrid-Empty-5x5-v0" in message
+    assert 'pip install "shimmy[dm-control]", and type shimmy:dm_control/' in package_of(
+        "dm_control/cartpole-balance-v0"
+    )
+    assert "pettingzoo:mpe2/simple_spread_v3" in package_of("simple_spread_v3")
+
+
+def test_an_unlike_name_is_not_suggested():
+    with pytest.raises(ConfigError) as refused:
+        registered("Quicksand-v0")
+    assert "Did you mean" not in str(refused.value)
+    assert "type its module too: module:ID" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("import no_such_package\n", "it was found, but it needs no_such_package, which is not installed"),
+        ("raise ValueError('not here.')\n", "(ValueError: not here): it was found, but raised this"),
+        (None, "check the name, and that its folder is on PYTHONPATH"),
+    ],
+    ids=["needs a package", "raises", "does not exist"],
+)
+def test_the_remedy_for_a_module_that_cannot_be_imported_is_that_of_its_error(tmp_path, monkeypatch, source, expected):
+    if source is not None:
+        (tmp_path / "a_bog.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    with registries_kept("a_bog"), pytest.raises(ConfigError) as refused:
+        registered("a_bog:Bog-v0")
+    assert expected in str(refused.value)
+    assert ("check the name" in str(refused.value)) == (source is None)
+
+
+class Rewards(gymnasium.Env[Any, Any]):
+    """An env whose reward is not one number, or which raises a sentence."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, reward: Any) -> None:
+        self._reward = reward
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, Any]:
+        super().reset(seed=seed, options=options)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, Any]:  # noqa: ARG002
+        if self._reward is None:
+            raise ValueError("The swamp is deep.")
+        return np.zeros(1, np.float32), self._reward, False, False, {}
+
+
+def refusal_of(reward: Any, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setitem(sys.modules, "rewards", type(sys)("rewards"))
+    sys.modules["rewards"].make = lambda: Rewards(reward)  # type: ignore[attr-defined]
+    with pytest.raises(ConfigError) as refused:
+        preflight("rewards:make")
+    return str(refused.value)
+
+
+@pytest.mark.parametrize("reward", [np.array([1.0, -1.0]), [0.0, 1.0]], ids=["array", "list"])
+def test_several_objectives_or_agents_are_named_in_words(monkeypatch, reward):
+    message = refusal_of(reward, monkeypatch)
+    assert "step() returned a reward of 2 numbers, for several objectives or several agents" in message
+    assert "mo_gymnasium.wrappers.LinearReward" in message
+    assert "pettingzoo:ID" in message
+
+
+def test_a_sentence_of_the_env_does_not_end_with_two_full_stops(monkeypatch):
+    assert "The swamp is deep. Run `offbeat check" in refusal_of(None, monkeypatch)
+
+
+def test_a_function_that_fails_is_called_by_its_name_to_see_where(monkeypatch):
+    module: Any = type(sys)("failing")
+    monkeypatch.setitem(sys.modules, "failing", module)
+
+    def make(depth: int = 1) -> None:
+        raise ValueError(f"{depth} is too deep")
+
+    module.make = make
+    with pytest.raises(
+        ConfigError, match=re.escape("run `import failing; failing.make()` in Python to see where")
+    ) as refused:
+        preflight("failing:make")
+    assert "gymnasium.make" not in str(refused.value)
+
+
+def test_gymnasium_makes_our_envs_in_a_script_after_an_import_by_their_id():
+    script = "import gymnasium; print(gymnasium.make('offbeat.envs.own:offbeat/Recall-v0').reset(seed=0)[0])"
+    done = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
