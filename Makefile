@@ -10,7 +10,7 @@ EXTRAS = atari,mujoco,box2d,video,dev,docs
 BIN = $(VENV)/bin
 READY = $(VENV)/.offbeat-is-installed
 
-.PHONY: demo test test-all check format docs bench steps-to-score scores exactness soak constraints clean
+.PHONY: demo test test-all check format docs bench steps-to-score scores exactness soak worlds constraints clean
 
 demo: $(READY)
 	@OFFBEAT=$(BIN)/offbeat examples/demo.sh
@@ -59,6 +59,10 @@ exactness: $(READY)
 
 soak: $(READY)
 	@$(BIN)/python -m benchmarks.soak $(ARGS)
+
+# Packages of envs, each in an environment of its own; hours for all: make worlds ARGS="minigrid vizdoom"
+worlds: $(READY)
+	@$(BIN)/python -m benchmarks.worlds $(ARGS)
 
 # To move to newer versions: upgrade them in .venv, run the tests, then write down what is there.
 constraints: $(READY)

@@ -1,0 +1,151 @@
+"""Install each package of envs in an environment of its own, and check, train and evaluate one of its envs.
+
+    python -m benchmarks.worlds                    all packages
+    python -m benchmarks.worlds minigrid vizdoom   some of them
+
+A new virtual environment shares the packages of the one that runs this, so torch is not installed again; the package
+and what it requires are installed into it. What happens is added to benchmarks/results/packages.json, and the table
+in docs/how-to/packages.md is written from it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+import venv
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common import die_with_the_parent, write_json
+from benchmarks.worlds.packages import PACKAGES, Package
+from benchmarks.worlds.page import RECORD, recorded, write_page
+
+STEPS = 512
+"""Env steps of a training. It shows that the env can be trained on, not that something is learned."""
+SECONDS = 900.0
+"""Time limit of each command."""
+LINES = 12
+"""Lines of a failed command's output that are kept."""
+
+
+def main() -> None:
+    """Try packages and write what happened."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("packages", nargs="*", help="names of packages; default: all")
+    names = parser.parse_args().packages
+    unknown = set(names) - {package.name for package in PACKAGES}
+    if unknown:
+        parser.error(f"unknown: {', '.join(sorted(unknown))}")
+    for package in PACKAGES:
+        if (package.name in names or not names) and not package.untried:
+            print(f"{package.name} ...", flush=True)
+            result = tried(package)
+            print(f"{package.name}: {result['failed'] or 'works'}", flush=True)
+            write_json(RECORD, {**recorded(), package.name: result})
+    write_page(recorded())
+
+
+def tried(package: Package) -> dict[str, Any]:
+    """Try a package. Return its version, the date, what failed ('' if nothing), and the last lines of each command."""
+    folder = Path(tempfile.mkdtemp(prefix="offbeat-worlds-"))
+    try:
+        return _tried_in(folder, package)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _tried_in(folder: Path, package: Package) -> dict[str, Any]:
+    python = shared_environment(folder / "environment")
+    result: dict[str, Any] = {"date": datetime.now(UTC).date().isoformat(), "failed": "", "said": {}}
+    if package.wrapper:
+        (folder / f"{package.env.partition(':')[0]}.py").write_text(package.wrapper.lstrip())
+    for name, command in commands(python, package).items():
+        began = time.monotonic()
+        code, said = _run(command, folder)
+        result["said"][name] = {"code": code, "seconds": round(time.monotonic() - began, 1), "lines": said}
+        if name == "install":
+            result["versions"] = versions(python, package)
+        if code:
+            result["failed"] = name
+            if name != "check":  # an env that check finds fault with may be trained all the same
+                break
+    return result
+
+
+def shared_environment(folder: Path) -> Path:
+    """Make a virtual environment that shares the packages of this one; return its Python."""
+    venv.create(folder, symlinks=True)
+    python = folder / "bin" / "python"
+    inside = folder / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
+    (inside / "shared.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return python
+
+
+def commands(python: Path, package: Package) -> dict[str, list[str]]:
+    """Return the commands that try a package, by name."""
+    offbeat = [str(python), "-m", "offbeat"]
+    settings = ["--set", *package.settings] if package.settings else []
+    of_env = [each for each in package.settings if each.partition("=")[0] not in ("core", "core_size", "encoder")]
+    env_settings = ["--set", *of_env] if of_env else []
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary", "torch"]
+    training = ["--steps", str(STEPS), "--eval-every", "0", "--progress", "lines", "--run-dir", "run"]
+    return {
+        "install": [*pip, package.name, *package.extra],
+        "check": [*offbeat, "check", package.env, *env_settings],
+        "train": [*offbeat, "train", package.algorithm, package.env, *training, *settings],
+        "eval": [*offbeat, "eval", "run", "--episodes", "2", "--max-episode-steps", "500", "--trust-code"],
+    }
+
+
+def versions(python: Path, package: Package) -> dict[str, str]:
+    """Return the versions of the package and of the libraries that it may have replaced."""
+    names = [package.name, "gymnasium", "numpy", "mujoco"]
+    program = (
+        "import json, sys\nfrom importlib.metadata import PackageNotFoundError, version\n"
+        "found = {}\n"
+        "for name in sys.argv[1:]:\n"
+        "    try:\n        found[name] = version(name)\n    except PackageNotFoundError:\n        pass\n"
+        "print(json.dumps(found))"
+    )
+    done = subprocess.run([python, "-c", program, *names], check=False, capture_output=True, text=True)
+    return json.loads(done.stdout) if done.returncode == 0 else {}
+
+
+def _run(command: list[str], folder: Path) -> tuple[int, list[str]]:
+    """Run a command in a folder. Return its exit code (124: too slow), and the last lines that it printed."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "SDL_VIDEODRIVER": "dummy", "MUJOCO_GL": "disable"}
+    environment |= {"PYTHONPATH": os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])}
+    try:
+        done = subprocess.run(
+            command, cwd=folder, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            errors="replace", stdin=subprocess.DEVNULL, timeout=SECONDS, env=environment,
+            preexec_fn=die_with_the_parent,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired as error:
+        said = (error.stdout or b"").decode(errors="replace") if isinstance(error.stdout, bytes) else error.stdout or ""
+        return 124, _last(said, folder)
+    return done.returncode, _last(done.stdout, folder)
+
+
+def _last(said: str, folder: Path) -> list[str]:
+    """Return the last lines of an output, without the names of folders of this machine."""
+    for own, shown in (
+        (str(folder), "."),
+        (sysconfig.get_path("purelib"), "site-packages"),
+        (str(Path.cwd()), "offbeat"),
+    ):
+        said = said.replace(own, shown)
+    lines = [line for line in said.splitlines() if line.strip() and not line.startswith("WARNING: Location")]
+    return [line[:300] for line in lines[-LINES:]]
+
+
+if __name__ == "__main__":
+    main()

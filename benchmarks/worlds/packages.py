@@ -1,0 +1,148 @@
+"""Packages of envs: what to type for each. The only source of the table in docs/how-to/packages.md."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Package:
+    """A package of envs on PyPI, and one of its envs."""
+
+    name: str
+    """Name of the package for pip."""
+    env: str
+    """What to type."""
+    settings: tuple[str, ...] = ()
+    """What the env needs after `--set`."""
+    algorithm: str = "ppo"
+    extra: tuple[str, ...] = ()
+    """More packages to install with it."""
+    wrapper: str = ""
+    """A module of one's own that makes the env: its name is that before the colon of `env`."""
+    note: str = ""
+    """What a user should know, and known breaks."""
+    untried: str = ""
+    """Why it is not tried; '' if it is."""
+
+
+CRAFTER = '''
+import crafter
+import gymnasium
+
+
+class Crafter(gymnasium.Env):
+    """Crafter has gym's old API: four values from step, and no seed in reset."""
+
+    metadata = {"render_modes": ["rgb_array"]}
+
+    def __init__(self, render_mode=None):
+        self.render_mode = render_mode
+        self.inner = crafter.Env()
+        self.observation_space = gymnasium.spaces.Box(0, 255, (64, 64, 3), "uint8")
+        self.action_space = gymnasium.spaces.Discrete(self.inner.action_space.n)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        if seed is not None:
+            self.inner = crafter.Env(seed=seed)
+        return self.inner.reset(), {}
+
+    def step(self, action):
+        observation, reward, done, info = self.inner.step(action)
+        died = info["discount"] == 0
+        return observation, float(reward), done and died, done and not died, {}
+
+    def render(self):
+        return self.inner.render()
+'''
+
+ONE_REWARD = """
+import mo_gymnasium
+
+
+def make():
+    env = mo_gymnasium.make("deep-sea-treasure-v0")
+    return mo_gymnasium.wrappers.LinearReward(env, [0.9, 0.1])  # the shares of treasure and time
+"""
+
+BLUESKY = """
+import bluesky_gym
+import gymnasium
+
+bluesky_gym.register_envs()
+
+
+def make(render_mode=None):
+    return gymnasium.make("DescentEnv-v0", render_mode=render_mode)
+"""
+
+PACKAGES = (
+    Package("minigrid", "minigrid:MiniGrid-Empty-5x5-v0", ("ignore_observations=mission",), note="the mission is text"),
+    Package("miniworld", "miniworld:MiniWorld-OneRoom-v0", untried="needs a display and OpenGL"),
+    Package("flappy-bird-gymnasium", "flappy_bird_gymnasium:FlappyBird-v0", ("env.kwargs.use_lidar=false",)),
+    Package("highway-env", "highway_env:highway-fast-v0"),
+    Package("panda-gym", "panda_gym:PandaReach-v3", note="not repeatable: its spaces draw the goals"),
+    Package("pybullet-envs-gymnasium", "pybullet_envs_gymnasium:HopperBulletEnv-v0"),
+    Package("popgym", "popgym:popgym-RepeatPreviousEasy-v0", ("core=gru", "core_size=64")),
+    Package("gym-anytrading", "gym_anytrading:stocks-v0"),
+    Package("gym-trading-env", "gym_trading_env:TradingEnv", untried="needs a table of prices of your own"),
+    Package(
+        "crafter", "crafter_env:Crafter", wrapper=CRAFTER, note="gym's old API: four values from step; not repeatable"
+    ),
+    Package("mo-gymnasium", "one_reward:make", wrapper=ONE_REWARD, note="several objectives: a wrapper weighs them"),
+    Package(
+        "gymnasium-robotics",
+        "gymnasium_robotics:FetchReach-v4",
+        algorithm="sac",
+        extra=("mujoco<4",),
+        note="1.4.2 fails with MuJoCo 4.0 (AssertionError in set_joint_qpos)",
+    ),
+    Package("dm-control", "shimmy:dm_control/cartpole-balance-v0", extra=("shimmy[dm-control]",)),
+    Package("bsuite", "shimmy:bsuite/catch-v0", extra=("shimmy[bsuite]",)),
+    Package(
+        "vizdoom",
+        "vizdoom.gymnasium_wrapper:VizdoomBasic-v1",
+        ("image_size=60,80", "grayscale=true"),
+        note="frames of 240 x 320 pixels",
+    ),
+    Package(
+        "metaworld",
+        "metaworld:Meta-World/MT1",
+        ("env.kwargs.env_name=reach-v3",),
+        algorithm="sac",
+        note="its own `sample_tasks` is not that of [meta-learning](meta-learning.md); check says so",
+    ),
+    Package("bluesky-gym", "bluesky_descent:make", wrapper=BLUESKY, note="registers its envs only when it is asked to"),
+    Package("gym-pusht", "gym_pusht:gym_pusht/PushT-v0"),
+    Package("gym-aloha", "gym_aloha:gym_aloha/AlohaInsertion-v0", note="needs OpenGL: MUJOCO_GL=egl or osmesa"),
+    Package("gym-xarm", "gym_xarm:gym_xarm/XarmLift-v0", note="not repeatable; installs MuJoCo 2.3"),
+    Package("gym-hil", "gym_hil:gym_hil/PandaPickCubeBase-v0"),
+    Package("safety-gymnasium", "safety_gymnasium:SafetyPointGoal1-v0"),
+    Package("nle", "nle:NetHackScore-v0"),
+    Package("minihack", "minihack:MiniHack-Room-5x5-v0"),
+    Package("stable-retro", "stable_retro:Airstriker-Genesis-v0"),
+    Package("gym-super-mario-bros", "gym_super_mario_bros:SuperMarioBros-v0"),
+    Package("citylearn", "citylearn:CityLearnEnv"),
+    Package("gym-electric-motor", "gym_electric_motor:Cont-CC-PMSM-v0"),
+    Package("tetris-gymnasium", "tetris_gymnasium.envs:tetris_gymnasium/Tetris"),
+    Package("rware", "rware:rware-tiny-2ag-v2"),
+    Package("lbforaging", "lbforaging:Foraging-8x8-2p-3f-v3"),
+    Package("myosuite", "myosuite:myoElbowPose1D6MRandom-v0"),
+    Package("memory-gym", "memory_gym:MortarMayhem-Grid-v0"),
+    Package("fancy-gym", "fancy_gym:fancy/Reacher5d-v0"),
+    Package("pyflyt", "PyFlyt.gym_envs:PyFlyt/QuadX-Hover-v4"),
+    Package("mobile-env", "mobile_env:mobile-small-central-v0"),
+    Package("gymnasium-2048", "gymnasium_2048:gymnasium_2048/TwentyFortyEight-v0"),
+    Package("gymnasium-search-race", "gymnasium_search_race:gymnasium_search_race/SearchRace-v3"),
+    Package("gymnasium-snake-game", "gymnasium_snake_game:gymnasium_snake_game/Snake-v0"),
+    Package("gym-simplegrid", "gym_simplegrid:SimpleGrid-8x8-v0"),
+    Package("matrix-mdp-gym", "matrix_mdp:MatrixMDP-v0"),
+    Package("evogym-py313", "evogym.envs:Walker-v0"),
+    Package("procgen-gym", "procgen_gym:procgen_gym/procgen-coinrun-v0"),
+    Package("magent2", "magent2.environments.battle_v4:parallel_env"),
+    Package("pogema", "pogema:Pogema-v0"),
+    Package("carl-bench", "carl.envs:CARLCartPole"),
+    Package("dacbench", "dacbench.envs:SigmoidEnv"),
+    Package("gym-quadruped", "gym_quadruped.quadruped_env:QuadrupedEnv"),
+)

@@ -1,0 +1,92 @@
+"""The table of docs/how-to/packages.md, from the packages and from what happened when they were tried.
+
+python -m benchmarks.worlds.page     write it again from benchmarks/results/packages.json
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common import RESULTS
+from benchmarks.worlds.packages import PACKAGES, Package
+
+RECORD = RESULTS / "packages.json"
+PAGE = Path(__file__).parents[2] / "docs/how-to/packages.md"
+START, END = "<!-- packages: written by benchmarks/worlds -->\n", "<!-- end of packages -->\n"
+HEAD = ("| package | what to type | tried | good to know |", "| --- | --- | --- | --- |")
+
+
+def recorded() -> dict[str, Any]:
+    """Return the results so far, by the name of the package."""
+    return json.loads(RECORD.read_text()) if RECORD.exists() else {}
+
+
+def write_page(results: Mapping[str, Any]) -> None:
+    """Replace the table and the modules of the page."""
+    before, _, rest = PAGE.read_text().partition(START)
+    PAGE.write_text(f"{before}{START}\n{content(results)}\n{END}{rest.partition(END)[2]}")
+
+
+def content(results: Mapping[str, Any]) -> str:
+    """Return the table, and the modules of one's own that make some of the envs."""
+    rows = (_row(package, results.get(package.name)) for package in PACKAGES)
+    modules = (
+        f"`{_module(each)}.py`:\n\n```python\n{each.wrapper.strip()}\n```\n" for each in PACKAGES if each.wrapper
+    )
+    notes = "\n".join(f"<!-- only checked: needs {_package_of(block)} -->\n{block}" for block in modules)
+    modules_head = "The modules that the table names, each in a file of the folder in which you type the command:\n\n"
+    return "\n".join([*HEAD, *rows, "", modules_head + notes])
+
+
+def _package_of(block: str) -> str:
+    return next(each.name for each in PACKAGES if each.wrapper and block.startswith(f"`{_module(each)}.py`"))
+
+
+def _module(package: Package) -> str:
+    return package.env.partition(":")[0]
+
+
+def _row(package: Package, result: Mapping[str, Any] | None) -> str:
+    settings = f" --set {' '.join(package.settings)}" if package.settings else ""
+    names = " ".join(f'"{name}"' if "<" in name or "[" in name else name for name in (package.name, *package.extra))
+    installed = f"`{names}`"
+    typed = f"`offbeat train {package.algorithm} {package.env}{settings}`"
+    return f"| {installed} | {typed} | {_tried(package, result)} | {_note(package, result)} |"
+
+
+def _tried(package: Package, result: Mapping[str, Any] | None) -> str:
+    """Return the version and the date of the last try, and what it showed."""
+    if result is None:
+        return f"no: {package.untried}" if package.untried else "not yet"
+    version = result.get("versions", {}).get(package.name, "")
+    words = {"": "works", "check": "trains; `check` reports an error"}
+    outcome = words.get(result["failed"], f"{result['failed']} fails")
+    return ", ".join(filter(None, [outcome, version, result["date"]]))
+
+
+def _note(package: Package, result: Mapping[str, Any] | None) -> str:
+    notes = [package.note, *_replaced((result or {}).get("versions", {}))]
+    if result is not None and result["failed"] not in ("", "check") and not package.note:
+        notes.append(_last_line(result["said"][result["failed"]]["lines"]))
+    return "; ".join(filter(None, notes))
+
+
+def _replaced(versions: Mapping[str, str]) -> Iterable[str]:
+    """Yield what the package has installed in place of a newer version."""
+    for name, newest in (("gymnasium", "1."), ("numpy", "2.")):
+        if name in versions and not versions[name].startswith(newest):
+            yield f"installs {name} {versions[name]}"
+
+
+def _last_line(lines: Iterable[str]) -> str:
+    """Return the last line of an output as the cell of a table, not too long."""
+    last = list(lines)[-1:] or [""]
+    text = last[0].strip().replace("|", "/").replace("`", "'")
+    return f"`{text[:160]}`" if text else ""
+
+
+if __name__ == "__main__":
+    write_page(recorded())
