@@ -80,8 +80,7 @@ def test_waiting_actors_report_the_learner_as_bottleneck():
     assert (report.actor_wait, report.learner_wait) == pytest.approx((0.71, 0.01))
     assert report.gain_max == pytest.approx((5.8 + 9.9) / 9.9)
     assert report.sentence == (
-        "learner-bound: actors wait 71 % of the time; more actors or a larger --max-lag will not help; "
-        "overlap gains at most 1.59x over serial"
+        "learner-bound: actors wait 71 % of the time; more actors or a larger --max-lag will not help"
     )
 
 
@@ -91,7 +90,7 @@ def test_a_waiting_learner_with_idle_cores_reports_that_more_actors_help():
     assert (report.actor_wait, report.learner_wait) == pytest.approx((0.0, 0.64))
     assert report.sentence == (
         "actor-bound: the learner waits 64 % of the time; more actors help while cores are idle "
-        "(1.4 of 4 cores are busy); at most 1.36x over serial"
+        "(1.4 of 4 cores are busy)"
     )
 
 
@@ -108,36 +107,51 @@ def test_more_actors_are_not_advised_where_no_core_is_idle():
         (
             {"cores": 2},
             "machine",
-            "machine-bound: both cores are busy (WAITS); only cheaper acting or learning helps; ",
+            "machine-bound: both cores are busy (WAITS); only cheaper acting or learning helps",
         ),
         (
             {"cores": 4, "learner_threads": 3},
             "machine",
-            "machine-bound: all 4 cores are busy (WAITS); only cheaper acting or learning helps; ",
+            "machine-bound: all 4 cores are busy (WAITS); only cheaper acting or learning helps",
         ),
-        ({"cores": 4}, "balance", "balanced: neither actors nor learner wait much (WAITS), 1.9 of 4 cores are busy; "),
+        ({"cores": 4}, "balance", "balanced: neither actors nor learner wait much (WAITS), 1.9 of 4 cores are busy"),
     ],
 )
 def test_without_waits_the_machine_is_the_bottleneck_unless_a_core_is_idle(topology, bound, beginning):
     report = bottleneck(9.6, 9.4, 0.4, 0.6, **topology)
     assert report.bound == bound
     waits = "actors wait 4 %, the learner 6 %"
-    assert report.sentence == beginning.replace("WAITS", waits) + "at most 1.98x over serial"
+    assert report.sentence == beginning.replace("WAITS", waits)
 
 
 def test_waits_on_both_sides_report_max_lag_as_bottleneck():
     report = bottleneck(7.0, 7.0, 3.0, 3.0)
     assert report.bound == "lag"
-    assert report.sentence.endswith(
-        "(actors wait 30 %, the learner 30 %); a larger --max-lag may help: at most 2.00x over serial"
-    )
+    assert report.sentence.endswith("(actors wait 30 %, the learner 30 %); a larger --max-lag may help")
 
 
 @pytest.mark.parametrize("learning", [0.5, 5.0, 9.5])
 def test_without_lag_the_report_says_that_acting_and_learning_take_turns(learning):
     report = bottleneck(10 - learning, learning, learning, 10 - learning, max_lag=0)
     assert report.bound == "lag"
-    assert "a larger --max-lag lets them overlap" in report.sentence
+    assert "a larger --max-lag lets them overlap: at most " in report.sentence
+
+
+@pytest.mark.parametrize(("learner_waits", "bound"), [(3.0, "lag"), (6.4, "actors")])
+def test_more_lag_or_actors_are_not_advised_while_actors_are_restarted(learner_waits, bound):
+    spent = {"act": 7.0, "learn": 7.0, "wait/actor": 3.0 if bound == "lag" else 0.0, "wait/learner": learner_waits}
+    report = bottleneck_report(spent, 10.0, Topology(RUNTIMES["processes"], 1, 1, 4, max_lag=1), restarts=3)
+    assert report.bound == bound
+    assert "actors were restarted 3 times" in report.sentence
+    assert "log.txt has the reasons" in report.sentence
+    assert "max-lag" not in report.sentence
+    assert "more actors" not in report.sentence
+
+
+def test_an_overlapped_run_tells_no_gain_over_serial_that_serial_or_bench_would_contradict():
+    """Its times include waits for cores, so 1.32x told by serial could become 1.51x here."""
+    for waits in ((5.0, 0.0), (0.0, 5.0), (5.0, 5.0), (0.0, 0.0)):
+        assert "x" not in bottleneck(8.0, 8.0, *waits, cores=4).sentence.replace("max", "")
 
 
 def test_the_report_says_that_a_small_gain_does_not_pay():
@@ -150,7 +164,8 @@ def test_serial_reports_the_largest_gain_of_processes():
     report = bottleneck(2.8, 7.2, runtime="serial", cores=4)
     assert (report.bound, report.actor_wait, report.learner_wait) == ("serial", None, None)
     assert report.sentence == (
-        "serial: acting takes 28 % and learning 72 % of the time; --runtime processes gains at most 1.39x over serial"
+        "serial: acting takes 28 % and learning 72 % of the time; --runtime processes is at most 1.39x as fast: "
+        "`offbeat bench` measures it"
     )
 
 

@@ -15,6 +15,7 @@ from offbeat.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from offbeat.config.config import Config
+    from offbeat.config.runtimes import RuntimeEntry
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Bench(RunArguments):
             spinner(f"measuring for about {self.seconds + (0 if self.act_only else 10):.0f} seconds"),
         ):
             result = self._measured(config)
-        print(json.dumps(result) if self.json else _table(result, lock_free=config.runtime.entry.workers_learn))
+        print(json.dumps(result) if self.json else _table(result, config.runtime.entry))
         return 0
 
     def _measured(self, config: Config) -> dict[str, Any]:
@@ -58,7 +59,7 @@ def _notify(text: str, _details: str = "") -> None:
     print(text, file=sys.stderr)
 
 
-def _table(result: dict[str, Any], *, lock_free: bool) -> str:
+def _table(result: dict[str, Any], runtime: RuntimeEntry) -> str:
     if "act_only_sps" in result:
         return f"acting only: {result['act_only_sps']:,.0f} env steps/s"
     costs_us = {name: result[f"c_{name}_us"] for name in ("env", "act", "learn")}
@@ -70,11 +71,20 @@ def _table(result: dict[str, Any], *, lock_free: bool) -> str:
         f"topology ({result['layout_limit_sps']:,.0f}), {result['fraction']:.0%} of the limit of {result['cores']} "
         f"cores ({result['limit_sps']:,.0f})\n"
         f"{_agent_steps(result)}"
-        f"bound by the {result['bound_by']}: {_gain(result, lock_free=lock_free)}"
+        f"bound by the {result['bound_by']}: {_gain(result, runtime)}"
         f"{_line(result, 'messages')}"
         f"{_line(result, 'one_machine')}"
         f"{_line(result, 'inference')}"
+        f"{_busy(result)}"
     )
+
+
+def _busy(result: dict[str, Any]) -> str:
+    """Return the warning that the machine was busy as a line; '' if it was not."""
+    from offbeat.tuning.other_load import warning
+
+    text = warning(result["other_cores"], result["cores"])
+    return f"\n{text}" if text else ""
 
 
 def _line(result: dict[str, Any], name: str) -> str:
@@ -91,10 +101,17 @@ def _agent_steps(result: dict[str, Any]) -> str:
     )
 
 
-def _gain(result: dict[str, Any], *, lock_free: bool) -> str:
-    """Return the speed-up by asynchrony and the policy lag as text."""
-    gain = f"is {result['overlap_gain']:.2f}x as fast here; at most {result['overlap_gain_max']:.2f}x is possible"
-    if lock_free:
-        return f"compared with one learner in serial, lock-free learning in several workers {gain}"
+def _gain(result: dict[str, Any], runtime: RuntimeEntry) -> str:
+    """Return how fast the run was beside serial, and the policy lag, as text.
+
+    Both figures follow from the same costs. The largest possible gain is at least the one that was measured.
+    """
+    gain, most = result["overlap_gain"], max(result["overlap_gain"], result["overlap_gain_max"])
     lag = f"policy lag {result['policy_lag_mean']:.1f} (at most {result['policy_lag_max']:.0f}) learning steps"
-    return f"overlapping acting with learning {gain}\n{lag}"
+    if runtime.runs_in_order:
+        return f"acting and learning take turns; --runtime processes is at most {most:.2f}x as fast\n{lag}"
+    how = f"{gain:.2f}x as fast as serial here, and at most {most:.2f}x is possible"
+    slower = "" if gain >= 1 else ": pass --runtime serial, which is faster by these costs"
+    if runtime.workers_learn:
+        return f"lock-free learning in several workers is {how}{slower}"
+    return f"overlapping acting with learning is {how}{slower}\n{lag}"

@@ -49,7 +49,9 @@ class BottleneckReport:
     """What limits the speed and what would help, for a person."""
 
 
-def bottleneck_report(spent: Mapping[str, float], wall_s: float, topology: Topology) -> BottleneckReport:
+def bottleneck_report(
+    spent: Mapping[str, float], wall_s: float, topology: Topology, restarts: int = 0
+) -> BottleneckReport:
     """Return what limited the speed in a period of `wall_s` seconds.
 
     The time of evaluations and checkpoints is subtracted, and so are the waits of actors for them: each actor measures
@@ -59,6 +61,7 @@ def bottleneck_report(spent: Mapping[str, float], wall_s: float, topology: Topol
         spent: seconds by name, as in `Timings`, summed over all workers.
         wall_s: length of the period in seconds.
         topology: of the run.
+        restarts: how often an actor was restarted in the period.
     """
     acting, learning = spent.get("act", 0.0) + spent.get("env", 0.0), spent.get("learn", 0.0)
     speed = SpeedModel.from_wall_times(topology, acting + spent.get("infer", 0.0), learning)
@@ -77,6 +80,7 @@ def bottleneck_report(spent: Mapping[str, float], wall_s: float, topology: Topol
         learner_wait=_share(spent.get("wait/learner", 0.0), learning + spent.get("wait/learner", 0.0)),
         cores_used=speed.cores_used(wall_s - other_work),
         gain_max=speed.gain_max,
+        restarts=restarts,
     )
     bound = _bound(period, topology)
     sentence = f"{LABELS[bound]}: {_advice(bound, period, topology)}{_inference_advice(bound, period)}"
@@ -96,6 +100,7 @@ class _Period:
     learner_wait: float
     cores_used: float
     gain_max: float
+    restarts: int
 
 
 def _share(part: float, whole: float) -> float:
@@ -122,29 +127,31 @@ def _all_cores_busy(period: _Period, topology: Topology) -> bool:
 
 
 def _advice(bound: Bound, period: _Period, topology: Topology) -> str:
-    if bound == "learner":
-        return (
-            f"actors wait {_percent(period.actor_wait)} of the time; more actors or a larger {topology.lag_flag} will "
-            f"not help; overlap gains {_at_most(period.gain_max)}"
-        )
-    if bound == "actors":
-        return (
-            f"the learner waits {_percent(period.learner_wait)} of the time; {_more_actors(period, topology)}; "
-            f"{_at_most(period.gain_max)}"
-        )
+    """Return what would help. An overlapped run cannot tell how fast serial is, because its times include waits for
+    cores that actors and learner share: `offbeat bench` measures that.
+    """
     waits = f"(actors wait {_percent(period.actor_wait)}, the learner {_percent(period.learner_wait)})"
-    if bound == "lag":
-        overlap = "lets them overlap" if topology.max_lag == 0 else "may help"
-        return (
-            f"acting and learning take turns {waits}; a larger {topology.lag_flag} {overlap}: "
-            f"{_at_most(period.gain_max)}"
+    if period.restarts and bound in ("actors", "lag"):
+        times = "once" if period.restarts == 1 else f"{period.restarts} times"
+        return f"actors were restarted {times}, and the others waited {waits}: log.txt has the reasons"
+    if bound == "learner":
+        advice = (
+            f"actors wait {_percent(period.actor_wait)} of the time; more actors or a larger {topology.lag_flag} will "
+            "not help"
         )
-    if bound == "machine":
-        return (
-            f"{_all_cores_are(topology.cores)} busy {waits}; only cheaper acting or learning helps; "
-            f"{_at_most(period.gain_max)}"
-        )
-    return f"neither actors nor learner wait much {waits}, {_core_usage(period, topology)}; {_at_most(period.gain_max)}"
+    elif bound == "actors":
+        advice = f"the learner waits {_percent(period.learner_wait)} of the time; {_more_actors(period, topology)}"
+    elif bound == "lag" and topology.max_lag == 0:
+        overlap = f"a larger {topology.lag_flag} lets them overlap"
+        return f"acting and learning take turns {waits}; {overlap}: {_at_most(period)}"
+    elif bound == "lag":
+        advice = f"acting and learning take turns {waits}; a larger {topology.lag_flag} may help"
+    elif bound == "machine":
+        advice = f"{_all_cores_are(topology.cores)} busy {waits}; only cheaper acting or learning helps"
+    else:
+        advice = f"neither actors nor learner wait much {waits}, {_core_usage(period, topology)}"
+    pays = period.gain_max >= MIN_GAIN or bound != "learner"
+    return advice if pays else f"{advice}; overlap gains {_at_most(period)}"
 
 
 def _inference_advice(bound: Bound, period: _Period) -> str:
@@ -181,8 +188,12 @@ def _all_cores_are(cores: int) -> str:
     return {1: "the only core is", 2: "both cores are"}.get(cores, f"all {cores} cores are")
 
 
-def _at_most(gain: float) -> str:
-    return f"at most {gain:.2f}x" + (" over serial" if gain >= MIN_GAIN else ": not worthwhile")
+def _at_most(period: _Period) -> str:
+    return (
+        f"at most {period.gain_max:.2f}x as fast"
+        if period.gain_max >= MIN_GAIN
+        else (f"at most {period.gain_max:.2f}x: not worthwhile")
+    )
 
 
 def _report_in_order(speed: SpeedModel) -> BottleneckReport:
@@ -192,7 +203,7 @@ def _report_in_order(speed: SpeedModel) -> BottleneckReport:
     if gain < MIN_GAIN:
         advice = f"asynchrony would not help this workload (at most {gain:.2f}x)"
     else:
-        advice = f"--runtime processes gains {_at_most(gain)}"
+        advice = f"--runtime processes is at most {gain:.2f}x as fast: `offbeat bench` measures it"
     return BottleneckReport("serial", None, None, gain, f"{LABELS['serial']}: {shares}; {advice}")
 
 
@@ -209,7 +220,7 @@ def _report_lock_free(speed: SpeedModel, wall_s: float) -> BottleneckReport:
     elif gain < MIN_GAIN:
         advice = "one worker does the same work as --runtime serial, which needs no second process"
     else:
-        advice = f"{_at_most(gain)}, but with stale gradients (gradient_staleness)"
+        advice = f"at most {gain:.2f}x over serial, but with stale gradients (gradient_staleness)"
     return BottleneckReport("hogwild", None, None, gain, f"{LABELS['hogwild']}: {usage}; {advice}")
 
 

@@ -281,7 +281,8 @@ class Recorder:
         """Set the bottleneck report to that of the whole run, which took `seconds`."""
         self._warn_of_unreported()
         if self._topology:
-            self.bottleneck = bottleneck_report(timings.totals(), seconds, self._topology)
+            restarts = self.counted.actor_restarts
+            self.bottleneck = bottleneck_report(timings.totals(), seconds, self._topology, restarts)
 
     def close(self) -> None:
         """Close all sinks."""
@@ -341,7 +342,7 @@ class Recorder:
                 name: _rate(1000 * sum(spent.get(path, 0.0) for path in paths), steps)
                 for name, paths in _STEP_MS.items()
             },
-            **self._waits(spent, seconds),
+            **self._waits(spent, seconds, counters.actor_restarts - self.counted.actor_restarts),
             **{name: _reduce(name, metrics) for name, metrics in self._metrics.items()},
             **{f"info/{name}_mean": _rate(total, count) for name, (total, count) in self._info.items()},
         }
@@ -359,10 +360,10 @@ class Recorder:
             )
         self._never_reported.clear()
 
-    def _waits(self, spent: Mapping[str, float], seconds: float) -> dict[str, float | None]:
+    def _waits(self, spent: Mapping[str, float], seconds: float, restarts: int) -> dict[str, float | None]:
         if self._topology is None:
             return {}
-        self.bottleneck = bottleneck_report(spent, seconds, self._topology)
+        self.bottleneck = bottleneck_report(spent, seconds, self._topology, restarts)
         return {
             "actor_wait_fraction": self.bottleneck.actor_wait,
             "learner_wait_fraction": self.bottleneck.learner_wait,

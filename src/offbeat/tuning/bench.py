@@ -27,6 +27,7 @@ from offbeat.runtime.supervisor import Notify
 from offbeat.tuning.costs import ActingPolicy, EnvStepper, act_cost, learn_cost
 from offbeat.tuning.inference_costs import InferenceCosts, gain_text, inference_costs, with_workers, without_workers
 from offbeat.tuning.message_costs import message_results
+from offbeat.tuning.other_load import other_cores
 from offbeat.tuning.recorded_envs import random_slot
 from offbeat.tuning.run_speed import Speed, ignore, lock_free_sps, run_speed
 
@@ -78,6 +79,7 @@ def report(config: Config, seconds: float, notify: Notify) -> dict[str, Any]:
     Raises:
         RunFailed: the speed is above the limit, so the costs were measured wrongly.
     """
+    others = other_cores()
     limit(config.blas_threads)
     set_up_device(config)
     keep_freed_memory()
@@ -92,7 +94,7 @@ def report(config: Config, seconds: float, notify: Notify) -> dict[str, Any]:
         speed = replace(speed, sps=lock_free, agent_sps=speed.agent_sps / speed.sps * lock_free)
     several_agents = {} if parts.plan.world is None else {"achieved_agent_sps": speed.agent_sps}
     topology = topology_of(config, threads)
-    result = results(topology, costs, speed) | several_agents
+    result = results(topology, costs, speed, others) | several_agents
     return result if costs.inference is None else result | _inference_results(config, topology, costs, speed, seconds)
 
 
@@ -226,8 +228,18 @@ def _with_actor_threads(config: Config, measure: Callable[[float], Measured], se
 # --- results ------------------------------------------------------------------------------------------------
 
 
-def results(topology: Topology, costs: Costs, speed: Speed) -> dict[str, Any]:
+def _told(others: float | None) -> str:
+    return "" if others is None else f" (other processes used {others:.1f} cores when the measurement began)"
+
+
+def results(topology: Topology, costs: Costs, speed: Speed, others: float | None = None) -> dict[str, Any]:
     """Return the results that `offbeat bench --json` prints.
+
+    Args:
+        topology: of the run.
+        costs: of each part, measured alone.
+        speed: of the run.
+        others: cores that other processes used before the measurement; None: not known.
 
     Raises:
         RunFailed: the speed is above the limit, so the costs were measured wrongly.
@@ -238,8 +250,8 @@ def results(topology: Topology, costs: Costs, speed: Speed) -> dict[str, Any]:
     if speed.sps > MAX_FRACTION * ideal.limit_sps:
         raise RunFailed(
             f"achieved {speed.sps:.0f} env steps per second, more than the limit of {ideal.limit_sps:.0f} for this "
-            "topology: the costs were measured wrongly, most likely because the machine was busy; measure again when "
-            "it is idle"
+            f"topology: the costs were measured wrongly, most likely because the machine was busy{_told(others)}; "
+            "measure again when it is idle"
         )
     return {
         "cores": ideal.topology.cores,
@@ -257,5 +269,6 @@ def results(topology: Topology, costs: Costs, speed: Speed) -> dict[str, Any]:
         "bound_by": ideal.bound_by,
         "policy_lag_mean": speed.policy_lag_mean,
         "policy_lag_max": speed.policy_lag_max,
+        "other_cores": others,
         **({} if speed.messages is None else message_results(speed.messages, ideal, without.with_ideal_learner())),
     }
