@@ -75,7 +75,7 @@ def page() -> str:
 def _key_table(name: str, config: type[Any]) -> Iterator[str]:
     yield f"## [{name}]"
     yield ""
-    yield _summary(config)
+    yield inspect.getdoc(config) or ""
     yield ""
     yield from _table_head("key", "takes", "default", "meaning")
     for item in table_settings(name, config):

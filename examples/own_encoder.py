@@ -4,8 +4,9 @@
     offbeat train ppo offbeat/PixelsGoal-v0 --steps 10000 --set encoder=own_encoder:GoalEncoder minibatch_size=128
 
 An encoder is a torch module with forward(observations) -> features. `observations` has the env's own shapes and dtypes
-with one axis of rows in front: a dict of tensors for a Dict observation, otherwise one tensor. The constructor gets the
-description of the observation: a `Leaf` (name, shape, dtype), or a dict of them. Each network gets its own encoder.
+(floats are always float32) with one axis of rows in front: a dict of tensors for a Dict observation, otherwise one
+tensor. The constructor gets the description of the observation: a `Leaf` (name, shape, dtype), or a dict of them. Each
+network gets its own encoder.
 """
 
 from __future__ import annotations

@@ -17,9 +17,11 @@ from offbeat.core.fields import NonNegative, Positive, Share
 
 @dataclass(frozen=True)
 class A2CConfig(OnPolicyConfig):
-    """The settings of A2C; the defaults are from arXiv:1602.01783 and from OpenAI Baselines' a2c.
+    """The settings of A2C.
 
-    The optimizer is Adam, where both have RMSProp.
+    From a2c of OpenAI Baselines: `learning_rate`, `learning_rate_schedule`, `gamma`, `gae_lambda`, `entropy_coef`,
+    `value_coef` and `max_grad_norm`. All other defaults, and those of the table [runtime], are offbeat's. Baselines has
+    RMSProp, and batches of 5 env steps.
     """
 
     learning_rate: Positive = 7e-4

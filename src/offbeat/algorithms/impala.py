@@ -27,7 +27,12 @@ from offbeat.losses.advantages import Targets
 
 @dataclass(frozen=True)
 class IMPALAConfig(OnPolicyConfig):
-    """The settings of IMPALA; the defaults are those of arXiv:1802.01561 for Atari, appendix G, unless noted."""
+    """The settings of IMPALA.
+
+    From arXiv:1802.01561, appendix G (Atari): `learning_rate`, `learning_rate_schedule`, `gamma`, `entropy_coef`,
+    `value_coef`, `rho_clip` and `c_clip`. All other defaults, and those of the table [runtime], are offbeat's. The
+    paper has RMSProp, unrolls of 20 env steps and batches of 32 unrolls.
+    """
 
     learning_rate: Positive = 6e-4
     """Adam's step size, at the start."""

@@ -22,8 +22,11 @@ from offbeat.models.spec import ContextEncoderSpec, PolicySpec
 
 @dataclass(frozen=True)
 class PEARLConfig(SACConfig):
-    """The settings of PEARL; the defaults are those of arXiv:1903.08254 for HalfCheetah with random velocities, from
-    the authors' code, unless noted.
+    """The settings of PEARL.
+
+    From the code of arXiv:1903.08254, for HalfCheetah with random velocities: `train_tasks`, `test_tasks`,
+    `meta_batch`, `batch_size`, `context_size`, `prior_steps`, `extra_steps`, `latent_size`, `context_hidden_sizes`,
+    `learning_rate`, `gamma` and `ema_rate`. All other defaults, and those of the table [runtime], are offbeat's.
     """
 
     train_tasks: TaskCount = 100

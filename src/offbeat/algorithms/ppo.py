@@ -39,8 +39,9 @@ KL_RATE_RANGE = (1e-6, 1e-2)
 class PPOConfig(OnPolicyConfig):
     """The settings of PPO.
 
-    The clip, gamma, gae_lambda, the learning rate, 10 epochs of minibatches of 64 rows and the networks are those of
-    arXiv:1707.06347 for continuous control. Its batch has 2048 rows of one env, here it has 128 rows of each of 8 envs.
+    From arXiv:1707.06347, section 6.1 and table 3 (continuous control): `learning_rate`, `learning_rate_schedule`,
+    `gamma`, `gae_lambda`, `clip`, `epochs`, `minibatch_size` and `hidden_sizes`. All other defaults, and those of the
+    table [runtime], are offbeat's. The paper's batch has 2048 rows of one env, here it has 128 rows of each of 8 envs.
     Observations and returns are normalised, as OpenAI Baselines does for MuJoCo. benchmarks/results/defaults.md has the
     scores of these defaults on ten envs.
     """

@@ -24,7 +24,12 @@ github.com/toshikwa/sac-discrete.pytorch/issues/10."""
 
 @dataclass(frozen=True)
 class SACConfig(ReplayConfig):
-    """The settings of SAC; the defaults are those of arXiv:1812.05905, appendix D, unless noted."""
+    """The settings of SAC.
+
+    From arXiv:1812.05905, appendix D: `learning_rate`, `gamma`, `batch_size`, `capacity`, `ema_rate`, `hidden_sizes`,
+    `activation`, and for box actions `target_entropy`. All other defaults, and those of the table [runtime], are
+    offbeat's.
+    """
 
     policy_learning_rate: Positive | None = None
     """Adam's step size for the policy; none: learning_rate."""

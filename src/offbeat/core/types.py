@@ -94,6 +94,8 @@ class Leaf:
     """Number of successive frames that a policy gets, [stack, *shape]. Memory stores each frame once."""
     env_shape: tuple[Size, ...] = ()
     """Shape of the env's images, if policies get them smaller or grey (see `images.py`); empty: that of the leaf."""
+    env_dtype: Annotated[str, OneOf(("", *_DTYPES))] = field(default="", compare=False)
+    """For a discrete leaf: dtype of the env's own numbers, which a user's encoder gets. '': it gets them as stored."""
 
     @property
     def as_given(self) -> Leaf:

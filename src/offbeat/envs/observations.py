@@ -79,7 +79,8 @@ def _leaf(name: str, space: gym.Space[Any], env_id: str, action: ActionSpec) -> 
     found = choices_of(space)
     if found is not None:
         choices, start = found
-        return Leaf(name, space.shape or (), smallest_dtype(choices), choices, start)
+        dtype = np.dtype(space.dtype).name
+        return Leaf(name, space.shape or (), smallest_dtype(choices), choices, start, env_dtype=dtype)
     floating = np.issubdtype(space.dtype, np.floating)
     return Leaf(name, space.shape or (), "float32" if floating else np.dtype(space.dtype).name)
 

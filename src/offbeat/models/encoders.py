@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -184,10 +185,11 @@ class OwnEncoder(nn.Module):
         make = encoder_factory(name)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(init.seed())
-            module = make(env_structure({leaf.name: leaf for leaf in leaves}))
+            module = make(env_structure({leaf.name: _as_env_gives(leaf) for leaf in leaves}))
         if not isinstance(module, nn.Module):
             raise ConfigError(f"encoder {name} made {module!r}, but a torch.nn.Module is expected: return one")
         self.module = module
+        self._env_numbers = {leaf.name: _EnvNumbers(leaf) for leaf in leaves if leaf.choices and leaf.env_dtype}
         if buffers := [key for key, _ in module.named_buffers()]:
             raise ConfigError(
                 f"encoder {name} has buffers ({', '.join(buffers)}), which change without a gradient and are not "
@@ -202,10 +204,10 @@ class OwnEncoder(nn.Module):
             with torch.no_grad():
                 features = self(zeros)
         except Exception as error:
-            shapes = {leaf.name: str([2, *leaf.stacked_shape]) for leaf in leaves}
+            received = (f"{leaf.name} {[2, *leaf.stacked_shape]} {leaf.dtype}" for leaf in map(_as_env_gives, leaves))
             raise ConfigError(
                 f"encoder {name} failed on two observations of zeros ({type(error).__name__}: {error}): its forward "
-                f"receives {', '.join(f'{leaf.name} {shapes[leaf.name]} {leaf.dtype}' for leaf in leaves)}"
+                f"receives {', '.join(received)}"
             ) from error
         if not isinstance(features, Tensor) or features.ndim != 2 or len(features) != 2 or not features.shape[1]:
             shape = list(features.shape) if isinstance(features, Tensor) else type(features).__name__
@@ -214,8 +216,29 @@ class OwnEncoder(nn.Module):
 
     def forward(self, encoded: Mapping[str, Tensor]) -> Tensor:
         """Return [M, features] for leaf -> [M, *stacked_shape]."""
-        features: Tensor = self.module(env_structure(encoded))
+        given = {name: self._env_numbers[name](x) if name in self._env_numbers else x for name, x in encoded.items()}
+        features: Tensor = self.module(env_structure(given))
         return features
+
+
+def _as_env_gives(leaf: Leaf) -> Leaf:
+    """Return the description of a leaf as the user's own encoder gets it: with the dtype of the env's choices."""
+    return replace(leaf, dtype=leaf.env_dtype) if leaf.env_dtype else leaf
+
+
+class _EnvNumbers:
+    """Converts stored choices, which count from 0 in the smallest dtype, to the env's own numbers in its own dtype."""
+
+    def __init__(self, leaf: Leaf) -> None:
+        self._dtype: torch.dtype = getattr(torch, leaf.env_dtype)
+        self._start = torch.tensor(leaf.start).reshape(leaf.shape) if leaf.start else None
+
+    def __call__(self, stored: Tensor) -> Tensor:
+        """Return [M, *shape] for [M, *shape]."""
+        if self._start is None:
+            return stored.to(self._dtype)
+        self._start = self._start.to(stored.device)
+        return (stored.to(torch.int64) + self._start).to(self._dtype)
 
 
 def env_structure(leaves: Mapping[str, Any]) -> Any:

@@ -227,8 +227,8 @@ def _wrong_leaves(spec: PolicySpec) -> Iterator[str]:
         elif len(leaf.choices) not in (0, leaf.size) or len(leaf.start) not in (0, len(leaf.choices)):
             counts = f"{len(leaf.choices)} choices and {len(leaf.start)} starts"
             yield f"{leaf.name} has {leaf.size} components, but {counts}"
-        elif leaf.choices and leaf.dtype.startswith(("float", "bool")):
-            yield f"{leaf.name} has choices, but its dtype is {leaf.dtype}, not an integer type"
+        elif leaf.choices and any(name.startswith(("float", "bool")) for name in (leaf.dtype, leaf.env_dtype)):
+            yield f"{leaf.name} has choices, but its dtype is {leaf.env_dtype or leaf.dtype}, not an integer type"
         elif leaf.is_mask and (leaf.dtype, leaf.shape) != ("bool", (spec.logits,)):
             yield f"{leaf.name} is a mask of {leaf.dtype} {list(leaf.shape)}, but bool [{spec.logits}] is expected"
         elif leaf.stack > 1 and not leaf.is_image:
