@@ -11,15 +11,26 @@ from offbeat.config.registry import algorithm_entry
 from offbeat.core.types import ActionSpec, EnvSpec, Leaf
 
 ENV = EnvSpec("test", (Leaf("observation", (3,), "float32"),), ActionSpec("box", (1,), low=(-1.0,), high=(1.0,)), 1)
-PPO = {"learning_rate": 3e-4, "gamma": 0.99, "gae_lambda": 0.95, "clip": 0.2, "hidden_sizes": (64, 64)}
+PPO: dict[str, Any] = {"learning_rate": 3e-4, "gamma": 0.99, "gae_lambda": 0.95, "clip": 0.2, "hidden_sizes": (64, 64)}
 PPO |= {"learning_rate_schedule": "constant", "epochs": 10, "minibatch_size": 64}
-IMPALA = {"learning_rate": 6e-4, "learning_rate_schedule": "linear", "gamma": 0.99, "entropy_coef": 0.01}
+IMPALA: dict[str, Any] = {
+    "learning_rate": 6e-4,
+    "learning_rate_schedule": "linear",
+    "gamma": 0.99,
+    "entropy_coef": 0.01,
+}
 IMPALA |= {"value_coef": 0.5, "rho_clip": 1.0, "c_clip": 1.0}
-A2C = {"learning_rate": 7e-4, "learning_rate_schedule": "linear", "gamma": 0.99, "gae_lambda": 1.0}
+A2C: dict[str, Any] = {"learning_rate": 7e-4, "learning_rate_schedule": "linear", "gamma": 0.99, "gae_lambda": 1.0}
 A2C |= {"entropy_coef": 0.01, "value_coef": 0.5, "max_grad_norm": 0.5}
-SAC = {"learning_rate": 3e-4, "gamma": 0.99, "batch_size": 256, "capacity": 1_000_000, "ema_rate": 0.005}
-SAC |= {"hidden_sizes": (256, 256), "activation": "relu", "target_entropy": None}
-PEARL = {"train_tasks": 100, "test_tasks": 30, "meta_batch": 16, "batch_size": 16 * 256, "context_size": 100}
+SAC: dict[str, Any] = {"learning_rate": 3e-4, "gamma": 0.99, "batch_size": 256, "capacity": 1_000_000}
+SAC |= {"ema_rate": 0.005, "hidden_sizes": (256, 256), "activation": "relu", "target_entropy": None}
+PEARL: dict[str, Any] = {
+    "train_tasks": 100,
+    "test_tasks": 30,
+    "meta_batch": 16,
+    "batch_size": 16 * 256,
+    "context_size": 100,
+}
 PEARL |= {"prior_steps": 400, "extra_steps": 600, "latent_size": 5, "context_hidden_sizes": (200, 200, 200)}
 PEARL |= {"learning_rate": 3e-4, "gamma": 0.99, "ema_rate": 0.005}
 SOURCES: dict[str, dict[str, Any]] = {"ppo": PPO, "impala": IMPALA, "a2c": A2C, "sac": SAC, "pearl": PEARL}

@@ -12,8 +12,8 @@ from tests.reference.wide_observations import SEEN, Recording, extremes
 import offbeat
 from offbeat.exporting.export import export
 
-ON_POLICY = {"unroll_length": 8, "minibatch_size": 16}
-REPLAY = {"warmup": 20, "batch_size": 8, "capacity": 100}
+ON_POLICY: dict[str, Any] = {"unroll_length": 8, "minibatch_size": 16}
+REPLAY: dict[str, Any] = {"warmup": 20, "batch_size": 8, "capacity": 100}
 SETTINGS: dict[str, dict[str, Any]] = {"ppo": ON_POLICY, "dqn": REPLAY, "sac": REPLAY}
 PATH = f"{wide_observations.__name__}:WideObservations"
 DTYPES = {"table": "int64", "card": "int64", "flags": "int8", "place": "float32", "pixels": "uint8"}
@@ -35,7 +35,7 @@ def rows_of(kind: str) -> dict[str, set[tuple[str, str]]]:
 
 def train(algorithm: str, run_dir: Any, kind: str) -> offbeat.Run:
     SEEN.clear()
-    env = {"env.kwargs.kind": kind, "env.kwargs.box_actions": algorithm == "sac"}
+    env: dict[str, Any] = {"env.kwargs.kind": kind, "env.kwargs.box_actions": algorithm == "sac"}
     encoder = f"{wide_observations.__name__}:Recording"
     settings = {**SETTINGS[algorithm], "steps": 64, "envs_per_actor": 2, "eval_every": 32, "checkpoint_every": 0}
     return offbeat.train(algorithm, PATH, run_dir=run_dir, encoder=encoder, evaluator="inline", **env, **settings)

@@ -9,9 +9,10 @@ import numpy as np
 import torch
 from gymnasium import spaces
 from torch import Tensor, nn
+from torch.jit import is_tracing  # type: ignore[attr-defined]
 
 NUMBERS = spaces.Dict(
-    table=spaces.MultiDiscrete([[300, 70_000], [3, 2]]),
+    table=spaces.MultiDiscrete(np.array([[300, 70_000], [3, 2]])),
     card=spaces.Discrete(500, start=-3),
     flags=spaces.MultiBinary(3),
     place=spaces.Box(-1, 1, (2,), np.float64),
@@ -72,7 +73,7 @@ class Recording(nn.Module):
     def forward(self, observations: Any) -> Tensor:
         parts = observations if isinstance(observations, dict) else {"": observations}
         for key, part in parts.items():
-            rows = part.tolist() if not torch.jit.is_tracing() else ()
+            rows = part.tolist() if not is_tracing() else ()
             SEEN.setdefault(key, set()).update((str(part.dtype), str(row)) for row in rows)
         flat = [part.to(torch.float32).reshape(part.shape[0], -1).mean(1, keepdim=True) for part in parts.values()]
         features: Tensor = self.layer(torch.stack(flat).sum(0) / 1e12)

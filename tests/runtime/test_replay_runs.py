@@ -27,6 +27,7 @@ from tests.reference.runs import lines_of, offbeat, weights_of
 from tests.reference.thorough import thorough
 
 from offbeat.api.train import Run, resume
+from offbeat.core.errors import LearnsNothing
 from offbeat.run_directory.checkpoint import load
 
 RUNTIMES = ("serial", "threads", "processes")
@@ -130,9 +131,11 @@ def test_the_short_cases_cover_invalid_rows_several_actors_and_all_runtimes():
 @pytest.mark.parametrize("runtime", ["processes", *thorough("serial", "threads")])
 def test_the_warmup_makes_no_update_and_actors_never_exceed_max_ahead(tmp_path, runtime):
     layout: dict[str, Any] = {"actors": 2, "max_ahead": 4, "chunk_length": 2, "envs_per_actor": 2}
-    run = small_sac(tmp_path / "run", **layout, runtime=runtime, warmup=80, steps=80)
+    with pytest.warns(LearnsNothing, match="nothing will be learned"):
+        run = small_sac(tmp_path / "run", **layout, runtime=runtime, warmup=80, steps=80)
     assert (run.metrics["env_steps"], run.metrics["updates"]) == (80, 0)
-    assert "steps is 80, but the first 80 env steps are the warm-up, so nothing will be learned" in log_of(run)
+    assert "the run has 80 transitions at its end, but the first update is made after 81" in log_of(run)
+    assert "nothing was learned: no update was made in 80 env steps" in log_of(run)
     assert run.metrics["utd_ratio"] is run.metrics["critic_loss"] is None
     assert 0 <= run.metrics["acted_beyond"] <= 4 * (2 * 2)
     assert load(run.path / "checkpoints" / "latest").weights["uniform"] == 1

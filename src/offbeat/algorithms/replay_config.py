@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
@@ -190,14 +191,13 @@ class ReplayConfig(NetworkConfig):
             return Replay(rings, buffers=buffers, **shared)
         return SequenceReplay(rings, burn_in=self.rows_before, **shared)
 
-    def warnings(self, steps: int) -> str:
-        """Return a warning if a run of this number of env steps ends before its first update; else ''."""
-        if steps > self.warmup:
-            return ""
-        return (
-            f"steps is {steps}, but the first {self.warmup} env steps are the warm-up, so nothing will be learned: "
-            f"pass --steps {10 * self.warmup}, or --set warmup=N with a smaller N"
-        )
+    def next_update(self, counted: int = 0) -> int:
+        made = ReplayPace(self.updates_per_env_step, self.warmup, 0).due(counted)
+        return self.warmup + math.ceil((made + 1) / self.updates_per_env_step)
+
+    def remedy_without_updates(self, *, resumed: bool) -> str:
+        more = f"the warm-up (warmup) is {self.warmup}. Pass --steps {10 * self.warmup}"
+        return more if resumed else f"{more}, or --set warmup=N with a smaller N"
 
     def check(self, runtime: RuntimeConfig) -> None:
         """Check that the settings do not contradict each other.

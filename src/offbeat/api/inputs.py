@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from offbeat.core.choices import Choices, allows_each
 from offbeat.core.images import reduced
 from offbeat.core.types import INFO_MASK, Array, Leaf
 from offbeat.models.acting import ActingPolicy
@@ -26,22 +27,110 @@ def missing_leaf(leaf: Leaf, given: Mapping[str, Any]) -> str:
     """Return the message for a leaf that is missing."""
     if leaf.name == INFO_MASK:
         return "this policy was trained with action masks: pass action_mask=info['action_mask']"
-    key = leaf.name.partition("/")[2]
-    present = (name.partition("/")[2] for name, part in given.items() if part is not None)
-    return f"the observation has no {key!r}: it has {', '.join(map(repr, present))}"
+    present = [name.partition("/")[2] for name, part in given.items() if part is not None]
+    if leaf.name == "observation":
+        return f"the observation is None, but an array of shape {leaf.shape} is expected"
+    if present == [""]:
+        return (
+            f"the observation is one array, but a dict or tuple with {_key(leaf)!r} is expected, as the env returns it"
+        )
+    return f"the observation has no {_key(leaf)!r}: it has {', '.join(map(repr, present))}"
+
+
+def _key(leaf: Leaf) -> str:
+    return leaf.name.partition("/")[2]
+
+
+def columns_of(leaf: Leaf, given: Any) -> tuple[Array, bool]:
+    """Return the values of a leaf with a column axis, [N, *shape], and whether this function has added it.
+
+    Raises:
+        ValueError: they are not numbers, or have another shape.
+    """
+    if isinstance(given, Mapping):
+        raise ValueError(  # noqa: TRY004 - as for any other wrong observation
+            f"{leaf.name} is a dict with {', '.join(map(repr, given))}, but one array of shape {_expected(leaf)}"
+        )
+    try:
+        array = np.asarray(given)
+    except (TypeError, ValueError) as error:
+        kind = f"a {type(given).__name__} that is not an array"
+        raise ValueError(f"{leaf.name} is {kind}, but shape {_expected(leaf)}: pass only the observation") from error
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"{leaf.name} has values of dtype {array.dtype}, but numbers of shape {_expected(leaf)}")
+    shape = leaf.as_given.shape
+    single = array.shape == shape
+    if not single and (array.ndim != len(shape) + 1 or array.shape[1:] != shape):
+        raise ValueError(f"{leaf.name} has shape {array.shape}, but {_expected(leaf)}")
+    return (array[None] if single else array), single
+
+
+def _expected(leaf: Leaf) -> str:
+    shape = leaf.as_given.shape
+    return f"{shape} or (N, *{shape}) is expected"
+
+
+def require_same_columns(columns: Mapping[str, int | None]) -> None:
+    """Refuse parts of one observation with different numbers of columns.
+
+    Args:
+        columns: name of each part -> number of its columns; None: it has no column axis.
+
+    Raises:
+        ValueError: with two parts that differ.
+    """
+    first, number = next(iter(columns.items()))
+    for name, other in columns.items():
+        if other != number:
+            raise ValueError(
+                f"{first} is {_count(number)}, but {name} is {_count(other)}: pass the same number of envs in each part"
+            )
+
+
+def _count(columns: int | None) -> str:
+    return "of one env" if columns is None else f"a batch of {columns}"
+
+
+def require_choice(mask: Array, nvec: Choices) -> None:
+    """Refuse masks [N, sum(nvec)] that allow no choice of a component.
+
+    Raises:
+        ValueError: names the first such row and component.
+    """
+    allowed = allows_each(mask, nvec)
+    if not allowed.all():
+        row, component = (int(index) for index in np.argwhere(~allowed)[0])
+        where = f" of component {component} of the action" if len(nvec) > 1 else ""
+        rows = f" in row {row}" if len(mask) > 1 else ""
+        raise ValueError(
+            f"action_mask allows no choice{where}{rows}: allow at least one. Where an episode has ended, allow any; "
+            "with nothing to decide, pass no_decision=True"
+        )
 
 
 def as_stored(leaf: Leaf, values: Array) -> Array:
     """Return the env's values [N, *shape] as training stores them.
 
     Choices count from 0, images are made smaller and grey, and all have the dtype of the leaf.
+
+    Raises:
+        ValueError: they are not finite, or not what the env's space allows.
     """
     if leaf.is_mask:
         allowed: Array = values != 0
         return allowed
     if not leaf.choices:
         _require_whole(leaf, values)
-        return reduced(values.astype(leaf.dtype, copy=False), leaf)
+        with np.errstate(over="ignore"):
+            stored: Array = values.astype(leaf.dtype, copy=False)
+        if stored.dtype.kind == "f" and not np.isfinite(stored).all():
+            raise ValueError(
+                f"{leaf.name} has NaN or infinity, or numbers too large for {leaf.dtype}, in {_first_wrong(stored)}: "
+                "finite numbers are expected"
+            )
+        return reduced(stored, leaf)
+    if values.dtype.kind not in "biu":
+        raise ValueError(f"{leaf.name} has values of dtype {values.dtype}, but whole numbers are expected")
     numbers: Array = values - np.array(leaf.start).reshape(leaf.shape) if leaf.start else values
     if ((numbers < 0) | (numbers >= np.array(leaf.choices).reshape(leaf.shape))).any():
         raise ValueError(f"{leaf.name} is {values.tolist()}, which is not one of the choices of the env's space")
@@ -58,6 +147,13 @@ def _require_whole(leaf: Leaf, values: Array) -> None:
             f"{leaf.name} has {values.dtype} values from {values.min()} to {values.max()}, but integers from "
             f"{limits.min} to {limits.max} are expected, as the env returns them: pass them as {leaf.dtype}"
         )
+
+
+def _first_wrong(values: Array) -> str:
+    """Return which element of values [N, *shape] is the first that is not finite, in words."""
+    row, *index = (int(each) for each in np.argwhere(~np.isfinite(values))[0])
+    rows = f"row {row}, " if len(values) > 1 else ""
+    return f"{rows}element {index}" if index else f"{rows}value"
 
 
 def as_recorded(policy: ActingPolicy, actions: Any) -> Array:

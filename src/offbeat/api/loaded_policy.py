@@ -8,7 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from offbeat.api.inputs import as_recorded, as_stored, flattened, missing_leaf, single_action
+from offbeat.api.inputs import (
+    as_recorded,
+    as_stored,
+    columns_of,
+    flattened,
+    missing_leaf,
+    require_choice,
+    require_same_columns,
+    single_action,
+)
 from offbeat.api.task_memory import TaskMemory
 from offbeat.config.env import UNSET, EnvConfig
 from offbeat.config.trust import Code
@@ -148,9 +157,12 @@ class LoadedPolicy:
             env.
 
         Raises:
-            ValueError: the observation or the mask does not have the shape of the training, or a reward is missing.
+            ValueError: the observation has NaN or infinity, or does not have the shape, the dtype or the choices of the
+                training; the mask allows nothing; or a reward is missing.
         """
         leaves, single = self.leaves(observation, action_mask)
+        if self.policy.spec.mask is not None and not no_decision:
+            require_choice(leaves[self.policy.spec.mask], self.policy.spec.action.nvec)
         memory = self._memory_of(len(next(iter(leaves.values()))))
         inputs, state, policy = memory.inputs(leaves, reward), memory.state, self.policy
         if self._tasks is not None:
@@ -196,16 +208,16 @@ class LoadedPolicy:
 
     def _with_columns(self, given: Mapping[str, Any], wanted: Sequence[Leaf]) -> tuple[Tree, bool]:
         """Return these leaves with a column axis, as training stores them, and whether this method has added it."""
-        leaves, single = {}, False
+        leaves: Tree = {}
+        counts: dict[str, int | None] = {}
         for leaf in wanted:
             if given.get(leaf.name) is None:
                 raise ValueError(missing_leaf(leaf, given))
-            array, shape = np.asarray(given[leaf.name]), leaf.as_given.shape
-            single = array.shape == shape
-            if not single and array.shape[1:] != shape:
-                raise ValueError(f"{leaf.name} has shape {array.shape}, but {shape} or (N, *{shape}) is expected")
-            leaves[leaf.name] = as_stored(leaf, array[None] if single else array)
-        return leaves, single
+            columns, single = columns_of(leaf, given[leaf.name])
+            leaves[leaf.name], counts[leaf.name] = as_stored(leaf, columns), None if single else len(columns)
+        if len(counts) > 1:
+            require_same_columns(counts)
+        return leaves, None in counts.values()
 
 
 class _Memory:
@@ -251,6 +263,8 @@ class _Memory:
         rewards = np.asarray(reward, np.float32)
         if rewards.shape != (envs,) and not (rewards.shape == () and envs == 1):
             raise ValueError(f"reward has shape {rewards.shape}, but ({envs},) is expected, one per observation")
+        if not np.isfinite(rewards).all():
+            raise ValueError(f"reward is {rewards.tolist()}, but finite numbers are expected")
         return rewards.reshape(envs)
 
     def add_actions(self, actions: Array, *, decided: bool) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from offbeat.api import no_updates
 from offbeat.config.changes import MAY_DIFFER, Changed, changed_config
 from offbeat.config.config import Config
 from offbeat.config.runtimes import runtime_entry
@@ -270,8 +271,11 @@ class Continuation:
             parts.require_like(self.state)
             parts.load_weights(self.saved.weights_by_policy)
             continued, memory = loop.restore(self.state, replay)
+        restores_replay = replay is not None
         del replay
-        changes = self._changes(parts.config)
+        counted = loop.counters.env_steps
+        nothing = no_updates.expected(parts, env_steps=counted, counts_anew=not restores_replay)
+        changes = self._changes(parts.config) + f"; {nothing}" * bool(nothing)
         if not loop.counters.learning_step:
             return f"resumed from the start: nothing had been learned{changes}{_kernels(self.state)}"
         episodes = (

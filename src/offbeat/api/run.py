@@ -12,6 +12,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from offbeat.api import no_updates
 from offbeat.config.config import Config
 from offbeat.core.argument_notation import as_shown
 from offbeat.core.caller_state import may_raise_niceness
@@ -194,9 +195,13 @@ def _train(context: RunContext) -> tuple[Ending, dict[str, Any]]:
             context.parts.timings.seconds.clear()  # work before the clock starts does not count
             loop.metrics.start_clock()
             _set_learner_affinity(context)
+            updates, env_steps = loop.counters.updates, loop.counters.env_steps
             loop.run()
             ending = loop.close()
             context.signals.disarm()
+            updates, env_steps = loop.counters.updates - updates, loop.counters.env_steps - env_steps
+            if ending.state == "finished" and (nothing := no_updates.found(updates, env_steps)):
+                context.notify(nothing)
         except StopImmediately:
             context.signals.disarm()
             ending = Ending("interrupted", loop.saving.lost(loop.counters), 130)

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from offbeat.api import no_updates
 from offbeat.api.callbacks import Callback, CallbackFunction, Callbacks
 from offbeat.api.initial import InitialPolicy, initial_policies, load_initial, origin_of
 from offbeat.api.named_code import env_settings, name_of_algorithm, name_of_env
@@ -293,12 +294,11 @@ def _start(parts: Parts, loop: TrainingLoop, initial: Mapping[str, InitialPolicy
     runs = ", ".join(dict.fromkeys(str(each.run) for each in initial.values()))
     with refuse_mismatches(runs) if initial else nullcontext():
         loop.start({policy: each.statistics for policy, each in initial.items()})
-    warnings = parts.config.settings.warnings(parts.config.run.steps)
     notices = dict.fromkeys(fast_paths.autograd_notice(policy.algorithm) for policy in parts.policies)
     images = dict.fromkeys(
         f"{problem}: {remedy}" for policy in parts.policies for problem, remedy in image_notes(policy.env.observation)
     )
-    return "; ".join(filter(None, (origin_of(parts, initial), reason, warnings, *notices, *images)))
+    return "; ".join(filter(None, (origin_of(parts, initial), reason, no_updates.expected(parts), *notices, *images)))
 
 
 def _discard_empty(directory: RunDirectory) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -27,7 +28,7 @@ from offbeat.cli.push import Push
 from offbeat.cli.run import RunSpec
 from offbeat.cli.train import Resume, Train
 from offbeat.core.argument_notation import flags_shown
-from offbeat.core.errors import ConfigError, OffbeatError, message_with_notes, unknown
+from offbeat.core.errors import ConfigError, LearnsNothing, OffbeatError, message_with_notes, unknown
 from offbeat.core.files import user_path
 
 COMMANDS = {
@@ -73,7 +74,9 @@ def _run(arguments: Sequence[str]) -> int:
         command = _parse(arguments)
         if not isinstance(command, Resume):  # resume writes the warning itself, also to the log
             _warn_of_crashes(command)
-        return command.run()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", LearnsNothing)  # it is shown as a message of the run
+            return command.run()
     except OffbeatError as error:
         print(f"offbeat: {message_with_notes(error)}", file=sys.stderr)
         return error.exit_code

@@ -126,6 +126,17 @@ class AlgorithmSettings:
         """Return the settings of one worker of a lock-free run: by default, the same as those of the run."""
         return self
 
-    def warnings(self, steps: int) -> str:  # noqa: ARG002
-        """Return a warning if a run of `steps` env steps would not work as expected; '' if there is none."""
-        return ""
+    def next_update(self, counted: int = 0) -> int:  # noqa: ARG002
+        """Return after how many transitions the next update is made, if the run has counted `counted` of them.
+
+        0: after each batch, so every run makes updates.
+        """
+        return 0
+
+    def remedy_without_updates(self, *, resumed: bool) -> str:  # noqa: ARG002
+        """Return what to pass so that a run that would make no update makes some; called where `next_update` is not 0.
+
+        Args:
+            resumed: whether the run is resumed, so that some settings cannot change.
+        """
+        return "pass more --steps"

@@ -51,6 +51,10 @@ class EnvFailed(RunFailed):
     """An env raised an exception, or violated the contract, while it was stepped."""
 
 
+class LearnsNothing(UserWarning):
+    """A run makes no update. It is also a message of the run, so the command line does not show it again."""
+
+
 class ChildTraceback(Exception):
     """The complete traceback of the error that ended a child process. It is the cause of the reported error."""
 

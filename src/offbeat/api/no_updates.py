@@ -1,0 +1,61 @@
+"""Warns of runs that make no update: before they start, as far as the settings say so, and at their end."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import TYPE_CHECKING
+
+from offbeat.core.argument_notation import in_python
+from offbeat.core.errors import LearnsNothing
+
+if TYPE_CHECKING:
+    from offbeat.runtime.parts import Parts
+
+
+def expected(parts: Parts, *, env_steps: int = 0, counts_anew: bool = True) -> str:
+    """Return the message that a run will make no update, which is a Python warning too; '' if it will make some.
+
+    Args:
+        parts: the parts of the run.
+        env_steps: env steps that it has learned from, if it is resumed.
+        counts_anew: whether its replay is empty, so that a warm-up starts.
+    """
+    config = parts.config
+    ticket = config.runtime.envs_per_actor * config.memory.length
+    ends = min(config.run.steps, config.run.stop_at or config.run.steps)
+    left = math.ceil((ends - env_steps) / ticket) * ticket
+    texts = []
+    for policy in parts.policies:
+        if not policy.trained:
+            continue
+        settings = config.of_policy(policy.name).settings
+        agents = policy.env.columns // config.runtime.envs_per_actor
+        counted = 0 if counts_anew else env_steps
+        at_end = counted + left
+        needed = settings.next_update(counted * agents)
+        if at_end * agents >= needed:
+            return ""
+        remedy = settings.remedy_without_updates(resumed=env_steps > 0)
+        texts.append(
+            f"nothing will be learned: the run has {at_end * agents} transitions at its end, but the first update is "
+            f"made after {needed}; {remedy}"
+        )
+    return _warned(texts[0]) if texts else ""
+
+
+def found(updates: int, env_steps: int) -> str:
+    """Return the message that a run has ended without an update, which is a Python warning too; '' if it made some.
+
+    Args:
+        updates: updates that it has made since its start, or since it was resumed.
+        env_steps: env steps since then.
+    """
+    if updates:
+        return ""
+    return _warned(f"nothing was learned: no update was made in {env_steps} env steps")
+
+
+def _warned(text: str) -> str:
+    warnings.warn(in_python(text), LearnsNothing, stacklevel=2)
+    return text

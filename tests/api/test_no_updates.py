@@ -1,0 +1,71 @@
+"""A run that makes no update says so before it starts, and again at its end, also as a Python warning."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import warnings
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+import offbeat
+from offbeat.algorithms.dqn import DQNConfig
+from offbeat.core.errors import LearnsNothing
+
+SMALL: dict[str, Any] = {"hidden_sizes": (8,), "eval_every": 0, "checkpoint_every": 0, "progress": "none"}
+REPLAY: dict[str, Any] = {**SMALL, "warmup": 40, "batch_size": 8, "capacity": 500, "envs_per_actor": 4}
+REPLAY |= {"chunk_length": 1, "utd_ratio": 1}
+EXPECTED, FOUND = "nothing will be learned", "nothing was learned"
+
+
+@pytest.mark.parametrize(("algorithm", "env"), [("sac", "Pendulum-v1"), ("dqn", "CartPole-v1")])
+def test_a_run_that_ends_before_its_first_update_warns_with_the_arithmetic_and_the_remedy(tmp_path, algorithm, env):
+    arithmetic = r"32 transitions at its end, but the first update is made after 41; the warm-up \(warmup\) is 40"
+    with pytest.warns(LearnsNothing, match=f"{EXPECTED}.*{arithmetic}. Pass steps=400, or warmup=N") as found:
+        run = offbeat.train(algorithm, env, run_dir=tmp_path / "run", steps=32, **REPLAY)
+    assert (run.state, run.metrics["updates"]) == ("finished", 0)
+    assert any(FOUND in str(warning.message) for warning in found)
+    assert EXPECTED in (run.path / "log.txt").read_text()
+
+
+def test_a_run_resumed_with_too_few_steps_warns_and_one_with_enough_steps_does_not(tmp_path):
+    with pytest.warns(LearnsNothing):
+        run = offbeat.train("dqn", "CartPole-v1", run_dir=tmp_path / "run", steps=20, **REPLAY)
+    with pytest.warns(LearnsNothing, match="36 transitions at its end.*Pass steps=400$"):
+        offbeat.resume(run.path, steps=36, progress="none")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", LearnsNothing)
+        assert offbeat.resume(run.path, steps=60, progress="none").metrics["updates"] > 0
+
+
+def test_a_resumed_run_without_its_replay_counts_its_warmup_anew(tmp_path):
+    run = offbeat.train("dqn", "CartPole-v1", run_dir=tmp_path / "run", steps=48, save_replay=False, **REPLAY)
+    with pytest.warns(LearnsNothing, match="32 transitions at its end, but the first update is made after 41"):
+        offbeat.resume(run.path, steps=80, progress="none")
+
+
+def test_on_policy_runs_shorter_than_a_batch_learn_and_do_not_warn(tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", LearnsNothing)
+        run = offbeat.train("ppo", "CartPole-v1", run_dir=tmp_path / "run", steps=1, **SMALL)
+    assert run.metrics["updates"] > 0
+
+
+def test_the_first_update_follows_from_warmup_and_ratio():
+    assert DQNConfig(warmup=100).next_update() == 101
+    assert DQNConfig(warmup=100, steps_per_update=Fraction(4)).next_update() == 104
+    assert DQNConfig(warmup=100, steps_per_update=Fraction(4)).next_update(104) == 108
+    assert DQNConfig(warmup=100, utd_ratio=Fraction(2)).next_update() == 101
+
+
+def test_the_command_line_says_once_before_the_run_that_nothing_will_be_learned(tmp_path):
+    arguments = ["train", "dqn", "CartPole-v1", "--steps", "32", "--run-dir", str(tmp_path / "run"), "--set"]
+    settings = ["warmup=40", "batch_size=8", "hidden_sizes=8", "eval_every=0", "envs_per_actor=4", "chunk_length=1"]
+    done = subprocess.run(
+        [sys.executable, "-m", "offbeat", *arguments, *settings], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count(EXPECTED) == 1
+    assert "LearnsNothing" not in done.stderr
