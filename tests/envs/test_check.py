@@ -31,7 +31,7 @@ def test_check_finds_nothing_in_a_correct_env(env_id: str) -> None:
         ("WrongShape", "error", "shape (1,)"),
         ("WrongDtype", "error", "float32, but the observation space declares uint8"),
         ("OutOfBounds", "warning", "outside the bounds"),
-        ("Unseeded", "error", "same seed"),
+        ("Unseeded", "warning", "same seed"),
         ("SeedIgnored", "warning", "different seeds give the same rows"),
         ("ArrayReward", "error", "the reward is an array of shape (1,)"),
         ("NumberedEnds", "error", "truncated is NoneType"),

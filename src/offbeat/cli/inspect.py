@@ -11,7 +11,8 @@ from typing import Annotated
 from tyro.conf import Positional, UseAppendAction, arg
 
 from offbeat.cli.flags import EnvKwargs, Imports, Wrappers
-from offbeat.cli.output import spinner
+from offbeat.cli.output import progress_bar
+from offbeat.core.fields import Count, read
 from offbeat.core.threads import usable_cores
 from offbeat.run_directory.versions import installed
 
@@ -60,6 +61,8 @@ class Check:
     wrappers: Wrappers = ()
     set: Annotated[UseAppendAction[tuple[tuple[str, ...], ...]], arg(metavar="KEY=VALUE ...")] = ()
     """Settings of the env, as for `offbeat train`."""
+    steps: Annotated[Count, arg(metavar="N", help_behavior_hint="")] = 1000
+    """Random steps of each env."""
 
     def run(self) -> int:
         from offbeat.config.env import KWARGS
@@ -72,8 +75,9 @@ class Check:
         given |= {f"{KWARGS}{name}": value for name, value in arguments.items()}
         settings = env_settings(given | ({"wrappers": self.wrappers} if self.wrappers else {}))
         import_modules(self.imports)
-        with spinner(f"stepping {self.env}"):
-            findings = check_env(self.env, settings=settings)
+        read("steps", self.steps, Count)
+        with progress_bar(f"stepping {self.env}", shown=True) as report:
+            findings = check_env(self.env, settings=settings, steps=self.steps, report=report)
         for finding in findings:
             print(f"{finding.severity}: {finding.problem}\n  {finding.remedy}")
         errors = sum(finding.severity == "error" for finding in findings)

@@ -5,9 +5,10 @@ Worlds with several agents are checked by `check_world`, and tested before a run
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import gymnasium as gym
@@ -17,6 +18,7 @@ from offbeat.config.env import UNSET, EnvConfig
 from offbeat.core.errors import ConfigError, EnvFailed, with_notes_of
 from offbeat.core.tasks import TaskSample
 from offbeat.core.types import EnvSpec
+from offbeat.envs.adapters.gymnasium.sources import seed_spaces
 from offbeat.envs.check_parts import (
     SEED,
     ActionSampler,
@@ -28,6 +30,7 @@ from offbeat.envs.check_parts import (
 )
 from offbeat.envs.check_rows import rollout, started
 from offbeat.envs.check_tasks import TASKS, check_tasks, has_tasks, set_first_task
+from offbeat.envs.check_values import Values
 from offbeat.envs.check_world import check_world
 from offbeat.envs.contract import InfoSignals
 from offbeat.envs.make import adapter_of, make_envs
@@ -38,7 +41,13 @@ RESET_PARTS = ("observation", "info")
 STEP_PARTS = ("observation", "reward", "terminated", "truncated", "info")
 
 
-def check_env(env_id: str, columns: int = 2, steps: int = 1000, settings: EnvConfig = UNSET) -> list[Finding]:
+Report = Callable[[int, int], None]
+"""Is called with the number of steps so far and the total number."""
+
+
+def check_env(
+    env_id: str, columns: int = 2, steps: int = 1000, settings: EnvConfig = UNSET, report: Report = lambda *_: None
+) -> list[Finding]:
     """Step a single env and the envs of an actor with random actions, and return their faults.
 
     Args:
@@ -46,6 +55,7 @@ def check_env(env_id: str, columns: int = 2, steps: int = 1000, settings: EnvCon
         columns: Number of envs or worlds to compare with each other.
         steps: Number of env steps of each env.
         settings: The table [env].
+        report: Is told the progress; not for worlds.
 
     Returns:
         The findings in the order in which they occurred; empty for a correct env.
@@ -56,12 +66,14 @@ def check_env(env_id: str, columns: int = 2, steps: int = 1000, settings: EnvCon
     world = make_world(env_id, settings.kwargs)
     if world is not None:
         return check_world(env_id, world, columns, steps, settings)
-    findings = list(_check_single(env_id, steps, settings))
+    done, total = count(1), 3 * steps
+    stepped = lambda: report(next(done), total)  # noqa: E731
+    findings = list(_check_single(env_id, steps, settings, stepped))
     if not any(finding.severity == "error" for finding in findings):
         findings += check_tasks(env_id, settings)
     if not any(finding.severity == "error" for finding in findings):
         tasks = TASKS if has_tasks(env_id, settings) else None
-        findings += _check_columns(env_id, columns, steps, settings, tasks)
+        findings += _check_columns(env_id, columns, steps, settings, tasks, stepped)
     return list(dict.fromkeys(findings))
 
 
@@ -88,7 +100,7 @@ def preflight(env_id: str, settings: EnvConfig = UNSET, steps: int = 8, tasks: T
 # --- one env, as Gymnasium defines it -----------------------------------------------------------------------
 
 
-def _check_single(env_id: str, steps: int, settings: EnvConfig) -> Iterator[Finding]:
+def _check_single(env_id: str, steps: int, settings: EnvConfig, stepped: Callable[[], None]) -> Iterator[Finding]:
     with closing(make_envs(env_id, 1, seed=SEED, settings=settings)) as envs:  # refuses what is not supported
         spec = envs.spec
     yield from (Finding("warning", *note) for note in image_notes(spec.observation))
@@ -99,7 +111,7 @@ def _check_single(env_id: str, steps: int, settings: EnvConfig) -> Iterator[Find
     with closing(env):
         finding = set_first_task(env, env_id)
         if finding is None:
-            ends = yield from _check_steps(env, spec, steps)
+            ends = yield from _check_steps(env, spec, steps, stepped)
         else:
             yield finding
     if ends == 0 and spec.time_limit is None:
@@ -110,30 +122,46 @@ def _check_single(env_id: str, steps: int, settings: EnvConfig) -> Iterator[Find
         )
 
 
-def _check_steps(env: gym.Env[Any, Any], spec: EnvSpec, steps: int) -> Generator[Finding, None, int | None]:
+def _check_steps(
+    env: gym.Env[Any, Any], spec: EnvSpec, steps: int, stepped: Callable[[], None]
+) -> Generator[Finding, None, int | None]:
     """Yield the faults of each call; return how many episodes ended, None if an error stopped the check."""
     actions, masks = ActionSampler(spec.action), MaskReader(spec)
-    starts, ends = True, 0
-    for step in range(steps):
+    values = Values(env.observation_space, env.action_space)
+    starts, ends, taken, failed = True, 0, 0, False
+    seed: int | None = SEED
+    seed_spaces(env, SEED)
+    while taken < steps:
+        call = f"{'reset' if starts else 'step'}(), step {taken} of the check,"
         try:
-            returned = env.reset(seed=None if step else SEED) if starts else env.step(actions.sample(masks.mask))
+            returned = env.reset(seed=seed) if starts else env.step(actions.sample(masks.mask))
         except Exception as error:  # noqa: BLE001 - the user needs to see any exception
-            yield raised(f"{'reset' if starts else 'step'}(), call number {step},", error)
+            yield raised(call, error)
             return None
+        seed = None
         parts = RESET_PARTS if starts else STEP_PARTS
         if not isinstance(returned, tuple) or len(returned) != len(parts):
             expected = f"({', '.join(parts)})"
-            call = "reset()" if starts else "step()"
-            yield Finding("error", f"{call} returned {kind_of(returned)}", f"return {expected}")
+            yield Finding(
+                "error", f"{'reset' if starts else 'step'}() returned {kind_of(returned)}", f"return {expected}"
+            )
             return None
         parts_by_name = dict(zip(parts, returned, strict=True))
-        yield from check_parts(env.observation_space, parts_by_name)
+        for finding in check_parts(env.observation_space, parts_by_name):
+            failed |= finding.severity == "error"
+            yield finding
+        if not failed:
+            values.add(parts_by_name)
+        if not starts:
+            taken += 1
+            stepped()
         starts = not starts and any(np.any(end) for end in returned[2:4])
         ends += starts
-        finding = None if starts else masks.read(parts_by_name)
-        if finding is not None:
-            yield finding
+        fault = None if starts else masks.read(parts_by_name)
+        if fault is not None:
+            yield fault
             return None
+    yield from values.findings()
     return ends
 
 
@@ -141,21 +169,28 @@ def _check_steps(env: gym.Env[Any, Any], spec: EnvSpec, steps: int) -> Generator
 
 
 def _check_columns(
-    env_id: str, columns: int, steps: int, settings: EnvConfig, tasks: TaskSample | None
+    env_id: str,
+    columns: int,
+    steps: int,
+    settings: EnvConfig,
+    tasks: TaskSample | None,
+    stepped: Callable[[], None],
 ) -> Iterator[Finding]:
     """Yield the faults of two actors' envs. In an env with tasks, all randomness may be in the tasks."""
     rollouts = []
     for _ in range(2):
         try:
             with started(env_id, columns, "check", settings, tasks) as (envs, first):
-                rollouts.append(rollout(envs, first, steps))
+                rollouts.append(rollout(envs, first, steps, stepped))
         except EnvFailed as error:
             yield Finding("error", str(error), "fix the problem that the message names")
             return
     first, second = rollouts
     remedy = "sample all random numbers from self.np_random, and start reset() with super().reset(seed=seed)"
     if any(not np.array_equal(first[name], second[name]) for name in first):
-        yield Finding("error", "the same seed and the same actions give different rows", remedy)
+        problem = "the same seed and the same actions give different rows: a run trains, but cannot be repeated"
+        yield Finding("warning", problem, remedy)
+        return
     if columns > 1 and tasks is None and all(np.array_equal(leaf[:, 0], leaf[:, 1]) for leaf in first.values()):
         problem = "columns with different seeds give the same rows under the same actions"
         yield Finding("warning", problem, f"{remedy}, unless the env is deterministic on purpose")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 
@@ -35,8 +35,11 @@ def started(
         yield envs, envs.reset()
 
 
-def rollout(envs: Envs, first: Tree, steps: int) -> Tree:
-    """Take the same random actions in all columns; return the rows, name -> [steps + 1, N, ...], the first included."""
+def rollout(envs: Envs, first: Tree, steps: int, stepped: Callable[[], None] = lambda: None) -> Tree:
+    """Take the same random actions in all columns; return the rows, name -> [steps + 1, N, ...], the first included.
+
+    `stepped` is called after each step.
+    """
     random = stream(SEED, "check actions")
     rows = [{name: leaf.copy() for name, leaf in first.items()}]
     zeros = np.zeros(envs.spec.columns, np.float32)
@@ -45,4 +48,5 @@ def rollout(envs: Envs, first: Tree, steps: int) -> Tree:
         envs.send(same_actions(envs.spec, rows[-1], random))
         outcome = envs.recv()
         rows.append({name: part.copy() for name, part in named(outcome).items() if name != "valid"})
+        stepped()
     return {name: np.stack([row[name] for row in rows]) for name in rows[0]}

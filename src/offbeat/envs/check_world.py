@@ -216,8 +216,12 @@ def _check_seeds(spec: WorldSpec, count: int, steps: int, settings: EnvConfig) -
     difference = _first_difference(first, second)
     if difference is not None:
         agent, row = difference
-        problem = f"agent {agent}, row {row}: the same seed and the same actions give different rows"
-        yield Finding("error", problem, remedy)
+        problem = (
+            f"agent {agent}, row {row}: the same seed and the same actions give different rows: a run trains, but "
+        )
+        problem += "cannot be repeated"
+        yield Finding("warning", problem, remedy)
+        return
     of_first, of_second = ({agent: _of_world(first[agent], world) for agent in spec.names} for world in (0, count - 1))
     if count > 1 and _first_difference(of_first, of_second) is None:
         problem = "worlds with different seeds give the same rows of all agents under the same actions"

@@ -18,7 +18,7 @@ from offbeat.core.errors import EnvFailed
 from offbeat.core.types import INFO_MASK, NO_DECISION, Array, EnvSpec, Tree
 from offbeat.envs.actions import ActionEncoder, split_columns
 from offbeat.envs.adapters.gymnasium.snapshots import AnyEnv
-from offbeat.envs.adapters.gymnasium.sources import AnyVectorEnv, SingleEnv
+from offbeat.envs.adapters.gymnasium.sources import AnyVectorEnv, SingleEnv, seed_spaces
 from offbeat.envs.contract import Outcome
 from offbeat.envs.infos import no_decision_of, number_reader, numbers_reader
 from offbeat.envs.rows import (
@@ -134,6 +134,8 @@ class ScalarColumns:
             for column, (env, write, write_mask) in enumerate(
                 zip(self.envs, self._writers, self._mask_writers, strict=True)
             ):
+                if seeds is not None:
+                    seed_spaces(env, seeds[column])
                 observation, info = env.reset(seed=None if seeds is None else seeds[column])
                 write(observation)
                 if info:

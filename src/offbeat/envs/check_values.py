@@ -1,0 +1,96 @@
+"""The part of `offbeat check` for values that are allowed but make learning hard: their sizes, and how episodes end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from offbeat.envs.check_parts import Finding
+from offbeat.envs.spaces import children
+
+LARGEST_OBSERVATION = 1e3
+LARGEST_REWARD = 1e3
+LARGEST_ACTION = 10.0
+EQUAL_EPISODES = 3
+"""Number of terminated episodes of equal length from which a hidden time limit is suspected."""
+SHORTEST_LIMIT = 20
+"""Env steps. Shorter episodes of equal length are usually those of the task."""
+
+
+class Values:
+    """Collects what an env returns, and reports what is hard to learn from."""
+
+    def __init__(self, space: gym.Space[Any], action_space: gym.Space[Any]) -> None:
+        self._space, self._actions = space, action_space
+        self._observation = self._reward = 0.0
+        self._length = 0
+        self._lengths: list[int] = []
+        """Lengths of the terminated episodes."""
+        self._truncated = False
+
+    def add(self, parts: Mapping[str, Any]) -> None:
+        """Add what `reset` or `step` returned, which has no faults."""
+        for value in _floats(self._space, parts["observation"]):
+            self._observation = max(self._observation, float(np.abs(value).max(initial=0.0)))
+        if "reward" not in parts:
+            self._length = 0
+            return
+        self._reward = max(self._reward, abs(float(parts["reward"])))
+        self._length += 1
+        self._truncated |= bool(parts["truncated"])
+        if parts["terminated"]:
+            self._lengths.append(self._length)
+
+    def findings(self) -> Iterator[Finding]:
+        """Yield the warnings about all values that were added."""
+        yield from self._of_actions()
+        if self._reward > LARGEST_REWARD:
+            remedy = "scale them in the env to about 1, or train PPO with --set normalize_returns=true"
+            yield Finding("warning", f"rewards are as large as {self._reward:.2g}", remedy)
+        if self._observation > LARGEST_OBSERVATION:
+            remedy = "scale them in the env to about 1, or train with --set normalize_observations=true"
+            yield Finding("warning", f"observations are as large as {self._observation:.2g}", remedy)
+        if len(self._lengths) >= EQUAL_EPISODES and len(set(self._lengths)) == 1 and self._lengths[0] >= SHORTEST_LIMIT:
+            problem = (
+                f"all {len(self._lengths)} episodes are terminated after {self._lengths[0]} steps, none is truncated"
+            )
+            remedy = (
+                "if this is a time limit, return terminated=False and truncated=True there, so that the value of the "
+            )
+            remedy += "last state is not learned as 0"
+            if not self._truncated:
+                yield Finding("warning", problem, remedy)
+
+    def _of_actions(self) -> Iterator[Finding]:
+        for space in _single(self._actions):
+            if not isinstance(space, gym.spaces.Box):
+                continue
+            low, high = float(space.low.min(initial=0.0)), float(space.high.max(initial=0.0))
+            if np.isfinite([low, high]).all() and max(-low, high) > LARGEST_ACTION:
+                problem = f"actions are bounded by {low:g} and {high:g}, far outside of [-1, 1]"
+                remedy = (
+                    "offbeat scales them; other libraries may not: gymnasium.wrappers.RescaleAction does, to [-1, 1]"
+                )
+                yield Finding("warning", problem, remedy)
+
+
+def _floats(space: gym.Space[Any], observation: Any) -> Iterator[Any]:
+    """Yield the parts of an observation that are floats."""
+    parts = children(space)
+    if parts is not None:
+        for key, part in parts:
+            yield from _floats(part, observation[key])
+    elif isinstance(space, gym.spaces.Box) and np.issubdtype(space.dtype, np.floating):
+        yield np.asarray(observation)
+
+
+def _single(space: gym.Space[Any]) -> Iterator[gym.Space[Any]]:
+    """Yield the spaces inside nested Dicts and Tuples."""
+    parts = children(space)
+    if parts is None:
+        yield space
+    for _, part in parts or ():
+        yield from _single(part)

@@ -1,0 +1,101 @@
+"""`offbeat check` warns of values that make learning hard, and of nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from offbeat.cli import main
+from offbeat.envs.check import check_env
+
+HERE = f"{__name__}:"
+
+
+class Plain(gym.Env[Any, Any]):
+    """An env without faults. Episodes have different lengths, and none is truncated."""
+
+    action_space: gym.Space[Any] = spaces.Box(-1, 1, (1,), np.float32)
+    scale, reward, length = 1.0, 1.0, 0
+
+    def __init__(self) -> None:
+        self.observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed, options=options)
+        self.age, self.end = 0, self.length or int(self.np_random.integers(5, 15))
+        return self.observe(), {}
+
+    def step(self, action: Any) -> Any:  # noqa: ARG002
+        self.age += 1
+        return self.observe(), self.reward, self.age >= self.end, False, {}
+
+    def observe(self) -> Any:
+        return (self.scale * self.np_random.uniform(0.5, 1, 2)).astype(np.float32)
+
+
+class WideActions(Plain):
+    action_space = spaces.Box(-1000, 1000, (1,), np.float32)
+
+
+class LargeRewards(Plain):
+    reward = 1e5
+
+
+class LargeObservations(Plain):
+    scale = 1e4
+
+
+class HiddenLimit(Plain):
+    length = 20
+
+
+class ThousandSteps(Plain):
+    def step(self, action: Any) -> Any:
+        observation, reward, *_, info = super().step(action)
+        return observation, reward, False, self.age >= 1000, info
+
+
+class Identity(Plain):
+    """Samples its states from its observation space, as the Identity envs of Stable-Baselines3 do."""
+
+    def observe(self) -> Any:
+        return self.observation_space.sample()
+
+
+class Unrepeatable(Plain):
+    def observe(self) -> Any:
+        return np.random.default_rng().normal(size=2).astype(np.float32)
+
+
+@pytest.mark.parametrize("env", [Plain, ThousandSteps, Identity])
+def test_check_warns_of_nothing_in_envs_that_train_well(env: type[Any]) -> None:
+    assert check_env(HERE + env.__name__) == []
+
+
+@pytest.mark.parametrize(
+    ("env", "problem", "remedy"),
+    [
+        (WideActions, "actions are bounded by -1000 and 1000", "RescaleAction"),
+        (LargeRewards, "rewards are as large as 1e+05", "normalize_returns=true"),
+        (LargeObservations, "observations are as large as 1e+04", "normalize_observations=true"),
+        (HiddenLimit, "episodes are terminated after 20 steps, none is truncated", "truncated=True"),
+        (Unrepeatable, "the same seed and the same actions give different rows: a run trains", "np_random"),
+    ],
+)
+def test_check_warns_with_a_remedy_and_calls_no_such_env_wrong(env: type[Any], problem: str, remedy: str) -> None:
+    (finding,) = check_env(HERE + env.__name__, steps=200)
+    assert finding.severity == "warning"
+    assert problem in finding.problem
+    assert remedy in finding.remedy
+
+
+def test_check_takes_the_given_number_of_steps_reports_them_and_exits_with_0_for_warnings(capsys: Any) -> None:
+    reported: list[tuple[int, int]] = []
+    check_env(HERE + "Plain", steps=50, report=lambda done, total: reported.append((done, total)))
+    assert reported == [(step, 150) for step in range(1, 151)]
+    assert main.run(["check", HERE + "Unrepeatable", "--steps", "30"]) == 0
+    assert "errors 0, warnings 1" in capsys.readouterr().out
