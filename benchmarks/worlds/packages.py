@@ -59,11 +59,12 @@ class Crafter(gymnasium.Env):
 
 ONE_REWARD = """
 import mo_gymnasium
+import numpy as np
 
 
 def make():
     env = mo_gymnasium.make("deep-sea-treasure-v0")
-    return mo_gymnasium.wrappers.LinearReward(env, [0.9, 0.1])  # the shares of treasure and time
+    return mo_gymnasium.wrappers.LinearReward(env, np.array([0.9, 0.1]))  # the shares of treasure and time
 """
 
 BLUESKY = """
@@ -95,16 +96,20 @@ PACKAGES = (
         "gymnasium-robotics",
         "gymnasium_robotics:FetchReach-v4",
         algorithm="sac",
-        extra=("mujoco<4",),
-        note="1.4.2 fails with MuJoCo 4.0 (AssertionError in set_joint_qpos)",
+        extra=("mujoco==3.3.0",),
+        note="1.4.2 fails with MuJoCo 4.0 and 3.17 (AssertionError in set_joint_qpos)",
     ),
-    Package("dm-control", "shimmy:dm_control/cartpole-balance-v0", extra=("shimmy[dm-control]",)),
+    Package(
+        "dm-control",
+        "shimmy:dm_control/cartpole-balance-v0",
+        extra=("shimmy[dm-control]", "mujoco<4"),
+        note="1.0.50 fails with MuJoCo 4.0",
+    ),
     Package("bsuite", "shimmy:bsuite/catch-v0", extra=("shimmy[bsuite]",)),
     Package(
         "vizdoom",
         "vizdoom.gymnasium_wrapper:VizdoomBasic-v1",
-        ("image_size=60,80", "grayscale=true"),
-        note="frames of 240 x 320 pixels",
+        note="frames of 240 x 320 pixels: `--set image_size=60,80 grayscale=true` is faster",
     ),
     Package(
         "metaworld",
