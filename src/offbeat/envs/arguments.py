@@ -66,8 +66,8 @@ def require_render_mode(env_id: str, env: Any, render_mode: str) -> None:
     """
     own = getattr(env, "render_mode", None)
     if own != render_mode:
-        use = "a window" if render_mode == "human" else "a video"
+        use = "a window" if render_mode == "human" else "a picture"
         raise ConfigError(
-            f"{env_id} has no argument render_mode, and its env has render_mode {own!r}, but {use} needs "
-            f"{render_mode!r}: add the argument render_mode=None, and pass it to the env that is made"
+            f"{env_id} cannot be rendered here: it has no argument render_mode, and its env has render_mode {own!r}, "
+            f"but {use} needs {render_mode!r}. Add the argument render_mode=None, and pass it to the env that is made"
         )
