@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from offbeat.cli.arguments import Usage
+from offbeat.cli.listed_settings import default_text, table_settings
 from offbeat.cli.main import COMMANDS
 from offbeat.config.env import EnvConfig
 from offbeat.config.league import LeagueConfig
-from offbeat.config.listed_settings import default_text, table_settings
 from offbeat.config.policies import PolicyConfig
 from offbeat.config.registry import ALGORITHMS
 from offbeat.config.run_config import RunConfig

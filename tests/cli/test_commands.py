@@ -17,6 +17,7 @@ from tests.reference.runs import contents, lines_of, offbeat, small_arguments, s
 
 import offbeat as package
 from offbeat.cli import main
+from offbeat.config.registry import ALGORITHMS
 from offbeat.envs.make import make_envs
 
 
@@ -267,7 +268,10 @@ class Terminal(io.StringIO):
 
 
 def test_list_settings_shows_those_of_an_algorithm_that_an_imported_module_registers():
-    said = offbeat("list", "settings", "brave", "--import", "tests.reference.own_settings")
+    try:
+        said = offbeat("list", "settings", "brave", "--import", "tests.reference.brave")
+    finally:
+        ALGORITHMS.pop("brave", None)
     assert "brave\tcourage\ta number\t2.5\t\tHow far it dares to go." in said.out.splitlines()
 
 

@@ -9,7 +9,7 @@ from itertools import product
 import pytest
 from tests.reference.pages import PAGES, ROOT, anchors, links
 
-from offbeat.config.listed_settings import SUITED
+from offbeat.cli.listed_settings import SUITED
 from offbeat.config.registry import ALGORITHMS
 from offbeat.config.resolve import resolve
 

@@ -1,11 +1,10 @@
-"""An algorithm with a setting of its own, registered as `brave`."""
+"""An algorithm with a setting of its own."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from offbeat.algorithms.ppo import PPO, PPOConfig
-from offbeat.config.registry import register_algorithm
 
 
 @dataclass(frozen=True)
@@ -20,6 +19,3 @@ class OwnPPO(PPO):
     """PPO with a setting of its own."""
 
     config_class = OwnConfig
-
-
-register_algorithm("brave", OwnPPO)

@@ -16,7 +16,7 @@ from offbeat.core.errors import ConfigError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from offbeat.config.listed_settings import ListedSetting
+    from offbeat.cli.listed_settings import ListedSetting
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class List:
             raise ConfigError("the algorithm is missing: run, for example, offbeat list settings ppo")
         from rich.console import Console
 
-        from offbeat.config.listed_settings import listed_settings
+        from offbeat.cli.listed_settings import listed_settings
 
         preset, settings = listed_settings(self.algo, self.env)
         if not sys.stdout.isatty():

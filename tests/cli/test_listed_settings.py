@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from offbeat.config.listed_settings import ListedSetting, listed_settings
+from offbeat.cli.listed_settings import ListedSetting, listed_settings
 from offbeat.config.registry import ALGORITHMS
 from offbeat.config.resolve import resolve, setting_names
 from offbeat.core.errors import ConfigError
