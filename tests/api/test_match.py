@@ -145,7 +145,7 @@ def test_games_that_are_cut_before_the_env_reports_an_outcome_are_in_no_score(fo
 @pytest.mark.parametrize(
     ("runs", "flags", "message"),
     [
-        ([], [], "no run is given"),
+        ([], [], "RUN... is missing: run, for example, offbeat match runs/NAME"),
         (["plain"], [], "needs 2 players that can play against each other, but it has only latest: pass several"),
         (["three"], [], "has driver:latest, gunner:latest, scout:latest, none of which can play all other sides"),
         (["plain", "plain"], [], "is given twice"),

@@ -129,7 +129,7 @@ def test_a_world_without_pictures_is_not_watched(tmp_path):
     said = offbeat("watch", run.path, "--video", tmp_path / "episode.gif")
     assert said.code == 2
     assert "cannot be rendered here" in said.err
-    assert "needs a render_mode argument" in said.err
+    assert "it has no argument render_mode" in said.err
 
 
 # --- export -------------------------------------------------------------------------------------------------

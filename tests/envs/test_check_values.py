@@ -80,7 +80,7 @@ def test_check_warns_of_nothing_in_envs_that_train_well(env: type[Any]) -> None:
     ("env", "problem", "remedy"),
     [
         (WideActions, "actions are bounded by -1000 and 1000", "RescaleAction"),
-        (LargeRewards, "rewards are as large as 1e+05", "normalize_returns=true"),
+        (LargeRewards, "rewards are as large as 1e+05", "reward_scale="),
         (LargeObservations, "observations are as large as 1e+04", "normalize_observations=true"),
         (HiddenLimit, "episodes are terminated after 20 steps, none is truncated", "truncated=True"),
         (Unrepeatable, "the same seed and the same actions give different rows: a run trains", "np_random"),

@@ -65,7 +65,10 @@ def _tables_in(path: Path) -> Mapping[str, Any]:
     except OSError as error:
         raise ConfigError(f"policies: {path} cannot be read ({error.strerror}): pass a TOML file") from None
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"policies: {path} is not TOML ({error}): docs/how-to/policies.md shows an example") from None
+        raise ConfigError(
+            f"policies: {path} is not TOML ({error}): a table begins with [policies.hunter], and has lines such as "
+            'agents = "hunter_*"'
+        ) from None
     own = tables.pop("policies", None)
     if tables or not isinstance(own, Mapping) or not own:
         found = f"has {', '.join(tables)}" if tables else "has no policy"

@@ -48,10 +48,10 @@ class Values:
         """Yield the warnings about all values that were added."""
         yield from self._of_actions()
         if self._reward > LARGEST_REWARD:
-            remedy = "scale them in the env to about 1, or train PPO with --set normalize_returns=true"
+            remedy = "scale them in the env to about 1, or pass --set reward_scale=...; PPO normalises them by default"
             yield Finding("warning", f"rewards are as large as {self._reward:.2g}", remedy)
         if self._observation > LARGEST_OBSERVATION:
-            remedy = "scale them in the env to about 1, or train with --set normalize_observations=true"
+            remedy = "scale them in the env to about 1, or pass --set normalize_observations=true, PPO's default"
             yield Finding("warning", f"observations are as large as {self._observation:.2g}", remedy)
         if len(self._lengths) >= EQUAL_EPISODES and len(set(self._lengths)) == 1 and self._lengths[0] >= SHORTEST_LIMIT:
             problem = (

@@ -168,7 +168,7 @@ def image_notes(leaves: Iterable[Leaf]) -> Iterator[tuple[str, str]]:
             )
             yield (
                 problem,
-                "return bytes from 0 to 255, np.uint8, as the section Images of docs/how-to/networks.md shows",
+                "return bytes from 0 to 255, and Box(0, 255, shape, np.uint8) as the space",
             )
         elif leaf.is_image and height * width > LARGE_IMAGE:
             smaller = reduced_leaf(leaf.as_given, (USUAL_IMAGE, USUAL_IMAGE), grayscale=True)

@@ -107,7 +107,10 @@ def _read_tables(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise ConfigError(f"the spec {path} cannot be read ({error.strerror}): pass a TOML file") from None
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{path} is not TOML ({error}): docs/how-to/search.md shows what a spec looks like") from None
+        raise ConfigError(
+            f'{path} is not TOML ({error}): a spec begins with algorithm = "ppo" and env = "CartPole-v1"; '
+            "then follow tables, such as [settings] with steps = 10_000"
+        ) from None
 
 
 def _codes_of(tables: Mapping[str, Any]) -> Iterator[Code]:

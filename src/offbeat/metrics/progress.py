@@ -111,9 +111,14 @@ class Lines:
             self._show(status, now)
 
     def message(self, text: str) -> None:
-        """Print ``text`` as a line of its own."""
-        self._stream.write(as_shown(text) + "\n")
-        self._stream.flush()
+        """Print ``text`` as a line of its own. A full disk does not end the run: log.txt has the messages too."""
+        try:
+            self._stream.write(as_shown(text) + "\n")
+            self._stream.flush()
+        except BrokenPipeError:
+            raise
+        except OSError:
+            pass
 
     def replace_line(self, text: str) -> None:
         """Print ``text``, the newest status, below the ones before: a stream cannot replace them."""

@@ -26,7 +26,6 @@ from offbeat.population.mutation import ROLE, Genome, Values
 from offbeat.population.settings import (
     EVALUATED,
     INFO,
-    PAGE,
     PARAMETERS,
     RETURN,
     TEAM_RETURN,
@@ -171,7 +170,7 @@ def _require_objective(spec: Spec, population: PopulationSpec, where: str) -> No
     if number not in known and not objective.startswith(INFO) and not own:
         raise unknown(
             "objective", objective, (policy_key(policy or DEFAULT_POLICY, name) for name in known),
-            f"{where}: {PAGE} lists them; {INFO}NAME is a number in the infos.",
+            f"{where}: give the name of a metric; {INFO}NAME is a number in the infos.",
         )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Annotated, Any
 
 from offbeat.config.own_settings import DEPTH, POLICIES, leaves, setting_of
@@ -13,7 +13,6 @@ from offbeat.experiments.search import expect
 from offbeat.population.mutation import Gene, Genome
 from offbeat.population.rules import ReplaceRule
 
-PAGE = "docs/how-to/populations.md"
 RETURN = "return_mean"
 """The objective by default: the mean return of the evaluation episodes."""
 INFO = "info/"
@@ -135,7 +134,8 @@ def read_population(where: str, table: Mapping[str, Any]) -> PopulationSpec:
 
 
 def _remedy(where: str) -> str:
-    return f"correct it under [population] in {where}; {PAGE} lists the keys"
+    keys = ", ".join(each.name for each in fields(PopulationSettings))
+    return f"correct it under [population] in {where}; its keys are {keys} and the table [population.mutate]"
 
 
 def _flattened(where: str, mutate: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
