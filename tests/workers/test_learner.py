@@ -16,8 +16,16 @@ from offbeat.models.published import published_layout
 from offbeat.workers.learner import Learned
 from offbeat.workers.updates import REFUSED_IN_A_ROW
 
-WHOLE = PPOConfig(hidden_sizes=(6,), epochs=2, minibatch_size=99, learning_rate=0.01)
-"""One minibatch is the whole batch."""
+WHOLE = PPOConfig(
+    hidden_sizes=(6,),
+    epochs=2,
+    minibatch_size=99,
+    learning_rate=0.01,
+    learning_rate_schedule="linear",
+    normalize_observations=False,
+    normalize_returns=False,
+)
+"""One minibatch is the whole batch. Without statistics, which every batch with finite rows changes."""
 ACTIONS = ["discrete", "box", "multidiscrete"]
 """The last is trained with autograd, the others with analytic gradients."""
 
