@@ -33,16 +33,15 @@ def write_page(results: Mapping[str, Any]) -> None:
 def content(results: Mapping[str, Any]) -> str:
     """Return the table, and the modules of one's own that make some of the envs."""
     rows = (_row(package, results.get(package.name)) for package in PACKAGES)
-    modules = (
-        f"`{_module(each)}.py`:\n\n```python\n{each.wrapper.strip()}\n```\n" for each in PACKAGES if each.wrapper
-    )
-    notes = "\n".join(f"<!-- only checked: needs {_package_of(block)} -->\n{block}" for block in modules)
-    modules_head = "The modules that the table names, each in a file of the folder in which you type the command:\n\n"
-    return "\n".join([*HEAD, *rows, "", modules_head + notes])
+    modules = "\n".join(_shown(package) for package in PACKAGES if package.wrapper)
+    head = "The modules that the table names, each in a file of the folder in which you type the command:\n\n"
+    return "\n".join([*HEAD, *rows, "", head + modules])
 
 
-def _package_of(block: str) -> str:
-    return next(each.name for each in PACKAGES if each.wrapper and block.startswith(f"`{_module(each)}.py`"))
+def _shown(package: Package) -> str:
+    """Return the module of a package's env, which the tests of the pages cannot run."""
+    note = f"<!-- only checked: needs {package.name} -->"
+    return f"`{_module(package)}.py`:\n\n{note}\n```python\n{package.wrapper.strip()}\n```\n"
 
 
 def _module(package: Package) -> str:
