@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import pytest
 from tests.reference.env_zoo import (
     ChoicesFromFive,
@@ -176,3 +178,26 @@ def test_list_envs_returns_exactly_the_usable_envs() -> None:
         games = "ALE/" in env_id or getattr(gym.spec(env_id), "entry_point", "") == "ale_py.env:AtariEnv"
         if "Racing" not in env_id and (not games or "Pong" in env_id):  # slow to make, or very many
             make_envs(env_id, 1, seed=0).close()
+
+
+class WithoutSpaces(gym.Env[Any, Any]):
+    """Has no spaces of its own: its wrapper has them."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed, options=options)
+        return np.zeros(2, np.float32), {}
+
+
+class AddedSpaces(gym.Wrapper[Any, Any, Any, Any]):
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self.observation_space, self.action_space = gym.spaces.Box(0, 1, (2,)), gym.spaces.Discrete(2)
+
+
+def with_spaces_of_a_wrapper() -> gym.Env[Any, Any]:
+    return AddedSpaces(WithoutSpaces())
+
+
+def test_an_env_whose_spaces_are_those_of_its_wrapper_can_be_reset() -> None:
+    with closing(make_envs(f"{__name__}:with_spaces_of_a_wrapper", 2, seed=1)) as envs:
+        assert envs.reset()["observation"].shape == (2, 2)

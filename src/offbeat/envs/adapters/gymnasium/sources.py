@@ -235,5 +235,6 @@ def _warn(text: str) -> None:
 def seed_spaces(env: SingleEnv, seed: int) -> None:
     """Seed the spaces of an env, from which some envs sample their states and rewards."""
     for owner in (env, env.unwrapped):
-        owner.action_space.seed(seed)
-        owner.observation_space.seed(seed)
+        for name in ("action_space", "observation_space"):
+            if isinstance(space := getattr(owner, name, None), gym.Space):  # only the wrappers of some envs have spaces
+                space.seed(seed)
