@@ -362,6 +362,8 @@ def test_what_on_end_raises_after_a_failure_is_added_to_the_error_of_the_run(tmp
     [
         (print, r"callbacks is print, but a list is expected: pass callbacks=\[my_function\]"),
         (Journal(), r"callbacks is Journal, but a list is expected: pass callbacks=\[my_callback\]"),
+        (None, r"callbacks is None, but a list is expected: pass callbacks=\[my_function\]"),
+        (5, "callbacks is 5, but a list is expected"),
         ([Journal], r"has the class Journal, but an object is expected: pass Journal\(\)"),
         (["stop"], r"has 'stop', but an object of a subclass of offbeat.Callback is expected"),
     ],

@@ -197,7 +197,8 @@ def test_a_setting_that_cannot_change_is_refused_in_words_and_nothing_is_changed
     [
         ({"settings": {"gamma": 0.9}, "gamma": 0.9}, "gamma is given twice, as an argument and in settings"),
         ({"settings": {"steps": 2048}, "steps": 2048}, "steps is given twice"),
-        ({"settings": ["gamma"]}, "but a dict is expected"),
+        ({"settings": ["gamma"]}, "but a dict with names of settings is expected"),
+        ({"settings": {1: 0.9}}, "but a dict with names of settings is expected"),
     ],
 )
 def test_settings_that_are_given_twice_or_in_another_form_are_refused(run, given, words):

@@ -50,6 +50,13 @@ def run(crashed_run, tmp_path) -> Path:
     return Path(shutil.copytree(crashed_run, tmp_path / "run", symlinks=True))
 
 
+def test_a_copy_in_which_links_are_directories_can_be_resumed(run, tmp_path):
+    copy = Path(shutil.copytree(run, tmp_path / "copy"))
+    assert not (copy / "checkpoints/latest").is_symlink()
+    assert resume(copy).state == "finished"
+    assert (copy / "checkpoints/latest").is_symlink()
+
+
 def raise_at(env_steps: int) -> Any:
     """A callback that ends a run as a kill does: nothing more is saved."""
 

@@ -22,7 +22,7 @@ SOURCES = Path(offbeat.__file__).parent
     ("written", "shown"),
     [
         ("pass --set epochs=4", "pass epochs=4"),
-        ("pass --set core=gru or core=lstm", 'pass core="gru" or core=lstm'),
+        ("pass --set core=gru or --set core=lstm", 'pass core="gru" or core="lstm"'),
         ("pass --set gamma=0.9 epochs=2, or less", "pass gamma=0.9, epochs=2, or less"),
         ("Pass --set load_ahead=0.", "Pass load_ahead=0."),
         ("pass --set hidden_sizes=64,64: lists", "pass hidden_sizes=(64, 64): lists"),
@@ -55,6 +55,11 @@ SOURCES = Path(offbeat.__file__).parent
         ("pass --policies FILE.toml with tables", 'pass policies="FILE.toml" with tables'),
         ("run `offbeat resume runs/a --steps 100`", "run `offbeat resume runs/a --steps 100`"),
         ("run offbeat resume runs/a --steps 100, or --steps 5", "run offbeat resume runs/a --steps 100, or steps=5"),
+        (
+            "offbeat train ppo my_env:make --init-from a: --steps 5",
+            "offbeat train ppo my_env:make --init-from a: steps=5",
+        ),
+        ("""pass --set 'ray_runtime_env={"pip": ["numpy"]}' or""", """pass ray_runtime_env='{"pip": ["numpy"]}' or"""),
         ("the env said --verbose 3", "the env said --verbose 3"),
     ],
 )

@@ -9,6 +9,7 @@ import pytest
 import tomli_w
 from PIL import Image
 
+import offbeat
 from offbeat.core.errors import ConfigError
 from offbeat.plots.curves import plot_runs
 from offbeat.plots.labels import labels_of
@@ -486,3 +487,8 @@ def test_seeds_of_one_policy_share_a_colour_and_policies_do_not(tmp_path):
     first, second, third = (0x00, 0x72, 0xB2), (0xD5, 0x5E, 0x00), (0x00, 0x9E, 0x73)
     assert {first, second} <= picture
     assert third not in picture
+
+
+def test_an_unknown_x_axis_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="x is 'seconds', but one of steps, frames, time, episodes is expected"):
+        offbeat.plot(make_run(tmp_path / "run"), x="seconds")  # type: ignore[arg-type]

@@ -47,7 +47,8 @@ class NetworkConfig(AlgorithmSettings):
         """
         if self.core == "none" and self.core_size != NetworkConfig.core_size:
             raise ConfigError(
-                f"core_size is {self.core_size}, which has no effect without a core: pass --set core=gru or core=lstm"
+                f"core_size is {self.core_size}, which has no effect without a core: pass --set core=gru or --set "
+                "core=lstm"
             )
         encoder = self._encoder(env)
         return {

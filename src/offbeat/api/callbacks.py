@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from numbers import Real
@@ -179,10 +179,10 @@ class Callbacks(Observer):
         Raises:
             ConfigError: it is no list, or one of them is not a callback.
         """
-        if callable(given) or isinstance(given, Callback):
-            raise ConfigError(
-                f"callbacks is {_name_of(given)}, but a list is expected: pass callbacks=[{_example(given)}]"
-            )
+        is_one = callable(given) or isinstance(given, Callback)
+        if is_one or not isinstance(given, Iterable):
+            name = _name_of(given) if is_one else repr(given)
+            raise ConfigError(f"callbacks is {name}, but a list is expected: pass callbacks=[{_example(given)}]")
         self._callbacks = [_as_callback(each) for each in given]
         self._source: _Source | None = None
         self._has_started: list[Callback] = []

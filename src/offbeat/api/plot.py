@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from offbeat.core.errors import ConfigError
+from offbeat.core.fields import read
 from offbeat.core.files import GivenPath, user_path
 from offbeat.plots.adaptation import plot_adaptation
 from offbeat.plots.curves import plot_runs
@@ -56,6 +57,7 @@ def plot(
     paths = [user_path(run) for run in ([runs] if isinstance(runs, str | os.PathLike) else runs)]
     if not paths:
         raise ConfigError("no run is given: run `offbeat plot RUN` with a directory that `offbeat train` has created")
+    x = read("x", x, X, "pass --x steps")
     drawn, texts = _several(metrics), _several(labels)
     if x == "episodes":
         _refuse_with_episodes(

@@ -174,8 +174,11 @@ def _together(settings: Mapping[str, object] | None, arguments: Mapping[str, obj
     Raises:
         ConfigError: a key is given twice, or `settings` is no dict.
     """
-    if settings is not None and not isinstance(settings, Mapping):
-        raise ConfigError(f'settings is {settings!r}, but a dict is expected: pass settings={{"learning_rate": 1e-4}}')
+    if settings is not None and not (isinstance(settings, Mapping) and all(isinstance(key, str) for key in settings)):
+        raise ConfigError(
+            f"settings is {settings!r}, but a dict with names of settings is expected: pass "
+            'settings={"learning_rate": 1e-4}'
+        )
     given = {key: value for key, value in arguments.items() if value is not None or key not in ("steps", "runtime")}
     for key in (settings or {}).keys() & given.keys():
         raise ConfigError(f"{key} is given twice, as an argument and in settings: pass only one of them")

@@ -33,7 +33,10 @@ _RUN: Mapping[str, tuple[str, str]] = {
     "env": ("the saved policy and episodes are those of the env", _FROM_WEIGHTS),
     "preset": ("a preset gives a new run its settings", "pass the settings themselves with --set"),
     "seed": ("every random stream of the run depends on it", _FROM_WEIGHTS),
-    "imports": ("they are recorded when a run starts", "pass --import MODULE for this resume"),
+    "imports": (
+        "they are recorded when a run starts",
+        "import them before the resume; on the command line, with `--import MODULE`",
+    ),
     "init_from": ("it gives a new run its initial weights", _FROM_WEIGHTS),
     "tracker": ("the run is recorded there from its start", "leave it out"),
 }

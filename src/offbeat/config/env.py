@@ -91,7 +91,7 @@ class EnvConfig:
             if not all(wrapper.partition(":")):
                 raise ConfigError(
                     f"wrappers has {in_short(wrapper)}, but the path of a wrapper is expected: pass "
-                    "--set wrappers=my_module:MyWrapper"
+                    "--wrapper my_module:MyWrapper"
                 )
         if len(self.image_size) > 2:
             raise ConfigError(

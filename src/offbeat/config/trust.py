@@ -218,8 +218,8 @@ def _refusal(refused: list[str], where: str) -> ConfigError:
     )
     return ConfigError(
         f"{where} would {'; '.join(refused)}: code that is neither part of an installed package nor named by you. "
-        f"Nothing was imported. If the run is your own, or you have read the code, {HOW}, or name the modules "
-        f"yourself with --import.{encoder}{cluster} See SECURITY.md"
+        f"Nothing was imported. If the run is your own, or you have read the code, {HOW}, or, on the command "
+        f"line, name the modules yourself with `--import`.{encoder}{cluster} See SECURITY.md"
     )
 
 

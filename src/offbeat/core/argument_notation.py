@@ -48,7 +48,12 @@ _CONJUNCTIONS = ("and", "for", "if", "or", "to", "with")
 """Words that are no modules."""
 
 _VALUE = r"""(?:"[^"]*"|(?:[^\s,;:()]|[,:](?=[^\s,;:()]))+)"""
-_COMMAND = r"`[^`]*`|\boffbeat (?:bench|check|eval|export|list|match|plot|push|resume|run|train|watch)\b[^`,;:()\n]*"
+_COMMAND = (
+    r"`[^`]*`"
+    r"|\boffbeat (?:bench|check|eval|export|list|match|plot|push|resume|run|train|watch)\b"
+    r"(?:[^`,;:()\n]|:(?=[^\s`,;()]))*"
+)
+"""A colon ends a command, but not in module:function."""
 _PAIRS = rf"[\w.]+={_VALUE}(?: [\w.]+={_VALUE})*"
 _NOTATION = re.compile(
     rf"(?P<command>{_COMMAND})"
@@ -92,7 +97,8 @@ def _argument(found: re.Match[str]) -> str:
     if found["command"]:
         return found[0]
     if found["quoted"]:
-        return found["quoted"]
+        key, _, text = found["quoted"].partition("=")
+        return f"{key}={text!r}"
     if found["settings"]:
         pairs, end = _pairs(found["settings"])
         return ", ".join(_setting(key, value) for key, value in pairs) + end

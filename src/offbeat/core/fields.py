@@ -11,7 +11,7 @@ import ast
 import inspect
 import math
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from fractions import Fraction
 from functools import cache
@@ -198,16 +198,19 @@ def _read(value: object, hint: Any) -> Any:
     if origin in (Union, UnionType):
         return _read_optional(value, args)
     if origin is tuple:
-        items = _items(value) if isinstance(value, str) else value
-        if not isinstance(items, list | tuple):
-            raise TypeError
-        return tuple(_read(item, args[0]) for item in items)
+        return tuple(_read(item, args[0]) for item in _items(value))
     return _read_table(value, hint) if is_dataclass(hint) else _SCALARS[hint](value)
 
 
-def _items(text: str) -> list[str]:
-    """Return the items of a list as it is typed: 64,64, or as in Python and TOML, [64, 64]."""
-    text = text.strip()
+def _items(value: object) -> Sequence[object]:
+    """Return the items of a list. As it is typed it is 64,64 or [64, 64]; one number is a list of one item."""
+    if isinstance(value, int):
+        return [value]
+    if isinstance(value, list | tuple):
+        return value
+    if not isinstance(value, str):
+        raise TypeError
+    text = value.strip()
     if (text[:1], text[-1:]) in (("[", "]"), ("(", ")")):
         text = text[1:-1]
         return [item.strip(" '\"") for item in text.split(",") if item.strip()]

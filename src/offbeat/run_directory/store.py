@@ -90,7 +90,10 @@ class CheckpointStore:
         temporary = self._directory / f"{TEMPORARY}{name}"
         temporary.unlink(missing_ok=True)
         temporary.symlink_to(target.name)
-        temporary.replace(self._directory / name)
+        link = self._directory / name
+        if link.is_dir() and not link.is_symlink():  # the run was copied by a program that copies what links point to
+            shutil.rmtree(link)
+        temporary.replace(link)
 
     def full(self) -> list[str]:
         """Return the names of the full checkpoints, from which a run can be resumed, oldest first."""
