@@ -64,6 +64,10 @@ def test_evaluate_plays_in_another_env(run):
         ({"episodes": 0}, "episodes is 0, but at least 1 is expected"),
         ({"seed": -1}, "seed is -1, but at least 0 is expected"),
         ({"average": True, "checkpoint": "best"}, "choose one"),
+        (
+            {"env": "Acrobot-v1"},
+            "differ from those that the policy was trained with: pass an env with the same observations",
+        ),
     ],
 )
 def test_evaluate_refuses_what_the_command_refuses(run, arguments, message):

@@ -215,6 +215,6 @@ def require_fit(loaded: LoadedPolicy, env: EnvSpec) -> None:
     if spec.observation != env.observation or known != (action.kind, action.shape, action.nvec):
         of = f" of {', '.join(env.agents)}" if env.agents else ""
         raise ConfigError(
-            f"the {different}{of} of {env.id} differ from those that the policy was trained with: install the version "
-            "of the env that it was trained with"
+            f"the {different}{of} of {env.id} differ from those that the policy was trained with: pass an env with "
+            f"the same {different}, or install the version of the env that it was trained with"
         )
