@@ -120,10 +120,8 @@ def as_stored(leaf: Leaf, values: Array) -> Array:
         allowed: Array = values != 0
         return allowed
     if not leaf.choices:
-        _require_whole(leaf, values)
-        with np.errstate(over="ignore"):
-            stored: Array = values.astype(leaf.dtype, copy=False)
-        if stored.dtype.kind == "f" and not np.isfinite(stored).all():
+        stored = values if values.dtype == (dtype := np.dtype(leaf.dtype)) else _converted(leaf, values, dtype)
+        if dtype.kind == "f" and not np.isfinite(stored).all():
             raise ValueError(
                 f"{leaf.name} has NaN or infinity, or numbers too large for {leaf.dtype}, in {_first_wrong(stored)}: "
                 "finite numbers are expected"
@@ -137,10 +135,16 @@ def as_stored(leaf: Leaf, values: Array) -> Array:
     return numbers.astype(leaf.dtype, copy=False)
 
 
+def _converted(leaf: Leaf, values: Array, dtype: np.dtype[Any]) -> Array:
+    """Return values of another dtype in that of the leaf; numbers too large for a float become infinite."""
+    if dtype.kind in "iu":
+        _require_whole(leaf, values)
+    with np.errstate(over="ignore"):
+        return values.astype(dtype)
+
+
 def _require_whole(leaf: Leaf, values: Array) -> None:
     """Refuse values that a conversion to integers would change, such as pixels from 0 to 1."""
-    if values.dtype == leaf.dtype or np.dtype(leaf.dtype).kind not in "iu":
-        return
     limits = np.iinfo(leaf.dtype)
     if values.dtype.kind not in "iub" or (values < limits.min).any() or (values > limits.max).any():
         raise ValueError(
