@@ -337,7 +337,7 @@ def same_file(folders: list[Path], name: str) -> bool:
     [
         ({"env": "CartPole-v1"}, "a league needs a game of at least 2 sides, but CartPole-v1 has 1 agent"),
         ({"league": {"window": 0}}, "window is 0, but a whole number at least 1 is expected"),
-        ({"league": {"widow": 1}}, "unknown key 'widow'"),
+        ({"league": {"widow": 1}}, "unknown key 'league.widow'"),
         (
             {"league": {"latest_ratio": 0.0}, "envs_per_actor": 1, "minibatch_size": 16},
             "there are 2 sides that learn and 1 worlds: pass --envs-per-actor 2",
