@@ -63,8 +63,12 @@ CASES = [
         "Pendulum-v1",
         {
             **ON_POLICY,
-            **{"epochs": 2, "minibatch_size": 8, "learning_rate_schedule": "kl", "kl_target": 1e-9},
-            **{"normalize_observations": False, "normalize_returns": False},  # statistics belong to the workers
+            "epochs": 2,
+            "minibatch_size": 8,
+            "learning_rate_schedule": "kl",
+            "kl_target": 1e-9,
+            "normalize_observations": False,  # statistics belong to the workers
+            "normalize_returns": False,
         },
         adam("actor_critic") | {"learning_rate"},
     ),
