@@ -152,7 +152,7 @@ SAME = """
 import signal, sys, offbeat
 numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGALRM, signal.SIGWINCH]
 before = [signal.getsignal(number) for number in numbers], sys.excepthook, sys.exit, sys.stdout, sys.stderr
-offbeat.train("ppo", "CartPole-v1", steps=640, eval_every=0, run_dir=sys.argv[1], tracker="wandb")
+offbeat.train("ppo", "CartPole-v1", steps=640, eval_every=0, run_dir=sys.argv[1], tracker="wandb", progress="none")
 after = [signal.getsignal(number) for number in numbers], sys.excepthook, sys.exit, sys.stdout, sys.stderr
 print(before == after, "wandb" in sys.modules)
 """
