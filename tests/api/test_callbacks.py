@@ -357,9 +357,24 @@ def test_what_on_end_raises_after_a_failure_is_added_to_the_error_of_the_run(tmp
     assert any("at the end of the run: ValueError: no such file" in note for note in raised.value.__notes__)
 
 
+class OfAnotherLibrary(offbeat.Callback):
+    def _on_step(self):
+        return False
+
+
+class Misspelt(offbeat.Callback):
+    def on_metric(self, _line):
+        return "stop"
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [
+        (
+            [OfAnotherLibrary()],
+            "has the method _on_step, which is never called.*The methods that are called are",
+        ),
+        ([Misspelt()], r"has the method on_metric, which is never called\. Did you mean 'on_metrics'\?"),
         (print, r"callbacks is print, but a list is expected: pass callbacks=\[my_function\]"),
         (Journal(), r"callbacks is Journal, but a list is expected: pass callbacks=\[my_callback\]"),
         (None, r"callbacks is None, but a list is expected: pass callbacks=\[my_function\]"),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -130,9 +131,15 @@ class Failing(Linear):
         return super().forward(observations[:, :2])
 
 
+class Dividing(Linear):
+    def forward(self, observations):
+        return super().forward(observations / observations.norm())
+
+
 @pytest.mark.parametrize(
     ("encoder", "words"),
     [
+        (Dividing, "returned NaN or infinite features for two observations of zeros"),
         (Stateful, r"has buffers \(norm.running_mean.*LayerNorm"),
         (Flattening, r"returned \[10\] for 2 observations, but features \[2, F\]"),
         (Failing, r"failed on two observations of zeros .*observation \[2, 3\] float32"),
@@ -155,10 +162,11 @@ def test_an_unknown_encoder_is_refused_with_the_nearest_name():
 def test_the_example_encoder_trains_with_the_same_bits_in_serial_and_processes_and_resumes(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend("examples")
     monkeypatch.setenv("PYTHONPATH", "examples")
+    encoder = import_module("own_encoder").GoalEncoder
     settings = {**SMALL, "encoder": "own_encoder:GoalEncoder", "lag": "exact", "max_lag": 1}
     runs = [
-        offbeat.train("ppo", "offbeat/PixelsGoal-v0", run_dir=tmp_path / runtime, runtime=runtime, **settings)
-        for runtime in ("serial", "processes")
+        offbeat.train("ppo", "offbeat/PixelsGoal-v0", run_dir=tmp_path / runtime, runtime=runtime, **given)
+        for runtime, given in (("serial", settings), ("processes", {**settings, "encoder": encoder}))
     ]
     assert weights_of(runs[0].path) == weights_of(runs[1].path)
     stopped = offbeat.train("ppo", "offbeat/PixelsGoal-v0", run_dir=tmp_path / "stopped", stop_at=200, **settings)

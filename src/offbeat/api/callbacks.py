@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from offbeat.config.changes import values_of
 from offbeat.config.config import Config
 from offbeat.config.trust import Code
-from offbeat.core.errors import ConfigError, RunFailed
+from offbeat.core.errors import ConfigError, RunFailed, suggestion
 from offbeat.runtime.callbacks import Observer
 
 if TYPE_CHECKING:
@@ -315,6 +315,7 @@ def _as_callback(given: Callback | CallbackFunction) -> Callback:
         ConfigError: it is none.
     """
     if isinstance(given, Callback):
+        _refuse_unknown_methods(given)
         return given
     if isinstance(given, type):
         raise ConfigError(
@@ -326,6 +327,21 @@ def _as_callback(given: Callback | CallbackFunction) -> Callback:
             "is called with each metrics line"
         )
     return _FunctionCallback(given)
+
+
+def _refuse_unknown_methods(callback: Callback) -> None:
+    """Refuse a callback with a method that looks as if it were called: on_step, or _on_step of another library.
+
+    Raises:
+        ConfigError: it has one.
+    """
+    called = [name for name in vars(Callback) if name.startswith("on_")]
+    for name in dir(callback):
+        if name.startswith(("on_", "_on_")) and name not in called and callable(getattr(callback, name)):
+            raise ConfigError(
+                f"the callback {type(callback).__name__} has the method {name}, which is never called."
+                f"{suggestion(name.lstrip('_'), called)} The methods that are called are {', '.join(called)}"
+            )
 
 
 def _numbers(answer: object, callback: str) -> dict[str, float]:

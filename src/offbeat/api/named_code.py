@@ -47,6 +47,11 @@ def name_of_wrapper(given: object) -> str:
     return _name_of("wrapper", given, "a class")
 
 
+def name_of_encoder(given: object) -> str:
+    """Return the name of an encoder; of a class or function, its path."""
+    return _name_of("encoder", given, 'offbeat.register_encoder("my_encoder", ...)')
+
+
 def _name_of(kind: str, given: object, remedy: str) -> str:
     """Return the name of an algorithm or env; of a class or function, its path.
 

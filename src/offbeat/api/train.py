@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from offbeat.api import no_updates
 from offbeat.api.callbacks import Callback, CallbackFunction, Callbacks
 from offbeat.api.initial import InitialPolicy, initial_policies, load_initial, origin_of
-from offbeat.api.named_code import env_settings, name_of_algorithm, name_of_env
+from offbeat.api.named_code import env_settings, name_of_algorithm, name_of_encoder, name_of_env
 from offbeat.api.resume import (
     Changes,
     Continuation,
@@ -90,6 +90,8 @@ def train(
         if "kwargs" in settings:
             raise ConfigError("kwargs is the name in files of the env's arguments: pass --env-kwargs NAME=VALUE")
         given = {} if policies is None else {"policies": policies}
+        if "encoder" in settings:
+            settings["encoder"] = name_of_encoder(settings["encoder"])
         flags = {**settings, **given, **env_settings(env_kwargs, wrappers)}
         config = configs.resolve(algorithm, env, preset=preset, flags=flags)
         caller.restore_random()

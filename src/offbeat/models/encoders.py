@@ -212,6 +212,11 @@ class OwnEncoder(nn.Module):
         if not isinstance(features, Tensor) or features.ndim != 2 or len(features) != 2 or not features.shape[1]:
             shape = list(features.shape) if isinstance(features, Tensor) else type(features).__name__
             raise ConfigError(f"encoder {name} returned {shape} for 2 observations, but features [2, F] are expected")
+        if not features.isfinite().all():
+            raise ConfigError(
+                f"encoder {name} returned NaN or infinite features for two observations of zeros: a division by zero, "
+                "for example, becomes finite with a small number added to the divisor"
+            )
         return features.shape[1]
 
     def forward(self, encoded: Mapping[str, Tensor]) -> Tensor:
