@@ -83,6 +83,8 @@ def test_user_path_replaces_the_home_directory_and_refuses_one_of_nobody(in_home
     assert user_path(Path("a~/run")) == Path("a~/run")
     with pytest.raises(ConfigError, match="a user who does not exist"):
         user_path("~nobody-of-this-name/run")
+    with pytest.raises(ConfigError, match="3 is given as a path, but text or a Path is expected"):
+        offbeat.load(3)  # type: ignore[arg-type]
 
 
 NEW: dict[str, Any] = {"steps": 64, "envs_per_actor": 4, "unroll_length": 16, "minibatch_size": 32, "progress": "none"}

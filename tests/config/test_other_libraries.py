@@ -10,6 +10,7 @@ from tests.reference.pages import ROOT
 from offbeat.config.other_libraries import OtherName, other_names
 from offbeat.config.registry import ALGORITHMS
 from offbeat.config.resolve import resolve, setting_names
+from offbeat.config.unknown_keys import ARGUMENTS
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import hints_of
 
@@ -29,6 +30,13 @@ from offbeat.core.fields import hints_of
         ("ppo", {"batch_size": 64}, ["Sample Factory", "calls it minibatch_size"]),
         ("ppo", {"num_minibatches": 4}, ["calls it minibatch_size", "not the number of minibatches"]),
         ("sac", {"clip_range": 0.1}, ["calls it clip, which the algorithm of this run does not have"]),
+        ("ppo", {"vf_coef": 1}, ["calls it value_coef. Pass twice their value: theirs"]),
+        ("ppo", {"verbose": 1}, ["calls it progress. Pass none, lines or dashboard; for example, --progress none"]),
+        (
+            "ppo",
+            {"callback": print},
+            ["calls it callbacks. Pass a list", "callbacks=[my_function]"],
+        ),
         ("ppo", {"policy_kwargs": {"net_arch": [64]}}, ["calls it hidden_sizes", "--set hidden_sizes=64,64"]),
     ],
     ids=str,
@@ -42,7 +50,7 @@ def test_a_name_of_another_library_is_answered_with_ours(algorithm, given, says)
 
 @pytest.mark.parametrize("name", other_names(), ids=lambda name: f"{name.library} {name.theirs}")
 def test_our_names_in_the_table_exist_and_theirs_do_not_hide_a_setting(name):
-    assert set(name.ours) <= setting_names()
+    assert set(name.ours) <= setting_names() | ARGUMENTS.keys()
     for algorithm, entry in ALGORITHMS.items():
         keys = hints_of(entry.config_class())
         if name.theirs in keys:

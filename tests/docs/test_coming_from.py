@@ -14,8 +14,9 @@ from offbeat.metrics.names import METRICS
 from offbeat.population.settings import GeneTable, PopulationSettings
 
 PAGES = sorted((ROOT / "docs/how-to/coming-from").glob("*.md"))
-OTHERS = {"serial", "threads", "processes", "seeds", "sessions", "trials", "terminated", "truncated", "env_kwargs"}
-"""Named in the column too: runtimes, keys of a spec file, columns of a row, and an argument of Python's functions."""
+RUNTIMES_AND_KEYS = {"serial", "threads", "processes", "seeds", "sessions", "trials", "terminated", "truncated"}
+OTHERS = RUNTIMES_AND_KEYS | {"env_kwargs", "callbacks"}
+"""Named in the column too: runtimes, keys of a spec file, columns of a row, and arguments of Python's functions."""
 SINGULAR = {"wrapper"}
 """Flags that are given once for each item of a field."""
 

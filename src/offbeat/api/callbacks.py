@@ -9,6 +9,8 @@ from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
 from offbeat.config.changes import values_of
 from offbeat.config.config import Config
 from offbeat.config.trust import Code
@@ -364,7 +366,7 @@ def _checked_name(key: object, callback: str) -> str:
 
 
 def _number(value: object, key: str, callback: str) -> float:
-    if not isinstance(value, Real):
+    if not isinstance(value, Real | np.bool_):
         raise RunFailed(
             f"the callback {callback} returned {key}={value!r}, but a number is expected: return float(...) of it, or "
             "leave it out of the dict while its value is not known"

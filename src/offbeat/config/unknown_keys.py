@@ -14,6 +14,13 @@ from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.fields import as_text, defaults_of, example_of, hints_of, syntax_of
 
+ARGUMENTS = {
+    "callbacks": "callbacks=[my_function] in Python",
+    "progress": "--progress none",
+    "run_dir": "--run-dir runs/first",
+}
+"""Arguments of a run that are no settings, with an example each."""
+
 
 def unknown_key(
     key: str, value: object, known: Collection[str], remedy: str, *, kind: str | None = None
@@ -61,8 +68,12 @@ def _translation(same: list[OtherName], value: object, known: Collection[str]) -
     """Return the sentence about a name that means the same in several libraries."""
     ours, differs = same[0].key_of(known), same[0].differs
     called = f"It is a name of {_joined([other.library for other in same])}, and offbeat calls it {ours}"
+    if ours in ARGUMENTS:
+        return f"{called}. Pass {differs}; for example, {ARGUMENTS[ours]}."
     if ours not in known:
         return f"{called}, which the algorithm of this run does not have: leave it out."
+    if differs and isinstance(value, int | float):  # an example beside the user's own number would look like the answer
+        return f"{called}. Pass {differs}."
     if differs:
         return f"{called}. Pass {differs}; for example, {_syntax(ours, None)}."
     return f"{called}: pass {_syntax(ours, value)}."

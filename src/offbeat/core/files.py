@@ -16,8 +16,12 @@ def user_path(given: GivenPath) -> Path:
     """Return a path that a user has given, with `~` and `~NAME` replaced by the home directory.
 
     Raises:
-        ConfigError: there is no such user.
+        ConfigError: it is no path, or there is no such user.
     """
+    if not isinstance(given, str | os.PathLike):
+        raise ConfigError(
+            f"{given!r} is given as a path, but text or a Path is expected: pass, for example, 'runs/first'"
+        )
     try:
         return Path(given).expanduser()
     except RuntimeError:
