@@ -69,6 +69,12 @@ def test_a_mask_that_allows_nothing_is_refused_unless_there_is_nothing_to_decide
     policy(PLACE, action_mask=nothing, no_decision=True)
 
 
+@pytest.mark.parametrize("number", [np.nan, -np.inf, 0.5])
+def test_a_mask_with_other_numbers_than_0_and_1_is_refused(number):
+    with pytest.raises(ValueError, match="but 1 where a choice is allowed and else 0 is expected"):
+        loaded("zoo/MaskInInfo-v0")(PLACE, action_mask=np.array([1, number, 1, 1, 1]))
+
+
 def test_a_refused_observation_does_not_change_the_memory_of_a_policy():
     policy, other = recurrent(), recurrent()
     numbers = np.random.default_rng(0).normal(size=(2, 3)).astype(np.float32)

@@ -118,6 +118,10 @@ def as_stored(leaf: Leaf, values: Array) -> Array:
     """
     if leaf.is_mask:
         allowed: Array = values != 0
+        if values.dtype.kind == "f" and not (allowed == values).all():
+            raise ValueError(
+                f"{leaf.name} is {values.tolist()}, but 1 where a choice is allowed and else 0 is expected"
+            )
         return allowed
     if not leaf.choices:
         stored = values if values.dtype == (dtype := np.dtype(leaf.dtype)) else _converted(leaf, values, dtype)
