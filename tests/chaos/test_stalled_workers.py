@@ -226,9 +226,13 @@ def test_a_signal_before_a_child_installed_its_handler_does_not_end_the_child():
         child.kill()
 
 
-def test_processes_forked_by_envs_end_at_sigterm():
-    assert train("stalling/Forker-v0", **PROCESSES, envs_per_actor=1, minibatch_size=16, steps=64).code == 0
-    endings = {path.read_text() for path in Path().glob("forked-*") if path.name != f"forked-{os.getpid()}"}
+def test_processes_forked_by_envs_end_at_sigterm(tmp_path):
+    arguments = small_arguments(
+        Path("run"), "stalling/Forker-v0", **PROCESSES, envs_per_actor=1, minibatch_size=16, steps=64
+    )
+    started = Started(arguments, tmp_path)  # not in this process, where other tests may have left threads
+    assert started.end().code == 0
+    endings = {path.read_text() for path in Path().glob("forked-*") if path.name != f"forked-{started.process.pid}"}
     assert endings == {str(-signal.SIGTERM)}
 
 
