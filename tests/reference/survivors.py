@@ -1,10 +1,12 @@
 """A process beside a test process: when that ends, even by kill -9, it ends everything that tests have started.
 
 What a test starts inherits a mark in its environment, and hands it on to what it starts itself. As soon as the test
-process is gone, every process with its mark is killed, and every process group that one of them leads. Only for Linux.
-Direct forks of the test process have no mark, as they never began a program of their own.
+process is gone, every process with its mark is killed, and every process group that one of them leads. Direct forks of
+the test process bear no mark, as they never began a program of their own: each tells its pid at its start. Only for
+Linux.
 
-    python tests/reference/survivors.py MARK PID    waits for the end of PID, then kills what bears the mark
+    python tests/reference/survivors.py MARK PID    waits for the end of PID, then kills what bears the mark, and the
+                                                    pids on its standard input
 """
 
 from __future__ import annotations
@@ -31,23 +33,50 @@ def mark_and_watch() -> None:
     command = [sys.executable, "-I", "-S", __file__, mark, str(os.getpid())]
     # In a session of its own: a ^C in the terminal is not for it. It holds no pipe open that somebody reads to the end.
     null = subprocess.DEVNULL
-    subprocess.Popen(command, stdin=null, stdout=null, stderr=null, start_new_session=True)
+    pids, tell = os.pipe()
+    subprocess.Popen(command, stdin=pids, stdout=null, stderr=null, start_new_session=True)
+    os.close(pids)
+    os.register_at_fork(after_in_child=lambda: _tell_pid(tell))
     os.environ[VARIABLE] = f"{marks_above}:{mark}" if marks_above else mark
+
+
+def _tell_pid(pipe: int) -> None:
+    """Tell the watching process the pid of a process that was forked just now."""
+    with suppress(OSError):  # nobody watches any more
+        os.write(pipe, f"{os.getpid()}\n".encode())
 
 
 def watch(mark: str, test_process: int) -> None:
     """Wait for the end of the test process, then kill until nothing is left: some may have just started others."""
+    forks: dict[int, bytes] = {}
     with suppress(ProcessLookupError):  # it has ended already
         descriptor = os.pidfd_open(test_process)
-        if os.getppid() == test_process:
-            select.select([descriptor], [], [])
-    while pids := marked(mark):
+        while os.getppid() == test_process and descriptor not in select.select([descriptor, sys.stdin], [], [])[0]:
+            forks |= {pid: _start_of(pid) for pid in _told_pids()}
+    forks |= {pid: _start_of(pid) for pid in _told_pids()}
+    while pids := [*marked(mark), *(pid for pid, start in forks.items() if start and _start_of(pid) == start)]:
         for pid in pids:
             with suppress(ProcessLookupError):
                 if os.getpgid(pid) in pids:  # else the group may be that of a shell
                     os.killpg(os.getpgid(pid), signal.SIGKILL)
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.02)
+
+
+def _told_pids() -> list[int]:
+    """Return the pids on standard input that have not been read. A line is written at once, so none is cut."""
+    os.set_blocking(sys.stdin.fileno(), False)
+    with suppress(BlockingIOError):
+        return [int(line) for line in os.read(sys.stdin.fileno(), 1 << 16).split()]
+    return []
+
+
+def _start_of(pid: int) -> bytes:
+    """Return when a process began, which tells it from a later one with its pid; nothing if it has ended."""
+    with suppress(OSError):
+        state, *_, start = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[:20]
+        return b"" if state == b"Z" else start
+    return b""
 
 
 def marked(mark: str) -> list[int]:

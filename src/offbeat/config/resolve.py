@@ -346,21 +346,14 @@ def _set_default_split(table: dict[str, Any], given: set[str]) -> None:
         table.setdefault("split", "measured")
 
 
-def parse_assignments(items: list[str]) -> dict[str, object]:
+def parse_assignments(items: Iterable[str]) -> dict[str, object]:
     """Turn ['key=value', ...] into a dict of texts. Arguments of the env's constructor are TOML values or texts.
 
     Raises:
         ConfigError: an item has no '=', or a key is given twice.
     """
-    assignments: dict[str, object] = {}
-    for item in items:
-        key, equals, value = item.partition("=")
-        if not equals or not key:
-            raise ConfigError(f"--set {item!r} is not key=value: pass, for example, --set learning_rate=0.001")
-        if key in assignments:
-            raise ConfigError(f"--set gives {key} twice ({assignments[key]!r} and {value!r}): pass only one of them")
-        assignments[key] = value_of(value) if key.startswith(KWARGS) else value
-    return assignments
+    texts = _named_texts(items, "--set", "key=value", example="learning_rate=0.001")
+    return {key: value_of(text) if key.startswith(KWARGS) else text for key, text in texts.items()}
 
 
 def parse_env_kwargs(items: Iterable[str]) -> dict[str, object]:
@@ -369,12 +362,18 @@ def parse_env_kwargs(items: Iterable[str]) -> dict[str, object]:
     Raises:
         ConfigError: an item has no '=', or a name is given twice.
     """
-    arguments: dict[str, object] = {}
+    texts = _named_texts(items, "--env-kwargs", "NAME=VALUE", example="size=8")
+    return {name: value_of(text) for name, text in texts.items()}
+
+
+def _named_texts(items: Iterable[str], flag: str, form: str, *, example: str) -> dict[str, str]:
+    """Split the items of a flag at their first '='. Refuse an item without one, and a name that is given twice."""
+    texts: dict[str, str] = {}
     for item in items:
-        name, equals, value = item.partition("=")
+        name, equals, text = item.partition("=")
         if not equals or not name:
-            raise ConfigError(f"--env-kwargs {item!r} is not NAME=VALUE: pass, for example, --env-kwargs size=8")
-        if name in arguments:
-            raise ConfigError(f"--env-kwargs gives {name} twice: pass only one of them")
-        arguments[name] = value_of(value)
-    return arguments
+            raise ConfigError(f"{flag} {item!r} is not {form}: pass, for example, {flag} {example}")
+        if name in texts:
+            raise ConfigError(f"{flag} gives {name} twice ({texts[name]!r} and {text!r}): pass only one of them")
+        texts[name] = text
+    return texts

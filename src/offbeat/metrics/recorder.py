@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from operator import itemgetter
@@ -219,8 +219,7 @@ class Recorder:
         Raises:
             RunFailed: a name is already the name of another metric.
         """
-        for name in numbers:
-            self._refuse_taken(name, name in self._given or name in self._evaluation)
+        self._refuse_taken(numbers)
         self._given |= numbers
 
     def add_evaluation(self, results: Mapping[str, float | None]) -> None:
@@ -236,14 +235,15 @@ class Recorder:
         Raises:
             RunFailed: a name is already the name of another metric.
         """
-        for name in numbers:
-            self._refuse_taken(name, name in self._given or name in self._evaluation)
+        self._refuse_taken(numbers)
         self._evaluation |= numbers
 
-    def _refuse_taken(self, name: str, taken: bool) -> None:
-        """Refuse the name of a callback's metric if it is `taken`, or the name of a metric of the run."""
-        if taken or name in METRICS or name in self._period or name.startswith(_RESERVED):
-            raise RunFailed(f"a callback returned {name!r}, which is the name of another metric: use another name")
+    def _refuse_taken(self, names: Iterable[str]) -> None:
+        """Refuse a name that a callback has given to a metric, if another metric of the run has it."""
+        for name in names:
+            taken = any(name in metrics for metrics in (self._given, self._evaluation, METRICS, self._period))
+            if taken or name.startswith(_RESERVED):
+                raise RunFailed(f"a callback returned {name!r}, which is the name of another metric: use another name")
 
     def evaluation_failed(self) -> None:
         """Count an evaluation without a result."""

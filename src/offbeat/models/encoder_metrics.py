@@ -18,34 +18,45 @@ PREFIX = "encoder/"
 """Prefix of the names of these metrics."""
 
 
-def encoder_metrics(networks: Mapping[str, nn.Module]) -> dict[str, float]:
-    """Return what the encoders of the user report: the result of their method `metrics`, if they have one.
+class EncoderMetrics:
+    """What the encoders of the user report: the results of their method `metrics`, if they have one.
 
     Args:
-        networks: the networks that learn, by parameter group. A group may have several encoders: the mean is returned.
-
-    Returns:
-        encoder/NAME -> value. If encoders of several groups report, encoder/GROUP/NAME.
-
-    Raises:
-        RunFailed: a result is not a dict of numbers.
+        networks: the networks that learn, by parameter group. A group may have several encoders: the mean is reported.
     """
-    by_group = {group: reported for group, network in networks.items() if (reported := _reported(network))}
-    return {
-        f"{PREFIX}{group}/{name}" if len(by_group) > 1 else f"{PREFIX}{name}": fmean(values)
-        for group, reported in by_group.items()
-        for name, values in reported.items()
-    }
+
+    def __init__(self, networks: Mapping[str, nn.Module]) -> None:
+        found = {group: _reporting_encoders(network) for group, network in networks.items()}
+        self._encoders = {group: encoders for group, encoders in found.items() if encoders}
+
+    @torch.no_grad()
+    def read(self) -> dict[str, float]:
+        """Return encoder/NAME -> value. If encoders of several groups report, encoder/GROUP/NAME.
+
+        Raises:
+            RunFailed: a result is not a dict of numbers.
+        """
+        by_group = {group: reported for group, own in self._encoders.items() if (reported := _reported(own))}
+        return {
+            f"{PREFIX}{group}/{name}" if len(by_group) > 1 else f"{PREFIX}{name}": fmean(values)
+            for group, reported in by_group.items()
+            for name, values in reported.items()
+        }
 
 
-@torch.no_grad()
-def _reported(network: nn.Module) -> dict[str, list[float]]:
-    """Return name -> the values that the encoders of a network report."""
+def _reporting_encoders(network: nn.Module) -> list[nn.Module]:
+    """Return the encoders of the user in a network that have a method `metrics`."""
+    own = [encoder.module for encoder in network.modules() if isinstance(encoder, OwnEncoder)]
+    return [encoder for encoder in own if callable(getattr(encoder, "metrics", None))]
+
+
+def _reported(encoders: list[nn.Module]) -> dict[str, list[float]]:
+    """Return name -> the values that encoders report."""
     values = defaultdict[str, list[float]](list)
-    for encoder in network.modules():
-        if isinstance(encoder, OwnEncoder) and callable(report := getattr(encoder.module, "metrics", None)):
-            for name, value in _checked(report(), type(encoder.module).__name__).items():
-                values[name].append(value)
+    for encoder in encoders:
+        report: Any = encoder.metrics
+        for name, value in _checked(report(), type(encoder).__name__).items():
+            values[name].append(value)
     return values
 
 

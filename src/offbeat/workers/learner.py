@@ -19,7 +19,7 @@ from offbeat.algorithms.base import Algorithm, OnPolicyAlgorithm
 from offbeat.core.seeding import key_of, stream
 from offbeat.memory.weights import Weights
 from offbeat.metrics.timings import Timings
-from offbeat.models.encoder_metrics import encoder_metrics
+from offbeat.models.encoder_metrics import EncoderMetrics
 from offbeat.workers.feed import Feed, Taken, env_steps_in
 from offbeat.workers.updates import UpdateCounter, UpdateMetrics, Updates
 
@@ -75,6 +75,8 @@ class Learner(ABC):
         self._algorithm, self._weights, self.timings = algorithm, weights, timings
         self._seed, self._key = seed, key_of(policy_index)
         self._updates = Updates(algorithm, counter)
+        networks = {name: group.parameters.module for name, group in algorithm.groups.items()}
+        self._encoder_metrics = EncoderMetrics(networks)
         self.progress = 0.0
         """Training progress that the newest version was published with."""
 
@@ -114,10 +116,6 @@ class Learner(ABC):
         self.progress = state["progress"]
         self.feed.restore(state)
 
-    def _encoder_metrics(self) -> dict[str, float]:
-        """Return the metrics that encoders of the user report, after the last update of a learning step."""
-        return encoder_metrics({name: group.parameters.module for name, group in self._algorithm.groups.items()})
-
 
 class UnrollLearner(Learner):
     """Learns from batches of unrolls, one batch per learning step. A batch may be used in several learning steps."""
@@ -144,7 +142,7 @@ class UnrollLearner(Learner):
         self.timings.add("learn/update", updated - prepared)
         self.timings.add("learn/publish", clock() - updated)
         self.timings.add("learn", clock() - started)
-        metrics = {**update_metrics.summary(), **metrics, **self._encoder_metrics()}
+        metrics = {**update_metrics.summary(), **metrics, **self._encoder_metrics.read()}
         metrics["learning_rate"] = max(rates.values())
         return summary(taken, step, updates, update_metrics.refused, {**metrics, **self.feed.use_metrics(step)})
 

@@ -31,7 +31,7 @@ class ReplayLearner(Learner):
         self.timings.add("learn/publish", clock() - updated)
         self.timings.add("learn", clock() - started)
         replay_metrics = {**self.feed.ratio_metrics(), **self.feed.sizes(), "learning_rate": max(rates.values())}
-        metrics = {**update_metrics.summary(), **metrics, **self._encoder_metrics(), **replay_metrics}
+        metrics = {**update_metrics.summary(), **metrics, **self._encoder_metrics.read(), **replay_metrics}
         return summary(taken, step, taken.due, update_metrics.refused, metrics)
 
     def _minibatches(self, step: int, updates: int) -> Iterator[Sampled]:
