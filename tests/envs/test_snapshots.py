@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.reference import curious_envs  # noqa: F401 - registers its envs
 from tests.reference.env_rows import actions_of, assert_same, collect
 from tests.reference.env_zoo import DictObservations, OwnSnapshots, zoo_id
 
@@ -26,6 +27,7 @@ SUPPORTED = [
     *KNOWN,
     *QUESTIONS,
     zoo_id(OwnSnapshots),
+    "curious/Sampling-v0",
     *(pytest.param(env_id, marks=needs_mujoco) for env_id in MUJOCO),
 ]
 
@@ -55,6 +57,16 @@ def test_new_envs_continue_bit_for_bit_from_a_snapshot_in_mid_episode(env_id: st
     assert isinstance(fresh, Snapshots)
     fresh.restore(state)
     assert_same(collect(fresh, actions[37:]), expected)
+
+
+def test_what_an_env_samples_from_the_spaces_of_its_class_does_not_depend_on_other_envs() -> None:
+    alone, beside, other = (make_envs("curious/Sampling-v0", 2, seed=seed) for seed in (5, 5, 6))
+    for envs in (alone, beside, other):
+        envs.reset()
+    actions = actions_of(alone, 20)
+    expected = collect(alone, actions)
+    collect(other, actions)
+    assert_same(collect(beside, actions), expected)
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "offbeat/OneStep-v0", "offbeat/FailsOnLastStep-v0", *QUESTIONS])

@@ -48,6 +48,19 @@ class Line(gym.Env[Any, Any]):
         self.place = state["place"]
 
 
+class Sampling(Line):
+    """Samples what it observes and pays from its spaces, which are attributes of the class, and from parts of one."""
+
+    observation_space = spaces.Dict({"place": Line.observation_space, "noise": spaces.Box(0, 1, (2,), np.float32)})
+
+    def step(self, action: Any) -> Any:
+        observation, _, *ends = super().step(action)
+        return observation, float(self.action_space.sample()), *ends
+
+    def observe(self) -> Any:
+        return {"place": super().observe(), "noise": self.observation_space["noise"].sample()}
+
+
 class Reporting(Line):
     """Reports its place in each step, and at an episode's end how it went; now and then a number that is none."""
 
@@ -244,7 +257,8 @@ class TooLargeReward(TooLarge):
 
 
 def register() -> None:
-    kinds: list[Any] = [Line, Reporting, Learning, Waiting, LateWaiting, WaitingCue, Rude, TooLarge, TooLargeReward]
+    kinds: list[Any] = [Line, Sampling, Reporting, Learning, Waiting, LateWaiting, WaitingCue, Rude]
+    kinds += [TooLarge, TooLargeReward]
     for kind in kinds:
         if f"curious/{kind.__name__}-v0" not in gym.registry:
             gym.register(f"curious/{kind.__name__}-v0", kind)

@@ -90,6 +90,8 @@ CELLS = [
     Cell("ppo", "curious/Learning-v0", 1, 2, 1, "processes", "threads", {**TOLD, "decorrelate": True}),
     # Moments in which there is nothing to decide, which a core sees too.
     Cell("ppo", "curious/Waiting-v0", 1, 2, 1, "threads", "processes", {"imports": (CURIOUS,)}, OFTEN | INLINE),
+    # Envs that sample from their spaces, which Gymnasium's seed does not reach.
+    Cell("a2c", "curious/Sampling-v0", 1, 2, 1, "threads", "processes", {"imports": (CURIOUS,)}, OFTEN),
     # A core, and columns in which an agent is absent for whole unrolls.
     Cell("ppo", CARTS, 1, 2, 1, "processes", "threads", CORE),
     Cell(

@@ -18,7 +18,6 @@ from offbeat.config.env import UNSET, EnvConfig
 from offbeat.core.errors import ConfigError, EnvFailed, with_notes_of
 from offbeat.core.tasks import TaskSample
 from offbeat.core.types import EnvSpec
-from offbeat.envs.adapters.gymnasium.sources import seed_spaces
 from offbeat.envs.check_parts import (
     SEED,
     ActionSampler,
@@ -36,6 +35,7 @@ from offbeat.envs.contract import InfoSignals
 from offbeat.envs.make import adapter_of, make_envs
 from offbeat.envs.make_worlds import make_world
 from offbeat.envs.observations import image_notes
+from offbeat.envs.space_generators import seed_spaces
 
 RESET_PARTS = ("observation", "info")
 STEP_PARTS = ("observation", "reward", "terminated", "truncated", "info")

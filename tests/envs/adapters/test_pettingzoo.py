@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from typing import Any
 
@@ -397,11 +397,20 @@ def test_methods_for_one_agent_say_that_there_are_several():
 
 # --- snapshots ----------------------------------------------------------------------------------------------
 
+
+class NoisyMoves(RockPaperScissors):
+    """Replaces moves by samples from the players' spaces."""
+
+    def step(self, actions: Mapping[str, Any]) -> Any:
+        return super().step({player: self.action_space(player).sample() for player in actions})
+
+
 OWN: dict[str, Callable[[], Any]] = {
     "cart poles": CartPoles,
     "late arrivals": LateArrivals,
     "mixed spaces": MixedSpaces,
     "rock, paper, scissors": lambda: RockPaperScissors(5),
+    "moves sampled from spaces": lambda: NoisyMoves(5),
     "nim": Nim,
 }
 

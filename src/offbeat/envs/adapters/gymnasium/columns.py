@@ -18,7 +18,7 @@ from offbeat.core.errors import EnvFailed
 from offbeat.core.types import INFO_MASK, NO_DECISION, Array, EnvSpec, Tree
 from offbeat.envs.actions import ActionEncoder, split_columns
 from offbeat.envs.adapters.gymnasium.snapshots import AnyEnv
-from offbeat.envs.adapters.gymnasium.sources import AnyVectorEnv, SingleEnv, seed_spaces
+from offbeat.envs.adapters.gymnasium.sources import AnyVectorEnv, SingleEnv
 from offbeat.envs.contract import Outcome
 from offbeat.envs.infos import no_decision_of, number_reader, numbers_reader
 from offbeat.envs.rows import (
@@ -36,6 +36,7 @@ from offbeat.envs.rows import (
     require_finite,
     rows_of,
 )
+from offbeat.envs.space_generators import seed_spaces
 
 
 class Columns(Protocol):
@@ -220,6 +221,8 @@ class VectorColumns:
 
     def reset(self, seeds: Sequence[int] | None) -> None:
         try:
+            if seeds is not None:
+                seed_spaces(self._env, seeds[0])
             observation, info = self._env.reset(seed=None if seeds is None else seeds[0])
             self._write_row(observation, info)
             self.offers_mask = _has_mask(info)

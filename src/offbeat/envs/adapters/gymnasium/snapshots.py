@@ -1,7 +1,8 @@
 """Saves and restores the state of one Gymnasium env, bit for bit.
 
 Supported are classic control, Gymnasium's MuJoCo envs, and any env with two methods, ``snapshot() -> State`` and
-``restore(state)``, for its state between steps. Its `np_random` and its time limit are saved for it.
+``restore(state)``, for its state between steps. Its `np_random`, the random generators of its spaces and its time limit
+are saved for it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from gymnasium.wrappers import TimeLimit
 
 from offbeat.envs.contract import State
 from offbeat.envs.registration import MUJOCO_MODULES
+from offbeat.envs.space_generators import load_generators, save_generators, separate_spaces, spaces_of
 from offbeat.envs.task_wrapper import TaskWrapper
 
 AnyEnv = gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any]
@@ -43,17 +45,23 @@ def save(env: AnyEnv) -> State:
     return {
         "env": codec.save(inner),
         "random": inner.np_random.bit_generator.state,
+        "spaces": save_generators(spaces_of(env)),
         "elapsed": {str(depth): limit._elapsed_steps for depth, limit in enumerate(limits)},  # noqa: SLF001
     }
 
 
 def load(env: AnyEnv, state: State) -> None:
-    """Restore a state that `save` returned. The env may be newly made; it needs no reset."""
+    """Restore a state that `save` returned. The env may be newly made; it needs no reset.
+
+    The states of older checkpoints have no generators of spaces.
+    """
     limits, inner = _unwrap(env)
     codec = _codec(inner)
     assert codec is not None, f"the state of {inner} cannot be saved"
     codec.load(inner, state["env"])
     inner.np_random.bit_generator.state = state["random"]
+    separate_spaces(env)
+    load_generators(spaces_of(env), state.get("spaces", {}))
     for depth, limit in enumerate(limits):
         limit._elapsed_steps = state["elapsed"][str(depth)]  # noqa: SLF001
 

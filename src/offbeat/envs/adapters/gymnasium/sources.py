@@ -230,11 +230,3 @@ def _warn(text: str) -> None:
     """Show a warning, except for deprecated attributes in Gymnasium's models, which a user cannot change."""
     if "deprecated" not in text:
         warnings.warn(text, stacklevel=2)
-
-
-def seed_spaces(env: SingleEnv, seed: int) -> None:
-    """Seed the spaces of an env, from which some envs sample their states and rewards."""
-    for owner in (env, env.unwrapped):
-        for name in ("action_space", "observation_space"):
-            if isinstance(space := getattr(owner, name, None), gym.Space):  # only the wrappers of some envs have spaces
-                space.seed(seed)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 import gymnasium as gym
 
 from offbeat.core.errors import ConfigError
+from offbeat.core.seeding import derive_seed
 
 Api = Literal["parallel", "AEC"]
 
@@ -56,6 +57,16 @@ class AgentsOfEnv:
     def action_space(self, agent: str) -> gym.Space[Any]:
         """Return the action space of an agent."""
         return self._space("action", agent)
+
+    def spaces(self) -> list[gym.Space[Any]]:
+        """Return the spaces of all agents, from which some envs sample."""
+        return [space for agent in self.agents for space in (self.action_space(agent), self.observation_space(agent))]
+
+    def seed_spaces(self, seed: int | None) -> None:
+        """Seed the spaces of all agents, each with a seed of its own; None: do nothing."""
+        if seed is not None:
+            for index, space in enumerate(self.spaces()):
+                space.seed(derive_seed(seed, "space", index))
 
     def render(self) -> Any:
         """Return the env's picture of the current state."""

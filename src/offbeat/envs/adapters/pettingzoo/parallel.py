@@ -26,6 +26,7 @@ class ParallelWorld(AgentsOfEnv):
         Raises:
             ValueError: the env returned something else than (observations, infos), or an unlisted agent appeared.
         """
+        self.seed_spaces(seed)
         returned = self.env.reset(seed=seed)
         if not isinstance(returned, tuple) or len(returned) != 2:
             raise ValueError(f"reset() returned {_kind(returned)}, but (observations, infos) is expected")

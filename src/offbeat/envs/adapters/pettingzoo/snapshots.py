@@ -1,7 +1,7 @@
 """Saves and restores the state of envs of your own: those with methods ``snapshot() -> State`` and ``restore(state)``.
 
-As in Gymnasium envs, the two methods save the state between two steps, and `np_random` is saved for them. Wrappers of
-PettingZoo that have a state of their own are not supported.
+As in Gymnasium envs, the two methods save the state between two steps; `np_random` and the random generators of the
+agents' spaces are saved for them. Wrappers of PettingZoo that have a state of their own are not supported.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from offbeat.envs.adapters.pettingzoo.agents import AgentsOfEnv
 from offbeat.envs.adapters.pettingzoo.parallel import ParallelWorld
 from offbeat.envs.adapters.pettingzoo.turns import TurnWorld
 from offbeat.envs.contract import State
+from offbeat.envs.space_generators import load_generators, save_generators
 
 _STATELESS = ("AssertOutOfBoundsWrapper", "ClipOutOfBoundsWrapper", "OrderEnforcingWrapper")
 """Wrappers of PettingZoo without a state that a reset does not restore."""
@@ -24,21 +26,25 @@ def can_save(env: Any) -> bool:
     return callable(getattr(inner, "snapshot", None)) and callable(getattr(inner, "restore", None))
 
 
-def save(env: Any) -> State:
-    """Return the state of an env for which `can_save` is true."""
-    inner = _inner(env)
+def save(world: AgentsOfEnv) -> State:
+    """Return the state of a world for whose env `can_save` is true."""
+    inner = _inner(world.env)
     random = getattr(inner, "np_random", None)
     saved = random.bit_generator.state if isinstance(random, np.random.Generator) else None
-    return {"env": dict(inner.snapshot()), "random": saved}
+    return {"env": dict(inner.snapshot()), "random": saved, "spaces": save_generators(world.spaces())}
 
 
-def load(env: Any, state: State) -> None:
-    """Restore a state that `save` returned. The env may be newly made."""
-    env.reset(seed=0)  # wrappers refuse to be stepped before a reset, and some envs make np_random there
-    inner = _inner(env)
+def load(world: AgentsOfEnv, state: State) -> None:
+    """Restore a state that `save` returned. The env may be newly made.
+
+    The states of older checkpoints have no generators of spaces.
+    """
+    world.env.reset(seed=0)  # wrappers refuse to be stepped before a reset, and some envs make np_random there
+    inner = _inner(world.env)
     inner.restore(state["env"])
     if state["random"] is not None:
         inner.np_random.bit_generator.state = state["random"]
+    load_generators(world.spaces(), state.get("spaces", {}))
 
 
 def _inner(env: Any) -> Any:
@@ -52,11 +58,11 @@ class SavedParallelWorld(ParallelWorld):
 
     def snapshot(self) -> State:
         """Return the state between two steps."""
-        return save(self.env)
+        return save(self)
 
     def restore(self, state: State) -> None:
         """Restore the state of a `snapshot`."""
-        load(self.env, state)
+        load(self, state)
 
 
 class SavedTurnWorld(TurnWorld):
@@ -64,8 +70,8 @@ class SavedTurnWorld(TurnWorld):
 
     def snapshot(self) -> State:
         """Return the state between two steps."""
-        return save(self.env)
+        return save(self)
 
     def restore(self, state: State) -> None:
         """Restore the state of a `snapshot`."""
-        load(self.env, state)
+        load(self, state)

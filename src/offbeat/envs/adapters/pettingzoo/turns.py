@@ -26,6 +26,7 @@ class TurnWorld(AgentsOfEnv):
         Raises:
             ValueError: an unlisted agent appeared.
         """
+        self.seed_spaces(seed)
         self.env.reset(seed=seed)
         step = self._collected()
         return step._replace(rewards={}, terminations={}, truncations={})

@@ -1,0 +1,91 @@
+"""The random generators of spaces. Some envs sample states, rewards or noise from their own spaces.
+
+Gymnasium's `reset(seed)` seeds the generator of the env, not those of its spaces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from copy import deepcopy
+from inspect import getattr_static
+from typing import Any
+
+import gymnasium as gym
+from gymnasium import spaces
+
+from offbeat.envs.contract import State
+
+_NAMES = ("action_space", "observation_space", "single_action_space", "single_observation_space")
+"""Attributes of envs; only vector envs have the last two."""
+
+
+def spaces_of(env: Any) -> list[gym.Space[Any]]:
+    """Return the spaces of a Gymnasium env and of the env inside its wrappers, each once."""
+    found = [getattr(owner, name, None) for owner in (env, env.unwrapped) for name in _NAMES]
+    return _once(space for space in found if isinstance(space, gym.Space))  # only the wrappers of some envs have spaces
+
+
+def separate_spaces(env: Any) -> None:
+    """Give a Gymnasium env copies of the spaces that are attributes of its class.
+
+    Otherwise all envs of the class sample from the same generators, and what one gets depends on the others.
+    """
+    inner = env.unwrapped
+    for name in _NAMES:
+        space = getattr_static(type(inner), name, None)
+        if isinstance(space, gym.Space) and name not in vars(inner):
+            setattr(inner, name, deepcopy(space))
+
+
+def seed_spaces(env: Any, seed: int) -> None:
+    """Seed the spaces of a Gymnasium env, after `separate_spaces`."""
+    separate_spaces(env)
+    for space in spaces_of(env):
+        space.seed(seed)
+
+
+def save_generators(all_spaces: Iterable[gym.Space[Any]]) -> State:
+    """Return the states of the generators of some spaces, as far as they have one."""
+    return {
+        str(index): space.np_random.bit_generator.state
+        for index, space in enumerate(_with_parts(all_spaces))
+        if space._np_random is not None  # noqa: SLF001 - `np_random` makes a generator
+    }
+
+
+def load_generators(all_spaces: Iterable[gym.Space[Any]], state: State) -> None:
+    """Restore the states that `save_generators` returned, in the same spaces or in those of a newly made env."""
+    for index, space in enumerate(_with_parts(all_spaces)):
+        if (saved := state.get(str(index))) is not None:
+            space.np_random.bit_generator.state = saved
+
+
+def _with_parts(all_spaces: Iterable[gym.Space[Any]]) -> list[gym.Space[Any]]:
+    """Return the spaces with all spaces in them, each once."""
+    return _once(part for space in all_spaces for part in _parts(space))
+
+
+def _parts(space: gym.Space[Any]) -> Iterator[gym.Space[Any]]:
+    yield space
+    for part in _inside(space):
+        yield from _parts(part)
+
+
+def _inside(space: gym.Space[Any]) -> Iterable[gym.Space[Any]]:
+    """Return the spaces that a space is made of; each has a generator of its own."""
+    match space:
+        case spaces.Dict():
+            return space.spaces.values()
+        case spaces.Tuple() | spaces.OneOf():
+            return space.spaces
+        case spaces.Sequence():
+            return (space.feature_space,)
+        case spaces.Graph():
+            return (space.node_space,) if space.edge_space is None else (space.node_space, space.edge_space)
+        case _:
+            return ()
+
+
+def _once(all_spaces: Iterable[gym.Space[Any]]) -> list[gym.Space[Any]]:
+    """Return the spaces without repetitions of the same object."""
+    return list({id(space): space for space in all_spaces}.values())
