@@ -1,1 +1,1 @@
-"""What offbeat is measured with: `python -m benchmarks.speed` and `python -m benchmarks.scores`."""
+"""What offbeat is measured with: `python -m benchmarks.speed`, `python -m benchmarks.scores` and others."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import RESULTS, describe, machine, markdown_table, offbeat, read_metrics, write_json
-from benchmarks.scores import CURVE_KEYS, curve, finished
+from benchmarks.scores.run import CURVE_KEYS, curve, finished
 
 GAMES = {"Pong": (3_000_000, 18.0), "Breakout": (1_000_000, None)}
 """Game -> env steps of the run, and the evaluation whose time is told."""

@@ -155,3 +155,14 @@ def markdown_table(header: list[str], rows: list[list[str]]) -> str:
     """Return a table in Markdown, numbers to the right of the first column."""
     rule = ["---", *["---:"] * (len(header) - 1)]
     return "".join(f"| {' | '.join(row)} |\n" for row in [header, rule, *rows])
+
+
+def read_section(page: Path, start: str, end: str) -> str:
+    """Return the text of a page between two marks."""
+    return page.read_text().partition(start)[2].partition(end)[0].strip()
+
+
+def write_section(page: Path, start: str, end: str, text: str) -> None:
+    """Replace the text of a page between two marks."""
+    before, _, rest = page.read_text().partition(start)
+    page.write_text(f"{before}{start}\n{text}\n{end}{rest.partition(end)[2]}")

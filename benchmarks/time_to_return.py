@@ -5,8 +5,8 @@
 Both use Stable-Baselines3's best published setting (RL Baselines3 Zoo, hyperparams/ppo.yml, HalfCheetah-v3), which
 offbeat's preset follows; the peer with its own single env, offbeat with four for the same batch. The return is the
 mean of the last 100 training episodes. One run at a time, seed by seed, the sides by turns; imports are left out.
-Runs whose results are there are not repeated, and the results are written after each run. `docs/images/curves.py`
-draws them.
+Runs whose results are there are not repeated, and the results are written after each run. `python -m
+benchmarks.curves` draws them.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import RESULTS
+from benchmarks.common import RESULTS, write_section
 from benchmarks.worlds.packages import PACKAGES, Package
 
 RECORD = RESULTS / "packages.json"
@@ -26,8 +26,7 @@ def recorded() -> dict[str, Any]:
 
 def write_page(results: Mapping[str, Any]) -> None:
     """Replace the table and the modules of the page."""
-    before, _, rest = PAGE.read_text().partition(START)
-    PAGE.write_text(f"{before}{START}\n{content(results)}\n{END}{rest.partition(END)[2]}")
+    write_section(PAGE, START, END, content(results))
 
 
 def content(results: Mapping[str, Any]) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from benchmarks.common import read_section
 from benchmarks.worlds.packages import PACKAGES
 from benchmarks.worlds.page import END, PAGE, START, content, recorded
 
 
 def test_the_table_of_the_page_is_that_of_the_packages_and_their_results():
-    written = PAGE.read_text().partition(START)[2].partition(END)[0]
-    assert written.strip() == content(recorded()).strip(), "run: python -m benchmarks.worlds.page"
+    assert read_section(PAGE, START, END) == content(recorded()).strip(), "run: python -m benchmarks.worlds.page"
 
 
 def test_each_package_is_listed_once_and_says_what_to_type():

@@ -1,6 +1,6 @@
 """Draw the learning curves on the pages from benchmarks/results: nothing is trained.
 
-python docs/images/curves.py
+python -m benchmarks.curves
 """
 
 from __future__ import annotations
@@ -14,26 +14,25 @@ from typing import Any
 
 import tomli_w
 
+from benchmarks.common import RESULTS
+from benchmarks.scores.works import Work, all_works
 from offbeat.plots.curves import plot_runs
 
-HERE = Path(__file__).parent
-RESULTS = HERE.parents[1] / "benchmarks/results"
+IMAGES = Path(__file__).parents[1] / "docs/images"
 LAYOUT = ("runtime", "max_lag")
 """Settings that the legend names."""
 
 
-def halfcheetah(work: Path) -> list[Path]:
-    """Return runs of PPO on HalfCheetah-v5, in serial and in processes with a lag of 1."""
+def scores(work: Path, scored: Work) -> list[Path]:
+    """Return the runs of a work of the table of scores, one a seed."""
     runs = []
-    for place in ("scores", "scores-processes"):
-        for path in sorted((RESULTS / place / "HalfCheetah-v5").glob("seed-*.json")):
-            result = json.loads(path.read_text())
-            config = {
-                "run": {key: result["config"]["run"][key] for key in ("algorithm", "env", "seed")},
-                "runtime": {key: result["config"]["runtime"][key] for key in LAYOUT},
-            }
-            lines = (dict(zip(result["curve_keys"], point, strict=True)) for point in result["curve"])
-            runs.append(run_directory(work / f"{place}-{path.stem}", config, lines))
+    for result in scored.results():
+        config = {
+            "run": {key: result["config"]["run"][key] for key in ("algorithm", "env", "seed")},
+            "runtime": {key: result["config"]["runtime"][key] for key in LAYOUT},
+        }
+        lines = (dict(zip(result["curve_keys"], point, strict=True)) for point in result["curve"])
+        runs.append(run_directory(work / f"{scored.runtime}-{result['seed']}", config, lines))
     return runs
 
 
@@ -86,15 +85,20 @@ def run_directory(path: Path, config: Mapping[str, Any], lines: Iterable[Mapping
 
 
 def main() -> None:
-    """Write all pictures beside this file."""
+    """Write all pictures."""
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
-        beside_stable_baselines3(work / "beside", HERE / "time-to-return.png")
-        plot_runs(halfcheetah(work / "halfcheetah"), out=HERE / "halfcheetah.png")
+        beside_stable_baselines3(work / "beside", IMAGES / "time-to-return.png")
+        for number, scored in enumerate(all_works()):
+            if runs := scores(work / str(number), scored):
+                plot_runs(runs, out=scored.folder / "return.png")
+        both = [scored for scored in all_works() if (scored.algorithm, scored.env) == ("ppo", "HalfCheetah-v5")]
+        runs = [run for scored in both for run in scores(work / "halfcheetah", scored)]
+        plot_runs(runs, out=IMAGES / "halfcheetah.png")
         pendulum = lock_free(work / "pendulum", "hogwild-pendulum", hogwild="shared", learning_rate="0.001")
-        plot_runs(pendulum, "time", out=HERE / "hogwild-pendulum.png")
+        plot_runs(pendulum, "time", out=IMAGES / "hogwild-pendulum.png")
         cheetah = lock_free(work / "cheetah", "hogwild-halfcheetah")
-        plot_runs(cheetah, "time", out=HERE / "hogwild-halfcheetah.png")
+        plot_runs(cheetah, "time", out=IMAGES / "hogwild-halfcheetah.png")
 
 
 if __name__ == "__main__":

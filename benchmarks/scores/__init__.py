@@ -1,0 +1,1 @@
+"""Scores of the presets beside the best published figures: `python -m benchmarks.scores`."""

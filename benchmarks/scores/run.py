@@ -1,0 +1,79 @@
+"""One seed of a work: train it with its preset, evaluate its last weights, keep the result.
+
+python -m benchmarks.scores.run WORK SEED     the number of a work in works.toml, from 0; its process counts CPU seconds
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common import children_cpu_s, machine, offbeat, read_metrics, thinned, write_json
+from benchmarks.scores.works import Work, all_works
+
+EVAL_EPISODES = 20
+CURVE_POINTS = 300
+CURVE_KEYS = ("env_steps", "wall_time_s", "episode_return_mean", "eval_return_mean")
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+THREADS = {"sac": "--set learner_threads=1"}
+"""What keeps a run of an algorithm to one thread; it changes no bit."""
+
+
+def score(work: Work, seed: int) -> None:
+    """Train one seed, from where it was broken off if it was; evaluate it, write its result."""
+    run = work.run_directory(seed)
+    if (run / "checkpoints" / "latest").exists():
+        command = f"resume {run} --progress none"
+    else:
+        shutil.rmtree(run, ignore_errors=True)
+        command = (
+            f"train {work.algorithm} {work.env} --runtime {work.runtime} --steps {work.steps} --seed {seed} "
+            f"--run-dir {run} --progress none {THREADS.get(work.algorithm, '')}"
+        )
+    is_whole = not command.startswith("resume")
+    if not finished(run):
+        offbeat(*command.split(), environment=ONE_THREAD)
+    cpu_s = children_cpu_s()
+    answer = offbeat("eval", str(run), "--episodes", str(EVAL_EPISODES), "--json", environment=ONE_THREAD)
+    result = {
+        "env": work.env,
+        "seed": seed,
+        "evaluation": json.loads(answer),
+        "cpu_s": round(cpu_s, 1) if is_whole else None,
+        "machine": machine(),
+        "config": tomllib.loads((run / "config.toml").read_text()),
+        "curve_keys": CURVE_KEYS,
+        "curve": curve(read_metrics(run)),
+    }
+    write_json(work.result_path(seed), result)
+    print(f"{work.algorithm} on {work.env}, seed {seed}: {result['evaluation']['return_mean']:,.1f}", flush=True)
+
+
+def finished(run: Path) -> bool:
+    """Whether a run has come to its end."""
+    status = run / "status.json"
+    return status.exists() and json.loads(status.read_text())["state"] == "finished"
+
+
+def curve(lines: list[dict[str, Any]]) -> list[list[float | None]]:
+    """Return the lines' `CURVE_KEYS`; an evaluation stands in the first line that tells it, no other."""
+    points: list[list[float | None]] = []
+    told = 0
+    for line in lines:
+        fresh = line["eval_return_mean"] if line["evaluations"] > told else None
+        told = line["evaluations"]
+        points.append([*(_short(line[key]) for key in CURVE_KEYS[:-1]), _short(fresh)])
+    kept = {id(point) for point in thinned(points, CURVE_POINTS)}
+    return [point for point in points if id(point) in kept or point[-1] is not None]
+
+
+def _short(value: float | None) -> float | None:
+    return value if value is None or isinstance(value, int) else round(value, 2)
+
+
+if __name__ == "__main__":
+    score(all_works()[int(sys.argv[1])], int(sys.argv[2]))

@@ -1,0 +1,23 @@
+"""The page of scores has what the committed results say, and they are of the presets as they are today."""
+
+from __future__ import annotations
+
+import pytest
+from benchmarks.common import read_section
+from benchmarks.scores.page import END, PAGE, START, content
+from benchmarks.scores.works import Work, all_works
+
+from offbeat.config.preset_files import preset_tables
+
+
+def test_the_table_of_the_page_is_that_of_the_results():
+    assert read_section(PAGE, START, END) == content(all_works()).strip(), "run: make scores ARGS=--only-page"
+
+
+@pytest.mark.parametrize("work", all_works(), ids=lambda work: f"{work.algorithm}-{work.env}-{work.runtime}")
+def test_results_have_the_values_of_the_preset(work: Work):
+    preset = preset_tables(work.algorithm, work.env, None)[work.algorithm]
+    for result in work.results():
+        settings = {key: str(value) for key, value in result["config"][work.algorithm].items() if key in preset}
+        assert settings == {key: str(value) for key, value in preset.items()}, result["seed"]
+        assert result["config"]["run"]["steps"] == work.steps
