@@ -99,7 +99,7 @@ def measured(setting: Setting, runtime: str, folder: Path) -> float:
         "sleeping_a2c",
         ENV,
         imports=("benchmarks.sleeping_env",),
-        kwargs={"seconds": ACT_S / LENGTH},
+        env_kwargs={"seconds": ACT_S / LENGTH},
         run_dir=folder,
         runtime=runtime,
         actors=ACTORS,

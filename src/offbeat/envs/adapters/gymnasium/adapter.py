@@ -21,6 +21,8 @@ from offbeat.envs.actions import StepUnit, action_encoder, take_random_steps
 from offbeat.envs.adapters import ale
 from offbeat.envs.adapters.gymnasium import snapshots
 from offbeat.envs.adapters.gymnasium.columns import Columns, ScalarColumns, VectorColumns
+from offbeat.envs.adapters.gymnasium.locomotion import Locomotion
+from offbeat.envs.adapters.gymnasium.mujoco_columns import MujocoColumns, stepped_together
 from offbeat.envs.adapters.gymnasium.progress import progress_setters
 from offbeat.envs.adapters.gymnasium.sources import (
     AnyVectorEnv,
@@ -48,7 +50,18 @@ class GymnasiumEnvs:
         sources: Sequence[AnyVectorEnv | list[SingleEnv]],
         seeds: Sequence[int],
         curriculum: Sequence[Parameter] = (),
+        kind: Locomotion | None = None,
     ) -> None:
+        """Make the columns.
+
+        Args:
+            spec: the spec of the envs.
+            groups: the columns of each group.
+            sources: the envs of each group.
+            seeds: the seed of each column.
+            curriculum: the parameters of the envs that change with the training progress.
+            kind: what `stepped_together` returned for the envs.
+        """
         self.spec = spec
         self.groups = tuple(groups)
         self._seeds: Sequence[int] | None = seeds
@@ -56,7 +69,7 @@ class GymnasiumEnvs:
         rows = empty_rows(spec.observation, spec.columns, spec.info)
         self._rows = rows._replace(no_decision=np.zeros_like(self._no_decision))
         self._columns = [
-            _columns_of(spec, source, rows_of(self._rows, group), self._no_decision[group], group.start)
+            _columns_of(spec, source, rows_of(self._rows, group), self._no_decision[group], group.start, kind)
             for source, group in zip(sources, groups, strict=True)
         ]
         self._encode = action_encoder(spec.action)
@@ -190,10 +203,11 @@ class GymnasiumTaskEnvs(GymnasiumEnvs):
         sources: Sequence[AnyVectorEnv | list[SingleEnv]],
         seeds: Sequence[int],
         curriculum: Sequence[Parameter],
+        kind: Locomotion | None,
         tasks: TaskSetter,
     ) -> None:
         """Make the columns; `tasks` sets the tasks of these envs."""
-        super().__init__(spec, groups, sources, seeds, curriculum)
+        super().__init__(spec, groups, sources, seeds, curriculum, kind)
         self._tasks = tasks
 
     def start_tasks(self, tasks: NDArray[np.int64]) -> Tree:
@@ -275,7 +289,8 @@ def _make_gymnasium(request: EnvRequest, registered: RegisteredEnv) -> Envs:
     spec = made[0].limits.added_to(_spec_of(request, sources[0]), made[0].own_limit)
     envs = [env for source in sources for env in (source if isinstance(source, list) else [source])]
     savable = all(snapshots.can_save(env) for env in envs)
-    arguments = spec, request.groups, sources, request.seeds, parameters(request.settings.curriculum)
+    kind = stepped_together(sources[0], request.settings)
+    arguments = spec, request.groups, sources, request.seeds, parameters(request.settings.curriculum), kind
     if request.tasks is not None:
         tasks = TaskSetter(envs, request.tasks, request.env_id)
         return (SnapshotTaskEnvs if savable else GymnasiumTaskEnvs)(*arguments, tasks)
@@ -304,9 +319,16 @@ def _named(found: tuple[str, int, int]) -> str:
 
 
 def _columns_of(
-    spec: EnvSpec, source: AnyVectorEnv | list[SingleEnv], rows: Outcome, no_decision: Array, first: int
+    spec: EnvSpec,
+    source: AnyVectorEnv | list[SingleEnv],
+    rows: Outcome,
+    no_decision: Array,
+    first: int,
+    kind: Locomotion | None,
 ) -> Columns:
     if isinstance(source, list):
+        if kind is not None:
+            return MujocoColumns(spec, source, rows, no_decision, first, kind)
         return ScalarColumns(spec, source, rows, no_decision, first)
     return VectorColumns(spec, source, rows, no_decision, first)
 
