@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from offbeat.api.callbacks import Callback, RunHandle
+    from offbeat.api.check import check
     from offbeat.api.evaluation import EvaluationResult, evaluate
     from offbeat.api.load import load, load_all
     from offbeat.api.loaded_policy import LoadedPolicy
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
     from offbeat.api.watch import watch
     from offbeat.config.registry import register_algorithm, register_encoder, register_runtime
     from offbeat.config.runtimes import RuntimeEntry
-    from offbeat.core.errors import ConfigError, OffbeatError, RunFailed
+    from offbeat.core.errors import ConfigError, EnvFailed, OffbeatError, RunFailed
+    from offbeat.envs.check_parts import Finding
     from offbeat.envs.registration import register_env
     from offbeat.envs.task_wrapper import TaskWrapper
     from offbeat.exporting.export import export
@@ -33,7 +35,9 @@ __all__ = [
     "AveragePolicy",
     "Callback",
     "ConfigError",
+    "EnvFailed",
     "EvaluationResult",
+    "Finding",
     "LoadedPolicy",
     "Match",
     "OffbeatError",
@@ -42,6 +46,7 @@ __all__ = [
     "RunHandle",
     "RuntimeEntry",
     "TaskWrapper",
+    "check",
     "evaluate",
     "export",
     "load",
@@ -61,8 +66,11 @@ __all__ = [
 
 _HOMES = {
     "ConfigError": "offbeat.core.errors",
+    "EnvFailed": "offbeat.core.errors",
     "OffbeatError": "offbeat.core.errors",
     "RunFailed": "offbeat.core.errors",
+    "Finding": "offbeat.envs.check_parts",
+    "check": "offbeat.api.check",
     "EvaluationResult": "offbeat.api.evaluation",
     "evaluate": "offbeat.api.evaluation",
     "export": "offbeat.exporting.export",

@@ -53,6 +53,12 @@ SOURCES = Path(offbeat.__file__).parent
         ("pass --trust-code, or", "pass trust_code=True, or"),
         ("leave out --snapshots and --average", "leave out snapshots=... and average=True"),
         ("pass --policies FILE.toml with tables", 'pass policies="FILE.toml" with tables'),
+        ("Run `offbeat check MyEnv-v0` to", 'Run `offbeat.check("MyEnv-v0")` to'),
+        (
+            "`offbeat check a/B-v0 --import a --env-kwargs 'name=a b' --wrapper a:W --set frame_stack=4`",
+            '`offbeat.check("a/B-v0", imports=["a"], wrappers=["a:W"], env_kwargs={"name": "a b"}, frame_stack=4)`',
+        ),
+        ("pass --preset none", 'pass preset="none"'),
         ("run `offbeat resume runs/a --steps 100`", "run `offbeat resume runs/a --steps 100`"),
         ("run offbeat resume runs/a --steps 100, or --steps 5", "run offbeat resume runs/a --steps 100, or steps=5"),
         (

@@ -118,7 +118,7 @@ def test_several_objectives_or_agents_are_named_in_words(monkeypatch, reward):
 
 
 def test_a_sentence_of_the_env_does_not_end_with_two_full_stops(monkeypatch):
-    assert "The swamp is deep. Run `offbeat check" in refusal_of(None, monkeypatch)
+    assert "The swamp is deep. Run `offbeat" in refusal_of(None, monkeypatch)
 
 
 def test_a_function_that_fails_is_called_by_its_name_to_see_where(monkeypatch):

@@ -339,6 +339,12 @@ class ArrayReward(Wanderer):
         return (observation, np.array([reward]), *rest)
 
 
+class TextReward(Wanderer):
+    def step(self, action: Any) -> Step:
+        observation, reward, *rest = super().step(action)
+        return (observation, str(reward), *rest)
+
+
 class NumberedEnds(Wanderer):
     def step(self, action: Any) -> Step:
         observation, reward, terminated, _, info = super().step(action)
@@ -467,6 +473,7 @@ BROKEN = (
         Unseeded,
         SeedIgnored,
         ArrayReward,
+        TextReward,
         NumberedEnds,
     ),
     *(OldReset, OldStep, NeverEnds, Raises, CannotBeMade, TextObservations, TextActions),

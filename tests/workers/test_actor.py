@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from tests.reference import env_zoo
@@ -10,7 +12,7 @@ from tests.reference.models import random_vector
 from tests.reference.thorough import thorough
 
 from offbeat.config.env import EnvConfig
-from offbeat.core.errors import Closed
+from offbeat.core.errors import Closed, EnvFailed, RunFailed
 from offbeat.core.pace import OnPolicyPace
 from offbeat.core.types import Acted, ActionSpec, Array, EnvSpec, Field, Tree, env_fields
 from offbeat.envs.actions import random_actions
@@ -420,3 +422,49 @@ def test_an_actor_of_two_policies_writes_the_rows_of_two_separate_actors():
     for place in (0, 1):
         for name, array in follow[0][place].items():
             np.testing.assert_array_equal(array, follow[1][place][name], err_msg=name)
+
+
+# --- whose fault ------------------------------------------------------------------------------------------------
+
+
+def columns_of(env: str, policy: Any) -> tuple[Actor, Any]:
+    """Return an actor with one policy, and a function that acts a ticket."""
+    envs = make_envs(env, COLUMNS, seed=0)
+    actor = Actor(0, 0, [PolicyColumns(envs, policy(envs.spec.action))])
+    actor.start(0)
+    slot = empty_slot(envs.spec)
+    return actor, lambda: actor.act(Work.of_one(0, 0, PolicyWork(np.zeros(1, np.float32), slot)))
+
+
+class BreaksInRow(AtRandom):
+    """Chooses NaN in one column from its third call on."""
+
+    calls = 0
+
+    def act(self, observation: Tree, random: np.random.Generator, state: Array | None = None) -> Acted:
+        self.calls += 1
+        acted = super().act(observation, random, state)
+        if self.calls > 2:
+            acted.action[2] = np.nan
+        return acted
+
+
+def test_the_policy_is_named_when_an_env_fails_because_of_nan_actions():
+    _, act = columns_of("Pendulum-v1", BreaksInRow)
+    with pytest.raises(RunFailed, match=r"the policy chose the action \[nan\] in Pendulum-v1, column 2") as failed:
+        act()
+    assert not isinstance(failed.value, EnvFailed)
+    assert isinstance(failed.value.__cause__, EnvFailed)
+
+
+def test_an_env_that_fails_is_named_with_the_env_steps_of_its_episode():
+    class LateFault(gym.Wrapper[Any, Any, Any, Any]):
+        def step(self, action: Any) -> Any:
+            observation, _, *rest = super().step(action)
+            self.steps = getattr(self, "steps", 0) + 1
+            return observation, np.nan if self.steps == 4 else 1.0, *rest
+
+    gym.register("tests/LateFault-v0", lambda: LateFault(gym.make("Pendulum-v1")))
+    _, act = columns_of("tests/LateFault-v0", AtRandom)
+    with pytest.raises(EnvFailed, match=r"column 0: reward is NaN.*, after 3 env steps of the episode. Run `"):
+        act()

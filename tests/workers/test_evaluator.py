@@ -12,7 +12,7 @@ from gymnasium import spaces
 from tests.reference.models import random_vector
 
 from offbeat.config.env import EnvConfig
-from offbeat.core.errors import EnvFailed
+from offbeat.core.errors import EnvFailed, RunFailed
 from offbeat.core.seeding import derive_seed
 from offbeat.core.types import DEFAULT_POLICY, EnvSpec
 from offbeat.envs.make import make_envs
@@ -348,6 +348,20 @@ class _Still:
 
     def to_env(self, action: Any) -> Any:
         return action
+
+
+class _Nan(_Still):
+    """A policy whose network returns NaN."""
+
+    def greedy(self, observation: Any, _state: Any) -> Any:
+        return np.full((len(next(iter(observation.values()))), 1), np.nan, np.float32)
+
+
+def test_an_evaluation_names_the_policy_that_chose_nan():
+    envs = evaluation_envs("Pendulum-v1", 2, seed=0, role="evaluation", settings=EnvConfig(), max_episode_steps=10)
+    policy: Any = _Nan()
+    with pytest.raises(RunFailed, match=r"the policy chose the action \[nan\] in Pendulum-v1, column 0"):
+        evaluated_alone(policy, envs, episodes=2, seed=0)
 
 
 def test_a_max_steps_that_is_not_reached_changes_nothing():

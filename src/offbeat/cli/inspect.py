@@ -79,7 +79,7 @@ class Check:
         with progress_bar(f"stepping {self.env}", shown=True) as report:
             findings = check_env(self.env, settings=settings, steps=self.steps, report=report)
         for finding in findings:
-            print(f"{finding.severity}: {finding.problem}\n  {finding.remedy}")
+            print(finding)
         errors = sum(finding.severity == "error" for finding in findings)
         warnings = len(findings) - errors
         print(f"{self.env}: errors {errors}, warnings {warnings}" if findings else f"{self.env}: no problems found")

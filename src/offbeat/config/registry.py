@@ -248,6 +248,11 @@ def accept(*names: str) -> None:
     _ACCEPTED.update(names)
 
 
+def accepted_modules() -> list[str]:
+    """Return the modules that the caller has named or accepted, without offbeat's."""
+    return sorted(name for name in _ACCEPTED if name in sys.modules and name.partition(".")[0] != "offbeat")
+
+
 def is_accepted(name: str) -> bool:
     """Whether the caller has named or accepted this module or path."""
     return name in _ACCEPTED

@@ -7,13 +7,17 @@ Messages are written with flags. On the command line they are shown as they are 
     another --run-dir                       as  another run_dir=...
     --env-kwargs size=8, --set league.window=4  as  env_kwargs={"size": 8}, league={"window": 4}
 
-and leaves commands, such as `offbeat resume RUN --steps 100`. Texts of users' code may contain other flags, so only
-`FLAGS` are replaced.
+    `offbeat check ENV --env-kwargs size=8`  as  `offbeat.check("ENV", env_kwargs={"size": 8})`
+
+and leaves other commands, such as `offbeat resume RUN --steps 100`. Texts of users' code may contain other flags, so
+only `FLAGS` are replaced.
 """
 
 from __future__ import annotations
 
 import re
+import shlex
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -95,7 +99,7 @@ def in_python(message: str) -> str:
 
 def _argument(found: re.Match[str]) -> str:
     if found["command"]:
-        return found[0]
+        return _check_call(found[0]) if found[0].startswith("`offbeat check ") else found[0]
     if found["quoted"]:
         key, _, text = found["quoted"].partition("=")
         return f"{key}={text!r}"
@@ -109,6 +113,40 @@ def _argument(found: re.Match[str]) -> str:
     return _of_flag(found["flag"], found["value"])
 
 
+def _check_call(command: str) -> str:
+    """Return the call of `offbeat.check` for the command `offbeat check ENV ...`, which is quoted as for a shell."""
+    _, _, env, *words = shlex.split(command.strip("`"))
+    given: dict[str, list[str]] = {}
+    flag = ""
+    for word in words:
+        if word.startswith("--"):
+            flag = word[2:]
+        else:
+            given.setdefault(flag, []).append(word)
+    arguments = [_python(env), *(f"{_LISTS[name]}={_list(given[name])}" for name in _LISTS if name in given)]
+    if pairs := given.get("env-kwargs"):
+        items = ", ".join(f'"{key}": {_literal(value)}' for key, _, value in (pair.partition("=") for pair in pairs))
+        arguments.append(f"env_kwargs={{{items}}}")
+    arguments += [
+        _setting(key, _python(value)) for key, _, value in (pair.partition("=") for pair in given.get("set", ()))
+    ]
+    return f"`offbeat.check({', '.join(arguments)})`"
+
+
+def _list(texts: list[str]) -> str:
+    return f"[{', '.join(map(_literal, texts))}]"
+
+
+def _literal(text: str) -> str:
+    """Return a TOML value, or else a text, as Python code."""
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text
+    quoted = isinstance(value, str) and value.isprintable() and not {'"', "\\"} & set(value)
+    return f'"{value}"' if quoted else repr(value)
+
+
 def _of_flag(flag: str, word: str | None) -> str:
     """Return the argument of a flag, and the word that follows it unless this is the flag's value."""
     rest = "" if word is None else f" {word}"
@@ -119,7 +157,7 @@ def _of_flag(flag: str, word: str | None) -> str:
     value, end = "...", rest
     if word is not None and (_is_value(word) or (flag in _LISTS and word not in _CONJUNCTIONS)):
         text, end = _without_stop(word)
-        value = _python(text)
+        value = '"none"' if flag == "preset" and text == "none" else _python(text)
     if flag in _LISTS:
         return f"{_LISTS[flag]}={'...' if value == '...' else f'[{value}]'}{end}"
     return f"{flag.replace('-', '_')}={value}{end}"

@@ -50,6 +50,21 @@ class Closed(OffbeatError):
 class EnvFailed(RunFailed):
     """An env raised an exception, or violated the contract, while it was stepped."""
 
+    def __init__(self, problem: str, *, remedy: str = "", column: int | None = None) -> None:
+        """Make the error.
+
+        Args:
+            problem: what the env did, and where.
+            remedy: the next sentence of the message, without a full stop.
+            column: the column of the actor whose env it is; None: not known.
+        """
+        super().__init__(problem)
+        self.problem, self.remedy, self.column = problem, remedy, column
+
+    def __str__(self) -> str:
+        """Return the problem and the remedy."""
+        return as_shown(f"{self.problem}. {self.remedy}" if self.remedy else self.problem)
+
 
 class LearnsNothing(UserWarning):
     """A run makes no update. It is also a message of the run, so the command line does not show it again."""

@@ -212,6 +212,8 @@ class EnvSpec:
     """In a world with several agents: the names of the agents of each world that are columns of this policy."""
     cut_at: int | None = None
     """Env steps after which an evaluation truncates an episode, which would continue in training; None: never."""
+    check_command: str = ""
+    """The command that checks the same env, for messages: `offbeat check` with its arguments, wrappers and settings."""
 
     @property
     def mask(self) -> str | None:

@@ -183,7 +183,7 @@ def _check_columns(
             with started(env_id, columns, "check", settings, tasks) as (envs, first):
                 rollouts.append(rollout(envs, first, steps, stepped))
         except EnvFailed as error:
-            yield Finding("error", str(error), "fix the problem that the message names")
+            yield Finding("error", error.problem, "fix the problem that the message names")
             return
     first, second = rollouts
     remedy = "sample all random numbers from self.np_random, and start reset() with super().reset(seed=seed)"

@@ -14,6 +14,7 @@ from typing import Any, Literal, SupportsFloat
 import gymnasium as gym
 import numpy as np
 
+from offbeat.core.argument_notation import as_shown
 from offbeat.core.choices import allows_each
 from offbeat.core.seeding import stream
 from offbeat.core.types import INFO_MASK, ActionSpec, Array, EnvSpec, Tree
@@ -33,6 +34,10 @@ class Finding:
     """'error': a run would fail or learn from wrong data. 'warning': it may be intended."""
     problem: str
     remedy: str
+
+    def __str__(self) -> str:
+        """Return the severity and the problem, and the remedy on the next line."""
+        return as_shown(f"{self.severity}: {self.problem}\n  {self.remedy}")
 
 
 # --- actions ---------------------------------------------------------------------------------------------------
@@ -122,10 +127,7 @@ def check_parts(space: gym.Space[Any], parts: Mapping[str, Any]) -> Iterator[Fin
     """
     yield from _check_observation(space, parts["observation"])
     if "reward" in parts:
-        yield from _check_reward(parts["reward"])
-    for name in ("terminated", "truncated"):
-        if not isinstance(parts.get(name, False), bool | np.bool_):
-            yield Finding("error", f"{name} is {kind_of(parts[name])}, not a bool", f"return bool({name})")
+        yield from check_ends(parts["reward"], parts["terminated"], parts["truncated"])
     if not isinstance(parts["info"], dict):
         yield Finding("warning", f"info is {kind_of(parts['info'])}, not a dict", "return a dict, {} if it is empty")
 
@@ -193,6 +195,20 @@ def _check_box(space: gym.spaces.Box, value: Array, name: str) -> Iterator[Findi
     elif np.any(value < space.low) or np.any(value > space.high):
         remedy = "clip the observation, or declare wider bounds (np.inf for no bound)"
         yield Finding("warning", f"{name} is outside the bounds of its space", remedy)
+
+
+def check_ends(reward: Any, terminated: Any, truncated: Any) -> Iterator[Finding]:
+    """Yield the faults of a reward and of the two flags that `step` returned with it."""
+    yield from _check_reward(reward)
+    for name, flag in (("terminated", terminated), ("truncated", truncated)):
+        if not isinstance(flag, bool | np.bool_):
+            yield Finding("error", f"{name} is {kind_of(flag)}, not a bool", f"return bool({name})")
+
+
+def fault_of_ends(reward: Any, terminated: Any, truncated: Any) -> str | None:
+    """Return the first of these faults with its remedy, as one sentence; None if there is none."""
+    fault = next(check_ends(reward, terminated, truncated), None)
+    return None if fault is None else f"step() returned a wrong value: {fault.problem}. In the env, {fault.remedy}"
 
 
 def _check_reward(reward: Any) -> Iterator[Finding]:

@@ -94,4 +94,5 @@ def _equal(rows: Tree, other: Tree) -> bool:
 
 
 def _as_finding(error: OffbeatError) -> Finding:
-    return Finding("error", str(error), "fix the problem that the message names")
+    problem = error.problem if isinstance(error, EnvFailed) else str(error)
+    return Finding("error", problem, "fix the problem that the message names")

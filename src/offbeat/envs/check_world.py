@@ -210,7 +210,7 @@ def _check_seeds(spec: WorldSpec, count: int, steps: int, settings: EnvConfig) -
     try:
         first, second = (_rollout(spec, count, steps, settings) for _ in range(2))
     except EnvFailed as error:
-        yield Finding("error", str(error), "fix the problem that the message names")
+        yield Finding("error", error.problem, "fix the problem that the message names")
         return
     remedy = "draw all random numbers from a generator that reset(seed=seed) starts, and continue it at seed=None"
     difference = _first_difference(first, second)

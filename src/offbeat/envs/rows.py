@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from offbeat.core.choices import allows_each
 from offbeat.core.errors import EnvFailed, with_traceback_of, without_stop
 from offbeat.core.images import reduced
-from offbeat.core.types import INFO_MASK, Array, Leaf, Tree
+from offbeat.core.types import INFO_MASK, Array, EnvSpec, Leaf, Tree
 from offbeat.envs.contract import Outcome
 from offbeat.envs.spaces import children
 
@@ -259,18 +259,18 @@ def no_choices(check: MaskCheck | None) -> Fault | None:
     return Fault(column, f"{check.name} is 0 for all choices of an action{missing}: no choice is allowed")
 
 
-def require_finite(check: FiniteCheck, env_id: str, first: int) -> None:
+def require_finite(check: FiniteCheck, spec: EnvSpec, first: int) -> None:
     """Raise EnvFailed if the checked rows have NaN or infinity. `first` is their first column."""
     fault = not_finite(check)
     if fault is not None:
-        raise failed(env_id, first + fault.column, fault.what)
+        raise column_failed(spec, first + fault.column, fault.what)
 
 
-def require_choices(check: MaskCheck | None, env_id: str, first: int) -> None:
+def require_choices(check: MaskCheck | None, spec: EnvSpec, first: int) -> None:
     """Raise EnvFailed if a mask allows nothing in a row with a decision. `first` is the first column."""
     fault = no_choices(check)
     if fault is not None:
-        raise failed(env_id, first + fault.column, fault.what)
+        raise column_failed(spec, first + fault.column, fault.what)
 
 
 def mark_reset_rows(rows: Outcome) -> None:
@@ -288,13 +288,33 @@ FAILURES = (Exception, SystemExit)
 """Exceptions of an env that are reported. An env that calls sys.exit would otherwise end the run without an error."""
 
 
-def failed(env_id: str, index: int, what: str, cause: BaseException | None = None, unit: str = "column") -> EnvFailed:
+def failed(
+    env_id: str,
+    index: int,
+    what: str,
+    cause: BaseException | None = None,
+    *,
+    unit: Literal["column", "world"] = "column",
+    command: str = "",
+) -> EnvFailed:
     """Return the error for an env that violates the contract, with the user's part of the traceback of `cause`.
 
-    `index` is that of a column; of a world, with `unit` = "world".
+    Args:
+        env_id: id of the env.
+        index: index of the column or world.
+        what: what it did.
+        cause: the exception that it raised, if any.
+        unit: whether `index` is that of a column or of a world.
+        command: the command that checks the env; by default, with its id alone.
     """
     error = EnvFailed(
-        f"{env_id}, {unit} {index}: {without_stop(what)}. Run `offbeat check {env_id}` (with --import if a module "
-        "registers the env) to find the fault"
+        f"{env_id}, {unit} {index}: {without_stop(what)}",
+        remedy=f"Run `{command or f'offbeat check {env_id}'}` to find the fault",
+        column=index if unit == "column" else None,
     )
     return error if cause is None else with_traceback_of(error, cause)
+
+
+def column_failed(spec: EnvSpec, column: int, what: str, cause: BaseException | None = None) -> EnvFailed:
+    """Return the same error for a column of the envs with this spec."""
+    return failed(spec.id, column, what, cause, command=spec.check_command)

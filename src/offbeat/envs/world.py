@@ -134,6 +134,11 @@ class WorldSpec:
     """Names of all possible agents in the world's order, each with the spec of one column of it."""
 
     @property
+    def check_command(self) -> str:
+        """The command that checks the same world, for messages."""
+        return self.agents[0][1].check_command
+
+    @property
     def names(self) -> tuple[str, ...]:
         """Names of all possible agents."""
         return tuple(name for name, _ in self.agents)

@@ -5,26 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from offbeat.core.errors import EnvFailed
+from offbeat.envs.check_parts import fault_of_ends
 from offbeat.envs.contract import State
 from offbeat.envs.rows import FAILURES, failed
-from offbeat.envs.world import ReportsLater, World, WorldStep
+from offbeat.envs.world import ReportsLater, World, WorldSpec, WorldStep
 from offbeat.envs.world_rows import Cell
 
 
 class WorldState:
     """See the module's docstring."""
 
-    def __init__(self, env_id: str, index: int, cells: Mapping[str, Mapping[str, Cell]], world: World) -> None:
+    def __init__(self, spec: WorldSpec, index: int, cells: Mapping[str, Mapping[str, Cell]], world: World) -> None:
         """Make the state before the first reset.
 
         Args:
-            env_id: for messages.
+            spec: of the world, for messages.
             index: of the world.
             cells: agent -> policy -> where the agent writes in an episode in which it has this policy.
             world: the world itself.
         """
         self._later = world if isinstance(world, ReportsLater) else None  # to ask a protocol is slow
-        self._id, self._index, self._choices = env_id, index, cells
+        self._spec, self._index, self._choices = spec, index, cells
         self._cells = {agent: next(iter(own.values())) for agent, own in cells.items()}
         """The cell of each agent in the current episode. In its other cells it is absent."""
         self._policies: Mapping[str, str] = {}
@@ -34,6 +35,8 @@ class WorldState:
         """Agents whose episodes have ended while the world continues."""
         self._deciding: list[str] = []
         self.over, self.agents_wait = True, False
+        self._stepped = False
+        """Whether the types of rewards and flags have been checked, in the first step."""
         self._steps = 0
         """Steps of the world since its last reset."""
 
@@ -61,6 +64,9 @@ class WorldState:
         self._steps += 1
         try:
             step = world.step({agent: (cell := cells[agent]).actions[cell.column] for agent in self._deciding})
+            if not self._stepped:
+                self._stepped = True
+                self._require_types(step)
             ended = self._write(step)
             if self._steps == limit and not step.over:
                 ended = self._truncate(ended)
@@ -74,6 +80,13 @@ class WorldState:
                 self._set_next(step)
         except FAILURES as error:
             raise self._failed(error) from error
+
+    def _require_types(self, step: WorldStep) -> None:
+        """Raise ValueError for rewards or flags that NumPy would convert, such as text or None."""
+        for agent in self._alive.keys() & step.rewards.keys():
+            ends = step.terminations.get(agent, False), step.truncations.get(agent, False)
+            if fault := fault_of_ends(step.rewards[agent], *ends):
+                raise ValueError(f"agent {agent}: {fault}")
 
     def _write(self, step: WorldStep) -> list[str]:
         """Write what the living agents get; return the agents whose episodes end."""
@@ -152,7 +165,9 @@ class WorldState:
 
     def _failed(self, error: BaseException) -> EnvFailed:
         kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
-        return failed(self._id, self._index, f"{self.call}: {kind}{error}", error, unit="world")
+        what = f"{self.call}: {kind}{error}"
+        command = self._spec.check_command
+        return failed(self._spec.id, self._index, what, error, unit="world", command=command)
 
     def snapshot(self) -> State:
         """Return who is alive and who chooses the next actions."""

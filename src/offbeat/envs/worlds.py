@@ -58,15 +58,14 @@ class Worlds:
                 has only one. In the columns of its other policies the agent is absent.
         """
         self._policies_of = policies_of
-        self._id, self._worlds, self._groups, self._seeds = spec.id, tuple(worlds), tuple(groups), list(seeds)
+        self._spec, self._worlds, self._groups, self._seeds = spec, tuple(worlds), tuple(groups), list(seeds)
         self._limit = limit
         self._policies = {
             policy: PolicyRows(spec_of_policy(spec, policy, agents, len(worlds)), groups)
             for policy, agents in owners.items()
         }
         self._states = [
-            WorldState(spec.id, index, self._cells_of(index, world, owners), world)
-            for index, world in enumerate(worlds)
+            WorldState(spec, index, self._cells_of(index, world, owners), world) for index, world in enumerate(worlds)
         ]
         self._progress_setters = progress_setters([world.env for world in worlds], curriculum, spec.id)
         self._seeded = False
@@ -98,7 +97,7 @@ class Worlds:
                 set_progress(progress)
         except FAILURES as error:
             what = f"set_progress({progress}) raised {type(error).__name__}: {error}"
-            raise failed(self._id, 0, what, error) from error
+            raise failed(self._spec.id, 0, what, error, unit="world", command=self._spec.check_command) from error
 
     def reset(self, caller: int) -> None:
         """Start a new episode in every world, if the caller is the first of the policies to ask."""
@@ -174,7 +173,8 @@ class Worlds:
                 if fault is not None:
                     world, agent = divmod(fault.column, rows.agents)
                     where = f"{self._states[world].call}: agent {rows.spec.agents[agent]}"
-                    raise failed(self._id, world, f"{where}: {fault.what}", unit="world")
+                    what = f"{where}: {fault.what}"
+                    raise failed(self._spec.id, world, what, unit="world", command=self._spec.check_command)
 
     @property
     def agents_wait(self) -> bool:
@@ -189,7 +189,7 @@ class Worlds:
     def snapshot(self) -> State:
         """Return the state of all worlds between two steps. All of them must be savable."""
         return {
-            "id": self._id,
+            "id": self._spec.id,
             "worlds": {
                 str(index): {
                     "world": world.snapshot(),
@@ -217,7 +217,7 @@ class Worlds:
             try:
                 world.close()
             except Exception as error:  # noqa: BLE001 - the world is no longer needed
-                warnings.warn(f"{self._id}: close() raised {type(error).__name__}: {error}", stacklevel=2)
+                warnings.warn(f"{self._spec.id}: close() raised {type(error).__name__}: {error}", stacklevel=2)
 
 
 class _Once:

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from offbeat.core.errors import EnvFailed
 from offbeat.core.seeding import key_of, stream
 from offbeat.metrics.timings import Timings
 from offbeat.workers.columns import EnvCalls, PolicyColumns, Watch
@@ -154,7 +155,12 @@ class Actor:
 
     def _receive(self, row: int, group: int) -> None:
         """Receive a row of all policies. A world is reset after the end of its last agent, whichever policy has it."""
-        ended = [columns.receive(row, group) for columns in self._policies]
+        try:
+            ended = [columns.receive(row, group) for columns in self._policies]
+        except EnvFailed as error:
+            for columns in self._policies:
+                columns.explain(error, row, group)
+            raise
         for columns in self._policies:
             columns.resets[group] = any(ended)
 

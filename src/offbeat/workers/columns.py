@@ -30,6 +30,7 @@ from offbeat.envs.contract import Envs, InfoSignals, Outcome, Snapshots
 from offbeat.metrics.timings import Timings
 from offbeat.models.stacks import Stacks
 from offbeat.workers.link import PolicyWork
+from offbeat.workers.policy_faults import policy_fault
 
 
 class Watch(Protocol):
@@ -254,6 +255,24 @@ class PolicyColumns:
         calls.add(started, received)
         calls.timings.add("act", clock() - received)
         return any_ended
+
+    def explain(self, error: EnvFailed, row: int, group: int) -> None:
+        """Add to the error of an env call what these columns know about it.
+
+        Args:
+            error: raised by `receive`. It gets the env steps of the episode so far.
+            row: the row that was to be received.
+            group: its env group.
+
+        Raises:
+            RunFailed: the actions of the row are not finite, so the policy is at fault.
+        """
+        columns = self._envs.groups[group]
+        fault = policy_fault(self._slot["action"][row, columns], self._envs.spec, columns.start, error)
+        if fault is not None:
+            raise fault from error
+        if error.column is not None:
+            error.problem += f", after {self._lengths[error.column]} env steps of the episode"
 
     def _count_episodes(self, row: int, columns: slice, outcome: Outcome) -> bool:
         """Add a row to each column's return and length; write them into the row in which an episode (or game) ends.

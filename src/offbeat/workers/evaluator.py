@@ -22,6 +22,7 @@ from offbeat.workers.columns import Unwatched, Watch
 from offbeat.workers.episodes import Evaluation
 from offbeat.workers.evaluation_envs import EvaluationEnvs
 from offbeat.workers.mixture import Mixture, SeatedMixture
+from offbeat.workers.policy_faults import policy_fault
 
 Returned = TypeVar("Returned")
 
@@ -107,6 +108,8 @@ class EvaluationLoop:
         try:
             returned = call()
         except FAILURES as error:
+            for acting in self._acting.values():
+                acting.explain(error)
             failed = EnvFailed(
                 f"an evaluation failed after {self._counter.env_steps} env steps, when {self._counter.ended} of "
                 f"{self._episodes} episodes had ended: {_message_of(error)}"
@@ -129,6 +132,8 @@ class EvaluatedColumns:
         """Recurrent state of the policy, by column."""
         self._stacks = Stacks(envs.spec.observation, envs.spec.columns)
         self._observation: Tree = {}
+        self._actions: Array = np.zeros((0, *envs.spec.action.shape), envs.spec.action.dtype)
+        """The last actions, [columns, *shape], in the env's range."""
 
     def start(self) -> Tree:
         """Start the first episodes of all columns; return their first observations."""
@@ -141,10 +146,18 @@ class EvaluatedColumns:
 
     def action(self, random: np.random.Generator | None) -> Array:
         """Return the actions for the env: sampled with this generator; None: the most likely ones."""
-        observation = self._stacks.with_stacks(self._observation)
+        observation, policy = self._stacks.with_stacks(self._observation), self._policy
         if random is None:
-            return self._policy.to_env(self._policy.greedy(observation, self._state))
-        return self._policy.to_env(self._policy.act(observation, random, self._state).action)
+            chosen = policy.greedy(observation, self._state)
+        else:
+            chosen = policy.act(observation, random, self._state).action
+        self._actions = policy.to_env(chosen)
+        return self._actions
+
+    def explain(self, error: BaseException) -> None:
+        """Raise RunFailed if an env call failed because the last actions are not finite."""
+        if isinstance(error, EnvFailed) and (fault := policy_fault(self._actions, self.envs.spec, 0, error)):
+            raise fault from error
 
     def receive(self, outcome: Outcome, over: Array) -> None:
         """Take the observations of the next row; `over`: the worlds whose episode has ended, [W]."""

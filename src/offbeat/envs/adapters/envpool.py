@@ -23,12 +23,13 @@ from offbeat.envs.actions import StepUnit, action_encoder, take_random_steps
 from offbeat.envs.contract import NO_LIMITS, Advanced, EnvRequest, Envs, Limits, Outcome
 from offbeat.envs.infos import numbers_reader
 from offbeat.envs.observations import observation_leaves
+from offbeat.envs.reproduce import check_command
 from offbeat.envs.rows import (
     FiniteCheck,
     MaskCheck,
+    column_failed,
     copy_exactly,
     empty_rows,
-    failed,
     mark_reset_rows,
     observation_writer,
     prefer_termination,
@@ -47,7 +48,7 @@ class Pool:
     def __init__(self, spec: EnvSpec, pool: Any, rows: Outcome, first: int, limit: int | None = None) -> None:
         self.envs = pool
         self._limit = limit
-        self._id = spec.id
+        self._spec = spec
         self._rows = rows
         self._first = first
         self._encode = action_encoder(spec.action)
@@ -85,7 +86,8 @@ class Pool:
         assert self._limit is not None
         beyond = (elapsed >= self._limit) & ~(self._rows.terminated | self._rows.truncated)
         if beyond.any():
-            raise failed(self._id, self._first + int(beyond.argmax()), _unknown_limit(self._id, self._limit))
+            what = _unknown_limit(self._spec.id, self._limit)
+            raise column_failed(self._spec, self._first + int(beyond.argmax()), what)
 
     def step(self, actions: Array) -> Outcome:
         self.send(actions)
@@ -97,9 +99,10 @@ class Pool:
             if info is not None and self._read_info is not None:
                 self._read_info(self._rows.valid, info)
         except (ValueError, KeyError) as error:
-            raise failed(self._id, self._first, f"the pool whose first column this is returned {error}") from error
-        require_finite(self._check, self._id, self._first)
-        require_choices(self._mask_check, self._id, self._first)
+            what = f"the pool whose first column this is returned {error}"
+            raise column_failed(self._spec, self._first, what) from error
+        require_finite(self._check, self._spec, self._first)
+        require_choices(self._mask_check, self._spec, self._first)
 
 
 class EnvPoolEnvs:
@@ -211,6 +214,7 @@ def _spec_of(request: EnvRequest, pool: Any) -> EnvSpec:
         columns=len(request.seeds),
         frame_skip=int(getattr(pool.spec.config, "frame_skip", 1)),
         info=request.settings.info_metrics,
+        check_command=check_command(request.env_id, request.settings),
     )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offbeat.config.config import Config
-from offbeat.core.errors import ConfigError, EnvFailed, RunFailed, message_with_notes
+from offbeat.core.errors import ConfigError, RunFailed, message_with_notes
 from offbeat.core.threads import niceness, usable_core_numbers
 from offbeat.envs import sending
 from offbeat.memory.arena import SharedArena
@@ -79,7 +79,7 @@ class InlineEvaluator:
         started = monotonic()
         try:
             evaluation = self._plan.evaluate(self._policies, on_step=lambda _ended: on_step())
-        except EnvFailed as error:
+        except RunFailed as error:  # of the env, or of a policy
             return Result(
                 None, monotonic() - started, message_with_notes(error), "".join(traceback.format_exception(error))
             )

@@ -36,7 +36,8 @@ from offbeat.envs.adapters.gymnasium.tasks import TaskSetter
 from offbeat.envs.contract import Advanced, EnvRequest, Envs, Outcome, State
 from offbeat.envs.observations import observation_leaves
 from offbeat.envs.registration import registered, registered_ids
-from offbeat.envs.rows import FAILURES, empty_rows, failed, named, rows_of
+from offbeat.envs.reproduce import check_command
+from offbeat.envs.rows import FAILURES, column_failed, empty_rows, named, rows_of
 from offbeat.envs.spaces import action_spec
 
 
@@ -93,7 +94,7 @@ class GymnasiumEnvs:
                 set_progress(progress)
         except FAILURES as error:
             what = f"set_progress({progress}) raised {type(error).__name__}: {error}"
-            raise failed(self.spec.id, 0, what, error) from error
+            raise column_failed(self.spec, 0, what, error) from error
 
     @property
     def no_decision(self) -> bool:
@@ -292,7 +293,7 @@ def _make_gymnasium(request: EnvRequest, registered: RegisteredEnv) -> Envs:
     kind = stepped_together(sources[0], request.settings)
     arguments = spec, request.groups, sources, request.seeds, parameters(request.settings.curriculum), kind
     if request.tasks is not None:
-        tasks = TaskSetter(envs, request.tasks, request.env_id)
+        tasks = TaskSetter(envs, request.tasks, request.env_id, spec.check_command)
         return (SnapshotTaskEnvs if savable else GymnasiumTaskEnvs)(*arguments, tasks)
     return (SnapshotEnvs if savable else GymnasiumEnvs)(*arguments)
 
@@ -310,6 +311,7 @@ def _spec_of(request: EnvRequest, source: AnyVectorEnv | list[SingleEnv]) -> Env
         columns=len(request.seeds),
         frame_skip=int(getattr(first.unwrapped, "frame_skip", 1)),
         info=request.settings.info_metrics,
+        check_command=check_command(request.env_id, request.settings),
     )
 
 

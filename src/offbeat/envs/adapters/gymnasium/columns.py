@@ -19,6 +19,7 @@ from offbeat.core.types import INFO_MASK, NO_DECISION, Array, EnvSpec, Tree
 from offbeat.envs.actions import ActionEncoder, split_columns
 from offbeat.envs.adapters.gymnasium.snapshots import AnyEnv
 from offbeat.envs.adapters.gymnasium.sources import AnyVectorEnv, SingleEnv
+from offbeat.envs.check_parts import fault_of_ends
 from offbeat.envs.contract import Outcome
 from offbeat.envs.infos import no_decision_of, number_reader, numbers_reader
 from offbeat.envs.rows import (
@@ -26,8 +27,8 @@ from offbeat.envs.rows import (
     FiniteCheck,
     MaskCheck,
     Writer,
+    column_failed,
     copy_exactly,
-    failed,
     info_mask_writer,
     mark_reset_rows,
     observation_writer,
@@ -123,6 +124,8 @@ class ScalarColumns:
         self._checks = _Checks(spec, rows, no_decision, first)
         self._writers, self._mask_writers = zip(*(self._writers_of(column) for column in range(len(envs))), strict=True)
         self._read_info = number_reader(spec.info, rows.info) if spec.info else None
+        self._stepped = False
+        """Whether the types of a reward and of its flags have been checked, in the first step."""
 
     def _writers_of(self, column: int) -> tuple[Writer, Writer | None]:
         # `leaf[column, ...]` is a view also for leaves without axes, where `leaf[column]` is a number.
@@ -158,7 +161,9 @@ class ScalarColumns:
         if no_decision.possible:
             no_decision.mark()
         column = 0
-        reward: Any = None
+        reward: Any = 0.0
+        terminated: Any = False
+        truncated: Any = False
         try:
             for column, (env, write, write_mask, continues, action) in enumerate(columns):
                 if continues:
@@ -177,12 +182,21 @@ class ScalarColumns:
                 terminations[column] = terminated
                 truncations[column] = truncated
         except FAILURES as error:
-            if np.size(reward) > 1:
-                raise failed(self._spec.id, self.span.start + column, _several_rewards(reward)) from error
+            self._require_types(column, reward, terminated, truncated)
             raise self._failed(column, "step", error) from error
+        if not self._stepped:
+            self._stepped = True
+            self._require_types(column, reward, terminated, truncated)
         prefer_termination(self._rows)
         self._checks.require()
         return self._rows
+
+    def _require_types(self, column: int, reward: Any, terminated: Any, truncated: Any) -> None:
+        """Raise EnvFailed for a reward or flags that NumPy would convert, such as text or None, or that it cannot."""
+        several = np.size(reward) > 1
+        fault = _several_rewards(reward) if several else fault_of_ends(reward, terminated, truncated)
+        if fault is not None:
+            raise column_failed(self._spec, self.span.start + column, fault)
 
     def encode(self, action: ActionEncoder, actions: Array) -> Iterable[Any]:
         return split_columns(self._spec.action, action(actions))
@@ -201,7 +215,7 @@ class ScalarColumns:
 
     def _failed(self, column: int, call: str, error: BaseException) -> EnvFailed:
         what = f"{call}() raised {type(error).__name__}: {error}"
-        return failed(self._spec.id, self.span.start + column, what, error)
+        return column_failed(self._spec, self.span.start + column, what, error)
 
 
 class VectorColumns:
@@ -264,21 +278,21 @@ class VectorColumns:
 
     def _failed(self, call: str, error: BaseException) -> EnvFailed:
         what = f"{call}() of the vector env whose first column this is raised {type(error).__name__}: {error}"
-        return failed(self._spec.id, self.span.start, what, error)
+        return column_failed(self._spec, self.span.start, what, error)
 
 
 class _Checks:
     """The checks of each row."""
 
     def __init__(self, spec: EnvSpec, rows: Outcome, no_decision: Array, first: int) -> None:
-        self._id, self._first = spec.id, first
+        self._spec, self._first = spec, first
         self._finite = FiniteCheck(rows)
         self._mask = MaskCheck(rows, spec.mask, spec.action.nvec, no_decision) if spec.mask else None
 
     def require(self) -> None:
         """Raise EnvFailed, with the column, for NaN, infinity, or a mask that allows nothing."""
-        require_finite(self._finite, self._id, self._first)
-        require_choices(self._mask, self._id, self._first)
+        require_finite(self._finite, self._spec, self._first)
+        require_choices(self._mask, self._spec, self._first)
 
 
 def _writers(spec: EnvSpec, space: gym.Space[Any], targets: Tree) -> tuple[Writer, Writer | None]:

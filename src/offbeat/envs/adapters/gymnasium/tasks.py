@@ -28,19 +28,20 @@ Sampler = Callable[[int, np.random.Generator], Iterable[Any]]
 class TaskSetter:
     """The tasks of a run, and the envs of one actor that can be set to them."""
 
-    def __init__(self, envs: Sequence[AnyEnv], sample: TaskSample, env_id: str) -> None:
+    def __init__(self, envs: Sequence[AnyEnv], sample: TaskSample, env_id: str, check_command: str = "") -> None:
         """Sample the tasks, and set each env to the first one.
 
         Args:
             envs: Single envs, one per column.
             sample: Which tasks to sample.
             env_id: Id of the env, for messages.
+            check_command: The command that checks it, for messages.
 
         Raises:
             ConfigError: the envs have no tasks, or return another number of tasks than asked for.
             EnvFailed: an env raised an exception in `set_task`.
         """
-        self._id = env_id
+        self._id, self._check_command = env_id, check_command
         self._set_task = [_method(env, SET_TASK, env_id) for env in envs]
         self._tasks = _sampled(envs[0], sample, env_id)
         self.current = np.zeros(len(envs), np.int64)
@@ -59,7 +60,7 @@ class TaskSetter:
                 set_task(self._tasks[task])
             except FAILURES as error:
                 what = f"set_task() raised {type(error).__name__}: {error}"
-                raise failed(self._id, column, what, error) from error
+                raise failed(self._id, column, what, error, command=self._check_command) from error
 
 
 def has_method(env: Any, name: str) -> bool:

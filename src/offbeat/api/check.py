@@ -1,0 +1,47 @@
+"""`offbeat.check`: steps an env and returns its faults."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from offbeat.api.named_code import env_settings, name_of_env
+from offbeat.config import resolve as configs
+from offbeat.config.registry import import_modules
+from offbeat.core.caller_state import caller_state
+from offbeat.core.errors import require_at_least
+from offbeat.envs.check import check_env
+from offbeat.envs.check_parts import Finding
+
+
+def check(
+    env: str | Callable[..., Any],
+    *,
+    steps: int = 1000,
+    env_kwargs: Mapping[str, Any] | None = None,
+    wrappers: Sequence[str | type[Any]] | None = None,
+    imports: Sequence[str] = (),
+    **settings: object,
+) -> list[Finding]:
+    """Step an env with random actions and return its faults, each with a remedy, as `offbeat check` does.
+
+    Args:
+        env: the env, as for `train`.
+        steps: random steps of each env.
+        env_kwargs: arguments of the env's constructor.
+        wrappers: wrappers of the env, as for `train`.
+        imports: modules to import first; they may register envs.
+        settings: other keys of the table [env], such as `max_episode_steps`.
+
+    Returns:
+        The faults in the order in which they occurred; an empty list for a correct env. `print` shows one as the
+        command does.
+
+    Raises:
+        ConfigError: the env cannot be made, or an argument is invalid.
+    """
+    require_at_least("steps", steps, 1)
+    with caller_state():
+        import_modules(tuple(imports))
+        config = configs.env_settings({**settings, **env_settings(env_kwargs, wrappers)})
+        return check_env(name_of_env(env), settings=config, steps=steps)

@@ -1,0 +1,58 @@
+"""The command in the message of a failed env makes the same env again."""
+
+from __future__ import annotations
+
+import shlex
+
+import gymnasium as gym
+import pytest
+
+from offbeat.cli.inspect import Check
+from offbeat.cli.main import _parse
+from offbeat.config.env import KWARGS, EnvConfig
+from offbeat.config.registry import import_modules
+from offbeat.config.resolve import env_settings, parse_assignments, parse_env_kwargs
+from offbeat.core.frozen_table import PlainTable
+from offbeat.envs.reproduce import check_command
+
+
+def settings_of(command: Check) -> EnvConfig:
+    """Return the table [env] of a parsed `offbeat check`, as it makes it."""
+    given = parse_assignments([item for group in command.set for item in group])
+    arguments = parse_env_kwargs(item for group in command.env_kwargs for item in group)
+    given |= {f"{KWARGS}{name}": value for name, value in arguments.items()}
+    return env_settings(given | ({"wrappers": command.wrappers} if command.wrappers else {}))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        EnvConfig(),
+        EnvConfig(kwargs=PlainTable({"size": 8, "rate": 0.5, "on": True, "name": "a b", "number": "8", "no": "none"})),
+        EnvConfig(kwargs=PlainTable({"goals": [1, 2], "texts": ["a", "it's b"]})),
+        EnvConfig(wrappers=("my:One", "gymnasium.wrappers:FlattenObservation")),
+        EnvConfig(max_episode_steps=50, image_size=(84, 84), grayscale=True, ignore_observations=("mission", "a/b")),
+        EnvConfig(info_metrics=("x",), curriculum=("gravity 0:9.8 1:12",), previous_action=True),
+    ],
+    ids=["nothing", "arguments", "lists", "wrappers", "numbers", "texts"],
+)
+def test_the_command_has_the_settings_with_which_the_env_was_made(settings: EnvConfig) -> None:
+    command = check_command("CartPole-v1", settings.completed("CartPole-v1"))
+    parsed = _parse(shlex.split(command)[1:])
+    assert isinstance(parsed, Check)
+    assert parsed.env == "CartPole-v1"
+    assert settings_of(parsed) == settings
+
+
+def test_the_command_imports_the_modules_only_of_an_env_that_they_register(
+    tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "registering_envs.py").write_text(
+        "import gymnasium\nclass Own(gymnasium.Env): pass\ngymnasium.register('tests/Registered-v0', Own)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    import_modules(("registering_envs",))
+    assert "--import registering_envs" in check_command("tests/Registered-v0", EnvConfig())
+    assert "--import" not in check_command("CartPole-v1", EnvConfig())
+    assert "--import" not in check_command("registering_envs:Own", EnvConfig())
+    del gym.registry["tests/Registered-v0"]
