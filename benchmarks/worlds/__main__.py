@@ -11,9 +11,11 @@ in docs/how-to/packages.md is written from it.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -21,8 +23,9 @@ import tempfile
 import time
 import venv
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from benchmarks.common import die_with_the_parent, write_json
 from benchmarks.worlds.packages import PACKAGES, Package
@@ -30,8 +33,14 @@ from benchmarks.worlds.page import RECORD, recorded, write_page
 
 STEPS = 512
 """Env steps of a training. It shows that the env can be trained on, not that something is learned."""
-SECONDS = 900.0
+CHECK_STEPS = 200
+"""Env steps of each env of a check."""
+SHORT = {"ppo": "unroll_length=64", "sac": "warmup=256"}
+"""Algorithm -> the setting with which so short a training has updates."""
+SECONDS = 400.0
 """Time limit of each command."""
+CONSTRAINTS = "constraints.txt"
+"""File with the version of torch that is shared, so that no package installs another one of some gigabytes."""
 LINES = 12
 """Lines of a failed command's output that are kept."""
 
@@ -64,6 +73,7 @@ def tried(package: Package) -> dict[str, Any]:
 
 def _tried_in(folder: Path, package: Package) -> dict[str, Any]:
     python = shared_environment(folder / "environment")
+    (folder / CONSTRAINTS).write_text(f"torch=={version('torch').partition('+')[0]}\n")
     result: dict[str, Any] = {"date": datetime.now(UTC).date().isoformat(), "failed": "", "said": {}}
     if package.wrapper:
         (folder / f"{package.env.partition(':')[0]}.py").write_text(package.wrapper.lstrip())
@@ -92,14 +102,25 @@ def shared_environment(folder: Path) -> Path:
 def commands(python: Path, package: Package) -> dict[str, list[str]]:
     """Return the commands that try a package, by name."""
     offbeat = [str(python), "-m", "offbeat"]
-    settings = ["--set", *package.settings] if package.settings else []
+    settings = ["--set", SHORT[package.algorithm], *package.settings]
     of_env = [each for each in package.settings if each.partition("=")[0] not in ("core", "core_size", "encoder")]
     env_settings = ["--set", *of_env] if of_env else []
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary", "torch"]
-    training = ["--steps", str(STEPS), "--eval-every", "0", "--progress", "lines", "--run-dir", "run"]
+    training = [
+        "--steps",
+        str(STEPS),
+        "--envs-per-actor",
+        "4",
+        "--eval-every",
+        "0",
+        "--progress",
+        "lines",
+        "--run-dir",
+        "run",
+    ]
     return {
-        "install": [*pip, package.name, *package.extra],
-        "check": [*offbeat, "check", package.env, *env_settings],
+        "install": [*pip, "--constraint", CONSTRAINTS, package.name, *package.extra],
+        "check": [*offbeat, "check", package.env, "--steps", str(CHECK_STEPS), *env_settings],
         "train": [*offbeat, "train", package.algorithm, package.env, *training, *settings],
         "eval": [*offbeat, "eval", "run", "--episodes", "2", "--max-episode-steps", "500", "--trust-code"],
     }
@@ -123,16 +144,30 @@ def _run(command: list[str], folder: Path) -> tuple[int, list[str]]:
     """Run a command in a folder. Return its exit code (124: too slow), and the last lines that it printed."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "SDL_VIDEODRIVER": "dummy", "MUJOCO_GL": "disable"}
     environment |= {"PYTHONPATH": os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])}
-    try:
-        done = subprocess.run(
-            command, cwd=folder, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            errors="replace", stdin=subprocess.DEVNULL, timeout=SECONDS, env=environment,
-            preexec_fn=die_with_the_parent,
+    with (folder / "output.txt").open("w+", errors="replace") as said:
+        started = subprocess.Popen(
+            command, cwd=folder, stdout=said, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=environment,
+            start_new_session=True, preexec_fn=die_with_the_parent,  # noqa: PLW1509
         )  # fmt: skip
-    except subprocess.TimeoutExpired as error:
-        said = (error.stdout or b"").decode(errors="replace") if isinstance(error.stdout, bytes) else error.stdout or ""
-        return 124, _last(said, folder)
-    return done.returncode, _last(done.stdout, folder)
+        code = _ended(started)
+        return code, _last(_read(said), folder)
+
+
+def _ended(started: subprocess.Popen[bytes]) -> int:
+    """Wait for a command; end it and all that it started when it is too slow. Return its exit code, or 124."""
+    try:
+        return started.wait(SECONDS)
+    except subprocess.TimeoutExpired:
+        return 124
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(started.pid, signal.SIGKILL)
+        started.wait()
+
+
+def _read(said: IO[str]) -> str:
+    said.seek(0)
+    return said.read()
 
 
 def _last(said: str, folder: Path) -> list[str]:

@@ -15,7 +15,7 @@ from tests.reference.registries import registries_kept
 
 from offbeat.core.errors import ConfigError
 from offbeat.envs import packages
-from offbeat.envs.check import preflight
+from offbeat.envs.check import check_env, preflight
 from offbeat.envs.packages import package_of
 from offbeat.envs.registration import registered
 
@@ -101,15 +101,33 @@ class Rewards(gymnasium.Env[Any, Any]):
         return np.zeros(1, np.float32), self._reward, False, False, {}
 
 
-def refusal_of(reward: Any, monkeypatch: pytest.MonkeyPatch) -> str:
+def install_rewards(reward: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rewards", type(sys)("rewards"))
     sys.modules["rewards"].make = lambda: Rewards(reward)  # type: ignore[attr-defined]
+
+
+def refusal_of(reward: Any, monkeypatch: pytest.MonkeyPatch) -> str:
+    install_rewards(reward, monkeypatch)
     with pytest.raises(ConfigError) as refused:
         preflight("rewards:make")
     return str(refused.value)
 
 
-@pytest.mark.parametrize("reward", [np.array([1.0, -1.0]), [0.0, 1.0]], ids=["array", "list"])
+SEVERAL = pytest.mark.parametrize(
+    "reward", [np.array([1.0, -1.0]), [0.0, 1.0], {"a": 0.0, "b": 1.0}], ids=["array", "list", "dict"]
+)
+
+
+@SEVERAL
+def test_check_names_several_objectives_or_agents_in_words(monkeypatch, reward):
+    install_rewards(reward, monkeypatch)
+    finding = check_env("rewards:make", steps=5)[0]
+    assert finding.severity == "error"
+    assert "a reward of 2 numbers, for several objectives or several agents" in finding.problem
+    assert "mo_gymnasium.wrappers.LinearReward" in finding.remedy
+
+
+@SEVERAL
 def test_several_objectives_or_agents_are_named_in_words(monkeypatch, reward):
     message = refusal_of(reward, monkeypatch)
     assert "step() returned a reward of 2 numbers, for several objectives or several agents" in message
@@ -134,6 +152,27 @@ def test_a_function_that_fails_is_called_by_its_name_to_see_where(monkeypatch):
     ) as refused:
         preflight("failing:make")
     assert "gymnasium.make" not in str(refused.value)
+
+
+@pytest.mark.parametrize("fails_in", ["make", "reset"])
+def test_an_env_that_cannot_draw_says_how_to_draw_without_a_screen(monkeypatch, fails_in):
+    module: Any = type(sys)("drawing")
+    monkeypatch.setitem(sys.modules, "drawing", module)
+
+    class Drawing(Rewards):
+        def __init__(self) -> None:
+            super().__init__(0.0)
+            if fails_in == "make":
+                raise RuntimeError("No OpenGL rendering backend is available.")
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, Any]:  # noqa: ARG002
+            raise RuntimeError("No OpenGL rendering backend is available.")
+
+    module.Drawing = Drawing
+    with pytest.raises(ConfigError, match=r"No OpenGL rendering backend.*put MUJOCO_GL=egl in front of the command"):
+        preflight("drawing:Drawing")
+    if fails_in == "reset":
+        assert "MUJOCO_GL=egl" in check_env("drawing:Drawing", steps=5)[0].remedy
 
 
 def test_gymnasium_makes_our_envs_in_a_script_after_an_import_by_their_id():

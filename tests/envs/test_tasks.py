@@ -75,13 +75,23 @@ class NeedsTask(Pendulum):
         return super().reset(seed=seed, options=options)
 
 
+class OwnSampler(PendulumEnv):
+    """Like Meta-World's MT1, it has methods of these names for another purpose."""
+
+    def sample_tasks(self) -> None:
+        raise NotImplementedError
+
+    def set_task(self, task: float) -> None:
+        raise NotImplementedError
+
+
 class OnlySets(PendulumEnv):
     def set_task(self, task: float) -> None:
         self.g = task
 
 
 _KINDS: dict[str, Any] = {
-    kind.__name__: kind for kind in (Pendulum, Unseeded, NoEffect, TooFew, Refuses, NeedsTask, OnlySets)
+    kind.__name__: kind for kind in (Pendulum, Unseeded, NoEffect, TooFew, Refuses, NeedsTask, OnlySets, OwnSampler)
 }
 for _name, _make in {**_KINDS, "Gravity": make_gravity}.items():
     gym.register(f"tasks/{_name}-v0", _make, max_episode_steps=20)
@@ -202,6 +212,7 @@ def test_check_finds_nothing_in_an_env_with_correct_tasks(env_id: str) -> None:
         ("TooFew", "error", "returned 3 tasks"),
         ("Refuses", "error", "no gravity of"),
         ("OnlySets", "warning", "has the method set_task, but no sample_tasks"),
+        ("OwnSampler", "warning", "does not accept the arguments n and random"),
     ],
 )
 def test_check_reports_the_fault_of_broken_tasks(name: str, severity: str, seen: str) -> None:

@@ -4,3 +4,7 @@
 `check` finds faults of an env, `testing/` has envs for tests, `meta/` envs with tasks. Read `contract` first, then
 `adapters/gymnasium`.
 """
+
+from offbeat.envs.requirements import require_gymnasium
+
+require_gymnasium()  # before any module here imports it, and fails without saying why

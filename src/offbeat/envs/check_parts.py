@@ -19,6 +19,7 @@ from offbeat.core.choices import allows_each
 from offbeat.core.seeding import stream
 from offbeat.core.types import INFO_MASK, ActionSpec, Array, EnvSpec, Tree
 from offbeat.envs.actions import action_encoder, random_actions, split_columns
+from offbeat.envs.opengl import opengl_remedy
 from offbeat.envs.rows import mask_writer
 from offbeat.envs.spaces import children, choices_of
 
@@ -113,6 +114,8 @@ def raised(call: str, error: BaseException) -> Finding:
     """Return the finding for an exception of an env; `call`: which call it was, in words."""
     where = traceback.extract_tb(error.__traceback__)[-1]
     problem = f"{call} raised {type(error).__name__}: {error}"
+    if drawing := opengl_remedy(error):
+        return Finding("error", problem, drawing)
     if Path(where.filename).is_relative_to(Path(__file__).parent / "adapters"):
         return Finding("error", problem, "fix the problem that the message names")
     return Finding("error", problem, f"see {where.filename}, line {where.lineno}: {where.line}")
@@ -207,15 +210,35 @@ def check_ends(reward: Any, terminated: Any, truncated: Any) -> Iterator[Finding
 
 def fault_of_ends(reward: Any, terminated: Any, truncated: Any) -> str | None:
     """Return the first of these faults with its remedy, as one sentence; None if there is none."""
+    if (several := _several_rewards(reward)) is not None:
+        return f"{several.problem}. {several.remedy}"
     fault = next(check_ends(reward, terminated, truncated), None)
     return None if fault is None else f"step() returned a wrong value: {fault.problem}. In the env, {fault.remedy}"
 
 
 def _check_reward(reward: Any) -> Iterator[Finding]:
-    if not isinstance(reward, SupportsFloat) or np.shape(np.asarray(reward)) != ():
+    if (several := _several_rewards(reward)) is not None:
+        yield several
+    elif not isinstance(reward, SupportsFloat) or np.shape(np.asarray(reward)) != ():
         yield Finding("error", f"the reward is {kind_of(reward)}, not a number", "return float(reward)")
     elif not np.isfinite(float(reward)):
         yield Finding("error", "the reward is NaN or infinite", "check for a division by zero or the log of zero")
+
+
+def _several_rewards(reward: Any) -> Finding | None:
+    """Return the finding for a reward of several numbers; None for one of another kind."""
+    count = len(reward) if isinstance(reward, Mapping) else np.size(reward)
+    if count < 2 or isinstance(reward, str | bytes):
+        return None
+    problem = (
+        f"step() returned a reward of {count} numbers, for several objectives or several agents, but an env with one "
+        "agent has one reward"
+    )
+    remedy = (
+        "Several objectives: weigh them into one number in a wrapper, as mo_gymnasium.wrappers.LinearReward does. "
+        "Several agents: use an env with PettingZoo's API, as pettingzoo:ID or module:function"
+    )
+    return Finding("error", problem, remedy)
 
 
 def kind_of(value: Any) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -12,10 +12,18 @@ from offbeat.config.env import EnvConfig
 from offbeat.core.errors import ConfigError, EnvFailed, OffbeatError
 from offbeat.core.tasks import TaskSample
 from offbeat.core.types import Tree
-from offbeat.envs.adapters.gymnasium.tasks import SAMPLE_TASKS, SET_TASK, TaskSetter, has_method
+from offbeat.envs.adapters.gymnasium.tasks import (
+    SAMPLE_TASKS,
+    SET_TASK,
+    TaskSetter,
+    has_method,
+    samples_with_generator,
+)
 from offbeat.envs.check_parts import SEED, Finding
 from offbeat.envs.check_rows import rollout, started
 from offbeat.envs.make import adapter_of, task_envs
+
+T = TypeVar("T")
 
 STEPS = 30
 """Number of env steps in each task."""
@@ -27,7 +35,7 @@ TASKS = TaskSample(SEED, train=4, test=2)
 
 def set_first_task(env: Any, env_id: str) -> Finding | None:
     """Set the first task of an env with tasks, which may need one before it is reset; return the fault, if any."""
-    if len(_methods(env)) < len(TASK_METHODS):
+    if not _is_complete(env):
         return None
     try:
         TaskSetter([env], TASKS, env_id)
@@ -37,28 +45,43 @@ def set_first_task(env: Any, env_id: str) -> Finding | None:
 
 
 def has_tasks(env_id: str, settings: EnvConfig) -> bool:
-    """Whether an env has both methods of an env with tasks."""
-    return len(_methods_of(env_id, settings)) == len(TASK_METHODS)
+    """Whether an env has both methods of an env with tasks, which can be called as meta-learning calls them."""
+    return bool(_of_single(env_id, settings, _is_complete))
 
 
 def check_tasks(env_id: str, settings: EnvConfig) -> Iterator[Finding]:
     """Yield the faults of the tasks of an env; nothing for an env that has neither method of an env with tasks."""
-    methods = _methods_of(env_id, settings)
-    if len(methods) == 1:
-        missing = SAMPLE_TASKS if SET_TASK in methods else SET_TASK
-        remedy = "add it, or wrap the env in offbeat.TaskWrapper; other algorithms than pearl do not use tasks"
-        yield Finding("warning", f"the env has the method {methods[0]}, but no {missing}", remedy)
-    if len(methods) == len(TASK_METHODS):
+    fault = _of_single(env_id, settings, _incomplete)
+    if fault is not None:
+        yield fault
+    elif has_tasks(env_id, settings):
         yield from _check_tasks(env_id, settings)
 
 
-def _methods_of(env_id: str, settings: EnvConfig) -> list[str]:
-    """Return which methods of an env with tasks an env has."""
+def _of_single(env_id: str, settings: EnvConfig, read: Callable[[Any], T]) -> T | None:
+    """Return what `read` returns for one env; None if there is only a vector env."""
     env = adapter_of(env_id).make_single(env_id, settings)
     if env is None:
-        return []
+        return None
     with closing(env):
-        return _methods(env)
+        return read(env)
+
+
+def _is_complete(env: Any) -> bool:
+    return len(_methods(env)) == len(TASK_METHODS) and samples_with_generator(env)
+
+
+def _incomplete(env: Any) -> Finding | None:
+    """Return the finding for an env that has some of what an env with tasks has; None for all or nothing of it."""
+    methods = _methods(env)
+    if not methods or _is_complete(env):
+        return None
+    remedy = "add it, or wrap the env in offbeat.TaskWrapper; other algorithms than pearl do not use tasks"
+    if len(methods) == 1:
+        missing = SAMPLE_TASKS if SET_TASK in methods else SET_TASK
+        return Finding("warning", f"the env has the method {methods[0]}, but no {missing}", remedy)
+    problem = f"{SAMPLE_TASKS} of the env is not that of meta-learning: it does not accept the arguments n and random"
+    return Finding("warning", problem, remedy.replace("add it", "add them"))
 
 
 def _methods(env: Any) -> list[str]:

@@ -12,6 +12,7 @@ from offbeat.core.seeding import derive_seed
 from offbeat.core.tasks import TaskSample
 from offbeat.envs.contract import Adapter, EnvRequest, Envs, Limits, TaskEnvs
 from offbeat.envs.observations import stacked
+from offbeat.envs.opengl import opengl_remedy
 from offbeat.envs.previous_inputs import with_previous_inputs
 from offbeat.envs.registration import maker_in, missing_package
 from offbeat.envs.rows import FAILURES
@@ -117,8 +118,8 @@ def cannot_make(env_id: str, kwargs: Mapping[str, Any], error: BaseException) ->
     given = f" with the arguments {dict(kwargs)}" if kwargs else ""
     error = _raised_by_env(error)
     message = missing_package(env_id) or (
-        f"{env_id} cannot be made{given} ({type(error).__name__}: {error}): {_call(env_id, kwargs)} in Python to see "
-        "where it fails"
+        f"{env_id} cannot be made{given} ({type(error).__name__}: {error}): "
+        f"{opengl_remedy(error) or f'{_call(env_id, kwargs)} in Python to see where it fails'}"
     )
     return with_traceback_of(ConfigError(message), error)
 
@@ -131,7 +132,7 @@ def _call(env_id: str, kwargs: Mapping[str, Any]) -> str:
     named = [f"{key}={value!r}" for key, value in kwargs.items()]
     if module and maker_in(module, name) is not None:
         return f"run `import {module}; {module}.{name}({', '.join(named)})`"
-    return f"run `gymnasium.make({', '.join([repr(env_id), *named])})`"
+    return f"run `import gymnasium; gymnasium.make({', '.join([repr(env_id), *named])})`"
 
 
 def _raised_by_env(error: BaseException) -> BaseException:

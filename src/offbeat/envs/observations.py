@@ -15,7 +15,7 @@ from offbeat.core.choices import smallest_dtype
 from offbeat.core.errors import ConfigError
 from offbeat.core.images import reduced_leaf
 from offbeat.core.types import INFO_MASK, OBSERVED_MASK, SMALLEST_IMAGE, ActionSpec, EnvSpec, Leaf
-from offbeat.envs.spaces import choices_of, named_spaces
+from offbeat.envs.spaces import choices_of, named_spaces, shown
 
 
 def observation_leaves(
@@ -125,7 +125,7 @@ def _require_supported(parts: Iterable[tuple[str, gym.Space[Any]]], ignored: Seq
     }
     if not wrong:
         return
-    which = ", ".join(f"{space} ({name})" for name, space in wrong.items())
+    which = ", ".join(f"{shown(space)} ({name})" for name, space in wrong.items())
     wrap = "wrap the env in gymnasium.wrappers.TransformObservation, in a function that makes it"
     if "observation" not in wrong:
         keys = ",".join([*ignored, *map(_key, wrong)])

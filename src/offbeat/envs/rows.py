@@ -14,6 +14,7 @@ from offbeat.core.errors import EnvFailed, with_traceback_of, without_stop
 from offbeat.core.images import reduced
 from offbeat.core.types import INFO_MASK, Array, EnvSpec, Leaf, Tree
 from offbeat.envs.contract import Outcome
+from offbeat.envs.opengl import opengl_remedy
 from offbeat.envs.spaces import children
 
 Writer = Callable[[Any], None]
@@ -307,8 +308,11 @@ def failed(
         unit: whether `index` is that of a column or of a world.
         command: the command that checks the env; by default, with its id alone.
     """
+    problem = without_stop(what)
+    if cause is not None and (drawing := opengl_remedy(cause)):
+        problem = f"{problem}: {drawing}"
     error = EnvFailed(
-        f"{env_id}, {unit} {index}: {without_stop(what)}",
+        f"{env_id}, {unit} {index}: {problem}",
         remedy=f"Run `{command or f'offbeat check {env_id}'}` to find the fault",
         column=index if unit == "column" else None,
     )

@@ -46,6 +46,13 @@ def choices_of(space: gym.Space[Any]) -> tuple[tuple[int, ...], tuple[int, ...]]
     return None
 
 
+def shown(space: gym.Space[Any]) -> str:
+    """Return what messages say of a space that is not supported: of text and the like only its kind."""
+    parts = children(space)
+    known = parts is not None or choices_of(space) is not None or isinstance(space, spaces.Box)
+    return str(space) if known else type(space).__name__
+
+
 # --- actions ------------------------------------------------------------------------------------------------
 
 
@@ -69,8 +76,8 @@ def action_spec(space: gym.Space[Any], env_id: str) -> ActionSpec:
         low, high = (tuple(float(bound) for bound in bounds.flat) for bounds in (space.low, space.high))
         return ActionSpec("box", space.shape, low=low, high=high, env_dtype=_env_dtype("float32", space))
     raise ConfigError(
-        f"{env_id} has actions of {space}, but only Discrete, MultiDiscrete, MultiBinary and Box (of floats), and "
-        "Dicts and Tuples of these, are supported: wrap the env in gymnasium.wrappers.TransformAction where it is "
+        f"{env_id} has actions of {shown(space)}, but only Discrete, MultiDiscrete, MultiBinary and Box (of floats), "
+        "and Dicts and Tuples of these, are supported: wrap the env in gymnasium.wrappers.TransformAction where it is "
         "registered"
     )
 

@@ -193,8 +193,7 @@ class ScalarColumns:
 
     def _require_types(self, column: int, reward: Any, terminated: Any, truncated: Any) -> None:
         """Raise EnvFailed for a reward or flags that NumPy would convert, such as text or None, or that it cannot."""
-        several = np.size(reward) > 1
-        fault = _several_rewards(reward) if several else fault_of_ends(reward, terminated, truncated)
+        fault = fault_of_ends(reward, terminated, truncated)
         if fault is not None:
             raise column_failed(self._spec, self.span.start + column, fault)
 
@@ -300,16 +299,6 @@ def _writers(spec: EnvSpec, space: gym.Space[Any], targets: Tree) -> tuple[Write
     leaves = [leaf for leaf in spec.observation if leaf.name != INFO_MASK]
     write = observation_writer(space, leaves, [targets[leaf.name] for leaf in leaves])
     return write, info_mask_writer(targets[INFO_MASK]) if INFO_MASK in targets else None
-
-
-def _several_rewards(reward: Any) -> str:
-    """Return the message for a reward of several numbers."""
-    return (
-        f"step() returned a reward of {np.size(reward)} numbers, for several objectives or several agents, but an env "
-        "with one agent has one reward. Several objectives: weigh them into one number in a wrapper, as "
-        "mo_gymnasium.wrappers.LinearReward does. Several agents: use an env with PettingZoo's API, as pettingzoo:ID "
-        "or module:function"
-    )
 
 
 def _has_mask(info: Any) -> bool:

@@ -7,6 +7,7 @@ are drawn in another way has a third one, ``sample_test_tasks(n, random)``.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -66,6 +67,17 @@ class TaskSetter:
 def has_method(env: Any, name: str) -> bool:
     """Whether an env, or a wrapper of it, has a method of this name."""
     return callable(getattr(owner_of(env, name), name, None))
+
+
+def samples_with_generator(env: Any) -> bool:
+    """Whether an env's `sample_tasks` accepts a number of tasks and a generator. Others have methods of this name."""
+    try:
+        inspect.signature(_method(env, SAMPLE_TASKS, "the env")).bind(1, None)
+    except TypeError:
+        return False
+    except ValueError:  # compiled code may have no signature
+        return True
+    return True
 
 
 def _method(env: Any, name: str, env_id: str) -> Callable[..., Any]:
