@@ -22,6 +22,7 @@ import sysconfig
 import tempfile
 import time
 import venv
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -79,9 +80,9 @@ def _tried_in(folder: Path, package: Package) -> dict[str, Any]:
         (folder / f"{package.env.partition(':')[0]}.py").write_text(package.wrapper.lstrip())
     for name, command in commands(python, package).items():
         began = time.monotonic()
-        code, said = _run(command, folder)
+        code, said = _run(command, folder, package.variables)
         result["said"][name] = {"code": code, "seconds": round(time.monotonic() - began, 1), "lines": said}
-        if name == "install":
+        if name in ("install", "afterwards"):
             result["versions"] = versions(python, package)
         if code:
             result["failed"] = name
@@ -120,6 +121,7 @@ def commands(python: Path, package: Package) -> dict[str, list[str]]:
     ]
     return {
         "install": [*pip, "--constraint", CONSTRAINTS, package.name, *package.extra],
+        **({"afterwards": [*pip, *package.afterwards]} if package.afterwards else {}),
         "check": [*offbeat, "check", package.env, "--steps", str(CHECK_STEPS), *env_settings],
         "train": [*offbeat, "train", package.algorithm, package.env, *training, *settings],
         "eval": [*offbeat, "eval", "run", "--episodes", "2", "--max-episode-steps", "500", "--trust-code"],
@@ -140,9 +142,10 @@ def versions(python: Path, package: Package) -> dict[str, str]:
     return json.loads(done.stdout) if done.returncode == 0 else {}
 
 
-def _run(command: list[str], folder: Path) -> tuple[int, list[str]]:
+def _run(command: list[str], folder: Path, variables: Sequence[str]) -> tuple[int, list[str]]:
     """Run a command in a folder. Return its exit code (124: too slow), and the last lines that it printed."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "SDL_VIDEODRIVER": "dummy", "MUJOCO_GL": "disable"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "SDL_VIDEODRIVER": "dummy"}
+    environment |= dict(each.split("=", 1) for each in variables)
     environment |= {"PYTHONPATH": os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])}
     with (folder / "output.txt").open("w+", errors="replace") as said:
         started = subprocess.Popen(

@@ -18,6 +18,10 @@ class Package:
     algorithm: str = "ppo"
     extra: tuple[str, ...] = ()
     """More packages to install with it."""
+    afterwards: tuple[str, ...] = ()
+    """Packages to install after it, in place of the versions that it requires."""
+    variables: tuple[str, ...] = ()
+    """Environment variables that the env needs, NAME=VALUE."""
     wrapper: str = ""
     """A module of one's own that makes the env: its name is that before the colon of `env`."""
     note: str = ""
@@ -67,6 +71,80 @@ def make():
     return mo_gymnasium.wrappers.LinearReward(env, np.array([0.9, 0.1]))  # the shares of treasure and time
 """
 
+LISTS = '''
+import gymnasium
+from pettingzoo import ParallelEnv
+
+
+class ListWorld(ParallelEnv):
+    """The API of PettingZoo for a Gymnasium env whose spaces are tuples, one item an agent."""
+
+    metadata = {"render_modes": []}
+
+    def __init__(self, env_id):
+        self.env = gymnasium.make(env_id, disable_env_checker=True).unwrapped
+        self.possible_agents = [f"agent_{index}" for index in range(len(self.env.action_space))]
+
+    def observation_space(self, agent):
+        return self.env.observation_space[self.possible_agents.index(agent)]
+
+    def action_space(self, agent):
+        return self.env.action_space[self.possible_agents.index(agent)]
+
+    def reset(self, seed=None, options=None):
+        self.agents = list(self.possible_agents)
+        observations, _ = self.env.reset(seed=seed)
+        return self.by_agent(observations), {agent: {} for agent in self.agents}
+
+    def step(self, actions):
+        observations, rewards, ended, cut, _ = self.env.step([actions[agent] for agent in self.agents])
+        everyone, infos = len(self.agents), {agent: {} for agent in self.agents}
+        returned = [self.by_agent(each) for each in (observations, rewards, [ended] * everyone, [cut] * everyone)]
+        if ended or cut:
+            self.agents = []
+        return *returned, infos
+
+    def by_agent(self, values):
+        return dict(zip(self.agents, values, strict=True))
+'''
+
+WAREHOUSE = f"""{LISTS}
+
+def make():
+    return ListWorld("rware:rware-tiny-2ag-v2")
+"""
+
+FORAGING = f"""{LISTS}
+
+def make():
+    return ListWorld("lbforaging:Foraging-8x8-2p-3f-v3")
+"""
+
+MATRIX = """
+import gymnasium
+import numpy as np
+
+
+def make():
+    start = np.array([1.0, 0.0])
+    following = np.array([[[0.9, 0.1], [0.2, 0.8]], [[0.1, 0.9], [0.8, 0.2]]])  # [next state, state, action]
+    rewards = np.array([[[0.0, 0.0], [0.0, 0.0]], [[1.0, 1.0], [0.0, 0.0]]])
+    return gymnasium.make("matrix_mdp:matrix_mdp/MatrixMDP-v0", p_0=start, p=following, r=rewards)
+"""
+
+PRICES = """
+import gymnasium
+import numpy as np
+import pandas
+
+
+def make():
+    walk = 100 * np.exp(np.cumsum(np.random.default_rng(0).normal(0, 0.01, 1000)))
+    prices = pandas.DataFrame({"close": walk}, pandas.date_range("2025-01-01", periods=1000, freq="h"))
+    prices["feature_change"] = prices["close"].pct_change().fillna(0)
+    return gymnasium.make("gym_trading_env:TradingEnv", df=prices, positions=[-1, 0, 1], verbose=0)
+"""
+
 BLUESKY = """
 import bluesky_gym
 import gymnasium
@@ -80,14 +158,19 @@ def make(render_mode=None):
 
 PACKAGES = (
     Package("minigrid", "minigrid:MiniGrid-Empty-5x5-v0", ("ignore_observations=mission",), note="the mission is text"),
-    Package("miniworld", "miniworld:MiniWorld-OneRoom-v0", untried="needs a display and OpenGL"),
+    Package(
+        "miniworld",
+        "miniworld:MiniWorld-OneRoom-v0",
+        variables=("PYGLET_HEADLESS=true",),
+        note="draws with OpenGL; with a screen it needs no variable",
+    ),
     Package("flappy-bird-gymnasium", "flappy_bird_gymnasium:FlappyBird-v0", ("env.kwargs.use_lidar=false",)),
     Package("highway-env", "highway_env:highway-fast-v0"),
     Package("panda-gym", "panda_gym:PandaReach-v3", note="not repeatable: its spaces draw the goals"),
     Package("pybullet-envs-gymnasium", "pybullet_envs_gymnasium:HopperBulletEnv-v0"),
     Package("popgym", "popgym:popgym-RepeatPreviousEasy-v0", ("core=gru", "core_size=64")),
     Package("gym-anytrading", "gym_anytrading:stocks-v0"),
-    Package("gym-trading-env", "gym_trading_env:TradingEnv", untried="needs a table of prices of your own"),
+    Package("gym-trading-env", "my_prices:make", wrapper=PRICES, note="needs a table of prices: here a random walk"),
     Package(
         "crafter", "crafter_env:Crafter", wrapper=CRAFTER, note="gym's old API: four values from step; not repeatable"
     ),
@@ -120,9 +203,19 @@ PACKAGES = (
     ),
     Package("bluesky-gym", "bluesky_descent:make", wrapper=BLUESKY, note="registers its envs only when it is asked to"),
     Package("gym-pusht", "gym_pusht:gym_pusht/PushT-v0"),
-    Package("gym-aloha", "gym_aloha:gym_aloha/AlohaInsertion-v0", note="needs OpenGL: MUJOCO_GL=egl or osmesa"),
+    Package(
+        "gym-aloha",
+        "gym_aloha:gym_aloha/AlohaInsertion-v0",
+        variables=("MUJOCO_GL=egl",),
+        note="draws with OpenGL: egl, or osmesa",
+    ),
     Package("gym-xarm", "gym_xarm:gym_xarm/XarmLift-v0", note="not repeatable; installs MuJoCo 2.3"),
-    Package("gym-hil", "gym_hil:gym_hil/PandaPickCubeBase-v0"),
+    Package(
+        "gym-hil",
+        "gym_hil:gym_hil/PandaPickCubeBase-v0",
+        variables=("MUJOCO_GL=egl",),
+        note="draws with OpenGL: egl, or osmesa",
+    ),
     Package("safety-gymnasium", "safety_gymnasium:SafetyPointGoal1-v0"),
     Package("nle", "nle:NetHackScore-v0"),
     Package("minihack", "minihack:MiniHack-Room-5x5-v0"),
@@ -131,23 +224,28 @@ PACKAGES = (
     Package("citylearn", "citylearn:CityLearnEnv"),
     Package("gym-electric-motor", "gym_electric_motor:Cont-CC-PMSM-v0"),
     Package("tetris-gymnasium", "tetris_gymnasium.envs:tetris_gymnasium/Tetris"),
-    Package("rware", "rware:rware-tiny-2ag-v2"),
-    Package("lbforaging", "lbforaging:Foraging-8x8-2p-3f-v3"),
+    Package("rware", "warehouse:make", wrapper=WAREHOUSE, note="several agents, in lists: a class makes it a world"),
+    Package("lbforaging", "foraging:make", wrapper=FORAGING, note="several agents, in lists: a class makes it a world"),
     Package("myosuite", "myosuite:myoElbowPose1D6MRandom-v0"),
-    Package("memory-gym", "memory_gym:MortarMayhem-Grid-v0"),
+    Package(
+        "memory-gym",
+        "memory_gym:MortarMayhem-Grid-v0",
+        afterwards=("gymnasium>=1.1",),
+        note="requires Gymnasium 0.29, and works with the new one",
+    ),
     Package("fancy-gym", "fancy_gym:fancy/Reacher5d-v0"),
     Package("pyflyt", "PyFlyt.gym_envs:PyFlyt/QuadX-Hover-v4"),
     Package("mobile-env", "mobile_env:mobile-small-central-v0"),
     Package("gymnasium-2048", "gymnasium_2048:gymnasium_2048/TwentyFortyEight-v0"),
     Package("gymnasium-search-race", "gymnasium_search_race:gymnasium_search_race/SearchRace-v3"),
-    Package("gymnasium-snake-game", "gymnasium_snake_game:gymnasium_snake_game/Snake-v0"),
+    Package("gymnasium-snake-game", "gymnasium_snake_game:Snake-v1"),
     Package("gym-simplegrid", "gym_simplegrid:SimpleGrid-8x8-v0"),
-    Package("matrix-mdp-gym", "matrix_mdp:MatrixMDP-v0"),
+    Package("matrix-mdp-gym", "a_matrix:make", wrapper=MATRIX, note="needs the matrices of a decision process"),
     Package("evogym-py313", "evogym.envs:Walker-v0"),
-    Package("procgen-gym", "procgen_gym:procgen_gym/procgen-coinrun-v0"),
+    Package("procgen-gym", "procgen_gym:procgen_gym/procgen-coinrun-v0", untried="needs Python 3.13 or newer"),
     Package("magent2", "magent2.environments.battle_v4:parallel_env"),
     Package("pogema", "pogema:Pogema-v0"),
     Package("carl-bench", "carl.envs:CARLCartPole"),
     Package("dacbench", "dacbench.envs:SigmoidEnv"),
-    Package("gym-quadruped", "gym_quadruped.quadruped_env:QuadrupedEnv"),
+    Package("gym-quadruped", "gym_quadruped.quadruped_env:QuadrupedEnv", ("env.kwargs.robot=mini_cheetah",)),
 )

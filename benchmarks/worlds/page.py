@@ -50,15 +50,19 @@ def _module(package: Package) -> str:
 def _row(package: Package, result: Mapping[str, Any] | None) -> str:
     settings = f" --set {' '.join(package.settings)}" if package.settings else ""
     names = " ".join(f'"{name}"' if "<" in name or "[" in name else name for name in (package.name, *package.extra))
-    installed = f"`{names}`"
-    typed = f"`offbeat train {package.algorithm} {package.env}{settings}`"
+    later = f', then `"{" ".join(package.afterwards)}"`' if package.afterwards else ""
+    installed = f"`{names}`{later}"
+    variables = "".join(f"{each} " for each in package.variables)
+    typed = f"`{variables}offbeat train {package.algorithm} {package.env}{settings}`"
     return f"| {installed} | {typed} | {_tried(package, result)} | {_note(package, result)} |"
 
 
 def _tried(package: Package, result: Mapping[str, Any] | None) -> str:
     """Return the version and the date of the last try, and what it showed."""
+    if package.untried:
+        return f"no: {package.untried}"
     if result is None:
-        return f"no: {package.untried}" if package.untried else "not yet"
+        return "not yet"
     version = result.get("versions", {}).get(package.name, "")
     words = {"": "works", "check": "trains; `check` reports an error"}
     outcome = words.get(result["failed"], f"{result['failed']} fails")

@@ -56,6 +56,17 @@ def test_a_well_known_id_names_the_package_to_install():
     assert "pettingzoo:mpe2/simple_spread_v3" in package_of("simple_spread_v3")
 
 
+def test_an_unknown_id_of_a_module_is_answered_with_the_ids_that_it_registers(tmp_path, monkeypatch):
+    """Not with the function `register`, which the module has only imported."""
+    registers = "from gymnasium import register\nregister('bogland/{0}-v1', 'bogland:{0}')\n"
+    (tmp_path / "bogland.py").write_text(registers.format("Bog") + registers.format("Fen"))
+    monkeypatch.syspath_prepend(tmp_path)
+    with registries_kept("bogland"), pytest.raises(ConfigError) as refused:
+        registered("bogland:Bog-v0")
+    assert "Did you mean 'bogland:bogland/Bog-v1'?" in str(refused.value)
+    assert "It registers bogland/Bog-v1, bogland/Fen-v1." in str(refused.value)
+
+
 def test_an_unlike_name_is_not_suggested():
     with pytest.raises(ConfigError) as refused:
         registered("Quicksand-v0")
