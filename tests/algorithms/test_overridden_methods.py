@@ -10,6 +10,7 @@ from tests.reference.matrix import OF_ALGORITHM
 
 from offbeat.algorithms.dqn import DQN
 from offbeat.algorithms.sac import SAC
+from offbeat.algorithms.td3 import TD3
 from offbeat.api.train import train
 
 SMALL: dict[str, Any] = {"hidden_sizes": (8,), "eval_every": 0, "checkpoint_every": 0, "seed": 1}
@@ -23,9 +24,10 @@ REPLAY: dict[str, Any] = {"steps": 60, "warmup": 20, "batch_size": 8, "capacity"
 def test_an_overridden_method_runs_and_the_log_reports_training_with_autograd(tmp_path, name):
     own: type[Any] = own_methods.CLASSES[name]
     base = own.__mro__[1]
-    replay = base in (SAC, DQN)
-    env = "Pendulum-v1" if base is SAC else "CartPole-v1"
+    replay = base in (SAC, TD3, DQN)
+    env = "Pendulum-v1" if base in (SAC, TD3) else "CartPole-v1"
     settings = {**SMALL, **(REPLAY if replay else ON_POLICY), "shards": 2 if name.endswith("Cut") else 1}
+    settings |= {"policy_delay": 1} if base is TD3 else {}
     own_methods.CALLED.clear()
     run = train(own, env, run_dir=tmp_path / "run", **settings)
     calls = own_methods.CALLED.count(name)
@@ -33,7 +35,7 @@ def test_an_overridden_method_runs_and_the_log_reports_training_with_autograd(tm
     if name.endswith("Loss"):
         assert calls >= run.metrics["updates"] > 0
     said = f"{name} is trained with autograd" in (tmp_path / "run" / "log.txt").read_text()
-    assert said == (base is not DQN)
+    assert said == (base not in (TD3, DQN))
 
 
 @pytest.mark.parametrize(("name", "settings"), [("ppo", ON_POLICY), ("pearl", TASKS)])

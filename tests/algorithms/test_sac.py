@@ -14,7 +14,8 @@ from tests.reference.sac import BOUNDED, Twin, by_autograd, new_sac, perturb, ra
 from tests.reference.thorough import examples
 
 from offbeat.algorithms.base import Minibatch
-from offbeat.algorithms.sac import CRITIC, POLICY, SAC, TEMPERATURE
+from offbeat.algorithms.replay_actor_critic import CRITIC, POLICY
+from offbeat.algorithms.sac import SAC, TEMPERATURE
 from offbeat.algorithms.sac_config import SACConfig
 from offbeat.api.load import policy_of
 from offbeat.core.errors import ConfigError

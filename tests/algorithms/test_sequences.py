@@ -15,8 +15,9 @@ from tests.reference.sequences import DQNTwin, SACTwin
 
 from offbeat.algorithms.base import LossResult, Minibatch
 from offbeat.algorithms.dqn import DQN, DQNConfig
+from offbeat.algorithms.replay_actor_critic import CRITIC, POLICY
 from offbeat.algorithms.replay_config import ReplayConfig
-from offbeat.algorithms.sac import CRITIC, POLICY, SAC
+from offbeat.algorithms.sac import SAC
 from offbeat.algorithms.sac_config import SACConfig
 from offbeat.config.resolve import resolve
 from offbeat.config.runtime_config import RuntimeConfig

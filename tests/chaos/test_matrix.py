@@ -16,11 +16,11 @@ from offbeat.config.registry import ALGORITHMS as KNOWN
 from offbeat.core.errors import ConfigError
 
 FIRST = {
-    ("actor_killed", "a2c-box"),
+    ("actor_killed", "a2c-vector"),
     ("actor_killed", "dqn-recurrent"),
     ("run_killed", "ppo-masks"),
     ("interrupted", "impala-image"),
-    ("env_raises", "sac-box"),
+    ("env_raises", "td3-box"),
     ("env_raises", "dqn-masks"),
     ("actor_killed", "ppo-league"),
     ("run_killed", "sac-policies"),

@@ -18,7 +18,7 @@ from offbeat.core.fields import hints_of
 PAGE = (ROOT / "docs/how-to/continue.md").read_text()
 REWARDS = "rewards, "
 CONFIGS = {"ppo": "CartPole-v1", "a2c": "CartPole-v1", "impala": "CartPole-v1", "sac": "Pendulum-v1",
-           "dqn": "CartPole-v1", "pearl": "offbeat/PointRobot-v0"}  # fmt: skip
+           "td3": "Pendulum-v1", "dqn": "CartPole-v1", "pearl": "offbeat/PointRobot-v0"}  # fmt: skip
 
 
 def rows(columns: int) -> list[list[str]]:

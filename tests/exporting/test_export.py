@@ -52,6 +52,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "masked tree": ("ppo", "zoo/MaskedTree-v0", {"normalize_observations": True}),
     "mask in infos": ("impala", "zoo/MaskInInfo-v0", {"core": "gru", "core_size": 6}),
     "sac": ("sac", "Pendulum-v1", {"hidden_sizes": (64, 64)}),
+    "td3": ("td3", "Pendulum-v1", {"normalize_observations": True}),
     "sac of choices": ("sac", "zoo/ChoicesFromFive-v0", {}),
     "dqn": ("dqn", "zoo/Masked-v0", {"normalize_observations": True}),
     "nature cnn": ("dqn", "offbeat/Pixels-v0", {"encoder": "nature_cnn"}),
@@ -59,7 +60,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "joined": ("ppo", "offbeat/PixelsGoal-v0", {"hidden_sizes": (64,), "core": "lstm", "core_size": 64}),
     "own encoder": ("impala", "offbeat/PixelsGoal-v0", {"encoder": GOAL}),
 }
-IN_ONNX = ["actions in a dict", "masked tree", "joined"]
+IN_ONNX = ["td3", "actions in a dict", "masked tree", "joined"]
 MORE_IN_ONNX = ["plain", "trees", "mask in infos", "own encoder"]
 """The others would show nothing new of it: it takes two seconds a file."""
 

@@ -18,10 +18,11 @@ from tests.reference.runs import small_run
 
 from offbeat.api.train import Run
 
-ON_A_REPLAY = ("sac", "dqn", "pearl")
+ON_A_REPLAY = ("sac", "td3", "dqn", "pearl")
 ONE_CHOICE = "supports only one Discrete action"
-NO_TASKS = {"pearl": "has no tasks"}
-SEVERAL = {"pearl": "has several agents"}
+BOX = {"td3": "but TD3 expects a bounded box"}
+CHOICES = {"pearl": "has no tasks", **BOX}
+SEVERAL = {"pearl": "has several agents", **BOX}
 ENVS = ("tests.reference.run_envs",)
 CARTS = "offbeat.envs.testing.worlds:CartPoles"
 TEAMS: dict[str, Any] = {"red": {"agents": "cart_0"}, "blue": {"agents": "cart_*", "settings": {"learning_rate": 1e-4}}}
@@ -56,35 +57,35 @@ class Feature(NamedTuple):
 
 
 FEATURES = {
-    "vector": Feature("CartPole-v1", refused=NO_TASKS),
+    "vector": Feature("CartPole-v1", refused=CHOICES),
     "box": Feature(
         "Pendulum-v1",
         {"normalize_observations": True},
         refused={"dqn": ONE_CHOICE, "pearl": "normalize_observations is True, which is not supported by PEARL"},
     ),
-    "image": Feature("offbeat/Pixels-v0", refused=NO_TASKS),
-    "dict": Feature("offbeat/PixelsGoal-v0", refused=NO_TASKS),  # an image and a vector
-    "stacks": Feature("offbeat/PixelsMotion-v0", {"frame_stack": 3}, refused=NO_TASKS),
+    "image": Feature("offbeat/Pixels-v0", refused=CHOICES),
+    "dict": Feature("offbeat/PixelsGoal-v0", refused=CHOICES),  # an image and a vector
+    "stacks": Feature("offbeat/PixelsMotion-v0", {"frame_stack": 3}, refused=CHOICES),
     "recurrent": Feature(  # in groups that do not end together: an actor that is started again is seen to begin anew
         "offbeat/Recall-v0",
         {"core": "gru", "core_size": 8},
-        refused={"pearl": "core is gru, which is not supported by PEARL"},
+        refused={"pearl": "core is gru, which is not supported by PEARL", **BOX},
         replayed={"batch_size": 15, "burn_in": 3},
         unrolled={"decorrelate": True, "env_groups": 2},
     ),
     "inputs": Feature(  # the previous action and reward as inputs, which a core adds up
         "offbeat/Bandit-v0",
         {"previous_action": True, "previous_reward": True, "core": "gru", "core_size": 8},
-        refused={"pearl": "core is gru, which is not supported by PEARL"},
+        refused={"pearl": "core is gru, which is not supported by PEARL", **BOX},
         replayed={"batch_size": 15, "burn_in": 3},
         unrolled={"decorrelate": True, "env_groups": 2},
     ),
     "mixed": Feature(
         "runs/Locks-v0",  # trees of observations and of actions, with a mask among the observations
         {"imports": ENVS},
-        refused={"sac": "expects a bounded box or one discrete action", "dqn": ONE_CHOICE, **NO_TASKS},
+        refused={"sac": "expects a bounded box or one discrete action", "dqn": ONE_CHOICE, **CHOICES},
     ),
-    "masks": Feature("runs/Doors-v0", {"imports": ENVS}, refused=NO_TASKS),  # in the infos
+    "masks": Feature("runs/Doors-v0", {"imports": ENVS}, refused=CHOICES),  # in the infos
     "world": Feature(CARTS, refused=SEVERAL),  # agents that end in different steps, all with one policy
     "policies": Feature(CARTS, {"policies": TEAMS}, refused=SEVERAL),
     # Half of the opponents are frozen.
@@ -97,9 +98,11 @@ FEATURES = {
     "inference": Feature(
         "CartPole-v1",
         {"inference": "worker", "env_groups": 2},
-        refused={"pearl": "an actor of PEARL infers the task itself"},
+        refused={"pearl": "an actor of PEARL infers the task itself", **BOX},
     ),
-    "shards": Feature("CartPole-v1", {"shards": 3}, refused={"pearl": "shards is 3, which is not supported by pearl"}),
+    "shards": Feature(
+        "CartPole-v1", {"shards": 3}, refused={"pearl": "shards is 3, which is not supported by pearl", **BOX}
+    ),
     "tasks": Feature("offbeat/PointRobot-v0", refused={"dqn": ONE_CHOICE}),
 }
 ALGORITHMS = ("ppo", "impala", "a2c", *ON_A_REPLAY)
@@ -160,11 +163,11 @@ def cases() -> Iterator[Case]:
 
 _IN_CI = """
              vector box image  dict stacks recurrent inputs mixed  masks world policies league resident inference shards tasks
-same_bits    ppo    sac a2c    ppo  dqn    impala    impala ppo    sac   sac   impala   dqn    a2c      sac       dqn    pearl
-actor_killed -      a2c sac    -    ppo    dqn       dqn    impala -     dqn   ppo      ppo    impala   ppo       -      pearl
-run_killed   a2c    -   -      sac  dqn    impala    -      -      ppo   -     sac      impala ppo      dqn       sac    pearl
-interrupted  dqn    -   impala ppo  -      sac       sac    a2c    -     ppo   dqn      a2c    impala   -         a2c    pearl
-env_raises   -      sac ppo    -    -      impala    -      a2c    dqn   sac   a2c      -      ppo      impala    -      pearl
+same_bits    ppo    td3 a2c    ppo  dqn    impala    impala ppo    sac   sac   impala   dqn    a2c      sac       dqn    pearl
+actor_killed a2c    td3 sac    -    ppo    dqn       dqn    impala -     dqn   ppo      ppo    impala   ppo       -      pearl
+run_killed   a2c    td3 -      sac  dqn    impala    -      -      ppo   -     sac      impala ppo      dqn       sac    pearl
+interrupted  dqn    td3 impala ppo  -      sac       sac    a2c    -     ppo   dqn      a2c    impala   -         a2c    pearl
+env_raises   -      td3 ppo    -    -      impala    -      a2c    dqn   sac   a2c      -      ppo      impala    -      pearl
 """  # noqa: E501
 
 

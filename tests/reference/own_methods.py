@@ -9,6 +9,7 @@ from offbeat.algorithms.dqn import DQN
 from offbeat.algorithms.impala import IMPALA
 from offbeat.algorithms.ppo import PPO
 from offbeat.algorithms.sac import SAC
+from offbeat.algorithms.td3 import TD3
 
 ON_POLICY = (
     *("register", "make_network", "fields", "learning_rate", "targets", "estimate", "minibatches"),
@@ -19,6 +20,7 @@ METHODS: dict[type[Any], tuple[str, ...]] = {
     A2C: ON_POLICY,
     IMPALA: ON_POLICY,
     SAC: ("targets", "critic_loss", "policy_loss", "temperature_loss", "make_policy", "minibatch", "cut"),
+    TD3: ("targets", "critic_loss", "policy_loss", "make_policy", "minibatch", "cut"),
     DQN: ("targets", "loss", "values", "make_network", "minibatch", "cut"),
 }
 CALLED: list[str] = []

@@ -5,22 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from math import exp, log
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from hypothesis import strategies as st
-from numpy.typing import NDArray
+from tests.reference.actor_critic_twin import ActorCriticTwin, Rows, mean, rows_of
 from tests.reference.models import leaves, random_observation
 from torch import Tensor, distributions, nn
 
+from offbeat.algorithms.replay_actor_critic import ReplayActorCritic
 from offbeat.algorithms.sac import SAC
 from offbeat.algorithms.sac_config import SACConfig
 from offbeat.core.choices import sample_choices
 from offbeat.core.types import ActionSpec, Array, EnvSpec
 from offbeat.models.spec import PolicySpec
-
-Rows = NDArray[Any]
 
 BOUNDED = {
     "discrete": ActionSpec("discrete", (), nvec=(3,)),
@@ -55,17 +54,20 @@ def new_sac(action: str, config: SACConfig, *, observation: str = "vector", seed
     return SAC(config, sac_spec(action, config, observation), seed=seed)
 
 
-def by_autograd(algorithm: SAC) -> SAC:
+Algorithm = TypeVar("Algorithm", bound=ReplayActorCritic[Any, Any])
+
+
+def by_autograd(algorithm: Algorithm) -> Algorithm:
     """Take the quicker path through the gradients away, where there is one; return the algorithm."""
     algorithm.stages = algorithm.make_stages(None)
     return algorithm
 
 
-def perturb(algorithm: SAC, scale: float, seed: int = 0) -> None:
+def perturb(algorithm: ReplayActorCritic[Any, Any], scale: float, seed: int = 0) -> None:
     """Move all that is learned, so that the ema critics differ from the critics."""
     generator = torch.Generator().manual_seed(seed)
     for name, view in algorithm.arrays().items():
-        if name != "uniform":
+        if name not in algorithm.flags:
             view.add_(torch.randn(view.shape, generator=generator), alpha=scale)
 
 
@@ -130,38 +132,15 @@ def noiseless(row: Mapping[str, Tensor]) -> bool:
     return "noise" not in row
 
 
-class Twin:
+class Twin(ActorCriticTwin):
     """SAC in float64: a list of critics, each an ordinary module, and an optimizer of torch's for each group."""
 
     def __init__(self, config: SACConfig, spec: PolicySpec, weights: Mapping[str, Rows]) -> None:
+        super().__init__(config, weights)
         self.config, self.spec = config, spec
-        layers = len((256, 256) if config.hidden_sizes is None else config.hidden_sizes) + 1
-        names = [*(f"policy_body.{i}" for i in range(layers - 1)), "policy_head"]
-        self.policy = self._stack([(weights[f"{name}.weight"], weights[f"{name}.bias"]) for name in names])
-        self.critics = self._ensemble(weights, "critics", layers)
-        self.ema = self._ensemble(weights, "ema_critics", layers)
         start = weights.get("log_alpha", np.zeros(()))
         self.log_alpha = torch.tensor(float(start), dtype=torch.float64, requires_grad=True)
-        self.optimizers = {
-            "critic": torch.optim.Adam(self.critics.parameters(), eps=config.adam_eps),
-            "policy": torch.optim.Adam(self.policy.parameters(), eps=config.adam_eps),
-            "temperature": torch.optim.Adam([self.log_alpha], eps=config.adam_eps),
-        }
-
-    def _ensemble(self, weights: Mapping[str, Rows], name: str, layers: int) -> nn.ModuleList:
-        stacks = []
-        for e in range(self.config.critics):
-            arrays = [(weights[f"{name}.weights.{i}"][e], weights[f"{name}.biases.{i}"][e]) for i in range(layers)]
-            stacks.append(self._stack(arrays))
-        return nn.ModuleList(stacks)
-
-    def _stack(self, arrays: list[tuple[Rows, Rows]]) -> nn.Sequential:
-        modules: list[nn.Module] = []
-        for weight, bias in arrays:
-            layer = nn.Linear(weight.shape[1], weight.shape[0], dtype=torch.float64)
-            layer.weight.data, layer.bias.data = torch.tensor(weight).double(), torch.tensor(bias).double()
-            modules += [layer, nn.Tanh() if self.config.activation == "tanh" else nn.ReLU()]
-        return nn.Sequential(*modules[:-1])
+        self.optimizers["temperature"] = torch.optim.Adam([self.log_alpha], eps=config.adam_eps)
 
     @property
     def alpha(self) -> Tensor:
@@ -177,17 +156,9 @@ class Twin:
 
     def update(self, number: int, minibatch: Mapping[str, Tensor], rates: Mapping[str, float]) -> None:
         """Make an update from a prepared minibatch, one row after the other."""
-        rows = [
-            {
-                name: tensor[i].double() if tensor.is_floating_point() else tensor[i]
-                for name, tensor in minibatch.items()
-            }
-            for i in range(len(minibatch["reward"]))
-        ]
-        self._step("critic", sum(self._critic_loss(row) for row in rows) / len(rows), rates)
-        with torch.no_grad():
-            for slow, fast in zip(self.ema.parameters(), self.critics.parameters(), strict=True):
-                slow.copy_((1 - self.config.ema_rate) * slow + self.config.ema_rate * fast)
+        rows = rows_of(minibatch)
+        self.step("critic", mean([self._critic_loss(row) for row in rows]), rates)
+        self.follow(self.ema, self.critics)
         if number % self.config.policy_delay:
             return
         results = [self._policy_loss(row) for row in rows]
@@ -196,19 +167,9 @@ class Twin:
             int(row["mask"].sum()) if "mask" in row else self.spec.action.nvec[0] for row in rows if noiseless(row)
         ]
         self._most = sum(log(count) for count in allowed) / len(rows)
-        self._step("policy", sum(loss for loss, _ in results) / len(rows), rates)
+        self.step("policy", mean([loss for loss, _ in results]), rates)
         if self.config.temperature is None:
-            self._step("temperature", self.log_alpha * (entropy - self.target_entropy), rates)
-
-    def _step(self, group: str, loss: Any, rates: Mapping[str, float]) -> None:
-        optimizer = self.optimizers[group]
-        optimizer.zero_grad()
-        loss.backward()
-        [parameters] = optimizer.param_groups
-        parameters["lr"] = rates[group]
-        if self.config.max_grad_norm is not None:
-            nn.utils.clip_grad_norm_(parameters["params"], self.config.max_grad_norm)
-        optimizer.step()
+            self.step("temperature", self.log_alpha * (entropy - self.target_entropy), rates)
 
     def _critic_loss(self, row: Mapping[str, Tensor]) -> Tensor:
         with torch.no_grad():
@@ -248,19 +209,8 @@ class Twin:
 
     def arrays(self) -> dict[str, Rows]:
         """Return all that is learned, by the names of a checkpoint."""
-        arrays: dict[str, Tensor] = {}
-        linear = [layer for layer in self.policy if isinstance(layer, nn.Linear)]
-        for i, layer in enumerate(linear):
-            name = f"policy_body.{i}" if i < len(linear) - 1 else "policy_head"
-            arrays |= {f"{name}.weight": layer.weight, f"{name}.bias": layer.bias}
-        for name, ensemble in (("critics", self.critics), ("ema_critics", self.ema)):
-            stacks = [[part for part in stack.children() if isinstance(part, nn.Linear)] for stack in ensemble]
-            for i, members in enumerate(zip(*stacks, strict=True)):
-                arrays[f"{name}.weights.{i}"] = torch.stack([layer.weight for layer in members])
-                arrays[f"{name}.biases.{i}"] = torch.stack([layer.bias for layer in members])
-        if self.config.temperature is None:
-            arrays["log_alpha"] = self.log_alpha
-        return {name: tensor.detach().numpy() for name, tensor in arrays.items()}
+        learned = {"log_alpha": self.log_alpha.detach().numpy()} if self.config.temperature is None else {}
+        return {**super().arrays(), **learned}
 
 
 def tanh_gaussian(mean: Tensor, log_std: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:

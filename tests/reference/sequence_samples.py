@@ -12,6 +12,7 @@ from tests.reference.sac import BOUNDED
 from offbeat.algorithms.base import Minibatch
 from offbeat.algorithms.dqn import DQN
 from offbeat.algorithms.sac import SAC
+from offbeat.algorithms.td3 import TD3
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.choices import sample_choices
 from offbeat.core.seeding import stream
@@ -38,7 +39,7 @@ def env_of(action: str) -> EnvSpec:
     return EnvSpec("Test-v0", leaves(observation, BOUNDED[action]), BOUNDED[action], COLUMNS)
 
 
-def sampled(algorithm: DQN | SAC, env: EnvSpec, seed: int = 0) -> Samples:
+def sampled(algorithm: DQN | SAC | TD3, env: EnvSpec, seed: int = 0) -> Samples:
     """Return a sample of a replay with ends of episodes, resets and other rows without a decision."""
     config, spec, random = algorithm.config, algorithm.spec, np.random.default_rng(seed)
     shape = config.memory(RuntimeConfig(actors=2, envs_per_actor=COLUMNS))
@@ -80,6 +81,6 @@ def _fill(slot: Tree, spec: PolicySpec, random: np.random.Generator) -> None:
     slot["initial_state"][...] = random.normal(size=slot["initial_state"].shape)
 
 
-def minibatch_of(algorithm: DQN | SAC, samples: Samples) -> Minibatch:
+def minibatch_of(algorithm: DQN | SAC | TD3, samples: Samples) -> Minibatch:
     tensors = {name: torch.from_numpy(array) for name, array in samples.arrays.items()}
     return algorithm.minibatch(tensors, stream(0, "learn", 0))

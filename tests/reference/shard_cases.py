@@ -19,6 +19,8 @@ from offbeat.algorithms.on_policy_config import OnPolicyConfig
 from offbeat.algorithms.ppo import PPOConfig
 from offbeat.algorithms.sac import SAC
 from offbeat.algorithms.sac_config import SACConfig
+from offbeat.algorithms.td3 import TD3
+from offbeat.algorithms.td3_config import TD3Config
 from offbeat.core.seeding import stream
 from offbeat.core.types import EnvSpec
 from offbeat.metrics.timings import Timings
@@ -72,7 +74,12 @@ def leave_without_decision(batch: dict[str, Any]) -> None:
 
 
 def transitions(
-    kind: type[SAC | DQN], config: Any, action: str = "discrete", *, images: bool = False, by_autograd: bool = False
+    kind: type[SAC | TD3 | DQN],
+    config: Any,
+    action: str = "discrete",
+    *,
+    images: bool = False,
+    by_autograd: bool = False,
 ) -> ShardCase:
     """Minibatches of single transitions."""
 
@@ -81,7 +88,7 @@ def transitions(
         if images:
             env = replace(env, observation=update_rows.WITH_IMAGES)
         algorithm = made(kind, config, env, collective)
-        if isinstance(algorithm, SAC) and by_autograd:
+        if isinstance(algorithm, SAC | TD3) and by_autograd:
             sac.by_autograd(algorithm)
         samples = [
             sac.random_samples(algorithm.spec, ROWS, seed, weighted=config.prioritized) for seed in range(UPDATES)
@@ -91,7 +98,9 @@ def transitions(
     return make
 
 
-def sequences(kind: type[SAC | DQN], config_class: type[Any], action: str = "discrete", **settings: Any) -> ShardCase:
+def sequences(
+    kind: type[SAC | TD3 | DQN], config_class: type[Any], action: str = "discrete", **settings: Any
+) -> ShardCase:
     """Minibatches of sequences, for a core."""
 
     def make(collective: Collective) -> Cut:
@@ -103,9 +112,9 @@ def sequences(kind: type[SAC | DQN], config_class: type[Any], action: str = "dis
     return make
 
 
-def made(kind: type[SAC | DQN], config: Any, env: EnvSpec, collective: Collective) -> SAC | DQN:
+def made(kind: type[SAC | TD3 | DQN], config: Any, env: EnvSpec, collective: Collective) -> SAC | TD3 | DQN:
     algorithm = kind(config, config.policy_spec(env), seed=1)
-    (sac if kind is SAC else dqn).perturb(algorithm, 0.3)
+    (dqn if issubclass(kind, DQN) else sac).perturb(algorithm, 0.3)
     algorithm.collective = collective
     return algorithm
 
@@ -135,6 +144,8 @@ SHARD_CASES: dict[str, ShardCase] = {
     "sac, masks, prioritized": transitions(SAC, SACConfig(**SMALL, prioritized=True), "masked"),
     "sac, gru": sequences(SAC, SACConfig, "box"),
     "sac, lstm, masks, prioritized": sequences(SAC, SACConfig, "masked", core="lstm", prioritized=True),
+    "td3, prioritized": transitions(TD3, TD3Config(**SMALL, prioritized=True), "matrix", by_autograd=True),
+    "td3, gru": sequences(TD3, TD3Config, "box"),
     "dqn": transitions(DQN, DQNConfig(**SMALL)),
     "dqn, images, prioritized": transitions(DQN, DQNConfig(hidden_sizes=(), prioritized=True), images=True),
     "dqn, gru, prioritized": sequences(DQN, DQNConfig, "masked", prioritized=True),

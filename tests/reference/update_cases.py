@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from tests.reference import dqn, sac, update_rows
+from tests.reference import dqn, sac, td3, update_rows
 from tests.reference.models import ACTIONS, OBSERVATIONS, policy_spec
 from torch import Tensor
 
@@ -21,6 +21,8 @@ from offbeat.algorithms.on_policy_config import OnPolicyConfig
 from offbeat.algorithms.ppo import PPOConfig
 from offbeat.algorithms.sac import SAC
 from offbeat.algorithms.sac_config import SACConfig
+from offbeat.algorithms.td3 import TD3
+from offbeat.algorithms.td3_config import TD3Config
 from offbeat.core.seeding import stream
 from offbeat.core.types import EnvSpec
 from offbeat.metrics.timings import Timings
@@ -99,6 +101,18 @@ def soft_actor_critic(action: str, *, fast: bool = False, **settings: Any) -> Ca
     return make
 
 
+def twin_delayed(action: str, **settings: Any) -> Case:
+    config = TD3Config(hidden_sizes=(6, 5), learning_rate=1e-2, ema_rate=0.1, **settings)
+
+    def make(device: str) -> tuple[Algorithm, Iterator[Minibatch]]:
+        algorithm = sac.by_autograd(TD3(config, td3.td3_spec(action, config), seed=1, device=device))
+        if device == "cpu":
+            sac.perturb(algorithm, 0.3)
+        return algorithm, sampled(algorithm, device, weighted=config.prioritized)
+
+    return make
+
+
 def deep_q_network(**settings: Any) -> Case:
     config = DQNConfig(hidden_sizes=(6, 5), learning_rate=1e-2, ema_rate=0.1, **settings)
 
@@ -112,7 +126,7 @@ def deep_q_network(**settings: Any) -> Case:
     return make
 
 
-def sampled(algorithm: SAC | DQN, device: str, *, weighted: bool) -> Iterator[Minibatch]:
+def sampled(algorithm: SAC | TD3 | DQN, device: str, *, weighted: bool) -> Iterator[Minibatch]:
     for seed in range(100):
         samples = sac.random_samples(algorithm.spec, ROWS, seed, weighted=weighted)
         yield algorithm.minibatch(moved(samples, device), stream(seed, "learn", 0))
@@ -131,6 +145,8 @@ CASES: dict[str, Case] = {
     "sac, box, fixed temperature": soft_actor_critic("box", temperature=0.1),
     "sac, choices, prioritized": soft_actor_critic("discrete", prioritized=True),
     "sac, masks": soft_actor_critic("masked"),
+    "td3, prioritized": twin_delayed("matrix", prioritized=True),
+    "td3, clipped": twin_delayed("box", policy_delay=1, **CLIPPED),
     "dqn": deep_q_network(),
     "dqn, prioritized": deep_q_network(prioritized=True, ema_every=2, double=False, **CLIPPED),
 }

@@ -29,7 +29,7 @@ STEPS = 1536
 ENVS = "tests.reference.run_envs"
 CURIOUS = "tests.reference.curious_envs"
 BOTH = ("threads", "processes")
-ON_A_REPLAY = ("sac", "dqn", "pearl")
+ON_A_REPLAY = ("sac", "td3", "dqn", "pearl")
 
 
 class Cell(NamedTuple):
@@ -102,6 +102,10 @@ CELLS = [
         "dqn", "CartPole-v1", 4, 2, 0, "processes", "serial",
         {"exploration_fraction": 0.7, "ema_rate": 1.0, "ema_every": 7, "n_step": 3, "normalize_observations": True},
     ),
+    Cell(
+        "td3", "Pendulum-v1", 3, 2, 0, "processes", "serial",
+        {"prioritized": True, "n_step": 3, "normalize_observations": True}, OFTEN_ON_A_REPLAY,
+    ),
     # Sequences, whose states go on over tickets and stops.
     Cell(
         "dqn", "CartPole-v1", 2, 2, 0, "processes", "threads",
@@ -121,6 +125,7 @@ SHARD_CELLS = [
     # Minibatches of rows, of which some train only the critic, of transitions, of columns and of sequences.
     Cell("ppo", "curious/Waiting-v0", 1, 2, 1, "threads", "processes", {"shards": 3, "imports": (CURIOUS,)}),
     Cell("sac", "Pendulum-v1", 2, 2, 0, "processes", "serial", {"shards": 3, "learner_threads": 2}),
+    Cell("td3", "Pendulum-v1", 1, 2, 0, "threads", "processes", {"shards": 3}),
     Cell("a2c", "CartPole-v1", 1, 1, 2, "serial", "threads", {**CORE, "shards": 3}),
     Cell(
         "dqn", "CartPole-v1", 2, 2, 0, "threads", "processes",
@@ -178,6 +183,8 @@ MORE_CELLS = [
     Cell("sac", "CartPole-v1", 3, 2, 0, "processes", "threads", {"prioritized": True, "n_step": 2}, OFTEN_ON_A_REPLAY),
     Cell("dqn", "CartPole-v1", 1, 2, 0, "threads", "processes", {**SOFT, "prioritized": True}),
     Cell("sac", "Pendulum-v1", 3, 2, 0, "serial", "processes", {**REMEMBERS, "core": "lstm"}),
+    Cell("td3", "Pendulum-v1", 3, 2, 0, "serial", "processes", {**REMEMBERS, "core": "gru"}),
+    Cell("td3", "Pendulum-v1", 3, 2, 0, "threads", "serial", SERVED, OFTEN_ON_A_REPLAY),
     Cell("dqn", "curious/Learning-v0", 3, 2, 0, "threads", "processes", {**TOLD, "n_step": 2}),
     Cell(
         "impala", "offbeat/Recall-v0", 1, 2, 1, "serial", "processes", {**TWO_WORKERS, "core": "lstm", "core_size": 8}
@@ -268,6 +275,7 @@ NORMALIZED = {"normalize_observations": True, "prioritized": True}
 LOCK_FREE = [
     LockFree("ppo", "CartPole-v1", "shared", "per_worker", True, KL),
     LockFree("sac", "CartPole-v1", "synced", "shared", False, {**PRIORITIZED_CORE}),
+    LockFree("td3", "Pendulum-v1", "shared", "per_worker", False, {"policy_delay": 3}),
 ]
 MORE_LOCK_FREE = [
     LockFree("ppo", "offbeat/Bandit-v0", "shared", "per_worker", False, {**CORE, **PREVIOUS}),
@@ -294,7 +302,7 @@ COUNTED = ("env_steps", "frames", "learning_step", "updates", "updates_refused",
 def test_one_stopped_and_resumed_hogwild_worker_has_the_bits_of_serial(tmp_path, cell):
     serial = cell.train(tmp_path / "serial")
     layout: dict[str, Any] = {"runtime": "hogwild", "workers": 1, "hogwild": cell.hogwild}
-    layout |= {"hogwild_moments": cell.moments, **(OFTEN_ON_A_REPLAY if cell.algorithm == "sac" else {})}
+    layout |= {"hogwild_moments": cell.moments, **(OFTEN_ON_A_REPLAY if cell.algorithm in ("sac", "td3") else {})}
     half = cell.steps // 2
     stop: dict[str, Any] = {"callbacks": [stop_from(100)]} if cell.at_once else {"stop_at": half}
     stopped = cell.train(tmp_path / "run", **layout, **stop)

@@ -13,7 +13,8 @@ from tests.reference.replay_runs import updates_due
 from tests.reference.thorough import examples
 
 from offbeat.algorithms import replay_config
-from offbeat.algorithms.sac import CRITIC, SAC
+from offbeat.algorithms.replay_actor_critic import CRITIC
+from offbeat.algorithms.sac import SAC
 from offbeat.algorithms.sac_config import SACConfig
 from offbeat.core.pace import ReplayPace
 from offbeat.core.seeding import stream

@@ -172,6 +172,7 @@ REFUSALS = [
     *(("sac, choices, prioritized", name) for name in THREE_STAGES),
     *(("sac, masks", name) for name in THREE_STAGES),
     *(("sac, box, clipped, delayed", name) for name in THREE_STAGES),
+    *(("td3, prioritized", name) for name in THREE_STAGES[:2]),
     ("ppo", "actor_critic"),
     ("ppo, clipped, squashed", "actor_critic"),
     ("a2c", "actor_critic"),
@@ -292,7 +293,7 @@ def test_an_update_on_a_device_is_read_once_by_the_host(case, shards, monkeypatc
     assert collected.summary(), "what is reported is on the host"
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.startswith(("sac", "dqn"))])
+@pytest.mark.parametrize("case", [case for case in CASES if case.startswith(("sac", "td3", "dqn"))])
 def test_a_minibatch_of_a_replay_is_made_on_a_device_without_waiting(case, monkeypatch):
     _, minibatches, _ = on_meta(CASES[case], monkeypatch)
     copies = BlockingCopies()

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
-import numpy as np
-
-from offbeat.algorithms.replay_config import ReplayConfig
+from offbeat.algorithms.replay_actor_critic_config import (
+    HIDDEN_SIZES,
+    ReplayActorCriticConfig,
+    refuse_infinite_bounds,
+)
 from offbeat.core.errors import ConfigError
-from offbeat.core.fields import Bound, Count, NonNegative, Positive
+from offbeat.core.fields import Count, NonNegative, Positive
 from offbeat.core.types import EnvSpec
-from offbeat.models.spec import Activation, PolicySpec
+from offbeat.models.spec import PolicySpec
 
-HIDDEN_SIZES = (256, 256)
-"""Units of each hidden layer, of the policy and of each critic, unless the settings say otherwise."""
 TARGET_ENTROPY_FRACTION = 0.7
 """Default target entropy for choices, as a fraction of the uniform policy's entropy. arXiv:1910.07207 has 0.98, but
 with two choices a good policy cannot keep so much entropy. The paper's author later used less, and so does
@@ -23,7 +23,7 @@ github.com/toshikwa/sac-discrete.pytorch/issues/10."""
 
 
 @dataclass(frozen=True)
-class SACConfig(ReplayConfig):
+class SACConfig(ReplayActorCriticConfig):
     """The settings of SAC.
 
     From arXiv:1812.05905, appendix D: `learning_rate`, `gamma`, `batch_size`, `capacity`, `ema_rate`, `hidden_sizes`,
@@ -31,18 +31,8 @@ class SACConfig(ReplayConfig):
     offbeat's.
     """
 
-    policy_learning_rate: Positive | None = None
-    """Adam's step size for the policy; none: learning_rate."""
-    critic_learning_rate: Positive | None = None
-    """Adam's step size for the critics; none: learning_rate."""
     temperature_learning_rate: Positive | None = None
     """Adam's step size for the logarithm of the temperature; none: learning_rate."""
-    ema_rate: Annotated[float, Bound(above=0, high=1)] = 0.005
-    """Step of the ema critics towards the critics after each update, as a fraction of the difference."""
-    critics: Count = 2
-    """Critics in the ensemble; the smallest of their values is used."""
-    policy_delay: Count = 1
-    """Policy and temperature are changed only in every n-th update."""
     temperature: NonNegative | None = None
     """Fixed weight of the entropy, in units of reward; none: learned, so that the entropy reaches its target."""
     initial_temperature: Positive = 1.0
@@ -50,20 +40,13 @@ class SACConfig(ReplayConfig):
     target_entropy: float | None = None
     """Target of the entropy in nats, for box actions in [-1, 1]. None: for box actions, -1 per dimension; for choices,
     0.7 of the largest possible entropy, with masks over the allowed choices."""
-    activation: Activation = "relu"
-    """Activation of the hidden layers; encoders use ReLU."""
-    normalize_observations: bool = False
-    """Shift and scale observations by running statistics."""
+    policy_delay: Count = 1
+    """Policy and temperature are changed only in every n-th update."""
     max_grad_norm: Positive | None = None
     """Largest norm of the gradients of policy, critics and temperature, each separately; larger gradients are scaled
     down to it; none: no limit."""
-    adam_eps: Positive = 1e-8
-    """Adam's epsilon."""
 
-    network_keys: ClassVar[tuple[str, ...]] = (
-        *ReplayConfig.network_keys,
-        *("critics", "initial_temperature", "normalize_observations"),
-    )
+    network_keys: ClassVar[tuple[str, ...]] = (*ReplayActorCriticConfig.network_keys, "initial_temperature")
 
     def policy_spec(self, env: EnvSpec) -> PolicySpec:
         """Return the policy that these settings make for an env.
@@ -73,9 +56,7 @@ class SACConfig(ReplayConfig):
         """
         _check_actions(env)
         self._check_temperature_settings()
-        for key, given in (("layer_norm", self.layer_norm), ("precision", self.precision != "fp32")):
-            if given:
-                raise ConfigError(f"{key} is {getattr(self, key)}, which is not supported by SAC: leave it out")
+        self.refuse_network_settings("SAC")
         spec = PolicySpec(
             **self.network(env, HIDDEN_SIZES),
             distribution="tanh_gaussian" if env.action.kind == "box" else "categorical",
@@ -134,11 +115,7 @@ def _check_actions(env: EnvSpec) -> None:
             f"{env.id} has {action.kind} actions of {list(action.nvec)} choices{boxes}, but SAC expects a bounded box "
             f"or one discrete action: run `offbeat train ppo {env.id}`"
         )
-    if action.kind == "box" and not np.isfinite([*action.low, *action.high]).all():
-        raise ConfigError(
-            f"{env.id} has actions from {list(action.low)} to {list(action.high)}, but SAC expects a box with finite "
-            f"bounds: wrap the env so that it has them, or run `offbeat train ppo {env.id}`"
-        )
+    refuse_infinite_bounds(env, "SAC")
 
 
 def _largest_entropy(spec: PolicySpec) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -10,40 +10,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from offbeat.algorithms.base import Minibatch
-from offbeat.algorithms.sequences import Network
+from offbeat.algorithms.replay_actor_critic import Networks
 from offbeat.losses import sac as losses
-from offbeat.models.critics import Critics
 from offbeat.models.distributions import TanhGaussian, masked
-from offbeat.models.policy_network import PolicyNetwork
-
-
-class Forward(Protocol):
-    """`OffPolicy.forward`."""
-
-    def __call__(self, network: Network, minibatch: Minibatch, name: str, *, stored: bool = True) -> Tensor: ...
-
-
-class Networks(NamedTuple):
-    """All networks of SAC."""
-
-    policy: PolicyNetwork
-    critics: Critics
-    frozen: Critics
-    """A copy of the critics on the same parameter values, but without gradients for them, for the policy's loss."""
-    ema: Critics
-    """The slow copy of the critics."""
-    forward: Forward
-
-    def parameters(self, minibatch: Minibatch, name: str) -> Tensor:
-        """Return the parameters of the action distributions, [M, outputs], at 'observation' or 'next_observation'."""
-        return self.forward(self.policy.forward_with_state, minibatch, name)
-
-    def features(self, critics: Critics, minibatch: Minibatch, name: str) -> Tensor:
-        """Return the features of critics, [M, F], at 'observation' or 'next_observation'.
-
-        The critics' core starts with zeros, because actors store only the state of the policy's core.
-        """
-        return self.forward(critics.body, minibatch, name, stored=False)
 
 
 class Heads(Protocol):
@@ -78,22 +47,21 @@ class BoxHeads:
         return {"noise": noise, "next_noise": next_noise}
 
     def values(self, minibatch: Minibatch) -> Tensor:
-        critics = self._networks.critics
-        values: Tensor = critics(self._networks.features(critics, minibatch, "observation"), minibatch["action"])
-        return values
+        networks = self._networks
+        return networks.values(networks.critics, minibatch, "observation", minibatch["action"])
 
     @torch.no_grad()
     def targets(self, minibatch: Minibatch, temperature: Tensor) -> Tensor:
         networks = self._networks
         parameters = networks.parameters(minibatch, "next_observation")
         action, log_prob = TanhGaussian(parameters).sample(minibatch["next_noise"])
-        next_values = networks.ema(networks.features(networks.ema, minibatch, "next_observation"), action)
+        next_values = networks.values(networks.ema, minibatch, "next_observation", action)
         return losses.soft_targets(minibatch["reward"], minibatch["discount"], next_values, log_prob, temperature)
 
     def policy_loss(self, minibatch: Minibatch, temperature: Tensor) -> tuple[Tensor, Tensor]:
         networks = self._networks
         action, log_prob = TanhGaussian(networks.parameters(minibatch, "observation")).sample(minibatch["noise"])
-        values = networks.frozen(networks.features(networks.frozen, minibatch, "observation"), action)
+        values = networks.values(networks.frozen, minibatch, "observation", action)
         return losses.policy_loss(log_prob, values, temperature), -log_prob.detach()
 
 
@@ -107,14 +75,14 @@ class ChoiceHeads:
         return {}
 
     def values(self, minibatch: Minibatch) -> Tensor:
-        values = self._values(self._networks.critics, minibatch, "observation")
+        values = self._networks.values(self._networks.critics, minibatch, "observation")
         chosen = minibatch["action"][:, None].expand(*values.shape[:2], 1)
         return values.gather(2, chosen).squeeze(2)
 
     @torch.no_grad()
     def targets(self, minibatch: Minibatch, temperature: Tensor) -> Tensor:
         log_probs = self._log_probs(minibatch, "next_observation", "next_mask")
-        next_values = self._values(self._networks.ema, minibatch, "next_observation")
+        next_values = self._networks.values(self._networks.ema, minibatch, "next_observation")
         return losses.discrete_soft_targets(
             minibatch["reward"], minibatch["discount"], next_values, log_probs, temperature
         )
@@ -122,13 +90,9 @@ class ChoiceHeads:
     def policy_loss(self, minibatch: Minibatch, temperature: Tensor) -> tuple[Tensor, Tensor]:
         log_probs = self._log_probs(minibatch, "observation", "mask")
         with torch.no_grad():
-            values = self._values(self._networks.frozen, minibatch, "observation")
+            values = self._networks.values(self._networks.frozen, minibatch, "observation")
             entropy = losses.entropy_of(log_probs)
         return losses.discrete_policy_loss(log_probs, values, temperature), entropy
-
-    def _values(self, critics: Critics, minibatch: Minibatch, name: str) -> Tensor:
-        values: Tensor = critics(self._networks.features(critics, minibatch, name))
-        return values
 
     def _log_probs(self, minibatch: Minibatch, name: str, mask: str) -> Tensor:
         logits = self._networks.parameters(minibatch, name)

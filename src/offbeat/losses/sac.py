@@ -1,8 +1,8 @@
-"""The targets and losses of soft actor-critic (SAC).
+"""The targets of soft actor-critic (SAC), and the losses of its policy and its temperature.
 
 For box actions: arXiv:1801.01290, and with a learned temperature arXiv:1812.05905. For choices: arXiv:1910.07207, which
 computes the expectation over all actions instead of sampling one. The critics are an ensemble; the smallest of their
-values is used (clipped double Q-learning, arXiv:1802.09477).
+values is used (clipped double Q-learning, arXiv:1802.09477). Their loss is in `losses.critics`.
 
 Shapes: M transitions, E critics, n choices. ``temperature`` is alpha, the weight of the entropy in units of reward, a
 scalar. Losses are per transition, so that the caller can choose how to average.
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from offbeat.losses.actor_critic import check_rows
+from offbeat.losses.critics import check_ensemble
 
 
 @torch.no_grad()
@@ -33,25 +34,8 @@ def soft_targets(
         ValueError: shapes do not agree.
     """
     check_rows(rewards=rewards, discounts=discounts, next_log_prob=next_log_prob)
-    _check_ensemble(next_values, *rewards.shape)
+    check_ensemble(next_values, *rewards.shape)
     return rewards + discounts * (next_values.amin(dim=0) - temperature * next_log_prob)
-
-
-def critic_loss(values: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
-    """Return half the squared error, summed over the critics, [M] (arXiv:1812.05905, equation 5, for each critic).
-
-    Args:
-        values: [E, M], values of the recorded actions.
-        targets: [M], the same for all critics.
-        weights: [M], importance weights of prioritized samples (arXiv:1511.05952, section 3.4); None: all 1.
-
-    Raises:
-        ValueError: shapes do not agree.
-    """
-    check_rows(targets=targets, weights=targets if weights is None else weights)
-    _check_ensemble(values, *targets.shape)
-    losses = 0.5 * (values - targets).square().sum(dim=0)
-    return losses if weights is None else weights * losses
 
 
 def policy_loss(log_prob: Tensor, values: Tensor, temperature: Tensor) -> Tensor:
@@ -66,7 +50,7 @@ def policy_loss(log_prob: Tensor, values: Tensor, temperature: Tensor) -> Tensor
         ValueError: shapes do not agree.
     """
     check_rows(log_prob=log_prob)
-    _check_ensemble(values, *log_prob.shape)
+    check_ensemble(values, *log_prob.shape)
     return temperature * log_prob - values.amin(dim=0)
 
 
@@ -104,7 +88,7 @@ def discrete_soft_targets(
         ValueError: shapes do not agree.
     """
     check_rows(rewards=rewards, discounts=discounts, next_log_probs=next_log_probs[..., 0])
-    _check_ensemble(next_values, *next_log_probs.shape)
+    check_ensemble(next_values, *next_log_probs.shape)
     soft_values = next_values.amin(dim=0) - temperature * next_log_probs
     return rewards + discounts * (next_log_probs.exp() * soft_values).sum(dim=1)
 
@@ -121,20 +105,10 @@ def discrete_policy_loss(log_probs: Tensor, values: Tensor, temperature: Tensor)
         ValueError: shapes do not agree.
     """
     check_rows(log_probs=log_probs[..., 0])
-    _check_ensemble(values, *log_probs.shape)
+    check_ensemble(values, *log_probs.shape)
     return (log_probs.exp() * (temperature * log_probs - values.amin(dim=0))).sum(dim=1)
 
 
 def entropy_of(log_probs: Tensor) -> Tensor:
     """Return the entropy of the policy in each state in nats, [M], from log_probs [M, n]."""
     return -(log_probs.exp() * log_probs).sum(dim=1)
-
-
-def _check_ensemble(values: Tensor, *shape: int) -> None:
-    """Check that values are [E, *shape], with E at least 1.
-
-    Raises:
-        ValueError: they are not; the message has the shapes.
-    """
-    if values.shape[1:] != shape or not len(values):
-        raise ValueError(f"values is {list(values.shape)}, but [E, {', '.join(map(str, shape))}] is expected")

@@ -125,6 +125,9 @@ class ActingPolicy:
         if self.spec.distribution == "epsilon_greedy":
             epsilon, allowed = self._arrays["epsilon"][0], self._allowed(observation)
             return Acted(sampling.sample_epsilon_greedy(self.spec, parameters, epsilon, random, allowed), {})
+        if self.spec.distribution == "deterministic":
+            std = self._arrays["exploration_noise"][0]
+            return Acted(sampling.sample_deterministic(self.spec, parameters, std, random), {})
         if not self.spec.records_log_prob:
             return Acted(sampling.sample_without_log_prob(self.spec, parameters, random), {})
         action, log_prob = sampling.sample(self.spec, parameters, self._arrays.get("log_std"), random)

@@ -30,7 +30,7 @@ def best_choices(spec: PolicySpec, logits: Values) -> list[Values]:
 
 
 def best_numbers(spec: PolicySpec, parameters: Values, tanh: Callable[[Values], Values]) -> Values:
-    """Return the most likely numbers, as recorded, [N, D]: the means, or their tanh for a tanh_gaussian.
+    """Return the most likely numbers, as recorded, [N, D]: the means, or their tanh if `spec.records_after_tanh`.
 
     Args:
         spec: the policy.
@@ -38,14 +38,14 @@ def best_numbers(spec: PolicySpec, parameters: Values, tanh: Callable[[Values], 
         tanh: the function for this type of array.
     """
     means = parameters[:, spec.logits : spec.logits + spec.box_size]
-    return tanh(means) if spec.distribution == "tanh_gaussian" else means
+    return tanh(means) if spec.records_after_tanh else means
 
 
 def greedy(spec: PolicySpec, parameters: F32) -> Array:
     """Return the most likely action of each column, as recorded, [N, *shape], for parameters [N, outputs]."""
     if spec.action.kind == "box":
         numbers: Array = best_numbers(spec, parameters, np.tanh).reshape(len(parameters), *spec.action.shape)
-        return numbers if spec.distribution == "tanh_gaussian" else numbers.copy()  # the network overwrites its output
+        return numbers if spec.records_after_tanh else numbers.copy()  # the network overwrites its output
     choices = best_choices(spec, parameters)
     if spec.box_size:
         return np.column_stack([*choices, best_numbers(spec, parameters, np.tanh)]).astype(np.float32, copy=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import torch
@@ -69,3 +69,9 @@ class Critics(nn.Module):
             if i < last:
                 x = self._activation(x)
         return x.squeeze(2) if self._action_is_input else x
+
+
+def first_critic(arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return views of the parameters of an ensemble with only its first critic; other parameters as they are."""
+    own = ("weights.", "biases.")
+    return {name: array[:1] if name.startswith(own) else array for name, array in arrays.items()}

@@ -33,7 +33,7 @@ def published_layout(spec: PolicySpec) -> BufferLayout:
     """Return the layout of the published vector.
 
     The vector has the policy's parameters and, if the spec needs them, the observation statistics, the flag `uniform`
-    (1: sample uniform actions), `epsilon`, and the parameters of the context encoder.
+    (1: sample uniform actions), `epsilon`, `exploration_noise`, and the parameters of the context encoder.
     """
     shapes = list(parameter_shapes(spec))
     if spec.normalize:
@@ -42,6 +42,8 @@ def published_layout(spec: PolicySpec) -> BufferLayout:
         shapes.append(("uniform", (1,)))
     if spec.distribution == "epsilon_greedy":
         shapes.append(("epsilon", (1,)))
+    if spec.distribution == "deterministic":
+        shapes.append(("exploration_noise", (1,)))
     if spec.context_encoder:
         names = spec.context_encoder.layer_names()
         for name, (inputs, outputs) in zip(names, spec.context_layer_sizes(), strict=True):

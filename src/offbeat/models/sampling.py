@@ -1,9 +1,10 @@
 """Samples actions from the parameters of an action distribution, in NumPy.
 
 Parameters are [N, P] float32: the joined logits of all components (categorical), values of all choices
-(epsilon_greedy), means (gaussian, squashed), logits and then means (mixed actions), or means and then log standard
-deviations (tanh_gaussian). A squashed action is recorded before its tanh, where its density is well conditioned; a
-tanh_gaussian action after the tanh, because it is an input of the critics.
+(epsilon_greedy), means (gaussian, squashed, and before the tanh deterministic), logits and then means (mixed actions),
+or means and then log standard deviations (tanh_gaussian). A squashed action is recorded before its tanh, where its
+density is well conditioned; a tanh_gaussian or deterministic action after the tanh, because it is an input of the
+critics.
 """
 
 from __future__ import annotations
@@ -66,6 +67,13 @@ def sample_uniform(
         action: Array = random.random((columns, *spec.action.shape), dtype=np.float32) * np.float32(2) - np.float32(1)
         return action
     return sample_choices(spec.action.nvec, columns, random, mask).reshape(columns, *spec.action.shape)
+
+
+def sample_deterministic(spec: PolicySpec, parameters: F32, std: np.float32, random: np.random.Generator) -> Array:
+    """Return the tanh of the parameters plus Gaussian noise with this standard deviation, clipped to [-1, 1]."""
+    noise = std * random.standard_normal(parameters.shape, dtype=np.float32)
+    action: Array = np.minimum(np.maximum(np.tanh(parameters) + noise, -1), 1)
+    return action.reshape(len(action), *spec.action.shape)
 
 
 def sample_epsilon_greedy(

@@ -15,7 +15,7 @@ from offbeat.core.previous_inputs import previous_leaves
 from offbeat.core.types import INFO_MASK, ActionSpec, Leaf, mask_of
 
 Activation = Literal["tanh", "relu"]
-Distribution = Literal["categorical", "gaussian", "squashed", "tanh_gaussian", "epsilon_greedy"]
+Distribution = Literal["categorical", "gaussian", "squashed", "tanh_gaussian", "deterministic", "epsilon_greedy"]
 CoreName = Literal["none", "gru", "lstm"]
 Precision = Literal["fp32", "bf16"]
 ENCODERS = ("flat", "nature_cnn", "impala_resnet")
@@ -63,6 +63,8 @@ class PolicySpec:
     """The action distribution. categorical: for choices. gaussian, squashed: for continuous numbers; in mixed actions
     choices are categorical. squashed: tanh of a Gaussian, recorded before the tanh.
     tanh_gaussian: tanh of a Gaussian whose standard deviations are network outputs, recorded after the tanh.
+    deterministic: tanh of the network's output, to which a sampled action has Gaussian noise added, with the published
+    standard deviation exploration_noise; it is clipped to [-1, 1] and recorded after that.
     epsilon_greedy: the choice with the highest value, or with the published probability epsilon a random choice."""
     normalize: bool
     """Whether observations are normalised by published statistics."""
@@ -169,12 +171,17 @@ class PolicySpec:
         return self.action.size
 
     @property
+    def records_after_tanh(self) -> bool:
+        """Whether numbers are the tanh of the network's means, and are recorded after it, in [-1, 1]."""
+        return self.distribution in ("tanh_gaussian", "deterministic")
+
+    @property
     def records_log_prob(self) -> bool:
-        """Whether log-probabilities are recorded. They are not for tanh_gaussian and epsilon_greedy, nor if actions may
-        be uniform, nor with a context encoder: all of these learn from a replay.
+        """Whether log-probabilities are recorded. They are not for tanh_gaussian, deterministic and epsilon_greedy, nor
+        if actions may be uniform, nor with a context encoder: all of these learn from a replay.
         """
         replayed = self.uniform_start or self.context_encoder is not None
-        return not replayed and self.distribution not in ("tanh_gaussian", "epsilon_greedy")
+        return not (replayed or self.records_after_tanh or self.distribution == "epsilon_greedy")
 
     @property
     def has_log_std(self) -> bool:
@@ -283,7 +290,7 @@ def _wrong_previous(spec: PolicySpec) -> Iterator[str]:
 def _wrong_head(spec: PolicySpec) -> Iterator[str]:
     """Yield a message for each error in the other fields."""
     discrete = spec.distribution in ("categorical", "epsilon_greedy")
-    if discrete == bool(spec.box_size) or (spec.distribution == "tanh_gaussian" and spec.logits):
+    if discrete == bool(spec.box_size) or (spec.records_after_tanh and spec.logits):
         yield f"the {spec.distribution} distribution does not support {spec.action.kind} actions"
     if spec.uniform_start and spec.action.kind == "mixed":
         yield "uniform_start does not support mixed actions"

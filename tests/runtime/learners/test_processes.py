@@ -51,6 +51,7 @@ CELLS = [
     Cell("impala", "CartPole-v1", 2, (2, 2), {"resident_batches": 2, "passes": 3}),
 ]
 MORE_CELLS = [
+    Cell("td3", "Pendulum-v1", 2, (2, 1), {"prioritized": True}),
     Cell("dqn", "CartPole-v1", 2, (2, 1), {"prioritized": True, "n_step": 3}),
     Cell("ppo", "offbeat/Pixels-v0", 2, (2, 2), IMAGES),
     Cell("dqn", "CartPole-v1", 3, (3, 3), {**CORE, "batch_size": 24, "burn_in": 6, "n_step": 3, "prioritized": True}),

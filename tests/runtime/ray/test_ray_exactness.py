@@ -55,6 +55,7 @@ CELLS = [
 ]
 MORE_CELLS = [
     Cell("dqn", "offbeat/PixelsGoal-v0", "ray", "threads", {"max_ahead": 3, "frame_stack": 2}),
+    Cell("td3", "Pendulum-v1", "ray", "serial", {"max_ahead": 3, "prioritized": True}),
     Cell("dqn", "CartPole-v1", "ray", "serial", {"max_ahead": 2, **CORE, "batch_size": 24, "burn_in": 6, "n_step": 3}),
     Cell("a2c", "CartPole-v1", "processes", "ray", {"max_lag": 0}),
 ]

@@ -1,0 +1,75 @@
+"""The settings that SAC and TD3 share: those of a policy and an ensemble of critics on a replay."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+import numpy as np
+
+from offbeat.algorithms.replay_config import ReplayConfig
+from offbeat.core.errors import ConfigError
+from offbeat.core.fields import Bound, Count, Positive
+from offbeat.core.types import EnvSpec
+from offbeat.models.spec import Activation
+
+HIDDEN_SIZES = (256, 256)
+"""Units of each hidden layer, of the policy and of each critic, unless the settings say otherwise."""
+
+
+@dataclass(frozen=True)
+class ReplayActorCriticConfig(ReplayConfig):
+    """The settings of algorithms with a policy and an ensemble of critics that learn from a replay."""
+
+    policy_learning_rate: Positive | None = None
+    """Adam's step size for the policy; none: learning_rate."""
+    critic_learning_rate: Positive | None = None
+    """Adam's step size for the critics; none: learning_rate."""
+    ema_rate: Annotated[float, Bound(above=0, high=1)] = 0.005
+    """Step of the ema critics towards the critics after each update, as a fraction of the difference."""
+    critics: Count = 2
+    """Critics in the ensemble; the smallest of their values is used."""
+    policy_delay: Count = 1
+    """The policy is changed only in every n-th update."""
+    activation: Activation = "relu"
+    """Activation of the hidden layers; encoders use ReLU."""
+    normalize_observations: bool = False
+    """Shift and scale observations by running statistics."""
+    max_grad_norm: Positive | None = None
+    """Largest norm of the gradients of policy and critics, each separately; larger gradients are scaled down to it;
+    none: no limit."""
+    adam_eps: Positive = 1e-8
+    """Adam's epsilon."""
+
+    network_keys: ClassVar[tuple[str, ...]] = (*ReplayConfig.network_keys, "critics", "normalize_observations")
+
+    def refuse_network_settings(self, algorithm: str) -> None:
+        """Refuse the settings of a network that its policy and critics do not have.
+
+        Args:
+            algorithm: title of the algorithm, for the message.
+
+        Raises:
+            ConfigError: one of them is given.
+        """
+        for key, given in (("layer_norm", self.layer_norm), ("precision", self.precision != "fp32")):
+            if given:
+                raise ConfigError(f"{key} is {getattr(self, key)}, which is not supported by {algorithm}: leave it out")
+
+
+def refuse_infinite_bounds(env: EnvSpec, algorithm: str) -> None:
+    """Refuse a box without finite bounds: the policy selects actions between the bounds.
+
+    Args:
+        env: the env.
+        algorithm: title of the algorithm, for the message.
+
+    Raises:
+        ConfigError: a bound is not finite.
+    """
+    action = env.action
+    if action.kind == "box" and not np.isfinite([*action.low, *action.high]).all():
+        raise ConfigError(
+            f"{env.id} has actions from {list(action.low)} to {list(action.high)}, but {algorithm} expects a box with "
+            f"finite bounds: wrap the env so that it has them, or run `offbeat train ppo {env.id}`"
+        )

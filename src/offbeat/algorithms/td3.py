@@ -1,0 +1,83 @@
+"""Twin delayed deep deterministic policy gradient (TD3, arXiv:1802.09477).
+
+The policy is deterministic; actors explore with Gaussian noise. Against values that are too high, a target uses the
+smallest value of an ensemble of critics (clipped double Q-learning), the next action has clipped noise (target policy
+smoothing), and the policy and all ema networks, slow copies that targets use, are changed only in every n-th update.
+
+Until the first update of the policy, actions are sampled uniformly.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from offbeat.algorithms.base import LossResult, Minibatch
+from offbeat.algorithms.replay_actor_critic import FastPath, ReplayActorCritic
+from offbeat.algorithms.td3_config import TD3Config
+from offbeat.losses import td3 as losses
+from offbeat.models.critics import first_critic
+from offbeat.models.flat import FlatParameters, frozen
+from offbeat.models.storage import Storage
+
+
+class TD3(ReplayActorCritic[TD3Config, FastPath]):
+    """See the module's docstring."""
+
+    config_class = TD3Config
+
+    # --- networks -------------------------------------------------------------------------------------------
+
+    def build_more(self, storage: Storage) -> dict[str, FlatParameters]:
+        self.ema_policy = storage.register("ema_policy", self.policy.values.clone())
+        """[size]: the slow copy of `policy.values`."""
+        self._ema_policy_network = frozen(self.policy_network, self.policy.layout.views(self.ema_policy))
+        self._exploration_noise = storage.register("exploration_noise", torch.zeros(1))
+        """[1]: the published standard deviation of exploration; set in each update, as a resume may change it."""
+        self.flags["exploration_noise"] = self._exploration_noise
+        return {}
+
+    def policy_critics(self) -> dict[str, Tensor]:
+        return first_critic(self.critics.arrays())
+
+    # --- updates --------------------------------------------------------------------------------------------
+
+    def noise(self, rows: int, random: np.random.Generator) -> dict[str, Tensor]:
+        """Return next_noise, [M, action_size], standard normal, for target policy smoothing."""
+        noise = random.standard_normal((rows, self.spec.action_size), dtype=np.float32)
+        return {"next_noise": torch.from_numpy(noise)}
+
+    def values(self, minibatch: Minibatch) -> Tensor:
+        return self.networks.values(self.networks.critics, minibatch, "observation", minibatch["action"])
+
+    @torch.no_grad()
+    def targets(self, minibatch: Minibatch) -> Tensor:
+        config, networks = self.config, self.networks
+        output = self.forward(self._ema_policy_network.forward_with_state, minibatch, "next_observation")
+        action = losses.smoothed_actions(
+            output.tanh(), minibatch["next_noise"], config.target_policy_noise, config.target_noise_clip
+        )
+        next_values = networks.values(networks.ema, minibatch, "next_observation", action)
+        return losses.clipped_targets(minibatch["reward"], minibatch["discount"], next_values)
+
+    def policy_loss(self, minibatch: Minibatch) -> LossResult:
+        networks = self.networks
+        action = networks.parameters(minibatch, "observation").tanh()
+        (values,) = networks.values(networks.frozen, minibatch, "observation", action)
+        loss = losses.policy_loss(values).mean()
+        return LossResult(loss, {"policy_loss": loss.detach()})
+
+    def after_critics(self, result: LossResult) -> None:
+        super().after_critics(result)
+        self._exploration_noise.fill_(self.config.exploration_noise)
+
+    def after_policy(self, result: LossResult) -> None:
+        super().after_policy(result)
+        self.update_ema_critics()
+        self.ema_policy.lerp_(self.policy.values, self.config.ema_rate)
+
+    # --- checkpoints ----------------------------------------------------------------------------------------
+
+    def more_arrays(self) -> dict[str, Tensor]:
+        return {f"ema_{name}": view for name, view in self.policy.layout.views(self.ema_policy).items()}

@@ -1,0 +1,281 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.reference.models import ACTIONS, OBSERVATIONS, random_observation
+from tests.reference.sac import perturb, random_samples
+from tests.reference.td3 import TD3Twin, new_td3
+from tests.reference.thorough import examples
+
+from offbeat.algorithms.base import Minibatch
+from offbeat.algorithms.replay_actor_critic import CRITIC, POLICY
+from offbeat.algorithms.td3 import TD3
+from offbeat.algorithms.td3_config import TD3Config
+from offbeat.api.load import policy_of
+from offbeat.core.errors import ConfigError
+from offbeat.core.fields import build
+from offbeat.core.seeding import stream
+from offbeat.core.types import ActionSpec, EnvSpec
+from offbeat.models.acting import ActingPolicy, make_policy
+from offbeat.models.published import published_layout
+from offbeat.models.spec import PolicySpec
+from offbeat.workers.updates import UpdateMetrics, Updates
+
+SMALL = TD3Config(hidden_sizes=(6, 5), learning_rate=1e-2, ema_rate=0.1, adam_eps=1e-3)
+
+
+def prepared(algorithm: TD3, rows: int, seed: int, *, weighted: bool = False) -> Minibatch:
+    samples = random_samples(algorithm.spec, rows, seed, weighted=weighted)
+    return algorithm.minibatch(samples, stream(seed, "learn", 0))
+
+
+def update(algorithm: TD3, number: int = 0, seed: int = 0, rows: int = 8) -> dict[str, float]:
+    """Make one update; return the figures."""
+    figures = UpdateMetrics()
+    assert Updates(algorithm).apply(number, prepared(algorithm, rows, seed), algorithm.start(0.0), figures)
+    return figures.summary()
+
+
+def published(algorithm: TD3) -> ActingPolicy:
+    policy = make_policy(algorithm.spec)
+    vector = np.full(published_layout(algorithm.spec).size, np.nan, np.float32)
+    algorithm.write_published(vector)
+    policy.load(vector)
+    return policy
+
+
+# --- the update ---------------------------------------------------------------------------------------------
+
+configs = st.builds(
+    replace,
+    st.just(SMALL),
+    hidden_sizes=st.sampled_from([(), (4,), (6, 5)]),
+    activation=st.sampled_from(["tanh", "relu"]),
+    critics=st.integers(1, 3),
+    policy_delay=st.integers(1, 3),
+    target_policy_noise=st.sampled_from([0.0, 0.2, 1.0]),
+    target_noise_clip=st.sampled_from([0.0, 0.5]),
+    max_grad_norm=st.sampled_from([None, 0.05]),
+    policy_learning_rate=st.sampled_from([None, 3e-3]),
+    critic_learning_rate=st.sampled_from([None, 2e-3]),
+)
+
+
+@examples(60, derandomize=True)
+@given(configs, st.sampled_from(["box", "matrix"]), st.booleans(), st.integers(1, 6), st.integers(0, 2**31))
+def test_td3_updates_equal_those_of_separate_modules_with_torchs_adam(config, action, weighted, rows, seed):
+    algorithm = new_td3(action, replace(config, prioritized=weighted), seed=seed)
+    perturb(algorithm, 0.3, seed)
+    twin = TD3Twin(config, algorithm.weights())
+    rates, updates = algorithm.start(0.5), Updates(algorithm)
+    for number in range(4):
+        minibatch = prepared(algorithm, rows, seed + number, weighted=weighted)
+        assert updates.apply(number, minibatch, rates, UpdateMetrics())
+        twin.update(number, minibatch, rates)
+    ours, theirs = algorithm.weights(), twin.arrays()
+    assert ours.keys() == {*theirs, "uniform", "exploration_noise"}
+    for name, array in theirs.items():
+        # Adam divides by the size of a gradient: where that is near zero, rounding grows. A rate is 1e-3 or more.
+        np.testing.assert_allclose(ours[name], array, rtol=1e-6, atol=1e-5, err_msg=name)
+
+
+def test_policy_and_ema_networks_change_in_every_nth_update_alone():
+    algorithm = new_td3("box", replace(SMALL, policy_delay=3))
+    perturb(algorithm, 0.3)
+    changed = []
+    for number in range(6):
+        before = {name: array.copy() for name, array in algorithm.weights().items()}
+        update(algorithm, number)
+        after = algorithm.weights()
+        changed.append({name.split(".")[0] for name in after if not np.array_equal(after[name], before[name])})
+    slow = {"policy_body", "policy_head", "ema_policy_body", "ema_policy_head", "ema_critics"}
+    assert changed[0] == {"critics", *slow, "uniform", "exploration_noise"}
+    assert changed[3] == {"critics", *slow}
+    assert changed[1] == changed[2] == changed[4] == changed[5] == {"critics"}
+
+
+def test_each_stage_computes_gradients_of_its_own_parameter_group_alone():
+    algorithm = new_td3("box", SMALL)
+    perturb(algorithm, 0.3)
+    minibatch = prepared(algorithm, 8, 0)
+    assert [stage.name for stage in algorithm.stages] == [CRITIC, POLICY]
+    for stage in algorithm.stages:
+        for group in algorithm.groups.values():
+            group.parameters.gradients.fill_(7.0)
+        algorithm.groups[stage.group].parameters.gradients.zero_()
+        loss = stage.loss(minibatch).loss
+        assert isinstance(loss, torch.Tensor)
+        loss.backward()
+        for name, group in algorithm.groups.items():
+            gradients = group.parameters.gradients
+            assert gradients.abs().max() > 0 if name == stage.group else (gradients == 7).all()
+
+
+def test_targets_bootstrap_after_a_truncation_but_not_after_a_termination():
+    algorithm = new_td3("box", SMALL)
+    perturb(algorithm, 0.3)
+    samples = random_samples(algorithm.spec, 6, 0)
+    terminated = torch.tensor([True, False] * 3)
+    samples["discount"] = torch.where(terminated, 0.0, 0.9)
+    before = algorithm.targets(algorithm.minibatch(samples, stream(0, "test")))
+    assert torch.equal(before[terminated], samples["reward"][terminated])
+    samples["next/observation"] = samples["next/observation"] + 1
+    after = algorithm.targets(algorithm.minibatch(samples, stream(0, "test")))
+    assert torch.equal(after != before, ~terminated)
+
+
+def test_priorities_are_the_td_errors_before_the_update():
+    algorithm = new_td3("box", replace(SMALL, prioritized=True))
+    perturb(algorithm, 0.3)
+    minibatch = prepared(algorithm, 8, 0, weighted=True)
+    with torch.no_grad():
+        expected = (algorithm.values(minibatch) - algorithm.targets(minibatch)).abs().mean(0)
+    Updates(algorithm).apply(0, minibatch, algorithm.start(0.0), UpdateMetrics())
+    np.testing.assert_allclose(algorithm.priorities(minibatch), expected.numpy(), rtol=1e-6)
+
+
+def test_td3_learns_the_rewarded_action():
+    """One state, one step: nearness to (0.5, -0.5) pays."""
+    config = replace(SMALL, hidden_sizes=(32, 32), policy_learning_rate=1e-3, adam_eps=1e-8)
+    algorithm = new_td3("box", config)
+    updates, best = Updates(algorithm), torch.tensor([0.5, -0.5])
+    for number in range(400):
+        samples = random_samples(algorithm.spec, 64, number)
+        for name in ("observation", "next/observation"):
+            samples[name] = torch.ones_like(samples[name])
+        samples["discount"] = torch.zeros(64)
+        samples["reward"] = -(samples["action"] - best).square().sum(1)
+        minibatch = algorithm.minibatch(samples, stream(number, "test"))
+        updates.apply(number, minibatch, algorithm.start(0.0), UpdateMetrics())
+    greedy = published(algorithm).greedy({"observation": np.ones((1, 3), np.float32)})[0]
+    np.testing.assert_allclose(greedy, best, atol=0.1)
+
+
+def test_each_minibatch_samples_standard_normal_noise_from_the_given_stream():
+    algorithm = new_td3("box", SMALL)
+    samples, random = random_samples(algorithm.spec, 500, 0), stream(0, "test")
+    first, second = (algorithm.minibatch(samples, random)["next_noise"] for _ in range(2))
+    assert torch.equal(algorithm.minibatch(samples, stream(0, "test"))["next_noise"], first)
+    assert first.shape == (500, 2)
+    assert first.dtype == torch.float32
+    assert torch.corrcoef(torch.stack([first.flatten(), second.flatten()]))[0, 1].abs() < 0.12
+    assert abs(first.std().item() - 1) < 0.1
+
+
+# --- exploration --------------------------------------------------------------------------------------------
+
+
+def test_actions_are_uniform_until_the_first_update_and_then_have_gaussian_noise():
+    algorithm = new_td3("box", replace(SMALL, exploration_noise=0.2))
+    observation = {"observation": np.ones((4000, 3), np.float32)}
+    before = published(algorithm).act(observation, stream(0, "test")).action
+    assert np.abs(before.std(axis=0) - 1 / math.sqrt(3)).max() < 0.03
+    update(algorithm)
+    policy = published(algorithm)
+    acted = policy.act(observation, stream(0, "test"))
+    noise = acted.action - policy.greedy(observation)
+    assert not acted.recorded
+    assert np.abs(noise.mean(axis=0)).max() < 0.02
+    assert np.abs(noise.std(axis=0) - 0.2).max() < 0.01
+    assert abs(np.corrcoef(noise.T)[0, 1]) < 0.06
+
+
+def test_explored_actions_are_clipped_to_the_range_of_the_policy():
+    algorithm = new_td3("matrix", replace(SMALL, exploration_noise=5.0))
+    update(algorithm)
+    observation = {"observation": np.ones((50, 3), np.float32)}
+    action = published(algorithm).act(observation, stream(0, "test")).action
+    assert action.shape == (50, 2, 2)
+    assert action.dtype == np.float32
+    assert np.abs(action).max() == 1
+
+
+def test_a_changed_exploration_noise_is_published_after_the_next_update():
+    first, second = (new_td3("box", replace(SMALL, exploration_noise=noise)) for noise in (0.3, 0.1))
+    update(first)
+    second.load_weights(first.weights())
+    assert second.weights()["exploration_noise"] == np.float32(0.3)
+    update(second)
+    assert second.weights()["exploration_noise"] == np.float32(0.1)
+
+
+# --- what is published and kept -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize("action", ["box", "matrix"])
+def test_a_policy_loaded_from_a_checkpoint_acts_as_the_published_one(action, normalize):
+    algorithm = new_td3(action, replace(SMALL, normalize_observations=normalize), observation="dict")
+    observation = random_observation(algorithm.spec, 6, np.random.default_rng(0))
+    algorithm.finish({name: torch.from_numpy(leaf) for name, leaf in observation.items()})
+    for _ in range(2):  # before the first update and after it
+        loaded = policy_of(PolicySpec.from_json(algorithm.spec.to_json()), algorithm.weights())
+        policy = published(algorithm)
+        np.testing.assert_array_equal(loaded.greedy(observation), policy.greedy(observation))
+        ours, theirs = (each.act(observation, stream(1, "test")).action for each in (loaded, policy))
+        np.testing.assert_array_equal(ours, theirs)
+        update(algorithm)
+
+
+def test_the_next_update_depends_on_weights_and_state_alone():
+    config = replace(SMALL, normalize_observations=True)
+    first, second = (new_td3("box", config, seed=seed) for seed in (1, 2))
+    seen = random_observation(first.spec, 30, np.random.default_rng(0))
+    first.finish({name: torch.from_numpy(leaf) for name, leaf in seen.items()})
+    update(first)
+    second.load_weights({name: array.copy() for name, array in first.weights().items()})
+    second.restore(first.state())
+    assert update(first, seed=7) == update(second, seed=7)
+    ours, theirs = first.weights(), second.weights()
+    assert ours.keys() == theirs.keys()
+    for name, array in ours.items():
+        np.testing.assert_array_equal(array, theirs[name], err_msg=name)
+
+
+def test_the_ema_networks_start_as_copies():
+    weights = new_td3("box", SMALL, seed=1).weights()
+    slow = [name for name in weights if name.startswith("ema_")]
+    assert len(slow) == 2 * 6
+    for name in slow:
+        np.testing.assert_array_equal(weights[name], weights[name.removeprefix("ema_")])
+
+
+# --- what is refused ----------------------------------------------------------------------------------------
+
+UNBOUNDED = ActionSpec("box", (2,), low=(-1.0, -np.inf), high=(1.0, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("action", "words"),
+    [
+        (ACTIONS["discrete"], "discrete actions, but TD3 expects a bounded box: run `offbeat train dqn Test-v0`"),
+        (ACTIONS["multidiscrete"], "multidiscrete actions.*`offbeat train ppo Test-v0`"),
+        (ACTIONS["tree"], "mixed actions.*`offbeat train ppo Test-v0`"),
+        (UNBOUNDED, r"from \[-1.0, -inf\] to \[1.0, 1.0\], but TD3 expects.*finite"),
+    ],
+)
+def test_other_actions_than_a_bounded_box_are_refused(action, words):
+    with pytest.raises(ConfigError, match=words):
+        SMALL.policy_spec(EnvSpec("Test-v0", OBSERVATIONS["vector"], action, 4))
+
+
+@pytest.mark.parametrize("changes", [{"layer_norm": True}, {"precision": "bf16"}])
+def test_settings_of_other_networks_are_refused(changes):
+    [name] = changes
+    with pytest.raises(ConfigError, match=f"{name} is .*not supported by TD3"):
+        replace(SMALL, **changes).policy_spec(EnvSpec("Test-v0", OBSERVATIONS["vector"], ACTIONS["box"], 4))
+
+
+@pytest.mark.parametrize(
+    "values", [{"exploration_noise": -0.1}, {"target_policy_noise": -1}, {"target_noise_clip": -1}, {"policy_delay": 0}]
+)
+def test_settings_out_of_bounds_are_refused(values):
+    [name] = values
+    with pytest.raises(ConfigError, match=name):
+        build(TD3Config, values, "[td3]")
