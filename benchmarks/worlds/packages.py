@@ -216,7 +216,12 @@ PACKAGES = (
         variables=("MUJOCO_GL=egl",),
         note="draws with OpenGL: egl, or osmesa",
     ),
-    Package("safety-gymnasium", "safety_gymnasium:SafetyPointGoal1-v0"),
+    Package(
+        "safety-gymnasium",
+        "safety_gymnasium:SafetyPointGoal1Gymnasium-v0",
+        afterwards=("gymnasium>=1.1",),
+        note="its ids with Gymnasium in their names have one reward; the cost is in the infos",
+    ),
     Package("nle", "nle:NetHackScore-v0"),
     Package("minihack", "minihack:MiniHack-Room-5x5-v0"),
     Package("stable-retro", "stable_retro:Airstriker-Genesis-v0"),
@@ -233,7 +238,9 @@ PACKAGES = (
         afterwards=("gymnasium>=1.1",),
         note="requires Gymnasium 0.29, and works with the new one",
     ),
-    Package("fancy-gym", "fancy_gym:fancy/Reacher5d-v0"),
+    Package(
+        "fancy-gym", "fancy_gym:fancy/Reacher5d-v0", afterwards=("gymnasium>=1.1",), note="requires Gymnasium 0.29"
+    ),
     Package("pyflyt", "PyFlyt.gym_envs:PyFlyt/QuadX-Hover-v4"),
     Package("mobile-env", "mobile_env:mobile-small-central-v0"),
     Package("gymnasium-2048", "gymnasium_2048:gymnasium_2048/TwentyFortyEight-v0"),
@@ -245,7 +252,12 @@ PACKAGES = (
     Package("procgen-gym", "procgen_gym:procgen_gym/procgen-coinrun-v0", untried="needs Python 3.13 or newer"),
     Package("magent2", "magent2.environments.battle_v4:parallel_env"),
     Package("pogema", "pogema:Pogema-v0"),
-    Package("carl-bench", "carl.envs:CARLCartPole"),
+    Package(
+        "carl-bench",
+        "carl.envs:CARLCartPole",
+        afterwards=("gymnasium>=1.1",),
+        note="requires Gymnasium 0.29, and works with the new one",
+    ),
     Package("dacbench", "dacbench.envs:SigmoidEnv"),
     Package("gym-quadruped", "gym_quadruped.quadruped_env:QuadrupedEnv", ("env.kwargs.robot=mini_cheetah",)),
 )

@@ -327,7 +327,9 @@ ENVIRONMENTS = [
     train_on("zoo/TextObservations-v0", ZOO, 2, "zoo/TextObservations-v0", "Text"),
     train_on("zoo/CannotBeMade-v0", ZOO, 2, "zoo/CannotBeMade-v0", "level.json"),
     train_on("runs/RaisesInReset-v0", ENVS, 2, "runs/RaisesInReset-v0", "reset()", "wave.dat"),
-    train("--set env.kwargs.wings=2", 2, "CartPole-v1 cannot be made with the arguments {'wings': 2}", "'wings'"),
+    train(
+        "--set env.kwargs.wings=2", 2, "CartPole-v1 has no argument 'wings'", "Its arguments are sutton_barto_reward"
+    ),
     train("--set kwargs=wings", 2, "kwargs is 'wings'", "--env-kwargs NAME=VALUE"),
     Row(
         "train ppo ALE/Pong-v5 --set env.kwargs.frameskip=2",

@@ -191,3 +191,14 @@ def test_gymnasium_makes_our_envs_in_a_script_after_an_import_by_their_id():
     done = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
+
+
+def test_the_missing_arguments_of_a_registered_env_are_named(tmp_path, monkeypatch):
+    source = "import gymnasium\n\nclass Ditch(gymnasium.Env):\n    def __init__(self, width, depth): ...\n\n"
+    (tmp_path / "ditches.py").write_text(
+        f"{source}gymnasium.register('Ditch-v0', 'ditches:Ditch', kwargs={{'width': 1}})\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with registries_kept("ditches"), pytest.raises(ConfigError) as refused:
+        preflight("ditches:Ditch-v0")
+    assert "ditches:Ditch-v0 needs the argument depth: pass --env-kwargs depth=VALUE" in str(refused.value)

@@ -91,7 +91,7 @@ def test_register_env_refuses_invalid_arguments(env_id, entry_point, registratio
     [
         (
             "tests.reference.own_code:Pol",
-            r"'tests.reference.own_code:Pole'\? The module tests.reference.own_code has no class or function",
+            r"'tests.reference.own_code:Pole'\? The module tests.reference.own_code has no class, function or env",
         ),
         ("tests.reference.not_envs:LEVELS", "not_envs:LEVELS is not a class or function: pass the class of an env"),
         ("no_module:Pole", "the module no_module cannot be imported"),

@@ -6,10 +6,14 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, cast
 
+import gymnasium as gym
+from gymnasium.envs.registration import load_env_creator
+
 from offbeat.config.env import ADAPTERS, UNSET, EnvConfig, adapter_prefix
 from offbeat.core.errors import ConfigError, OffbeatError, with_traceback_of
 from offbeat.core.seeding import derive_seed
 from offbeat.core.tasks import TaskSample
+from offbeat.envs.arguments import require_arguments
 from offbeat.envs.contract import Adapter, EnvRequest, Envs, Limits, TaskEnvs
 from offbeat.envs.observations import stacked
 from offbeat.envs.opengl import opengl_remedy
@@ -117,11 +121,30 @@ def cannot_make(env_id: str, kwargs: Mapping[str, Any], error: BaseException) ->
     """Return the error of an env that could not be made with these arguments, with the traceback of the env's code."""
     given = f" with the arguments {dict(kwargs)}" if kwargs else ""
     error = _raised_by_env(error)
-    message = missing_package(env_id) or (
-        f"{env_id} cannot be made{given} ({type(error).__name__}: {error}): "
-        f"{opengl_remedy(error) or f'{_call(env_id, kwargs)} in Python to see where it fails'}"
+    message = (
+        missing_package(env_id)
+        or _wrong_arguments(env_id, kwargs, error)
+        or (
+            f"{env_id} cannot be made{given} ({type(error).__name__}: {error}): "
+            f"{opengl_remedy(error) or f'{_call(env_id, kwargs)} in Python to see where it fails'}"
+        )
     )
     return with_traceback_of(ConfigError(message), error)
+
+
+def _wrong_arguments(env_id: str, kwargs: Mapping[str, Any], error: BaseException) -> str:
+    """Return which argument of a registered env's constructor is missing or unknown; '' if that was not the reason."""
+    entry = gym.registry.get(env_id.rpartition(":")[2])
+    if not isinstance(error, TypeError) or adapter_prefix(env_id) or entry is None or entry.entry_point is None:
+        return ""
+    point = entry.entry_point
+    try:
+        require_arguments(
+            env_id, load_env_creator(point) if isinstance(point, str) else point, {**entry.kwargs, **kwargs}
+        )
+    except ConfigError as refused:
+        return str(refused)
+    return ""
 
 
 def _call(env_id: str, kwargs: Mapping[str, Any]) -> str:

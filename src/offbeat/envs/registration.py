@@ -149,13 +149,13 @@ def _unknown(env_id: str, module: str, name: str) -> ConfigError:
         return ConfigError(
             f"{env_id} is not a class or function: pass the class of an env, or a function that returns an env"
         )
-    ids = _ids_of_package(module)
+    ids = _ids_of(module)
     makers = (each for each, value in vars(sys.modules[module]).items() if callable(value) and _is_in(value, module))
     has = f"It registers {', '.join(ids[:SHOWN_IDS])}{', ...' * (len(ids) > SHOWN_IDS)}." if ids else ""
     by_name = {_without_namespace(each): each for each in (*makers, *ids)}
     nearest = get_close_matches(_without_namespace(name), by_name, n=1, cutoff=0.5)
     meant = f" Did you mean '{module}:{by_name[nearest[0]]}'?" if nearest else ""
-    has_not = f"The module {module} has no class or function of this name, and registers no env with it."
+    has_not = f"The module {module} has no class, function or env of this name."
     return ConfigError(f"unknown env {env_id!r}.{meant} {has_not} {has}".rstrip())
 
 
@@ -163,15 +163,15 @@ def _without_namespace(env_id: str) -> str:
     return env_id.rpartition("/")[2].lower()
 
 
-def _ids_of_package(module: str) -> list[str]:
-    """Return the registered ids of the envs in a module's package."""
+def _ids_of(module: str) -> list[str]:
+    """Return the registered ids of the envs in a module or its submodules."""
     return sorted(env_id for env_id, entry in gym.registry.items() if _is_in(entry.entry_point, module))
 
 
 def _is_in(code: Any, module: str) -> bool:
-    """Whether a class, a function, or the path of one, is in the package of a module."""
+    """Whether a class, a function, or the path of one, is in a module or its submodules."""
     name = code if isinstance(code, str) else getattr(code, "__module__", None) or ""
-    return name.partition(":")[0].partition(".")[0] == module.partition(".")[0]
+    return f"{name.partition(':')[0]}.".startswith(f"{module}.")
 
 
 def register_own_envs() -> None:
