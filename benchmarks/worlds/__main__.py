@@ -38,12 +38,14 @@ CHECK_STEPS = 200
 """Env steps of each env of a check."""
 SHORT = {"ppo": "unroll_length=64", "sac": "warmup=256"}
 """Algorithm -> the setting with which so short a training has updates."""
-SECONDS = 400.0
+SECONDS = 300.0
 """Time limit of each command."""
 CONSTRAINTS = "constraints.txt"
 """File with the version of torch that is shared, so that no package installs another one of some gigabytes."""
 LINES = 12
-"""Lines of a failed command's output that are kept."""
+"""Last lines of a command's output that are kept, besides the messages of offbeat."""
+MAX_LINE = 600
+"""Characters of a line that are kept."""
 
 
 def main() -> None:
@@ -182,7 +184,8 @@ def _last(said: str, folder: Path) -> list[str]:
     ):
         said = said.replace(own, shown)
     lines = [line for line in said.splitlines() if line.strip() and not line.startswith("WARNING: Location")]
-    return [line[:300] for line in lines[-LINES:]]
+    messages = [line for line in lines[:-LINES] if line.startswith("offbeat: ")]  # a long traceback may follow
+    return [line[:MAX_LINE] for line in (*messages, *lines[-LINES:])]
 
 
 if __name__ == "__main__":

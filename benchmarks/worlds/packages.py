@@ -145,6 +145,20 @@ def make():
     return gymnasium.make("gym_trading_env:TradingEnv", df=prices, positions=[-1, 0, 1], verbose=0)
 """
 
+QUADRUPED = """
+import gymnasium
+from gym_quadruped.quadruped_env import QuadrupedEnv
+
+
+class WithInfo(gymnasium.Wrapper):
+    def reset(self, *, seed=None, options=None):
+        return self.env.reset(seed=seed), {}
+
+
+def make():
+    return WithInfo(QuadrupedEnv("mini_cheetah"))
+"""
+
 BLUESKY = """
 import bluesky_gym
 import gymnasium
@@ -201,7 +215,13 @@ PACKAGES = (
         algorithm="sac",
         note="its own `sample_tasks` is not that of [meta-learning](meta-learning.md); check says so",
     ),
-    Package("bluesky-gym", "bluesky_descent:make", wrapper=BLUESKY, note="registers its envs only when it is asked to"),
+    Package(
+        "bluesky-gym",
+        "bluesky_descent:make",
+        afterwards=("numpy<2.4",),
+        wrapper=BLUESKY,
+        note="registers its envs only when it is asked to; fails with NumPy 2.4 (ValueError in step)",
+    ),
     Package("gym-pusht", "gym_pusht:gym_pusht/PushT-v0"),
     Package(
         "gym-aloha",
@@ -258,6 +278,6 @@ PACKAGES = (
         afterwards=("gymnasium>=1.1",),
         note="requires Gymnasium 0.29, and works with the new one",
     ),
-    Package("dacbench", "dacbench.envs:SigmoidEnv"),
-    Package("gym-quadruped", "gym_quadruped.quadruped_env:QuadrupedEnv", ("env.kwargs.robot=mini_cheetah",)),
+    Package("dacbench", "dacbench.envs:SigmoidEnv", extra=("torchvision",)),
+    Package("gym-quadruped", "quadruped:make", wrapper=QUADRUPED, note="gym's old API: reset returns no info"),
 )

@@ -84,9 +84,10 @@ def _replaced(versions: Mapping[str, str]) -> Iterable[str]:
 
 
 def _last_line(lines: Iterable[str]) -> str:
-    """Return the last line of an output as the cell of a table, not too long."""
-    last = list(lines)[-1:] or [""]
-    text = last[0].strip().replace("|", "/").replace("`", "'")
+    """Return the message of offbeat, or the last line of an output, as the cell of a table, not too long."""
+    found = list(lines)
+    last = [line for line in found if line.startswith("offbeat: ")][-1:] or found[-1:] or [""]
+    text = last[0].strip().removeprefix("offbeat: ").replace("|", "/").replace("`", "'")
     return f"`{text[:160]}`" if text else ""
 
 

@@ -65,6 +65,34 @@ def test_check_reports_the_fault_of_a_broken_env_with_a_remedy(name: str, severi
 
 
 @pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("Unseeded", "sample all random numbers from self.np_random"),
+        ("ReseedsItself", "from a reset without a seed on"),
+    ],
+)
+def test_the_remedy_of_an_unrepeatable_env_is_that_of_its_first_different_row(name: str, remedy: str) -> None:
+    (finding,) = check_env(f"zoo/{name}-v0", steps=200)
+    assert finding.problem.startswith("the same seed and the same actions give different rows")
+    assert remedy in finding.remedy
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        (
+            "OldReset",
+            r"reset\(\) did not return \(observation, info\) \(.*\)\. An env with gym's old API",
+        ),
+        ("OldStep", r"step\(\) did not return \(observation, reward, terminated, truncated, info\) \("),
+    ],
+)
+def test_a_run_on_an_env_with_gyms_old_api_is_refused_with_what_is_expected(name: str, expected: str) -> None:
+    with pytest.raises(ConfigError, match=expected):
+        preflight(f"zoo/{name}-v0")
+
+
+@pytest.mark.parametrize(
     "name", [*("NaNReward", "WrongShape", "WrongDtype", "OldReset", "OldStep", "Raises"), *BAD_TREES]
 )
 def test_preflight_refuses_an_env_that_fails_in_its_first_steps(name: str) -> None:

@@ -328,6 +328,14 @@ class Unseeded(Wanderer):
         return np.random.default_rng().normal(size=3).astype(np.float32)
 
 
+class ReseedsItself(Wanderer):
+    """Without a seed it makes a new generator, as the envs of panda-gym do."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        self._np_random = np.random.default_rng(seed)
+        return super().reset(options=options)
+
+
 class SeedIgnored(Wanderer):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         return super().reset(seed=None if seed is None else 1, options=options)
@@ -471,6 +479,7 @@ BROKEN = (
         WrongDtype,
         OutOfBounds,
         Unseeded,
+        ReseedsItself,
         SeedIgnored,
         ArrayReward,
         TextReward,

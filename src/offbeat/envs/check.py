@@ -27,7 +27,7 @@ from offbeat.envs.check_parts import (
     kind_of,
     raised,
 )
-from offbeat.envs.check_rows import rollout, started
+from offbeat.envs.check_rows import first_difference, rollout, started
 from offbeat.envs.check_tasks import TASKS, check_tasks, has_tasks, set_first_task
 from offbeat.envs.check_values import Values
 from offbeat.envs.check_world import check_world
@@ -40,6 +40,13 @@ from offbeat.envs.space_generators import seed_spaces
 RESET_PARTS = ("observation", "info")
 STEP_PARTS = ("observation", "reward", "terminated", "truncated", "info")
 
+
+SEEDED = "sample all random numbers from self.np_random, and start reset() with super().reset(seed=seed)"
+RESEEDED = (
+    "the rows differ from a reset without a seed on: let reset(seed=None) go on with the generator of the last seed, "
+    "as super().reset(seed=seed) does. For an env of a package, pass a seed to each reset in a wrapper"
+)
+"""Remedies for an env that is not repeatable."""
 
 Report = Callable[[int, int], None]
 """Is called with the number of steps so far and the total number."""
@@ -186,11 +193,10 @@ def _check_columns(
             yield Finding("error", error.problem, "fix the problem that the message names")
             return
     first, second = rollouts
-    remedy = "sample all random numbers from self.np_random, and start reset() with super().reset(seed=seed)"
-    if any(not np.array_equal(first[name], second[name]) for name in first):
+    if (difference := first_difference(first, second)) is not None:
         problem = "the same seed and the same actions give different rows: a run trains, but cannot be repeated"
-        yield Finding("warning", problem, remedy)
+        yield Finding("warning", problem, RESEEDED if difference.after_an_end else SEEDED)
         return
     if columns > 1 and tasks is None and all(np.array_equal(leaf[:, 0], leaf[:, 1]) for leaf in first.values()):
         problem = "columns with different seeds give the same rows under the same actions"
-        yield Finding("warning", problem, f"{remedy}, unless the env is deterministic on purpose")
+        yield Finding("warning", problem, f"{SEEDED}, unless the env is deterministic on purpose")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -50,3 +51,22 @@ def rollout(envs: Envs, first: Tree, steps: int, stepped: Callable[[], None] = l
         rows.append({name: part.copy() for name, part in named(outcome).items() if name != "valid"})
         stepped()
     return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+
+
+class Difference(NamedTuple):
+    """The first row in which two rollouts differ."""
+
+    row: int
+    after_an_end: bool
+    """Whether an episode has just ended, so that the row is that of a reset."""
+
+
+def first_difference(rows: Tree, others: Tree) -> Difference | None:
+    """Return the first difference of two rollouts with equal seeds and actions; None if they are equal."""
+    per_leaf = [leaf != others[name] for name, leaf in rows.items()]
+    differs = np.any([each.any(axis=tuple(range(2, each.ndim))) for each in per_leaf], axis=0)  # [steps + 1, N]
+    if not differs.any():
+        return None
+    row = int(differs.any(axis=1).argmax())
+    ended = (rows["terminated"] + rows["truncated"])[row - 1] != 0
+    return Difference(row, row > 0 and bool(ended[differs[row]].all()))

@@ -164,6 +164,7 @@ class ScalarColumns:
         reward: Any = 0.0
         terminated: Any = False
         truncated: Any = False
+        continues = True
         try:
             for column, (env, write, write_mask, continues, action) in enumerate(columns):
                 if continues:
@@ -183,7 +184,7 @@ class ScalarColumns:
                 truncations[column] = truncated
         except FAILURES as error:
             self._require_types(column, reward, terminated, truncated)
-            raise self._failed(column, "step", error) from error
+            raise self._failed(column, "step" if continues else "reset", error) from error
         if not self._stepped:
             self._stepped = True
             self._require_types(column, reward, terminated, truncated)
@@ -213,7 +214,7 @@ class ScalarColumns:
         ]
 
     def _failed(self, column: int, call: str, error: BaseException) -> EnvFailed:
-        what = f"{call}() raised {type(error).__name__}: {error}"
+        what = _not_unpacked(call, error) or f"{call}() raised {type(error).__name__}: {error}"
         return column_failed(self._spec, self.span.start + column, what, error)
 
 
@@ -299,6 +300,20 @@ def _writers(spec: EnvSpec, space: gym.Space[Any], targets: Tree) -> tuple[Write
     leaves = [leaf for leaf in spec.observation if leaf.name != INFO_MASK]
     write = observation_writer(space, leaves, [targets[leaf.name] for leaf in leaves])
     return write, info_mask_writer(targets[INFO_MASK]) if INFO_MASK in targets else None
+
+
+_RETURNED = {"reset": "(observation, info)", "step": "(observation, reward, terminated, truncated, info)"}
+
+
+def _not_unpacked(call: str, error: BaseException) -> str:
+    """Return the message for a method that returned another number of values; '' if that was not the error."""
+    in_env = error.__traceback__ is None or error.__traceback__.tb_next is not None
+    if in_env or not isinstance(error, TypeError | ValueError) or "unpack" not in str(error):
+        return ""
+    return (
+        f"{call}() did not return {_RETURNED[call]} ({error}). An env with gym's old API needs a class of yours that "
+        "returns this"
+    )
 
 
 def _has_mask(info: Any) -> bool:
