@@ -17,6 +17,28 @@ $ offbeat train
 ALGO is missing: run, for example, offbeat train ppo CartPole-v1
 $ offbeat train ppo
 ENV is missing: run, for example, offbeat train ppo CartPole-v1
+$ offbeat train CartPole-v1 ppo
+the algorithm is 'CartPole-v1' and the env is 'ppo', an algorithm: swap them, as in offbeat train ppo CartPole-v1
+$ offbeat train ppo ./my_envs.py:Point
+./my_envs.py is the path of a file, but the name of a module is expected: pass my_envs in its place
+$ offbeat check envs/my_envs.py:Point
+envs/my_envs.py is the path of a file, but the name of a module is expected: pass my_envs in its place, in the folder envs or with it on PYTHONPATH
+$ offbeat train ppo my_envs.py
+my_envs.py is a file, but an env is expected: pass my_envs:MyEnv, the class of the env in it
+$ offbeat train ppo CartPole-v1 --import ./my_envs.py
+./my_envs.py is the path of a file, but the name of a module is expected: pass my_envs in its place
+$ offbeat train ppo CartPole-v1 --wrapper my_envs.py:Flat
+my_envs.py is the path of a file, but the name of a module is expected: pass my_envs in its place
+$ offbeat train ppo CartPole-v1 --set encoder=my_envs.py:Net
+my_envs.py is the path of a file, but the name of a module is expected: pass my_envs in its place
+$ offbeat train my_algorithm.py:Own CartPole-v1
+my_algorithm.py is the path of a file, but the name of a module is expected: pass my_algorithm in its place
+$ offbeat list settings ppo --env Nothing-v9
+unknown env 'Nothing-v9'. Run `offbeat list envs` for a list. For an env of another package, type its module too: module:ID. For an env of your own, pass --import my_module, which registers it, or my_module:MyEnv
+$ offbeat train ppo CartPole-v1 --set use_sde=true
+unknown key 'use_sde': use_sde is a name of Stable-Baselines3; in offbeat, there is no state-dependent exploration: leave it out. `offbeat list settings ppo` shows all keys.
+$ offbeat train ppo CartPole-v1 --set total_steps=9
+unknown key 'total_steps'. `offbeat list settings ppo` shows all keys.
 $ offbeat train ppo CartPole-v1 1000
 '1000' is not expected: `offbeat train` takes ALGO ENV. Settings are passed with --set key=value
 $ offbeat train ppo CartPole-v1 --step 5
@@ -57,8 +79,10 @@ $ offbeat bench ppo CartPole-v1 --seconds x
 seconds is 'x', but a number is expected: pass, for example, --seconds 5
 $ offbeat run x.toml --jobs 0
 jobs is '0', but a whole number at least 1 is expected: pass, for example, --jobs 2
+$ offbeat list
+WHAT (one of envs, algorithms, runtimes, presets, settings) is missing: run, for example, offbeat list envs
 $ offbeat list nothing
-what is 'nothing', but one of envs, algorithms, runtimes, presets, settings is expected: pass, for example, envs
+WHAT is 'nothing', but one of envs, algorithms, runtimes, presets, settings is expected: pass, for example, envs
 $ offbeat doctor now
 'now' is not expected: `offbeat doctor` takes no argument but flags
 $ offbeat --helpp

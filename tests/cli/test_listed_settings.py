@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from offbeat.cli.listed_settings import ListedSetting, listed_settings
@@ -9,6 +11,7 @@ from offbeat.config.registry import ALGORITHMS
 from offbeat.config.resolve import resolve, setting_names
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import hints_of
+from offbeat.envs.check import preflight
 
 
 def by_key(algorithm: str, env: str | None = None) -> dict[str, ListedSetting]:
@@ -72,3 +75,11 @@ def test_settings_of_an_own_algorithm_are_listed():
 def test_an_unknown_algorithm_is_refused():
     with pytest.raises(ConfigError, match="'ppo'"):
         listed_settings("pppo")
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_the_default_layers_are_those_of_the_network_that_is_made(algorithm):
+    env = "CartPole-v1" if algorithm == "dqn" else "Pendulum-v1"
+    settings: Any = ALGORITHMS[algorithm].config_class()()
+    made = settings.policy_spec(preflight(env)).hidden_sizes
+    assert by_key(algorithm)["hidden_sizes"].default == ",".join(map(str, made))

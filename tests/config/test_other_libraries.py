@@ -7,7 +7,7 @@ import re
 import pytest
 from tests.reference.pages import ROOT
 
-from offbeat.config.other_libraries import OtherName, other_names
+from offbeat.config.other_libraries import OtherName, other_calls, other_names
 from offbeat.config.registry import ALGORITHMS
 from offbeat.config.resolve import resolve, setting_names
 from offbeat.config.unknown_keys import ARGUMENTS
@@ -74,3 +74,7 @@ def rows_of(name: OtherName) -> list[tuple[set[str], set[str]]]:
 def names_in(cell: str) -> set[str]:
     code = " ".join(re.findall(r"`([^`]+)`", cell))
     return set(re.findall(r"[a-z_]+", re.sub(r"(?<=[a-z])-(?=[a-z])", "_", code)))
+
+
+def test_no_setting_of_ours_is_taken_for_a_name_of_another_library():
+    assert not other_calls().keys() & setting_names()

@@ -240,6 +240,7 @@ class Callbacks(Observer):
     def _collect(self, method: Callable[[Callback], Callable[[], Answer]]) -> dict[str, float]:
         """Call a method of each callback; return all numbers that they return."""
         numbers: dict[str, float] = {}
+        owners: dict[str, str] = {}
         for callback in self._active:
             name, answer = name_of(callback), self._call(callback, method(callback))
             if isinstance(answer, str) and answer == "stop":
@@ -247,8 +248,11 @@ class Callbacks(Observer):
             elif answer is not None:
                 added = _numbers(answer, name)
                 for twice in numbers.keys() & added.keys():
-                    raise RunFailed(f"the callback {name} returned {twice!r}, as another one did: use another name")
+                    raise RunFailed(
+                        f"the callbacks {owners[twice]} and {name} both returned {twice!r}: rename one of them"
+                    )
                 numbers |= added
+                owners |= dict.fromkeys(added, name)
         return numbers
 
     def _call(self, callback: Callback, method: Callable[[], Answer]) -> Answer:

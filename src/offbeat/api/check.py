@@ -7,6 +7,7 @@ from typing import Any
 
 from offbeat.api.named_code import env_settings, name_of_env
 from offbeat.config import resolve as configs
+from offbeat.config.arguments import checked
 from offbeat.config.registry import import_modules
 from offbeat.core.caller_state import caller_state
 from offbeat.core.errors import require_at_least
@@ -14,6 +15,7 @@ from offbeat.envs.check import check_env
 from offbeat.envs.check_parts import Finding
 
 
+@checked
 def check(
     env: str | Callable[..., Any],
     *,

@@ -12,6 +12,7 @@ from offbeat.api.evaluate import SCORE_STEPS, score, score_on_node
 from offbeat.api.loaded_policy import LoadedPolicy
 from offbeat.api.policies_to_play import GivenEnv, Played, policies_to_play
 from offbeat.api.snapshots import mixtures_of
+from offbeat.config.arguments import checked
 from offbeat.config.env import EVALUATION_STEPS
 from offbeat.core.caller_state import caller_state
 from offbeat.core.errors import ConfigError, require_at_least
@@ -86,6 +87,7 @@ def _short(number: float | None) -> str:
     return "None" if number is None else f"{number:.6g}"
 
 
+@checked
 def evaluate(
     run: Played,
     env: GivenEnv | None = None,

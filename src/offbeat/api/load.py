@@ -9,6 +9,7 @@ from pathlib import Path
 
 from offbeat.api.download import downloaded, is_on_hub
 from offbeat.api.loaded_policy import LoadedPolicy, Trained
+from offbeat.config.arguments import checked
 from offbeat.config.registry import ENCODERS, EncoderFactory, import_modules, name_encoder
 from offbeat.config.trust import Code, require
 from offbeat.core.errors import ConfigError, unknown
@@ -24,6 +25,7 @@ from offbeat.run_directory.checkpoint import load as read_checkpoint
 from offbeat.run_directory.directory import RunDirectory
 
 
+@checked
 def load(
     run: GivenPath,
     name: str = "latest",
@@ -58,6 +60,7 @@ def load(
     return loaded_from(saved, os.fspath(run), code, encoder, trust_code, policy=policy)
 
 
+@checked
 def load_all(
     run: GivenPath, name: str = "latest", *, encoder: EncoderFactory | None = None, trust_code: bool = False
 ) -> dict[str, LoadedPolicy]:

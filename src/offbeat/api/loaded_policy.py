@@ -19,7 +19,9 @@ from offbeat.api.inputs import (
     single_action,
 )
 from offbeat.api.task_memory import TaskMemory
+from offbeat.config.arguments import no_attribute
 from offbeat.config.env import UNSET, EnvConfig
+from offbeat.config.other_libraries import other_calls
 from offbeat.config.trust import Code
 from offbeat.core.fields import Counter, Name
 from offbeat.core.tasks import Trials
@@ -125,6 +127,10 @@ class LoadedPolicy:
             raise TypeError(f"this policy of {self.trained.algorithm} does not infer its task: it needs no such call")
         return self._tasks
 
+    def __getattr__(self, name: str) -> Any:
+        """Refuse an attribute that does not exist."""
+        raise no_attribute(self, name)
+
     @property
     def remembers(self) -> bool:
         """Whether an action depends on previous calls."""
@@ -140,6 +146,7 @@ class LoadedPolicy:
         action_mask: Any = None,
         no_decision: bool = False,
         random: np.random.Generator | None = None,
+        **others: object,
     ) -> Any:
         """Select an action.
 
@@ -151,6 +158,7 @@ class LoadedPolicy:
             no_decision: whether the agents have nothing to decide, so that their actions are ignored. Only the memory
                 of the policy needs such a call.
             random: sample with this generator; None takes the most likely action.
+            others: refused, in words if another library has arguments of these names.
 
         Returns:
             The action for one env (an int for Discrete), or for N envs: [N, *shape], in the dicts and tuples of the
@@ -159,7 +167,10 @@ class LoadedPolicy:
         Raises:
             ValueError: the observation has NaN or infinity, or does not have the shape, the dtype or the choices of the
                 training; the mask allows nothing; or a reward is missing.
+            TypeError: an argument is unknown, or `random` is no generator.
         """
+        if others or not (random is None or isinstance(random, np.random.Generator)):
+            raise _wrong_argument(others, random)
         leaves, single = self.leaves(observation, action_mask)
         if self.policy.spec.mask is not None and not no_decision:
             require_choice(leaves[self.policy.spec.mask], self.policy.spec.action.nvec)
@@ -218,6 +229,18 @@ class LoadedPolicy:
         if len(counts) > 1:
             require_same_columns(counts)
         return leaves, None in counts.values()
+
+
+def _wrong_argument(others: Mapping[str, object], random: object) -> TypeError:
+    """Return the error for unknown arguments of a call, or for a `random` that is no generator."""
+    for name in others:
+        hint = f": {other_calls()[name]}" if name in other_calls() else ""
+        known = "observation, reward, action_mask, no_decision and random"
+        return TypeError(f"unknown argument {name!r}{hint}. A policy is called with {known}")
+    return TypeError(
+        f"random is {random!r}, but a generator is expected: pass random=np.random.default_rng(1) to sample, or leave "
+        "it out for the most likely action"
+    )
 
 
 class _Memory:

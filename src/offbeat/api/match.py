@@ -15,6 +15,7 @@ from offbeat.api.entrants import Entrant, entrants_of
 from offbeat.api.evaluate import world_of
 from offbeat.api.game_sets import Chosen, GameSet, OnStep, play_here, play_on_nodes
 from offbeat.api.snapshots import Snapshots
+from offbeat.config.arguments import checked
 from offbeat.config.env import EVALUATION_STEPS
 from offbeat.config.trust import require
 from offbeat.core.errors import ConfigError, EnvFailed
@@ -84,6 +85,7 @@ class _Pairing:
     seating: Seating
 
 
+@checked
 def match(
     runs: Sequence[GivenPath],
     *,

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+from offbeat.config.arguments import checked
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import read
 from offbeat.core.files import GivenPath, user_path
@@ -18,6 +19,7 @@ from offbeat.plots.runs import RETURN, runs_of
 X = Literal["steps", "frames", "time", "episodes"]
 
 
+@checked
 def plot(
     runs: GivenPath | Sequence[GivenPath],
     x: X = "steps",
@@ -57,7 +59,7 @@ def plot(
     paths = [user_path(run) for run in ([runs] if isinstance(runs, str | os.PathLike) else runs)]
     if not paths:
         raise ConfigError("no run is given: run `offbeat plot RUN` with a directory that `offbeat train` has created")
-    x = read("x", x, X, "pass --x steps")
+    x = read("x", x, X, "pass --x frames")
     drawn, texts = _several(metrics), _several(labels)
     if x == "episodes":
         _refuse_with_episodes(

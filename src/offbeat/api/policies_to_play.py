@@ -13,6 +13,7 @@ from offbeat.api.named_code import env_settings, name_of_env, name_of_wrapper
 from offbeat.config.registry import accept
 from offbeat.config.resolve import env_settings as env_settings_of
 from offbeat.core.errors import ConfigError
+from offbeat.core.fields import in_short
 from offbeat.core.files import GivenPath, user_path
 from offbeat.core.frozen_table import EMPTY, PlainTable
 
@@ -65,7 +66,13 @@ def _loaded(given: Played, checkpoint: str, *, trust_code: bool) -> dict[str, Lo
         raise ConfigError(
             f"checkpoint is {checkpoint!r}, but loaded policies are given: load them from this checkpoint"
         )
-    return {"default": given} if isinstance(given, LoadedPolicy) else dict(given)
+    policies = {"default": given} if isinstance(given, LoadedPolicy) else dict(given)
+    if not policies or not all(isinstance(policy, LoadedPolicy) for policy in policies.values()):
+        raise ConfigError(
+            f"run is {in_short(given)}, but the loaded policies of a run are expected, by name: pass "
+            "offbeat.load_all(run)"
+        )
+    return policies
 
 
 def _in_env(trained: Trained, env: str | None, changes: Mapping[str, object]) -> Trained:

@@ -13,6 +13,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from offbeat.api import no_updates
+from offbeat.config.arguments import no_attribute
 from offbeat.config.config import Config
 from offbeat.core.argument_notation import as_shown
 from offbeat.core.caller_state import may_raise_niceness
@@ -52,6 +53,10 @@ class Run:
     def __fspath__(self) -> str:
         """Return the run directory, so that a run is accepted where a run directory is."""
         return os.fspath(self.path)
+
+    def __getattr__(self, name: str) -> Any:
+        """Refuse an attribute that does not exist."""
+        raise no_attribute(self, name)
 
     def __repr__(self) -> str:
         """Return one line: where the run is, how it ended, and what it reached."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from offbeat.api.load import chosen_policy, load
 from offbeat.api.loaded_policy import LoadedPolicy
+from offbeat.config.arguments import checked
 from offbeat.core.errors import ConfigError
 from offbeat.core.files import GivenPath, user_path
 from offbeat.envs.adapters.openspiel import ADAPTER, PREFIX
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 Snapshots = Literal["all", "window", "none"]
 
 
+@checked
 def load_snapshots(
     run: GivenPath, which: Literal["all", "window"] = "all", *, trust_code: bool = False
 ) -> dict[str, dict[int, LoadedPolicy]]:
@@ -119,6 +121,7 @@ class AveragePolicy:
         return average_policy(world.env, functions, self.weights)
 
 
+@checked
 def load_average(
     run: GivenPath, *, policy: str | None = None, seed: int = 0, trust_code: bool = False
 ) -> AveragePolicy:

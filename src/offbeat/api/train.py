@@ -25,6 +25,7 @@ from offbeat.api.resume import (
 )
 from offbeat.api.run import Run, RunContext, run_to_end
 from offbeat.config import resolve as configs
+from offbeat.config.arguments import checked
 from offbeat.config.changes import changes_between
 from offbeat.config.config import Config
 from offbeat.config.registry import accept, import_modules
@@ -48,6 +49,7 @@ ProgressKind = Literal["dashboard", "lines", "none"]
 __all__ = ["Run", "continue_run", "resume", "start", "train"]
 
 
+@checked
 def train(
     algorithm: str | type[Any],
     env: str | Callable[..., Any],
@@ -127,6 +129,7 @@ def start(
             parts.close()
 
 
+@checked
 def resume(
     run: GivenPath,
     *,
@@ -184,7 +187,9 @@ def _together(settings: Mapping[str, object] | None, arguments: Mapping[str, obj
     given = {key: value for key, value in arguments.items() if value is not None or key not in ("steps", "runtime")}
     for key in (settings or {}).keys() & given.keys():
         raise ConfigError(f"{key} is given twice, as an argument and in settings: pass only one of them")
-    return {**(settings or {}), **given}
+    together: dict[str, Any] = {**(settings or {}), **given}
+    of_env = env_settings(together.pop("env_kwargs", None), together.pop("wrappers", None))
+    return {**together, **of_env}
 
 
 def continue_run(

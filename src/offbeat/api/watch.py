@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 from offbeat.api.loaded_policy import LoadedPolicy, Trained
 from offbeat.api.policies_to_play import GivenEnv, Played, policies_to_play
 from offbeat.api.shown_episodes import EnvEpisode, TrialEpisodes, WorldEpisode, cannot_render
+from offbeat.config.arguments import checked
 from offbeat.config.env import EVALUATION_STEPS
 from offbeat.config.trust import require
 from offbeat.core.caller_state import caller_state
@@ -46,6 +47,7 @@ class _Episode(Protocol):
     def frames(self) -> Iterator[Any]: ...
 
 
+@checked
 def watch(
     run: Played,
     env: GivenEnv | None = None,

@@ -29,6 +29,7 @@ _EXAMPLES = {
     "DIR": "runs/NAME", "FILE": "episode.mp4", "FILE.png": "curve.png", "MODULE": "my_module", "NAME": "my_name",
     "USER/NAME": "me/my-agent", "KEY=VALUE ...": "learning_rate=0.001", "PATTERNS": "red_*,blue_*", "SECONDS": "5",
     "TEXT": "text", "POINTS": "10", "N": "1", "local|ray": "ray", "HOST:PORT|auto": "auto", "NAME=AMOUNT,...": "fast=1",
+    "WHAT": "envs",
 }  # fmt: skip
 """Placeholder -> a value."""
 
@@ -165,7 +166,9 @@ class Usage:
         expected = self.positional
         least = [argument for argument in expected if argument.is_required]
         if len(given) < len(least):
-            raise ConfigError(f"{least[len(given)].name} is missing: run, for example, {self._example()}")
+            missing = least[len(given)]
+            words = f" (one of {', '.join(get_args(missing.kind))})" if get_origin(missing.kind) is Literal else ""
+            raise ConfigError(f"{missing.name}{words} is missing: run, for example, {self._example()}")
         if len(given) > len(expected) and not any(argument.takes_many for argument in expected):
             takes = " ".join(argument.name for argument in expected) or "no argument but flags"
             settings = ". Settings are passed with --set key=value" if self._command in TAKES_SETTINGS else ""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class List:
     """List the known names, or the settings of an algorithm: offbeat list envs, offbeat list settings ppo."""
 
-    what: Positional[Literal["envs", "algorithms", "runtimes", "presets", "settings"]]
+    what: Annotated[Positional[Literal["envs", "algorithms", "runtimes", "presets", "settings"]], arg(metavar="WHAT")]
     """What to list."""
     algo: Annotated[Positional[str | None], arg(metavar="ALGO", help_behavior_hint="")] = None
     """Of settings: the algorithm. Your own: my_module:MyAlgorithm."""
@@ -56,12 +56,23 @@ class List:
         from offbeat.cli.listed_settings import listed_settings
 
         preset, settings = listed_settings(self.algo, self.env)
+        if self.env is not None and not preset:
+            _require_env(self.env)
         if not sys.stdout.isatty():
             print("\n".join(_plain(settings)))
             return
         console = Console(highlight=False)
         for part in _drawn(settings, self.env, preset):
             console.print(part)
+
+
+def _require_env(env_id: str) -> None:
+    """Refuse an env that does not exist, unless it is of a library whose ids are only known when envs are made."""
+    from offbeat.config.env import adapter_prefix
+    from offbeat.envs.registration import registered
+
+    if not adapter_prefix(env_id):
+        registered(env_id)
 
 
 def _envs() -> Iterable[str]:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -33,9 +34,13 @@ def other_names() -> tuple[OtherName, ...]:
     return tuple(_read())
 
 
-def _read() -> Iterator[OtherName]:
+def _tables() -> dict[str, Any]:
     text = (resources.files("offbeat") / "config" / "other_libraries.toml").read_text()
-    for page, table in tomllib.loads(text).items():
+    return tomllib.loads(text)
+
+
+def _read() -> Iterator[OtherName]:
+    for page, table in _tables().items():
         for theirs, given in table["names"].items():
             value, differs = (given["ours"], given["differs"]) if isinstance(given, dict) else (given, "")
             yield OtherName(
@@ -46,3 +51,13 @@ def _read() -> Iterator[OtherName]:
 def names_like(name: str) -> list[OtherName]:
     """Return what a name is in other libraries; an empty list if none has it."""
     return [other for other in other_names() if other.theirs == name]
+
+
+@cache
+def other_calls() -> dict[str, str]:
+    """Return the methods and arguments of other libraries of which offbeat has other ones: name -> what to write."""
+    return {
+        name: f"{name} is a name of {table['library']}; in offbeat, {instead}"
+        for table in _tables().values()
+        for name, instead in table.get("calls", {}).items()
+    }

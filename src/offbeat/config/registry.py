@@ -18,6 +18,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from offbeat.config.arguments import checked
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.config.runtimes import OPTIONAL_KEYS, RUNTIMES, RuntimeEntry
 from offbeat.config.settings import AlgorithmSettings
@@ -97,6 +98,7 @@ ALGORITHMS: dict[str, AlgorithmEntry] = {
 }
 
 
+@checked
 def register_algorithm(name: str, algorithm: type[Any] | str, summary: str = "") -> None:
     """Register an algorithm under a name. The name is also that of its table of settings.
 
@@ -137,6 +139,7 @@ def algorithm_entry(name: str) -> AlgorithmEntry:
 # --- runtimes -----------------------------------------------------------------------------------------------
 
 
+@checked
 def register_runtime(name: str, entry: RuntimeEntry) -> None:
     """Register a runtime under a name for `--runtime`.
 
@@ -173,6 +176,7 @@ OUR_ENCODERS = ("auto", "flat", "nature_cnn", "impala_resnet")
 """Names of the encoders in models/encoders.py."""
 
 
+@checked
 def register_encoder(name: str, encoder: EncoderFactory | str) -> None:
     """Register an encoder under a name.
 
@@ -349,6 +353,7 @@ def import_found(name: str) -> None:
     Raises:
         ConfigError: it cannot be imported.
     """
+    refuse_file(name)
     forbid_spinning()  # the module may load torch
     try:
         import_module(name)
@@ -356,6 +361,22 @@ def import_found(name: str) -> None:
         what = f"{type(error).__name__}: {without_stop(error)}"
         refused = ConfigError(f"the module {name} cannot be imported ({what}): {_fix(name, error)}")
         raise with_traceback_of(refused, error) from error
+
+
+def refuse_file(name: str) -> None:
+    """Refuse the path of a file in place of the name of a module.
+
+    Raises:
+        ConfigError: with the name to pass.
+    """
+    if not (name.endswith(".py") or "/" in name or name.startswith(".")):
+        return
+    path = Path(name)
+    folder = "" if path.parent in (Path(), Path.cwd()) else f", in the folder {path.parent} or with it on PYTHONPATH"
+    raise ConfigError(
+        f"{name} is the path of a file, but the name of a module is expected: pass "
+        f"{path.stem or 'my_module'} in its place{folder}"
+    )
 
 
 def _fix(name: str, error: Exception) -> str:

@@ -125,6 +125,7 @@ def resolve(
         raise ConfigError(f"env is {env!r}, but an env id such as 'CartPole-v1' is expected: register your env")
     choice, (flags, assignments) = _policy_choice(flags or {}, assignments or {})
     _check_run_flags(flags)
+    _refuse_swapped(algorithm, env)
     _check_names(algorithm, {**assignments, **flags})
     choice.require_code()
     tables = preset_tables(algorithm, env, preset)
@@ -179,6 +180,14 @@ def with_settings(config: Config, given: Mapping[str, object]) -> Config:
     algorithm, hints = config.run.algorithm, hints_of(settings)
     _set_given(tables, _table_of_keys(algorithm, settings), given, algorithm=algorithm, own=hints)
     return _from_tables(tables, settings_list(algorithm))
+
+
+def _refuse_swapped(algorithm: str, env: str) -> None:
+    if env in ALGORITHMS and algorithm not in ALGORITHMS:
+        raise ConfigError(
+            f"the algorithm is {algorithm!r} and the env is {env!r}, an algorithm: swap them, as in "
+            f"offbeat train {env} {algorithm}"
+        )
 
 
 def _check_names(algorithm: str, given: Mapping[str, object]) -> None:

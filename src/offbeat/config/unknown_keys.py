@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Any
 
 from offbeat.config.env import KWARGS
-from offbeat.config.other_libraries import OtherName, names_like
+from offbeat.config.other_libraries import OtherName, names_like, other_calls
 from offbeat.config.registry import ALGORITHMS
 from offbeat.config.run_config import RunConfig
 from offbeat.config.runtime_config import RuntimeConfig
@@ -45,7 +45,9 @@ def unknown_key(
         prefixes = f"an argument of the env's constructor is {KWARGS}NAME, and other keys have no prefix"
         return ConfigError(f"unknown key {key!r}: {prefixes}. {remedy}")
     if not owners:
-        return unknown("key", key, known, remedy)
+        if key in other_calls():
+            return ConfigError(f"unknown {kind or f'key {key!r}'}: {other_calls()[key]}. {remedy}")
+        return unknown("key", key, known, remedy, likeness=0.7)
     one = owners[0] if len(owners) == 1 else "one of these"
     return ConfigError(
         f"{key} is a setting of {', '.join(owners)}, and not of the algorithm of this run: leave it out, or train with "

@@ -44,7 +44,7 @@ FLAGS = (
 """The flags that are arguments of Python's functions too."""
 _WORDS = (
     *("serial", "threads", "processes", "hogwild", "ray", "bounded", "exact", "auto", "cpu", "cuda", "shared"),
-    *("separate", "onnx", "torchscript", "latest", "best", "all", "window", "none", "episodes", "my_module"),
+    *("separate", "onnx", "torchscript", "latest", "best", "all", "window", "none", "episodes", "frames", "my_module"),
 )
 """Words that are values if they follow a flag, as are numbers, names with _ and paths. Other words belong to the
 sentence."""

@@ -14,6 +14,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec as RegisteredEnv
 
+from offbeat.config.arguments import checked
 from offbeat.config.env import family_of
 from offbeat.config.registry import accept, import_modules
 from offbeat.core.errors import ConfigError, unknown
@@ -48,6 +49,7 @@ SHOWN_IDS = 6
 # --- registering an env -------------------------------------------------------------------------------------
 
 
+@checked
 def register_env(env_id: str, entry_point: Callable[..., Any] | str, **registration: Any) -> None:
     """Register an env of your own with Gymnasium. Mistakes that would fail only later are refused here.
 
@@ -138,6 +140,9 @@ def registered(env_id: str) -> RegisteredEnv:
 def _unknown(env_id: str, module: str, name: str) -> ConfigError:
     """Return the error for an env that is neither registered nor in the module that its id names."""
     if not module:
+        if name.endswith(".py"):
+            own = f"{name.removesuffix('.py')}:MyEnv"
+            return ConfigError(f"{env_id} is a file, but an env is expected: pass {own}, the class of the env in it")
         if package := package_of(env_id):
             return ConfigError(f"unknown env {env_id!r}. {package}")
         remedy = (

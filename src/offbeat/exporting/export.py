@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from offbeat.api.download import is_on_hub
 from offbeat.api.load import load
+from offbeat.config.arguments import checked
 from offbeat.config.registry import EncoderFactory
 from offbeat.core.caller_state import caller_state
 from offbeat.core.files import GivenPath, user_path
@@ -19,6 +20,7 @@ SUFFIXES = {"onnx": ".onnx", "torchscript": ".pt"}
 """Suffix of the default file, by format."""
 
 
+@checked
 def export(
     run: GivenPath,
     out: GivenPath | None = None,

@@ -1,0 +1,109 @@
+"""`checked`: refuses arguments of wrong names and wrong plain types, in the public functions of `offbeat`."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
+from numbers import Integral, Real
+from typing import NamedTuple, ParamSpec, TypeVar
+
+from offbeat.config.other_libraries import other_calls
+from offbeat.core.errors import ConfigError, suggestion
+from offbeat.core.fields import in_short
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class _Kind(NamedTuple):
+    """A type of arguments that is checked."""
+
+    accepts: Callable[[object], bool]
+    words: str
+    example: str
+
+
+def _is_flag(value: object) -> bool:
+    return type(value).__name__ in ("bool", "bool_")
+
+
+_RUN = "a run directory or a Run"
+_KINDS = {
+    "int": _Kind(lambda value: isinstance(value, Integral) and not _is_flag(value), "a whole number", "10"),
+    "float": _Kind(lambda value: isinstance(value, Real) and not _is_flag(value), "a number", "0.5"),
+    "bool": _Kind(_is_flag, "True or False", "True"),
+    "str": _Kind(lambda value: isinstance(value, str), "text", '"..."'),
+    "GivenPath": _Kind(lambda value: isinstance(value, str | os.PathLike), "a path", '"runs/first"'),
+    "Played": _Kind(
+        lambda value: callable(value) or isinstance(value, str | os.PathLike | Mapping),
+        f"{_RUN}, or a loaded policy",
+        '"runs/first"',
+    ),
+    "Sequence[str]": _Kind(
+        lambda value: isinstance(value, Iterable) and not isinstance(value, str | bytes), "a list of texts", '["text"]'
+    ),
+    "Sequence[GivenPath]": _Kind(
+        lambda value: isinstance(value, Iterable) and not isinstance(value, str | os.PathLike),
+        "a list of run directories",
+        '["runs/a", "runs/b"]',
+    ),
+    "Callable[[int, int], None]": _Kind(callable, "a function", "my_function"),
+    "None": _Kind(lambda value: value is None, "None", "None"),
+}
+"""Annotation -> its kind. Arguments with other annotations are checked where they are used."""
+
+
+def checked(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorate a public function: arguments of wrong names or plain types are refused before it is called.
+
+    The wrapped function raises ConfigError for them.
+    """
+    signature = inspect.signature(function)
+    kinds = {
+        name: parts
+        for name, parameter in signature.parameters.items()
+        if (parts := str(parameter.annotation).split(" | ")) and set(parts) <= _KINDS.keys()
+    }
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            given = signature.bind(*args, **kwargs).arguments
+        except TypeError as error:
+            raise _wrong_names(function.__name__, signature, kwargs, error) from None
+        for name, parts in kinds.items():
+            if name in given and not any(_KINDS[part].accepts(given[name]) for part in parts):
+                raise _wrong_type(signature.parameters[name], given[name], parts)
+        return function(*args, **kwargs)
+
+    return call
+
+
+def _wrong_type(parameter: inspect.Parameter, value: object, parts: list[str]) -> ConfigError:
+    """Return the error for a value; the example is the default, if that is a number or a text."""
+    name, default = parameter.name, parameter.default
+    expected = " or ".join(_RUN if name == "run" and part == "GivenPath" else _KINDS[part].words for part in parts)
+    usual = json.dumps(default) if type(default) in (int, float, str) else _KINDS[parts[0]].example
+    return ConfigError(f"{name} is {in_short(value)}, but {expected} is expected: pass {name}={usual}")
+
+
+def _wrong_names(
+    function: str, signature: inspect.Signature, given: Mapping[str, object], error: TypeError
+) -> ConfigError:
+    """Return the error for arguments that do not fit the signature of a function."""
+    names = [name for name, parameter in signature.parameters.items() if parameter.kind is not parameter.VAR_KEYWORD]
+    remedy = f"offbeat.{function} has the arguments {', '.join(names)}"
+    for name in given.keys() - set(names):
+        if name in other_calls():
+            return ConfigError(f"unknown argument {name!r}: {other_calls()[name]}. {remedy}")
+        return ConfigError(f"unknown argument {name!r}.{suggestion(name, names, likeness=0.7)} {remedy}")
+    return ConfigError(f"offbeat.{function}: {error}. {remedy}")
+
+
+def no_attribute(owner: object, name: str) -> AttributeError:
+    """Return the error for an attribute that an object does not have; it says what to write for that of a library."""
+    kind = type(owner).__name__
+    return AttributeError(f"{kind!r} object has no attribute {name!r}. {other_calls().get(name, '')}".rstrip(". "))

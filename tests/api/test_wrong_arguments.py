@@ -1,0 +1,106 @@
+"""Arguments of wrong names and types are refused in words, with what is expected, by every public function."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.reference.runs import small_run
+
+import offbeat
+from offbeat.config.other_libraries import other_calls
+from offbeat.core.errors import ConfigError
+
+FUNCTIONS = [name for name in offbeat.__all__ if inspect.isfunction(getattr(offbeat, name))]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> offbeat.Run:
+    return small_run(tmp_path_factory.mktemp("runs") / "run", steps=64, eval_every=0)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_public_function_refuses_a_missing_argument(name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"offbeat.{name}: missing a required argument"):
+        getattr(offbeat, name)()
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_public_function_refuses_a_number_as_its_first_argument(name: str) -> None:
+    function = getattr(offbeat, name)
+    required = [each for each in inspect.signature(function).parameters.values() if each.default is each.empty]
+    others = [None for each in required[1:] if each.kind not in (each.VAR_KEYWORD, each.VAR_POSITIONAL)]
+    with pytest.raises(ConfigError, match=rf"{required[0].name} is 3, but .* is expected"):
+        function(3, *others)
+
+
+RUN = object()
+"""Stands for a run in the arguments of a call."""
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "options", "says"),
+    [
+        ("evaluate", [RUN], {"episodes": "a"}, "episodes is 'a', but a whole number or None is expected"),
+        ("evaluate", [RUN], {"sampled": "yes"}, "sampled is 'yes', but True or False is expected"),
+        ("evaluate", [RUN], {"seed": True}, "seed is True, but a whole number is expected: pass seed=0"),
+        ("evaluate", [RUN], {"checkpoint": 3}, 'checkpoint is 3, but text is expected: pass checkpoint="latest"'),
+        ("evaluate", [RUN], {"on_step": 3}, "on_step is 3, but a function is expected"),
+        ("evaluate", [RUN], {"episods": 3}, "unknown argument 'episods'. Did you mean 'episodes'?"),
+        ("evaluate", [RUN], {"n_eval_episodes": 3}, "in offbeat, offbeat.evaluate(run, episodes=20)"),
+        ("evaluate", [{}], {}, "the loaded policies of a run are expected"),
+        ("evaluate", [{"a": 3}], {}, "the loaded policies of a run are expected"),
+        ("plot", [RUN], {"smooth": "a"}, "smooth is 'a', but a whole number is expected"),
+        ("plot", [[RUN, 3]], {}, "3 is given as a path"),
+        ("watch", [RUN], {"max_steps": "a"}, "max_steps is 'a'"),
+        ("match", [RUN], {}, "but a list of run directories is expected"),
+        ("check", ["CartPole-v1"], {"imports": "my_envs"}, "but a list of texts is expected"),
+        ("train", ["ppo", "CartPole-v1"], {"preset": 3}, "preset is 3, but text or None is expected"),
+        ("train", ["CartPole-v1", "ppo"], {}, "swap them, as in offbeat train ppo CartPole-v1"),
+        ("train", ["ppo", "CartPole-v1"], {"use_sde": True}, "there is no state-dependent exploration"),
+        ("resume", [RUN], {"env_kwargs": {"size": 8}}, "resume cannot change"),
+        ("resume", [RUN], {"settings": {"env_kwargs": {"size": 8}}}, "resume cannot change"),
+    ],
+)
+def test_a_wrong_argument_is_refused_with_what_is_expected(
+    run: offbeat.Run, name: str, given: list[Any], options: dict[str, Any], says: str
+) -> None:
+    arguments = [run if each is RUN else [run, 3] if each == [RUN, 3] else each for each in given]
+    with pytest.raises(ConfigError) as refused:
+        getattr(offbeat, name)(*arguments, **options)
+    assert says in str(refused.value)
+
+
+def test_numbers_of_numpy_are_accepted(run: offbeat.Run) -> None:
+    given: dict[str, Any] = {"episodes": np.int64(1), "seed": np.int32(1), "sampled": np.bool_(True)}
+    result = offbeat.evaluate(run, **given)
+    assert result.episodes == 1
+
+
+# --- loaded policies ------------------------------------------------------------------------------------------
+
+
+def test_a_policy_says_what_to_write_for_an_argument_of_another_library(run: offbeat.Run) -> None:
+    policy: Any = offbeat.load(run)
+    with pytest.raises(TypeError, match="deterministic is a name of Stable-Baselines3; in offbeat, the most likely"):
+        policy(np.zeros(4, np.float32), deterministic=True)
+    with pytest.raises(TypeError, match=r"unknown argument 'mask'. A policy is called with observation, reward"):
+        policy(np.zeros(4, np.float32), mask=1)
+    with pytest.raises(TypeError, match=r"random is True, but a generator is expected: pass random=np\.random"):
+        policy(np.zeros(4, np.float32), random=True)
+
+
+def test_an_empty_batch_is_refused(run: offbeat.Run) -> None:
+    with pytest.raises(ValueError, match=r"shape \(0, 4\), which is no observation"):
+        offbeat.load(run)(np.zeros((0, 4), np.float32))
+
+
+@pytest.mark.parametrize("name", ["predict", "learn", "save", "get_distribution", "predict_values"])
+def test_methods_of_another_library_are_answered_with_ours(run: offbeat.Run, name: str) -> None:
+    for owner in (run, offbeat.load(run)):
+        assert not hasattr(owner, name)
+        with pytest.raises(AttributeError) as refused:
+            getattr(owner, name)
+        assert other_calls()[name] in str(refused.value)
