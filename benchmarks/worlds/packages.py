@@ -145,6 +145,26 @@ def make():
     return gymnasium.make("gym_trading_env:TradingEnv", df=prices, positions=[-1, 0, 1], verbose=0)
 """
 
+MARIO = """
+import gymnasium
+from gym_super_mario_bros import SuperMarioBrosEnv
+
+
+class Mario(gymnasium.Env):
+    def __init__(self):
+        self.inner = SuperMarioBrosEnv()
+        self.observation_space = gymnasium.spaces.Box(0, 255, (240, 256, 3), "uint8")
+        self.action_space = gymnasium.spaces.Discrete(self.inner.action_space.n)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.inner.reset(), {}
+
+    def step(self, action):
+        observation, reward, done, _ = self.inner.step(int(action))
+        return observation, float(reward), done, False, {}
+"""
+
 QUADRUPED = """
 import gymnasium
 from gym_quadruped.quadruped_env import QuadrupedEnv
@@ -245,7 +265,14 @@ PACKAGES = (
     Package("nle", "nle:NetHackScore-v0"),
     Package("minihack", "minihack:MiniHack-Room-5x5-v0"),
     Package("stable-retro", "stable_retro:Airstriker-Genesis-v0"),
-    Package("gym-super-mario-bros", "gym_super_mario_bros:SuperMarioBros-v0"),
+    Package(
+        "gym-super-mario-bros",
+        "mario:Mario",
+        ("image_size=84", "grayscale=true", "frame_stack=4"),
+        afterwards=("numpy<2",),
+        wrapper=MARIO,
+        note="7.4.0 has gym's old API, and fails with NumPy 2 (OverflowError); later ones need Python 3.13",
+    ),
     Package("citylearn", "citylearn:CityLearnEnv"),
     Package("gym-electric-motor", "gym_electric_motor:Cont-CC-PMSM-v0"),
     Package("tetris-gymnasium", "tetris_gymnasium.envs:tetris_gymnasium/Tetris"),

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -65,6 +66,18 @@ def test_an_unknown_id_of_a_module_is_answered_with_the_ids_that_it_registers(tm
         registered("bogland:Bog-v0")
     assert "Did you mean 'bogland:bogland/Bog-v1'?" in str(refused.value)
     assert "It registers bogland/Bog-v1, bogland/Fen-v1." in str(refused.value)
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_an_env_of_gym_is_told_how_it_becomes_one_of_gymnasium(tmp_path, monkeypatch, old):
+    (tmp_path / "moor.py").write_text("import gym\n\nclass MoorEnv: ...\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    registry = {"Moor-v0": None}
+    gym = SimpleNamespace(envs=SimpleNamespace(registry=SimpleNamespace(env_specs=registry) if old else registry))
+    monkeypatch.setitem(sys.modules, "gym", gym)
+    with registries_kept("moor"), pytest.raises(ConfigError, match="is registered with gym") as refused:
+        registered("moor:Moor-v0")
+    assert "shimmy:GymV26Environment-v0 --import moor --env-kwargs env_id=Moor-v0" in str(refused.value)
 
 
 def test_an_unlike_name_is_not_suggested():

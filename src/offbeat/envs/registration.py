@@ -154,6 +154,12 @@ def _unknown(env_id: str, module: str, name: str) -> ConfigError:
         return ConfigError(
             f"{env_id} is not a class or function: pass the class of an env, or a function that returns an env"
         )
+    if _is_of_gym(name):
+        return ConfigError(
+            f"{env_id} is registered with gym, the predecessor of Gymnasium: pass shimmy:GymV26Environment-v0 --import "
+            f'{module} --env-kwargs env_id={name}, after pip install "shimmy[gym-v26]". If its step() returns four '
+            "values, write a class that extends gymnasium.Env and calls it"
+        )
     ids = _ids_of(module)
     makers = (each for each, value in vars(sys.modules[module]).items() if callable(value) and _is_in(value, module))
     has = f"It registers {', '.join(ids[:SHOWN_IDS])}{', ...' * (len(ids) > SHOWN_IDS)}." if ids else ""
@@ -162,6 +168,12 @@ def _unknown(env_id: str, module: str, name: str) -> ConfigError:
     meant = f" Did you mean '{module}:{by_name[nearest[0]]}'?" if nearest else ""
     has_not = f"The module {module} has no class, function or env of this name."
     return ConfigError(f"unknown env {env_id!r}.{meant} {has_not} {has}".rstrip())
+
+
+def _is_of_gym(name: str) -> bool:
+    """Whether gym, which a package has imported, has this id. Before version 0.26 its registry was no dict."""
+    registry = getattr(getattr(sys.modules.get("gym"), "envs", None), "registry", ())
+    return name in getattr(registry, "env_specs", registry)
 
 
 def _without_namespace(env_id: str) -> str:
