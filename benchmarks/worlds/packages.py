@@ -298,7 +298,9 @@ PACKAGES = (
     Package("evogym-py313", "evogym.envs:Walker-v0"),
     Package("procgen-gym", "procgen_gym:procgen_gym/procgen-coinrun-v0", untried="needs Python 3.13 or newer"),
     Package("magent2", "magent2.environments.battle_v4:parallel_env"),
-    Package("pogema", "pogema:Pogema-v0"),
+    Package(
+        "pogema", "pogema:Pogema-v0", afterwards=("gymnasium>=1.1",), note="requires Gymnasium 0.28 and pydantic 1"
+    ),
     Package(
         "carl-bench",
         "carl.envs:CARLCartPole",
