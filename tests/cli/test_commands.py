@@ -17,6 +17,7 @@ from tests.reference.runs import contents, lines_of, offbeat, small_arguments, s
 
 import offbeat as package
 from offbeat.cli import main
+from offbeat.cli.bench import _table
 from offbeat.config.registry import ALGORITHMS
 from offbeat.envs.make import make_envs
 
@@ -180,8 +181,8 @@ def test_plot_draws_metrics_with_a_title_and_labels_of_ones_own(run, tmp_path):
 
 BENCH_KEYS = (
     "cores c_env_us c_act_us c_learn_us limit_sps layout_limit_sps serial_limit_sps achieved_sps fraction "
-    "layout_fraction overlap_gain overlap_gain_max bound_by policy_lag_mean policy_lag_max "
-    "other_cores"
+    "layout_fraction overlap_gain_max bound_by policy_lag_mean policy_lag_max "
+    "other_cores overlap_gain layouts advice"
 )
 
 
@@ -200,7 +201,15 @@ def test_bench_json_prints_one_object_with_the_documented_keys_and_consistent_va
     assert figures["fraction"] == pytest.approx(figures["achieved_sps"] / figures["limit_sps"])
     assert figures["policy_lag_max"] == 2
     assert figures["bound_by"] in ("actors", "learner")
-    assert figures["overlap_gain"] > 0
+    serial, processes = figures["layouts"]
+    assert [layout["runtime"] for layout in figures["layouts"]] == ["serial", "processes"]
+    assert serial["achieved_sps"] == figures["achieved_sps"]
+    assert figures["overlap_gain"] == pytest.approx(processes["achieved_sps"] / serial["achieved_sps"])
+    assert min(layout["predicted_sps"] for layout in figures["layouts"]) > 0
+    shown = _table(figures).splitlines()
+    assert any(re.fullmatch(r"  serial, 1 actor x 8 envs +[\d,]+ +[\d,]+ +\d+%", line) for line in shown)
+    assert any(re.fullmatch(r"  processes, \d actors? x \d envs? +[\d,]+ +[\d,]+ +\d+%", line) for line in shown)
+    assert figures["advice"] in shown
     assert 1 <= figures["overlap_gain_max"] <= 2
 
 

@@ -119,10 +119,6 @@ def test_what_a_loader_does_beside_the_learner_does_not_limit_it_until_it_takes_
     assert replace(model(2.0, 8.0, cores=4, max_lag=0), loading=3.0).attainable_sps == pytest.approx(1e6 / 10)
 
 
-def test_the_gain_is_relative_to_taking_turns_with_the_wall_time_of_learning():
-    assert model(32.0, 8.0, learning_wall=18.0).gain(40_000) == pytest.approx(2.0)
-
-
 @pytest.mark.parametrize(
     ("changes", "gain"),
     [

@@ -18,6 +18,7 @@ from offbeat.config.resolve import load, resolve
 from offbeat.config.runtimes import RUNTIMES
 from offbeat.core.errors import ConfigError, EnvFailed
 from offbeat.core.threads import limit, usable_cores
+from offbeat.metrics import expectation
 from offbeat.metrics.speed_model import Topology
 from offbeat.tuning import auto_layout
 from offbeat.tuning.auto_layout import (
@@ -28,6 +29,7 @@ from offbeat.tuning.auto_layout import (
     choose,
     with_measured_topology,
 )
+from offbeat.tuning.chosen_layout import ChosenLayout
 from offbeat.tuning.costs import Cost
 
 REASON = (
@@ -161,7 +163,8 @@ def test_columns_are_divided_evenly_over_actors_and_env_groups(groups, of_each, 
 @pytest.mark.parametrize("env", ["CartPole-v1", "HalfCheetah-v5"])
 def test_auto_layout_does_not_change_the_columns_of_a_batch(env, runtime):
     config = measured(env, runtime=runtime, env_groups=2, unrolls_per_batch=2, envs_per_actor=6)
-    chosen, reason = with_measured_topology(config)
+    layout = with_measured_topology(config)
+    chosen, reason = layout.config, layout.reason
     topology = chosen.runtime
     assert topology.split == "given"
     assert topology.batch_unrolls * topology.envs_per_actor == 12
@@ -169,6 +172,9 @@ def test_auto_layout_does_not_change_the_columns_of_a_batch(env, runtime):
     assert topology.envs_per_actor % 2 == 0
     assert re.fullmatch(REASON, reason)
     assert reason.startswith(f"{topology.actors} actor")
+    assert layout.expectation is not None
+    assert min(layout.expectation.sps, layout.expectation.acting, layout.expectation.learning) > 0
+    assert layout.next_best is None or layout.next_best.runtime.batch_rows == topology.batch_rows
     unsettled = {"split", "actors", "envs_per_actor", "unrolls_per_batch", "learner_threads"}
     before, after = config.tables()["runtime"], chosen.tables()["runtime"]
     assert {key for key in before if before[key] != after[key]} <= unsettled
@@ -176,9 +182,9 @@ def test_auto_layout_does_not_change_the_columns_of_a_batch(env, runtime):
 
 def test_auto_layout_says_whether_given_inference_workers_pay_and_has_an_actor_for_each():
     served: dict[str, Any] = {"runtime": "processes", "inference": "worker", "inference_workers": 2}
-    config, reason = with_measured_topology(measured(**served))
-    assert config.runtime.actors >= 2
-    assert re.search(r"inference workers (pay|do not pay|make no difference)\b.*, by these costs$", reason)
+    layout = with_measured_topology(measured(**served))
+    assert layout.config.runtime.actors >= 2
+    assert re.search(r"inference workers (pay|do not pay|make no difference)\b.*, by these costs$", layout.reason)
 
 
 def test_more_inference_workers_than_actors_that_divide_the_envs_are_refused():
@@ -189,7 +195,7 @@ def test_more_inference_workers_than_actors_that_divide_the_envs_are_refused():
 
 def test_a_given_topology_is_not_measured():
     config = measured(split="given")
-    assert with_measured_topology(config) == (config, "")
+    assert with_measured_topology(config) == ChosenLayout(config)
 
 
 def test_more_actors_than_cores_are_considered_only_for_envs_that_wait():
@@ -250,18 +256,19 @@ def test_learner_threads_are_measured_only_for_large_updates(monkeypatch):
 # --- in a run -----------------------------------------------------------------------------------------------
 
 
-def test_a_run_with_auto_layout_saves_its_topology_and_equals_a_run_with_that_topology(tmp_path):
+def test_a_run_with_auto_layout_saves_its_topology_and_equals_a_run_with_that_topology(tmp_path, monkeypatch):
+    monkeypatch.setattr(expectation, "MIN_S", 0.0)
     by_turns = {**BATCH, "runtime": "threads", "max_lag": 0}
     chosen = small_run(tmp_path / "measured", **by_turns)
     topology = load(chosen.path / "config.toml").runtime
     assert topology.split == "given"
-    assert re.search(
-        r"actors? x \d+ envs?, 1 learner thread: .*; acting and learning take turns",
-        (chosen.path / "log.txt").read_text(),
-    )
+    log = (chosen.path / "log.txt").read_text()
+    assert re.search(r"actors? x \d+ envs?, 1 learner thread: .*; acting and learning take turns", log)
+    assert re.search(r"; auto layout expected [\d,]+ env steps/s, and [\d,]+ were measured", log)
     same = {
         key: getattr(topology, key)
         for key in ("actors", "envs_per_actor", "unrolls_per_batch", "learner_threads", "split")
     }
     given = small_run(tmp_path / "given", **{**by_turns, **same})
     assert weights_of(given.path) == weights_of(chosen.path)
+    assert "expected" not in (given.path / "log.txt").read_text()

@@ -63,7 +63,6 @@ def test_results_follow_from_costs_and_speed():
     assert result["bound_by"] == "actors"
     assert result["fraction"] == pytest.approx(0.5)
     assert result["layout_fraction"] == pytest.approx(0.8)
-    assert result["overlap_gain"] == pytest.approx(25_000 * 96e-6)
     assert result["overlap_gain_max"] == pytest.approx(96 / 64)
     assert (result["policy_lag_mean"], result["policy_lag_max"]) == (0.5, 1.0)
 

@@ -131,7 +131,7 @@ def test_the_cost_of_acting_is_per_step_of_the_world(monkeypatch):
 
 @pytest.mark.parametrize(("env", "policies"), [(CARTS, "shared"), (MIXED, "separate"), (CARTS, ONE_FROZEN)])
 def test_auto_layout_divides_worlds_over_actors_and_keeps_their_number(env, policies):
-    chosen, reason = with_measured_topology(
+    chosen, reason, *_ = with_measured_topology(
         small(env, runtime="threads", split="measured", envs_per_actor=6, policies=policies)
     )
     assert chosen.runtime.split == "given"

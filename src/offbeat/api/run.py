@@ -28,6 +28,7 @@ from offbeat.tracking.tracker import start_tracker
 
 if TYPE_CHECKING:
     from offbeat.api.callbacks import Callbacks
+    from offbeat.metrics.expectation import Expectation
     from offbeat.metrics.sinks import Line, Sink
     from offbeat.runtime.parts import Parts
     from offbeat.runtime.supervisor import Supervised
@@ -91,6 +92,8 @@ class RunContext:
     """Bytes of metrics.jsonl after `commit`."""
     resumed: bool = False
     """Whether the run continues from a checkpoint."""
+    expectation: Expectation | None = None
+    """What auto layout expects of the run; None if it did not choose the topology."""
     started: bool = field(default=False, init=False)
     """Whether `commit` has been called."""
 
@@ -366,6 +369,7 @@ def _make_loop(
         show,
         context.signals,
         context.callbacks,
+        context.expectation,
     )
     reporting = Reporting(context.notify, show)
     loop = runtime_of(config).loop(parts, context.learned, watchers, reporting, closing)

@@ -40,6 +40,7 @@ from offbeat.run_directory.directory import RunDirectory, default_path
 from offbeat.runtime.deadline import notifying_if_slow
 from offbeat.runtime.signals import StopSignals
 from offbeat.tracking.tracker import require_package
+from offbeat.tuning.chosen_layout import ChosenLayout
 
 if TYPE_CHECKING:
     from offbeat.runtime.parts import Parts
@@ -114,15 +115,18 @@ def start(
     require_package(config.run.tracker)
     with caller_state() as caller:
         view = _view(progress)
-        config, reason = _with_measured_topology(config, view, caller)
-        parts = _prepare(config, view, caller)
+        layout = _with_measured_topology(config, view, caller)
+        parts = _prepare(layout.config, view, caller)
         config = parts.config
         try:
-            start_parts = partial(_start, initial=initial_policies(parts), reason=reason)
+            start_parts = partial(_start, initial=initial_policies(parts), reason=layout.reason)
             with StopSignals() as signals:  # from here on the directory exists, and a signal must not leave it behind
                 directory = RunDirectory.create(path, config)
                 roll_back = partial(_discard_empty, directory)
-                context = RunContext(parts, directory, view, called, signals, start_parts, lambda: None, roll_back)
+                context = RunContext(
+                    *(parts, directory, view, called, signals, start_parts, lambda: None, roll_back),
+                    expectation=layout.expectation,
+                )
                 with directory.lock():
                     return run_to_end(context)
         finally:
@@ -266,10 +270,10 @@ def _view(kind: ProgressKind | None) -> Progress:
     return make_progress(kind, sys.stderr)
 
 
-def _with_measured_topology(config: Config, view: Progress, caller: CallerState) -> tuple[Config, str]:
-    """Return the config with its topology, chosen by auto layout if `split` is measured, and the reason."""
+def _with_measured_topology(config: Config, view: Progress, caller: CallerState) -> ChosenLayout:
+    """Return the config with its topology, chosen by auto layout if `split` is measured."""
     if config.runtime.split == "given":
-        return config, ""
+        return ChosenLayout(config)
     view.message("measuring the cost of acting and learning, to choose the number of actors")
     import_modules(config.run.imports)
     caller.save_library_settings()

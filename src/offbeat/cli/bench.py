@@ -14,8 +14,7 @@ from offbeat.cli.train import RunArguments
 from offbeat.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from offbeat.config.config import Config
-    from offbeat.config.runtimes import RuntimeEntry
+    from offbeat.tuning.chosen_layout import ChosenLayout
 
 
 @dataclass(frozen=True)
@@ -23,7 +22,8 @@ class Bench(RunArguments):
     """Measure the cost of acting and learning, and the speed of a run: offbeat bench ppo CartPole-v1."""
 
     seconds: Annotated[float, arg(metavar="SECONDS")] = 5.0
-    """Seconds for which the speed is measured. Measuring the costs takes about ten seconds more."""
+    """Seconds for which the run is measured, and each layout that it is compared with. Measuring the costs takes about
+    ten seconds more."""
     act_only: bool = False
     """Only act, without a learner."""
     json: bool = False
@@ -36,30 +36,31 @@ class Bench(RunArguments):
             config = self.config()
             from offbeat.tuning.auto_layout import with_measured_topology
         with stdout_to_stderr(), spinner("measuring the cost of acting and learning"):
-            config, reason = with_measured_topology(config, _notify)
-        if reason and not self.json:
-            print(reason)
+            layout = with_measured_topology(config, _notify)
+        if layout.reason and not self.json:
+            print(layout.reason)
         with (
             stdout_to_stderr(),
-            spinner(f"measuring for about {self.seconds + (0 if self.act_only else 10):.0f} seconds"),
+            spinner("measuring acting" if self.act_only else "measuring the run, its costs and other layouts"),
         ):
-            result = self._measured(config)
-        print(json.dumps(result) if self.json else _table(result, config.runtime.entry))
+            result = self._measured(layout)
+        print(json.dumps(result) if self.json else _table(result))
         return 0
 
-    def _measured(self, config: Config) -> dict[str, Any]:
+    def _measured(self, layout: ChosenLayout) -> dict[str, Any]:
         from offbeat.tuning import bench as measure
 
         if self.act_only:
-            return {"act_only_sps": measure.sampling_sps(config, self.seconds, _notify)}
-        return measure.report(config, self.seconds, _notify)
+            return {"act_only_sps": measure.sampling_sps(layout.config, self.seconds, _notify)}
+        others = () if layout.next_best is None else (layout.next_best,)
+        return measure.report(layout.config, self.seconds, _notify, others)
 
 
 def _notify(text: str, _details: str = "") -> None:
     print(text, file=sys.stderr)
 
 
-def _table(result: dict[str, Any], runtime: RuntimeEntry) -> str:
+def _table(result: dict[str, Any]) -> str:
     if "act_only_sps" in result:
         return f"acting only: {result['act_only_sps']:,.0f} env steps/s"
     costs_us = {name: result[f"c_{name}_us"] for name in ("env", "act", "learn")}
@@ -71,7 +72,9 @@ def _table(result: dict[str, Any], runtime: RuntimeEntry) -> str:
         f"topology ({result['layout_limit_sps']:,.0f}), {result['fraction']:.0%} of the limit of {result['cores']} "
         f"cores ({result['limit_sps']:,.0f})\n"
         f"{_agent_steps(result)}"
-        f"bound by the {result['bound_by']}: {_gain(result, runtime)}"
+        f"bound by the {result['bound_by']}; policy lag {result['policy_lag_mean']:.1f} (at most "
+        f"{result['policy_lag_max']:.0f}) learning steps"
+        f"{_layouts(result)}"
         f"{_line(result, 'messages')}"
         f"{_line(result, 'one_machine')}"
         f"{_line(result, 'inference')}"
@@ -101,17 +104,10 @@ def _agent_steps(result: dict[str, Any]) -> str:
     )
 
 
-def _gain(result: dict[str, Any], runtime: RuntimeEntry) -> str:
-    """Return how fast the run was beside serial, and the policy lag, as text.
+def _layouts(result: dict[str, Any]) -> str:
+    """Return the layouts with their predicted and measured speeds, and what follows, as lines of text."""
+    from offbeat.tuning.layouts import MeasuredLayout, misprediction, table
 
-    Both figures follow from the same costs. The largest possible gain is at least the one that was measured.
-    """
-    gain, most = result["overlap_gain"], max(result["overlap_gain"], result["overlap_gain_max"])
-    lag = f"policy lag {result['policy_lag_mean']:.1f} (at most {result['policy_lag_max']:.0f}) learning steps"
-    if runtime.runs_in_order:
-        return f"acting and learning take turns; --runtime processes is at most {most:.2f}x as fast\n{lag}"
-    how = f"{gain:.2f}x as fast as serial here, and at most {most:.2f}x is possible"
-    slower = "" if gain >= 1 else ": pass --runtime serial, which is faster by these costs"
-    if runtime.workers_learn:
-        return f"lock-free learning in several workers is {how}{slower}"
-    return f"overlapping acting with learning is {how}{slower}\n{lag}"
+    layouts = [MeasuredLayout(**layout) for layout in result["layouts"]]
+    lines = (table(layouts), result["advice"], misprediction(layouts))
+    return "".join(f"\n{line}" for line in lines if line)

@@ -176,10 +176,6 @@ class SpeedModel:
 
     # --- ratios ---
 
-    def gain(self, sps: float) -> float:
-        """Return how many times faster than serial a run with `sps` env steps per second is."""
-        return sps / self.serial_sps
-
     @property
     def gain_max(self) -> float:
         """How many times faster than serial a run can be at most, from 1 to the number of cores.

@@ -38,6 +38,11 @@ def percentage(value: float | None) -> str:
     return "-" if value is None else f"{value:.0%}"
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with a noun: 1 actor, 2 actors."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def duration(seconds: float | None) -> str:
     """Return days, hours, minutes and seconds: 0:42, 12:05, 3:07:00, 2d 03:07:00; '-' if they are not known."""
     if seconds is None or not math.isfinite(seconds):

@@ -9,6 +9,7 @@ from time import monotonic
 from typing import Any
 
 from offbeat.core.types import EnvSpec, policy_key
+from offbeat.metrics.expectation import comparison, measured
 from offbeat.metrics.recorder import Counters
 from offbeat.metrics.status import Phase, PolicyStatus, Status
 from offbeat.metrics.timings import Timings
@@ -39,6 +40,9 @@ class RunMetrics:
         self._parts, self._spent, self._run = parts, spent, parts.config.run
         self.recorder, self._progress = watchers.recorder, watchers.progress
         self._signals, self._observer = watchers.signals, watchers.observer
+        self._expectation = watchers.expectation
+        self._compared = ""
+        """The expectation of auto layout beside what was measured, at the end of the run."""
         self._time_limit = TimeLimitWarning(parts.env, parts.config.columns, watchers.notify)
         self._exact = parts.config.runtime.lag == "exact"
         self._wall_time_before = 0.0
@@ -105,17 +109,21 @@ class RunMetrics:
         self._time_limit.check(counters.env_steps, int(self.line["episodes"] or 0))
         self.recorder.add_callback_metrics(self._observer.metrics_written(self.line))
 
-    def conclude(self) -> None:
-        """Report the bottleneck of the whole run."""
-        self.recorder.conclude(self.timings(), self.seconds)
+    def conclude(self, counters: Counters) -> None:
+        """Report the bottleneck of the whole run, and compare its speed with the expectation of auto layout."""
+        timings, seconds = self.timings(), self.seconds
+        self.recorder.conclude(timings, seconds)
+        found = measured(timings.totals(), seconds, counters.env_steps - self._env_steps_before)
+        if self._expectation is not None and found is not None:
+            self._compared = comparison(self._expectation, found)
 
     # --- status ---------------------------------------------------------------------------------------------
 
     @property
     def bottleneck(self) -> str:
-        """The sentence of the last bottleneck report; empty before the first."""
+        """The sentence of the last bottleneck report; empty before the first. At the end, the comparison follows."""
         report = self.recorder.bottleneck
-        return report.sentence if report else ""
+        return "; ".join(filter(None, (report.sentence if report else "", self._compared)))
 
     def show(self, phase: Phase, counters: Counters, bottleneck: Callable[[], str], *, at_once: bool = False) -> None:
         """Update the displayed status, at most once in SHOW_EVERY_S seconds unless `at_once` or in a new phase."""

@@ -143,7 +143,7 @@ class TrainingLoop(ABC):
         self._signals.end_deadline()
         self.counters = replace(self.counters, acted_beyond=self._acted_beyond())
         self._save_and_write_last_line(evaluated=evaluated)
-        self.metrics.conclude()
+        self.metrics.conclude(self.counters)
         self._show("saving", at_once=True)
         if unsaved := self.saving.unsaved(self.counters):
             raise RunFailed(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from offbeat.metrics.expectation import Expectation
 from offbeat.metrics.progress import Progress
 from offbeat.metrics.recorder import Recorder
 from offbeat.run_directory.directory import RunDirectory
@@ -39,3 +40,5 @@ class Watchers(NamedTuple):
     signals: StopSignals
     observer: Observer
     """Passes on what happens to the callbacks of the user."""
+    expectation: Expectation | None = None
+    """What auto layout expects of the run; None if it did not choose the topology."""

@@ -18,13 +18,16 @@ from offbeat.core.errors import ConfigError, EnvFailed, with_notes_of
 from offbeat.core.threads import limit
 from offbeat.core.types import EnvSpec
 from offbeat.memory.weights import F32
+from offbeat.metrics.expectation import Expectation
 from offbeat.metrics.speed_model import SpeedModel, Topology
+from offbeat.metrics.text import counted
 from offbeat.models.acting import make_policy
 from offbeat.runtime.assembly import build_paced, topology_of
 from offbeat.runtime.devices import set_up_device
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.plan import Plan
 from offbeat.runtime.supervisor import RESTART_BUDGET
+from offbeat.tuning.chosen_layout import ChosenLayout
 from offbeat.tuning.costs import ActingPolicy, Cost, EnvStepper, act_cost, learn_cost
 from offbeat.tuning.inference_costs import InferenceCosts, gain_text, inference_costs
 from offbeat.tuning.recorded_envs import RecordedEnvs, random_slot
@@ -96,7 +99,7 @@ def actor_counts(envs: int, env_groups: int, maximum: int) -> list[int]:
     return [actors for actors in range(1, maximum + 1) if envs % (actors * env_groups) == 0]
 
 
-def with_measured_topology(config: Config, notify: Callable[[str], None] = lambda _text: None) -> tuple[Config, str]:
+def with_measured_topology(config: Config, notify: Callable[[str], None] = lambda _text: None) -> ChosenLayout:
     """Measure costs and choose the topology, if `split` is 'measured'.
 
     Args:
@@ -104,36 +107,47 @@ def with_measured_topology(config: Config, notify: Callable[[str], None] = lambd
         notify: called with a message when an env fails during the measurement and is created again.
 
     Returns:
-        The config with the chosen topology and `split` 'given', and a sentence with the reason. If nothing was
-        measured, `config` itself and ''.
+        The config with the chosen topology and `split` 'given'. If nothing was measured, `config` itself.
 
     Raises:
         ConfigError: as `build`.
         EnvFailed: envs failed more often than `restart_budget` allows.
     """
     if config.runtime.split == "given":
-        return config, ""
+        return ChosenLayout(config)
     limit(config.blas_threads)
     set_up_device(config)
     keep_freed_memory()
     parts = build_paced(config, lambda _text: None, shared=False)
     try:
-        chosen = choose(_measure(parts, notify))
+        candidates = _measure(parts, notify)
     finally:
         parts.close()
-    return replace(config, runtime=_with_topology(config.runtime, chosen.topology)), _reason(config.runtime, chosen)
+    chosen = choose(candidates)
+    others = [candidate for candidate in candidates if candidate.topology != chosen.topology]
+    return ChosenLayout(
+        _with_topology(config, chosen.topology),
+        _reason(config.runtime, chosen),
+        _expectation(chosen.speed_model),
+        _with_topology(config, choose(others).topology) if others else None,
+    )
 
 
-def _with_topology(runtime: RuntimeConfig, topology: Topology) -> RuntimeConfig:
-    """Return the settings with a topology; batches have as many columns as before."""
-    return replace(
-        runtime,
+def _expectation(model: SpeedModel) -> Expectation:
+    return Expectation(model.attainable_sps, model.acting + model.inference, model.learning - model.loading)
+
+
+def _with_topology(config: Config, topology: Topology) -> Config:
+    """Return the config with a topology; batches have as many columns as before."""
+    runtime = replace(
+        config.runtime,
         split="given",
         actors=topology.actors,
-        envs_per_actor=_envs(runtime) // topology.actors,
+        envs_per_actor=_envs(config.runtime) // topology.actors,
         unrolls_per_batch=topology.actors,
         learner_threads=topology.learner_threads,
     )
+    return replace(config, runtime=runtime)
 
 
 def _envs(runtime: RuntimeConfig) -> int:
@@ -145,8 +159,8 @@ def _reason(runtime: RuntimeConfig, chosen: Candidate) -> str:
     topology, bound = chosen.topology, chosen.speed_model.bound_by
     costs = f"env {chosen.env.time:.1f} us, act {chosen.act.time:.1f} us, learn {chosen.learn.time:.1f} us per env step"
     return (
-        f"{_counted(topology.actors, 'actor')} x {_counted(_envs(runtime) // topology.actors, 'env')}, "
-        f"{_counted(topology.learner_threads, 'learner thread')}: {costs} on {_counted(topology.cores, 'core')}; "
+        f"{counted(topology.actors, 'actor')} x {counted(_envs(runtime) // topology.actors, 'env')}, "
+        f"{counted(topology.learner_threads, 'learner thread')}: {costs} on {counted(topology.cores, 'core')}; "
         + ("acting and learning take turns" if bound == "lag" else f"bound by the {bound}")
         + (f"; {chosen.inference_gain_text}, by these costs" if chosen.inference_gain_text else "")
     )
@@ -295,7 +309,3 @@ def _with_more_threads(parts: PacedParts, candidates: list[Candidate]) -> Iterat
         ]
         yield from wider
         best, threads = choose([best, *wider]), 2 * threads
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -26,8 +26,9 @@ from offbeat.runtime.runtimes import build
 from offbeat.runtime.supervisor import Notify
 from offbeat.tuning.costs import ActingPolicy, EnvStepper, act_cost, learn_cost
 from offbeat.tuning.inference_costs import InferenceCosts, gain_text, inference_costs, with_workers, without_workers
+from offbeat.tuning.layouts import Comparison, MeasuredLayout, advice, compare, layout_of
 from offbeat.tuning.message_costs import message_results
-from offbeat.tuning.other_load import other_cores
+from offbeat.tuning.other_load import is_busy, other_cores
 from offbeat.tuning.recorded_envs import random_slot
 from offbeat.tuning.run_speed import Speed, ignore, lock_free_sps, run_speed
 
@@ -70,16 +71,22 @@ class Costs:
         )
 
 
-def report(config: Config, seconds: float, notify: Notify) -> dict[str, Any]:
+def report(config: Config, seconds: float, notify: Notify, others: Sequence[Config] = ()) -> dict[str, Any]:
     """Train for `seconds`, then measure the costs with the trained policy, and return `results`.
 
     The order matters, because the cost of an env step depends on the policy: if episodes are short, the envs are reset
-    often.
+    often. Then other layouts of the same work are trained for `seconds` each, with new policies.
+
+    Args:
+        config: the config of the run.
+        seconds: seconds of each run.
+        notify: called with a message when an env fails and is created again.
+        others: configs with other layouts in the same runtime, to be compared with it.
 
     Raises:
         RunFailed: the speed is above the limit, so the costs were measured wrongly.
     """
-    others = other_cores()
+    other_load = other_cores()
     limit(config.blas_threads)
     set_up_device(config)
     keep_freed_memory()
@@ -90,12 +97,33 @@ def report(config: Config, seconds: float, notify: Notify) -> dict[str, Any]:
         costs, threads = _costs(parts, speed.last_step), parts.threads
     finally:
         parts.close()
+    one_worker_sps = speed.sps
     if lock_free is not None:
         speed = replace(speed, sps=lock_free, agent_sps=speed.agent_sps / speed.sps * lock_free)
     several_agents = {} if parts.plan.world is None else {"achieved_agent_sps": speed.agent_sps}
     topology = topology_of(config, threads)
-    result = results(topology, costs, speed, others) | several_agents
-    return result if costs.inference is None else result | _inference_results(config, topology, costs, speed, seconds)
+    result = results(topology, costs, speed, other_load) | several_agents
+    if costs.inference is not None:
+        result |= _inference_results(config, topology, costs, speed, seconds)
+    run = layout_of(config, _speed_model(topology, costs, speed).attainable_sps, speed.sps)
+    if lock_free is not None:
+        in_turn = layout_of(config.of_worker(0), costs.speed_model(topology).serial_sps, one_worker_sps)
+        compared = Comparison(run, serial=in_turn, concurrent=run)
+    else:
+        compared = compare(run, config, others, partial(_measured_layout, costs, seconds))
+    return result | compared.results() | {"advice": advice(compared, busy=is_busy(other_load, topology.cores))}
+
+
+def _measured_layout(costs: Costs, seconds: float, config: Config) -> MeasuredLayout:
+    """Run with another layout for `seconds`, and return what the costs predict for it beside its speed."""
+    limit(config.blas_threads)
+    parts: PacedParts = build(config)
+    try:
+        topology = topology_of(config, parts.threads)
+        achieved = run_speed(parts, seconds, ignore, learns=True).sps
+    finally:
+        parts.close()
+    return layout_of(config, costs.speed_model(topology).attainable_sps, achieved)
 
 
 def _inference_results(
@@ -232,6 +260,12 @@ def _told(others: float | None) -> str:
     return "" if others is None else f" (other processes used {others:.1f} cores when the measurement began)"
 
 
+def _speed_model(topology: Topology, costs: Costs, speed: Speed) -> SpeedModel:
+    """Return the model of the run; on a cluster, with what its messages cost."""
+    model = costs.speed_model(topology)
+    return model if speed.messages is None else speed.messages.on_cluster(model)
+
+
 def results(topology: Topology, costs: Costs, speed: Speed, others: float | None = None) -> dict[str, Any]:
     """Return the results that `offbeat bench --json` prints.
 
@@ -244,8 +278,7 @@ def results(topology: Topology, costs: Costs, speed: Speed, others: float | None
     Raises:
         RunFailed: the speed is above the limit, so the costs were measured wrongly.
     """
-    without = costs.speed_model(topology)
-    measured = without if speed.messages is None else speed.messages.on_cluster(without)
+    without, measured = costs.speed_model(topology), _speed_model(topology, costs, speed)
     ideal = measured.with_ideal_learner()
     if speed.sps > MAX_FRACTION * ideal.limit_sps:
         raise RunFailed(
@@ -264,7 +297,6 @@ def results(topology: Topology, costs: Costs, speed: Speed, others: float | None
         "achieved_sps": speed.sps,
         "fraction": speed.sps / ideal.machine_sps,
         "layout_fraction": speed.sps / ideal.limit_sps,
-        "overlap_gain": measured.gain(speed.sps),
         "overlap_gain_max": measured.gain_max,
         "bound_by": ideal.bound_by,
         "policy_lag_mean": speed.policy_lag_mean,

@@ -57,6 +57,11 @@ def _share(after: tuple[int, int], before: tuple[int, int]) -> float:
     return min(1.0, max(0.0, busy / whole)) if whole > 0 else 0.0
 
 
+def is_busy(others: float | None, cores: int) -> bool:
+    """Return whether other processes use so much that a measurement beside them is wrong; arguments as `warning`."""
+    return others is not None and others > QUIET * cores
+
+
 def warning(others: float | None, cores: int) -> str:
     """Return a sentence for a measurement beside other work; '' if the machine was quiet.
 
@@ -64,7 +69,7 @@ def warning(others: float | None, cores: int) -> str:
         others: cores that other processes used; None: not known.
         cores: usable cores.
     """
-    if others is None or others <= QUIET * cores:
+    if not is_busy(others, cores):
         return ""
     return (
         f"warning: other processes used {others:.1f} of {cores} cores when the measurement began: these speeds are too "

@@ -1,0 +1,190 @@
+"""Layouts of one run side by side: the speed that the costs predict for each, and the speed of a short run.
+
+A prediction is not advice: only measured speeds decide which layout `offbeat bench` recommends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from offbeat.config.config import Config
+from offbeat.core.errors import ConfigError
+from offbeat.metrics.expectation import FACTOR
+from offbeat.metrics.text import counted
+from offbeat.tuning.auto_layout import with_measured_topology
+from offbeat.tuning.inference_costs import WORTH
+from offbeat.tuning.run_speed import ignore
+
+
+@dataclass(frozen=True)
+class MeasuredLayout:
+    """A layout of a run with its two speeds in env steps per second."""
+
+    runtime: str
+    actors: int
+    """Number of actors; lock-free, of workers."""
+    envs_per_actor: int
+    learner_threads: int
+    predicted_sps: float
+    """Speed that follows from the costs, each measured alone."""
+    achieved_sps: float
+    """Speed of a short run."""
+
+    @property
+    def name(self) -> str:
+        """The layout as text: processes, 2 actors x 16 envs."""
+        threads = "" if self.learner_threads == 1 else f", {self.learner_threads} learner threads"
+        return f"{self.runtime}, {counted(self.actors, 'actor')} x {counted(self.envs_per_actor, 'env')}{threads}"
+
+    @property
+    def flags(self) -> str:
+        """The flags that choose the layout in its runtime."""
+        layout = f"--actors {self.actors} --envs-per-actor {self.envs_per_actor}"
+        return f"{layout} --set learner_threads={self.learner_threads}"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A run, the same run in the other kind of runtime, and other layouts of it."""
+
+    run: MeasuredLayout
+    serial: MeasuredLayout | None
+    """The layout that acts and learns in turn; None if it could not be measured."""
+    concurrent: MeasuredLayout | None
+    """The layout that acts and learns at the same time; None if it could not be measured."""
+    others: tuple[MeasuredLayout, ...] = ()
+    """More layouts of the run's runtime."""
+
+    @property
+    def layouts(self) -> list[MeasuredLayout]:
+        """All layouts, that of the run first."""
+        rest = (*self.others, self.concurrent, self.serial)
+        return [self.run, *(layout for layout in rest if layout is not None and layout is not self.run)]
+
+    @property
+    def overlap_gain(self) -> float | None:
+        """How many times faster than in turn the run is if it acts and learns at the same time; None: not measured."""
+        if self.serial is None or self.concurrent is None:
+            return None
+        return self.concurrent.achieved_sps / self.serial.achieved_sps
+
+    def results(self) -> dict[str, Any]:
+        """Return the results for `offbeat bench --json`."""
+        return {"overlap_gain": self.overlap_gain, "layouts": [asdict(layout) for layout in self.layouts]}
+
+
+def serial_layout(config: Config) -> Config:
+    """Return the config of the same work in serial. On-policy, one actor acts in all envs, as it is cheapest there."""
+    serial = config.in_runtime("serial")
+    runtime = serial.runtime
+    if "split" in config.settings.unsupported_keys or runtime.batch_unrolls != runtime.actors:
+        return serial
+    envs = runtime.actors * runtime.envs_per_actor
+    return replace(serial, runtime=replace(runtime, actors=1, envs_per_actor=envs, unrolls_per_batch=1))
+
+
+def concurrent_layout(config: Config) -> Config:
+    """Return the config of the same work in processes, in the layout that a run there would have by default.
+
+    Raises:
+        ConfigError: processes do not support the config.
+        EnvFailed: the envs failed while the layout was chosen.
+    """
+    processes = config.in_runtime("processes")
+    runtime = processes.runtime
+    if "split" in config.settings.unsupported_keys:
+        return processes
+    runtime = replace(runtime, max_lag=runtime.max_lag or runtime.entry.default_max_lag)
+    if runtime.lag == "bounded":
+        runtime = replace(runtime, split="measured")
+    return with_measured_topology(replace(processes, runtime=runtime), ignore).config
+
+
+def layout_of(config: Config, predicted_sps: float, achieved_sps: float) -> MeasuredLayout:
+    """Return the layout of a config with its speeds."""
+    runtime = config.runtime
+    return MeasuredLayout(
+        runtime.runtime, config.actors, runtime.envs_per_actor, config.threads, predicted_sps, achieved_sps
+    )
+
+
+def compare(
+    run: MeasuredLayout, config: Config, others: Sequence[Config], measure: Callable[[Config], MeasuredLayout]
+) -> Comparison:
+    """Measure the run in the other kind of runtime, and in `others`.
+
+    Args:
+        run: the layout of the run, with its measured speed.
+        config: its config.
+        others: configs of other layouts in its runtime.
+        measure: measures the layout of a config.
+    """
+    in_order = config.runtime.entry.runs_in_order
+    try:
+        counterpart = measure(concurrent_layout(config) if in_order else serial_layout(config))
+    except ConfigError:  # this runtime does not support the config
+        counterpart = None
+    serial, concurrent = (run, counterpart) if in_order else (counterpart, run)
+    return Comparison(run, serial, concurrent, tuple(map(measure, others)))
+
+
+# --- as text ------------------------------------------------------------------------------------------------
+
+
+def table(layouts: Sequence[MeasuredLayout]) -> str:
+    """Return the layouts with both speeds, one line each."""
+    width = max(len(layout.name) for layout in layouts)
+    rows = [
+        f"  {layout.name:{width}}  {layout.predicted_sps:10,.0f}  {layout.achieved_sps:10,.0f}  "
+        f"{layout.achieved_sps / layout.predicted_sps:5.0%}"
+        for layout in layouts
+    ]
+    return "\n".join([f"  {'env steps/s':{width}}   predicted    measured", *rows])
+
+
+def advice(comparison: Comparison, *, busy: bool) -> str:
+    """Return which layout to take, by the measured speeds alone. `busy`: whether other processes use the machine."""
+    if busy:
+        return "the machine is too busy to say which layout is faster"
+    return "; ".join(filter(None, (_gain_advice(comparison), _layout_advice(comparison))))
+
+
+def _gain_advice(comparison: Comparison) -> str:
+    gain, concurrent = comparison.overlap_gain, comparison.concurrent
+    if gain is None or concurrent is None:
+        return ""
+    here = f"{concurrent.runtime} is {gain:.2f}x as fast as serial here"
+    in_order = comparison.run is comparison.serial
+    if gain > WORTH:
+        return f"asynchrony pays: {here}{f', so pass --runtime {concurrent.runtime}' if in_order else ''}"
+    remedy = "stay with" if in_order else "pass"
+    if gain < 1 / WORTH:
+        return f"asynchrony does not help this workload: {here}, so {remedy} --runtime serial"
+    return f"asynchrony makes no difference to this workload: {here}, and --runtime serial is simpler"
+
+
+def _layout_advice(comparison: Comparison) -> str:
+    """Return a faster layout of the same runtime; '' if none was measured."""
+    best = max(comparison.others, key=lambda layout: layout.achieved_sps, default=comparison.run)
+    gain = best.achieved_sps / comparison.run.achieved_sps
+    return f"{best.flags} is {gain:.2f}x as fast as the layout of this run" if gain > WORTH else ""
+
+
+def misprediction(layouts: Sequence[MeasuredLayout]) -> str:
+    """Return why speeds differ from their predictions by more than `FACTOR`; '' if none does."""
+    slow = [layout for layout in layouts if layout.achieved_sps * FACTOR < layout.predicted_sps]
+    fast = [layout for layout in layouts if layout.achieved_sps > FACTOR * layout.predicted_sps]
+    if fast:
+        return f"faster than predicted ({_names(fast)}): the costs were measured too high; measure again"
+    if not slow:
+        return ""
+    return (
+        f"slower than predicted ({_names(slow)}): costs are measured one after the other, but actors and learner that "
+        "work at the same time share caches and memory, wait for each other, and in threads share Python's lock"
+    )
+
+
+def _names(layouts: Sequence[MeasuredLayout]) -> str:
+    return "; ".join(layout.name for layout in layouts)

@@ -1,0 +1,157 @@
+"""Layouts are compared by their measured speeds; what the costs predict stands beside them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.reference.runs import SMALL
+
+from offbeat.config.config import Config
+from offbeat.config.resolve import resolve
+from offbeat.core.errors import ConfigError
+from offbeat.metrics.expectation import FACTOR
+from offbeat.tuning.layouts import (
+    Comparison,
+    MeasuredLayout,
+    advice,
+    compare,
+    concurrent_layout,
+    layout_of,
+    misprediction,
+    serial_layout,
+    table,
+)
+
+SERIAL = MeasuredLayout("serial", 1, 32, 1, predicted_sps=26_000, achieved_sps=25_000)
+PROCESSES = MeasuredLayout("processes", 2, 16, 1, predicted_sps=53_600, achieved_sps=50_000)
+
+
+def config(algorithm: str = "ppo", env: str = "CartPole-v1", **settings: Any) -> Config:
+    return resolve(algorithm, env, flags={**(SMALL if algorithm == "ppo" else {}), **settings})
+
+
+def reached(sps: float) -> Comparison:
+    """Return the comparison of a run in processes that reached a speed with serial."""
+    run = replace(PROCESSES, achieved_sps=sps)
+    return Comparison(run, SERIAL, run)
+
+
+# --- which layouts are compared -----------------------------------------------------------------------------
+
+
+def test_serial_is_compared_with_all_envs_in_one_actor():
+    serial = serial_layout(config(runtime="processes", actors=2, envs_per_actor=4, max_lag=1))
+    assert (serial.runtime.runtime, serial.runtime.actors, serial.runtime.envs_per_actor) == ("serial", 1, 8)
+    assert serial.runtime.batch_rows == config(runtime="processes", actors=2, envs_per_actor=4).runtime.batch_rows
+
+
+def test_serial_keeps_a_layout_in_which_actors_and_unrolls_of_a_batch_differ():
+    given = config(runtime="processes", actors=2, envs_per_actor=4, unrolls_per_batch=3)
+    assert serial_layout(given).runtime == replace(given.in_runtime("serial").runtime)
+
+
+def test_a_serial_run_is_compared_with_processes_in_the_layout_that_they_have_by_default():
+    processes = concurrent_layout(config(runtime="serial", actors=1, envs_per_actor=8))
+    runtime = processes.runtime
+    assert (runtime.runtime, runtime.max_lag, runtime.split) == ("processes", 1, "given")
+    assert runtime.actors * runtime.envs_per_actor == 8
+
+
+def test_a_run_with_a_replay_is_compared_in_its_own_layout():
+    given = config("sac", "Pendulum-v1", runtime="serial", actors=2, envs_per_actor=3)
+    assert (concurrent_layout(given).runtime.actors, concurrent_layout(given).runtime.envs_per_actor) == (2, 3)
+    assert serial_layout(concurrent_layout(given)).runtime == given.runtime
+
+
+def test_a_runtime_that_does_not_support_the_config_is_left_out():
+    def refuse(_config: Config) -> MeasuredLayout:
+        raise ConfigError("an env of a script cannot be sent to another process")
+
+    found = compare(PROCESSES, config(runtime="processes", actors=2), (), refuse)
+    assert found.layouts == [PROCESSES]
+    assert found.overlap_gain is None
+    assert advice(found, busy=False) == ""
+
+
+# --- predicted and measured ---------------------------------------------------------------------------------
+
+
+def test_the_gain_of_overlap_is_the_ratio_of_two_measured_speeds():
+    found = reached(50_000)
+    assert found.results()["overlap_gain"] == 2.0
+    assert found.results()["layouts"][1] == {
+        "runtime": "serial",
+        "actors": 1,
+        "envs_per_actor": 32,
+        "learner_threads": 1,
+        "predicted_sps": 26_000,
+        "achieved_sps": 25_000,
+    }
+
+
+def test_the_table_shows_the_prediction_beside_the_measured_speed():
+    assert table([PROCESSES, SERIAL]).splitlines() == [
+        "  env steps/s                     predicted    measured",
+        "  processes, 2 actors x 16 envs      53,600      50,000    93%",
+        "  serial, 1 actor x 32 envs          26,000      25,000    96%",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sps", "expected"),
+    [
+        (50_000, "asynchrony pays: processes is 2.00x as fast as serial here"),
+        (
+            25_100,
+            (
+                "asynchrony makes no difference to this workload: processes is 1.00x as fast as serial here, and "
+                "--runtime serial is simpler"
+            ),
+        ),
+        (
+            20_000,
+            (
+                "asynchrony does not help this workload: processes is 0.80x as fast as serial here, so pass --runtime "
+                "serial"
+            ),
+        ),
+    ],
+)
+def test_advice_follows_the_measured_speeds_whatever_was_predicted(sps, expected):
+    assert advice(reached(sps), busy=False) == expected
+
+
+def test_a_serial_run_is_told_the_runtime_that_was_faster_or_to_stay():
+    assert advice(Comparison(SERIAL, SERIAL, PROCESSES), busy=False) == (
+        "asynchrony pays: processes is 2.00x as fast as serial here, so pass --runtime processes"
+    )
+    slow = replace(PROCESSES, achieved_sps=20_000)
+    assert advice(Comparison(SERIAL, SERIAL, slow), busy=False).endswith("so stay with --runtime serial")
+
+
+def test_another_layout_is_recommended_only_if_it_was_faster():
+    faster = replace(PROCESSES, actors=1, envs_per_actor=32, achieved_sps=60_000)
+    assert advice(replace(reached(50_000), others=(faster,)), busy=False).endswith(
+        "; --actors 1 --envs-per-actor 32 --set learner_threads=1 is 1.20x as fast as the layout of this run"
+    )
+    slower = replace(faster, achieved_sps=50_100, predicted_sps=90_000)
+    assert "--actors" not in advice(replace(reached(50_000), others=(slower,)), busy=False)
+
+
+def test_no_layout_is_recommended_on_a_busy_machine():
+    assert advice(reached(20_000), busy=True) == "the machine is too busy to say which layout is faster"
+
+
+def test_a_speed_far_from_its_prediction_is_explained():
+    assert misprediction([PROCESSES, SERIAL]) == ""
+    slow = replace(PROCESSES, achieved_sps=0.99 * PROCESSES.predicted_sps / FACTOR)
+    assert misprediction([SERIAL, slow]).startswith("slower than predicted (processes, 2 actors x 16 envs): costs are")
+    fast = replace(SERIAL, achieved_sps=1.01 * FACTOR * SERIAL.predicted_sps)
+    assert misprediction([fast, PROCESSES]).startswith("faster than predicted (serial, 1 actor x 32 envs): the costs")
+
+
+def test_a_layout_has_the_numbers_of_its_config():
+    found = layout_of(config(runtime="threads", actors=2, envs_per_actor=4, learner_threads=2), 10.0, 9.0)
+    assert found.name == "threads, 2 actors x 4 envs, 2 learner threads"
