@@ -13,52 +13,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.reference.journals import EVALUATED, HOOKS, Journal, assert_called_once_for_each_event
 from tests.reference.runs import lines_of, small_run, status_of, weights_of
 
 import offbeat
+from offbeat.config.runtimes import RUNTIMES
 from offbeat.run_directory.checkpoint import load as load_checkpoint
 
-EVALUATED: dict[str, Any] = {
-    "steps": 512, "eval_every": 256, "eval_episodes": 2, "checkpoint_every": 256, "evaluator": "inline"
-}  # fmt: skip
 HOGWILD: dict[str, Any] = {"algorithm": "a2c", "runtime": "hogwild", "workers": 1}
 PROCESSES: dict[str, Any] = {"runtime": "processes", "actors": 1, "evaluator": "process"}
 EVERY_KIND = pytest.mark.parametrize("layout", [{}, PROCESSES, HOGWILD], ids=["serial", "processes", "hogwild"])
-HOOKS = ("on_start", "on_metrics", "on_evaluation", "on_checkpoint", "on_end")
 OBSERVATION = [0.0, 0.1, 0.0, -0.1]
-
-
-class Journal(offbeat.Callback):
-    """Writes down its calls."""
-
-    def __init__(self, entries: list[tuple[str, str]] | None = None, name: str = "journal") -> None:
-        self.entries: list[tuple[str, str]] = [] if entries is None else entries
-        self.name = name
-        self.threads: set[tuple[int, int]] = set()
-
-    def note(self, hook: str) -> None:
-        self.entries.append((self.name, hook))
-        self.threads.add((os.getpid(), threading.get_ident()))
-
-    def on_start(self) -> None:
-        self.note("on_start")
-
-    def on_metrics(self, line: dict[str, Any]) -> Any:  # noqa: ARG002
-        self.note("on_metrics")
-
-    def on_evaluation(self, results: dict[str, float | None]) -> Any:  # noqa: ARG002
-        self.note("on_evaluation")
-
-    def on_checkpoint(self, path: Path) -> None:
-        load_checkpoint(path)
-        self.note("on_checkpoint")
-
-    def on_end(self) -> None:
-        self.note("on_end")
-
-    @property
-    def calls(self) -> list[str]:
-        return [hook for _, hook in self.entries]
 
 
 def callback(hook: str, action: Callable[[offbeat.Callback], Any]) -> offbeat.Callback:
@@ -86,16 +51,24 @@ def test_a_function_receives_every_metrics_line(tmp_path):
     assert seen == lines_of(run.path)
 
 
-@EVERY_KIND
-def test_the_methods_of_an_object_are_called_in_this_thread_from_the_start_to_the_end(layout, tmp_path):
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "serial": {},
+    "threads": {"runtime": "threads", "actors": 2, "evaluator": "process"},
+    "processes": {**PROCESSES, "actors": 2},
+    "two learners": {**PROCESSES, "devices": ("cpu", "cpu")},
+    "hogwild": {**HOGWILD, "workers": 2, "evaluator": "process"},
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+def test_callbacks_are_called_once_for_each_event_in_every_runtime(layout, tmp_path):
     journal = Journal()
-    run = small_run(tmp_path / "run", callbacks=[journal], **{**EVALUATED, **layout})
-    assert journal.threads == {(os.getpid(), threading.get_ident())}
-    assert set(journal.calls) == set(HOOKS)
-    assert (journal.calls[0], journal.calls[-1]) == ("on_start", "on_end")
-    assert (journal.calls.count("on_start"), journal.calls.count("on_end")) == (1, 1)
-    assert journal.calls.count("on_metrics") == len(lines_of(run.path))
-    assert journal.calls.count("on_evaluation") == run.metrics["evaluations"] > 0
+    assert_called_once_for_each_event(journal, small_run(tmp_path / "run", callbacks=[journal], **EVALUATED | layout))
+
+
+def test_every_runtime_is_one_in_which_the_calls_of_callbacks_are_counted():
+    counted = {layout.get("runtime", "serial") for layout in LAYOUTS.values()}
+    assert counted == set(RUNTIMES) - {"ray"}, "tests/runtime/ray/test_ray_runs.py counts those on Ray"
 
 
 def test_callbacks_are_called_in_the_order_of_the_list(tmp_path):

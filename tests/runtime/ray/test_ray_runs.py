@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.reference.journals import EVALUATED, Journal, assert_called_once_for_each_event
 from tests.reference.ray_clusters import connected
-from tests.reference.runs import lines_of, offbeat, small_arguments, status_of
+from tests.reference.runs import lines_of, offbeat, small_arguments, small_run, status_of
 from tests.runtime.test_supervisor import scene
 
 from offbeat.runtime.ray.acting import RayActing
@@ -41,6 +42,12 @@ def test_each_node_has_an_actor_and_the_metrics_count_the_bytes_of_messages(tmp_
     for name in ("row_bytes_per_env_step", "weight_bytes_per_env_step"):
         assert max(line.get(name) or 0.0 for line in lines) > 0, "a line may have a period without new weights"
     assert lines[-1]["message_wait_s"] > 0
+
+
+def test_callbacks_are_called_once_for_each_event_with_actors_on_ray(tmp_path):
+    journal = Journal()
+    settings = {**EVALUATED, **ON_RAY, "evaluator": "process"}
+    assert_called_once_for_each_event(journal, small_run(tmp_path / "run", callbacks=[journal], **settings))
 
 
 def test_resources_that_no_node_has_are_refused_before_the_directory_is_made(tmp_path):
