@@ -103,6 +103,8 @@ def lock_free_sps(config: Config, seconds: float, notify: Notify) -> float:
         _supervise_for(seconds / 10, pool)
         start, before = perf_counter(), board.env_steps
         _supervise_for(seconds, pool)
+        while board.env_steps == before:  # on a busy machine, no worker may have learned in this time
+            _supervise_for(0.1, pool)
         return (board.env_steps - before) / (perf_counter() - start)
     finally:
         pool.close()
