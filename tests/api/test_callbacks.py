@@ -55,7 +55,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "serial": {},
     "threads": {"runtime": "threads", "actors": 2, "evaluator": "process"},
     "processes": {**PROCESSES, "actors": 2},
-    "two learners": {**PROCESSES, "devices": ("cpu", "cpu")},
+    "two learners": {**PROCESSES, "devices": ("cpu", "cpu"), "shards": 2},
     "hogwild": {**HOGWILD, "workers": 2, "evaluator": "process"},
 }
 
