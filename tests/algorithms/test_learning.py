@@ -1,4 +1,4 @@
-"""A2C, IMPALA and DQN learn: a score within a small budget. PPO's scores are in tests/test_learning.py."""
+"""A2C, IMPALA, DQN and TD3 learn: a score within a small budget. PPO's scores are in tests/test_learning.py."""
 
 from __future__ import annotations
 
@@ -36,3 +36,28 @@ def test_dqn_balances_cartpole_in_a_fifth_of_the_env_steps(tmp_path, seed):
     quiet: dict[str, Any] = {"eval_every": 0, "checkpoint_every": 0}
     run = train("dqn", "CartPole-v1", run_dir=tmp_path / "run", seed=seed, steps=8_000, **quiet)
     assert run.metrics["episode_return_mean"] > 2 * RANDOM
+
+
+PENDULUM: dict[str, Any] = {
+    "steps": 4_000,
+    "envs_per_actor": 4,
+    "warmup": 500,
+    "batch_size": 64,
+    "hidden_sizes": (64, 64),
+    "learning_rate": 3e-3,
+    "policy_learning_rate": 1e-3,
+    "ema_rate": 0.02,
+    "gamma": 0.9,
+    "exploration_noise": 0.2,
+    "evaluator": "inline",
+    "eval_every": 4_000,
+    "eval_episodes": 20,
+    "checkpoint_every": 0,
+}
+
+
+@pytest.mark.parametrize("seed", [1, *thorough(2, 3)])
+def test_td3_swings_the_pendulum_up(tmp_path, seed):
+    """A random policy has -1200, and one that holds the pendulum upright from the start nearly 0."""
+    run = train("td3", "Pendulum-v1", preset="none", run_dir=tmp_path / "run", seed=seed, **PENDULUM)
+    assert run.metrics["eval_return_mean"] > -500

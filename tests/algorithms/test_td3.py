@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,6 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.reference.models import ACTIONS, OBSERVATIONS, random_observation
+from tests.reference.replay_runs import small_sac
+from tests.reference.runs import weights_of
 from tests.reference.sac import perturb, random_samples
 from tests.reference.td3 import TD3Twin, new_td3
 from tests.reference.thorough import examples
@@ -166,6 +169,18 @@ def test_each_minibatch_samples_standard_normal_noise_from_the_given_stream():
     assert first.dtype == torch.float32
     assert torch.corrcoef(torch.stack([first.flatten(), second.flatten()]))[0, 1].abs() < 0.12
     assert abs(first.std().item() - 1) < 0.1
+
+
+def test_several_policies_with_box_actions_have_the_same_bits_in_serial_and_processes(tmp_path):
+    pytest.importorskip("mpe2")
+    world: dict[str, Any] = {"env_kwargs": {"continuous_actions": True}, "policies": "separate", "utd_ratio": "1/4"}
+    layout: dict[str, Any] = {"actors": 2, "max_ahead": 1, "lag": "exact", "steps": 200, "algorithm": "td3"}
+    env = "pettingzoo:mpe2/simple_adversary_v3"
+    serial, processes = (
+        small_sac(tmp_path / runtime, env, runtime=runtime, **world, **layout) for runtime in ("serial", "processes")
+    )
+    assert processes.metrics["updates"] == serial.metrics["updates"] > 0
+    assert weights_of(processes.path) == weights_of(serial.path)
 
 
 # --- exploration --------------------------------------------------------------------------------------------
