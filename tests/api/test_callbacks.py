@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -224,7 +225,7 @@ def test_numbers_returned_for_an_evaluation_are_in_the_lines_of_its_results(layo
         ({"loss": "high"}, "returned loss='high', but a number is expected"),
         ({"loss": None}, "returned loss=None, but a number is expected"),
         ({3: 1.0}, "returned the key 3, but a name is expected"),
-        ({"sps": 1.0}, "'sps', which is the name of another metric"),
+        ({"sps": 1.0}, "the callback Mine returned 'sps', which is the name of another metric"),
         ("end", "callback Mine returned 'end', but 'stop', a dict of numbers or None is expected"),
     ],
 )
@@ -234,9 +235,19 @@ def test_an_invalid_return_value_of_a_callback_fails_the_run_with_a_message(tmp_
 
 
 def test_a_name_that_two_callbacks_return_fails_the_run(tmp_path):
-    twice = [lambda _line: {"mine": 1.0}] * 2
-    with pytest.raises(offbeat.RunFailed, match="returned 'mine', as another one did: use another name"):
-        small_run(tmp_path / "run", callbacks=twice)
+    both = [callback("on_metrics", lambda _self: {"mine": 1.0}), _own_metric]
+    with pytest.raises(offbeat.RunFailed, match="the callbacks Mine and _own_metric both returned 'mine'"):
+        small_run(tmp_path / "run", callbacks=both)
+
+
+def _own_metric(_line: dict[str, Any]) -> dict[str, float]:
+    return {"mine": 1.0}
+
+
+def test_a_callback_that_calls_sys_exit_fails_the_run_with_the_way_to_stop_it(tmp_path):
+    with pytest.raises(offbeat.RunFailed, match=r"the callback Mine called sys.exit\('enough'\): return 'stop'"):
+        small_run(tmp_path / "run", callbacks=[callback("on_metrics", lambda _self: sys.exit("enough"))])
+    assert (tmp_path / "run" / "checkpoints" / "latest").exists()
 
 
 # --- stop ---------------------------------------------------------------------------------------------------

@@ -332,3 +332,9 @@ def test_impossible_initial_weights_are_refused_before_anything_is_written(case,
     assert said.code == 2
     assert re.search(message, said.err), said.err
     assert not (tmp_path / "new").exists()
+
+
+def test_an_encoder_in_the_settings_of_a_policy_may_be_given_as_its_class(tmp_path):
+    policies = {"all": {"agents": "*", "settings": {"encoder": lambda _leaves: None}}}
+    with pytest.raises(ConfigError, match="cannot be imported by its name"):
+        package.train("ppo", "CartPole-v1", policies=policies, run_dir=tmp_path / "run")

@@ -242,6 +242,10 @@ def test_settings_of_a_policy_that_its_replay_depends_on_are_part_of_the_topolog
         (only(train="perhaps"), ["train is 'perhaps'", "[policies.mine]"]),
         (only(settings=3), ["settings is 3", "[policies.mine]"]),
         (only(settings={"learning_rat": 1}), ["'learning_rat'", "'learning_rate'", "[policies.mine.settings]"]),
+        (
+            only(settings={"ent_coef": 0.1}),
+            ["Stable-Baselines3 and CleanRL", "entropy_coef", "[policies.mine."],
+        ),
         (only(settings={"learning_rate": "fast"}), ["learning_rate is 'fast'", "[policies.mine.settings]"]),
         (only(settings={"unroll_length": 8}), ["has unroll_length", "set it for the whole run"]),
         (only(settings={"steps": 8}), ["has steps", "set it for the whole run"]),

@@ -10,6 +10,7 @@ import tomli_w
 from PIL import Image
 
 import offbeat
+from offbeat.api.plot import plot
 from offbeat.core.errors import ConfigError
 from offbeat.plots.curves import plot_runs
 from offbeat.plots.labels import labels_of
@@ -198,6 +199,25 @@ def test_a_wrong_number_of_labels_is_refused(tmp_path):
     )
     with pytest.raises(ConfigError, match=message):
         plot_runs(runs, out=tmp_path / "a.svg", labels=["a", "b", "c"])
+
+
+def test_one_label_for_two_envs_is_refused(tmp_path):
+    runs = [make_run(tmp_path / env, env=env) for env in ("CartPole-v1", "Acrobot-v1")]
+    with pytest.raises(ConfigError, match="1 label is given, but 2 envs have a panel with one curve each"):
+        plot_runs(runs, out=tmp_path / "a.svg", labels=["mine"])
+    plot_runs(runs, out=tmp_path / "a.svg", labels=["mine", "yours"])
+
+
+def test_a_single_point_is_marked(tmp_path):
+    run = make_run(tmp_path / "run", lines=2)
+    assert len(read_run(run, "steps")[0].training.x) == 1
+    assert (0x00, 0x72, 0xB2) in ink(plot_runs([run], out=tmp_path / "point.png"))
+
+
+def test_plotting_several_runs_again_keeps_the_earlier_picture(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    runs = [make_run(tmp_path / "runs" / name, clip=clip) for name, clip in (("a", 0.1), ("b", 0.2))]
+    assert [plot(runs) for _ in range(3)] == [[Path("return.png")], [Path("return-2.png")], [Path("return-3.png")]]
 
 
 def test_each_metric_has_a_panel_that_names_it(tmp_path):

@@ -189,6 +189,8 @@ class Callbacks(Observer):
         self._source: _Source | None = None
         self._has_started: list[Callback] = []
         self._has_failed = False
+        self._owners: dict[str, str] = {}
+        """Name of the callback that returned each number last."""
         self.failure = ""
 
     @property
@@ -233,6 +235,9 @@ class Callbacks(Observer):
             for callback in reversed(started):  # an ExitStack calls the last one first
                 calls.callback(self._call, callback, callback.on_end)
 
+    def owner_of(self, metric: str) -> str:
+        return f"the callback {self._owners[metric]}" if metric in self._owners else "a callback"
+
     @property
     def _active(self) -> list[Callback]:
         return [] if self._has_failed else self._has_started
@@ -253,12 +258,19 @@ class Callbacks(Observer):
                     )
                 numbers |= added
                 owners |= dict.fromkeys(added, name)
+        self._owners = owners
         return numbers
 
     def _call(self, callback: Callback, method: Callable[[], Answer]) -> Answer:
         """Call a method of a callback. An exception gets a note that says whose it is, and is kept as the failure."""
         try:
             return method()
+        except SystemExit as error:
+            self.failure = (
+                f"the callback {name_of(callback)} called sys.exit({'' if error.code is None else repr(error.code)}): "
+                "return 'stop', or call self.run.stop(), to end the run"
+            )
+            raise RunFailed(self.failure) from error
         except Exception as error:
             self.failure = self.failure or f"the callback {name_of(callback)} raised {type(error).__name__}: {error}"
             error.add_note(f"It was raised in the callback {name_of(callback)}")

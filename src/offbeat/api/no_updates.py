@@ -45,15 +45,15 @@ def expected(parts: Parts, *, env_steps: int = 0, counts_anew: bool = True) -> s
 
 
 def found(updates: int, env_steps: int) -> str:
-    """Return the message that a run has ended without an update, which is a Python warning too; '' if it made some.
+    """Return the message that a run has finished without an update; '' if it made some.
+
+    It is no Python warning, because `expected` was one when the run started.
 
     Args:
         updates: updates that it has made since its start, or since it was resumed.
         env_steps: env steps since then.
     """
-    if updates:
-        return ""
-    return _warned(f"nothing was learned: no update was made in {env_steps} env steps")
+    return "" if updates else f"nothing was learned: no update was made in {env_steps} env steps"
 
 
 def _warned(text: str) -> str:

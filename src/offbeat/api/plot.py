@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from itertools import chain, count
 from pathlib import Path
 from typing import Literal
 
@@ -41,7 +42,8 @@ def plot(
         x: the quantity on the horizontal axis. "episodes": how the return of the last evaluation changes over the
             episodes in a new task, for algorithms that infer tasks.
         out: the file to write, in any format of matplotlib (.png, .pdf, .svg, ...); None: return.png in the directory,
-            or in the current folder for several directories; with x="episodes", adaptation.png.
+            or for several directories in the current folder, with a number if the file exists; with x="episodes",
+            adaptation.png.
         metrics: "return", or the name of a metric of metrics.jsonl; or several, which have a panel each.
         labels: texts for the legend in place of the settings that differ: one for each of the runs, or one for each
             curve.
@@ -66,7 +68,7 @@ def plot(
             metric=drawn != (RETURN,), label=bool(texts), smooth=smooth != 1, average=average, title=title is not None
         )
     name = "adaptation.png" if x == "episodes" else "return.png"
-    file = (paths[0] / name if len(paths) == 1 else Path(name)) if out is None else user_path(out)
+    file = (paths[0] / name if len(paths) == 1 else _unused(Path(name))) if out is None else user_path(out)
     elo = file.with_name(f"{file.stem}-elo{file.suffix}")
     for path in (file, elo) if out is None else ():
         if path.is_symlink():
@@ -80,6 +82,12 @@ def plot(
     plot_runs(every, x, out=file, metrics=drawn, labels=texts, smooth=smooth, average=average, title=title)
     ratings = [plot_elo(path, out=elo) for path in paths if len(paths) == 1]
     return [file, *filter(None, ratings)]
+
+
+def _unused(path: Path) -> Path:
+    """Return the path, or the first one with a number that does not exist: return.png, return-2.png, return-3.png."""
+    numbered = (path.with_name(f"{path.stem}-{number}{path.suffix}") for number in count(2))
+    return next(each for each in chain((path,), numbered) if not each.exists() and not each.is_symlink())
 
 
 def _several(given: str | Sequence[str]) -> tuple[str, ...]:

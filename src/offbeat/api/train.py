@@ -92,13 +92,27 @@ def train(
     with caller_state() as caller:
         if "kwargs" in settings:
             raise ConfigError("kwargs is the name in files of the env's arguments: pass --env-kwargs NAME=VALUE")
-        given = {} if policies is None else {"policies": policies}
+        given = {} if policies is None else {"policies": _with_names_of_encoders(policies)}
         if "encoder" in settings:
             settings["encoder"] = name_of_encoder(settings["encoder"])
         flags = {**settings, **given, **env_settings(env_kwargs, wrappers)}
         config = configs.resolve(algorithm, env, preset=preset, flags=flags)
         caller.restore_random()
         return start(config, user_path(run_dir) if run_dir else None, progress=progress, callbacks=callbacks)
+
+
+def _with_names_of_encoders(policies: Any) -> Any:
+    """Return the policies with the paths of encoders that are given as classes in the settings of one of them."""
+    if not isinstance(policies, Mapping):
+        return policies
+    return {name: _with_name_of_encoder(table) for name, table in policies.items()}
+
+
+def _with_name_of_encoder(table: Any) -> Any:
+    settings = table.get("settings") if isinstance(table, Mapping) else None
+    if not isinstance(settings, Mapping) or "encoder" not in settings:
+        return table
+    return {**table, "settings": {**settings, "encoder": name_of_encoder(settings["encoder"])}}
 
 
 def start(

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from offbeat.config.env import EnvConfig
 from offbeat.config.run_config import RunConfig
 from offbeat.config.runtime_config import RuntimeConfig
-from offbeat.core.errors import ConfigError, unknown
+from offbeat.config.unknown_keys import unknown_key
+from offbeat.core.errors import ConfigError
 from offbeat.core.fields import build, hints_of, in_short, read
 from offbeat.core.frozen_table import EMPTY, FrozenTable, PlainTable, in_toml
 
@@ -266,7 +267,7 @@ def settings_of(
         if any(key in hints_of(table) for table in (RunConfig, EnvConfig, RuntimeConfig)):
             raise _of_whole_run(name, key)
         if key not in hints:
-            raise unknown("key", key, hints, f"See {where}.")
+            raise unknown_key(key, own[key], hints, f"See {where}.")
     remedy = f"change it in {where}"
     values = {key: read(key, value, hints[key], remedy) for key, value in own.items()}
     try:

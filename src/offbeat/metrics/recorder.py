@@ -54,6 +54,14 @@ _STEP_MS = {
     "learner_exchange_time_ms": ("learn/exchange",),
 }
 """Milliseconds of a learning step: metric -> names in `Timings`, whose sum it is."""
+OwnerOf = Callable[[str], str]
+"""Returns who gave a metric of this name, in words."""
+
+
+def _some_callback(_metric: str) -> str:
+    return "a callback"
+
+
 _RESERVED = ("info/", ADAPTATION, MEMORY)
 """Prefixes that the names of a callback's metrics must not have."""
 EPISODES_TO_REPORT = 20
@@ -213,13 +221,17 @@ class Recorder:
             if count:
                 self._never_reported.discard(name)
 
-    def add_callback_metrics(self, numbers: Mapping[str, float]) -> None:
-        """Add the numbers that a callback has returned to the next line.
+    def add_callback_metrics(self, numbers: Mapping[str, float], owner_of: OwnerOf = _some_callback) -> None:
+        """Add the numbers that callbacks have returned to the next line.
+
+        Args:
+            numbers: numbers by name.
+            owner_of: returns who gave a number of this name, in words.
 
         Raises:
             RunFailed: a name is already the name of another metric.
         """
-        self._refuse_taken(numbers)
+        self._refuse_taken(numbers, owner_of)
         self._given |= numbers
 
     def add_evaluation(self, results: Mapping[str, float | None]) -> None:
@@ -229,21 +241,27 @@ class Recorder:
         self._evaluation = {**results, "best_eval_return_mean": best}
         self._totals["evaluations"] += 1
 
-    def add_to_evaluation(self, numbers: Mapping[str, float]) -> None:
+    def add_to_evaluation(self, numbers: Mapping[str, float], owner_of: OwnerOf = _some_callback) -> None:
         """Add the numbers that callbacks have returned to the results of the last evaluation.
+
+        Args:
+            numbers: numbers by name.
+            owner_of: as for `add_callback_metrics`.
 
         Raises:
             RunFailed: a name is already the name of another metric.
         """
-        self._refuse_taken(numbers)
+        self._refuse_taken(numbers, owner_of)
         self._evaluation |= numbers
 
-    def _refuse_taken(self, names: Iterable[str]) -> None:
+    def _refuse_taken(self, names: Iterable[str], owner_of: OwnerOf) -> None:
         """Refuse a name that a callback has given to a metric, if another metric of the run has it."""
         for name in names:
             taken = any(name in metrics for metrics in (self._given, self._evaluation, METRICS, self._period))
             if taken or name.startswith(_RESERVED):
-                raise RunFailed(f"a callback returned {name!r}, which is the name of another metric: use another name")
+                raise RunFailed(
+                    f"{owner_of(name)} returned {name!r}, which is the name of another metric: use another name"
+                )
 
     def evaluation_failed(self) -> None:
         """Count an evaluation without a result."""

@@ -211,7 +211,9 @@ def _draw_group(axes: Axes, group: Sequence[Run], index: int, scale: float, *, a
     style = line_style(index)
     training, training_y = aligned([run.training for run in group])
     evaluation, evaluation_y = aligned([run.evaluation for run in group])
-    axes.plot(training / scale, iqm(training_y, axis=0), **style, **(_FAINT if len(evaluation) else _STRONG))
+    strength = _FAINT if len(evaluation) else _STRONG
+    point = _MARKED if len(training) == 1 else {}  # a line of one point would be invisible
+    axes.plot(training / scale, iqm(training_y, axis=0), **style, **strength, **point)
     if average:
         averaged, averaged_y = aligned([moving_average(run.training) for run in group])
         axes.plot(averaged / scale, iqm(averaged_y, axis=0), **{**style, **_DOTTED})

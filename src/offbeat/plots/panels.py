@@ -87,6 +87,13 @@ def names_of(panels: Sequence[Panel], labels: Sequence[str]) -> list[list[str]]:
     if not labels:
         return names
     distinct = list(dict.fromkeys(name for each in names for name in each))
+    envs = {panel.env for panel in panels}
+    if len(envs) > 1 and len(distinct) == 1:
+        raise ConfigError(
+            f"{len(labels)} {'label is' if len(labels) == 1 else 'labels are'} given, but {len(envs)} envs have a "
+            "panel with one curve each, and the titles of the panels name them: leave the label out, or pass one for "
+            "each run"
+        )
     if len(labels) != len(distinct):
         raise _wrong_number_of_labels(labels, panels, distinct)
     given = dict(zip(distinct, labels, strict=True))

@@ -28,6 +28,10 @@ class Observer:
         """Take a metrics line that was written; return metrics of the next line."""
         return NONE
 
+    def owner_of(self, metric: str) -> str:  # noqa: ARG002
+        """Return who returned a metric in the last call, in words."""
+        return "a callback"
+
     def evaluated(
         self,
         results: Mapping[str, float | None],  # noqa: ARG002

@@ -107,7 +107,7 @@ class RunMetrics:
         self._line_at = counters.wall_time_s
         self.line = self.recorder.line(counters, self.timings())
         self._time_limit.check(counters.env_steps, int(self.line["episodes"] or 0))
-        self.recorder.add_callback_metrics(self._observer.metrics_written(self.line))
+        self.recorder.add_callback_metrics(self._observer.metrics_written(self.line), self._observer.owner_of)
 
     def conclude(self, counters: Counters) -> None:
         """Report the bottleneck of the whole run, and compare its speed with the expectation of auto layout."""

@@ -167,7 +167,8 @@ class Evaluations:
         if (return_mean := metrics["eval_return_mean"]) is not None:
             self._saving.evaluated(return_mean, weights, counters)
         self._notify_of_cuts(result.evaluation.cuts)
-        self._recorder.add_to_evaluation(self._observer.evaluated(results, weights, counters))
+        numbers = self._observer.evaluated(results, weights, counters)
+        self._recorder.add_to_evaluation(numbers, self._observer.owner_of)
 
     def _metrics_of(self, evaluation: Evaluation) -> dict[str, float | None]:
         """Return the metrics of the agents that learn, and, in a run with several policies, those of each policy."""
