@@ -28,6 +28,7 @@ from offbeat.runtime.watchers import Ending, Watchers
 from offbeat.runtime.workforce import Workforce
 from offbeat.workers.learner import Learned
 from offbeat.workers.learner_pool import LearnerPool
+from offbeat.workers.updates import REFUSED_IN_A_ROW
 
 
 class PacedWorkforce(Workforce):
@@ -228,6 +229,12 @@ class PacedLoop(TrainingLoop):
         self._in_step = False
         self._write_snapshots()
         before, self.counters = self.counters, self._count(learned)
+        if self.counters.updates_refused > before.updates_refused == 0:
+            self._notify(
+                f"an update of learning step {before.learning_step} had a loss or gradient that was not finite: it was "
+                f"refused, and changed nothing. After {REFUSED_IN_A_ROW} in a row the run ends. If the encoder is your "
+                "own, look in it for a division by zero or a logarithm of 0; else try a lower learning_rate"
+            )
         recorder = self.metrics.recorder
         for policy, result in learned.items():
             recorder.add_episodes(result.episode_returns, result.episode_lengths, policy)

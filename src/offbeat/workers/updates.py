@@ -142,8 +142,8 @@ class Updates:
         if self._refused_in_a_row >= REFUSED_IN_A_ROW:
             raise RunFailed(
                 f"the last {REFUSED_IN_A_ROW} updates had a loss or gradient that was not finite and were refused: "
-                "try a lower learning_rate, normalize_observations=true, or `offbeat check ENV`; "
-                "the published weights are still finite"
+                "try a lower learning_rate, normalize_observations=true, or `offbeat check ENV`, and look in an "
+                "encoder of your own for a division by zero or a logarithm of 0; the published weights are still finite"
             )
 
     def state(self) -> dict[str, Any]:
