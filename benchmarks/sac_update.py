@@ -1,16 +1,23 @@
 """SAC's update with analytic gradients and by autograd, on the same minibatches.
 
-    python -m benchmarks.sac_update [--rounds 15] [--out DIR]
+    python -m benchmarks.sac_update [--rounds 15] [--skip SIDE ...] [--out DIR] [--name sac-update]
+
+The libraries can be limited to AVX2, as on a processor without AVX-512:
+
+    export ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 OPENBLAS_CORETYPE=Haswell
+    python -m benchmarks.sac_update --name sac-update-avx2
 
 The shapes are HalfCheetah-v5's: observations of 17 numbers, actions of 6, 256-256 ReLU for the policy and two critics,
 256 transitions. An update is all that the learner makes of a minibatch: gradients, their norms, Adam, the slow copies
-and the temperature. Sides take turns, block by block, forward and back; the first blocks are dropped.
+and the temperature. Sides take turns, block by block, forward and back; the first blocks are dropped. CPU time is that
+of all threads. On a machine with other work, compare by CPU time, because wall time includes the waits for a core, and
+skip "autograd, 2 threads", because the two threads of torch spin while they wait for each other.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -152,9 +159,9 @@ SIDES: dict[str, Callable[[], Update]] = {
 # --- measuring ----------------------------------------------------------------------------------------------
 
 
-def measure(rounds: int) -> dict[str, dict[str, list[float]]]:
+def measure(rounds: int, skipped: Collection[str]) -> dict[str, dict[str, list[float]]]:
     """Return microseconds per update of each block: wall, and CPU of all threads."""
-    updates = {name: make() for name, make in SIDES.items()}
+    updates = {name: make() for name, make in SIDES.items() if name not in skipped}
     results: dict[str, dict[str, list[float]]] = {name: {"wall": [], "cpu": []} for name in updates}
     for turn in range(rounds + DROPPED):
         for name in sorted(updates, key=list(updates).index, reverse=turn % 2 == 1):
@@ -178,27 +185,31 @@ def table(results: dict[str, dict[str, list[float]]]) -> str:
     """Return the medians as Markdown, with the share of autograd's time on one thread."""
     first = median(results["autograd, 1 thread"]["wall"])
     rows = [
-        [name, spread(times["wall"], ",.0f"), f"{median(times['cpu']):,.0f}", f"{first / median(times['wall']):.2f}"]
+        [name, spread(times["wall"], ",.0f"), spread(times["cpu"], ",.0f"), f"{first / median(times['wall']):.2f}"]
         for name, times in results.items()
     ]
-    return markdown_table(["update", "us: median (least to most)", "CPU us", "times as quick as autograd"], rows)
+    header = ["update", "us: median (least to most)", "CPU us: median (least to most)", "times as quick as autograd"]
+    return markdown_table(header, rows)
 
 
 def main() -> None:
     """Measure all sides; write the raw results and the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=15, help="blocks of each side that count")
+    parser.add_argument("--skip", nargs="+", choices=list(SIDES)[1:], default=[], help="sides that are not measured")
     parser.add_argument("--out", type=Path, default=RESULTS, help="directory of the results")
+    parser.add_argument("--name", default="sac-update", help="file name of the results, without its ending")
     arguments = parser.parse_args()
     limit(1)
-    about = {**machine(), "blas_kernels": blas_kernels()}
-    results = measure(arguments.rounds)
-    write_json(arguments.out / "sac-update.json", {"machine": about, "us": results})
+    about = {**machine(), "blas_kernels": blas_kernels(), "capability": torch.backends.cpu.get_cpu_capability()}
+    results = measure(arguments.rounds, arguments.skip)
+    write_json(arguments.out / f"{arguments.name}.json", {"machine": about, "us": results})
     text = (
-        f"# SAC's update, 256-256, batch 256\n\n{describe(about)}; OpenBLAS's kernels: {about['blas_kernels']}.\n\n"
+        f"# SAC's update, 256-256, batch 256\n\n{describe(about)}; OpenBLAS's kernels: {about['blas_kernels']}; "
+        f"torch's: {about['capability']}.\n\n"
         f"{table(results)}"
     )
-    (arguments.out / "sac-update.md").write_text(text)
+    (arguments.out / f"{arguments.name}.md").write_text(text)
     print(text)
 
 

@@ -98,15 +98,21 @@ def test_wide_products_use_onednn_and_narrow_ones_do_not(monkeypatch, rows, inpu
 
 
 @pytest.mark.parametrize(
-    ("kernels", "works", "expected"),
+    ("capability", "kernels", "works", "expected"),
     [
-        ("SkylakeX", True, BlasKernels),
-        ("Haswell", True, OneDNNKernels),
-        ("", True, OneDNNKernels),
-        ("Haswell", False, BlasKernels),
+        ("AVX512", "SkylakeX", True, BlasKernels),
+        ("AVX512", "Haswell", True, OneDNNKernels),
+        ("AVX512", "", True, OneDNNKernels),
+        ("AVX512", "Haswell", False, BlasKernels),
+        ("AVX2", "Haswell", True, BlasKernels),
+        ("AVX2", "Zen", True, BlasKernels),
+        ("DEFAULT", "neoversen1", True, BlasKernels),
     ],
 )
-def test_the_choice_of_the_kernel_depends_on_the_machine(monkeypatch, kernels, works, expected):
+def test_onednn_is_used_only_where_openblas_does_not_use_the_avx512_of_the_processor(
+    monkeypatch, capability, kernels, works, expected
+):
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
     monkeypatch.setattr(library, "blas_kernels", lambda: kernels)
     monkeypatch.setattr(onednn, "works", lambda: works)
     assert type(fastest_kernels.__wrapped__()) is expected

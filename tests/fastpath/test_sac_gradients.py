@@ -167,13 +167,13 @@ def networks() -> Networks:
     st.sampled_from([1, 2]),
 )
 def test_losses_and_gradients_equal_those_of_autograd(
-    seed, hidden, activation, critics, rows, actions, weighted, forward_ahead, threads
+    seed, hidden, activation, critics, rows, actions, weighted, sample_ahead, threads
 ):
     networks = Networks(hidden=hidden, activation=activation, critics=critics, actions=actions, seed=seed)
     minibatch = networks.minibatch(rows, weighted=weighted, seed=seed + 1)
     expected = Expected(networks, minibatch)
     assume(expected.margin > 1e-5)
-    fast = networks.fast(threads, forward_ahead=forward_ahead, weighted=weighted)
+    fast = networks.fast(threads, sample_ahead=sample_ahead, weighted=weighted)
     # With so few rows all of them may come out near 0, as differences of numbers near 1.
     assert_as_autograd(networks, fast, minibatch, expected, floor=1.0)
 
@@ -267,9 +267,9 @@ def stale_prefetches(networks: Networks, fast: SACGradients) -> Iterator[Minibat
     yield first
 
 
-@pytest.mark.parametrize("forward_ahead", [True, False])
-def test_prefetched_actions_are_used_only_for_their_minibatch_and_policy(networks, forward_ahead):
-    fast = networks.fast(forward_ahead=forward_ahead)
+@pytest.mark.parametrize("sample_ahead", [True, False])
+def test_prefetched_actions_are_used_only_for_their_minibatch_and_policy(networks, sample_ahead):
+    fast = networks.fast(sample_ahead=sample_ahead)
     for minibatch in stale_prefetches(networks, fast):
         fast.policy(minibatch)
         assert_near(networks.policy.gradients, Expected(networks, minibatch).policy_gradient)

@@ -43,8 +43,8 @@ class BoxHeads:
 
     def noise(self, rows: int, random: np.random.Generator) -> dict[str, Tensor]:
         shape = (2, rows, self._action_size)
-        noise, next_noise = torch.from_numpy(random.standard_normal(shape, dtype=np.float32))
-        return {"noise": noise, "next_noise": next_noise}
+        noise, next_noise = random.standard_normal(shape, dtype=np.float32)
+        return {"noise": torch.from_numpy(noise), "next_noise": torch.from_numpy(next_noise)}
 
     def values(self, minibatch: Minibatch) -> Tensor:
         networks = self._networks

@@ -71,7 +71,7 @@ class Statistics:
         )
         """The arrays that are published with the policy's parameters."""
         self._mean, self._scale = torch.from_numpy(mean).to(self._device), torch.from_numpy(scale).to(self._device)
-        self.return_std = float(1.0 / self._returns.published()[1][0])
+        self.return_std = float(1.0 / self._returns.published()[1][0]) if self._normalizes_returns else 1.0
 
     def arrays(self) -> Tree:
         """Return the arrays that a checkpoint saves with the weights."""

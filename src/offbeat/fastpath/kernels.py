@@ -1,11 +1,12 @@
 """The operators of wide layers, from the library that is fastest on this machine.
 
-NumPy computes matrix products with OpenBLAS. Its AVX-512 kernels almost reach the peak performance of a core; its AVX2
-kernels take nearly twice as long. oneDNN, a part of torch, is fast with both, and adds bias and ReLU in the same call.
-But each call has about 15 us of overhead, and the operator is private to torch. So wide products use oneDNN if OpenBLAS
-has no AVX-512 kernels and a test of the operator passes; all others use NumPy. The measurements are in
-benchmarks/results/sac-update.md. The choice depends on the machine and its libraries, never on timing, so a run that is
-repeated on one machine has the same bits.
+NumPy computes matrix products with OpenBLAS. Its kernels almost reach the peak performance of a core, with AVX-512 and
+with AVX2. oneDNN, a part of torch, is as fast and adds bias and ReLU in the same call. But each call has about 15 us of
+overhead, its results are in new memory, and the operator is private to torch. So NumPy computes the products, with one
+exception: if a processor has AVX-512 and OpenBLAS has no kernels for it, OpenBLAS uses half of the core. Then wide
+products use oneDNN, if a test of the operator passes. The measurements are in sac-update.md and sac-update-avx2.md in
+benchmarks/results. The choice depends on the processor and the libraries, never on timing, so a run that is repeated on
+one machine has the same bits.
 
 The order of sums is only fixed if BLAS and torch have one thread each (`threads.limit`).
 """
@@ -87,9 +88,14 @@ def _linear(x: F32, weight: F32, bias: F32 | None, *, relu: bool) -> F32:
     return result
 
 
+def processor_has_avx512() -> bool:
+    """Return whether this processor has AVX-512, and torch uses it (its variable ATEN_CPU_CAPABILITY can forbid it)."""
+    return torch.backends.cpu.get_cpu_capability() == "AVX512"
+
+
 @cache
 def fastest_kernels() -> Kernels:
     """Return the fastest kernels on this machine."""
-    if blas_kernels() not in AVX512_KERNELS and onednn.works():
+    if processor_has_avx512() and blas_kernels() not in AVX512_KERNELS and onednn.works():
         return OneDNNKernels()
     return BlasKernels()

@@ -26,7 +26,7 @@ class SACFastPath:
             temperature=lambda: float(algorithm.temperature()),
             executor=self._executor,
             weighted=config.prioritized,
-            forward_ahead=config.policy_delay == 1,
+            sample_ahead=config.policy_delay == 1,
         )
 
     @staticmethod

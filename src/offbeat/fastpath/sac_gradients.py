@@ -72,7 +72,7 @@ class SACGradients:
         temperature: Callable[[], float],
         executor: TwoThreadExecutor,
         weighted: bool = False,
-        forward_ahead: bool = True,
+        sample_ahead: bool = True,
         kernels: Kernels | None = None,
     ) -> None:
         """Read and write these parameters.
@@ -86,12 +86,12 @@ class SACGradients:
             temperature: returns alpha.
             executor: runs the two parts of the work.
             weighted: whether minibatches have weights.
-            forward_ahead: whether a policy stage with the same minibatch and the same policy follows each critic stage.
-                Then the critic stage computes the policy's output for it, in a thread that would otherwise wait.
+            sample_ahead: whether a policy stage with the same minibatch and the same policy follows each critic stage.
+                Then the critic stage samples its actions, in a thread that would otherwise wait.
             kernels: the operators; None: the fastest on this machine.
         """
         self._temperature, self._executor = temperature, executor
-        self._weighted, self._forward_ahead = weighted, forward_ahead
+        self._weighted, self._sample_ahead = weighted, sample_ahead
         self._networks = Networks(
             spec,
             _policy_layers(spec, policy.layout, policy.values.numpy()),
@@ -106,8 +106,8 @@ class SACGradients:
         self._works: dict[int, Work] = {}
         """By number of rows: shards may differ by one row."""
         self._work = self._work_on(1)
-        self._forwarded: Mapping[str, Tensor] | None = None
-        """The minibatch for which the critic stage has computed the policy's output."""
+        self._sampled_for: Mapping[str, Tensor] | None = None
+        """The minibatch for which the critic stage has sampled the policy stage's actions."""
 
     def errors(self) -> F32:
         """Return the mean over the critics of |Q_e - y| in the last critic stage, [M]."""
@@ -125,13 +125,13 @@ class SACGradients:
         rows, work = self._as_arrays(minibatch), self._work
         alpha = np.float32(self._temperature())
         weight = rows["weight"] if self._weighted else work.ones
-        self._forwarded = None  # the policy's output for the last minibatch is overwritten now
+        self._sampled_for = None  # the actions of the last minibatch are overwritten now
         self._executor.run(
-            (partial(work.sample_next, rows), partial(work.prepare, rows, ahead=self._forward_ahead)),
+            (partial(work.sample_next, rows), partial(work.prepare, rows, ahead=self._sample_ahead)),
             _on_both_threads(work.evaluate_next),
             _on_both_threads(work.write_critic_gradients, rows, weight, alpha, self._critic_gradients),
         )
-        self._forwarded = minibatch if self._forward_ahead else None
+        self._sampled_for = minibatch if self._sample_ahead else None
         loss = sum(work.losses)
         return LossResult(loss, {"critic_loss": loss, "q_mean": _mean(work.values)})
 
@@ -145,8 +145,9 @@ class SACGradients:
         """
         rows, work = self._as_arrays(minibatch), self._work
         alpha = np.float32(self._temperature())
-        work.sample(rows, ahead=self._forwarded is minibatch)
-        self._forwarded = None  # the policy changes after this stage
+        if self._sampled_for is not minibatch:
+            work.sample(rows)
+        self._sampled_for = None  # the policy changes after this stage
         self._executor.run(
             _on_both_threads(work.evaluate),
             _on_both_threads(work.write_action_gradients),
@@ -214,21 +215,16 @@ class Work:
         _join(rows["next_observation"], self._next_sampled.action, out=self._joined_next)
 
     def prepare(self, rows: Rows, *, ahead: bool) -> None:
-        """Join s and the recorded a. If `ahead`, compute the policy's output for s already now."""
+        """Join s and the recorded a. If `ahead`, sample the actions of the policy stage already now."""
         _join(rows["observation"], rows["action"], out=self._joined)
         if ahead:
-            self._forward_policy(rows)
+            self.sample(rows)
 
-    def _forward_policy(self, rows: Rows) -> None:
+    def sample(self, rows: Rows) -> None:
+        """Sample actions a for s."""
         with _ignore_overflow():
-            self._output = self._policy.forward(self._networks.policy, rows["observation"])
-
-    def sample(self, rows: Rows, *, ahead: bool) -> None:
-        """Sample actions a for s. `ahead`: whether `prepare` has computed the policy's output for these rows."""
-        if not ahead:
-            self._forward_policy(rows)
-        with _ignore_overflow():
-            self.sampled = SampledActions(self._output, rows["noise"])
+            output = self._policy.forward(self._networks.policy, rows["observation"])
+            self.sampled = SampledActions(output, rows["noise"])
         _join(rows["observation"], self.sampled.action, out=self._joined_sampled)
 
     def evaluate_next(self, thread: int) -> None:

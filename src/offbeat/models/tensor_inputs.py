@@ -27,7 +27,8 @@ def flatten_tensors(leaves: Sequence[Leaf], rows: Mapping[str, Tensor], prefix: 
 
 
 def _flat(leaf: Leaf, values: Tensor) -> Tensor:
-    values = values.reshape(*values.shape[: values.ndim - len(leaf.shape)], leaf.size)
+    if len(leaf.shape) != 1:
+        values = values.reshape(*values.shape[: values.ndim - len(leaf.shape)], leaf.size)
     return one_hot(values, leaf.choices) if leaf.choices else values.to(torch.float32)
 
 
