@@ -31,6 +31,24 @@ def test_help_does_not_import_torch():
     assert not loaded_by(code) & (HEAVY - {"numpy"})
 
 
+def test_help_imports_no_slow_module_of_the_standard_library():
+    code = "from offbeat.cli.main import run\ntry:\n    run(['--help'])\nexcept SystemExit:\n    pass"
+    assert not loaded_by(code) & {"importlib.metadata", "urllib.request", "http.client", "ssl", "asyncio"}
+
+
+def test_a_run_starts_without_packages_that_it_does_not_use():
+    code = (
+        "import tempfile, offbeat\n"
+        "offbeat.train('ppo', 'CartPole-v1', steps=64, unroll_length=8, minibatch_size=8, eval_every=0,"
+        " runtime='serial', progress='none', run_dir=tempfile.mkdtemp() + '/run')"
+    )
+    unused = {"matplotlib", "scipy", "pandas", "ray", "mujoco", "pygame", "tensorflow", "onnx", "wandb", "IPython"}
+    loaded = loaded_by(code)
+    assert "offbeat.workers.learner" in loaded
+    assert not {name.partition(".")[0] for name in loaded} & unused
+    assert not {name for name in loaded if name.startswith(("torch._dynamo", "torch._inductor"))}
+
+
 @pytest.mark.parametrize("bad", ["['tran', 'ppo']", "['train', 'pppo', 'CartPole-v1']"])
 def test_a_mistyped_name_is_refused_before_torch_is_imported(bad):
     assert "torch" not in loaded_by(f"from offbeat.cli.main import run\nassert run({bad}) == 2")

@@ -17,19 +17,19 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, reduce
 from importlib.machinery import ModuleSpec, PathFinder
-from importlib.metadata import Distribution, distributions
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
-from urllib.parse import urlparse
-from urllib.request import url2pathname
+from typing import TYPE_CHECKING, Any
 
 from offbeat.config.env import EnvConfig, adapter_prefix
 from offbeat.config.registry import accept, import_found, is_accepted
 from offbeat.config.runtimes import RUNTIMES
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import hints_of, read
+
+if TYPE_CHECKING:
+    from importlib.metadata import Distribution
 
 FLAG = "--trust-code"
 HOW = f"pass {FLAG}"
@@ -308,6 +308,8 @@ def _is_in_site_packages(file: Path) -> bool:
 
 def _is_editable(package: str, file: Path) -> bool:
     """Whether a file belongs to a package of an editable installation."""
+    from importlib.metadata import distributions  # slow to import, and seldom needed
+
     return any(
         file.is_relative_to(folder)
         for distribution in distributions(path=_site_packages())  # not those of the current folder
@@ -324,6 +326,9 @@ def _packages(distribution: Distribution) -> set[str]:
 
 def _editable_folders(distribution: Distribution) -> Iterator[Path]:
     """Yield the source folder of a distribution that is installed in editable mode."""
+    from urllib.parse import urlparse
+    from urllib.request import url2pathname  # slow to import, and seldom needed
+
     try:
         record = json.loads(distribution.read_text("direct_url.json") or "{}")
         if record.get("dir_info", {}).get("editable"):

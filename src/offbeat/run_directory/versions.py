@@ -17,7 +17,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cache
-from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +108,8 @@ def _as_text(value: Any) -> str:
 
 def packages() -> dict[str, str | None]:
     """Return the versions of offbeat and of its installed dependencies, extras included."""
+    from importlib.metadata import PackageNotFoundError, requires  # slow to import
+
     try:
         requirements = requires("offbeat") or []
     except PackageNotFoundError:  # a source tree that is not installed
@@ -122,6 +123,8 @@ def packages() -> dict[str, str | None]:
 @cache
 def installed(name: str) -> str | None:
     """Return the version of a package; None if it is not installed. A process reads each version once."""
+    from importlib.metadata import PackageNotFoundError, version  # slow to import
+
     try:
         return version(name)
     except PackageNotFoundError:
