@@ -1,0 +1,147 @@
+"""Envs that wait, such as simulators in other processes: what threads, processes and more actors gain.
+
+    python -m benchmarks.waiting_envs
+    python -m benchmarks.waiting_envs --rounds 1 --out /tmp/trial
+
+Eight envs whose steps only sleep, divided between one, two, four or eight actors. Learning steps only sleep too, a
+fifth as long as one actor acts for a batch. So nothing but the library needs a core, and the figures say the same on a
+busy machine. The start of processes is left out. All layouts take turns in each round; shown are medians (least to
+most) of the rounds. Beside them, without the library: eight threads, and eight processes, that sleep as long and then
+add numbers. Writes `results/waiting-envs.{json,md}`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import warnings
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from importlib import import_module
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks.actors_and_envs import Run, settings_of
+from benchmarks.common import RESULTS, describe, machine, markdown_table, spread, write_json
+from benchmarks.sleeping_env import ENV
+from benchmarks.works import CARTPOLE
+from offbeat.core.threads import limit
+
+ENVS, UNROLL = 8, 16
+STEP_S, LEARNING_S = 0.005, 0.128
+"""Seconds of an env step and of a learning step. One actor acts 8 x 16 x 0.005 = 0.64 s for a batch."""
+WARM_UP, BATCHES = 2, 8
+LAYOUTS: dict[str, tuple[str, int, dict[str, Any]]] = {
+    "serial": ("serial", 1, {}),
+    **{f"threads, actors: {actors}": ("threads", actors, {}) for actors in (1, 2, 4, 8)},
+    **{f"processes, actors: {actors}": ("processes", actors, {}) for actors in (1, 2, 4, 8)},
+    "processes, actors: 8, `actor_nice` 0": ("processes", 8, {"actor_nice": 0}),
+}
+"""Runtime, number of actors, and further flags."""
+WORKERS = {"eight threads": ThreadPoolExecutor, "eight processes": ProcessPoolExecutor}
+WAKES = 80
+"""How often each of them wakes."""
+
+
+def least_s(runtime: str, actors: int) -> float:
+    """Return the seconds of a batch if only envs and learning take time."""
+    acting = ENVS // actors * UNROLL * STEP_S
+    return acting + LEARNING_S if runtime == "serial" else max(acting, LEARNING_S)
+
+
+def wake_us(_worker: int) -> float:
+    """Sleep and add numbers by turns; return the CPU microseconds of this thread per turn."""
+    started = time.thread_time()
+    for _ in range(WAKES):
+        time.sleep(STEP_S)
+        sum(number * number for number in range(300))
+    return 1e6 * (time.thread_time() - started) / WAKES
+
+
+def mean_wake_us(workers: Any) -> float:
+    """Return the mean of `wake_us` of eight workers that run at the same time."""
+    with workers(ENVS) as pool:
+        costs: list[float] = list(pool.map(wake_us, range(ENVS)))
+    return sum(costs) / ENVS
+
+
+def measured(runtime: str, actors: int, extra: dict[str, Any]) -> dict[str, float]:
+    """Return seconds of a batch, and CPU microseconds per env step."""
+    flags = settings_of(
+        CARTPOLE,
+        imports=("benchmarks.sleeping_env",),
+        kwargs={"seconds": STEP_S},
+        runtime=runtime,
+        actors=actors,
+        envs_per_actor=ENVS // actors,
+        unroll_length=UNROLL,
+        unrolls_per_batch=actors,
+        minibatch_size=ENVS * UNROLL,
+        max_lag=0 if runtime == "serial" else 1,
+        **extra,
+    )
+    run = Run(ENV, flags, LEARNING_S)
+    try:
+        run.learn(WARM_UP)
+        used = run.learn(BATCHES)
+    finally:
+        run.close()
+    return {"batch_s": used.wall_s / BATCHES, "cpu_us": 1e6 * used.cpu_s / (BATCHES * ENVS * UNROLL)}
+
+
+def write_results(
+    found: dict[str, list[dict[str, float]]], wakes: dict[str, list[float]], rounds: int, out: Path
+) -> str:
+    """Write the raw results and a table, and return the table."""
+    about = machine()
+    write_json(out / "waiting-envs.json", {"machine": about, "rounds": rounds, "layouts": found, "wake us": wakes})
+    serial = [of_round["batch_s"] for of_round in found["serial"]]
+    header = ["layout", "s per batch", "x serial", "x serial, at most", "CPU us per env step"]
+    rows = []
+    for name, (runtime, actors, _) in LAYOUTS.items():
+        seconds = [of_round["batch_s"] for of_round in found[name]]
+        rows.append(
+            [
+                name,
+                f"{median(seconds):.3f}",
+                spread([first / other for first, other in zip(serial, seconds, strict=True)], ".2f"),
+                f"{least_s('serial', 1) / least_s(runtime, actors):.2f}",
+                f"{median(of_round['cpu_us'] for of_round in found[name]):.0f}",
+            ]
+        )
+    method = (
+        f"`python -m benchmarks.waiting_envs`: {ENVS} envs whose steps sleep {1000 * STEP_S:.0f} ms, batches of "
+        f"{UNROLL} steps of each, learning steps that sleep {1000 * LEARNING_S:.0f} ms, `max_lag` 1. Median (least to "
+        f"most) of {rounds} rounds."
+    )
+    costs = " and ".join(f"{spread(us, '.0f')} us with {name}" for name, us in wakes.items())
+    bare = f"Without the library, to wake after {1000 * STEP_S:.0f} ms and add 300 numbers takes a CPU time of {costs}."
+    text = "\n\n".join(
+        ["# Envs that wait", method, f"{describe(about)}.", markdown_table(header, rows).rstrip(), f"{bare}\n"]
+    )
+    (out / "waiting-envs.md").write_text(text)
+    return text
+
+
+def main() -> None:
+    """Measure all layouts and write the results."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    import_module("benchmarks.sleeping_env")
+    limit(1)
+    found: dict[str, Any] = {name: [] for name in LAYOUTS}
+    wakes: dict[str, list[float]] = {name: [] for name in WORKERS}
+    for round_ in range(options.rounds):
+        for name, workers in WORKERS.items():
+            wakes[name].append(mean_wake_us(workers))
+        for name in list(LAYOUTS)[:: 1 if round_ % 2 == 0 else -1]:
+            found[name].append(measured(*LAYOUTS[name]))
+            print(round_, name, {key: round(value, 3) for key, value in found[name][-1].items()}, flush=True)
+        print(write_results(found, wakes, round_ + 1, options.out))
+
+
+if __name__ == "__main__":
+    main()
