@@ -106,5 +106,8 @@ def __dir__() -> list[str]:
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used: `import offbeat` loads neither torch nor NumPy."""
     if name not in _HOMES:
-        raise AttributeError(f"module 'offbeat' has no attribute {name!r}")
+        from offbeat.config.other_libraries import other_calls
+
+        hint = f". {other_calls()[name]}" if name in other_calls() else ""
+        raise AttributeError(f"module 'offbeat' has no attribute {name!r}{hint}")
     return getattr(import_module(_HOMES[name]), name)

@@ -84,6 +84,8 @@ def test_user_path_replaces_the_home_directory_and_refuses_one_of_nobody(in_home
     with pytest.raises(ConfigError, match="a user who does not exist"):
         user_path("~nobody-of-this-name/run")
     with pytest.raises(ConfigError, match="3 is given as a path, but text or a Path is expected"):
+        user_path(3)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="run is 3, but a run directory or a Run is expected"):
         offbeat.load(3)  # type: ignore[arg-type]
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from tests.reference.runs import small_run
@@ -104,3 +106,24 @@ def test_methods_of_another_library_are_answered_with_ours(run: offbeat.Run, nam
         with pytest.raises(AttributeError) as refused:
             getattr(owner, name)
         assert other_calls()[name] in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["PPO", "make_vec_env", "evaluate_policy", "check_env"])
+def test_names_of_another_library_are_answered_with_ours(name: str) -> None:
+    with pytest.raises(AttributeError, match=r"is a name of Stable-Baselines3; in offbeat, offbeat\."):
+        getattr(offbeat, name)
+
+
+def test_an_env_that_was_made_is_refused_with_what_to_pass() -> None:
+    env: Any = gym.make("CartPole-v1")
+    with pytest.raises(ConfigError, match="as offbeat makes its own envs: pass its id, or the class"):
+        offbeat.train("ppo", env)
+
+
+def test_a_loaded_policy_is_shown_in_one_line(run: offbeat.Run) -> None:
+    assert repr(offbeat.load(run)) == "LoadedPolicy(ppo on CartPole-v1, env_steps=64)"
+
+
+def test_a_single_choice_is_an_observation(tmp_path: Path) -> None:
+    run = small_run(tmp_path / "run", "Taxi-v4", steps=64, eval_every=0)
+    assert offbeat.load(run)(3) in range(6)

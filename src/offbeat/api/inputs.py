@@ -62,7 +62,7 @@ def columns_of(leaf: Leaf, given: Any) -> tuple[Array, bool]:
     single = array.shape == shape
     if not single and (array.ndim != len(shape) + 1 or array.shape[1:] != shape):
         raise ValueError(f"{leaf.name} has shape {array.shape}, but {_expected(leaf)}")
-    if not len(array) and not single:
+    if not single and not len(array):
         raise ValueError(f"{leaf.name} has shape {array.shape}, which is no observation: at least one is expected")
     return (array[None] if single else array), single
 

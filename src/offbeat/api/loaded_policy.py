@@ -127,6 +127,11 @@ class LoadedPolicy:
             raise TypeError(f"this policy of {self.trained.algorithm} does not infer its task: it needs no such call")
         return self._tasks
 
+    def __repr__(self) -> str:
+        """Return one line: the algorithm, the env, and how long it was trained."""
+        trained = self.trained
+        return f"LoadedPolicy({trained.algorithm} on {trained.env}, env_steps={trained.env_steps})"
+
     def __getattr__(self, name: str) -> Any:
         """Refuse an attribute that does not exist."""
         raise no_attribute(self, name)

@@ -61,7 +61,9 @@ def _name_of(kind: str, given: object, remedy: str) -> str:
     if isinstance(given, str):
         return given
     if not callable(given):
+        made = kind == "env" and hasattr(given, "reset")
+        why = ", as offbeat makes its own envs: pass its id, or the class" if made else ""
         raise ConfigError(
-            f"{kind} is {given!r}, but a name is expected, or a class or function that creates the {kind}"
+            f"{kind} is {given!r}, but a name is expected, or a class or function that creates the {kind}{why}"
         )
     return path_of(given, f"{remedy}, and pass that name")

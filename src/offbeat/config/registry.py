@@ -133,7 +133,8 @@ def algorithm_entry(name: str) -> AlgorithmEntry:
     if ":" in name:
         return AlgorithmEntry(name)
     own = "for your own algorithm pass my_module:MyAlgorithm, or --import my_module if that module registers it"
-    raise unknown("algorithm", name, ALGORITHMS, f"`offbeat list algorithms` shows them; {own}.")
+    remedy = f"`offbeat list algorithms` shows them; {own}."
+    raise unknown("algorithm", name, ALGORITHMS, remedy, likeness=0.7)
 
 
 # --- runtimes -----------------------------------------------------------------------------------------------
