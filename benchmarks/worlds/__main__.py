@@ -30,7 +30,7 @@ from typing import IO, Any
 
 from benchmarks.common import die_with_the_parent, write_json
 from benchmarks.worlds.packages import PACKAGES, Package
-from benchmarks.worlds.page import RECORD, recorded, write_page
+from benchmarks.worlds.page import RECORD, TOO_SLOW, recorded, write_page
 
 STEPS = 512
 """Env steps of a training. It shows that the env can be trained on, not that something is learned."""
@@ -94,11 +94,19 @@ def _tried_in(folder: Path, package: Package) -> dict[str, Any]:
 
 
 def shared_environment(folder: Path) -> Path:
-    """Make a virtual environment that shares the packages of this one; return its Python."""
+    """Make a virtual environment that shares the packages of this one, except MuJoCo; return its Python.
+
+    A package installs its own MuJoCo. Two versions would be mixed: MuJoCo searches all of `sys.path` for its parts.
+    """
     venv.create(folder, symlinks=True)
     python = folder / "bin" / "python"
     inside = folder / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
-    (inside / "shared.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    shared = folder / "shared"
+    shared.mkdir()
+    for entry in Path(sysconfig.get_path("purelib")).iterdir():
+        if not entry.name.startswith("mujoco"):
+            (shared / entry.name).symlink_to(entry)
+    (inside / "shared.pth").write_text(f"{shared}\n")
     return python
 
 
@@ -145,7 +153,7 @@ def versions(python: Path, package: Package) -> dict[str, str]:
 
 
 def _run(command: list[str], folder: Path, variables: Sequence[str]) -> tuple[int, list[str]]:
-    """Run a command in a folder. Return its exit code (124: too slow), and the last lines that it printed."""
+    """Run a command in a folder. Return its exit code (TOO_SLOW: it was ended), and the last lines that it printed."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "SDL_VIDEODRIVER": "dummy"}
     environment |= dict(each.split("=", 1) for each in variables)
     environment |= {"PYTHONPATH": os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])}
@@ -159,11 +167,11 @@ def _run(command: list[str], folder: Path, variables: Sequence[str]) -> tuple[in
 
 
 def _ended(started: subprocess.Popen[bytes]) -> int:
-    """Wait for a command; end it and all that it started when it is too slow. Return its exit code, or 124."""
+    """Wait for a command; end it and all that it started when it is too slow. Return its exit code, or TOO_SLOW."""
     try:
         return started.wait(SECONDS)
     except subprocess.TimeoutExpired:
-        return 124
+        return TOO_SLOW
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(started.pid, signal.SIGKILL)

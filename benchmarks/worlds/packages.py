@@ -247,7 +247,7 @@ PACKAGES = (
         "gym-aloha",
         "gym_aloha:gym_aloha/AlohaInsertion-v0",
         variables=("MUJOCO_GL=egl",),
-        note="draws with OpenGL: egl, or osmesa",
+        note="draws 480 x 640 pixels a step with OpenGL (egl, or osmesa): needs a GPU to be fast enough",
     ),
     Package("gym-xarm", "gym_xarm:gym_xarm/XarmLift-v0", note="not repeatable; installs MuJoCo 2.3"),
     Package(
@@ -262,7 +262,12 @@ PACKAGES = (
         afterwards=("gymnasium>=1.1",),
         note="its ids with Gymnasium in their names have one reward; the cost is in the infos",
     ),
-    Package("nle", "nle:NetHackScore-v0"),
+    Package(
+        "nle",
+        "nle:NetHackScore-v0",
+        ('env.kwargs.observation_keys=["glyphs","blstats"]',),
+        note="all observations, the default, are slow to learn from; not repeatable",
+    ),
     Package("minihack", "minihack:MiniHack-Room-5x5-v0"),
     Package("stable-retro", "stable_retro:Airstriker-Genesis-v0"),
     Package(

@@ -16,6 +16,8 @@ from benchmarks.worlds.packages import PACKAGES, Package
 RECORD = RESULTS / "packages.json"
 PAGE = Path(__file__).parents[2] / "docs/how-to/packages.md"
 START, END = "<!-- packages: written by benchmarks/worlds -->\n", "<!-- end of packages -->\n"
+TOO_SLOW = 124
+"""Exit code of a command that was ended at its time limit."""
 HEAD = ("| package | what to type | tried | good to know |", "| --- | --- | --- | --- |")
 
 
@@ -64,9 +66,19 @@ def _tried(package: Package, result: Mapping[str, Any] | None) -> str:
     if result is None:
         return "not yet"
     version = result.get("versions", {}).get(package.name, "")
-    words = {"": "works", "check": "trains; `check` reports an error"}
-    outcome = words.get(result["failed"], f"{result['failed']} fails")
+    outcome = _outcome(result)
     return ", ".join(filter(None, [outcome, version, result["date"]]))
+
+
+def _outcome(result: Mapping[str, Any]) -> str:
+    failed = result["failed"]
+    if not failed:
+        return "works"
+    said = result["said"][failed]
+    if said["code"] == TOO_SLOW:
+        began = "trains; " * (failed == "check")
+        return f"{began}`{failed}` did not end within {said['seconds']:.0f} s here"
+    return "trains; `check` reports an error" if failed == "check" else f"{failed} fails"
 
 
 def _note(package: Package, result: Mapping[str, Any] | None) -> str:
