@@ -7,7 +7,8 @@
 
 It runs in an environment with both libraries. One run at a time, each in a process of its own, on one thread. Each run
 is appended to a file at its end, so an interrupted command continues. A run of ours is recorded with its settings: with
-other defaults it is made again. Two commands for different sides can run at the same time.
+other defaults it is made again. Two commands for different sides can run at the same time. The runs with which the
+defaults were chosen are in results/defaults-tried.jsonl.
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ WORK: Settings = {
     "epochs": 20, "learning_rate": 2.0633e-5, "gamma": 0.98, "gae_lambda": 0.92, "clip": 0.1, "value_coef": 1.16192,
     "entropy_coef": 0.000401762, "max_grad_norm": 0.8, "hidden_sizes": [256, 256], "activation": "relu",
     "log_std_init": -2.0, "c_clip": 1.0, "normalize_observations": True, "normalize_returns": True,
+    "return_scale": 1.0,
 }  # fmt: skip
 PEERS_OWN: Settings = {"envs": 1, "unroll_length": 512, "ortho_init": False}
 

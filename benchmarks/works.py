@@ -48,7 +48,7 @@ ONE_EPOCH: Settings = {
 }  # fmt: skip
 HALF_CHEETAH: Settings = {
     **PPO, "env": "HalfCheetah-v5", "steps": 500_000, "envs": 32, "unroll_length": 64, "minibatch_size": 1024,
-    "epochs": 2, "normalize_observations": True, "normalize_returns": True,
+    "epochs": 2, "normalize_observations": True, "normalize_returns": True, "return_scale": 1.0,
 }  # fmt: skip
 PONG: Settings = {
     **PPO, "env": "PongNoFrameskip-v4", "steps": 40_960, "envs": 64, "unroll_length": 16, "minibatch_size": 1024,

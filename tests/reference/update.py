@@ -165,6 +165,10 @@ class Twin:
     def return_std(self) -> float:
         return sqrt(np.var(self.seen_targets) + 1e-8) if self.seen_targets else 1.0
 
+    @property
+    def return_unit(self) -> float:
+        return self.return_std / (self.config.return_scale if self.config.normalize_returns else 1)
+
     # --- a learning step ------------------------------------------------------------------------------------
 
     def learn(self, batch: Tree, rate: float, random: np.random.Generator) -> list[float]:
@@ -177,11 +181,11 @@ class Twin:
         self._estimate = lambda: self._target(batch, rows)
         first_targets = dict(self.targets)
         norms = [self._update(part, batch, rate) for part in self._parts(valid, random)]
-        std = self.return_std
+        unit = self.return_unit
         if self.config.normalize_observations:
             self.seen_observations += [rows.raw[where] for where in valid]
         if self.config.normalize_returns:
-            self.seen_targets += [first_targets[where] * std for where in valid]
+            self.seen_targets += [first_targets[where] * unit for where in valid]
         return norms
 
     @torch.no_grad()
@@ -195,8 +199,8 @@ class Twin:
     @torch.no_grad()
     def _target(self, batch: Tree, rows: _Rows) -> None:
         """Advantages, values and targets of each row, by the papers' sums."""
-        std, config = self.return_std, self.config
-        values = rows.grid({where: float(self.network.value(x)) * std for where, x in self.observations.items()})
+        unit, config = self.return_unit, self.config
+        values = rows.grid({where: float(self.network.value(x)) * unit for where, x in self.observations.items()})
         arrays = (batch["reward"][:-1].astype(np.float64), values)
         masks = tuple(batch[name][:-1] for name in ("terminated", "truncated", "valid"))
         decay = {"gamma": config.gamma, "gae_lambda": config.gae_lambda}
@@ -207,8 +211,8 @@ class Twin:
         else:
             advantages, targets = by_column(gae_column, *arrays, *masks, **decay)
         self.advantages = {where: advantages[where] for where in rows.inner}
-        self.targets = {where: targets[where] / std for where in rows.inner}
-        self.values = {where: values[where] / std for where in rows.inner}
+        self.targets = {where: targets[where] / unit for where in rows.inner}
+        self.values = {where: values[where] / unit for where in rows.inner}
 
     def _update(self, part: list[Place], batch: Tree, rate: float) -> float:
         advantages = np.array([self.advantages[where] for where in part])

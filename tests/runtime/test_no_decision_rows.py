@@ -106,7 +106,7 @@ def values_at(run: Path, ages: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     slot["no_decision"][: len(ages)] = ~slot["valid"][: len(ages)]
     prepared = parts.policy.algorithm.prepare(slot)
     normalized = parts.policy.algorithm.passes.values(prepared)
-    values = normalized * float(saved.weights["return_std"][0])
+    values = normalized * float(saved.weights["return_std"][0]) / parts.policy.algorithm.config.return_scale
     return np.asarray(values.detach().numpy()[: len(ages), 0])
 
 

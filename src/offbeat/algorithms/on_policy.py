@@ -104,7 +104,9 @@ class OnPolicy(Checkpointed, Generic[Settings]):
         self.parameters = FlatParameters(self.network, GROUP, storage)
         self._layout = published_layout(spec)
         self._policy_size = BufferLayout.of(parameter_shapes(spec)).size
-        self._statistics = Statistics(spec, storage, returns=config.normalize_returns, device=device)
+        self._statistics = Statistics(
+            spec, storage, returns=config.normalize_returns, return_scale=config.return_scale, device=device
+        )
         self.threads = 0
         self.groups: Mapping[str, ParameterGroup] = {
             GROUP: ParameterGroup(self.parameters, config.max_grad_norm, config.adam_eps)
@@ -193,13 +195,13 @@ class OnPolicy(Checkpointed, Generic[Settings]):
             batch: as `rows.prepared_rows` returns it.
             values: [T + 1, B], the critic's values, in units of the normalised return.
         """
-        return_std = self._statistics.return_std
-        values = values * return_std
+        return_unit = self._statistics.return_unit
+        values = values * return_unit
         targets = self.estimate(batch, values)
         return {
             "advantage": targets.advantages,
-            "value_target": targets.value_targets / return_std,
-            "proximal_value": values[:-1] / return_std,
+            "value_target": targets.value_targets / return_unit,
+            "proximal_value": values[:-1] / return_unit,
         }
 
     def estimate(self, batch: Batch, values: Tensor) -> Targets:
@@ -297,7 +299,7 @@ class OnPolicy(Checkpointed, Generic[Settings]):
         if not self._statistics.used:
             return
         valid = batch["valid"]
-        returns = batch["value_target"][valid] * self._statistics.return_std
+        returns = batch["value_target"][valid] * self._statistics.return_unit
         self._statistics.update(batch["raw_observation"][:-1][valid], returns)
 
     def finish(self, batch: Batch) -> dict[str, float]:

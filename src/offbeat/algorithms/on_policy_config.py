@@ -57,6 +57,9 @@ class OnPolicyConfig(NetworkConfig):
     """Shift and scale observations by running statistics."""
     normalize_returns: bool = False
     """Whether the critic learns returns divided by their running standard deviation."""
+    return_scale: Positive = 1.0
+    """Standard deviation of the returns that the critic learns, with normalize_returns. With a larger one the steps of
+    the critic are smaller in relation to its targets: its values are less noisy, and it learns more slowly."""
     adam_eps: Positive = 1e-5
     """Adam's epsilon; 1e-5 as in PPO's first implementation."""
     passes: Count = 1

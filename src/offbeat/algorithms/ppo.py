@@ -57,6 +57,9 @@ class PPOConfig(OnPolicyConfig):
     """Shift and scale observations by running statistics. Choices, and images for an encoder, stay as they are."""
     normalize_returns: bool = True
     """Whether the critic learns returns divided by their running standard deviation."""
+    return_scale: Positive = 3.0
+    """Standard deviation of the returns that the critic learns, with normalize_returns. With a larger one the steps of
+    the critic are smaller in relation to its targets: its values are less noisy, and it learns more slowly."""
     epochs: Count = 10
     """Passes over a batch."""
     minibatch_size: Count = 64

@@ -24,18 +24,24 @@ class Statistics:
     """Running statistics of observations, if `spec.normalize`, and of returns, if `returns`."""
 
     return_std: float
-    """Standard deviation of returns: a normalised value times this is in units of reward. 1 without normalisation."""
+    """Standard deviation of returns; 1 without normalisation and before the first row."""
+    return_unit: float
+    """A normalised value times this is in units of reward: `return_std` / `return_scale`. 1 without normalisation."""
 
-    def __init__(self, spec: PolicySpec, storage: Storage, *, returns: bool, device: str) -> None:
+    def __init__(
+        self, spec: PolicySpec, storage: Storage, *, returns: bool, return_scale: float = 1.0, device: str
+    ) -> None:
         """Register the statistics.
 
         Args:
             spec: the policy.
             storage: registers the statistics.
             returns: whether returns are normalised.
+            return_scale: standard deviation of normalised returns.
             device: device of the observations to normalise.
         """
         self._normalizes_observations, self._normalizes_returns = spec.normalize, returns
+        self._return_scale = return_scale if returns else 1.0
         self.used = spec.normalize or returns
         """Whether there is anything to update."""
         self._device = device
@@ -63,7 +69,7 @@ class Statistics:
         self._update_constants()
 
     def _update_constants(self) -> None:
-        """Compute mean, scale and `return_std` for the next learning step and its actors."""
+        """Compute mean, scale, `return_std` and `return_unit` for the next learning step and its actors."""
         mean, scale = self._observations.published()
         mean[self._one_hot], scale[self._one_hot] = 0, 1  # one-hot inputs are not normalised, see models/inputs.py
         self.published: Tree = (
@@ -72,6 +78,7 @@ class Statistics:
         """The arrays that are published with the policy's parameters."""
         self._mean, self._scale = torch.from_numpy(mean).to(self._device), torch.from_numpy(scale).to(self._device)
         self.return_std = float(1.0 / self._returns.published()[1][0]) if self._normalizes_returns else 1.0
+        self.return_unit = self.return_std / self._return_scale
 
     def arrays(self) -> Tree:
         """Return the arrays that a checkpoint saves with the weights."""
