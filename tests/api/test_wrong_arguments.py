@@ -125,5 +125,5 @@ def test_a_loaded_policy_is_shown_in_one_line(run: offbeat.Run) -> None:
 
 
 def test_a_single_choice_is_an_observation(tmp_path: Path) -> None:
-    run = small_run(tmp_path / "run", "Taxi-v4", steps=64, eval_every=0)
-    assert offbeat.load(run)(3) in range(6)
+    run = small_run(tmp_path / "run", "FrozenLake-v1", steps=64, eval_every=0)
+    assert offbeat.load(run)(3) in range(4)
