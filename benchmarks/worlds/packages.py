@@ -310,7 +310,7 @@ PACKAGES = (
         "carl-bench",
         "carl.envs:CARLCartPole",
         afterwards=("gymnasium>=1.1",),
-        note="requires Gymnasium 0.29, and works with the new one",
+        note="requires Gymnasium 0.29; 1.1.1 returns a context of another shape than its space declares",
     ),
     Package("dacbench", "dacbench.envs:SigmoidEnv", extra=("torchvision",)),
     Package("gym-quadruped", "quadruped:make", wrapper=QUADRUPED, note="gym's old API: reset returns no info"),

@@ -6,6 +6,7 @@ python -m benchmarks.worlds.page     write it again from benchmarks/results/pack
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,7 @@ def _module(package: Package) -> str:
 
 
 def _row(package: Package, result: Mapping[str, Any] | None) -> str:
-    settings = f" --set {' '.join(package.settings)}" if package.settings else ""
+    settings = f" --set {shlex.join(package.settings)}" if package.settings else ""
     names = " ".join(f'"{name}"' if "<" in name or "[" in name else name for name in (package.name, *package.extra))
     later = f', then `"{" ".join(package.afterwards)}"`' if package.afterwards else ""
     installed = f"`{names}`{later}"
