@@ -26,6 +26,7 @@ from offbeat.workers.updates import UpdateMetrics, Updates
 CELLS = [
     *(Case("ppo", feature) for feature in ("vector", "box", "image", "stacks", "recurrent", "mixed", "masks", "world")),
     *(Case("sac", feature) for feature in ("vector", "box", "image", "recurrent")),
+    Case("td3", "box"),
     *(Case("dqn", feature) for feature in ("vector", "stacks", "recurrent")),
     *(Case("impala", feature) for feature in ("dict", "recurrent", "policies")),
     Case("a2c", "image"),
