@@ -139,7 +139,7 @@ def test_arguments_wrappers_and_subclasses_get_gymnasiums_own_step() -> None:
 
 
 def test_an_argument_changes_the_reward_as_in_gymnasium() -> None:
-    envs = make_envs("HalfCheetah-v5", 1, seed=SEED, settings=EnvConfig(kwargs=PlainTable({"ctrl_cost_weight": 5.0})))
+    envs = make_envs("HalfCheetah-v5", 2, seed=SEED, settings=EnvConfig(kwargs=PlainTable({"ctrl_cost_weight": 5.0})))
     plain = single("HalfCheetah-v5", ctrl_cost_weight=5.0)
     plain.reset(seed=derive_seed(SEED, "env", 0, 0, 0))
     envs.reset()
