@@ -104,7 +104,7 @@ def report(records: list[Record]) -> str:
     rows = [
         [
             SIDES[record["side"]],
-            record["version"],
+            record["version"] or "the source tree",
             str(record["seed"]),
             f"{mean(record['returns']):.1f}",
             f"{min(record['returns']):.1f}",
