@@ -200,7 +200,7 @@ PACKAGES = (
     ),
     Package("flappy-bird-gymnasium", "flappy_bird_gymnasium:FlappyBird-v0", ("env.kwargs.use_lidar=false",)),
     Package("highway-env", "highway_env:highway-fast-v0"),
-    Package("panda-gym", "panda_gym:PandaReach-v3", note="not repeatable: a reset without a seed makes a new generator"),
+    Package("panda-gym", "panda_gym:PandaReach-v3", note="not repeatable: reset without a seed makes a new generator"),
     Package("pybullet-envs-gymnasium", "pybullet_envs_gymnasium:HopperBulletEnv-v0"),
     Package("popgym", "popgym:popgym-RepeatPreviousEasy-v0", ("core=gru", "core_size=64")),
     Package("gym-anytrading", "gym_anytrading:stocks-v0"),
