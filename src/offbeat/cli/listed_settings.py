@@ -21,12 +21,15 @@ SUITED = {
     "max_ahead": "actors - 1 in serial, actors in threads and processes",
     "pearl.warmup": "train_tasks x (prior_steps + extra_steps) x envs_per_actor: one visit to each task",
     "pearl.capacity": "2 x (train_tasks + actors) visits; at least 1000000",
-    **dict.fromkeys(("ppo.hidden_sizes", "a2c.hidden_sizes", "impala.hidden_sizes"), "64,64"),
-    **dict.fromkeys((f"{name}.hidden_sizes" for name in ("sac", "td3", "dqn", "pearl")), "256,256"),
     "split": "measured in threads and processes, if neither the layout nor lag = exact is given; else given",
 }
 """Defaults that depend on the runtime, by key or by table and key: they are set when the config is made, not in the
 table's class."""
+LAYERS = {
+    **dict.fromkeys(("ppo", "a2c", "impala"), "64,64"),
+    **dict.fromkeys(("sac", "td3", "dqn", "pearl"), "256,256"),
+}
+"""Default layers of each algorithm, for `hidden_sizes`."""
 
 
 @dataclass(frozen=True)
@@ -116,8 +119,10 @@ def default_text(field: Any, table: str = "") -> str:
     if field.default is MISSING:
         return "must be given"
     suited = SUITED.get(f"{table}.{field.name}", SUITED.get(field.name))
-    if suited and (field.default is not None or field.name == "hidden_sizes"):
+    if suited and field.default is not None:
         return suited
+    if field.name == "hidden_sizes" and table in LAYERS:
+        return LAYERS[table]
     return "none" if field.default in (None, (), EMPTY) else as_text(field.default) or '""'
 
 
