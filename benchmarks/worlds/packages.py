@@ -304,7 +304,7 @@ PACKAGES = (
     Package("procgen-gym", "procgen_gym:procgen_gym/procgen-coinrun-v0", untried="needs Python 3.13 or newer"),
     Package("magent2", "magent2.environments.battle_v4:parallel_env"),
     Package(
-        "pogema", "pogema:Pogema-v0", afterwards=("gymnasium>=1.1",), note="requires Gymnasium 0.28 and pydantic 1"
+        "pogema", "pogema:Pogema-v0", afterwards=("gymnasium>=1.1",), note="requires Gymnasium 0.28 and fails with 1"
     ),
     Package(
         "carl-bench",
