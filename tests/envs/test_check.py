@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from tests.reference.env_zoo import SOUND, zoo_id
 
 from offbeat.core.errors import ConfigError
 from offbeat.envs.check import check_env, preflight
+from offbeat.envs.check_parts import check_ends, fault_of_ends
 
 BAD_TREES = [*("WrongKeys", "WrongInnerTuple", "NoSuchChoice", "HalfAChoice"), *("NothingAllowed", "TupleOfMasks")]
 KNOWN = [f"offbeat/{name}-v0" for name in ("ChainTruncates", "ChainTerminates", "FailsOnLastStep", "OneStep")]
@@ -109,3 +111,10 @@ def test_preflight_accepts_a_correct_env(env_id: str) -> None:
 def test_check_refuses_an_env_that_cannot_be_created(env_id: str) -> None:
     with pytest.raises(ConfigError):
         check_env(env_id)
+
+
+@pytest.mark.parametrize(("terminated", "truncated"), [(0, 1), (np.int64(1), np.uint8(0))])
+def test_ends_that_are_0_or_1_are_a_warning_with_which_a_run_trains(terminated: int, truncated: int) -> None:
+    assert [finding.severity for finding in check_ends(1.0, terminated, truncated)] == ["warning", "warning"]
+    assert fault_of_ends(1.0, terminated, truncated) is None
+    assert fault_of_ends(1.0, terminated, 2) is not None

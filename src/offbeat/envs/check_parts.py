@@ -8,6 +8,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal, SupportsFloat
 
@@ -25,13 +26,14 @@ from offbeat.envs.spaces import children, choices_of
 
 SEED = 0
 """Seed of the envs and actions of a check, so that every check finds the same faults."""
+Severity = Literal["error", "warning"]
 
 
 @dataclass(frozen=True)
 class Finding:
     """One fault of an env."""
 
-    severity: Literal["error", "warning"]
+    severity: Severity
     """'error': a run would fail or learn from wrong data. 'warning': it may be intended."""
     problem: str
     remedy: str
@@ -188,9 +190,7 @@ def _check_box(space: gym.spaces.Box, value: Array, name: str) -> Iterator[Findi
         yield Finding("error", problem, "return what the space declares, or declare what is returned")
         return
     if value.dtype != declared:
-        severity: Literal["error", "warning"] = (
-            "warning" if np.can_cast(value.dtype, declared, "same_kind") else "error"
-        )
+        severity: Severity = "warning" if np.can_cast(value.dtype, declared, "same_kind") else "error"
         problem = f"{name} is of {value.dtype}, but the observation space declares {declared}"
         yield Finding(severity, problem, f"return it with .astype(np.{declared}), or declare {value.dtype}")
     if value.dtype.kind == "f" and not np.isfinite(value).all():
@@ -205,15 +205,21 @@ def check_ends(reward: Any, terminated: Any, truncated: Any) -> Iterator[Finding
     yield from _check_reward(reward)
     for name, flag in (("terminated", terminated), ("truncated", truncated)):
         if not isinstance(flag, bool | np.bool_):
-            yield Finding("error", f"{name} is {kind_of(flag)}, not a bool", f"return bool({name})")
+            severity: Severity = "warning" if _is_0_or_1(flag) else "error"
+            yield Finding(severity, f"{name} is {kind_of(flag)}, not a bool", f"return bool({name})")
 
 
 def fault_of_ends(reward: Any, terminated: Any, truncated: Any) -> str | None:
     """Return the first of these faults with its remedy, as one sentence; None if there is none."""
     if (several := _several_rewards(reward)) is not None:
         return f"{several.problem}. {several.remedy}"
-    fault = next(check_ends(reward, terminated, truncated), None)
+    faults = check_ends(reward, terminated, truncated)
+    fault = next((fault for fault in faults if fault.severity == "error"), None)
     return None if fault is None else f"step() returned a wrong value: {fault.problem}. In the env, {fault.remedy}"
+
+
+def _is_0_or_1(flag: Any) -> bool:
+    return isinstance(flag, Integral) and flag in (0, 1)
 
 
 def _check_reward(reward: Any) -> Iterator[Finding]:
