@@ -127,3 +127,8 @@ def test_a_loaded_policy_is_shown_in_one_line(run: offbeat.Run) -> None:
 def test_a_single_choice_is_an_observation(tmp_path: Path) -> None:
     run = small_run(tmp_path / "run", "FrozenLake-v1", steps=64, eval_every=0)
     assert offbeat.load(run)(3) in range(4)
+
+
+def test_settings_are_not_blamed_for_a_missing_argument() -> None:
+    with pytest.raises(ConfigError, match="missing a required argument: 'env'"):
+        offbeat.train("ppo", steps=1000)  # type: ignore[call-arg]

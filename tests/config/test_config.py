@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import re
 import tomllib
-from dataclasses import replace
+from dataclasses import asdict, replace
 from importlib import resources
+from pathlib import Path
 
 import gymnasium as gym
 import pytest
@@ -293,3 +294,13 @@ def test_a_preset_of_another_algorithm_is_refused(monkeypatch, tmp_path):
     monkeypatch.setattr("offbeat.config.preset_files.ALGORITHMS", {"ppo": None, "a2c": None})
     with pytest.raises(ConfigError, match="preset 'mine' is for a2c, not ppo: run offbeat train a2c"):
         resolve("ppo", "CartPole-v1", preset="mine")
+
+
+def test_a_run_that_is_older_than_a_key_has_the_value_with_which_it_was_trained(tmp_path: Path) -> None:
+    def scale_of(text: str) -> object:
+        (tmp_path / "config.toml").write_text(text)
+        return asdict(load(tmp_path / "config.toml").settings)["return_scale"]
+
+    resolve("ppo", "CartPole-v1", assignments={"return_scale": "5"}).save(tmp_path / "config.toml")
+    text = (tmp_path / "config.toml").read_text()
+    assert (scale_of(text), scale_of(re.sub("return_scale = .*", "", text))) == (5, 1)

@@ -147,3 +147,8 @@ def test_the_flags_exist():
 
     known = {field.name.replace("_", "-") for kind in COMMANDS.values() for field in fields(kind)}
     assert set(FLAGS) - {"import", "wrapper"} <= known
+
+
+def test_a_backtick_in_an_argument_of_an_env_leaves_the_command_as_it_is() -> None:
+    message = "Run `offbeat check My-v0 --env-kwargs 'prompt=use `x`'` to find the fault"
+    assert in_python(message) == message

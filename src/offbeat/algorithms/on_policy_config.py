@@ -75,6 +75,7 @@ class OnPolicyConfig(NetworkConfig):
     network_keys: ClassVar[tuple[str, ...]] = (
         *NetworkConfig.network_keys,
         *("shared_trunk", "action_distribution", "log_std_init", "normalize_observations", "normalize_returns"),
+        "return_scale",
     )
 
     def memory(self, runtime: RuntimeConfig, history: int = 0) -> UnrollShape:  # noqa: ARG002

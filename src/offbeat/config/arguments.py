@@ -96,7 +96,10 @@ def _wrong_names(
     """Return the error for arguments that do not fit the signature of a function."""
     names = [name for name, parameter in signature.parameters.items() if parameter.kind is not parameter.VAR_KEYWORD]
     remedy = f"offbeat.{function} has the arguments {', '.join(names)}"
-    for name in given.keys() - set(names):
+    takes_others = len(names) < len(signature.parameters)
+    for name in given:
+        if name in names or (takes_others and name not in other_calls()):
+            continue
         if name in other_calls():
             return ConfigError(f"unknown argument {name!r}: {other_calls()[name]}. {remedy}")
         return ConfigError(f"unknown argument {name!r}.{suggestion(name, names, likeness=0.7)} {remedy}")

@@ -46,7 +46,7 @@ def load(path: Path) -> Config:
     tables = read_tables(path)
     _run_of(tables, str(path))
     require(code_of(tables), str(path))
-    return _from_tables(tables, str(path))
+    return _from_tables(tables, str(path), of_run=True)
 
 
 def load_run(path: Path) -> RunConfig:
@@ -79,7 +79,10 @@ def _run_of(tables: Mapping[str, Any], where: str) -> RunConfig:
     return build(RunConfig, tables.get("run", {}), f"{where}, table [run]")
 
 
-def _from_tables(tables: Mapping[str, Any], where: str, assignment: Assignment | None = None) -> Config:
+def _from_tables(
+    tables: Mapping[str, Any], where: str, assignment: Assignment | None = None, *, of_run: bool = False
+) -> Config:
+    """Build the config; `of_run`: of a run that was started, perhaps before some keys were there."""
     run = _run_of(tables, where)
     import_modules(run.imports)
     settings_class = _settings_class(run.algorithm)
@@ -88,7 +91,8 @@ def _from_tables(tables: Mapping[str, Any], where: str, assignment: Assignment |
             raise unknown("table", name, (*TABLES, run.algorithm), f"See {where}.")
     env = build(EnvConfig, tables.get("env", {}), f"{where}, table [env]")
     runtime = build(RuntimeConfig, tables.get("runtime", {}), f"{where}, table [runtime]")
-    settings = build(settings_class, tables.get(run.algorithm, {}), f"{where}, table [{run.algorithm}]")
+    own = {**(settings_class.earlier_values if of_run else {}), **tables.get(run.algorithm, {})}
+    settings = build(settings_class, own, f"{where}, table [{run.algorithm}]")
     policies = read_policies(tables.get("policies", {}), where)
     league = league_of(tables, where)
     if league is not None and league.outcome and league.outcome not in env.info_metrics:

@@ -19,7 +19,7 @@ import re
 import shlex
 import tomllib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 _SWITCHES = ("average", "sampled", "trust-code")
 _LISTS = {"import": "imports", "wrapper": "wrappers"}
@@ -99,7 +99,9 @@ def in_python(message: str) -> str:
 
 def _argument(found: re.Match[str]) -> str:
     if found["command"]:
-        return _check_call(found[0]) if found[0].startswith("`offbeat check ") else found[0]
+        with suppress(ValueError):  # a backtick in an argument of the env ends the command too early
+            return _check_call(found[0]) if found[0].startswith("`offbeat check ") else found[0]
+        return found[0]
     if found["quoted"]:
         key, _, text = found["quoted"].partition("=")
         return f"{key}={text!r}"

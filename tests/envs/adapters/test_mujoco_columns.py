@@ -117,7 +117,7 @@ def test_single_envs_and_settings_that_need_gymnasiums_own_step_get_it(settings:
     assert stepped_together(envs[:1], EnvConfig()) is None
 
 
-def test_arguments_wrappers_and_subclasses_get_gymnasiums_own_step() -> None:
+def test_arguments_wrappers_subclasses_and_functions_get_gymnasiums_own_step() -> None:
     from gymnasium.envs.mujoco.half_cheetah_v5 import HalfCheetahEnv
 
     class Own(HalfCheetahEnv):
@@ -126,16 +126,21 @@ def test_arguments_wrappers_and_subclasses_get_gymnasiums_own_step() -> None:
 
     gym.register("columns/Own-v0", Own)
     gym.register("columns/Heavy-v0", HalfCheetahEnv, kwargs={"ctrl_cost_weight": 5.0})
+    made: Any = lambda: HalfCheetahEnv(exclude_current_positions_from_observation=False)  # noqa: E731
+    gym.register("columns/Made-v0", made)
     try:
         refused = [
             without_checks(single("HalfCheetah-v5", ctrl_cost_weight=5.0)),
             without_checks(single("columns/Own-v0")),
             without_checks(single("columns/Heavy-v0")),
+            without_checks(single("columns/Made-v0")),
+            HalfCheetahEnv(ctrl_cost_weight=5.0),
             OwnReward(without_checks(single("HalfCheetah-v5"))),
         ]
     finally:
-        del gym.registry["columns/Own-v0"], gym.registry["columns/Heavy-v0"]
-    assert [stepped_together([env, env], EnvConfig()) for env in refused] == [None] * 4
+        for name in ("Own", "Heavy", "Made"):
+            del gym.registry[f"columns/{name}-v0"]
+    assert [stepped_together([env, env], EnvConfig()) for env in refused] == [None] * 6
 
 
 def test_an_argument_changes_the_reward_as_in_gymnasium() -> None:
@@ -164,5 +169,5 @@ def test_a_reset_that_fails_names_its_column(monkeypatch: pytest.MonkeyPatch) ->
     calls = iter([np.zeros(11)])
     monkeypatch.setattr(HopperEnv, "reset_model", lambda _env: next(calls))
     envs.send(np.zeros((2, 3), np.float32))
-    with pytest.raises(EnvFailed, match="Hopper-v5, column 1: step"):
+    with pytest.raises(EnvFailed, match="Hopper-v5, column 1: reset"):
         envs.recv()

@@ -64,11 +64,13 @@ class Locomotion:
 def locomotion_of(env: gym.Env[Any, Any]) -> Locomotion | None:
     """Return the record of an env without its wrappers; None if it is of no class, or of another version, than these.
 
-    An env of a class that extends one of these has no record: it may override the methods.
+    An env of a class that extends one of these has no record: it may override the methods. Nor has an env that a
+    function made: only an id that names the class, without arguments, says that all arguments have their defaults.
     """
-    if not gym.__version__.startswith(GYMNASIUM):
+    name = f"{type(env).__module__}:{type(env).__qualname__}"
+    if not gym.__version__.startswith(GYMNASIUM) or env.spec is None:
         return None
-    return _CLASSES.get(f"{type(env).__module__}:{type(env).__qualname__}")
+    return _CLASSES.get(name) if env.spec.entry_point == name and not env.spec.kwargs else None
 
 
 # --- positions ----------------------------------------------------------------------------------------------

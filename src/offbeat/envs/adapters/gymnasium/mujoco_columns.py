@@ -27,15 +27,14 @@ from offbeat.envs.rows import FAILURES, mark_reset_rows, prefer_termination
 def stepped_together(envs: AnyVectorEnv | Sequence[SingleEnv], settings: EnvConfig) -> Locomotion | None:
     """Return the record with which `MujocoColumns` can step these envs; None: with their own `step` only.
 
-    Envs with arguments, wrappers, a curriculum or metrics from their infos are stepped by their own `step`; so is a
-    single env, with which nothing is won.
+    Envs with arguments, wrappers, a curriculum or metrics from their infos are stepped by their own `step`, and envs
+    that a function made; so is a single env, with which nothing is won.
     """
     if isinstance(envs, VectorEnv) or len(envs) == 1 or settings.curriculum or settings.info_metrics:
         return None
     if _limits_of(envs[0]) is None:
         return None
-    inner = envs[0].unwrapped
-    return None if inner.spec is None or inner.spec.kwargs else locomotion_of(inner)
+    return locomotion_of(envs[0].unwrapped)
 
 
 def _limits_of(env: Any) -> list[TimeLimit[Any, Any]] | None:
@@ -121,7 +120,7 @@ class MujocoColumns(ScalarColumns):
                     simulation.env.reset()
                     truncations[column] = False
         except FAILURES as error:
-            raise self._failed(column, "step", error) from error
+            raise self._failed(column, "step" if continues[column] else "reset", error) from error
         self._write(np.asarray(actions), self._read_positions() - before)
         if not all(continues):
             rows.reward[~rows.valid] = 0.0
