@@ -11,43 +11,25 @@ from hypothesis import strategies as st
 from tests.reference import dqn as slow
 from tests.reference.dqn import Twin, new_dqn, perturb
 from tests.reference.models import ACTIONS, OBSERVATIONS, random_observation
+from tests.reference.replay_updates import (
+    prepared,
+    published,
+    require_same_actions_from_a_checkpoint,
+    require_same_update_from_weights_and_state,
+    update,
+)
 from tests.reference.sac import random_samples
 from tests.reference.thorough import examples
 
-from offbeat.algorithms.base import Minibatch
-from offbeat.algorithms.dqn import DQN, DQNConfig
-from offbeat.api.load import policy_of
+from offbeat.algorithms.dqn import DQNConfig
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import build
 from offbeat.core.seeding import stream
 from offbeat.core.types import EnvSpec
-from offbeat.models.acting import ActingPolicy, make_policy
-from offbeat.models.published import published_layout
-from offbeat.models.spec import PolicySpec
 from offbeat.models.tensor_inputs import flatten_tensors
 from offbeat.workers.updates import UpdateMetrics, Updates
 
 SMALL = DQNConfig(hidden_sizes=(6, 5), learning_rate=1e-2, ema_rate=0.1, adam_eps=1e-3, exploration_fraction=0.5)
-
-
-def prepared(algorithm: DQN, rows: int, seed: int, *, weighted: bool = False) -> Minibatch:
-    samples = random_samples(algorithm.spec, rows, seed, weighted=weighted)
-    return algorithm.minibatch(samples, stream(seed, "learn", 0))
-
-
-def update(algorithm: DQN, seed: int = 0, progress: float = 0.0) -> dict[str, float]:
-    """Make one update; return the figures."""
-    figures = UpdateMetrics()
-    Updates(algorithm).apply(0, prepared(algorithm, 8, seed), algorithm.start(progress), figures)
-    return figures.summary()
-
-
-def published(algorithm: DQN) -> ActingPolicy:
-    policy = make_policy(algorithm.spec)
-    vector = np.full(published_layout(algorithm.spec).size, np.nan, np.float32)
-    algorithm.write_published(vector)
-    policy.load(vector)
-    return policy
 
 
 # --- the update ---------------------------------------------------------------------------------------------
@@ -167,15 +149,7 @@ def test_a_refused_update_changes_neither_epsilon_nor_the_update_count():
 @pytest.mark.parametrize("normalize", [False, True])
 def test_a_policy_loaded_from_a_checkpoint_acts_as_the_published_one(normalize):
     algorithm = new_dqn(replace(SMALL, normalize_observations=normalize), observation="dict")
-    observation = random_observation(algorithm.spec, 6, np.random.default_rng(0))
-    algorithm.finish({name: torch.from_numpy(leaf) for name, leaf in observation.items()})
-    for _ in range(2):  # before the first update and after it
-        loaded = policy_of(PolicySpec.from_json(algorithm.spec.to_json()), algorithm.weights())
-        policy = published(algorithm)
-        np.testing.assert_array_equal(loaded.greedy(observation), policy.greedy(observation))
-        ours, theirs = (each.act(observation, stream(1, "test")).action for each in (loaded, policy))
-        np.testing.assert_array_equal(ours, theirs)
-        update(algorithm)
+    require_same_actions_from_a_checkpoint(algorithm)
 
 
 def test_the_published_policy_computes_the_q_values_of_the_network():
@@ -191,17 +165,7 @@ def test_the_published_policy_computes_the_q_values_of_the_network():
 
 def test_the_next_update_depends_on_weights_and_state_alone():
     config = replace(SMALL, normalize_observations=True, ema_every=2)
-    first, second = new_dqn(config, seed=1), new_dqn(config, seed=2)
-    seen = random_observation(first.spec, 30, np.random.default_rng(0))
-    first.finish({name: torch.from_numpy(leaf) for name, leaf in seen.items()})
-    update(first)
-    second.load_weights({name: array.copy() for name, array in first.weights().items()})
-    second.restore(first.state())
-    assert update(first, seed=7) == update(second, seed=7)
-    ours, theirs = first.weights(), second.weights()
-    assert ours.keys() == theirs.keys()
-    for name, array in ours.items():
-        np.testing.assert_array_equal(array, theirs[name], err_msg=name)
+    require_same_update_from_weights_and_state(lambda seed: new_dqn(config, seed=seed))
 
 
 def test_the_initial_weights_depend_on_the_seed_alone():

@@ -10,42 +10,32 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.reference.models import ACTIONS, OBSERVATIONS, random_observation
+from tests.reference.replay_updates import (
+    prepared,
+    published,
+    require_same_actions_from_a_checkpoint,
+    require_same_update_from_weights_and_state,
+    update,
+)
 from tests.reference.sac import BOUNDED, Twin, by_autograd, new_sac, perturb, random_samples, sac_spec
 from tests.reference.thorough import examples
 
-from offbeat.algorithms.base import Minibatch
 from offbeat.algorithms.replay_actor_critic import CRITIC, POLICY
 from offbeat.algorithms.sac import SAC, TEMPERATURE
 from offbeat.algorithms.sac_config import SACConfig
-from offbeat.api.load import policy_of
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import build
 from offbeat.core.seeding import stream
 from offbeat.core.types import ActionSpec, EnvSpec
-from offbeat.models.acting import ActingPolicy, make_policy
 from offbeat.models.flat import FlatParameters
-from offbeat.models.published import published_layout
-from offbeat.models.spec import PolicySpec
 from offbeat.workers.updates import UpdateMetrics, Updates
 
 SMALL = SACConfig(hidden_sizes=(6, 5), learning_rate=1e-2, ema_rate=0.1, adam_eps=1e-3)
 FIXED = replace(SMALL, temperature=0.1)
 
 
-def prepared(algorithm: SAC, rows: int, seed: int, *, weighted: bool = False) -> Minibatch:
-    samples = random_samples(algorithm.spec, rows, seed, weighted=weighted)
-    return algorithm.minibatch(samples, stream(seed, "learn", 0))
-
-
 def flats(algorithm: SAC) -> dict[str, FlatParameters]:
     return {name: group.parameters for name, group in algorithm.groups.items()}
-
-
-def update(algorithm: SAC, seed: int = 0, rows: int = 8) -> dict[str, float]:
-    """Make one update; return the figures."""
-    figures = UpdateMetrics()
-    Updates(algorithm).apply(0, prepared(algorithm, rows, seed), algorithm.start(0.0), figures)
-    return figures.summary()
 
 
 # --- the update ---------------------------------------------------------------------------------------------
@@ -274,29 +264,11 @@ def test_without_normalization_new_tickets_change_no_state():
 # --- what is published and kept -----------------------------------------------------------------------------
 
 
-def published(algorithm: SAC) -> ActingPolicy:
-    policy = make_policy(algorithm.spec)
-    vector = np.full(published_layout(algorithm.spec).size, np.nan, np.float32)
-    algorithm.write_published(vector)
-    policy.load(vector)
-    return policy
-
-
 @pytest.mark.parametrize("normalize", [False, True])
 @pytest.mark.parametrize("action", sorted(BOUNDED))
 def test_a_policy_loaded_from_a_checkpoint_acts_as_the_published_one(action, normalize):
     algorithm = new_sac(action, replace(SMALL, normalize_observations=normalize), observation="dict")
-    random = np.random.default_rng(0)
-    observation = random_observation(algorithm.spec, 6, random)
-    algorithm.finish({name: torch.from_numpy(leaf) for name, leaf in observation.items()})
-    for _ in range(2):  # before the first update and after it
-        spec = PolicySpec.from_json(algorithm.spec.to_json())
-        loaded = policy_of(spec, algorithm.weights())
-        policy = published(algorithm)
-        np.testing.assert_array_equal(loaded.greedy(observation), policy.greedy(observation))
-        ours, theirs = (each.act(observation, stream(1, "test")).action for each in (loaded, policy))
-        np.testing.assert_array_equal(ours, theirs)
-        update(algorithm)
+    require_same_actions_from_a_checkpoint(algorithm)
 
 
 @pytest.mark.parametrize("action", ["discrete", "box"])
@@ -326,18 +298,7 @@ def test_an_update_that_was_refused_does_not_end_uniform_actions():
 @pytest.mark.parametrize("config", [replace(SMALL, normalize_observations=True), FIXED])
 @pytest.mark.parametrize("action", ["discrete", "box"])
 def test_the_next_update_depends_on_weights_and_state_alone(action, config):
-    first, second = new_sac(action, config, seed=1), new_sac(action, config, seed=2)
-    random = np.random.default_rng(0)
-    observation = random_observation(first.spec, 30, random)
-    first.finish({name: torch.from_numpy(leaf) for name, leaf in observation.items()})
-    update(first)
-    second.load_weights({name: array.copy() for name, array in first.weights().items()})
-    second.restore(first.state())
-    assert update(first, seed=7) == update(second, seed=7)
-    ours, theirs = first.weights(), second.weights()
-    assert ours.keys() == theirs.keys()
-    for name, array in ours.items():
-        np.testing.assert_array_equal(array, theirs[name], err_msg=name)
+    require_same_update_from_weights_and_state(lambda seed: new_sac(action, config, seed=seed))
 
 
 def test_the_initial_weights_depend_on_the_seed_alone():

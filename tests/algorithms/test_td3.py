@@ -9,48 +9,29 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.reference.models import ACTIONS, OBSERVATIONS, random_observation
+from tests.reference.models import ACTIONS, OBSERVATIONS
 from tests.reference.replay_runs import small_sac
+from tests.reference.replay_updates import (
+    prepared,
+    published,
+    require_same_actions_from_a_checkpoint,
+    require_same_update_from_weights_and_state,
+    update,
+)
 from tests.reference.runs import weights_of
 from tests.reference.sac import perturb, random_samples
 from tests.reference.td3 import TD3Twin, new_td3
 from tests.reference.thorough import examples
 
-from offbeat.algorithms.base import Minibatch
 from offbeat.algorithms.replay_actor_critic import CRITIC, POLICY
-from offbeat.algorithms.td3 import TD3
 from offbeat.algorithms.td3_config import TD3Config
-from offbeat.api.load import policy_of
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import build
 from offbeat.core.seeding import stream
 from offbeat.core.types import ActionSpec, EnvSpec
-from offbeat.models.acting import ActingPolicy, make_policy
-from offbeat.models.published import published_layout
-from offbeat.models.spec import PolicySpec
 from offbeat.workers.updates import UpdateMetrics, Updates
 
 SMALL = TD3Config(hidden_sizes=(6, 5), learning_rate=1e-2, ema_rate=0.1, adam_eps=1e-3)
-
-
-def prepared(algorithm: TD3, rows: int, seed: int, *, weighted: bool = False) -> Minibatch:
-    samples = random_samples(algorithm.spec, rows, seed, weighted=weighted)
-    return algorithm.minibatch(samples, stream(seed, "learn", 0))
-
-
-def update(algorithm: TD3, number: int = 0, seed: int = 0, rows: int = 8) -> dict[str, float]:
-    """Make one update; return the figures."""
-    figures = UpdateMetrics()
-    assert Updates(algorithm).apply(number, prepared(algorithm, rows, seed), algorithm.start(0.0), figures)
-    return figures.summary()
-
-
-def published(algorithm: TD3) -> ActingPolicy:
-    policy = make_policy(algorithm.spec)
-    vector = np.full(published_layout(algorithm.spec).size, np.nan, np.float32)
-    algorithm.write_published(vector)
-    policy.load(vector)
-    return policy
 
 
 # --- the update ---------------------------------------------------------------------------------------------
@@ -94,7 +75,7 @@ def test_policy_and_ema_networks_change_in_every_nth_update_alone():
     changed = []
     for number in range(6):
         before = {name: array.copy() for name, array in algorithm.weights().items()}
-        update(algorithm, number)
+        update(algorithm, number=number)
         after = algorithm.weights()
         changed.append({name.split(".")[0] for name in after if not np.array_equal(after[name], before[name])})
     slow = {"policy_body", "policy_head", "ema_policy_body", "ema_policy_head", "ema_critics"}
@@ -227,30 +208,12 @@ def test_a_changed_exploration_noise_is_published_after_the_next_update():
 @pytest.mark.parametrize("action", ["box", "matrix"])
 def test_a_policy_loaded_from_a_checkpoint_acts_as_the_published_one(action, normalize):
     algorithm = new_td3(action, replace(SMALL, normalize_observations=normalize), observation="dict")
-    observation = random_observation(algorithm.spec, 6, np.random.default_rng(0))
-    algorithm.finish({name: torch.from_numpy(leaf) for name, leaf in observation.items()})
-    for _ in range(2):  # before the first update and after it
-        loaded = policy_of(PolicySpec.from_json(algorithm.spec.to_json()), algorithm.weights())
-        policy = published(algorithm)
-        np.testing.assert_array_equal(loaded.greedy(observation), policy.greedy(observation))
-        ours, theirs = (each.act(observation, stream(1, "test")).action for each in (loaded, policy))
-        np.testing.assert_array_equal(ours, theirs)
-        update(algorithm)
+    require_same_actions_from_a_checkpoint(algorithm)
 
 
 def test_the_next_update_depends_on_weights_and_state_alone():
     config = replace(SMALL, normalize_observations=True)
-    first, second = (new_td3("box", config, seed=seed) for seed in (1, 2))
-    seen = random_observation(first.spec, 30, np.random.default_rng(0))
-    first.finish({name: torch.from_numpy(leaf) for name, leaf in seen.items()})
-    update(first)
-    second.load_weights({name: array.copy() for name, array in first.weights().items()})
-    second.restore(first.state())
-    assert update(first, seed=7) == update(second, seed=7)
-    ours, theirs = first.weights(), second.weights()
-    assert ours.keys() == theirs.keys()
-    for name, array in ours.items():
-        np.testing.assert_array_equal(array, theirs[name], err_msg=name)
+    require_same_update_from_weights_and_state(lambda seed: new_td3("box", config, seed=seed))
 
 
 def test_the_ema_networks_start_as_copies():
