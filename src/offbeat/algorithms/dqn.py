@@ -30,8 +30,6 @@ from offbeat.models.spec import Activation, PolicySpec
 from offbeat.models.storage import Storage
 
 Q = "q"
-HIDDEN_SIZES = (256, 256)
-"""Units of each hidden layer, unless the settings say otherwise."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +57,7 @@ class DQNConfig(ReplayConfig):
     """Adam's epsilon."""
 
     splits_updates: ClassVar[bool] = False
+    default_hidden_sizes: ClassVar[tuple[int, ...]] = (256, 256)
     network_keys: ClassVar[tuple[str, ...]] = (*ReplayConfig.network_keys, "normalize_observations")
 
     def policy_spec(self, env: EnvSpec) -> PolicySpec:
@@ -74,7 +73,7 @@ class DQNConfig(ReplayConfig):
                 f"`offbeat train {other} {env.id}`"
             )
         return PolicySpec(
-            **self.network(env, HIDDEN_SIZES),
+            **self.network(env),
             distribution="epsilon_greedy",
             normalize=self.normalize_observations,
         )

@@ -35,12 +35,14 @@ class NetworkConfig(AlgorithmSettings):
     """Precision of matrix products and convolutions. With bf16 an update on images takes a third less time, but numbers
     have only about two decimal digits."""
 
+    default_hidden_sizes: ClassVar[tuple[int, ...]]
+    """Units of each hidden layer, unless the settings say otherwise."""
     network_keys: ClassVar[tuple[str, ...]] = (
         *("encoder", "hidden_sizes", "activation", "layer_norm", "core", "core_size", "precision"),
     )
 
-    def network(self, env: EnvSpec, hidden_sizes: tuple[int, ...]) -> dict[str, Any]:
-        """Return the fields of a `PolicySpec` from these settings; `hidden_sizes` is the default of the algorithm.
+    def network(self, env: EnvSpec) -> dict[str, Any]:
+        """Return the fields of a `PolicySpec` from these settings.
 
         Raises:
             ConfigError: the settings do not support the env, or contradict each other.
@@ -54,7 +56,7 @@ class NetworkConfig(AlgorithmSettings):
         return {
             "observation": env.observation,
             "action": env.action,
-            "hidden_sizes": self._hidden_sizes(hidden_sizes, env, encoder),
+            "hidden_sizes": self._hidden_sizes(env, encoder),
             "activation": self.activation,
             "layer_norm": self.layer_norm,
             "encoder": encoder,
@@ -63,14 +65,14 @@ class NetworkConfig(AlgorithmSettings):
             "precision": self.precision,
         }
 
-    def _hidden_sizes(self, default: tuple[int, ...], env: EnvSpec, encoder: str) -> tuple[int, ...]:
+    def _hidden_sizes(self, env: EnvSpec, encoder: str) -> tuple[int, ...]:
         if self.hidden_sizes is not None:
             return self.hidden_sizes
         own_encoder = encoder not in ENCODERS
         encodes_all = encoder != "flat" and all(
             leaf.is_mask or leaf.is_image or (own_encoder and not leaf.is_previous) for leaf in env.observation
         )
-        return () if encodes_all else default
+        return () if encodes_all else self.default_hidden_sizes
 
     def _encoder(self, env: EnvSpec) -> str:
         """Return the name of the encoder; flat if the env has no images.

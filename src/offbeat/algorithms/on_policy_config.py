@@ -16,9 +16,6 @@ from offbeat.core.types import EnvSpec
 from offbeat.memory.unrolls import UnrollShape
 from offbeat.models.spec import Distribution, PolicySpec
 
-HIDDEN_SIZES = (64, 64)
-"""Units of each hidden layer, unless the settings say otherwise."""
-
 
 @dataclass(frozen=True)
 class OnPolicyConfig(NetworkConfig):
@@ -72,6 +69,7 @@ class OnPolicyConfig(NetworkConfig):
     learns_from: ClassVar[Literal["unrolls", "replay"]] = "unrolls"
     supports_shards: ClassVar[bool] = True
     topology_keys: ClassVar[tuple[str, ...]] = ("passes", "resident_batches")
+    default_hidden_sizes: ClassVar[tuple[int, ...]] = (64, 64)
     network_keys: ClassVar[tuple[str, ...]] = (
         *NetworkConfig.network_keys,
         *("shared_trunk", "action_distribution", "log_std_init", "normalize_observations", "normalize_returns"),
@@ -158,7 +156,7 @@ class OnPolicyConfig(NetworkConfig):
             )
         gaussian: Distribution = "squashed" if self.action_distribution == "squashed" else "gaussian"
         return PolicySpec(
-            **self.network(env, HIDDEN_SIZES),
+            **self.network(env),
             distribution=gaussian if boxes else "categorical",
             normalize=self.normalize_observations,
             no_decision=env.no_decision,

@@ -13,9 +13,6 @@ from offbeat.core.fields import Bound, Count, Positive
 from offbeat.core.types import EnvSpec
 from offbeat.models.spec import Activation
 
-HIDDEN_SIZES = (256, 256)
-"""Units of each hidden layer, of the policy and of each critic, unless the settings say otherwise."""
-
 
 @dataclass(frozen=True)
 class ReplayActorCriticConfig(ReplayConfig):
@@ -41,6 +38,7 @@ class ReplayActorCriticConfig(ReplayConfig):
     adam_eps: Positive = 1e-8
     """Adam's epsilon."""
 
+    default_hidden_sizes: ClassVar[tuple[int, ...]] = (256, 256)
     network_keys: ClassVar[tuple[str, ...]] = (*ReplayConfig.network_keys, "critics", "normalize_observations")
 
     def refuse_network_settings(self, algorithm: str) -> None:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from offbeat.algorithms.replay_actor_critic_config import (
-    HIDDEN_SIZES,
     ReplayActorCriticConfig,
     refuse_infinite_bounds,
 )
@@ -58,7 +57,7 @@ class SACConfig(ReplayActorCriticConfig):
         self._check_temperature_settings()
         self.refuse_network_settings("SAC")
         spec = PolicySpec(
-            **self.network(env, HIDDEN_SIZES),
+            **self.network(env),
             distribution="tanh_gaussian" if env.action.kind == "box" else "categorical",
             normalize=self.normalize_observations,
             uniform_start=True,

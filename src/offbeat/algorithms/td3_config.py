@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from offbeat.algorithms.replay_actor_critic_config import (
-    HIDDEN_SIZES,
     ReplayActorCriticConfig,
     refuse_infinite_bounds,
 )
@@ -57,7 +56,7 @@ class TD3Config(ReplayActorCriticConfig):
         refuse_infinite_bounds(env, "TD3")
         self.refuse_network_settings("TD3")
         return PolicySpec(
-            **self.network(env, HIDDEN_SIZES),
+            **self.network(env),
             distribution="deterministic",
             normalize=self.normalize_observations,
             uniform_start=True,

@@ -25,11 +25,6 @@ SUITED = {
 }
 """Defaults that depend on the runtime, by key or by table and key: they are set when the config is made, not in the
 table's class."""
-LAYERS = {
-    **dict.fromkeys(("ppo", "a2c", "impala"), "64,64"),
-    **dict.fromkeys(("sac", "td3", "dqn", "pearl"), "256,256"),
-}
-"""Default layers of each algorithm, for `hidden_sizes`."""
 
 
 @dataclass(frozen=True)
@@ -95,8 +90,9 @@ def table_settings(
         implied: values that replace a default of None, by key.
     """
     hints, notes = hints_of(table), field_docstrings(table)
+    chosen = {"hidden_sizes": getattr(table, "default_hidden_sizes", None), **(implied or {})}
     for field in fields(table):
-        value = (implied or {}).get(field.name) if field.default is None else None
+        value = chosen.get(field.name) if field.default is None else None
         yield ListedSetting(
             table=name,
             key=_key_of(name, field.name),
@@ -121,8 +117,6 @@ def default_text(field: Any, table: str = "") -> str:
     suited = SUITED.get(f"{table}.{field.name}", SUITED.get(field.name))
     if suited and field.default is not None:
         return suited
-    if field.name == "hidden_sizes" and table in LAYERS:
-        return LAYERS[table]
     return "none" if field.default in (None, (), EMPTY) else as_text(field.default) or '""'
 
 
