@@ -80,6 +80,14 @@ def test_a_repeated_start_starts_one_process_and_a_signal_reaches_it(session, tm
     assert (tmp_path / "log").read_text() == f"$ offbeat train  # on {session.host()}\n"
 
 
+def test_a_killed_session_has_ended_when_kill_returns(session, tmp_path, files):
+    session.kill()  # nothing runs yet
+    run(WAITS, session, launch_of(tmp_path, files))
+    session.kill()
+    assert not is_alive(session._pid)
+    assert session.wait().code == -signal.SIGKILL
+
+
 def test_a_session_gets_the_environment_of_the_launch_and_outlives_its_killed_keeper(session, tmp_path, files):
     ends_at_end_of_file = (
         "import os, sys; print(os.environ.get('OMP_NUM_THREADS'), flush=True); sys.stdin.read(); print('saved')"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -112,6 +113,12 @@ class NodeSession:
         if self._keeper is not None and self._keeper.poll() is None:
             with suppress(ProcessLookupError):
                 os.kill(self._pid, number)
+
+    def kill(self) -> None:
+        """Kill the process, if it runs, and wait until it has ended."""
+        self.signal(signal.SIGKILL)
+        if self._keeper is not None:
+            self._keeper.wait()
 
 
 def _environment(changes: Mapping[str, str | None]) -> dict[str, str]:

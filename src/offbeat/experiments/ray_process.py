@@ -13,7 +13,7 @@ from offbeat.experiments.sight import SIGHT_TIMEOUT_S
 
 INTERRUPTED = 130
 """Exit code of a process that was stopped before it started."""
-KILL_S = 10.0
+KILL_S = 30.0
 """Seconds that a node gets to kill a session."""
 UNAVAILABLE_S = 30.0
 """Seconds without a connection to a node after which its session counts as lost."""
@@ -51,8 +51,9 @@ class RayProcess:
         self._start: _Call[str] | None = None
         self._wait: _Call[NodeEnd] | None = None
         """Its end; None until it has started."""
-        self._signal: _Call[None] | None = None
-        """The last signal."""
+        self._save: _Call[None] | None = None
+        """The signal to save a checkpoint and end."""
+        self._kill: _Call[None] | None = None
         self._stopping = False
         self._ended: NodeEnd | None = None
         self._deadline = 0.0
@@ -105,8 +106,8 @@ class RayProcess:
 
     def _poll_end(self, wait: _Call[NodeEnd]) -> End | None:
         if self._stopping:
-            self._signal = self._signal or _Call(self._actor.signal, signal.SIGTERM)
-            self._signal.poll()
+            self._save = self._save or _Call(self._actor.signal, signal.SIGTERM)
+            self._save.poll()
         if self._ended is None:
             self._ended = wait.poll()
             self._deadline = time.monotonic() + SIGHT_TIMEOUT_S
@@ -123,13 +124,13 @@ class RayProcess:
         self._stopping = True
 
     def kill(self) -> None:
-        if self._wait is not None:
-            self._signal = _Call(self._actor.signal, signal.SIGKILL)
+        if self._start is not None:
+            self._kill = _Call(self._actor.kill)
 
     def close(self) -> None:
-        """End the actor. If the process was killed, wait for that first."""
-        if self._signal is not None and self._ended is None:
-            self._signal.wait(KILL_S)
+        """End the actor. If the process was killed, wait for its end first."""
+        if self._kill is not None:
+            self._kill.wait(KILL_S)
         self._end_actor()
 
     def _end_actor(self) -> None:
