@@ -302,6 +302,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"scout": {"agents": ["scout"], "init_from": "{run}", "settings": {"hidden_sizes": [4]}}},
         r"with these settings as the policy scout: hidden_sizes is \(16,\) in the checkpoint and \(4,\) now",
     ),
+    "another scale of values": (
+        {"scout": {"agents": ["scout"], "init_from": "{run}", "settings": {"return_scale": 2.0}}},
+        r"return_scale is 2, but .* learned with 3\.0, .* write return_scale = 3\.0 in .*\[policies\.scout",
+    ),
     "no run": (
         {"scout": {"agents": ["scout"], "init_from": "nowhere"}},
         "nowhere is not a run directory",

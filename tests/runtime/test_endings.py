@@ -201,6 +201,18 @@ def test_init_from_refuses_weights_of_another_network(tmp_path, change):
     assert not (tmp_path / "second").exists()
 
 
+@pytest.mark.parametrize("saved", ["return_scale = 1.0\n", ""])
+def test_init_from_refuses_a_critic_with_another_return_scale(tmp_path, saved):
+    first = small_run(tmp_path / "first", steps=128, return_scale=1).path
+    config = first / "config.toml"
+    config.write_text(config.read_text().replace("return_scale = 1.0\n", saved))  # older runs have no such key
+    settings = {**SMALL, "init_from": str(first)}
+    with pytest.raises(ConfigError, match=r"return_scale is 3, but the critic of .*first learned with 1\.0.*=1\.0$"):
+        start(resolve("ppo", "CartPole-v1", flags=settings), tmp_path / "second")
+    assert not (tmp_path / "second").exists()
+    small_run(tmp_path / "third", steps=64, init_from=str(first), return_scale=1)
+
+
 @pytest.mark.parametrize("key", ["env", "algorithm", "preset"])
 def test_keys_that_the_command_has_as_arguments_cannot_be_assigned(key):
     with pytest.raises(ConfigError, match=f"unknown key '{key}'"):

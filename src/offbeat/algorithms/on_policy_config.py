@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -69,6 +70,7 @@ class OnPolicyConfig(NetworkConfig):
     learns_from: ClassVar[Literal["unrolls", "replay"]] = "unrolls"
     supports_shards: ClassVar[bool] = True
     topology_keys: ClassVar[tuple[str, ...]] = ("passes", "resident_batches")
+    earlier_values: ClassVar[Mapping[str, object]] = {"return_scale": 1.0}
     default_hidden_sizes: ClassVar[tuple[int, ...]] = (64, 64)
     network_keys: ClassVar[tuple[str, ...]] = (
         *NetworkConfig.network_keys,
@@ -106,6 +108,9 @@ class OnPolicyConfig(NetworkConfig):
                 f"tickets can be acted at one time: pass --actors {pace.most_ahead} or fewer, or raise "
                 "unrolls_per_batch or max_lag"
             )
+
+    def scale_of_values(self) -> dict[str, float]:
+        return {"return_scale": self.return_scale} if self.normalize_returns else {}
 
     def updates_of(self, rows: int) -> int:  # noqa: ARG002
         """Return the number of minibatches into which a batch of valid rows is divided."""

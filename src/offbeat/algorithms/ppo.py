@@ -77,7 +77,6 @@ class PPOConfig(OnPolicyConfig):
     recompute_advantages: bool = False
     """Recompute values and advantages before each epoch (arXiv:2006.05990, section 3.5)."""
 
-    earlier_values: ClassVar[Mapping[str, object]] = {"return_scale": 1.0}
     runtime_defaults: ClassVar[Mapping[str, object]] = {"unroll_length": 128}
 
     def check(self, runtime: RuntimeConfig) -> None:

@@ -9,6 +9,8 @@ Until the first update of the policy, actions are sampled uniformly.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -16,6 +18,7 @@ from torch import Tensor
 from offbeat.algorithms.base import LossResult, Minibatch
 from offbeat.algorithms.replay_actor_critic import FastPath, ReplayActorCritic
 from offbeat.algorithms.td3_config import TD3Config
+from offbeat.core.types import Array
 from offbeat.losses import td3 as losses
 from offbeat.models.critics import first_critic
 from offbeat.models.flat import FlatParameters, frozen
@@ -33,8 +36,8 @@ class TD3(ReplayActorCritic[TD3Config, FastPath]):
         self.ema_policy = storage.register("ema_policy", self.policy.values.clone())
         """[size]: the slow copy of `policy.values`."""
         self._ema_policy_network = frozen(self.policy_network, self.policy.layout.views(self.ema_policy))
-        self._exploration_noise = storage.register("exploration_noise", torch.zeros(1))
-        """[1]: the published standard deviation of exploration; set in each update, as a resume may change it."""
+        self._exploration_noise = storage.register("exploration_noise", torch.tensor([self.config.exploration_noise]))
+        """[1]: the published standard deviation of exploration."""
         self.flags["exploration_noise"] = self._exploration_noise
         return {}
 
@@ -68,16 +71,16 @@ class TD3(ReplayActorCritic[TD3Config, FastPath]):
         loss = losses.policy_loss(values).mean()
         return LossResult(loss, {"policy_loss": loss.detach()})
 
-    def after_critics(self, result: LossResult) -> None:
-        super().after_critics(result)
-        self._exploration_noise.fill_(self.config.exploration_noise)
-
     def after_policy(self, result: LossResult) -> None:
         super().after_policy(result)
         self.update_ema_critics()
         self.ema_policy.lerp_(self.policy.values, self.config.ema_rate)
 
     # --- checkpoints ----------------------------------------------------------------------------------------
+
+    def load_weights(self, weights: Mapping[str, Array]) -> None:
+        super().load_weights(weights)
+        self._exploration_noise.fill_(self.config.exploration_noise)  # the weights may be of a run with another value
 
     def more_arrays(self) -> dict[str, Tensor]:
         return {f"ema_{name}": view for name, view in self.policy.layout.views(self.ema_policy).items()}

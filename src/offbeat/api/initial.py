@@ -34,7 +34,8 @@ def initial_policies(parts: Parts) -> dict[str, InitialPolicy]:
     """Read what the policies of a new run take from other runs, by policy. Those without `init_from` are left out.
 
     Raises:
-        ConfigError: a run has no such policy, its checkpoint is damaged, or its network is another one.
+        ConfigError: a run has no such policy, its checkpoint is damaged, its network is another one, or its critic
+            learned values in other units.
     """
     from offbeat.runtime.parts import state_of
     from offbeat.runtime.saved_state import refuse_mismatches
@@ -49,10 +50,34 @@ def initial_policies(parts: Parts) -> dict[str, InitialPolicy]:
         saved, state = read[runs[policy.name]]
         source = _source_of(policy.name, parts.config, saved, run)
         require_policy_fit(saved.policies[source], policy, parts.config, run)
+        if policy.trained:
+            _require_same_scale(policy.name, parts.config, RunDirectory.open(run), source)
         with refuse_mismatches(run):
             statistics = state_of(source, state)["learner"]["algorithm"]
         initial[policy.name] = InitialPolicy(run, source, saved.policies[source].weights, statistics)
     return initial
+
+
+def _require_same_scale(policy: str, config: Config, directory: RunDirectory, source: str) -> None:
+    """Refuse the weights of a run whose critic learned values in other units.
+
+    Raises:
+        ConfigError: with the settings of both runs.
+    """
+    settings = config.of_policy(policy).settings
+    scale = settings.scale_of_values()
+    saved = {**settings.earlier_values, **directory.read_settings_of(source)} if scale else {}
+    for key, value in scale.items():
+        theirs = saved.get(key, value)
+        if theirs == value:
+            continue
+        remedy = f"pass --set {key}={theirs}"
+        if policy in config.policies:
+            remedy = f"write {key} = {theirs} in the settings of [policies.{policy}]"
+        raise ConfigError(
+            f"{key} is {value:g}, but the critic of {directory.path} learned with {theirs}, so all its values would be "
+            f"wrong by a factor: {remedy}"
+        )
 
 
 def _source_of(policy: str, config: Config, saved: Checkpoint, run: Path) -> str:

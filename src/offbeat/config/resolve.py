@@ -58,6 +58,21 @@ def load_run(path: Path) -> RunConfig:
     return _run_of(read_tables(path), str(path))
 
 
+def load_settings_of(path: Path, policy: str) -> dict[str, object]:
+    """Read only the algorithm's table of a config.toml, with a policy's own values, unchecked. No code is imported.
+
+    Raises:
+        ConfigError: the file is missing, is not TOML, or has no such tables.
+    """
+    tables, where = read_tables(path), str(path)
+    algorithm = _run_of(tables, where).algorithm
+    policies = read_policies(tables.get("policies", {}), where)
+    table = tables.get(algorithm, {})
+    if not isinstance(table, dict):
+        raise ConfigError(f"{where}, table [{algorithm}] is {table!r}: restore the file as the run wrote it")
+    return {**table, **(policies[policy].settings if policy in policies else {})}
+
+
 def read_tables(path: Path) -> dict[str, Any]:
     """Return the tables of a config.toml, unchecked.
 

@@ -118,6 +118,13 @@ class AlgorithmSettings:
         """
         raise NotImplementedError
 
+    def scale_of_values(self) -> Mapping[str, float]:
+        """Return the keys of this table, with their values, that say in which units the networks estimate returns.
+
+        Initial weights from a run with others are refused: arrays of the same shapes would have another meaning.
+        """
+        return {}
+
     def reason_against_change(self, key: str) -> str:
         """Return the reason why a resume cannot change a key of this table; '' if it can."""
         if key in self.network_keys:

@@ -20,7 +20,7 @@ from typing import Any, Literal, TextIO
 from offbeat.config.config import Config
 from offbeat.config.league import LeagueConfig
 from offbeat.config.registry import accept, is_accepted
-from offbeat.config.resolve import league_of, load, load_run, read_tables
+from offbeat.config.resolve import league_of, load, load_run, load_settings_of, read_tables
 from offbeat.config.run_config import RunConfig
 from offbeat.config.trust import HOW, UNCHANGED, Code, code_to_run, require
 from offbeat.core.errors import ConfigError, RunFailed
@@ -148,6 +148,10 @@ class RunDirectory:
     def read_run(self) -> RunConfig:
         """Return the [run] part of the config, which needs no torch."""
         return load_run(self.config)
+
+    def read_settings_of(self, policy: str) -> dict[str, object]:
+        """Return the algorithm's settings of a policy as the config has them, unchecked and without their code."""
+        return load_settings_of(self.config, policy)
 
     def read_league(self) -> LeagueConfig | None:
         """Return the table [league] of the config, which needs no torch; None if the run has no league."""

@@ -56,7 +56,7 @@ def adam(group: str) -> set[str]:
 
 
 SOFT = adam("critic") | adam("policy") | adam("temperature") | {"ema_critics", "uniform"}
-DELAYED = adam("critic") | adam("policy") | {"ema_critics", "ema_policy", "uniform", "exploration_noise"}
+DELAYED = adam("critic") | adam("policy") | {"ema_critics", "ema_policy", "uniform"}
 CASES = [
     Case("a2c", "CartPole-v1", {**ON_POLICY, "unrolls_per_batch": 2}, adam("actor_critic")),
     Case(
