@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from pathlib import Path
 from typing import Any
 
@@ -75,10 +76,16 @@ def test_a_wrong_argument_is_refused_with_what_is_expected(
     assert says in str(refused.value)
 
 
-def test_numbers_of_numpy_are_accepted(run: offbeat.Run) -> None:
-    given: dict[str, Any] = {"episodes": np.int64(1), "seed": np.int32(1), "sampled": np.bool_(True)}
+def test_whole_floats_and_numbers_of_numpy_are_accepted(run: offbeat.Run) -> None:
+    given: dict[str, Any] = {"episodes": 1.0, "seed": np.int32(1), "sampled": np.bool_(True), "max_steps": 1e6}
     result = offbeat.evaluate(run, **given)
     assert result.episodes == 1
+    resume: Any = offbeat.resume
+    with pytest.raises(ConfigError, match="and steps is 1: nothing is left to do"):
+        resume(run, steps=1e0)
+    for wrong in (1.5, math.inf, math.nan):
+        with pytest.raises(ConfigError, match=rf"steps is {wrong}, but a whole number or None is expected"):
+            resume(run, steps=wrong)
 
 
 # --- loaded policies ------------------------------------------------------------------------------------------

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Annotated, Any, Literal
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,13 +18,16 @@ from offbeat.core.fields import (
     Natural,
     NonNegative,
     Positive,
+    Ratio,
     Share,
     build,
     describe,
     hints_of,
     read,
 )
+from offbeat.core.frozen_table import PlainTable
 
+TABLE = PlainTable({"size": 8, "x": 0.5, "wind": False})
 Colour = Literal["red", "blue"]
 
 
@@ -50,6 +55,17 @@ Colour = Literal["red", "blue"]
         ("64", tuple[int, ...], (64,)),
         ("", tuple[int, ...], ()),
         (64, tuple[int, ...], (64,)),
+        (np.int64(64), tuple[int, ...], (64,)),
+        (2e6, int, 2_000_000),
+        (np.int64(2**62 + 1), int, 2**62 + 1),
+        (np.float32(8), int, 8),
+        (np.uint8(2), float, 2.0),
+        (np.float32(0.5), float, 0.5),
+        (np.bool_(True), bool, True),
+        (np.float32(0.37), Ratio, Fraction(37, 100)),
+        (np.float64(0.37), Ratio, Fraction(37, 100)),
+        (np.int64(2), Ratio, Fraction(2)),
+        ({"size": np.int64(8), "x": np.float32(0.5), "wind": np.bool_(False)}, PlainTable, TABLE),
         ([64, 32], tuple[int, ...], (64, 32)),
         ("[64, 32]", tuple[int, ...], (64, 32)),
         ("(64,)", tuple[int, ...], (64,)),
@@ -71,6 +87,7 @@ def test_values_are_parsed_according_to_the_type_hint(given, hint, expected):
     value = read("key", given, hint)
     assert value == expected
     assert type(value) is type(expected)
+    assert repr(value) == repr(expected)  # the items too are Python's own
 
 
 @pytest.mark.parametrize(
@@ -80,6 +97,9 @@ def test_values_are_parsed_according_to_the_type_hint(given, hint, expected):
         ("2.5", int, "a whole number"),
         (2.5, int, "a whole number"),
         (True, int, "a whole number"),
+        (np.bool_(True), int, "a whole number"),
+        (np.float32(2.5), int, "a whole number"),
+        (np.float64("nan"), float, "a number"),
         ("", int, "a whole number"),
         ([1], int, "a whole number"),
         ("much", float, "a number"),

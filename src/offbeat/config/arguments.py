@@ -8,14 +8,19 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from numbers import Integral, Real
-from typing import NamedTuple, ParamSpec, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from offbeat.config.other_libraries import other_calls
 from offbeat.core.errors import ConfigError, suggestion
 from offbeat.core.fields import in_short
+from offbeat.core.frozen_table import is_flag
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+def _as_given(value: object) -> object:
+    return value
 
 
 class _Kind(NamedTuple):
@@ -24,17 +29,25 @@ class _Kind(NamedTuple):
     accepts: Callable[[object], bool]
     words: str
     example: str
+    convert: Callable[[Any], object] = _as_given
+    """Makes Python's own number of a number of NumPy, or an int of a whole float such as 2e6."""
 
 
-def _is_flag(value: object) -> bool:
-    return type(value).__name__ in ("bool", "bool_")
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and not is_flag(value)
+
+
+def _is_whole(value: object) -> bool:
+    return not is_flag(value) and (
+        isinstance(value, Integral) or (isinstance(value, Real) and float(value).is_integer())
+    )
 
 
 _RUN = "a run directory or a Run"
 _KINDS = {
-    "int": _Kind(lambda value: isinstance(value, Integral) and not _is_flag(value), "a whole number", "10"),
-    "float": _Kind(lambda value: isinstance(value, Real) and not _is_flag(value), "a number", "0.5"),
-    "bool": _Kind(_is_flag, "True or False", "True"),
+    "int": _Kind(_is_whole, "a whole number", "10", int),
+    "float": _Kind(_is_number, "a number", "0.5", float),
+    "bool": _Kind(is_flag, "True or False", "True", bool),
     "str": _Kind(lambda value: isinstance(value, str), "text", '"..."'),
     "GivenPath": _Kind(lambda value: isinstance(value, str | os.PathLike), "a path", '"runs/first"'),
     "Played": _Kind(
@@ -71,15 +84,27 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
-            given = signature.bind(*args, **kwargs).arguments
+            given = signature.bind(*args, **kwargs)
         except TypeError as error:
             raise _wrong_names(function.__name__, signature, kwargs, error) from None
         for name, parts in kinds.items():
-            if name in given and not any(_KINDS[part].accepts(given[name]) for part in parts):
-                raise _wrong_type(signature.parameters[name], given[name], parts)
-        return function(*args, **kwargs)
+            if name in given.arguments:
+                given.arguments[name] = _converted(signature.parameters[name], given.arguments[name], parts)
+        return function(*given.args, **given.kwargs)
 
     return call
+
+
+def _converted(parameter: inspect.Parameter, value: object, parts: list[str]) -> object:
+    """Return a value as the first kind that accepts it.
+
+    Raises:
+        ConfigError: none does.
+    """
+    for kind in map(_KINDS.__getitem__, parts):
+        if kind.accepts(value):
+            return kind.convert(value)
+    raise _wrong_type(parameter, value, parts)
 
 
 def _wrong_type(parameter: inspect.Parameter, value: object, parts: list[str]) -> ConfigError:

@@ -15,13 +15,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from fractions import Fraction
 from functools import cache
+from numbers import Integral, Real
 from types import NoneType, UnionType
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from offbeat.core.checks import Bound as Bound  # noqa: PLC0414 - own algorithms import it from here
 from offbeat.core.checks import Check, DeviceName, PrintableText, ResourceAmount
 from offbeat.core.errors import ConfigError, unknown
-from offbeat.core.frozen_table import PlainTable
+from offbeat.core.frozen_table import PlainTable, is_flag
 
 T = TypeVar("T")
 
@@ -204,7 +205,7 @@ def _read(value: object, hint: Any) -> Any:
 
 def _items(value: object) -> Sequence[object]:
     """Return the items of a list. As it is typed it is 64,64 or [64, 64]; one number is a list of one item."""
-    if isinstance(value, int):
+    if isinstance(value, Integral):
         return [value]
     if isinstance(value, list | tuple):
         return value
@@ -245,13 +246,13 @@ def _read_int(value: object) -> int:
     number = _read_float(value)
     if number != int(number):
         raise ValueError
-    if isinstance(value, str) and value.strip().lstrip("+-").isdecimal():
+    if isinstance(value, Integral) or (isinstance(value, str) and value.strip().lstrip("+-").isdecimal()):
         return int(value)  # a conversion through float would round a large seed
-    return value if isinstance(value, int) else int(number)
+    return int(number)
 
 
 def _read_float(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
+    if is_flag(value) or not isinstance(value, str | Real):
         raise TypeError
     number = float(value)
     if not math.isfinite(number):
@@ -260,25 +261,25 @@ def _read_float(value: object) -> float:
 
 
 def _read_unlimited(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+    if is_flag(value) or not isinstance(value, Real) or math.isnan(value):
         raise TypeError
     return float(value)
 
 
 def _read_fraction(value: object) -> Fraction:
     """Convert the decimal digits: 0.37 becomes 37/100, not the slightly different value of the float."""
-    if isinstance(value, bool) or not isinstance(value, str | int | float | Fraction):
+    if is_flag(value) or not isinstance(value, str | Real):
         raise TypeError
     try:
-        return Fraction(repr(value) if isinstance(value, float) else value)
+        return Fraction(str(value))
     except ZeroDivisionError:
         raise ValueError from None
 
 
 def _read_bool(value: object) -> bool:
     known: dict[object, bool] = {"true": True, "false": False, "yes": True, "no": False}
-    if isinstance(value, bool):
-        return value
+    if is_flag(value):
+        return bool(value)
     if not isinstance(value, str) or value.lower() not in known:
         raise ValueError
     return known[value.lower()]

@@ -6,6 +6,7 @@ import math
 import tomllib
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
+from numbers import Integral, Real
 from typing import Any, TypeVar
 
 V_co = TypeVar("V_co", covariant=True)
@@ -65,13 +66,27 @@ def _frozen(value: object, depth: int = 0) -> object:
         if depth == _DEPTH:
             raise ValueError
         return tuple(_frozen(item, depth + 1) for item in value)
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            raise ValueError
-        return float(value)
-    if not isinstance(value, bool | int | str):
+    if is_flag(value):
+        return bool(value)
+    if isinstance(value, str):
+        return value
+    return _plain_number(value)
+
+
+def is_flag(value: object) -> bool:
+    """Whether a value is True or False, of Python or of NumPy. This module does not load NumPy."""
+    return type(value).__name__ in ("bool", "bool_")
+
+
+def _plain_number(value: object) -> float:
+    """Return a number, of Python or of NumPy, as Python's int or float."""
+    if isinstance(value, Integral):
+        return int(value)
+    if not isinstance(value, Real) or isinstance(value, Fraction):
         raise TypeError
-    return value
+    if not math.isfinite(value):
+        raise ValueError
+    return float(value)
 
 
 def thawed(table: PlainTable) -> dict[str, Any]:

@@ -51,7 +51,7 @@ def _needs_import(env_id: str) -> bool:
 def _typed(value: object) -> str:
     """Return an argument of an env's constructor as it is typed: a TOML value, or a text."""
     if isinstance(value, str):
-        return value if value_of(value) == value else json.dumps(value)
+        return value if value_of(value) == value else _quoted(value)
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_in_toml, value))}]"
     return as_text(value)
@@ -59,4 +59,9 @@ def _typed(value: object) -> str:
 
 def _in_toml(value: object) -> str:
     """Return an item of a list."""
-    return json.dumps(value) if isinstance(value, str) else _typed(value)
+    return _quoted(value) if isinstance(value, str) else _typed(value)
+
+
+def _quoted(text: str) -> str:
+    """Return a text in quotes, as TOML reads it: unlike JSON it has no surrogates, and no DEL as it is."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
