@@ -29,12 +29,13 @@ def settings_of(command: Check) -> EnvConfig:
     [
         EnvConfig(),
         EnvConfig(kwargs=PlainTable({"size": 8, "rate": 0.5, "on": True, "name": "a b", "number": "8", "no": "none"})),
-        EnvConfig(kwargs=PlainTable({"goals": [1, 2], "texts": ["a", "it's b", "\U0001f600", "\x7f\n"], "text": '"\x7f"'})),
+        EnvConfig(kwargs=PlainTable({"goals": [1, 2], "texts": ["a", "it's b"]})),
+        EnvConfig(kwargs=PlainTable({"texts": ["\U0001f600", "\x7f\n"], "text": '"\x7f"'})),
         EnvConfig(wrappers=("my:One", "gymnasium.wrappers:FlattenObservation")),
         EnvConfig(max_episode_steps=50, image_size=(84, 84), grayscale=True, ignore_observations=("mission", "a/b")),
         EnvConfig(info_metrics=("x",), curriculum=("gravity 0:9.8 1:12",), previous_action=True),
     ],
-    ids=["nothing", "arguments", "lists", "wrappers", "numbers", "texts"],
+    ids=["nothing", "arguments", "lists", "characters", "wrappers", "numbers", "texts"],
 )
 def test_the_command_has_the_settings_with_which_the_env_was_made(settings: EnvConfig) -> None:
     command = check_command("CartPole-v1", settings.completed("CartPole-v1"))
