@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
@@ -50,7 +51,9 @@ def _row(work: Work, results: list[dict[str, Any]]) -> str:
 
 
 def _figure(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}"
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if abs(value) >= 1 else f"{value:.3f}"
 
 
 def _linked(work: Work) -> str:
@@ -60,7 +63,8 @@ def _linked(work: Work) -> str:
 
 
 def _beside(published: float, low: float, high: float) -> str:
-    """Say where the published figure is, beside the interval of ours."""
-    if low > published:
+    """Say where the published figure is, beside the interval of ours with as many decimals."""
+    decimals = max(0, -int(Decimal(str(published)).as_tuple().exponent))
+    if round(low, decimals) > published:
         return "better"
-    return "worse" if high < published else "no difference that the seeds can show"
+    return "worse" if round(high, decimals) < published else "no difference that the seeds can show"

@@ -33,7 +33,7 @@ class Work:
     @property
     def folder(self) -> Path:
         """Where the results are kept."""
-        return SCORES / self.algorithm / self.runtime / self.env
+        return SCORES / self.algorithm / self.runtime / self._directory
 
     def result_path(self, seed: int) -> Path:
         """Return where a seed's result is kept."""
@@ -41,7 +41,11 @@ class Work:
 
     def run_directory(self, seed: int) -> Path:
         """Return where a seed is trained."""
-        return RUNS / self.algorithm / self.runtime / self.env / f"seed-{seed}"
+        return RUNS / self.algorithm / self.runtime / self._directory / f"seed-{seed}"
+
+    @property
+    def _directory(self) -> str:
+        return self.env.replace(":", "-")  # not every file system has a colon
 
     def results(self) -> list[dict[str, Any]]:
         """Return the results that are there, by seed."""

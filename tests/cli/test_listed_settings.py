@@ -40,7 +40,7 @@ def test_the_value_of_the_preset_stands_beside_the_default():
 
 
 def test_an_env_without_a_preset_has_none():
-    name, settings = listed_settings("ppo", "Acrobot-v1")
+    name, settings = listed_settings("ppo", "MountainCar-v0")
     assert name == ""
     assert {setting.preset for setting in settings} == {""}
 

@@ -29,7 +29,7 @@ def preset_text(name: str) -> str:
 
 
 def test_flags_and_assignments_override_presets_which_override_defaults():
-    plain = resolve("ppo", "Acrobot-v1")
+    plain = resolve("ppo", "MountainCar-v0")
     assert (plain.run.preset, plain.settings_as(PPOConfig).epochs, plain.runtime.unroll_length) == (None, 10, 128)
     preset = resolve("ppo", "CartPole-v1")
     assert preset.run.preset == "ppo-cartpole-v1"
@@ -42,20 +42,20 @@ def test_flags_and_assignments_override_presets_which_override_defaults():
 def test_preset_none_gives_the_defaults_where_there_is_a_preset():
     config = resolve("ppo", "CartPole-v1", preset="none")
     assert (config.run.preset, config.settings) == (None, PPOConfig())
-    assert resolve("ppo", "Acrobot-v1").runtime == config.runtime
+    assert resolve("ppo", "MountainCar-v0").runtime == config.runtime
 
 
 def test_an_algorithm_has_its_own_defaults_of_the_runtime_and_given_values_and_presets_replace_them():
-    lengths = [resolve(name, "Acrobot-v1").runtime.unroll_length for name in ("ppo", "a2c", "impala")]
+    lengths = [resolve(name, "MountainCar-v0").runtime.unroll_length for name in ("ppo", "a2c", "impala")]
     assert lengths == [128, 32, 32]
-    assert resolve("ppo", "Acrobot-v1", flags={"unroll_length": 7}).runtime.unroll_length == 7
+    assert resolve("ppo", "MountainCar-v0", flags={"unroll_length": 7}).runtime.unroll_length == 7
     assert resolve("ppo", "CartPole-v1").runtime.unroll_length == 32  # of the preset
 
 
 def test_a_preset_can_be_used_for_another_env():
-    config = resolve("ppo", "Acrobot-v1", preset="ppo-cartpole-v1")
+    config = resolve("ppo", "MountainCar-v0", preset="ppo-cartpole-v1")
     assert (config.run.env, config.run.preset, config.settings_as(PPOConfig).gamma) == (
-        "Acrobot-v1",
+        "MountainCar-v0",
         "ppo-cartpole-v1",
         0.98,
     )
@@ -106,7 +106,7 @@ def test_assignments_without_a_key_or_given_twice_are_refused(items, words):
 
 
 def test_batch_size_and_pace_follow_from_the_topology():
-    runtime = resolve("ppo", "Acrobot-v1", assignments={"actors": "3", "max_lag": "2"}).runtime
+    runtime = resolve("ppo", "MountainCar-v0", assignments={"actors": "3", "max_lag": "2"}).runtime
     assert (runtime.batch_unrolls, runtime.batch_rows) == (3, 3 * 128 * 8)
     assert (runtime.batch_unrolls, runtime.max_lag) == (3, 2)
     assert replace(runtime, unrolls_per_batch=5).batch_unrolls == 5
@@ -114,7 +114,7 @@ def test_batch_size_and_pace_follow_from_the_topology():
 
 @pytest.mark.parametrize(("given", "expected"), [({}, 100), ({"eval_every": 7}, 7), ({"eval_every": 0}, 0)])
 def test_evaluations_are_made_after_every_tenth_of_the_steps_by_default(given, expected):
-    assert resolve("ppo", "Acrobot-v1", flags={"steps": 1000, **given}).run.evaluation_interval == expected
+    assert resolve("ppo", "MountainCar-v0", flags={"steps": 1000, **given}).run.evaluation_interval == expected
 
 
 # --- runtimes -----------------------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ def test_max_lag_defaults_to_1_in_runtimes_that_overlap_acting_and_learning(runt
     ids=str,
 )
 def test_auto_layout_is_used_only_with_bounded_lag_and_no_given_topology(given, split):
-    assert resolve("ppo", "Acrobot-v1", flags=given).runtime.split == split
+    assert resolve("ppo", "MountainCar-v0", flags=given).runtime.split == split
 
 
 def test_a_change_of_the_runtime_keeps_the_topology_and_drops_unsupported_keys():
@@ -240,21 +240,27 @@ def env_of(name: str) -> str:
     name = name.partition("-")[2]
     ids.register()
     own = [env_id for env_id in gym.registry if env_id.lower().replace("/", "-") == name]
-    [env_id] = own or [OF_FAMILIES[name]]
+    [env_id] = own or [NOT_REGISTERED[name]]
     return env_id
 
 
-OF_FAMILIES = {"atari": "PongNoFrameskip-v4", "atari-sticky": "ALE/Pong-v5"}
-"""Presets that are for families of envs, and one of each."""
+NOT_REGISTERED = {
+    "atari": "PongNoFrameskip-v4",
+    "atari-sticky": "ALE/Pong-v5",
+    "minigrid-empty-5x5-v0": "minigrid:MiniGrid-Empty-5x5-v0",
+    "minigrid-doorkey-5x5-v0": "minigrid:MiniGrid-DoorKey-5x5-v0",
+}
+"""Presets that are for families of envs, with one env of each, and those for envs of packages."""
 
 
 def assert_preset_applied(config: Config, name: str) -> None:
     """Each number of the preset is in the config, in its place."""
     algorithm, tables = config.run.algorithm, tomllib.loads(preset_text(name))
     assert config.run.preset == name
-    assert tables.keys() <= {"run", "runtime", algorithm}
+    assert tables.keys() <= {"run", "env", "runtime", algorithm}
     assert tables[algorithm].keys() <= hints_of(algorithm_entry(algorithm).config_class()).keys()
-    for table, where in ((config.run, "run"), (config.runtime, "runtime"), (config.settings, algorithm)):
+    of_run = ((config.run, "run"), (config.env, "env"), (config.runtime, "runtime"), (config.settings, algorithm))
+    for table, where in of_run:
         for key, value in tables.get(where, {}).items():
             assert getattr(table, key) == (tuple(value) if isinstance(value, list) else value)
 

@@ -7,7 +7,7 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import Any
 
-from offbeat.config.env import family_of
+from offbeat.config.env import adapter_prefix, family_of
 from offbeat.config.registry import ALGORITHMS
 from offbeat.core.errors import ConfigError, unknown
 
@@ -51,7 +51,11 @@ def preset_tables(algorithm: str, env: str, preset: str | None) -> dict[str, dic
 
 
 def _preset_for(algorithm: str, env: str) -> str | None:
-    """Return the name of the preset for an algorithm and an env, or for the env's family; None if there is none."""
-    own, family = env.lower().replace("/", "-").replace(":", "-"), family_of(env)
+    """Return the name of the preset for an algorithm and an env, or for the env's family; None if there is none.
+
+    The module of an id, as in minigrid:MiniGrid-Empty-5x5-v0, is no part of the preset's name.
+    """
+    env_id = env if adapter_prefix(env) else env.rpartition(":")[2]
+    own, family = env_id.lower().replace("/", "-").replace(":", "-"), family_of(env)
     names = (f"{algorithm}-{which}" for which in (own, family) if which)
     return next((name for name in names if name in preset_names()), None)
