@@ -182,12 +182,37 @@ def make():
 BLUESKY = """
 import bluesky_gym
 import gymnasium
+from gymnasium.vector import AsyncVectorEnv
 
 bluesky_gym.register_envs()
 
 
 def make(render_mode=None):
     return gymnasium.make("DescentEnv-v0", render_mode=render_mode)
+
+
+def make_several(num_envs, **arguments):
+    return AsyncVectorEnv([make] * num_envs)
+
+
+gymnasium.register("Descent-v0", make, vector_entry_point=make_several)
+"""
+
+RETRO = """
+import gymnasium
+import stable_retro
+from gymnasium.vector import AsyncVectorEnv
+
+
+def make(render_mode="rgb_array"):
+    return stable_retro.make("Airstriker-Genesis-v0", render_mode=render_mode)
+
+
+def make_several(num_envs, **arguments):
+    return AsyncVectorEnv([make] * num_envs)
+
+
+gymnasium.register("Airstriker-v0", make, vector_entry_point=make_several)
 """
 
 PACKAGES = (
@@ -237,10 +262,10 @@ PACKAGES = (
     ),
     Package(
         "bluesky-gym",
-        "bluesky_descent:make",
+        "bluesky_descent:Descent-v0",
         afterwards=("numpy<2.4",),
         wrapper=BLUESKY,
-        note="registers its envs only when it is asked to; fails with NumPy 2.4 (ValueError in step)",
+        note="only one env in a process, so each gets its own; fails with NumPy 2.4 (ValueError in step)",
     ),
     Package("gym-pusht", "gym_pusht:gym_pusht/PushT-v0"),
     Package(
@@ -268,8 +293,20 @@ PACKAGES = (
         ('env.kwargs.observation_keys=["glyphs","blstats"]',),
         note="all observations, the default, are slow to learn from; not repeatable",
     ),
-    Package("minihack", "minihack:MiniHack-Room-5x5-v0"),
-    Package("stable-retro", "stable_retro:Airstriker-Genesis-v0"),
+    Package(
+        "minihack",
+        "minihack:MiniHack-Room-5x5-v0",
+        ("ignore_observations=message,screen_descriptions,tty_chars,tty_colors,tty_cursor",),
+        afterwards=("setuptools<81",),
+        note="imports pkg_resources, which newer setuptools no longer have",
+    ),
+    Package(
+        "stable-retro",
+        "retro_airstriker:Airstriker-v0",
+        ("image_size=84", "grayscale=true", "frame_stack=4"),
+        wrapper=RETRO,
+        note="only one emulator in a process, so each gets its own",
+    ),
     Package(
         "gym-super-mario-bros",
         "mario:Mario",

@@ -41,6 +41,7 @@ def test_check_finds_nothing_in_a_correct_env(env_id: str) -> None:
         ("OldStep", "error", "step() returned a tuple of 4"),
         ("NeverEnds", "warning", "no episode ended in 200 random steps"),
         ("Raises", "error", "raised ZeroDivisionError: the cart has no mass"),
+        ("OneAtATime", "error", "2 envs in one process disturb each other, one alone works"),
         ("WrongKeys", "error", "not a dict with the keys"),
         (
             "WrongInnerTuple",

@@ -381,6 +381,21 @@ class Raises(Wanderer):
         raise ZeroDivisionError("the cart has no mass")
 
 
+class OneAtATime(Wanderer):
+    """All of them share one simulation: a reset of one ends the episode of another."""
+
+    owner: OneAtATime | None = None
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        OneAtATime.owner = self
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> Step:
+        if OneAtATime.owner is not self:
+            raise IndexError("there is no such aircraft")
+        return super().step(action)
+
+
 class CannotBeMade(Wanderer):
     def __init__(self) -> None:
         raise FileNotFoundError("level.json")
@@ -485,7 +500,7 @@ BROKEN = (
         TextReward,
         NumberedEnds,
     ),
-    *(OldReset, OldStep, NeverEnds, Raises, CannotBeMade, TextObservations, TextActions),
+    *(OldReset, OldStep, NeverEnds, Raises, OneAtATime, CannotBeMade, TextObservations, TextActions),
     *(WrongKeys, WrongInnerTuple, NoSuchChoice, HalfAChoice),
     *(NothingAllowed, MaskVanishes, MaskTooShort, TupleOfMasks, MaskOfAnotherSize, MaskOfABox, TwoOfOneName, OnlyAMask),
 )

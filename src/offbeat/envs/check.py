@@ -6,7 +6,7 @@ Worlds with several agents are checked by `check_world`, and tested before a run
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -47,6 +47,11 @@ RESEEDED = (
     "as super().reset(seed=seed) does. For an env of a package, pass a seed to each reset in a wrapper"
 )
 """Remedies for an env that is not repeatable."""
+ALONE = (
+    "keep the state in the env object, not in its module or class; or register the env with a vector_entry_point "
+    "that runs each in a process of its own, such as gymnasium.vector.AsyncVectorEnv"
+)
+"""Remedy for envs that disturb each other."""
 
 Report = Callable[[int, int], None]
 """Is called with the number of steps so far and the total number."""
@@ -190,7 +195,7 @@ def _check_columns(
             with started(env_id, columns, "check", settings, tasks) as (envs, first):
                 rollouts.append(rollout(envs, first, steps, stepped))
         except EnvFailed as error:
-            yield Finding("error", error.problem, "fix the problem that the message names")
+            yield _fault_of_columns(error, env_id, columns, steps, settings, tasks)
             return
     first, second = rollouts
     if (difference := first_difference(first, second)) is not None:
@@ -200,3 +205,15 @@ def _check_columns(
     if columns > 1 and tasks is None and all(np.array_equal(leaf[:, 0], leaf[:, 1]) for leaf in first.values()):
         problem = "columns with different seeds give the same rows under the same actions"
         yield Finding("warning", problem, f"{SEEDED}, unless the env is deterministic on purpose")
+
+
+def _fault_of_columns(
+    error: EnvFailed, env_id: str, columns: int, steps: int, settings: EnvConfig, tasks: TaskSample | None
+) -> Finding:
+    """Return why several envs failed: they disturb each other if one alone does not fail."""
+    if columns > 1:
+        with suppress(EnvFailed), started(env_id, 1, "check", settings, tasks) as (envs, first):
+            rollout(envs, first, steps)
+            problem = f"{columns} envs in one process disturb each other, one alone works: {error.problem}"
+            return Finding("error", problem, ALONE)
+    return Finding("error", error.problem, "fix the problem that the message names")
