@@ -27,6 +27,7 @@ import numpy as np
 
 from benchmarks.common import RESULTS, describe, finish, installed, machine, markdown_table
 from benchmarks.peers.untuned_run import EPISODES
+from benchmarks.records import Record, append_record, find_record, read_records
 from benchmarks.untuned import UNTUNED, Untuned
 from offbeat.config.config import Config
 from offbeat.config.preset_files import NO_PRESET
@@ -41,9 +42,6 @@ ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_
 LAYOUT = ("actors", "envs_per_actor", "unroll_length", "unrolls_per_batch")
 RUN_ALONE: dict[str, dict[str, Any]] = {"ppo": {}, "sac": {"learner_threads": 1}}
 """What keeps a run of ours to one thread; it changes no bit."""
-
-Record = dict[str, Any]
-
 
 # --- runs -----------------------------------------------------------------------------------------------------
 
@@ -81,27 +79,15 @@ def make(what: Record, given: dict[str, Any]) -> Record:
     return {**what, **json.loads(finish(command, {**os.environ, **ONE_THREAD}).splitlines()[-1]), "machine": machine()}
 
 
-def read(path: Path) -> list[Record]:
-    """Return the records that are there."""
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
-def found(what: Record, records: list[Record]) -> Record | None:
-    """Return the last record of a run, None if there is none."""
-    return next((record for record in reversed(records) if all(record.get(key) == what[key] for key in what)), None)
-
-
 def make_missing(options: argparse.Namespace, path: Path) -> None:
     """Make the runs that have no record, and append theirs."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    records, made = read(path), 0
+    records, made = read_records(path), 0
     for what in jobs(options):
         if made == options.runs:
             return
-        if found(what, records) is None:
+        if find_record(what, records) is None:
             record, made = make(what, options.set), made + 1
-            with path.open("a") as file:
-                file.write(json.dumps(record) + "\n")
+            append_record(path, record)
             print(
                 f"{what['side']}, {what['algorithm']}, {what['env']}, seed {what['seed']}: {score(record):.2f}",
                 flush=True,
@@ -156,7 +142,9 @@ def runs_of(
     side: str, algorithm: str, untuned: Untuned, options: argparse.Namespace, records: list[Record]
 ) -> dict[int, Record]:
     """Return seed -> the record of a side on an env, for the seeds that have one."""
-    runs = {seed: found(job(side, algorithm, untuned, seed, options.set), records) for seed in range(1, SEEDS + 1)}
+    runs = {
+        seed: find_record(job(side, algorithm, untuned, seed, options.set), records) for seed in range(1, SEEDS + 1)
+    }
     return {seed: run for seed, run in runs.items() if run is not None}
 
 
@@ -214,7 +202,7 @@ def main() -> None:
     options.set = parse_assignments(options.set)
     path = options.out / "defaults.jsonl"
     make_missing(options, path)
-    page = report(options, read(path))
+    page = report(options, read_records(path))
     (options.out / "defaults.md").write_text(page)
     print(page)
 

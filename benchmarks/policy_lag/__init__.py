@@ -1,0 +1,1 @@
+"""What lag costs in learning, and what it gains in time."""

@@ -1,0 +1,160 @@
+"""The tables and the picture of docs/concepts/policy-lag.md, from the results that are there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+from benchmarks.common import describe, markdown_table, write_section
+from benchmarks.policy_lag.statistics import mean_probability_of_improvement
+from benchmarks.policy_lag.works import WORKS, Work
+from benchmarks.records import Record
+from offbeat.plots.statistics import band_of, iqm
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE, PICTURE = DOCS / "concepts/policy-lag.md", DOCS / "images/policy-lag.png"
+START, END = "<!-- lags: written by benchmarks/policy_lag -->\n", "<!-- end of lags -->\n"
+SIMULATED, TIMED = "serial", "processes"
+"""The runtimes of the runs for scores, which are the same bits in all runtimes, and of those for seconds."""
+
+WHEN = (
+    "Env steps to the score: median of the seeds (least to most), and how many seeds reach it. The same for seconds of "
+    f"training in `{TIMED}`, of fewer seeds, one run at a time."
+)
+
+Runs = dict[int, list[Record]]
+"""Lag -> the records of the seeds that all lags of a work have, in order of the seeds."""
+
+
+def write_page(records: list[Record]) -> None:
+    """Replace the tables of the page, and draw the picture."""
+    simulated = {work: runs_of(work, SIMULATED, records) for work in WORKS}
+    timed = {work: runs_of(work, TIMED, records) for work in WORKS}
+    parts = [
+        "Mean return of 20 greedy episodes with the last weights: IQM of the seeds (95 % interval).",
+        scores_table(simulated),
+        "Probability that a run with lag is better than one without (95 % interval); 0.5 is no difference.",
+        improvement_table(simulated),
+        WHEN,
+        steps_table(simulated, timed),
+        *sorted({f"Machine: {describe(record['machine'])}." for record in records}),
+    ]
+    write_section(PAGE, START, END, "\n\n".join(part.strip() for part in parts) + "\n")
+    draw(simulated)
+
+
+def runs_of(work: Work, runtime: str, records: list[Record]) -> Runs:
+    """Return the runs of a work in a runtime."""
+    found: dict[int, dict[int, Record]] = {lag: {} for lag in work.lags}
+    for record in records:
+        if (record["name"], record["runtime"], record["steps"]) == (work.name, runtime, work.steps):
+            found[record["lag"]][record["seed"]] = record
+    seeds = sorted(set.intersection(*(set(runs) for runs in found.values())))
+    return {lag: [runs[seed] for seed in seeds] for lag, runs in found.items()}
+
+
+# --- tables -------------------------------------------------------------------------------------------------
+
+
+def scores_table(simulated: dict[Work, Runs]) -> str:
+    """Return the scores of the last weights: a row for each work."""
+    rows = [
+        [*_head(work, runs), *(_iqm([run["score"] for run in runs[lag]]) for lag in work.lags)]
+        for work, runs in simulated.items()
+    ]
+    return markdown_table(["work", "bound", "seeds", "no lag", "default of `processes`", "more lag"], rows)
+
+
+def improvement_table(simulated: dict[Work, Runs]) -> str:
+    """Return the probabilities of improvement over no lag: a row for each work, and their mean."""
+    pairs = {
+        work: [(_scores(runs[lag]), _scores(runs[work.lags[0]])) for lag in work.lags[1:]]
+        for work, runs in simulated.items()
+        if runs[0]
+    }
+    rows = [[*_head(work, simulated[work]), *(_probability([pair]) for pair in found)] for work, found in pairs.items()]
+    if pairs:
+        rows.append(["**mean**", "", "", *(_probability(list(same)) for same in zip(*pairs.values(), strict=True))])
+    return markdown_table(["work", "bound", "seeds", "default of `processes`", "more lag"], rows)
+
+
+def steps_table(simulated: dict[Work, Runs], timed: dict[Work, Runs]) -> str:
+    """Return when the works reach their scores: a row for each work and lag."""
+    rows = [
+        [
+            work.name,
+            f"{work.score:g}",
+            f"`{work.key}` {lag}",
+            _reached(work, simulated[work][lag], lambda point: point[0], ",.0f"),
+            _reached(work, timed[work][lag], lambda point: point[1], ",.0f"),
+            _median([run["seconds"] for run in timed[work][lag]]),
+        ]
+        for work in simulated
+        for lag in work.lags
+    ]
+    header = ["work", "score", "bound", "env steps to it", "seconds to it", "seconds of the whole run"]
+    return markdown_table(header, rows)
+
+
+def _head(work: Work, runs: Runs) -> list[str]:
+    bounds = ", ".join(map(str, work.lags))
+    return [f"{work.name}, {work.steps:,} env steps", f"`{work.key}` {bounds}", str(len(runs[work.lags[0]]))]
+
+
+def _scores(runs: list[Record]) -> list[float]:
+    return [run["score"] for run in runs]
+
+
+def _iqm(scores: Sequence[float]) -> str:
+    if not scores:
+        return "-"
+    low, high = (float(edge[0]) for edge in band_of([[score] for score in scores]))
+    return f"{float(iqm(scores)):,.0f} ({low:,.0f} to {high:,.0f})"
+
+
+def _probability(pairs: list[tuple[list[float], list[float]]]) -> str:
+    probability, low, high = mean_probability_of_improvement(pairs)
+    return f"{probability:.2f} ({low:.2f} to {high:.2f})"
+
+
+def _reached(work: Work, runs: list[Record], figure: Callable[[list[float]], float], form: str) -> str:
+    first = [next((figure(point) for point in run["curve"] if point[2] >= work.score), None) for run in runs]
+    reached = [value for value in first if value is not None]
+    if not reached:
+        return f"0 of {len(runs)}" if runs else "-"
+    return f"{median(reached):{form}} ({min(reached):{form}} to {max(reached):{form}}), {len(reached)} of {len(runs)}"
+
+
+def _median(values: list[float]) -> str:
+    return f"{median(values):,.0f}" if values else "-"
+
+
+# --- the picture --------------------------------------------------------------------------------------------
+
+
+def draw(simulated: dict[Work, Runs]) -> None:
+    """Draw the evaluations during training, a panel for each work that has runs."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    shown = {work: runs for work, runs in simulated.items() if runs[work.lags[0]]}
+    columns = min(3, len(shown))
+    rows = -(-len(shown) // columns)
+    figure, grid = plt.subplots(rows, columns, figsize=(4.2 * columns, 3.2 * rows), squeeze=False, layout="constrained")
+    for panel in grid.flat[len(shown) :]:
+        panel.axis("off")
+    for panel, (work, runs) in zip(grid.flat, shown.items(), strict=False):
+        for lag in work.lags:
+            curves = np.asarray([[point[2] for point in run["curve"]] for run in runs[lag]])
+            steps = np.mean([[point[0] for point in run["curve"]] for run in runs[lag]], axis=0)
+            (line,) = panel.plot(steps, iqm(curves, axis=0), label=f"{work.key} {lag}")
+            panel.fill_between(steps, *band_of(curves), alpha=0.2, color=line.get_color(), linewidth=0)
+        panel.set(title=f"{work.algorithm.upper()}, {work.env}", xlabel="env steps", ylabel="return of evaluations")
+        panel.legend()
+    figure.savefig(PICTURE, dpi=120)
+    plt.close(figure)
