@@ -31,8 +31,9 @@ Runs = dict[int, list[Record]]
 
 def write_page(records: list[Record]) -> None:
     """Replace the tables of the page, and draw the picture."""
-    simulated = {work: runs_of(work, SIMULATED, records) for work in WORKS}
-    timed = {work: runs_of(work, TIMED, records) for work in WORKS}
+    found = {work: runs_of(work, SIMULATED, records) for work in WORKS}
+    simulated = {work: runs for work, runs in found.items() if runs[work.lags[0]]}
+    timed = {work: runs_of(work, TIMED, records) for work in simulated}
     parts = [
         "Mean return of 20 greedy episodes with the last weights: IQM of the seeds (95 % interval).",
         scores_table(simulated),
@@ -40,9 +41,10 @@ def write_page(records: list[Record]) -> None:
         improvement_table(simulated),
         WHEN,
         steps_table(simulated, timed),
+        _not_run([work for work in WORKS if work not in simulated]),
         *sorted({f"Machine: {describe(record['machine'])}." for record in records}),
     ]
-    write_section(PAGE, START, END, "\n\n".join(part.strip() for part in parts) + "\n")
+    write_section(PAGE, START, END, "\n\n".join(part.strip() for part in parts if part) + "\n")
     draw(simulated)
 
 
@@ -73,11 +75,9 @@ def improvement_table(simulated: dict[Work, Runs]) -> str:
     pairs = {
         work: [(_scores(runs[lag]), _scores(runs[work.lags[0]])) for lag in work.lags[1:]]
         for work, runs in simulated.items()
-        if runs[0]
     }
     rows = [[*_head(work, simulated[work]), *(_probability([pair]) for pair in found)] for work, found in pairs.items()]
-    if pairs:
-        rows.append(["**mean**", "", "", *(_probability(list(same)) for same in zip(*pairs.values(), strict=True))])
+    rows.append(["**mean**", "", "", *(_probability(list(same)) for same in zip(*pairs.values(), strict=True))])
     return markdown_table(["work", "bound", "seeds", "default of `processes`", "more lag"], rows)
 
 
@@ -97,6 +97,10 @@ def steps_table(simulated: dict[Work, Runs], timed: dict[Work, Runs]) -> str:
     ]
     header = ["work", "score", "bound", "env steps to it", "seconds to it", "seconds of the whole run"]
     return markdown_table(header, rows)
+
+
+def _not_run(works: list[Work]) -> str:
+    return f"Not run yet: {', '.join(work.name for work in works)}." if works else ""
 
 
 def _head(work: Work, runs: Runs) -> list[str]:
@@ -136,19 +140,18 @@ def _median(values: list[float]) -> str:
 
 
 def draw(simulated: dict[Work, Runs]) -> None:
-    """Draw the evaluations during training, a panel for each work that has runs."""
+    """Draw the evaluations during training, a panel for each work."""
     import matplotlib as mpl
 
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 
-    shown = {work: runs for work, runs in simulated.items() if runs[work.lags[0]]}
-    columns = min(3, len(shown))
-    rows = -(-len(shown) // columns)
+    columns = min(3, len(simulated))
+    rows = -(-len(simulated) // columns)
     figure, grid = plt.subplots(rows, columns, figsize=(4.2 * columns, 3.2 * rows), squeeze=False, layout="constrained")
-    for panel in grid.flat[len(shown) :]:
+    for panel in grid.flat[len(simulated) :]:
         panel.axis("off")
-    for panel, (work, runs) in zip(grid.flat, shown.items(), strict=False):
+    for panel, (work, runs) in zip(grid.flat, simulated.items(), strict=False):
         for lag in work.lags:
             curves = np.asarray([[point[2] for point in run["curve"]] for run in runs[lag]])
             steps = np.mean([[point[0] for point in run["curve"]] for run in runs[lag]], axis=0)
