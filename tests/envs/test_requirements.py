@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from offbeat.envs import requirements
 from offbeat.envs.requirements import OLDEST_GYMNASIUM
 
 ROOT = Path(__file__).parents[2]
@@ -21,7 +22,7 @@ def test_the_oldest_gymnasium_is_that_of_the_package():
     assert [each for each in required if re.match(rf"gymnasium>={'.'.join(map(str, OLDEST_GYMNASIUM))},", each)]
 
 
-@pytest.mark.parametrize("version", ["0.29.0", "1.0.0"])
+@pytest.mark.parametrize("version", ["0.29.0", "1.0.0", "1.0rc1"])
 def test_an_old_gymnasium_is_refused_with_the_command_that_installs_a_newer_one(tmp_path, version):
     (tmp_path / "gymnasium").mkdir()
     (tmp_path / "gymnasium/__init__.py").write_text("raise SystemExit('imported')\n")
@@ -37,3 +38,9 @@ def test_an_old_gymnasium_is_refused_with_the_command_that_installs_a_newer_one(
     assert f"gymnasium {version} is installed, but 1.1 or newer is expected" in done.stderr
     assert 'pip install "gymnasium>=1.1,<2"' in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("version", ["1.1rc1", "1.4.0", "2.0.0a1", "2"])
+def test_a_new_gymnasium_is_accepted_also_as_a_prerelease(monkeypatch, version):
+    monkeypatch.setattr(requirements, "version", lambda _package: version)
+    requirements.require_gymnasium()

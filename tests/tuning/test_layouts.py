@@ -10,14 +10,16 @@ from tests.reference.runs import SMALL
 
 from offbeat.config.config import Config
 from offbeat.config.resolve import resolve
-from offbeat.core.errors import ConfigError
+from offbeat.core.errors import ConfigError, EnvFailed, RunFailed
 from offbeat.metrics.expectation import FACTOR
 from offbeat.tuning.layouts import (
     Comparison,
+    FailedLayout,
     MeasuredLayout,
     advice,
     compare,
     concurrent_layout,
+    failures,
     layout_of,
     misprediction,
     serial_layout,
@@ -73,6 +75,34 @@ def test_a_runtime_that_does_not_support_the_config_is_left_out():
     assert found.layouts == [PROCESSES]
     assert found.overlap_gain is None
     assert advice(found, busy=False) == ""
+
+
+@pytest.mark.parametrize("error", [RunFailed("actor 0 hangs"), EnvFailed("out of breath", remedy="Run it")])
+def test_a_layout_that_fails_is_named_with_its_reason_and_the_others_are_compared(error):
+    def fail_in_serial_and_alone(given: Config) -> MeasuredLayout:
+        if given.runtime.actors == 1:
+            raise error
+        return layout_of(given, 1_000, 900)
+
+    run = config(runtime="processes", actors=2, envs_per_actor=4)
+    alone, other = (config(runtime="processes", actors=actors, envs_per_actor=8 // actors) for actors in (1, 4))
+    found = compare(PROCESSES, run, (alone, other), fail_in_serial_and_alone)
+    assert [layout.actors for layout in found.layouts] == [2, 4]
+    assert failures(found.failed).splitlines() == [
+        f"  serial, 1 actor x 8 envs failed: {error}",
+        f"  processes, 1 actor x 8 envs failed: {error}",
+    ]
+    assert [FailedLayout(**each) for each in found.results()["failed_layouts"]] == list(found.failed)
+
+
+def test_envs_that_fail_while_processes_are_chosen_fail_this_layout_alone(monkeypatch):
+    def fail(*_arguments: object) -> MeasuredLayout:
+        raise EnvFailed("out of breath")
+
+    monkeypatch.setattr("offbeat.tuning.layouts.with_measured_topology", fail)
+    found = compare(SERIAL, config(runtime="serial", actors=1, envs_per_actor=8), (), fail)
+    assert found.layouts == [SERIAL]
+    assert [(layout.runtime, layout.reason) for layout in found.failed] == [("processes", "out of breath")]
 
 
 # --- predicted and measured ---------------------------------------------------------------------------------

@@ -106,8 +106,9 @@ def _agent_steps(result: dict[str, Any]) -> str:
 
 def _layouts(result: dict[str, Any]) -> str:
     """Return the layouts with their predicted and measured speeds, and what follows, as lines of text."""
-    from offbeat.tuning.layouts import MeasuredLayout, misprediction, table
+    from offbeat.tuning.layouts import FailedLayout, MeasuredLayout, failures, misprediction, table
 
     layouts = [MeasuredLayout(**layout) for layout in result["layouts"]]
-    lines = (table(layouts), result["advice"], misprediction(layouts))
+    failed = [FailedLayout(**layout) for layout in result["failed_layouts"]]
+    lines = (table(layouts), failures(failed), result["advice"], misprediction(layouts))
     return "".join(f"\n{line}" for line in lines if line)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib.metadata import PackageNotFoundError, version
 
 from offbeat.core.errors import ConfigError
@@ -20,8 +21,8 @@ def require_gymnasium() -> None:
         installed = version("gymnasium")
     except PackageNotFoundError:  # its import says so
         return
-    major, minor = (int(part) for part in installed.split(".")[:2])
-    if (major, minor) >= OLDEST_GYMNASIUM:
+    numbers = tuple(map(int, re.findall(r"\d+", installed)[:2]))  # 1.1rc1 has the numbers 1, 1
+    if numbers >= OLDEST_GYMNASIUM:
         return
     oldest = ".".join(map(str, OLDEST_GYMNASIUM))
     raise ConfigError(

@@ -133,11 +133,10 @@ def _inference_results(
     assert costs.inference is not None
     uses = config.runtime.uses_inference
     runtime = (without_workers if uses else with_workers)(config.runtime)
-    parts: PacedParts = build(replace(config, runtime=runtime))
     try:
-        other = run_speed(parts, seconds, ignore, learns=True).sps
-    finally:
-        parts.close()
+        other = _sps(replace(config, runtime=runtime), seconds)
+    except RunFailed as error:
+        return {"inference": f"not compared, because the run with inference={runtime.inference} failed: {error}"}
     actor_sps, worker_sps = (other, speed.sps) if uses else (speed.sps, other)
     in_actors = costs.speed_model(replace(topology, inference_workers=0)).with_ideal_learner()
     return {
@@ -152,6 +151,15 @@ def _inference_results(
             f"{costs.inference.env_groups}; {costs.inference.compare(in_actors).why}"
         ),
     }
+
+
+def _sps(config: Config, seconds: float) -> float:
+    """Run for `seconds`, and return the env steps per second."""
+    parts: PacedParts = build(config)
+    try:
+        return run_speed(parts, seconds, ignore, learns=True).sps
+    finally:
+        parts.close()
 
 
 def sampling_sps(config: Config, seconds: float, notify: Notify) -> float:

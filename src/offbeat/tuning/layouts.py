@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from offbeat.config.config import Config
-from offbeat.core.errors import ConfigError
+from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.metrics.expectation import FACTOR
 from offbeat.metrics.text import counted
 from offbeat.tuning.auto_layout import with_measured_topology
@@ -19,18 +19,14 @@ from offbeat.tuning.run_speed import ignore
 
 
 @dataclass(frozen=True)
-class MeasuredLayout:
-    """A layout of a run with its two speeds in env steps per second."""
+class Layout:
+    """A layout of a run."""
 
     runtime: str
     actors: int
     """Number of actors; lock-free, of workers."""
     envs_per_actor: int
     learner_threads: int
-    predicted_sps: float
-    """Speed that follows from the costs, each measured alone."""
-    achieved_sps: float
-    """Speed of a short run."""
 
     @property
     def name(self) -> str:
@@ -46,6 +42,23 @@ class MeasuredLayout:
 
 
 @dataclass(frozen=True)
+class MeasuredLayout(Layout):
+    """A layout with its two speeds in env steps per second."""
+
+    predicted_sps: float
+    """Speed that follows from the costs, each measured alone."""
+    achieved_sps: float
+    """Speed of a short run."""
+
+
+@dataclass(frozen=True)
+class FailedLayout(Layout):
+    """A layout whose short run failed."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
 class Comparison:
     """A run, the same run in the other kind of runtime, and other layouts of it."""
 
@@ -56,6 +69,8 @@ class Comparison:
     """The layout that acts and learns at the same time; None if it could not be measured."""
     others: tuple[MeasuredLayout, ...] = ()
     """More layouts of the run's runtime."""
+    failed: tuple[FailedLayout, ...] = ()
+    """Layouts without a speed."""
 
     @property
     def layouts(self) -> list[MeasuredLayout]:
@@ -72,7 +87,8 @@ class Comparison:
 
     def results(self) -> dict[str, Any]:
         """Return the results for `offbeat bench --json`."""
-        return {"overlap_gain": self.overlap_gain, "layouts": [asdict(layout) for layout in self.layouts]}
+        layouts, failed = ([asdict(layout) for layout in each] for each in (self.layouts, self.failed))
+        return {"overlap_gain": self.overlap_gain, "layouts": layouts, "failed_layouts": failed}
 
 
 def serial_layout(config: Config) -> Config:
@@ -104,16 +120,20 @@ def concurrent_layout(config: Config) -> Config:
 
 def layout_of(config: Config, predicted_sps: float, achieved_sps: float) -> MeasuredLayout:
     """Return the layout of a config with its speeds."""
-    runtime = config.runtime
-    return MeasuredLayout(
-        runtime.runtime, config.actors, runtime.envs_per_actor, config.threads, predicted_sps, achieved_sps
-    )
+    return MeasuredLayout(*_layout_of(config), predicted_sps, achieved_sps)
 
 
-def compare(
-    run: MeasuredLayout, config: Config, others: Sequence[Config], measure: Callable[[Config], MeasuredLayout]
-) -> Comparison:
-    """Measure the run in the other kind of runtime, and in `others`.
+def _layout_of(config: Config) -> tuple[str, int, int, int]:
+    """Return the fields of a config's `Layout`."""
+    return config.runtime.runtime, config.actors, config.runtime.envs_per_actor, config.threads
+
+
+Measure = Callable[[Config], MeasuredLayout]
+"""Measures the layout of a config."""
+
+
+def compare(run: MeasuredLayout, config: Config, others: Sequence[Config], measure: Measure) -> Comparison:
+    """Measure the run in the other kind of runtime, and in `others`. A layout that fails is named in the result.
 
     Args:
         run: the layout of the run, with its measured speed.
@@ -123,11 +143,30 @@ def compare(
     """
     in_order = config.runtime.entry.runs_in_order
     try:
-        counterpart = measure(concurrent_layout(config) if in_order else serial_layout(config))
+        counterpart = _in_processes(config, measure) if in_order else _measured(serial_layout(config), measure)
     except ConfigError:  # this runtime does not support the config
         counterpart = None
-    serial, concurrent = (run, counterpart) if in_order else (counterpart, run)
-    return Comparison(run, serial, concurrent, tuple(map(measure, others)))
+    tried = [counterpart, *(_measured(other, measure) for other in others)]
+    found, *more = [layout if isinstance(layout, MeasuredLayout) else None for layout in tried]
+    serial, concurrent = (run, found) if in_order else (found, run)
+    failed = tuple(layout for layout in tried if isinstance(layout, FailedLayout))
+    return Comparison(run, serial, concurrent, tuple(filter(None, more)), failed)
+
+
+def _in_processes(config: Config, measure: Measure) -> MeasuredLayout | FailedLayout:
+    """Measure a serial run in processes. Their layout is chosen with the envs, which may fail there already."""
+    try:
+        chosen = concurrent_layout(config)
+    except RunFailed as error:
+        return FailedLayout(*_layout_of(config.in_runtime("processes")), reason=str(error))
+    return _measured(chosen, measure)
+
+
+def _measured(config: Config, measure: Measure) -> MeasuredLayout | FailedLayout:
+    try:
+        return measure(config)
+    except RunFailed as error:
+        return FailedLayout(*_layout_of(config), reason=str(error))
 
 
 # --- as text ------------------------------------------------------------------------------------------------
@@ -142,6 +181,11 @@ def table(layouts: Sequence[MeasuredLayout]) -> str:
         for layout in layouts
     ]
     return "\n".join([f"  {'env steps/s':{width}}   predicted    measured", *rows])
+
+
+def failures(layouts: Sequence[FailedLayout]) -> str:
+    """Return why layouts have no speed, one line each."""
+    return "\n".join(f"  {layout.name} failed: {layout.reason}" for layout in layouts)
 
 
 def advice(comparison: Comparison, *, busy: bool) -> str:
@@ -186,5 +230,5 @@ def misprediction(layouts: Sequence[MeasuredLayout]) -> str:
     )
 
 
-def _names(layouts: Sequence[MeasuredLayout]) -> str:
+def _names(layouts: Sequence[Layout]) -> str:
     return "; ".join(layout.name for layout in layouts)

@@ -98,8 +98,8 @@ def lock_free_sps(config: Config, seconds: float, notify: Notify) -> float:
     try:
         pool.start([None] * board.workers)
         pool.set_limit(NO_PAUSE)
-        while not board.updates[:, 0].all():
-            pool.wait()
+        while not board.updates[:, 0].all():  # a worker that hangs is found by its deadline, as in a run
+            _supervise_for(0.1, pool)
         _supervise_for(seconds / 10, pool)
         start, before = perf_counter(), board.env_steps
         _supervise_for(seconds, pool)
