@@ -7,6 +7,7 @@ from functools import cache
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from tests.reference.env_rows import actions_of, assert_same, collect, episodes_under_way, plain_rows
@@ -319,6 +320,28 @@ def test_a_broken_env_is_reported_with_its_column_and_the_check_command(name: st
     envs = make_envs(env_id, 2, seed=0)
     with pytest.raises(EnvFailed, match=rf"{env_id}, column [01]: .*{says}.*`offbeat.check[^`]*{env_id}[^`]*`"):
         envs.reset(), collect(envs, actions_of(envs, 200))
+
+
+def test_an_env_that_raises_is_not_blamed_for_what_the_column_before_it_has_returned() -> None:
+    class Fails(gym.Wrapper[Any, Any, Any, Any]):
+        made = 0
+
+        def __init__(self, env: gym.Env[Any, Any]) -> None:
+            super().__init__(env)
+            self.first, Fails.made = Fails.made == 0, Fails.made + 1
+
+        def step(self, action: Any) -> Any:
+            observation, reward, _, truncated, info = super().step(action)
+            return observation, reward, None if self.first else 1 // 0, truncated, info
+
+    make: Any = lambda: Fails(gym.make("Pendulum-v1"))  # noqa: E731
+    gym.register("tests/FailsBeside-v0", make)
+    envs = make_envs("tests/FailsBeside-v0", 2, seed=0)
+    envs.reset()
+    envs.send(actions_of(envs, 1)[0])
+    with pytest.raises(EnvFailed, match=r"column 1: step\(\) raised ZeroDivisionError"):
+        envs.recv()
+    del gym.registry["tests/FailsBeside-v0"]
 
 
 def test_the_exception_of_an_env_is_chained_as_the_cause() -> None:

@@ -4,6 +4,7 @@ import json
 from importlib.util import find_spec
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from tests.reference import curious_envs  # noqa: F401 - registers its envs
@@ -13,6 +14,7 @@ from tests.reference.env_zoo import DictObservations, OwnSnapshots, zoo_id
 from offbeat.core.errors import ConfigError
 from offbeat.envs.contract import Snapshots
 from offbeat.envs.make import make_envs
+from offbeat.envs.space_generators import seed_spaces
 
 CLASSIC = ["CartPole-v1", "Pendulum-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Acrobot-v1"]
 MUJOCO = [
@@ -59,14 +61,23 @@ def test_new_envs_continue_bit_for_bit_from_a_snapshot_in_mid_episode(env_id: st
     assert_same(collect(fresh, actions[37:]), expected)
 
 
-def test_what_an_env_samples_from_the_spaces_of_its_class_does_not_depend_on_other_envs() -> None:
-    alone, beside, other = (make_envs("curious/Sampling-v0", 2, seed=seed) for seed in (5, 5, 6))
+@pytest.mark.parametrize("env_id", ["curious/Sampling-v0", "curious/SamplingShared-v0"])
+def test_what_an_env_samples_from_spaces_of_its_class_or_module_does_not_depend_on_other_envs(env_id: str) -> None:
+    alone, beside, other = (make_envs(env_id, 2, seed=seed) for seed in (5, 5, 6))
     for envs in (alone, beside, other):
         envs.reset()
     actions = actions_of(alone, 20)
     expected = collect(alone, actions)
     collect(other, actions)
     assert_same(collect(beside, actions), expected)
+
+
+def test_spaces_have_other_seeds_than_each_other_and_than_their_env() -> None:
+    env = gym.make("curious/Sampling-v0")
+    env.reset(seed=5)
+    seed_spaces(env, 5)
+    generators = [env.unwrapped.np_random, env.action_space.np_random, env.observation_space.np_random]
+    assert len({generator.bit_generator.random_raw() for generator in generators}) == 3
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "offbeat/OneStep-v0", "offbeat/FailsOnLastStep-v0", *QUESTIONS])

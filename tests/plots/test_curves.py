@@ -512,3 +512,13 @@ def test_seeds_of_one_policy_share_a_colour_and_policies_do_not(tmp_path):
 def test_an_unknown_x_axis_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="x is 'seconds', but one of steps, frames, time, episodes is expected"):
         offbeat.plot(make_run(tmp_path / "run"), x="seconds")  # type: ignore[arg-type]
+
+
+def test_the_elo_picture_beside_a_named_file_overwrites_no_other_picture(tmp_path):
+    run, out = make_run(tmp_path / "run"), tmp_path / "return.svg"
+    with (run / "metrics.jsonl").open("a") as lines:
+        lines.write(json.dumps({"env_steps": 99_000, "learning_step": 99, "elo": 1200.0}) + "\n")
+    assert plot(run) == plot(run) == [run / "return.png", run / "return-elo.png"]
+    (tmp_path / "return-elo.svg").write_text("of another plot")
+    assert plot(run, out=out) == [out, tmp_path / "return-elo-2.svg"]
+    assert (tmp_path / "return-elo.svg").read_text() == "of another plot"

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import weakref
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -59,6 +60,17 @@ class Sampling(Line):
 
     def observe(self) -> Any:
         return {"place": super().observe(), "noise": self.observation_space["noise"].sample()}
+
+
+class SamplingShared(Sampling):
+    """Does so from constants of the module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_space, self.action_space = SHARED
+
+
+SHARED = deepcopy((Sampling.observation_space, Sampling.action_space))
 
 
 class Reporting(Line):
@@ -257,7 +269,7 @@ class TooLargeReward(TooLarge):
 
 
 def register() -> None:
-    kinds: list[Any] = [Line, Sampling, Reporting, Learning, Waiting, LateWaiting, WaitingCue, Rude]
+    kinds: list[Any] = [Line, Sampling, SamplingShared, Reporting, Learning, Waiting, LateWaiting, WaitingCue, Rude]
     kinds += [TooLarge, TooLargeReward]
     for kind in kinds:
         if f"curious/{kind.__name__}-v0" not in gym.registry:

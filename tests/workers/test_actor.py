@@ -6,6 +6,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from tests.reference import env_zoo
 from tests.reference.env_rows import assert_same, collect
 from tests.reference.models import random_vector
@@ -468,4 +469,16 @@ def test_an_env_that_fails_is_named_with_the_env_steps_of_its_episode():
     gym.register("tests/LateFault-v0", make)
     _, act = columns_of("tests/LateFault-v0", AtRandom)
     with pytest.raises(EnvFailed, match=r"column 0: reward is NaN.*, after 3 env steps of the episode. Run `"):
+        act()
+
+
+def test_a_vector_env_that_fails_is_named_without_env_steps_because_its_columns_differ_in_them():
+    class Fails(CartPoleVectorEnv):
+        def step(self, _action: Any) -> Any:
+            raise ArithmeticError("no mass")
+
+    make: Any = Fails
+    gym.register("tests/FailingVector-v0", vector_entry_point=make)
+    _, act = columns_of("tests/FailingVector-v0", AtRandom)
+    with pytest.raises(EnvFailed, match=r"the vector env whose first column this is raised .*: no mass\. Run `"):
         act()

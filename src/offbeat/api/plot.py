@@ -52,7 +52,8 @@ def plot(
         title: the title; None: the algorithms and envs.
 
     Returns:
-        The files that were written. For a run with a league, its Elo ratings are in a second file, return-elo.png.
+        The files that were written. For a run with a league, its Elo ratings are in a second file: return-elo.png in
+        the directory, or the name of `out` with -elo, and with a number if that file exists.
 
     Raises:
         ConfigError: a directory is not a run or has no returns yet, no run has a metric, the number of labels is
@@ -80,6 +81,7 @@ def plot(
     if len(texts) == len(paths):
         texts = tuple(text for text, own in zip(texts, directories, strict=True) for _ in own)
     plot_runs(every, x, out=file, metrics=drawn, labels=texts, smooth=smooth, average=average, title=title)
+    elo = elo if out is None else _unused(elo)  # the user has named only the first file
     ratings = [plot_elo(path, out=elo) for path in paths if len(paths) == 1]
     return [file, *filter(None, ratings)]
 

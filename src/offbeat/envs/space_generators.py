@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from copy import deepcopy
+from functools import partial
 from inspect import getattr_static
 from typing import Any
+from weakref import ReferenceType, ref
 
 import gymnasium as gym
 from gymnasium import spaces
 
+from offbeat.core.seeding import derive_seed
 from offbeat.envs.contract import State
 
 _NAMES = ("action_space", "observation_space", "single_action_space", "single_observation_space")
@@ -25,23 +28,47 @@ def spaces_of(env: Any) -> list[gym.Space[Any]]:
     return _once(space for space in found if isinstance(space, gym.Space))  # only the wrappers of some envs have spaces
 
 
-def separate_spaces(env: Any) -> None:
-    """Give a Gymnasium env copies of the spaces that are attributes of its class.
+_users: dict[int, ReferenceType[Any]] = {}
+"""id of a space -> the env without its wrappers that uses it."""
 
-    Otherwise all envs of the class sample from the same generators, and what one gets depends on the others.
+
+def separate_spaces(env: Any) -> None:
+    """Give a Gymnasium env copies of the spaces that other envs use too, such as attributes of its class.
+
+    Another one is a constant of a module. Without copies these envs sample from the same generators, and what one gets
+    depends on the others.
     """
     inner = env.unwrapped
     for name in _NAMES:
-        space = getattr_static(type(inner), name, None)
-        if isinstance(space, gym.Space) and name not in vars(inner):
-            setattr(inner, name, deepcopy(space))
+        space = getattr_static(inner, name, None)
+        if not isinstance(space, gym.Space):
+            continue
+        if name not in vars(inner) or _has_another_user(space, inner):
+            space = deepcopy(space)
+            setattr(inner, name, space)
+        _users[id(space)] = ref(inner, partial(_forget, id(space)))
+
+
+def _has_another_user(space: gym.Space[Any], env: Any) -> bool:
+    user = _users[id(space)]() if id(space) in _users else None
+    return user is not None and user is not env
+
+
+def _forget(space: int, user: ReferenceType[Any]) -> None:
+    if _users.get(space) is user:
+        del _users[space]
 
 
 def seed_spaces(env: Any, seed: int) -> None:
     """Seed the spaces of a Gymnasium env, after `separate_spaces`."""
     separate_spaces(env)
-    for space in spaces_of(env):
-        space.seed(seed)
+    seed_each(spaces_of(env), seed)
+
+
+def seed_each(all_spaces: Iterable[gym.Space[Any]], seed: int) -> None:
+    """Seed some spaces of an env, each with a seed of its own, which is not that of the env's generator either."""
+    for index, space in enumerate(all_spaces):
+        space.seed(derive_seed(seed, "space", index))
 
 
 def save_generators(all_spaces: Iterable[gym.Space[Any]]) -> State:

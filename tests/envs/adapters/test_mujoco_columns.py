@@ -78,6 +78,32 @@ def test_rows_are_those_of_gymnasium_bit_for_bit(env_id: str) -> None:
     envs.close()
 
 
+@pytest.mark.filterwarnings("ignore:Nan, Inf or huge value")
+@pytest.mark.parametrize("env_id", ENVS)
+def test_rows_where_mujoco_resets_a_diverged_simulation_are_those_of_gymnasium(
+    monkeypatch: pytest.MonkeyPatch, env_id: str
+) -> None:
+    plain: Any = single(env_id)
+
+    def reset_model(env: Any) -> Any:
+        env.set_state(env.init_qpos, np.full_like(env.init_qvel, 1e11))
+        return env._get_obs()
+
+    monkeypatch.setattr(type(plain.unwrapped), "reset_model", reset_model)
+    envs = make_envs(env_id, 2, seed=SEED)
+    envs.reset()
+    plain.reset()
+    actions = actions_of(plain, 5)[-1, :2]
+    envs.send(actions)
+    outcome = envs.recv()
+    for column in range(2):
+        plain.reset()
+        *expected, _ = plain.step(actions[column])
+        assert not plain.unwrapped.data.ctrl.any()  # it was reset
+        compare(outcome, column, tuple(expected))
+    envs.close()
+
+
 @pytest.mark.parametrize("env_id", ["Hopper-v5", "Ant-v5", "Humanoid-v5"])
 def test_restored_columns_continue_bit_for_bit(env_id: str) -> None:
     envs, restored = (make_envs(env_id, COLUMNS, seed=seed) for seed in (SEED, SEED + 1))

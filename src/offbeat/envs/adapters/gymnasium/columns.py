@@ -183,8 +183,8 @@ class ScalarColumns:
                 terminations[column] = terminated
                 truncations[column] = truncated
         except FAILURES as error:
-            self._require_types(column, reward, terminated, truncated)
-            raise self._failed(column, "step" if continues else "reset", error) from error
+            ends = (reward, terminated, truncated)
+            raise self._failed(column, "step" if continues else "reset", error, ends) from error
         if not self._stepped:
             self._stepped = True
             self._require_types(column, reward, terminated, truncated)
@@ -213,7 +213,10 @@ class ScalarColumns:
             for column, env in enumerate(self.envs)
         ]
 
-    def _failed(self, column: int, call: str, error: BaseException) -> EnvFailed:
+    def _failed(self, column: int, call: str, error: BaseException, ends: Sequence[Any] = ()) -> EnvFailed:
+        """Return the error for a column; `ends`: the reward and the flags that its step has returned, if it has."""
+        if ends and _is_of_types(error) and (fault := fault_of_ends(*ends)) is not None:
+            return column_failed(self._spec, self.span.start + column, fault)
         what = _not_unpacked(call, error) or f"{call}() raised {type(error).__name__}: {error}"
         return column_failed(self._spec, self.span.start + column, what, error)
 
@@ -278,7 +281,9 @@ class VectorColumns:
 
     def _failed(self, call: str, error: BaseException) -> EnvFailed:
         what = f"{call}() of the vector env whose first column this is raised {type(error).__name__}: {error}"
-        return column_failed(self._spec, self.span.start, what, error)
+        failure = column_failed(self._spec, self.span.start, what, error)
+        failure.column = None  # it may be any of its columns, and each is at another env step of its episode
+        return failure
 
 
 class _Checks:
@@ -307,13 +312,26 @@ _RETURNED = {"reset": "(observation, info)", "step": "(observation, reward, term
 
 def _not_unpacked(call: str, error: BaseException) -> str:
     """Return the message for a method that returned another number of values; '' if that was not the error."""
-    in_env = error.__traceback__ is None or error.__traceback__.tb_next is not None
-    if in_env or not isinstance(error, TypeError | ValueError) or "unpack" not in str(error):
+    if not _raised_here(error) or not _is_not_unpacked(error):
         return ""
     return (
         f"{call}() did not return {_RETURNED[call]} ({error}). An env with gym's old API needs a class of yours that "
         "returns this"
     )
+
+
+def _is_of_types(error: BaseException) -> bool:
+    """Whether a reward or flag was returned that is no number. After other errors they are those of another column."""
+    return _raised_here(error) and not _is_not_unpacked(error)
+
+
+def _is_not_unpacked(error: BaseException) -> bool:
+    return isinstance(error, TypeError | ValueError) and "unpack" in str(error)
+
+
+def _raised_here(error: BaseException) -> bool:
+    """Whether an error was raised in the method that has caught it, and not in one that it called."""
+    return error.__traceback__ is not None and error.__traceback__.tb_next is None
 
 
 def _has_mask(info: Any) -> bool:

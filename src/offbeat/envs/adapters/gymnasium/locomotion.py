@@ -146,9 +146,10 @@ def _cost_of_clipped_contacts(env: Any, actions: NDArray[np.float32], arrays: Ar
     return costs
 
 
-def _clipped_cost_of_contacts(env: Any, actions: NDArray[np.float32], arrays: Arrays) -> NDArray[Any]:
+def _clipped_cost_of_contacts(env: Any, _actions: NDArray[np.float32], arrays: Arrays) -> NDArray[Any]:
+    """The cost of MuJoCo's controls, which are 0 and not the actions where it has reset a diverged simulation."""
     contacts = np.clip(env._contact_cost_weight * _squares(arrays["cfrc_ext"]), *env._contact_cost_range)
-    costs: NDArray[Any] = _control_cost(env, actions.astype(np.float64), arrays) + contacts
+    costs: NDArray[Any] = _control_cost(env, arrays["ctrl"], arrays) + contacts
     return costs
 
 
@@ -201,7 +202,7 @@ _CLASSES = {
             (*_STATE, "cfrc_ext"), _with_contacts, _torso_position, _cost_of_clipped_contacts, _ant_is_healthy
         ),
         "humanoid_v5:HumanoidEnv": Locomotion(
-            (*_STATE, "cinert", "cvel", "qfrc_actuator", "cfrc_ext"),
+            (*_STATE, "ctrl", "cinert", "cvel", "qfrc_actuator", "cfrc_ext"),
             _humanoid,
             _mass_center,
             _clipped_cost_of_contacts,

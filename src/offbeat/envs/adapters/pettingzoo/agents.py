@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 import gymnasium as gym
 
 from offbeat.core.errors import ConfigError
-from offbeat.core.seeding import derive_seed
+from offbeat.envs.space_generators import seed_each
 
 Api = Literal["parallel", "AEC"]
 
@@ -65,8 +65,7 @@ class AgentsOfEnv:
     def seed_spaces(self, seed: int | None) -> None:
         """Seed the spaces of all agents, each with a seed of its own; None: do nothing."""
         if seed is not None:
-            for index, space in enumerate(self.spaces()):
-                space.seed(derive_seed(seed, "space", index))
+            seed_each(self.spaces(), seed)
 
     def render(self) -> Any:
         """Return the env's picture of the current state."""
