@@ -112,7 +112,11 @@ def _require_keys(ignored: Sequence[str], space: gym.Space[Any], env_id: str, ot
     keys = dict.fromkeys(_key(name) for name in names if name != "observation")
     for key in ignored:
         if not any(_is_in(name, key) for name in names):
-            has = f"its keys are {', '.join(keys)}" if keys else "it is not a Dict or Tuple, so it has no keys"
+            has = (
+                f"its keys are {', '.join(keys)}"
+                if keys
+                else "it is not a Dict or Tuple, so it has no keys: leave ignore_observations empty"
+            )
             raise ConfigError(f"ignore_observations has {key!r}, which is not in the observation of {env_id}: {has}")
 
 
