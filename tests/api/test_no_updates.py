@@ -26,7 +26,8 @@ def test_a_run_that_ends_before_its_first_update_warns_with_the_arithmetic_and_t
     with pytest.warns(LearnsNothing, match=f"{EXPECTED}.*{arithmetic}. Pass steps=400, or warmup=N") as found:
         run = offbeat.train(algorithm, env, run_dir=tmp_path / "run", steps=32, **REPLAY)
     assert (run.state, run.metrics["updates"]) == ("finished", 0)
-    assert len([warning for warning in found if warning.category is LearnsNothing]) == 1
+    (warning,) = (warning for warning in found if warning.category is LearnsNothing)
+    assert warning.filename == __file__, "the warning is not about the line that started the run"
     log = (run.path / "log.txt").read_text()
     assert EXPECTED in log
     assert FOUND in log
@@ -35,8 +36,9 @@ def test_a_run_that_ends_before_its_first_update_warns_with_the_arithmetic_and_t
 def test_a_run_resumed_with_too_few_steps_warns_and_one_with_enough_steps_does_not(tmp_path):
     with pytest.warns(LearnsNothing):
         run = offbeat.train("dqn", "CartPole-v1", run_dir=tmp_path / "run", steps=20, **REPLAY)
-    with pytest.warns(LearnsNothing, match="36 transitions at its end.*Pass steps=400$"):
+    with pytest.warns(LearnsNothing, match="36 transitions at its end.*Pass steps=400$") as found:
         offbeat.resume(run.path, steps=36, progress="none")
+    assert __file__ in [warning.filename for warning in found if warning.category is LearnsNothing]
     with warnings.catch_warnings():
         warnings.simplefilter("error", LearnsNothing)
         assert offbeat.resume(run.path, steps=60, progress="none").metrics["updates"] > 0

@@ -52,6 +52,7 @@ RUN = object()
         ("evaluate", [RUN], {"checkpoint": 3}, 'checkpoint is 3, but text is expected: pass checkpoint="latest"'),
         ("evaluate", [RUN], {"on_step": 3}, "on_step is 3, but a function is expected"),
         ("evaluate", [RUN], {"episods": 3}, "unknown argument 'episods'. Did you mean 'episodes'?"),
+        ("evaluate", [RUN], {"on_steps": 3}, "max_episode_steps, max_steps, trust_code"),
         ("evaluate", [RUN], {"n_eval_episodes": 3}, "in offbeat, offbeat.evaluate(run, episodes=20)"),
         ("evaluate", [{}], {}, "the loaded policies of a run are expected"),
         ("evaluate", [{"a": 3}], {}, "the loaded policies of a run are expected"),

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
+from gymnasium.envs.registration import EnvSpec
 from tests.reference.env_rows import actions_of, assert_same, collect, episodes_under_way, plain_rows
 from tests.reference.env_zoo import TREES, ChoicesFromFive, DictObservations, ManyChoices, Unbounded, zoo_id
 
@@ -342,6 +344,45 @@ def test_an_env_that_raises_is_not_blamed_for_what_the_column_before_it_has_retu
     with pytest.raises(EnvFailed, match=r"column 1: step\(\) raised ZeroDivisionError"):
         envs.recv()
     del gym.registry["tests/FailsBeside-v0"]
+
+
+def with_one(values: Any, column: int, value: object) -> Any:
+    """Return a list of values, one of which is replaced."""
+    return [value if index == column else each for index, each in enumerate(values)]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda reward, *flags: (with_one(reward, 1, np.nan), *flags), "column 1: .*the reward is NaN or infinite"),
+        (lambda reward, *flags: (with_one(reward, 1, "5"), *flags), "column 1: .*the reward is str, not a number"),
+        (lambda reward, ends, cut: (reward, ends.astype(float), cut), r"terminated is float, not a bool. In the env, "),
+        (
+            lambda reward, ends, cut: (reward, ends, with_one(cut, 1, None)),
+            "column 1: .*truncated is NoneType, not a b",
+        ),
+        (lambda reward, *flags: (reward[:, None], *flags), r"reward of shape \(2, 1\), but a vector env of 2 returns"),
+        (
+            lambda reward, _, cut: (reward, False, cut),
+            r"terminated of shape \(\), but a vector env of 2 returns \(2,",
+        ),
+        (lambda reward, ends, cut: (reward, ends | cut), r"did not return \(observation, reward, .*, but 4 values"),
+    ],
+)
+def test_wrong_rewards_and_flags_of_a_vector_env_are_reported_as_those_of_single_envs(
+    monkeypatch: pytest.MonkeyPatch, change: Callable[..., tuple[Any, ...]], says: str
+) -> None:
+    class Changed(CartPoleVectorEnv):
+        def step(self, action: Any) -> Any:
+            observation, *ends, info = super().step(action)
+            return observation, *change(*ends), info
+
+    registered = EnvSpec("own/Changed-v0", vector_entry_point=Changed)  # type: ignore[arg-type]
+    monkeypatch.setitem(gym.registry, "own/Changed-v0", registered)
+    envs = make_envs("own/Changed-v0", 2, seed=0)
+    envs.reset()
+    with pytest.raises(EnvFailed, match=rf"own/Changed-v0, {says}" if says.startswith("column") else says):
+        collect(envs, actions_of(envs, 2))
 
 
 def test_the_exception_of_an_env_is_chained_as_the_cause() -> None:

@@ -18,6 +18,7 @@ from tests.reference.models import (
 )
 from torch.nn import functional
 
+from offbeat.core.errors import NetworkFailed
 from offbeat.core.types import Tree
 from offbeat.models import sampling
 from offbeat.models.acting import make_policy
@@ -128,3 +129,20 @@ def test_loaded_weights_are_a_copy():
 def test_acting_does_not_import_torch(module):
     code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("action", ["discrete", "box"])
+def test_the_most_likely_action_of_a_network_that_returns_nan_is_refused(action):
+    spec = policy_spec(action)
+    policy = make_policy(spec)
+    policy.load(np.full_like(policy.vector, np.nan))
+    with pytest.raises(NetworkFailed, match="the network of the policy returned NaN or infinity"):
+        policy.greedy(random_observation(spec, 3, np.random.default_rng(0)))
+
+
+@pytest.mark.filterwarnings("ignore:overflow")
+def test_outputs_whose_sum_is_too_large_for_float32_are_finite_and_accepted():
+    spec = policy_spec("discrete", hidden_sizes=())
+    policy = make_policy(spec)
+    published_layout(spec).views(policy.vector)[f"{spec.layer_names()[-1]}.bias"][:] = np.float32(3e38)
+    assert (policy.greedy(random_observation(spec, 3, np.random.default_rng(0))) == 0).all()

@@ -13,7 +13,7 @@ from tests.reference.models import random_vector
 from tests.reference.thorough import thorough
 
 from offbeat.config.env import EnvConfig
-from offbeat.core.errors import Closed, EnvFailed, RunFailed
+from offbeat.core.errors import Closed, EnvFailed, NetworkFailed, RunFailed
 from offbeat.core.pace import OnPolicyPace
 from offbeat.core.types import Acted, ActionSpec, Array, EnvSpec, Field, Tree, env_fields
 from offbeat.envs.actions import random_actions
@@ -456,6 +456,13 @@ def test_the_policy_is_named_when_an_env_fails_because_of_nan_actions():
         act()
     assert not isinstance(failed.value, EnvFailed)
     assert isinstance(failed.value.__cause__, EnvFailed)
+
+
+def test_the_policy_is_named_when_its_network_returns_nan_for_choices():
+    stage = Stage("CartPole-v1")
+    stage.vector[:] = np.nan
+    with pytest.raises(NetworkFailed, match="the network of the policy returned NaN or infinity in CartPole-v1"):
+        stage.begin_and_act(0)
 
 
 def test_an_env_that_fails_is_named_with_the_env_steps_of_its_episode():

@@ -12,7 +12,7 @@ from gymnasium import spaces
 from tests.reference.models import random_vector
 
 from offbeat.config.env import EnvConfig
-from offbeat.core.errors import EnvFailed, RunFailed
+from offbeat.core.errors import EnvFailed, NetworkFailed, RunFailed
 from offbeat.core.seeding import derive_seed
 from offbeat.core.types import DEFAULT_POLICY, EnvSpec
 from offbeat.envs.make import make_envs
@@ -362,6 +362,16 @@ def test_an_evaluation_names_the_policy_that_chose_nan():
     policy: Any = _Nan()
     with pytest.raises(RunFailed, match=r"the policy chose the action \[nan\] in Pendulum-v1, column 0"):
         evaluated_alone(policy, envs, episodes=2, seed=0)
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+def test_an_evaluation_names_the_policy_whose_network_returns_nan(sampled):
+    envs = evaluation_envs("CartPole-v1", 2, seed=0, role="evaluation", settings=EnvConfig(), max_episode_steps=10)
+    spec = next(iter(envs.columns.values())).spec
+    policy = make_policy(PolicySpec(spec.observation, spec.action, (4,), "tanh", "categorical", normalize=False))
+    policy.load(np.full_like(policy.vector, np.nan))
+    with pytest.raises(NetworkFailed, match="the network of the policy returned NaN or infinity in CartPole-v1"):
+        evaluated_alone(policy, envs, episodes=2, seed=0, sampled=sampled)
 
 
 def test_a_max_steps_that_is_not_reached_changes_nothing():

@@ -16,6 +16,7 @@ import torch
 
 from offbeat.algorithms.a2c import A2C, A2CConfig
 from offbeat.config.env import EnvConfig
+from offbeat.core.errors import NetworkFailed
 from offbeat.core.pace import ReplayPace
 from offbeat.core.seeding import derive_seed
 from offbeat.core.types import ENV_STEP, Acted, Array, EnvSpec, Field, Tree, env_fields
@@ -113,6 +114,23 @@ def world_rows(owners: Mapping[str, Sequence[str]]) -> list[Tree]:
     slots = [[empty_slot(each.spec) for each in envs] for _ in range(TICKETS)]
     acted(envs, slots)
     return [joined([of_policies[index] for of_policies in slots]) for index in range(len(envs))]
+
+
+class WithNan(ByObservation):
+    """A policy whose network returns NaN."""
+
+    def act(self, observation: Tree, random: np.random.Generator, state: Array | None = None) -> Acted:  # noqa: ARG002
+        raise NetworkFailed("NaN")
+
+
+def test_a_policy_whose_network_returns_nan_is_named_with_its_agents():
+    envs = world_envs(TWO_POLICIES)
+    policies = [PolicyColumns(envs[0], ByObservation()), PolicyColumns(envs[1], WithNan())]
+    actor = Actor(0, SEED, policies)
+    actor.start(0)
+    slots = tuple(PolicyWork(np.zeros(0, np.float32), empty_slot(each.spec)) for each in envs)
+    with pytest.raises(NetworkFailed, match="the network of the policy 'second' of cart_0, cart_2 returned NaN"):
+        actor.act(Work(0, 0, 0.0, slots))
 
 
 def single_envs(agents: Sequence[str]) -> Envs:

@@ -172,6 +172,7 @@ class LoadedPolicy:
         Raises:
             ValueError: the observation has NaN or infinity, or does not have the shape, the dtype or the choices of the
                 training; the mask allows nothing; or a reward is missing.
+            NetworkFailed: the network returned NaN or infinity.
             TypeError: an argument is unknown, or `random` is no generator.
         """
         if others or not (random is None or isinstance(random, np.random.Generator)):

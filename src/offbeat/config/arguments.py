@@ -68,6 +68,9 @@ _KINDS = {
 }
 """Annotation -> its kind. Arguments with other annotations are checked where they are used."""
 
+_OF_COMMANDS = ("on_step", "pool")
+"""Arguments that the command line passes, for its progress and for a cluster. Messages do not list them."""
+
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
     """Decorate a public function: arguments of wrong names or plain types are refused before it is called.
@@ -120,14 +123,15 @@ def _wrong_names(
 ) -> ConfigError:
     """Return the error for arguments that do not fit the signature of a function."""
     names = [name for name, parameter in signature.parameters.items() if parameter.kind is not parameter.VAR_KEYWORD]
-    remedy = f"offbeat.{function} has the arguments {', '.join(names)}"
+    listed = [name for name in names if name not in _OF_COMMANDS]
+    remedy = f"offbeat.{function} has the arguments {', '.join(listed)}"
     takes_others = len(names) < len(signature.parameters)
     for name in given:
         if name in names or (takes_others and name not in other_calls()):
             continue
         if name in other_calls():
             return ConfigError(f"unknown argument {name!r}: {other_calls()[name]}. {remedy}")
-        return ConfigError(f"unknown argument {name!r}.{suggestion(name, names, likeness=0.7)} {remedy}")
+        return ConfigError(f"unknown argument {name!r}.{suggestion(name, listed, likeness=0.7)} {remedy}")
     return ConfigError(f"offbeat.{function}: {error}. {remedy}")
 
 

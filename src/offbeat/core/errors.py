@@ -66,6 +66,10 @@ class EnvFailed(RunFailed):
         return as_shown(f"{self.problem}. {self.remedy}" if self.remedy else self.problem)
 
 
+class NetworkFailed(RunFailed):
+    """The network of a policy returned NaN or infinity."""
+
+
 class LearnsNothing(UserWarning):
     """A run makes no update. It is also a message of the run, so the command line does not show it again."""
 

@@ -210,6 +210,8 @@ class EnvSpec:
     """Maximum length of an episode in env steps; None if it is not known."""
     agents: tuple[str, ...] = ()
     """In a world with several agents: the names of the agents of each world that are columns of this policy."""
+    policy: str = ""
+    """In a world with several agents: the name of this policy."""
     cut_at: int | None = None
     """Env steps after which an evaluation truncates an episode, which would continue in training; None: never."""
     check_command: str = ""

@@ -34,7 +34,7 @@ def spec_of_policy(world: WorldSpec, policy: str, agents: Sequence[str], worlds:
 
     Args:
         world: agents and spaces of one world.
-        policy: name of the policy, for messages.
+        policy: name of the policy.
         agents: names of its agents, in the order of the world.
         worlds: number of worlds.
 
@@ -53,7 +53,7 @@ def spec_of_policy(world: WorldSpec, policy: str, agents: Sequence[str], worlds:
                     f"the policy {policy} has the agents {agents[0]} and {agent} of {world.id}, whose {what} differ: "
                     "give each kind of agent its own policy, with a table [policies.NAME] or --policies separate"
                 )
-    return replace(first, columns=worlds * len(agents), agents=tuple(agents))
+    return replace(first, columns=worlds * len(agents), agents=tuple(agents), policy=policy)
 
 
 class PolicyRows:

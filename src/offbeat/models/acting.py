@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
+from math import isfinite
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from offbeat.core.errors import NetworkFailed
 from offbeat.core.types import Acted, Array, Tree
 from offbeat.models import actions, sampling
 from offbeat.models.buffer_layout import BufferLayout
@@ -21,6 +23,11 @@ from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
 
 F32 = NDArray[np.float32]
+IF_NOT_FINITE = (
+    "If the encoder is your own, look in it for a division by zero or a logarithm of 0; else lower learning_rate or "
+    "set normalize_observations=true"
+)
+"""What to do about a network that returns NaN or infinity."""
 FAST_PATH = "offbeat.fastpath.mlp"
 """The module of the NumPy network, `NumpyNetwork`."""
 
@@ -117,10 +124,16 @@ class ActingPolicy:
             observation: the observation of each column.
             outputs: the result of `forward`; None if `needs_network` is False.
             random: random stream.
+
+        Raises:
+            NetworkFailed: outputs of a policy with choices are not finite. A choice hides it; a number is not finite
+                itself, and is looked at if the env fails (workers/policy_faults.py).
         """
         if self._is_uniform or outputs is None:
             columns = len(observation[self.spec.observation[0].name])
             return Acted(sampling.sample_uniform(self.spec, columns, random, self._allowed(observation)), {})
+        if self.spec.logits:
+            _require_finite(outputs)
         parameters = self._masked(outputs, observation)
         if self.spec.distribution == "epsilon_greedy":
             epsilon, allowed = self._arrays["epsilon"][0], self._allowed(observation)
@@ -139,8 +152,14 @@ class ActingPolicy:
         return self._uniform is not None and bool(self._uniform[0])
 
     def greedy(self, observation: Tree, state: F32 | None = None) -> Array:
-        """Return the most likely action for each column."""
-        return actions.greedy(self.spec, self.parameters(observation, state))
+        """Return the most likely action for each column.
+
+        Raises:
+            NetworkFailed: outputs of the network are not finite.
+        """
+        parameters = self.parameters(observation, state)
+        _require_finite(parameters)
+        return actions.greedy(self.spec, parameters)
 
     def parameters(self, observation: Tree, state: F32 | None = None) -> F32:
         """Return the parameters of the action distribution, [N, outputs].
@@ -164,6 +183,13 @@ class ActingPolicy:
         if not self.spec.normalize:
             return x
         return normalized(x, self._arrays["observation_mean"], self._arrays["observation_scale"])
+
+
+def _require_finite(outputs: F32) -> None:
+    """Raise NetworkFailed if outputs [N, K] have NaN or infinity."""
+    # One sum finds out, except if the sum of finite outputs is too large.
+    if not isfinite(np.add.reduce(outputs, axis=None)) and not np.isfinite(outputs).all():
+        raise NetworkFailed(f"the network of the policy returned NaN or infinity. {IF_NOT_FINITE}")
 
 
 class LivePolicy:

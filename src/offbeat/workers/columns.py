@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from offbeat.core.errors import EnvFailed
+from offbeat.core.errors import EnvFailed, NetworkFailed
 from offbeat.core.types import (
     ENV_STEP,
     FRAME_AGE,
@@ -30,7 +30,7 @@ from offbeat.envs.contract import Envs, InfoSignals, Outcome, Snapshots
 from offbeat.metrics.timings import Timings
 from offbeat.models.stacks import Stacks
 from offbeat.workers.link import PolicyWork
-from offbeat.workers.policy_faults import policy_fault
+from offbeat.workers.policy_faults import network_failed, policy_fault
 
 
 class Watch(Protocol):
@@ -199,10 +199,17 @@ class PolicyColumns:
         self._calls.timings.add("act", clock() - started)
 
     def answer(self, row: int, group: int, random: np.random.Generator) -> None:
-        """Choose the actions that were asked for, record them, and send them to the envs."""
+        """Choose the actions that were asked for, record them, and send them to the envs.
+
+        Raises:
+            NetworkFailed: the network of the policy returned NaN or infinity.
+        """
         started = clock()
         slot, columns, calls = self._slot, self._envs.groups[group], self._calls
-        acted = self._choose(self._asked[group], columns, group, random)
+        try:
+            acted = self._choose(self._asked[group], columns, group, random)
+        except NetworkFailed as error:
+            raise network_failed(self._envs.spec) from error
         slot["action"][row, columns] = acted.action
         for name, values in acted.recorded.items():
             slot[name][row, columns] = values
@@ -265,7 +272,7 @@ class PolicyColumns:
             group: its env group.
 
         Raises:
-            RunFailed: the actions of the row are not finite, so the policy is at fault.
+            NetworkFailed: the actions of the row are not finite, so the policy is at fault.
         """
         columns = self._envs.groups[group]
         fault = policy_fault(self._slot["action"][row, columns], self._envs.spec, columns.start, error)

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from offbeat.core.errors import EnvFailed, with_notes_of
+from offbeat.core.errors import EnvFailed, NetworkFailed, with_notes_of
 from offbeat.core.seeding import derive_seed, stream
 from offbeat.core.types import Array, Policy, Tree
 from offbeat.envs.contract import Envs, Outcome
@@ -22,7 +22,7 @@ from offbeat.workers.columns import Unwatched, Watch
 from offbeat.workers.episodes import Evaluation
 from offbeat.workers.evaluation_envs import EvaluationEnvs
 from offbeat.workers.mixture import Mixture, SeatedMixture
-from offbeat.workers.policy_faults import policy_fault
+from offbeat.workers.policy_faults import network_failed, policy_fault
 
 Returned = TypeVar("Returned")
 
@@ -54,6 +54,7 @@ def evaluate(
 
     Raises:
         EnvFailed: an env failed; the message says after how many env steps of the evaluation.
+        NetworkFailed: the network of a policy returned NaN or infinity.
     """
     random = stream(seed, "evaluate") if sampled else None
     acting = {
@@ -95,12 +96,19 @@ class EvaluationLoop:
     def _step(self) -> None:
         """Act in the columns of all policies. The first `recv` steps the worlds, so all policies act before it."""
         for acting in self._acting.values():
-            self._call_envs(partial(acting.envs.send, acting.action(self._random)))
+            self._call_envs(partial(acting.envs.send, self._action(acting)))
         row = self._envs.row({name: self._call_envs(acting.envs.recv) for name, acting in self._acting.items()})
         self._counter.add(row)
         self._resets = bool(row.over.any())
         for name, acting in self._acting.items():
             acting.receive(row.outcomes[name], row.over)
+
+    def _action(self, acting: EvaluatedColumns) -> Array:
+        """Return the next actions of a policy."""
+        try:
+            return acting.action(self._random)
+        except NetworkFailed as error:
+            raise network_failed(acting.envs.spec) from error
 
     def _call_envs(self, call: Callable[[], Returned]) -> Returned:
         """Call the envs, with the watch notified before and after."""
@@ -155,7 +163,7 @@ class EvaluatedColumns:
         return self._actions
 
     def explain(self, error: BaseException) -> None:
-        """Raise RunFailed if an env call failed because the last actions are not finite."""
+        """Raise NetworkFailed if an env call failed because the last actions are not finite."""
         if isinstance(error, EnvFailed) and (fault := policy_fault(self._actions, self.envs.spec, 0, error)):
             raise fault from error
 

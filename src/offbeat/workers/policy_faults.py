@@ -1,17 +1,24 @@
-"""Whose fault it is when an env call fails: the env's, or that of a policy whose actions are NaN or infinite.
+"""Errors of a policy whose network returns NaN or infinity: they name the policy and its env.
 
-Actions are looked at only after a failure, so acting costs nothing more.
+Choices hide such outputs, so the policy refuses them before it chooses (`NetworkFailed`). Numbers are not finite
+themselves. They are looked at only after an env call has failed, so acting with them costs nothing more.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from offbeat.core.errors import EnvFailed, RunFailed
-from offbeat.core.types import Array, EnvSpec
+from offbeat.core.errors import EnvFailed, NetworkFailed
+from offbeat.core.types import DEFAULT_POLICY, Array, EnvSpec
+from offbeat.models.acting import IF_NOT_FINITE
 
 
-def policy_fault(actions: Array, spec: EnvSpec, first: int, error: EnvFailed) -> RunFailed | None:
+def network_failed(spec: EnvSpec) -> NetworkFailed:
+    """Return the error for a policy whose network returned NaN or infinity; `spec`: of its columns."""
+    return NetworkFailed(f"the network of {_policy(spec)} returned NaN or infinity in {spec.id}. {IF_NOT_FINITE}")
+
+
+def policy_fault(actions: Array, spec: EnvSpec, first: int, error: EnvFailed) -> NetworkFailed | None:
     """Return the error for a policy that chose actions that are not finite; None if all are finite.
 
     Args:
@@ -23,9 +30,14 @@ def policy_fault(actions: Array, spec: EnvSpec, first: int, error: EnvFailed) ->
     if actions.dtype.kind != "f" or np.isfinite(actions).all():
         return None
     row = int(np.isfinite(actions).reshape(len(actions), -1).all(axis=1).argmin())
-    whose = f" of {', '.join(spec.agents)}" if spec.agents else ""
-    return RunFailed(
-        f"the policy{whose} chose the action {actions[row].tolist()} in {spec.id}, column {first + row}: its network "
-        f"returned NaN or infinity, and then the env failed ({error.problem}). If the encoder is your own, look in it "
-        "for a division by zero or a logarithm of 0; else lower learning_rate or set normalize_observations=true"
+    return NetworkFailed(
+        f"{_policy(spec)} chose the action {actions[row].tolist()} in {spec.id}, column {first + row}: its network "
+        f"returned NaN or infinity, and then the env failed ({error.problem}). {IF_NOT_FINITE}"
     )
+
+
+def _policy(spec: EnvSpec) -> str:
+    """Return the policy in words, with its name if the run may have several."""
+    name = f" {spec.policy!r}" if spec.policy not in ("", DEFAULT_POLICY) else ""
+    agents = f" of {', '.join(spec.agents)}" if spec.agents else ""
+    return f"the policy{name}{agents}"

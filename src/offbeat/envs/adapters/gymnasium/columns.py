@@ -235,6 +235,8 @@ class VectorColumns:
         self._checks = _Checks(spec, rows, no_decision, first)
         self._write, self._write_mask = _writers(spec, env.single_observation_space, rows.observation)
         self._read_info = numbers_reader(spec.info, rows.info) if spec.info else None
+        self._stepped = False
+        """As in `ScalarColumns`."""
 
     def reset(self, seeds: Sequence[int] | None) -> None:
         try:
@@ -253,18 +255,45 @@ class VectorColumns:
         continues = rows.valid.copy() if self.no_decision.possible else rows.valid
         if self.no_decision.possible:
             self.no_decision.mark()
+        targets = rows.reward, rows.terminated, rows.truncated
+        ends: Sequence[Any] = targets
         try:
-            observation, *parts, info = self._env.step(actions)
+            observation, *ends, info = self._env.step(actions)
             self._write_row(observation, info)
-            for target, part in zip((rows.reward, rows.terminated, rows.truncated), parts, strict=True):
-                copy_exactly(target, part)
+            for target, part in zip(targets, ends, strict=True):
+                copy_exactly(target, np.asarray(part))
             if self._read_info is not None:
                 self._read_info(continues, info)
         except FAILURES as error:
+            self._require_types(ends)
             raise self._failed("step", error) from error
+        if not self._stepped:
+            self._stepped = True
+            self._require_types(ends)
         prefer_termination(rows)
         self._checks.require()
         return rows
+
+    def _require_types(self, ends: Sequence[Any]) -> None:
+        """Raise EnvFailed for the faults that `ScalarColumns` reports, and for rewards or flags of a wrong shape.
+
+        Args:
+            ends: rewards, terminations and truncations, [n] each.
+        """
+        columns, values = len(self._rows.reward), [np.asarray(part, object) for part in ends]
+        if len(values) != len(_ENDS):
+            what = f"step() did not return {_RETURNED['step']}, but {len(values) + 2} values"
+            raise column_failed(self._spec, self.span.start, what)
+        for name, part in zip(_ENDS, values, strict=True):
+            if part.shape != (columns,):
+                what = (
+                    f"step() returned {name} of shape {part.shape}, but a vector env of {columns} returns ({columns},)"
+                )
+                raise column_failed(self._spec, self.span.start, what)
+        for column, of_column in enumerate(zip(*(part.tolist() for part in values), strict=True)):
+            fault = fault_of_ends(*of_column)
+            if fault is not None:
+                raise column_failed(self._spec, self.span.start + column, fault)
 
     def _write_row(self, observation: Any, info: Mapping[str, Any]) -> None:
         self._write(observation)
@@ -307,6 +336,7 @@ def _writers(spec: EnvSpec, space: gym.Space[Any], targets: Tree) -> tuple[Write
     return write, info_mask_writer(targets[INFO_MASK]) if INFO_MASK in targets else None
 
 
+_ENDS = ("reward", "terminated", "truncated")
 _RETURNED = {"reset": "(observation, info)", "step": "(observation, reward, terminated, truncated, info)"}
 
 
