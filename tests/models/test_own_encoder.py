@@ -12,7 +12,7 @@ from torch import nn
 
 import offbeat
 from offbeat.algorithms.ppo import PPOConfig
-from offbeat.core.errors import ConfigError
+from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.previous_inputs import previous_leaves
 from offbeat.core.types import ActionSpec, EnvSpec, Leaf
 from offbeat.models.actor_critic import ActorCritic
@@ -126,6 +126,31 @@ class Flattening(Linear):
         return super().forward(observations).flatten()
 
 
+class Squeezing(Linear):
+    def forward(self, observations):
+        return super().forward(observations)[:, : 3 if len(observations) == 1 else 5]
+
+
+class Pairing(Linear):
+    def forward(self, observations):
+        return super().forward(observations), None
+
+
+class Rounding(Linear):
+    def forward(self, observations):
+        return super().forward(observations).long()
+
+
+class TakesTwo(Linear):
+    def forward(self, observations, mask):
+        return super().forward(observations) * mask
+
+
+class Unready(nn.Module):
+    def __init__(self, observation):
+        self.layer = nn.Linear(observation.size, 5)
+
+
 class Failing(Linear):
     def forward(self, observations):
         return super().forward(observations[:, :2])
@@ -139,10 +164,21 @@ class Dividing(Linear):
 @pytest.mark.parametrize(
     ("encoder", "words"),
     [
-        (Dividing, "returned NaN or infinite features for two observations of zeros"),
+        (Dividing, "returned NaN or infinite features for an observation of zeros"),
         (Stateful, r"has buffers \(norm.running_mean.*LayerNorm"),
-        (Flattening, r"returned \[10\] for 2 observations, but features \[2, F\]"),
-        (Failing, r"failed on two observations of zeros .*observation \[2, 3\] float32"),
+        (
+            Flattening,
+            r"returned a tensor of shape \[5\] for an observation of zeros, but features \[1, F\] are expected",
+        ),
+        (Squeezing, r"returned 3 and 5 features for one and for two observations, but the same number is expected"),
+        (Pairing, r"returned a tuple of 2 for an observation of zeros, but features \[1, F\] are expected"),
+        (Rounding, r"returned features of torch.int64 for an observation of zeros, which have no gradient"),
+        (
+            Failing,
+            r"raised RuntimeError for M = 1 observations .*gets observation \[M, 3\] float32, and returns features",
+        ),
+        (TakesTwo, r"raised TypeError .*missing 1 required positional argument: 'mask'\). Its forward\(observations\)"),
+        (Unready, r"cannot be made \(AttributeError: .*\): it is called with .*, observation \[3\] float32"),
         (lambda _: 3, r"made 3, but a torch.nn.Module is expected"),
     ],
 )
@@ -150,6 +186,29 @@ def test_an_invalid_encoder_is_refused_with_a_message(encoder, words):
     offbeat.register_encoder("mine", encoder)
     with pytest.raises(ConfigError, match=words):
         encoder_of((VECTOR,), "mine")
+
+
+def test_an_encoder_that_raises_during_a_run_is_named_with_the_traceback_of_its_own_code():
+    class FailsLater(Linear):
+        def forward(self, observations):
+            if observations.any():
+                raise KeyError("goal")
+            return super().forward(observations)
+
+    offbeat.register_encoder("mine", FailsLater)
+    encoder = encoder_of((VECTOR,), "mine")
+    with pytest.raises(RunFailed, match=r"encoder mine raised KeyError for M = 4 observations \('goal'\)") as failed:
+        encoder({"observation": torch.ones(4, 3)})
+    (note,) = failed.value.__notes__
+    assert note.splitlines()[1].strip().startswith(f'File "{__file__}"')
+
+
+def test_the_message_about_an_encoder_names_each_part_of_a_dict():
+    offbeat.register_encoder("mine", Linear)
+    with pytest.raises(
+        ConfigError, match=r"description of the observation, a dict of image \[4, 4\] uint8, inner/goal"
+    ):
+        encoder_of(TREE, "mine")
 
 
 def test_an_unknown_encoder_is_refused_with_the_nearest_name():

@@ -18,7 +18,7 @@ E = TypeVar("E", bound=BaseException)
 
 _CALLERS = (
     *(str(Path(__file__).parents[1]), "<frozen importlib", "/importlib/__init__.py"),
-    *("/gymnasium/wrappers/", "/gymnasium/envs/registration.py"),
+    *("/gymnasium/wrappers/", "/gymnasium/envs/registration.py", "/torch/nn/modules/module.py"),
 )
 """Frames of files whose path contains one of these are omitted from the start of a traceback."""
 

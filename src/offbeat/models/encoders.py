@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from offbeat.config.registry import encoder_factory
-from offbeat.core.errors import ConfigError
+from offbeat.core.errors import ConfigError, RunFailed, with_notes_of, with_traceback_of, without_stop
 from offbeat.core.types import Leaf
 from offbeat.models.dense import Dense, Initializer
 from offbeat.models.spec import PolicySpec
@@ -176,16 +176,13 @@ class OwnEncoder(nn.Module):
     """The user's own encoder, whose input is the whole observation."""
 
     def __init__(self, leaves: tuple[Leaf, ...], name: str, init: Initializer) -> None:
-        """Create the module, and test it on two observations of zeros.
+        """Create the module, and test it on observations of zeros.
 
         Raises:
-            ConfigError: it is not a torch module, has buffers, or does not return features [M, F].
+            ConfigError: it cannot be made, is not a torch module, has buffers, or does not return features [M, F].
         """
         super().__init__()
-        make = encoder_factory(name)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(init.seed())
-            module = make(env_structure({leaf.name: _as_env_gives(leaf) for leaf in leaves}))
+        module = _made(name, leaves, init)
         if not isinstance(module, nn.Module):
             raise ConfigError(f"encoder {name} made {module!r}, but a torch.nn.Module is expected: return one")
         self.module = module
@@ -195,35 +192,99 @@ class OwnEncoder(nn.Module):
                 f"encoder {name} has buffers ({', '.join(buffers)}), which change without a gradient and are not "
                 "published: use layers without running statistics, such as LayerNorm"
             )
-        self.features = self._tested_features(name, leaves)
+        self._name = name
+        self._contract = f"Its forward(observations) gets {_described(leaves)}, and returns features, a tensor [M, F]"
+        self.features = self._tested_features(leaves)
 
-    def _tested_features(self, name: str, leaves: tuple[Leaf, ...]) -> int:
-        """Return the number of features F, after a test of the module on two observations."""
-        zeros = {leaf.name: torch.zeros(2, *leaf.stacked_shape, dtype=getattr(torch, leaf.dtype)) for leaf in leaves}
+    def _tested_features(self, leaves: tuple[Leaf, ...]) -> int:
+        """Return the number of features F, after tests of the module on one and on two observations of zeros."""
+        counts = {self._count(leaves, rows) for rows in (1, 2)}
+        if len(counts) > 1:
+            raise ConfigError(
+                f"encoder {self._name} returned {' and '.join(map(str, sorted(counts)))} features for one and for two "
+                f"observations, but the same number is expected. {self._contract}"
+            )
+        return counts.pop()
+
+    def _count(self, leaves: tuple[Leaf, ...], rows: int) -> int:
+        """Return the number of features for observations of zeros."""
+        zeros = {leaf.name: torch.zeros(rows, *leaf.stacked_shape, dtype=getattr(torch, leaf.dtype)) for leaf in leaves}
         try:
             with torch.no_grad():
-                features = self(zeros)
-        except Exception as error:
-            received = (f"{leaf.name} {[2, *leaf.stacked_shape]} {leaf.dtype}" for leaf in map(_as_env_gives, leaves))
+                features: Any = self(zeros)
+        except RunFailed as error:
+            raise with_notes_of(ConfigError(str(error)), error) from error
+        given = f"for {rows} observations of zeros" if rows > 1 else "for an observation of zeros"
+        if not isinstance(features, Tensor) or features.ndim != 2 or len(features) != rows or not features.shape[1]:
             raise ConfigError(
-                f"encoder {name} failed on two observations of zeros ({type(error).__name__}: {error}): its forward "
-                f"receives {', '.join(received)}"
-            ) from error
-        if not isinstance(features, Tensor) or features.ndim != 2 or len(features) != 2 or not features.shape[1]:
-            shape = list(features.shape) if isinstance(features, Tensor) else type(features).__name__
-            raise ConfigError(f"encoder {name} returned {shape} for 2 observations, but features [2, F] are expected")
+                f"encoder {self._name} returned {_kind(features)} {given}, but features [{rows}, F] are expected. "
+                f"{self._contract}"
+            )
+        if not features.is_floating_point():
+            raise ConfigError(
+                f"encoder {self._name} returned features of {features.dtype} {given}, which have no gradient: return "
+                "floats"
+            )
         if not features.isfinite().all():
             raise ConfigError(
-                f"encoder {name} returned NaN or infinite features for two observations of zeros: a division by zero, "
-                "for example, becomes finite with a small number added to the divisor"
+                f"encoder {self._name} returned NaN or infinite features {given}: a division by zero, for example, "
+                "becomes finite with a small number added to the divisor"
             )
         return features.shape[1]
 
     def forward(self, encoded: Mapping[str, Tensor]) -> Tensor:
-        """Return [M, features] for leaf -> [M, *stacked_shape]."""
+        """Return [M, features] for leaf -> [M, *stacked_shape].
+
+        Raises:
+            RunFailed: the module raises an exception.
+        """
         given = {name: self._env_numbers[name](x) if name in self._env_numbers else x for name, x in encoded.items()}
-        features: Tensor = self.module(env_structure(given))
+        try:
+            features: Tensor = self.module(env_structure(given))
+        except Exception as error:
+            rows = len(next(iter(encoded.values())))
+            failed = RunFailed(
+                f"encoder {self._name} raised {type(error).__name__} for M = {rows} observations "
+                f"({without_stop(error)}). {self._contract}"
+            )
+            raise with_traceback_of(failed, error) from error
         return features
+
+
+def _made(name: str, leaves: tuple[Leaf, ...], init: Initializer) -> object:
+    """Return what an encoder's class or function makes.
+
+    Raises:
+        ConfigError: it raises an exception.
+    """
+    make = encoder_factory(name)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(init.seed())
+        try:
+            return make(env_structure({leaf.name: _as_env_gives(leaf) for leaf in leaves}))
+        except Exception as error:
+            refused = ConfigError(
+                f"encoder {name} cannot be made ({type(error).__name__}: {without_stop(error)}): it is called with the "
+                f"description of the observation, {_described(leaves, rows=())}"
+            )
+            raise with_traceback_of(refused, error) from error
+
+
+def _kind(features: object) -> str:
+    """Return what an encoder returned, in words."""
+    if isinstance(features, Tensor):
+        return f"a tensor of shape {list(features.shape)}"
+    return f"a tuple of {len(features)}" if isinstance(features, tuple) else type(features).__name__
+
+
+def _described(leaves: tuple[Leaf, ...], rows: tuple[str, ...] = ("M",)) -> str:
+    """Return the observations that an encoder gets, in words: name, shape and dtype of each leaf."""
+    given = env_structure({leaf.name: _as_env_gives(leaf) for leaf in leaves})
+    parts = given if isinstance(given, Mapping) else {"observation": given}
+    words = ", ".join(
+        f"{name} [{', '.join(map(str, (*rows, *leaf.stacked_shape)))}] {leaf.dtype}" for name, leaf in parts.items()
+    )
+    return f"a dict of {words}" if isinstance(given, Mapping) else words
 
 
 def _as_env_gives(leaf: Leaf) -> Leaf:
