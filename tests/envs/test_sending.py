@@ -17,10 +17,12 @@ import pytest
 from gymnasium.envs.registration import WrapperSpec
 from tests.reference import run_envs
 from tests.reference.env_zoo import Wanderer, make_wanderer
+from tests.reference.registries import registries_kept
 
+import offbeat
 from offbeat.core.errors import ConfigError
 from offbeat.envs.make import make_envs
-from offbeat.envs.sending import package
+from offbeat.envs.sending import NotSendable, package
 
 ROOT = Path(__file__).parents[2]
 CHILD = """
@@ -34,6 +36,13 @@ try:
 except ConfigError as error:
     sys.exit(f"refused: {error}")
 print(b"".join(leaf.tobytes() for leaf in envs.reset().values()).hex(), "torch" in sys.modules)
+"""
+FINDS_ENCODER = """
+import sys
+from offbeat.config.registry import encoder_factory
+from offbeat.envs.sending import unpack
+unpack(sys.stdin.buffer.read())
+print(encoder_factory(sys.argv[1]).__name__)
 """
 SCRIPT = """
 import sys
@@ -219,6 +228,34 @@ def test_unpicklable_arguments_of_an_env_are_refused_by_name(registration: dict[
     gym.register("sent/Never-v0", **{"entry_point": Wanderer, **registration})
     with pytest.raises(ConfigError, match=f"sent/Never-v0 .*its {says}.*--import .*--runtime threads"):
         package("sent/Never-v0", ())
+
+
+class OwnEncoder:
+    """Not built here: only its path is sent."""
+
+    def __init__(self, observation: Any) -> None:
+        raise AssertionError(f"not built for {observation}")
+
+
+def test_encoders_of_the_started_program_and_of_a_function_are_refused_with_where_to_define_them() -> None:
+    for path, where in (
+        ("__main__:Mine", "in the program that was started"),
+        ("own:make.<locals>.Mine", "inside a function of own"),
+    ):
+        with pytest.raises(
+            NotSendable, match=f"the encoder {path} cannot be .*: it is defined {where}.*my_network:"
+        ) as no:
+            package("CartPole-v1", (), encoders=["flat", path])
+        assert "--runtime threads" in str(no.value)
+        assert "--runtime" not in no.value.reason
+
+
+def test_an_encoder_that_the_program_registered_is_found_by_its_name_in_another_process() -> None:
+    with registries_kept():
+        offbeat.register_encoder("mine", OwnEncoder)
+        sent = package("CartPole-v1", (), encoders=["mine"])
+    code, out, errors = run_python(FINDS_ENCODER, "mine", stdin=sent)
+    assert (code, out.strip()) == (0, b"OwnEncoder"), errors
 
 
 def test_sending_an_unknown_env_is_refused() -> None:

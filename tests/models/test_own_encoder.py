@@ -142,7 +142,7 @@ class Rounding(Linear):
 
 
 class TakesTwo(Linear):
-    def forward(self, observations, mask):
+    def forward(self, observations, mask):  # type: ignore[override]
         return super().forward(observations) * mask
 
 

@@ -227,6 +227,16 @@ def encoder_factory(name: str) -> EncoderFactory:
     return factory
 
 
+def encoder_path(name: str) -> str | None:
+    """Return the path of an encoder, 'module:Name', by its name or its path.
+
+    None for an encoder that offbeat includes, and for one that was passed to `offbeat.load`.
+    """
+    if name in OUR_ENCODERS or name in GIVEN_ENCODERS:
+        return None
+    return _path_of(ENCODERS.get(name, name))
+
+
 def name_encoder(name: str, encoder: EncoderFactory) -> str:
     """Store an encoder that the caller passed for a policy, and return the name under which it is stored.
 

@@ -1,4 +1,5 @@
-"""Sends an env's registration to another process, so that `make_envs` makes the same env there.
+"""Sends the user's code to another process: an env's registration, so that `make_envs` makes the same env there, and
+the encoders of the policies.
 
 A new process has not imported the user's modules. It repeats the imports, and gets the env's entry in Gymnasium's
 registry, which a program may have added while it ran. Code in an entry is pickled by reference (module and name), so
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import FunctionType
 from typing import Any
 
@@ -17,32 +18,62 @@ import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec as RegisteredEnv
 
 from offbeat.config.env import adapter_prefix, family_of
-from offbeat.config.registry import accept, import_modules
+from offbeat.config.registry import ENCODERS, accept, encoder_path, import_modules
 from offbeat.core.errors import ConfigError, without_stop
 from offbeat.envs.registration import is_registered, register_atari, registered
 
 
-def package(env_id: str, imports: tuple[str, ...], wrappers: tuple[str, ...] = ()) -> bytes:
-    """Return the data from which `unpack` registers an env in another process.
+class NotSendable(ConfigError):
+    """Another process cannot import some code. The message has the remedy, and that other runtimes need no process."""
+
+    def __init__(self, reason: str) -> None:
+        """Make the error; `reason`: what cannot be sent, why, and the remedy that holds in every runtime."""
+        super().__init__(f"{reason}; or pass --runtime threads or --runtime serial, which need no other process")
+        self.reason = reason
+
+
+def package(
+    env_id: str, imports: tuple[str, ...], wrappers: tuple[str, ...] = (), encoders: Iterable[str] = ()
+) -> bytes:
+    """Return the data from which `unpack` registers an env, and the encoders of its policies, in another process.
 
     Args:
         env_id: Id of the env, as for `make_envs`.
         imports: The user's modules, which the other process imports too.
         wrappers: Paths of the env's wrappers. The other process imports their modules too.
+        encoders: Names or paths of the policies' encoders.
 
     Raises:
-        ConfigError: there is no such env, its entry contains code or arguments that cannot be sent, or a wrapper is
-            defined in the program that was started.
+        ConfigError: there is no such env.
+        NotSendable: its entry contains code or arguments that cannot be sent, or a wrapper or an encoder is defined in
+            the program that was started.
     """
     for wrapper in wrappers:
-        if wrapper.startswith(f"{MAIN}:"):
-            raise ConfigError(
-                f"the wrapper {wrapper} cannot be sent to another process: it is defined in the program that was "
-                "started. Define it in a module, my_env, and pass my_env:MyWrapper; or pass --runtime threads or "
-                "--runtime serial"
-            )
+        _require_in_module("wrapper", wrapper, "my_env:MyWrapper")
     modules = (*imports, *_module_of(env_id), *dict.fromkeys(wrapper.partition(":")[0] for wrapper in wrappers))
-    return pickle.dumps((env_id, modules, None if adapter_prefix(env_id) else _entry(env_id, modules)))
+    entry = None if adapter_prefix(env_id) else _entry(env_id, modules)
+    return pickle.dumps((env_id, modules, entry, _registered_encoders(encoders, modules)))
+
+
+def _registered_encoders(names: Iterable[str], modules: tuple[str, ...]) -> dict[str, str]:
+    """Return the paths of the registered encoders by name, without those that the other process registers itself."""
+    paths = {name: path for name in names if (path := encoder_path(name))}
+    registered = {name: path for name, path in paths.items() if not _is_imported(path.partition(":")[0], modules)}
+    for path in registered.values():
+        _require_in_module("encoder", path, "my_network:MyEncoder")
+    return {name: path for name, path in registered.items() if name != path}
+
+
+def _require_in_module(kind: str, path: str, example: str) -> None:
+    """Refuse code at a path that another process cannot import."""
+    module, _, name = path.partition(":")
+    if module != MAIN and "<" not in name:
+        return
+    where = "in the program that was started" if module == MAIN else f"inside a function of {module}"
+    raise NotSendable(
+        f"the {kind} {path} cannot be sent to another process: it is defined {where}. Define it at the top level of a "
+        f"module, {example.partition(':')[0]}, and pass {example}"
+    )
 
 
 def require_importable(name: str, code: type) -> None:
@@ -53,25 +84,27 @@ def require_importable(name: str, code: type) -> None:
         code: The class.
 
     Raises:
-        ConfigError: with the reason and a remedy.
+        NotSendable: it cannot be imported.
     """
     try:
         _Pickler(io.BytesIO()).dump(code)
     except (_NotImportable, pickle.PicklingError) as error:
-        raise ConfigError(
+        raise NotSendable(
             f"{name} cannot be sent to another process: {without_stop(error)}. Move it into a module, my_module, and "
-            f"pass my_module:{code.__name__}; or pass --runtime threads or --runtime serial"
+            f"pass my_module:{code.__name__}"
         ) from error
 
 
 def unpack(data: bytes) -> None:
-    """Import the user's modules, and register and accept the env as in the process that called `package`.
+    """Import the user's modules, and register env and encoders as in the process that called `package`.
 
     Raises:
         ConfigError: a module cannot be imported, or the imports do not register the env.
     """
-    env_id, modules, sent = pickle.loads(data)  # noqa: S301 - from the process that started this one
+    env_id, modules, sent, encoders = pickle.loads(data)  # noqa: S301 - from the process that started this one
     import_modules(modules)
+    for name, path in encoders.items():
+        ENCODERS.setdefault(name, path)
     accept(env_id)
     if family_of(env_id):
         register_atari()  # before the entry is added; otherwise Gymnasium warns about it
@@ -100,7 +133,7 @@ def _entry(env_id: str, modules: tuple[str, ...]) -> bytes | None:
     except _CannotSend as error:
         if _is_imported(error.module, modules):
             return None
-        raise ConfigError(f"{env_id} cannot be sent to another process, because of {error}") from error
+        raise NotSendable(f"{env_id} cannot be sent to another process, because of {error}") from error
     return pickle.dumps(entry)
 
 
@@ -132,8 +165,7 @@ class _CannotSend(Exception):
     def __init__(self, part: str, reason: str, module: str) -> None:
         own = "my_env" if module == MAIN else module
         super().__init__(
-            f"its {part}: {reason}. Define it and register the env in a module, {own}, and pass --import {own}; or "
-            "pass --runtime threads or --runtime serial, which need no other process"
+            f"its {part}: {reason}. Define it and register the env in a module, {own}, and pass --import {own}"
         )
         self.module = module
 

@@ -14,6 +14,7 @@ from offbeat.core.pace import OnPolicyPace, Pace
 from offbeat.core.tasks import TaskSample
 from offbeat.core.types import EnvSpec, Field, Tree, arrays_of_policy, policy_key
 from offbeat.core.visits import Visits
+from offbeat.envs import sending
 from offbeat.envs.contract import Envs
 from offbeat.envs.make import make_envs, task_envs
 from offbeat.envs.make_worlds import make_worlds
@@ -146,6 +147,15 @@ class Plan:
         """Return the device of an inference worker."""
         devices = self.runtime.inference_device or ("cpu",)
         return devices[worker % len(devices)]
+
+    def sent_code(self) -> bytes:
+        """Return the data from which another process registers the env and the encoders: see `sending.package`.
+
+        Raises:
+            ConfigError: the env or an encoder cannot be sent to another process.
+        """
+        encoders = (plan.policy.encoder for plan in self.policies)
+        return sending.package(self.run.env, self.run.imports, self.env_config.wrappers, encoders)
 
     def own_inference(self, actor: int) -> Inference | None:
         """Make the inference of an actor that computes its networks itself; None if its policies do that."""

@@ -11,7 +11,6 @@ import os
 from collections.abc import Mapping, Sequence
 
 from offbeat.core.threads import usable_core_numbers
-from offbeat.envs import sending
 from offbeat.runtime.actor_process import ActorLaunch
 from offbeat.runtime.child import Child, start_child
 from offbeat.runtime.gated import GatedActing
@@ -28,7 +27,7 @@ class ProcessActing(GatedActing):
     def __init__(self, parts: PacedParts, learned: int, reporting: Reporting) -> None:
         assert parts.arena is not None
         plan = parts.plan
-        self._env = sending.package(plan.run.env, plan.run.imports, plan.env_config.wrappers)  # first: it may raise
+        self._env = plan.sent_code()  # first: it may raise
         super().__init__(parts, learned)
         self._arena, self._cores = parts.arena, usable_core_numbers()
         self._inference: InferencePool | None = None

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offbeat.config.config import Config
-from offbeat.core.errors import ConfigError, RunFailed, message_with_notes
+from offbeat.core.errors import RunFailed, message_with_notes
 from offbeat.core.threads import niceness, usable_core_numbers
 from offbeat.envs import sending
 from offbeat.memory.arena import SharedArena
@@ -109,9 +109,10 @@ class ProcessEvaluator:
             concurrent: whether the learner continues during an evaluation; the process then has a higher niceness.
 
         Raises:
-            ConfigError: the env cannot be sent to another process.
+            NotSendable: the env or an encoder cannot be sent to another process.
         """
-        self._env = sending.package(plan.run.env, plan.run.imports, plan.env.wrappers)
+        encoders = (policy.spec.encoder for policy in plan.policies)
+        self._env = sending.package(plan.run.env, plan.run.imports, plan.env.wrappers, encoders)
         self._plan, self._config = plan, config
         self._nice = min(19, niceness() + NICENESS_INCREASE) if concurrent else None
         self._cores = usable_core_numbers()
@@ -194,11 +195,13 @@ class ProcessEvaluator:
 
 
 def make_evaluator(plan: EvaluationPlan, config: Config, reporting: Reporting, *, concurrent: bool) -> Evaluator:
-    """Make the evaluator of a run. If the env cannot be sent to another process, it evaluates in this process."""
+    """Make the evaluator of a run. It evaluates in this process if code cannot be sent to another one."""
     if config.run.evaluator == "inline":
         return InlineEvaluator(plan)
     try:
         return ProcessEvaluator(plan, config, reporting, concurrent=concurrent)
-    except ConfigError as error:
-        reporting.notify(f"evaluations run in the learner's process, where an env that hangs stops the run: {error}")
+    except sending.NotSendable as error:
+        reporting.notify(
+            f"evaluations run in the learner's process, where an env that hangs stops the run: {error.reason}"
+        )
         return InlineEvaluator(plan)

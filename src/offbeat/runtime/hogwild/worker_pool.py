@@ -32,11 +32,11 @@ class WorkerPool:
             reporting: is notified of restarts, and of the processes.
 
         Raises:
-            ConfigError: the env or the algorithm cannot be sent to another process.
+            ConfigError: the env, an encoder or the algorithm cannot be sent to another process.
         """
         run = parts.config.run
         self._algorithm = algorithm_entry(run.algorithm).algorithm_class()
-        self._env = sending.package(run.env, run.imports, parts.config.env.wrappers)  # first: it may raise
+        self._env = parts.plans[0].sent_code()  # first: it may raise
         for code in (self._algorithm, type(parts.config.settings)):
             sending.require_importable(f"{run.algorithm}, the class {code.__qualname__},", code)
         self._parts, self._board, self._cores = parts, parts.board, usable_core_numbers()

@@ -46,11 +46,11 @@ class LearnerProcesses:
             reporting: is notified of the processes.
 
         Raises:
-            ConfigError: the env or the algorithm cannot be sent to another process.
+            ConfigError: the env, an encoder or the algorithm cannot be sent to another process.
         """
         run, self._runtime = parts.config.run, parts.config.runtime
         self._algorithm = algorithm_entry(run.algorithm).algorithm_class()
-        self._env = sending.package(run.env, run.imports, parts.config.env.wrappers)  # first: it may raise
+        self._env = parts.plan.sent_code()  # first: it may raise
         for code in (self._algorithm, type(parts.config.settings)):
             sending.require_importable(f"{run.algorithm}, the class {code.__qualname__},", code)
         assert parts.arena is not None

@@ -16,7 +16,6 @@ from typing import Any
 
 from offbeat.config.ray import runtime_env_of
 from offbeat.core.errors import RunFailed
-from offbeat.envs import sending
 from offbeat.runtime.gated import GatedActing
 from offbeat.runtime.paced import PacedRuntime
 from offbeat.runtime.parts import PacedParts
@@ -40,7 +39,7 @@ class RayActing(GatedActing):
     def __init__(self, parts: PacedParts, learned: int, reporting: Reporting) -> None:
         runtime = parts.plan.runtime
         plan = parts.plan
-        self._env = sending.package(plan.run.env, plan.run.imports, plan.env_config.wrappers)  # first: it may raise
+        self._env = plan.sent_code()  # first: it may raise
         self._resources, self._options = resources_of(runtime), options_of(runtime)
         self._runtime_env = runtime_env_of(runtime)
         self._cluster = _connect(parts.plan, self._runtime_env)
