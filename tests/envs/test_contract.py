@@ -346,6 +346,24 @@ def test_an_env_that_raises_is_not_blamed_for_what_the_column_before_it_has_retu
     del gym.registry["tests/FailsBeside-v0"]
 
 
+def test_an_observation_of_two_numbers_in_place_of_observation_and_info_is_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class WithoutInfo(gym.Env[Any, Any]):
+        observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+        action_space = gym.spaces.Discrete(2)
+
+        def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+            super().reset(seed=seed, options=options)
+            return np.zeros(2, np.float32)
+
+    monkeypatch.setitem(gym.registry, "own/WithoutInfo-v0", EnvSpec("own/WithoutInfo-v0", WithoutInfo))
+    with pytest.raises(
+        EnvFailed, match=r"did not return \(observation, info\): its second value is float32, not a dict"
+    ):
+        make_envs("own/WithoutInfo-v0", 1, seed=0).reset()
+
+
 def with_one(values: Any, column: int, value: object) -> Any:
     """Return a list of values, one of which is replaced."""
     return [value if index == column else each for index, each in enumerate(values)]

@@ -19,7 +19,7 @@ from offbeat.core.types import INFO_MASK, NO_DECISION, Array, EnvSpec, Tree
 from offbeat.envs.actions import ActionEncoder, split_columns
 from offbeat.envs.adapters.gymnasium.snapshots import AnyEnv
 from offbeat.envs.adapters.gymnasium.sources import AnyVectorEnv, SingleEnv
-from offbeat.envs.check_parts import fault_of_ends
+from offbeat.envs.check_parts import fault_of_ends, kind_of
 from offbeat.envs.contract import Outcome
 from offbeat.envs.infos import no_decision_of, number_reader, numbers_reader
 from offbeat.envs.rows import (
@@ -134,12 +134,14 @@ class ScalarColumns:
 
     def reset(self, seeds: Sequence[int] | None) -> None:
         column = 0
+        info: Any = {}
         try:
             for column, (env, write, write_mask) in enumerate(
                 zip(self.envs, self._writers, self._mask_writers, strict=True)
             ):
                 if seeds is not None:
                     seed_spaces(env, seeds[column])
+                info = {}
                 observation, info = env.reset(seed=None if seeds is None else seeds[column])
                 write(observation)
                 if info:
@@ -148,6 +150,9 @@ class ScalarColumns:
                     write_mask(info)
             self.offers_mask = _has_mask(info)
         except FAILURES as error:
+            if not isinstance(info, Mapping):  # an observation of two numbers can be unpacked too
+                what = f"reset() did not return {_RETURNED['reset']}: its second value is {kind_of(info)}, not a dict"
+                raise column_failed(self._spec, self.span.start + column, what, error) from error
             raise self._failed(column, "reset", error) from error
         self._checks.require()
 
