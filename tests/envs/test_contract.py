@@ -357,7 +357,8 @@ def test_an_observation_of_two_numbers_in_place_of_observation_and_info_is_repor
             super().reset(seed=seed, options=options)
             return np.zeros(2, np.float32)
 
-    monkeypatch.setitem(gym.registry, "own/WithoutInfo-v0", EnvSpec("own/WithoutInfo-v0", WithoutInfo))
+    registered = EnvSpec("own/WithoutInfo-v0", WithoutInfo)  # type: ignore[arg-type]
+    monkeypatch.setitem(gym.registry, "own/WithoutInfo-v0", registered)
     with pytest.raises(
         EnvFailed, match=r"did not return \(observation, info\): its second value is float32, not a dict"
     ):
