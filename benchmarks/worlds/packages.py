@@ -296,7 +296,7 @@ PACKAGES = (
     Package(
         "minihack",
         "minihack:MiniHack-Room-5x5-v0",
-        ("ignore_observations=message,screen_descriptions,tty_chars,tty_colors,tty_cursor",),
+        ("ignore_observations=message",),
         afterwards=("setuptools<81",),
         note="imports pkg_resources, which newer setuptools no longer have",
     ),
@@ -328,7 +328,10 @@ PACKAGES = (
         note="requires Gymnasium 0.29, and works with the new one",
     ),
     Package(
-        "fancy-gym", "fancy_gym:fancy/Reacher5d-v0", afterwards=("gymnasium>=1.1",), note="requires Gymnasium 0.29"
+        "fancy-gym",
+        "fancy_gym:fancy/Reacher5d-v0",
+        afterwards=("gymnasium>=1.1",),
+        note="requires Gymnasium 0.29 and fails with 1 (it uses a wrapper that is gone)",
     ),
     Package("pyflyt", "PyFlyt.gym_envs:PyFlyt/QuadX-Hover-v4"),
     Package("mobile-env", "mobile_env:mobile-small-central-v0"),
@@ -349,6 +352,11 @@ PACKAGES = (
         afterwards=("gymnasium>=1.1",),
         note="requires Gymnasium 0.29; 1.1.1 returns a context of another shape than its space declares",
     ),
-    Package("dacbench", "dacbench.envs:SigmoidEnv", extra=("torchvision",)),
+    Package(
+        "dacbench",
+        "dacbench.envs:SigmoidEnv",
+        extra=("torchvision",),
+        note="imports torchvision, which must be of the same build as torch (CPU or CUDA)",
+    ),
     Package("gym-quadruped", "quadruped:make", wrapper=QUADRUPED, note="gym's old API: reset returns no info"),
 )
