@@ -54,6 +54,7 @@ Colour = Literal["red", "blue"]
         ("64,64", tuple[int, ...], (64, 64)),
         ("64", tuple[int, ...], (64,)),
         ("", tuple[int, ...], ()),
+        ("none", tuple[str, ...], ()),
         (64, tuple[int, ...], (64,)),
         (np.int64(64), tuple[int, ...], (64,)),
         (2e6, int, 2_000_000),

@@ -92,7 +92,7 @@ def test_an_unlike_name_is_not_suggested():
     [
         ("import no_such_package\n", "it was found, but it needs no_such_package, which is not installed"),
         ("raise ValueError('not here.')\n", "(ValueError: not here): it was found, but raised this"),
-        (None, "check the name, and that its folder is on PYTHONPATH"),
+        (None, "check the name; install its package with pip, or see that its folder is on PYTHONPATH"),
     ],
     ids=["needs a package", "raises", "does not exist"],
 )

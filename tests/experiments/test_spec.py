@@ -58,6 +58,7 @@ def test_more_seeds_and_a_target_do_not_change_the_identity_of_a_spec(changes):
 REFUSED: list[tuple[dict[str, Any], list[str]]] = [
     ({"algoritm": "ppo"}, ["unknown key 'algoritm'", "'algorithm'", "[settings]"]),
     ({"learning_rate": 0.1}, ["unknown key 'learning_rate'", "[settings]"]),
+    ({"name": "study"}, ["unknown key 'name'", "the name of its file"]),
     ({"algorithm": None}, ["names no algorithm"]),
     ({"algorithm": "pppo"}, ["'pppo'", "'ppo'"]),
     ({"env": None}, ["env = ", "envs = "]),

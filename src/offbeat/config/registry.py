@@ -394,7 +394,10 @@ def _fix(name: str, error: Exception) -> str:
     """Return what to do about an error at the import of a module: a module that was found has the right name."""
     missing = error.name if isinstance(error, ModuleNotFoundError) else None
     if missing is not None and f"{name}.".startswith(f"{missing}."):
-        return "check the name, and that its folder is on PYTHONPATH or is the current folder"
+        return (
+            "check the name; install its package with pip, or see that its folder is on PYTHONPATH or is the current "
+            "folder"
+        )
     if missing is not None:
         return f"it was found, but it needs {missing}, which is not installed"
     return "it was found, but raised this when it was imported, as the traceback shows"

@@ -204,14 +204,14 @@ def _read(value: object, hint: Any) -> Any:
 
 
 def _items(value: object) -> Sequence[object]:
-    """Return the items of a list. As it is typed it is 64,64 or [64, 64]; one number is a list of one item."""
+    """Return the items of a list. As typed it is 64,64 or [64, 64], one number if it has one item, none if it is empty."""
     if isinstance(value, Integral):
         return [value]
     if isinstance(value, list | tuple):
         return value
     if not isinstance(value, str):
         raise TypeError
-    text = value.strip()
+    text = "" if value == "none" else value.strip()
     if (text[:1], text[-1:]) in (("[", "]"), ("(", ")")):
         text = text[1:-1]
         return [item.strip(" '\"") for item in text.split(",") if item.strip()]

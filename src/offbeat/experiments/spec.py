@@ -29,6 +29,8 @@ _KEYS = {
     "imports": tuple[str, ...],
 }
 _TABLES = ("settings", "search", "policies", "population")
+_ELSEWHERE = {"name": "an experiment has the name of its file, and --dir sets its directory"}
+"""Keys that a spec does not have -> what sets it."""
 _MISPLACED = {
     **dict.fromkeys(_KEYS, "it belongs at the top of the file, above the tables"),
     "seed": "each session has its own: write seeds = [1, 2, 3], or sessions = 3, at the top of the file",
@@ -142,7 +144,7 @@ def spec_of(tables: Mapping[str, Any], where: str) -> Spec:
     """Return the spec in the tables of a TOML file. `where` is the file, for messages. Raises as `read_spec`."""
     for key in tables:
         if key not in (*_KEYS, *_TABLES):
-            remedy = f"{where}: settings of a run belong under [settings]."
+            remedy = f"{where}: {_ELSEWHERE.get(key, 'settings of a run belong under [settings]')}."
             raise unknown("key", key, (*_KEYS, *_TABLES), remedy)
     top = {key: expect(where, key, tables[key], hint) for key, hint in _KEYS.items() if key in tables}
     if "algorithm" not in top:
