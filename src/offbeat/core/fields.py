@@ -204,7 +204,7 @@ def _read(value: object, hint: Any) -> Any:
 
 
 def _items(value: object) -> Sequence[object]:
-    """Return the items of a list. As typed it is 64,64 or [64, 64], one number if it has one item, none if it is empty."""
+    """Return the items of a list. As typed it is 64,64 or [64, 64], one number for one item, none for no item."""
     if isinstance(value, Integral):
         return [value]
     if isinstance(value, list | tuple):
