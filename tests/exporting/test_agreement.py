@@ -16,7 +16,7 @@ from tests.reference.models import policy_spec, policy_specs, random_vector
 from offbeat.api.loaded_policy import LoadedPolicy, Trained
 from offbeat.core.errors import RunFailed
 from offbeat.core.types import ActionSpec, Array, Tree
-from offbeat.exporting.agreement import compare
+from offbeat.exporting.agreement import TOLERANCE, compare
 from offbeat.exporting.formats import Runner
 from offbeat.exporting.policy_file import _ports
 from offbeat.models.acting import make_policy
@@ -55,6 +55,13 @@ def test_the_torch_policy_agrees_with_the_numpy_policy(spec, seed):
     policy = loaded(spec, seed)
     agreement = compare(policy, runner(policy))
     assert agreement.decisions == (340 if spec.recurrent else 68)
+
+
+def test_rounding_of_large_outputs_is_no_difference_of_the_clipped_actions():
+    spec = policy_spec("box", observation="dict", hidden_sizes=(17,), activation="relu", squashed=False)
+    policy = loaded(spec, seed=4)
+    agreement = compare(policy, runner(policy))
+    assert agreement.error <= TOLERANCE
 
 
 def answering(policy: LoadedPolicy, how: Callable[[Tree, Tree], Tree]) -> Runner:

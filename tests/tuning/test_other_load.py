@@ -59,6 +59,7 @@ RESULT = {
     "layout_fraction": 0.8,
     "overlap_gain": None,
     "layouts": [asdict(MeasuredLayout("processes", 1, 8, 1, predicted_sps=2.9e4, achieved_sps=2.5e4))],
+    "failed_layouts": [],
     "advice": "",
     "overlap_gain_max": 1.28,
     "bound_by": "learner",

@@ -24,7 +24,8 @@ from offbeat.models.whole_policy import NEXT_STATE, STATE
 
 TOLERANCE = 1e-5
 """Largest allowed difference between the values of a file and those of the policy: absolute, or relative to the
-largest value if this is above 1. If the logits (of DQN: Q-values) of two choices differ by less, either is correct."""
+largest output of the network (of a state: its largest value) if this is above 1, because actions are clipped after it.
+If the logits (of DQN: Q-values) of two choices differ by less, either is correct."""
 BATCHES = (1, 3, 64)
 """Number of observations in each batch that is compared."""
 STEPS = 5
@@ -55,12 +56,15 @@ def compare(policy: LoadedPolicy, run: Runner) -> Agreement:
             inputs = sample_observations(policy.policy, rows, random)
             values, expected = _expected(policy, inputs, state)
             found = _found(run, inputs | memory)
+            outputs = dict.fromkeys(expected, values)
             if spec.recurrent:
                 expected, memory = expected | {NEXT_STATE: state}, {STATE: found[NEXT_STATE]}
+                outputs[NEXT_STATE] = state
             _require_alike(found, expected)
             decisions += rows
             wrong += _wrong_choices(spec, values, found, expected)
-            error = float(np.max([error, *(_difference(found[name], expected[name]) for name in expected)]))
+            differences = (_difference(found[name], expected[name], outputs[name]) for name in expected)
+            error = float(np.max([error, *differences]))
     if wrong or not error <= TOLERANCE:
         raise RunFailed(
             f"the file does not act like the policy, and is not saved: {wrong} of {decisions} actions have other "
@@ -116,11 +120,11 @@ def _require_alike(found: Tree, expected: Tree) -> None:
 # --- values -------------------------------------------------------------------------------------------------
 
 
-def _difference(found: Array, expected: Array) -> float:
-    """Return the largest difference, relative to the largest value if this is above 1; 0 for choices."""
+def _difference(found: Array, expected: Array, outputs: Array) -> float:
+    """Return the largest difference, relative to the largest of the outputs if this is above 1; 0 for choices."""
     if not np.issubdtype(expected.dtype, np.floating) or not expected.size:
         return 0.0
-    return float(np.abs(found - expected).max() / max(1.0, np.abs(expected).max()))
+    return float(np.abs(found - expected).max() / max(1.0, np.abs(outputs).max()))
 
 
 # --- choices ------------------------------------------------------------------------------------------------
