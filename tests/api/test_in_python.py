@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
@@ -41,6 +42,17 @@ def test_a_run_is_shown_in_one_line(tmp_path):
     run = small_run(tmp_path / "run", steps=64, eval_every=64, eval_episodes=1)
     reached = f"env_steps=64, eval_return_mean={run.metrics['eval_return_mean']:.6g}"
     assert repr(run) == f"Run('{tmp_path}/run', 'finished', {reached})"
+
+
+def test_train_and_resume_print_lines_to_standard_error_unless_they_are_told_otherwise(tmp_path, capsys):
+    settings = {key: value for key, value in NEW.items() if key != "progress"}
+    offbeat.train("ppo", "CartPole-v1", run_dir=tmp_path / "run", eval_every=0, **settings)
+    offbeat.resume(tmp_path / "run", steps=128)
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.count("ppo on CartPole-v1") == 2
+    assert "100% 64/64 env steps" in printed.err
+    assert re.search(r"100% \d+/128 env steps", printed.err)
 
 
 # --- the home directory ---------------------------------------------------------------------------------------

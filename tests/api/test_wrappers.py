@@ -34,12 +34,14 @@ def run(tmp_path_factory) -> offbeat.Run:
     return small_run(path, ShortCartPole, actors=1, **settings, **wrapped)  # type: ignore[arg-type]
 
 
-def test_arguments_and_wrappers_reach_actors_evaluations_videos_and_resumed_runs(run, tmp_path):
+def test_arguments_and_wrappers_reach_actors_evaluations_videos_exports_and_resumed_runs(run, tmp_path):
     for metric in ("episode_return_mean", "eval_return_mean"):
         assert {line[metric] for line in lines_of(run.path)} - {None} == {-4.0}, metric
     assert (offbeat.evaluate(run, episodes=2).return_mean, offbeat.evaluate(run, episodes=2).length_mean) == (-4, 8)
     assert json.loads(command("eval", run.path, "--episodes", "2", "--json").out)["return_mean"] == -4
     assert offbeat.watch(run, video=tmp_path / "episode.gif").returns == {"default": -4}
+    exported = offbeat.export(run, tmp_path / "policy.pt", format="torchscript")
+    assert exported.agreement.decisions > 0
     resumed = offbeat.resume(run, steps=768, progress="none")
     assert resumed.metrics["episode_return_mean"] == -4
 

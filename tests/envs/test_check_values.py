@@ -53,6 +53,10 @@ class HiddenLimit(Plain):
     length = 20
 
 
+class LongHiddenLimit(Plain):
+    length = 100
+
+
 class ThousandSteps(Plain):
     def step(self, action: Any) -> Any:
         observation, reward, *_, info = super().step(action)
@@ -83,6 +87,7 @@ def test_check_warns_of_nothing_in_envs_that_train_well(env: type[Any]) -> None:
         (LargeRewards, "rewards are as large as 1e+05", "reward_scale="),
         (LargeObservations, "observations are as large as 1e+04", "normalize_observations=true"),
         (HiddenLimit, "episodes are terminated after 20 steps, none is truncated", "truncated=True"),
+        (LongHiddenLimit, "all 2 episodes are terminated after 100 steps, none is truncated", "truncated=True"),
         (Unrepeatable, "the same seed and the same actions give different rows: a run trains", "np_random"),
     ],
 )

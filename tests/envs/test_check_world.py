@@ -53,6 +53,8 @@ def test_check_warns_of_a_game_that_its_seed_does_not_change(env_id: str) -> Non
         ("ReturnsFourValues", "error", "step 2 of the episode raised ValueError: step() returned 4 values"),
         ("RaisesAnError", "error", "step 2 of the episode raised ZeroDivisionError: the field has no width"),
         ("NeverEnds", "warning", "the world did not end in 60 random steps"),
+        ("PaysTooMuch", "warning", "agent b: rewards are as large as 1e+05"),
+        ("ShowsLargeImages", "warning", "agent a: observation has images of 240 x 320 pixels"),
         ("IgnoresItsSeed", "warning", SAME_ROWS),
         ("DrawsWithoutASeed", "warning", "agent a, row 0: the same seed and the same actions give different rows"),
         ("NobodyCalledC", "warning", "agent c did not appear in 60 random steps"),
@@ -76,3 +78,9 @@ def test_a_world_without_an_end_is_correct_with_a_time_limit() -> None:
 def test_the_command_checks_worlds_and_ends_with_1_after_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert Check(wrong("Revives")).run() == 1
     assert "agent a, step 4 of the episode: is alive again" in capsys.readouterr().out
+
+
+def test_each_step_of_a_check_of_a_world_is_reported() -> None:
+    reported: list[tuple[int, int]] = []
+    check_env(wrong("Sound"), steps=20, report=lambda done, total: reported.append((done, total)))
+    assert reported == [(step, 60) for step in range(1, 61)]

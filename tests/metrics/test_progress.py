@@ -6,6 +6,7 @@ import pty
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -520,5 +521,42 @@ def test_in_a_notebook_the_last_line_is_replaced_and_messages_stay():
     assert len(shown) == 5
 
 
-def test_a_program_without_a_kernel_has_lines():
+class OnlyIPython:
+    """The functions of IPython that are used, without IPython: what is displayed, and how often it is replaced."""
+
+    def __init__(self, *, has_kernel: bool) -> None:
+        self.shown: list[str] = []
+        self.cells = 0
+        shell = SimpleNamespace(kernel=None) if has_kernel else SimpleNamespace()
+        self.get_ipython = lambda: shell
+        self.display = SimpleNamespace(display=self._display)
+
+    def _display(self, data: dict[str, str], *, raw: bool, display_id: bool) -> OnlyIPython:
+        assert raw
+        assert display_id
+        self.cells += 1
+        self.update(data, raw=raw)
+        return self
+
+    def update(self, data: dict[str, str], *, raw: bool) -> None:
+        assert raw
+        self.shown.append(data["text/plain"])
+
+
+def test_in_a_kernel_lines_are_displayed_once_and_then_replaced(monkeypatch):
+    ipython = OnlyIPython(has_kernel=True)
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    stream = io.StringIO()
+    view = make_progress("lines", stream)
+    view.start(ABOUT)
+    view.update(status(1000))
+    view.close("the end")
+    assert stream.getvalue() == ""
+    assert (ipython.cells, len(ipython.shown)) == (1, 3)
+    assert ipython.shown[-1].startswith("ppo on CartPole-v1")
+
+
+@pytest.mark.parametrize("ipython", [None, OnlyIPython(has_kernel=False)], ids=["no IPython", "IPython in a terminal"])
+def test_a_program_without_a_kernel_has_lines(monkeypatch, ipython):
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
     assert type(make_progress("lines", io.StringIO())) is Lines

@@ -60,6 +60,12 @@ class RewardsTheDead(Sound):
         return parts
 
 
+class PaysTooMuch(Sound):
+    def wrong(self, *parts: Any) -> Any:
+        parts[1]["b"] = 1e5
+        return parts
+
+
 class EndsTwice(Sound):
     def wrong(self, *parts: Any) -> Any:
         if self.age == 4:
@@ -175,6 +181,17 @@ class NobodyCalledC(Sound):
         super().__init__()
         self.possible_agents.append("c")
         self._spaces["c"] = self._spaces["a"]
+
+
+class ShowsLargeImages(Sound):
+    """Agent a sees an image of 240 x 320 pixels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._spaces["a"] = (gym.spaces.Box(0, 255, (240, 320), np.uint8), gym.spaces.Discrete(2))
+
+    def _observations(self) -> Observations:
+        return {**super()._observations(), "a": self.np_random.integers(0, 256, (240, 320), np.uint8)}
 
 
 class NimWithoutMoves(Nim):

@@ -67,7 +67,7 @@ def check_env(
         columns: Number of envs or worlds to compare with each other.
         steps: Number of env steps of each env.
         settings: The table [env].
-        report: Is told the progress; not for worlds.
+        report: Is told the progress.
 
     Returns:
         The findings in the order in which they occurred; empty for a correct env.
@@ -75,11 +75,11 @@ def check_env(
     Raises:
         ConfigError: the env cannot be made.
     """
-    world = make_world(env_id, settings.kwargs)
-    if world is not None:
-        return check_world(env_id, world, columns, steps, settings)
     done, total = count(1), 3 * steps
     stepped = lambda: report(next(done), total)  # noqa: E731
+    world = make_world(env_id, settings.kwargs)
+    if world is not None:
+        return check_world(env_id, world, columns, steps, settings, stepped)
     findings = list(_check_single(env_id, steps, settings, stepped))
     if not any(finding.severity == "error" for finding in findings):
         findings += check_tasks(env_id, settings)

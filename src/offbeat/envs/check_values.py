@@ -14,10 +14,10 @@ from offbeat.envs.spaces import children
 LARGEST_OBSERVATION = 1e3
 LARGEST_REWARD = 1e3
 LARGEST_ACTION = 10.0
-EQUAL_EPISODES = 3
-"""Number of terminated episodes of equal length from which a hidden time limit is suspected."""
 SHORTEST_LIMIT = 20
 """Env steps. Shorter episodes of equal length are usually those of the task."""
+LONG_EPISODE = 100
+"""Env steps. Of episodes as long as this, two of equal length are enough to suspect a hidden time limit; else three."""
 
 
 class Values:
@@ -53,16 +53,21 @@ class Values:
         if self._observation > LARGEST_OBSERVATION:
             remedy = "scale them in the env to about 1, or pass --set normalize_observations=true, PPO's default"
             yield Finding("warning", f"observations are as large as {self._observation:.2g}", remedy)
-        if len(self._lengths) >= EQUAL_EPISODES and len(set(self._lengths)) == 1 and self._lengths[0] >= SHORTEST_LIMIT:
+        if self._have_equal_lengths() and not self._truncated:
             problem = (
                 f"all {len(self._lengths)} episodes are terminated after {self._lengths[0]} steps, none is truncated"
             )
             remedy = (
                 "if this is a time limit, return terminated=False and truncated=True there, so that the value of the "
+                "last state is not learned as 0"
             )
-            remedy += "last state is not learned as 0"
-            if not self._truncated:
-                yield Finding("warning", problem, remedy)
+            yield Finding("warning", problem, remedy)
+
+    def _have_equal_lengths(self) -> bool:
+        """Whether all episodes ended after the same number of steps, so that a time limit is likely."""
+        length = max(self._lengths, default=0)
+        enough = 2 if length >= LONG_EPISODE else 3
+        return length >= SHORTEST_LIMIT and len(self._lengths) >= enough and set(self._lengths) == {length}
 
     def _of_actions(self) -> Iterator[Finding]:
         for space in _single(self._actions):

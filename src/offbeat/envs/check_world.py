@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from typing import Any
 
@@ -22,7 +22,9 @@ from offbeat.envs.check_parts import (
     raised,
     same_actions,
 )
+from offbeat.envs.check_values import Values
 from offbeat.envs.make_worlds import existing, make_world, spec_of_world
+from offbeat.envs.observations import image_notes
 from offbeat.envs.rows import FAILURES, named
 from offbeat.envs.world import World, WorldSpec, WorldStep
 from offbeat.envs.worlds import Worlds
@@ -32,7 +34,9 @@ MAPPINGS = ("observations", "rewards", "terminations", "truncations", "infos")
 DEAD = "but its episode has ended before"
 
 
-def check_world(env_id: str, world: World, count: int, steps: int, settings: EnvConfig) -> list[Finding]:
+def check_world(
+    env_id: str, world: World, count: int, steps: int, settings: EnvConfig, stepped: Callable[[], None]
+) -> list[Finding]:
     """Step a world, then several of its kind as an actor would, with random actions; return the faults.
 
     Args:
@@ -41,6 +45,7 @@ def check_world(env_id: str, world: World, count: int, steps: int, settings: Env
         count: number of worlds to compare with each other.
         steps: number of steps.
         settings: the table [env].
+        stepped: is called after each step.
 
     Returns:
         The findings in the order in which they occurred, with the agent and the step; empty for a correct world.
@@ -54,10 +59,17 @@ def check_world(env_id: str, world: World, count: int, steps: int, settings: Env
         except FAILURES as error:
             return [raised("reset()", error)]
         spec = spec_of_world(env_id, world, first, settings)
-        findings = list(_CheckedWorld(world, spec, limited=settings.max_episode_steps is not None).check(first, steps))
+        checked = _CheckedWorld(world, spec, limited=settings.max_episode_steps is not None)
+        findings = [*_check_images(spec), *checked.check(first, steps, stepped)]
     if not any(finding.severity == "error" for finding in findings):
-        findings += _check_seeds(spec, count, steps, settings)
+        findings += _check_seeds(spec, count, steps, settings, stepped)
     return list(dict.fromkeys(findings))
+
+
+def _check_images(spec: WorldSpec) -> Iterator[Finding]:
+    for agent, own in spec.agents:
+        for problem, remedy in image_notes(own.observation):
+            yield Finding("warning", f"agent {agent}: {problem}", remedy)
 
 
 # --- one world ----------------------------------------------------------------------------------------------
@@ -72,6 +84,7 @@ class _CheckedWorld:
         self._world, self._spaces = world, {agent: world.observation_space(agent) for agent in spec.names}
         self._samplers = {agent: ActionSampler(own.action) for agent, own in spec.agents}
         self._masks = {agent: MaskReader(own) for agent, own in spec.agents}
+        self._values = {agent: Values(space, world.action_space(agent)) for agent, space in self._spaces.items()}
         self._alive: set[str] = set()
         self._ended: set[str] = set()
         self._seen: set[str] = set()
@@ -80,8 +93,14 @@ class _CheckedWorld:
         self._known: set[tuple[str, str]] = set()
         """Agent and problem of each finding so far, so that each is reported for its first step only."""
 
-    def check(self, first: WorldStep, steps: int) -> Iterator[Finding]:
-        """Yield the findings of `steps` steps, up to the first step with an error; `first`: the first reset."""
+    def check(self, first: WorldStep, steps: int, stepped: Callable[[], None]) -> Iterator[Finding]:
+        """Yield the findings of `steps` steps, up to the first step with an error.
+
+        Args:
+            first: the first reset.
+            steps: number of steps.
+            stepped: is called after each of them.
+        """
         step, ends, age = first, 0, 0
         for _ in range(steps):
             findings = list(self._new_findings(step))
@@ -95,6 +114,7 @@ class _CheckedWorld:
             except FAILURES as error:
                 yield raised(self._where, error)
                 return
+            stepped()
         yield from self._at_end(ends, steps)
 
     def _actions(self, step: WorldStep) -> dict[str, Any]:
@@ -107,6 +127,9 @@ class _CheckedWorld:
         for agent in sorted(self._spaces.keys() - self._seen):
             problem = f"agent {agent} did not appear in {steps} random steps"
             yield Finding("warning", problem, "remove it from possible_agents, or give it no policy of its own")
+        for agent, values in self._values.items():
+            for finding in values.findings():
+                yield Finding(finding.severity, f"agent {agent}: {finding.problem}", finding.remedy)
 
     def _new_findings(self, step: WorldStep) -> Iterator[Finding]:
         for agent, finding in self._check_step(step):
@@ -162,7 +185,13 @@ class _CheckedWorld:
             "truncated": step.truncations[agent],
             "info": self._info(agent, step),
         }
-        yield from check_parts(self._spaces[agent], parts)
+        yield from self._check_parts(agent, parts)
+
+    def _check_parts(self, agent: str, parts: Mapping[str, Any]) -> list[Finding]:
+        findings = list(check_parts(self._spaces[agent], parts))
+        if not any(finding.severity == "error" for finding in findings):
+            self._values[agent].add(parts)
+        return findings
 
     def _info(self, agent: str, step: WorldStep) -> Any:
         return step.infos.get(agent, {})
@@ -179,7 +208,7 @@ class _CheckedWorld:
             self._alive.add(agent)
             self._seen.add(agent)
             parts = {"observation": observation, "info": self._info(agent, step)}
-            yield from ((agent, finding) for finding in check_parts(self._spaces[agent], parts))
+            yield from ((agent, finding) for finding in self._check_parts(agent, parts))
 
     def _check_next(self, step: WorldStep) -> Iterator[tuple[str, Finding]]:
         """Check who chooses the next actions, and their masks."""
@@ -205,10 +234,12 @@ Rollout = dict[str, Tree]
 """Agent -> name -> [steps + 1, worlds, ...]."""
 
 
-def _check_seeds(spec: WorldSpec, count: int, steps: int, settings: EnvConfig) -> Iterator[Finding]:
+def _check_seeds(
+    spec: WorldSpec, count: int, steps: int, settings: EnvConfig, stepped: Callable[[], None]
+) -> Iterator[Finding]:
     """Step equal worlds twice with the same seeds and actions, and compare their rows."""
     try:
-        first, second = (_rollout(spec, count, steps, settings) for _ in range(2))
+        first, second = (_rollout(spec, count, steps, settings, stepped) for _ in range(2))
     except EnvFailed as error:
         yield Finding("error", error.problem, "fix the problem that the message names")
         return
@@ -251,7 +282,7 @@ def _first_unequal(one: Array, other: Array) -> int | None:
     return int(unequal.argmax()) if unequal.any() else None
 
 
-def _rollout(spec: WorldSpec, count: int, steps: int, settings: EnvConfig) -> Rollout:
+def _rollout(spec: WorldSpec, count: int, steps: int, settings: EnvConfig, stepped: Callable[[], None]) -> Rollout:
     """Take the same random actions in all worlds; return the observations of each row and the rest of the row before.
 
     Row 0 has the first observations.
@@ -269,6 +300,7 @@ def _rollout(spec: WorldSpec, count: int, steps: int, settings: EnvConfig) -> Ro
                 envs.send(same_actions(envs.spec, rows[agent][-1], random))
             for agent, envs in worlds.envs.items():
                 rows[agent].append(_copied(named(envs.recv())))
+            stepped()
     return {agent: _stacked(first[agent], own) for agent, own in rows.items()}
 
 
