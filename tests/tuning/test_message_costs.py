@@ -11,9 +11,9 @@ from offbeat.metrics.speed_model import SpeedModel, Topology
 from offbeat.runtime.acting import MessageTraffic, Network
 from offbeat.tuning.message_costs import MessageCosts, feeding_text, one_machine_text
 
-TRAFFIC = MessageTraffic(row_bytes=100_000, weight_bytes=20_000, thread_s=0.002, waited_s=0.005)
+TRAFFIC = MessageTraffic(env_steps=1000, row_bytes=100_000, weight_bytes=20_000, thread_s=0.002, waited_s=0.005)
 NETWORK = Network(cores=64, bytes_per_s=1e8)
-COSTS = MessageCosts.from_traffic(TRAFFIC, NETWORK, env_steps=1000)
+COSTS = MessageCosts.from_traffic(TRAFFIC, NETWORK)
 ALONE = Network(cores=64, bytes_per_s=None)
 PROCESSES = runtime_entry("processes")
 
@@ -32,7 +32,9 @@ def test_costs_are_those_of_an_env_step():
 
 
 def test_the_traffic_of_a_period_is_a_difference():
-    assert TRAFFIC.since(MessageTraffic(60_000, 20_000, 0.001, 0.0)) == pytest.approx((40_000, 0, 0.001, 0.005))
+    assert TRAFFIC.since(MessageTraffic(600, 60_000, 20_000, 0.001, 0.0)) == pytest.approx(
+        (400, 40_000, 0, 0.001, 0.005)
+    )
 
 
 def test_a_run_on_a_cluster_has_its_cores_and_its_messages():

@@ -12,6 +12,8 @@ from offbeat.workers.feed import Commits
 class MessageTraffic(NamedTuple):
     """What the messages to and from actors on a cluster have taken so far."""
 
+    env_steps: float = 0
+    """Env steps of the rows that the learner's process has received."""
     row_bytes: float = 0.0
     """Bytes of rows that the learner's process has received."""
     weight_bytes: float = 0.0

@@ -34,8 +34,9 @@ class MessageCosts:
     network: Network
 
     @classmethod
-    def from_traffic(cls, traffic: MessageTraffic, network: Network, env_steps: float) -> MessageCosts:
-        """Return the costs of the messages of a period with `env_steps` env steps."""
+    def from_traffic(cls, traffic: MessageTraffic, network: Network) -> MessageCosts:
+        """Return the costs of the messages of a period, in which rows with env steps were received."""
+        env_steps = traffic.env_steps
         return cls(
             traffic.row_bytes / env_steps,
             traffic.weight_bytes / env_steps,

@@ -70,7 +70,7 @@ def run_speed(parts: PacedParts, seconds: float, notify: Notify, *, learns: bool
             ]
             before = _traffic(acting)
             timed = _run_for(seconds, steps, at_least=1)
-            traffic = _traffic(acting).since(before)
+            traffic = _traffic_since(before, acting)
         env_steps = sum(step.env_steps for step in timed)
         network = acting.messages.network() if acting.messages is not None else None
         # The learners have ended, with their loaders, which wait on bells of `acting`.
@@ -83,12 +83,19 @@ def run_speed(parts: PacedParts, seconds: float, notify: Notify, *, learns: bool
         policy_lag_mean=float(np.mean([step.lag_mean for step in timed if step.lag_mean is not None] or [0.0])),
         policy_lag_max=max((step.lag_max for step in timed if step.lag_max is not None), default=0.0),
         last_step=timed[-1].number,
-        messages=None if network is None else MessageCosts.from_traffic(traffic, network, env_steps),
+        messages=None if network is None else MessageCosts.from_traffic(traffic, network),
     )
 
 
 def _traffic(acting: Acting) -> MessageTraffic:
     return MessageTraffic() if acting.messages is None else acting.messages.traffic()
+
+
+def _traffic_since(before: MessageTraffic, acting: Acting) -> MessageTraffic:
+    """Return what messages have taken since then; since the start, if no rows have arrived since then."""
+    total = _traffic(acting)
+    recent = total.since(before)
+    return recent if recent.env_steps else total
 
 
 def lock_free_sps(config: Config, seconds: float, notify: Notify) -> float:

@@ -23,6 +23,7 @@ from offbeat.runtime.plan import Plan
 from offbeat.runtime.ray.messages import Acted, Assignment, RowMessage, TicketRows
 from offbeat.runtime.ray.proxy import ActorProxy, Answer
 from offbeat.runtime.ray.published import PublishedVersions
+from offbeat.workers.feed import env_steps_in
 from offbeat.workers.link import Memory
 
 IN_FLIGHT = 2
@@ -75,7 +76,7 @@ class Dispatcher:
         """The error that has ended the thread."""
         self.refused = 0
         """Tickets of superseded incarnations that came too late and were refused."""
-        self._row_bytes = self._weight_bytes = self._tickets = 0
+        self._row_bytes = self._weight_bytes = self._env_steps = 0
         self._reported = (0, 0, 0)
         """These numbers at the last call of `metrics`."""
         self._thread_s = 0.0
@@ -111,18 +112,17 @@ class Dispatcher:
     def metrics(self) -> dict[str, float]:
         """Return the bytes of messages per env step since the last call; none before a ticket is committed."""
         with self._lock:
-            totals = (self._row_bytes, self._weight_bytes, self._tickets)
-        rows, weights, tickets = (now - before for now, before in zip(totals, self._reported, strict=True))
-        if not tickets:
+            totals = (self._row_bytes, self._weight_bytes, self._env_steps)
+        rows, weights, env_steps = (now - before for now, before in zip(totals, self._reported, strict=True))
+        if not env_steps:
             return {}
         self._reported = totals
-        env_steps = tickets * self._plan.policies[0].memory.length * self._plan.runtime.envs_per_actor
         return {"row_bytes_per_env_step": rows / env_steps, "weight_bytes_per_env_step": weights / env_steps}
 
     def traffic(self) -> MessageTraffic:
         """Return what the messages have taken so far, without the waits of actors."""
         with self._lock:
-            return MessageTraffic(self._row_bytes, self._weight_bytes, self._thread_s)
+            return MessageTraffic(self._env_steps, self._row_bytes, self._weight_bytes, self._thread_s)
 
     def end(self) -> None:
         """End the thread."""
@@ -220,7 +220,8 @@ class Dispatcher:
             seconds = self._seconds(proxy.index, acted.seconds)
             for rows in acted.tickets:
                 self._write(rows)
-                self._row_bytes, self._tickets = self._row_bytes + rows.size, self._tickets + 1
+                self._row_bytes += rows.size
+                self._env_steps += env_steps_in(rows.policies[0])
                 self._gates[proxy.index].commit(rows.ticket, seconds, acted.longest_stall)
         waits.idle_since, waits.other_work_before = monotonic(), self._board.other_work_s
 
