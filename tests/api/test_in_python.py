@@ -55,6 +55,16 @@ def test_train_and_resume_print_lines_to_standard_error_unless_they_are_told_oth
     assert re.search(r"100% \d+/128 env steps", printed.err)
 
 
+def test_train_and_resume_tell_how_the_run_ended_and_how_to_continue_it(tmp_path, capsys):
+    settings = {key: value for key, value in NEW.items() if key not in ("progress", "steps")}
+    path = tmp_path / "run"
+    offbeat.train("ppo", "CartPole-v1", run_dir=path, eval_every=0, steps=128, stop_at=64, **settings)
+    printed = capsys.readouterr().err
+    assert printed.endswith(f'interrupted: stopped at --stop-at 64; offbeat.resume("{path}") continues it\n')
+    offbeat.resume(path)
+    assert re.search(r"\nfinished: learned from \d+ env steps\n$", capsys.readouterr().err)
+
+
 # --- the home directory ---------------------------------------------------------------------------------------
 
 

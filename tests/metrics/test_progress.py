@@ -14,7 +14,7 @@ from rich.console import Console
 
 from offbeat.config.runtimes import RUNTIMES
 from offbeat.metrics.dashboard import Dashboard, make_progress
-from offbeat.metrics.notebook import NotebookLines
+from offbeat.metrics.notebook import NotebookLines, show_picture
 from offbeat.metrics.progress import Lines, Rates, Silent, title_of, topology_of
 from offbeat.metrics.screen import History, Screen, sparkline
 from offbeat.metrics.status import About, PolicyStatus, Status
@@ -512,13 +512,34 @@ def test_in_a_notebook_the_last_line_is_replaced_and_messages_stay():
     clock.now += 10
     view.update(status(2000))
     view.message("a message")
-    view.close("the end")
     title, *rest = shown[-1].splitlines()
     assert title.startswith("ppo on CartPole-v1")
     assert rest[0] == "a message"
     assert rest[-1].lstrip().startswith("2%")
     assert shown[-1].count("env steps") == 1
-    assert len(shown) == 5
+    assert len(shown) == 4
+
+
+def test_in_a_notebook_the_end_of_a_run_is_below_its_last_line_which_has_no_phase():
+    shown: list[str] = []
+    view = NotebookLines(shown.append)
+    view.start(ABOUT)
+    view.update(replace(status(2000), phase="saving", bottleneck="serial: slow"))
+    assert shown[-1].endswith("saving")
+    view.close("the end")
+    *_, line, bottleneck, end = shown[-1].splitlines()
+    assert line.lstrip().startswith("2%")
+    assert "saving" not in shown[-1]
+    assert (bottleneck, end) == ("serial: slow", "the end")
+
+
+def test_the_last_line_of_a_run_has_no_phase():
+    stream = io.StringIO()
+    view = Lines(stream, clock=Clock())
+    view.update(status(1000))
+    view.update(replace(status(2000), phase="saving"))
+    view.close("")
+    assert "saving" not in stream.getvalue()
 
 
 class OnlyIPython:
@@ -550,10 +571,36 @@ def test_in_a_kernel_lines_are_displayed_once_and_then_replaced(monkeypatch):
     view = make_progress("lines", stream)
     view.start(ABOUT)
     view.update(status(1000))
-    view.close("the end")
+    view.message("a message")
     assert stream.getvalue() == ""
     assert (ipython.cells, len(ipython.shown)) == (1, 3)
     assert ipython.shown[-1].startswith("ppo on CartPole-v1")
+
+
+def test_a_notebook_which_has_no_terminal_shows_lines_in_place_of_a_dashboard(monkeypatch):
+    monkeypatch.setitem(sys.modules, "IPython", OnlyIPython(has_kernel=True))
+    assert isinstance(make_progress("dashboard", io.StringIO()), NotebookLines)
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"), [("a.png", ["Image a.png"]), ("a.SVG", ["SVG a.SVG"]), ("a.pdf", [])], ids=lambda value: value
+)
+def test_a_notebook_shows_the_pictures_that_a_browser_can_show(monkeypatch, name, shown):
+    displayed: list[str] = []
+    display = SimpleNamespace(
+        display=displayed.append,
+        Image=lambda filename: f"Image {filename}",
+        SVG=lambda filename: f"SVG {filename}",
+    )
+    shell = SimpleNamespace(kernel=None)
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell, display=display))
+    show_picture(Path(name))
+    assert displayed == shown
+
+
+def test_a_program_without_a_kernel_shows_no_pictures(monkeypatch):
+    monkeypatch.setitem(sys.modules, "IPython", OnlyIPython(has_kernel=False))
+    show_picture(Path("there_is_no_such_file.png"))
 
 
 @pytest.mark.parametrize("ipython", [None, OnlyIPython(has_kernel=False)], ids=["no IPython", "IPython in a terminal"])

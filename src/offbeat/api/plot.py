@@ -12,6 +12,7 @@ from offbeat.config.arguments import checked
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import read
 from offbeat.core.files import GivenPath, user_path
+from offbeat.metrics.notebook import show_picture
 from offbeat.plots.adaptation import plot_adaptation
 from offbeat.plots.curves import plot_runs
 from offbeat.plots.league import plot_elo
@@ -35,7 +36,7 @@ def plot(
     """Draw the returns or other metrics of runs over steps, frames or time, as `offbeat plot` does.
 
     Runs that differ only in the seed are one curve: their interquartile mean with a 95 % band; of two or three, their
-    mean with their range.
+    mean with their range. In a notebook the pictures are also shown below the cell.
 
     Args:
         runs: a `Run`, or the directory of a run, a trial, an experiment or a population; or several of them.
@@ -77,13 +78,20 @@ def plot(
     directories = [runs_of(path) for path in paths]
     every = [run for own in directories for run in own]
     if x == "episodes":
-        return [plot_adaptation(every, out=file)]
+        return _shown([plot_adaptation(every, out=file)])
     if len(texts) == len(paths):
         texts = tuple(text for text, own in zip(texts, directories, strict=True) for _ in own)
     plot_runs(every, x, out=file, metrics=drawn, labels=texts, smooth=smooth, average=average, title=title)
     elo = elo if out is None else _unused(elo)  # the user has named only the first file
     ratings = [plot_elo(path, out=elo) for path in paths if len(paths) == 1]
-    return [file, *filter(None, ratings)]
+    return _shown([file, *filter(None, ratings)])
+
+
+def _shown(files: list[Path]) -> list[Path]:
+    """Return the files; in a notebook, show them."""
+    for file in files:
+        show_picture(file)
+    return files
 
 
 def _unused(path: Path) -> Path:

@@ -94,6 +94,10 @@ class RunContext:
     """Whether the run continues from a checkpoint."""
     expectation: Expectation | None = None
     """What auto layout expects of the run; None if it did not choose the topology."""
+    tells_end: bool = False
+    """Whether the progress view tells how the run ended; the command line prints it itself."""
+    summary: str = field(default="", init=False)
+    """What the progress view tells at its end."""
     started: bool = field(default=False, init=False)
     """Whether `commit` has been called."""
 
@@ -189,7 +193,7 @@ def _train(context: RunContext) -> tuple[Ending, dict[str, Any]]:
     from offbeat.runtime.watchers import Ending
 
     with ExitStack() as closing:
-        closing.callback(context.progress.close, "")
+        closing.callback(lambda: context.progress.close(context.summary))
         context.progress.start(_about(context))
         tracker = start_tracker(context.config, context.directory, context.notify, context.metrics_size)
         if tracker is not None:
@@ -222,7 +226,16 @@ def _train(context: RunContext) -> tuple[Ending, dict[str, Any]]:
             raise
         if tracker is not None:
             tracker.state = ending.state
+        if context.tells_end:
+            context.summary = _summary(ending, context.directory)
     return ending, loop.metrics.line
+
+
+def _summary(ending: Ending, directory: RunDirectory) -> str:
+    """Return how the run ended; for one that can be resumed, with the call that does so."""
+    resumable = ending.state == "interrupted" and (directory.checkpoints / "latest").exists()
+    remedy = f'; offbeat.resume("{directory.path}") continues it' if resumable else ""
+    return f"{ending.state}: {ending.reason}{remedy}"
 
 
 def _start(context: RunContext, loop: TrainingLoop, sinks: Sequence[LateSink]) -> None:

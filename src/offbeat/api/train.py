@@ -98,7 +98,8 @@ def train(
         flags = {**settings, **given, **env_settings(env_kwargs, wrappers)}
         config = configs.resolve(algorithm, env, preset=preset, flags=flags)
         caller.restore_random()
-        return start(config, user_path(run_dir) if run_dir else None, progress=progress, callbacks=callbacks)
+        path = user_path(run_dir) if run_dir else None
+        return start(config, path, progress=progress, callbacks=callbacks, tells_end=True)
 
 
 def _with_names_of_encoders(policies: Any) -> Any:
@@ -121,8 +122,9 @@ def start(
     *,
     progress: ProgressKind | None = None,
     callbacks: Sequence[Callback | CallbackFunction] = (),
+    tells_end: bool = False,
 ) -> Run:
-    """Train with a complete config. Raises as `train`."""
+    """Train with a complete config. Raises as `train`. `tells_end`: whether the progress view tells how it ended."""
     called = Callbacks(callbacks)
     path = run_dir or default_path(config)
     RunDirectory(path).refuse_existing()
@@ -140,6 +142,7 @@ def start(
                 context = RunContext(
                     *(parts, directory, view, called, signals, start_parts, lambda: None, roll_back),
                     expectation=layout.expectation,
+                    tells_end=tells_end,
                 )
                 with directory.lock():
                     return run_to_end(context)
@@ -188,6 +191,7 @@ def resume(
         callbacks=callbacks,
         progress=progress,
         trust_code=trust_code,
+        tells_end=True,
     )
 
 
@@ -218,8 +222,12 @@ def continue_run(
     callbacks: Sequence[Callback | CallbackFunction] = (),
     progress: ProgressKind | None = None,
     trust_code: bool = False,
+    tells_end: bool = False,
 ) -> Run:
-    """Continue a run with changed settings, `given` by key. Arguments and errors are those of `resume`."""
+    """Continue a run with changed settings, `given` by key.
+
+    Arguments and errors are those of `resume`. `tells_end`: whether the progress view tells how it ended.
+    """
     called = Callbacks(callbacks)
     directory = RunDirectory.open(user_path(run), trust_code=trust_code)
     crash = directory.crash()
@@ -245,6 +253,7 @@ def continue_run(
                     learned=state["counters"]["learning_step"],
                     metrics_size=changes.metrics_size,
                     resumed=True,
+                    tells_end=tells_end,
                 )
                 if crash:
                     context.notify(crash)

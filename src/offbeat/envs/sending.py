@@ -133,7 +133,7 @@ def _entry(env_id: str, modules: tuple[str, ...]) -> bytes | None:
     except _CannotSend as error:
         if _is_imported(error.module, modules):
             return None
-        raise NotSendable(f"{env_id} cannot be sent to another process, because of {error}") from error
+        raise NotSendable(f"{env_id} cannot be sent to another process, because of {error}") from None
     return pickle.dumps(entry)
 
 
@@ -193,7 +193,7 @@ def _require_sendable(part: str, value: Any, module: str) -> None:
     try:
         _Pickler(io.BytesIO()).dump(value)
     except _NotImportable as error:
-        raise _CannotSend(part, str(error), error.module) from error
+        raise _CannotSend(part, str(error), error.module) from None
     except Exception as error:
         reason = f"{type(value).__name__} cannot be pickled ({type(error).__name__}: {error})"
         raise _CannotSend(part, reason, module) from error

@@ -25,8 +25,9 @@ __all__ = ["About", "Dashboard", "Lines", "Progress", "Silent", "Status", "make_
 
 
 def make_progress(kind: Literal["dashboard", "lines", "none"] | None, stream: TextIO) -> Progress:
-    """Return the view of ``kind``; None selects the dashboard on a terminal, else lines. In a notebook, lines are shown
-    below the cell, in place.
+    """Return the view of ``kind``; None selects the dashboard on a terminal, else lines.
+
+    In a notebook both are lines below the cell, in place: a dashboard needs a terminal.
     """
     if kind is None:
         redraws = stream.isatty() and os.environ.get("TERM") != "dumb"
@@ -35,10 +36,9 @@ def make_progress(kind: Literal["dashboard", "lines", "none"] | None, stream: Te
         raise ConfigError(f"progress is {kind!r}, but dashboard, lines or none is expected: pass one of these")
     if kind == "none":
         return Silent()
-    if kind == "dashboard":
-        return Dashboard(Console(file=stream))
-    show = display_of_notebook()
-    return Lines(stream) if show is None else NotebookLines(show)
+    if (show := display_of_notebook()) is not None:
+        return NotebookLines(show)
+    return Dashboard(Console(file=stream)) if kind == "dashboard" else Lines(stream)
 
 
 class Dashboard:

@@ -1,13 +1,15 @@
-"""The view of a run in a notebook: text below the running cell, which is replaced in place."""
+"""What a notebook shows below the running cell: the text of a run, which is replaced in place, and pictures."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from offbeat.core.argument_notation import as_shown
 from offbeat.metrics.progress import Lines
+from offbeat.metrics.status import Status
 
 Show = Callable[[str], None]
 """Shows a text in the place of the one before."""
@@ -18,9 +20,8 @@ def display_of_notebook() -> Show | None:
 
     It uses IPython, which each kernel of Jupyter has loaded. Nothing is imported here.
     """
-    ipython: Any = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
-    if not hasattr(shell, "kernel"):  # IPython in a terminal has no kernel
+    ipython = _ipython_of_notebook()
+    if ipython is None:
         return None
     handle: Any = None
 
@@ -34,6 +35,24 @@ def display_of_notebook() -> Show | None:
     return show
 
 
+_PICTURES = {".png": "Image", ".jpg": "Image", ".jpeg": "Image", ".svg": "SVG"}
+"""Suffix -> the class of IPython that shows it."""
+
+
+def show_picture(file: Path) -> None:
+    """Show a picture below the running cell, if this is a notebook and a browser can show its format."""
+    ipython, kind = _ipython_of_notebook(), _PICTURES.get(file.suffix.lower())
+    if ipython is not None and kind is not None:
+        ipython.display.display(getattr(ipython.display, kind)(filename=str(file)))
+
+
+def _ipython_of_notebook() -> Any:
+    """Return the module IPython in a kernel of Jupyter, else None: IPython in a terminal has no kernel."""
+    ipython: Any = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return ipython if hasattr(shell, "kernel") else None
+
+
 class NotebookLines(Lines):
     """Shows all messages, and below them the last line of `Lines`, which is replaced every few seconds."""
 
@@ -43,6 +62,12 @@ class NotebookLines(Lines):
         self._show_text = show
         self._messages: list[str] = []
         self._line = ""
+        self._last: Status | None = None
+
+    def update(self, status: Status) -> None:
+        """Show the status if the one that is shown is a few seconds old."""
+        self._last = status
+        super().update(status)
 
     def message(self, text: str) -> None:
         """Show ``text`` permanently, above the line."""
@@ -53,6 +78,11 @@ class NotebookLines(Lines):
         """Show ``text`` in the place of the last line."""
         self._line = text
         self._redraw()
+
+    def close(self, summary: str) -> None:
+        """Show the last status, without its phase, then the bottleneck and the summary."""
+        self._line, self._unshown = "", self._last
+        super().close(summary)
 
     def _redraw(self) -> None:
         self._show_text("\n".join(filter(None, [*self._messages, self._line])))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol, TextIO
 
 from offbeat.core.argument_notation import as_shown
@@ -127,14 +128,17 @@ class Lines:
     def close(self, summary: str) -> None:
         """Print the last status unless it is already shown, the bottleneck, and the summary."""
         if self._unshown is not None:
-            self._show(self._unshown, self._clock())
+            self.message(self._text(replace(self._unshown, phase="training"), self._clock()))
         for text in filter(None, (self._bottleneck, summary)):
             self.message(text)
 
     def _show(self, status: Status, now: float) -> None:
-        self._rates.add(now, status.env_steps, status.updates)
         self._unshown = None
-        self.replace_line(_line(status, self._rates))
+        self.replace_line(self._text(status, now))
+
+    def _text(self, status: Status, now: float) -> str:
+        self._rates.add(now, status.env_steps, status.updates)
+        return _line(status, self._rates)
 
 
 def _line(status: Status, rates: Rates) -> str:
