@@ -36,7 +36,7 @@ def test_check_finds_nothing_in_a_correct_env(env_id: str) -> None:
         ("Unseeded", "warning", "same seed"),
         ("SeedIgnored", "warning", "different seeds give the same rows"),
         ("ArrayReward", "error", "the reward is an array of shape (1,)"),
-        ("NumberedEnds", "error", "truncated is NoneType"),
+        ("NumberedEnds", "error", "truncated is None"),
         ("OldReset", "error", "reset() returned an array"),
         ("OldStep", "error", "step() returned a tuple of 4"),
         ("NeverEnds", "warning", "no episode ended in 200 random steps"),

@@ -311,7 +311,7 @@ def test_actions_may_be_overwritten_after_send() -> None:
         ("WrongDtype", "of float32 where its space declares uint8"),
         ("ArrayReward", r"the reward is an array of shape \(1,\), not a number. In the env, return float\(reward\)"),
         ("TextReward", "the reward is str, not a number"),
-        ("NumberedEnds", r"truncated is NoneType, not a bool. In the env, return bool\(truncated\)"),
+        ("NumberedEnds", r"truncated is None, not a bool. In the env, return bool\(truncated\)"),
         ("OldReset", "reset"),
         ("OldStep", "step"),
         ("Raises", "ZeroDivisionError: the cart has no mass"),
@@ -346,6 +346,27 @@ def test_an_env_that_raises_is_not_blamed_for_what_the_column_before_it_has_retu
     del gym.registry["tests/FailsBeside-v0"]
 
 
+@pytest.mark.parametrize(("reward", "says"), [(None, "None"), ("1.5", "str"), ({}, "dict")])
+@pytest.mark.parametrize("columns", [1, 2])
+def test_a_reward_that_is_no_number_is_named_in_every_step(
+    monkeypatch: pytest.MonkeyPatch, columns: int, reward: object, says: str
+) -> None:
+    class Late(gym.Wrapper[Any, Any, Any, Any]):
+        steps = 0
+
+        def step(self, action: Any) -> Any:
+            observation, *ends, info = super().step(action)
+            self.steps += 1
+            return (observation, *([reward, *ends[1:]] if self.steps > 1 else ends), info)
+
+    make: Any = lambda: Late(gym.make("Pendulum-v1"))  # noqa: E731
+    monkeypatch.setitem(gym.registry, "own/Late-v0", EnvSpec("own/Late-v0", make))
+    envs = make_envs("own/Late-v0", columns, seed=0)
+    envs.reset()
+    with pytest.raises(EnvFailed, match=rf"own/Late-v0, column 0: .*the reward is {says}, not a number. In the env, "):
+        collect(envs, actions_of(envs, 2))
+
+
 def test_an_observation_of_two_numbers_in_place_of_observation_and_info_is_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -378,7 +399,7 @@ def with_one(values: Any, column: int, value: object) -> Any:
         (lambda reward, ends, cut: (reward, ends.astype(float), cut), r"terminated is float, not a bool. In the env, "),
         (
             lambda reward, ends, cut: (reward, ends, with_one(cut, 1, None)),
-            "column 1: .*truncated is NoneType, not a b",
+            "column 1: .*truncated is None, not a b",
         ),
         (lambda reward, *flags: (reward[:, None], *flags), r"reward of shape \(2, 1\), but a vector env of 2 returns"),
         (
@@ -401,6 +422,26 @@ def test_wrong_rewards_and_flags_of_a_vector_env_are_reported_as_those_of_single
     envs = make_envs("own/Changed-v0", 2, seed=0)
     envs.reset()
     with pytest.raises(EnvFailed, match=rf"own/Changed-v0, {says}" if says.startswith("column") else says):
+        collect(envs, actions_of(envs, 2))
+
+
+@pytest.mark.parametrize("value", [None, "1.5"])
+def test_a_reward_of_a_vector_env_that_is_no_number_is_named_in_every_step(
+    monkeypatch: pytest.MonkeyPatch, value: object
+) -> None:
+    class Late(CartPoleVectorEnv):
+        calls = 0
+
+        def step(self, action: Any) -> Any:
+            observation, reward, *flags, info = super().step(action)
+            self.calls += 1
+            return observation, with_one(reward, 1, value) if self.calls > 1 else reward, *flags, info
+
+    registered = EnvSpec("own/LateVector-v0", vector_entry_point=Late)  # type: ignore[arg-type]
+    monkeypatch.setitem(gym.registry, "own/LateVector-v0", registered)
+    envs = make_envs("own/LateVector-v0", 2, seed=0)
+    envs.reset()
+    with pytest.raises(EnvFailed, match=r"column 1: .*the reward is (None|str), not a number"):
         collect(envs, actions_of(envs, 2))
 
 

@@ -109,6 +109,14 @@ def play(envs: Envs, rows: int) -> dict[str, np.ndarray]:
 KINDS = ("valid", "no_decision", "terminated", "truncated", "env_step")
 
 
+def test_a_reward_that_is_no_number_is_named_in_every_step() -> None:
+    first, late = step(a=1.0, b=1.0), step(a=1.0, b=1.0)
+    rewards: Any = {"a": 1.0, "b": None}
+    envs = worlds_of(Script(first, first, late._replace(rewards=rewards))).envs["default"]
+    with pytest.raises(EnvFailed, match=r"step 2 of the episode: agent b: .*the reward is None, not a number"):
+        play(envs, 2)
+
+
 def test_an_agent_that_dies_has_reset_rows_until_the_world_is_reset():
     world = Script(step(a=0, b=0), step(a=1, b=2), step({"a": "terminated"}, a=3, b=4), step(b=5),
                    step({"b": "truncated"}, b=6))  # fmt: skip

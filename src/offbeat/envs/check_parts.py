@@ -226,7 +226,8 @@ def _check_reward(reward: Any) -> Iterator[Finding]:
     if (several := _several_rewards(reward)) is not None:
         yield several
     elif not isinstance(reward, SupportsFloat) or np.shape(np.asarray(reward)) != ():
-        yield Finding("error", f"the reward is {kind_of(reward)}, not a number", "return float(reward)")
+        remedy = "return a number in every step" if reward is None else "return float(reward)"
+        yield Finding("error", f"the reward is {kind_of(reward)}, not a number", remedy)
     elif not np.isfinite(float(reward)):
         yield Finding("error", "the reward is NaN or infinite", "check for a division by zero or the log of zero")
 
@@ -249,6 +250,8 @@ def _several_rewards(reward: Any) -> Finding | None:
 
 def kind_of(value: Any) -> str:
     """Return the kind of a value, without the value itself, so that equal findings are reported once."""
+    if value is None:
+        return "None"
     if isinstance(value, np.ndarray):
         return f"an array of shape {value.shape}"
     return f"a tuple of {len(value)}" if isinstance(value, tuple) else type(value).__name__

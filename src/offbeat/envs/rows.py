@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import gymnasium as gym
 import numpy as np
+from numpy.typing import NDArray
 
 from offbeat.core.choices import allows_each
 from offbeat.core.errors import EnvFailed, with_traceback_of, without_stop
@@ -45,6 +46,11 @@ def named(rows: Outcome) -> Tree:
     """Return the arrays of rows by name, with the leaves of the observation but without values of infos."""
     parts = zip(rows._fields[1:], rows[1:], strict=True)
     return {**rows.observation, **{name: part for name, part in parts if part is not None and name != "info"}}
+
+
+def only_numbers(values: NDArray[np.float32]) -> memoryview[float]:
+    """Return a view of values, [n], that raises TypeError for what is no number: NumPy would convert None to NaN."""
+    return cast("memoryview[float]", values.data)
 
 
 def copy_exactly(target: Array, part: Array) -> None:

@@ -24,6 +24,7 @@ from offbeat.envs.rows import (
     no_choices,
     not_finite,
     observation_writer,
+    only_numbers,
     rows_of,
 )
 from offbeat.envs.world import WorldSpec
@@ -169,7 +170,7 @@ class Cell:
 
     def __init__(self, rows: PolicyRows, column: int, space: gym.Space[Any]) -> None:
         self.rows, self.column, self.actions = rows, column, rows.actions
-        self.rewards = rows.rows.reward
+        self.rewards = only_numbers(rows.rows.reward)
         self._terminated, self._truncated = rows.rows.terminated, rows.rows.truncated
         # `leaf[column, ...]` is a view also for leaves without axes, where `leaf[column]` is a number.
         targets = {name: leaf[column, ...] for name, leaf in rows.rows.observation.items()}
@@ -188,6 +189,10 @@ class Cell:
         """Write the mask of the next action from an info, if infos have it."""
         if self._write_mask is not None:
             self._write_mask(info)
+
+    def add_reward(self, reward: float) -> None:
+        """Add to the reward of the current row."""
+        self.rows.rows.reward[self.column] += reward
 
     def end(self, *, terminated: bool, truncated: bool) -> None:
         """End the agent's episode in the current row."""

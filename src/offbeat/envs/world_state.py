@@ -67,7 +67,7 @@ class WorldState:
             if not self._stepped:
                 self._stepped = True
                 self._require_types(step)
-            ended = self._write(step)
+            ended = self._written(step)
             if self._steps == limit and not step.over:
                 ended = self._truncate(ended)
                 step = step._replace(observations={}, deciding=(), over=True)  # nobody appears in a cut episode
@@ -87,6 +87,14 @@ class WorldState:
             ends = step.terminations.get(agent, False), step.truncations.get(agent, False)
             if fault := fault_of_ends(step.rewards[agent], *ends):
                 raise ValueError(f"agent {agent}: {fault}")
+
+    def _written(self, step: WorldStep) -> list[str]:
+        """Call `_write`; name the agent if what it got is not a number."""
+        try:
+            return self._write(step)
+        except TypeError:
+            self._require_types(step)
+            raise
 
     def _write(self, step: WorldStep) -> list[str]:
         """Write what the living agents get; return the agents whose episodes end."""
@@ -110,7 +118,7 @@ class WorldState:
         for agent, cell in self._alive.items():
             if agent not in ended:
                 cell.end(terminated=False, truncated=True)
-                cell.rewards[cell.column] += unreported.get(agent, 0.0)
+                cell.add_reward(unreported.get(agent, 0.0))
         return list(self._alive)
 
     def _refuse_dead(self, step: WorldStep) -> None:

@@ -32,6 +32,7 @@ from offbeat.envs.rows import (
     info_mask_writer,
     mark_reset_rows,
     observation_writer,
+    only_numbers,
     prefer_termination,
     require_choices,
     require_finite,
@@ -124,6 +125,7 @@ class ScalarColumns:
         self._checks = _Checks(spec, rows, no_decision, first)
         self._writers, self._mask_writers = zip(*(self._writers_of(column) for column in range(len(envs))), strict=True)
         self._read_info = number_reader(spec.info, rows.info) if spec.info else None
+        self._rewards = only_numbers(rows.reward)
         self._stepped = False
         """Whether the types of a reward and of its flags have been checked, in the first step."""
 
@@ -157,7 +159,7 @@ class ScalarColumns:
         self._checks.require()
 
     def step(self, actions: Iterable[Any]) -> Outcome:
-        rewards, terminations, truncations = self._rows.reward, self._rows.terminated, self._rows.truncated
+        rewards, terminations, truncations = self._rewards, self._rows.terminated, self._rows.truncated
         mark_reset_rows(self._rows)
         columns = zip(self.envs, self._writers, self._mask_writers, self._rows.valid.tolist(), actions, strict=True)
         read_info, no_decision = self._read_info, self.no_decision
@@ -266,7 +268,10 @@ class VectorColumns:
             observation, *ends, info = self._env.step(actions)
             self._write_row(observation, info)
             for target, part in zip(targets, ends, strict=True):
-                copy_exactly(target, np.asarray(part))
+                values = np.asarray(part)
+                if values.dtype.kind not in "fiub":
+                    self._require_types(ends)  # NumPy would convert None to NaN
+                copy_exactly(target, values)
             if self._read_info is not None:
                 self._read_info(continues, info)
         except FAILURES as error:
