@@ -62,7 +62,7 @@ RUN = object()
         ("match", [RUN], {}, "but a list of run directories is expected"),
         ("check", ["CartPole-v1"], {"imports": "my_envs"}, "but a list of texts is expected"),
         ("train", ["ppo", "CartPole-v1"], {"preset": 3}, "preset is 3, but text or None is expected"),
-        ("train", ["CartPole-v1", "ppo"], {}, "swap them, as in offbeat train ppo CartPole-v1"),
+        ("train", ["CartPole-v1", "ppo"], {}, "swap them, as in `offbeat train ppo CartPole-v1`"),
         ("train", ["ppo", "CartPole-v1"], {"use_sde": True}, "there is no state-dependent exploration"),
         ("resume", [RUN], {"env_kwargs": {"size": 8}}, "resume cannot change"),
         ("resume", [RUN], {"settings": {"env_kwargs": {"size": 8}}}, "resume cannot change"),

@@ -18,7 +18,7 @@ ALGO is missing: run, for example, offbeat train ppo CartPole-v1
 $ offbeat train ppo
 ENV is missing: run, for example, offbeat train ppo CartPole-v1
 $ offbeat train CartPole-v1 ppo
-the algorithm is 'CartPole-v1' and the env is 'ppo', an algorithm: swap them, as in offbeat train ppo CartPole-v1
+the algorithm is 'CartPole-v1' and the env is 'ppo', an algorithm: swap them, as in `offbeat train ppo CartPole-v1`
 $ offbeat train ppo ./my_envs.py:Point
 ./my_envs.py is the path of a file, but the name of a module is expected: pass my_envs in its place
 $ offbeat check envs/my_envs.py:Point

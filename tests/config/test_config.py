@@ -298,7 +298,7 @@ def test_a_preset_of_another_algorithm_is_refused(monkeypatch, tmp_path):
     (tmp_path / "mine.toml").write_text("[a2c]\ngamma = 0.5\n")
     monkeypatch.setattr("offbeat.config.preset_files._presets", lambda: tmp_path)
     monkeypatch.setattr("offbeat.config.preset_files.ALGORITHMS", {"ppo": None, "a2c": None})
-    with pytest.raises(ConfigError, match="preset 'mine' is for a2c, not ppo: run offbeat train a2c"):
+    with pytest.raises(ConfigError, match="preset 'mine' is for a2c, not ppo: run `offbeat train a2c ENV`"):
         resolve("ppo", "CartPole-v1", preset="mine")
 
 

@@ -12,7 +12,7 @@ import pytest
 from tests.reference.runs import offbeat as command
 
 import offbeat
-from offbeat.core.argument_notation import FLAGS, as_shown, flags_shown, in_python
+from offbeat.core.argument_notation import FLAGS, FUNCTIONS, as_shown, flags_shown, in_python
 from offbeat.core.errors import ConfigError
 
 SOURCES = Path(offbeat.__file__).parent
@@ -56,15 +56,17 @@ SOURCES = Path(offbeat.__file__).parent
         ("Run `offbeat check MyEnv-v0` to", 'Run `offbeat.check("MyEnv-v0")` to'),
         (
             "`offbeat check a/B-v0 --import a --env-kwargs 'name=a b' --wrapper a:W --set frame_stack=4`",
-            '`offbeat.check("a/B-v0", imports=["a"], wrappers=["a:W"], env_kwargs={"name": "a b"}, frame_stack=4)`',
+            '`offbeat.check("a/B-v0", imports=["a"], env_kwargs={"name": "a b"}, wrappers=["a:W"], frame_stack=4)`',
         ),
         ("pass --preset none", 'pass preset="none"'),
-        ("run `offbeat resume runs/a --steps 100`", "run `offbeat resume runs/a --steps 100`"),
-        ("run offbeat resume runs/a --steps 100, or --steps 5", "run offbeat resume runs/a --steps 100, or steps=5"),
+        ("run `offbeat resume 'my runs/a' --steps 100`", 'run `offbeat.resume("my runs/a", steps=100)`'),
         (
-            "offbeat train ppo my_env:make --init-from a: --steps 5",
-            "offbeat train ppo my_env:make --init-from a: steps=5",
+            "`offbeat train ppo ENV --init-from a --preset none`",
+            '`offbeat.train("ppo", ENV, init_from="a", preset="none")`',
         ),
+        ("`offbeat eval runs/a --sampled`", '`offbeat.evaluate("runs/a", sampled=True)`'),
+        ("that `offbeat train` has created", "that `offbeat.train` has created"),
+        ("`offbeat bench ppo ENV --actors 2` measures it", "`offbeat bench ppo ENV --actors 2` measures it"),
         ("""pass --set 'ray_runtime_env={"pip": ["numpy"]}' or""", """pass ray_runtime_env='{"pip": ["numpy"]}' or"""),
         ("the env said --verbose 3", "the env said --verbose 3"),
     ],
@@ -110,8 +112,12 @@ ONLY_ON_THE_COMMAND_LINE = {
 """Flags of commands that have no function in Python, or of other programs."""
 
 
-def messages() -> Iterator[tuple[str, str]]:
-    """Yield file and text of each string in the package that names a flag, but for docstrings and help."""
+def messages(pattern: str = r"--[a-z]") -> Iterator[tuple[str, str]]:
+    """Yield file and text of each string in the package with a flag, but for docstrings and help.
+
+    Args:
+        pattern: what the strings have instead.
+    """
     for path in sorted(SOURCES.rglob("*.py")):
         if "cli" in path.relative_to(SOURCES).parts:
             continue
@@ -129,7 +135,7 @@ def messages() -> Iterator[tuple[str, str]]:
                 text = node.value
             else:
                 continue
-            if re.search(r"--[a-z]", text) and " " in text:
+            if re.search(pattern, text) and " " in text:
                 yield path.name, text
 
 
@@ -137,9 +143,24 @@ def test_python_shows_no_flag_in_any_message():
     found = list(messages())
     assert len(found) > 100
     for file, text in found:
-        left = re.sub(r"`[^`]*`|\boffbeat [a-z]+ [^,;:()]*", "", in_python(text))
+        left = re.sub(r"`[^`]*`", "", in_python(text))
         flags = set(re.findall(r"(?<![\w-])--([a-z][a-z-]*)", left))
         assert flags <= ONLY_ON_THE_COMMAND_LINE, (file, text)
+
+
+def test_commands_are_written_between_backticks_and_those_with_a_function_are_shown_as_calls():
+    from offbeat.cli.main import COMMANDS
+
+    named = re.compile(rf"offbeat ({'|'.join(COMMANDS)})\b")
+    texts = [text for _, text in messages(named.pattern) if not named.match(text)]  # a command alone is put into one
+    assert len(texts) > 30
+    for text in texts:
+        assert not named.search(re.sub(r"`[^`]*`", "", text)), text
+        assert not set(named.findall(in_python(text))) & set(FUNCTIONS), text
+
+
+def test_each_command_that_python_shows_as_a_call_has_its_function():
+    assert set(FUNCTIONS.values()) <= set(dir(offbeat))
 
 
 def test_the_flags_exist():

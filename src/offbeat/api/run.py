@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -169,10 +170,11 @@ def _record_failure(context: RunContext, error: BaseException) -> str:
     directory.note(text if context.started else f"could not start: {text}")
     if not context.started and context.roll_back():
         return reason
-    error.add_note(
-        f"The run is saved in {directory.path}: log.txt has the traceback, and `offbeat resume {directory.path}` "
-        "resumes from the latest checkpoint"
+    note = (
+        f"The run is saved in {directory.path}: log.txt has the traceback, and `offbeat resume "
+        f"{quote(str(directory.path))}` resumes from the latest checkpoint"
     )
+    error.add_note(as_shown(note))
     directory.write_status("failed", reason)
     return reason
 

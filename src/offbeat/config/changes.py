@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from shlex import quote
 
 from offbeat.config.config import Config
 from offbeat.config.env import EnvConfig
@@ -26,8 +27,8 @@ MAY_DIFFER = {
 _REWARDS = ("reward_scale", "clip_rewards")
 """Settings of the rewards that are learned from. A replay contains rewards of the earlier values."""
 
-_NEW = "start a new run with offbeat train"
-_FROM_WEIGHTS = "start a new run from this run's weights: offbeat train {algorithm} {env} --init-from {run}"
+_NEW = "start a new run with `offbeat train`"
+_FROM_WEIGHTS = "start a new run from this run's weights: `offbeat train {algorithm} {env} --init-from {run}`"
 _RUN: Mapping[str, tuple[str, str]] = {
     "algorithm": ("the saved networks and optimizers are those of the algorithm", _NEW),
     "env": ("the saved policy and episodes are those of the env", _FROM_WEIGHTS),
@@ -126,5 +127,5 @@ def _reason_of_env(key: str, settings: AlgorithmSettings) -> tuple[str, str] | N
 
 
 def _refused(config: Config, run: Path, key: str, old: object, new: object, reason: str, remedy: str) -> ConfigError:
-    remedy = remedy.format(algorithm=config.run.algorithm, env=config.run.env, run=run)
+    remedy = remedy.format(algorithm=config.run.algorithm, env=quote(config.run.env), run=quote(str(run)))
     return ConfigError(f"{key} is {old} in {run}, and a resume cannot change it to {new}: {reason}. Instead, {remedy}")

@@ -110,7 +110,7 @@ def require_weights(policies: Mapping[str, PolicyConfig], init_from: str | None)
     if policies and not any(policy.train for policy in policies.values()):
         raise ConfigError(
             f"none of the policies {', '.join(policies)} learns: remove train = false from one of their tables, or run "
-            "offbeat eval"
+            "`offbeat eval`"
         )
 
 

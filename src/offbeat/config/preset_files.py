@@ -44,7 +44,8 @@ def preset_tables(algorithm: str, env: str, preset: str | None) -> dict[str, dic
     for table in ALGORITHMS:
         if table in tables and table != algorithm:
             raise ConfigError(
-                f"preset {name!r} is for {table}, not {algorithm}: run offbeat train {table} ENV, or leave out --preset"
+                f"preset {name!r} is for {table}, not {algorithm}: run `offbeat train {table} ENV`, or leave out "
+                "--preset"
             )
     tables.setdefault("run", {})["preset"] = name
     return tables

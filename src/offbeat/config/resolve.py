@@ -205,7 +205,7 @@ def _refuse_swapped(algorithm: str, env: str) -> None:
     if env in ALGORITHMS and algorithm not in ALGORITHMS:
         raise ConfigError(
             f"the algorithm is {algorithm!r} and the env is {env!r}, an algorithm: swap them, as in "
-            f"offbeat train {env} {algorithm}"
+            f"`offbeat train {env} {algorithm}`"
         )
 
 

@@ -7,10 +7,10 @@ Messages are written with flags. On the command line they are shown as they are 
     another --run-dir                       as  another run_dir=...
     --env-kwargs size=8, --set league.window=4  as  env_kwargs={"size": 8}, league={"window": 4}
 
-    `offbeat check ENV --env-kwargs size=8`  as  `offbeat.check("ENV", env_kwargs={"size": 8})`
+    `offbeat resume runs/a --steps 100`     as  `offbeat.resume("runs/a", steps=100)`
 
-and leaves other commands, such as `offbeat resume RUN --steps 100`. Texts of users' code may contain other flags, so
-only `FLAGS` are replaced.
+and leaves the commands that Python has no function for, such as `offbeat bench`. Commands are written between
+backticks. Texts of users' code may contain other flags, so only `FLAGS` are replaced.
 """
 
 from __future__ import annotations
@@ -52,15 +52,14 @@ _CONJUNCTIONS = ("and", "for", "if", "or", "to", "with")
 """Words that are no modules."""
 
 _VALUE = r"""(?:"[^"]*"|(?:[^\s,;:()]|[,:](?=[^\s,;:()]))+)"""
-_COMMAND = (
-    r"`[^`]*`"
-    r"|\boffbeat (?:bench|check|eval|export|list|match|plot|push|resume|run|train|watch)\b"
-    r"(?:[^`,;:()\n]|:(?=[^\s`,;()]))*"
-)
-"""A colon ends a command, but not in module:function."""
+FUNCTIONS = {
+    **{name: name for name in ("check", "export", "plot", "resume", "train", "watch")},
+    "eval": "evaluate",
+}
+"""Command -> the function of Python that does the same, with the same arguments."""
 _PAIRS = rf"[\w.]+={_VALUE}(?: [\w.]+={_VALUE})*"
 _NOTATION = re.compile(
-    rf"(?P<command>{_COMMAND})"
+    r"(?P<command>`[^`]*`)"
     rf"|--set '(?P<quoted>[\w.]+=[^']*)'"
     rf"|--set (?P<settings>{_PAIRS})"
     rf"|--env-kwargs (?P<arguments>{_PAIRS})"
@@ -100,7 +99,7 @@ def in_python(message: str) -> str:
 def _argument(found: re.Match[str]) -> str:
     if found["command"]:
         with suppress(ValueError):  # a backtick in an argument of the env ends the command too early
-            return _check_call(found[0]) if found[0].startswith("`offbeat check ") else found[0]
+            return _call(found[0])
         return found[0]
     if found["quoted"]:
         key, _, text = found["quoted"].partition("=")
@@ -115,24 +114,43 @@ def _argument(found: re.Match[str]) -> str:
     return _of_flag(found["flag"], found["value"])
 
 
-def _check_call(command: str) -> str:
-    """Return the call of `offbeat.check` for the command `offbeat check ENV ...`, which is quoted as for a shell."""
-    _, _, env, *words = shlex.split(command.strip("`"))
-    given: dict[str, list[str]] = {}
+def _call(command: str) -> str:
+    """Return the call for a command, which is quoted as for a shell; other text as it is.
+
+    Raises:
+        ValueError: a quote is not closed.
+    """
+    program, _, rest = command.strip("`").partition(" ")
+    name, *words = shlex.split(rest) if program == "offbeat" else [""]
+    if name not in FUNCTIONS:
+        return command
+    if not words:
+        return f"`offbeat.{FUNCTIONS[name]}`"
+    given: dict[str, list[str]] = {"": []}
     flag = ""
     for word in words:
         if word.startswith("--"):
             flag = word[2:]
+            given.setdefault(flag, [])
         else:
-            given.setdefault(flag, []).append(word)
-    arguments = [_python(env), *(f"{_LISTS[name]}={_list(given[name])}" for name in _LISTS if name in given)]
-    if pairs := given.get("env-kwargs"):
-        items = ", ".join(f'"{key}": {_literal(value)}' for key, _, value in (pair.partition("=") for pair in pairs))
-        arguments.append(f"env_kwargs={{{items}}}")
-    arguments += [
-        _setting(key, _python(value)) for key, _, value in (pair.partition("=") for pair in given.get("set", ()))
-    ]
-    return f"`offbeat.check({', '.join(arguments)})`"
+            given[flag].append(word)
+    arguments = [part for flag, values in given.items() for part in _arguments(flag, values)]
+    return f"`offbeat.{FUNCTIONS[name]}({', '.join(arguments)})`"
+
+
+def _arguments(flag: str, values: list[str]) -> list[str]:
+    """Return the arguments for a flag of a command with its values; '' is the flag of those before all flags."""
+    pairs = [(key, value) for key, _, value in (each.partition("=") for each in values)]
+    if flag == "":
+        return [_python(each) for each in values]
+    if flag == "set":
+        return [_setting(key, _python(value)) for key, value in pairs]
+    if flag == "env-kwargs":
+        items = ", ".join(f'"{key}": {_literal(value)}' for key, value in pairs)
+        return [f"env_kwargs={{{items}}}"]
+    if flag in _LISTS:
+        return [f"{_LISTS[flag]}={_list(values)}"]
+    return [f"{flag.replace('-', '_')}={_value_of(flag, each)}" for each in values or ["true"]]
 
 
 def _list(texts: list[str]) -> str:
@@ -159,10 +177,15 @@ def _of_flag(flag: str, word: str | None) -> str:
     value, end = "...", rest
     if word is not None and (_is_value(word) or (flag in _LISTS and word not in _CONJUNCTIONS)):
         text, end = _without_stop(word)
-        value = '"none"' if flag == "preset" and text == "none" else _python(text)
+        value = _value_of(flag, text)
     if flag in _LISTS:
         return f"{_LISTS[flag]}={'...' if value == '...' else f'[{value}]'}{end}"
     return f"{flag.replace('-', '_')}={value}{end}"
+
+
+def _value_of(flag: str, text: str) -> str:
+    """Return the value of a flag as Python code."""
+    return '"none"' if flag == "preset" and text == "none" else _python(text)
 
 
 def _is_value(word: str) -> bool:

@@ -68,7 +68,7 @@ def plot_runs(
             is wrong, or ``out`` has an unknown suffix or cannot be written.
     """
     if not run_dirs:
-        raise ConfigError("no run to plot: pass a run directory, offbeat plot RUN")
+        raise ConfigError("no run to plot: pass a run directory, `offbeat plot RUN`")
     if smooth < 1:
         raise ConfigError(f"smooth is {smooth}, but at least 1 point is expected: pass, for example, --smooth 10")
     directories = list({Path(run_dir).resolve(): Path(run_dir) for run_dir in run_dirs}.values())

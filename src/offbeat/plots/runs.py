@@ -7,6 +7,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from shlex import quote
 from typing import Any, Literal
 
 import numpy as np
@@ -80,7 +81,7 @@ def read_run(run_dir: Path, x: XAxis, metric: str = RETURN) -> list[Run]:
     if not config.is_file():
         raise ConfigError(
             f"{run_dir} is not a run: it has no config.toml. "
-            "Pass a directory that `offbeat train` has created, for example offbeat plot runs/NAME"
+            "Pass a directory that `offbeat train` has created, for example `offbeat plot runs/NAME`"
         )
     lines = read_metrics(metrics) if metrics.is_file() else []
     try:
@@ -95,7 +96,7 @@ def read_run(run_dir: Path, x: XAxis, metric: str = RETURN) -> list[Run]:
     if metric == RETURN and not runs:
         raise ConfigError(
             f"{metrics} has no returns yet: no episode has ended. "
-            f"Train longer first: run offbeat resume {run_dir}, or train with more --steps"
+            f"Train longer first: run `offbeat resume {quote(str(run_dir))}`, or train with more --steps"
         )
     return runs
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
+from shlex import quote
 from time import monotonic
 from typing import Any, Literal, TextIO
 
@@ -100,7 +101,7 @@ class RunDirectory:
     def refuse_existing(self) -> None:
         """Raise ConfigError if the path exists: a run is never reused silently."""
         if self.path.exists() or self.path.is_symlink():
-            resume = f", or run `offbeat resume {self.path}`" if self.config.is_file() else ""
+            resume = f", or run `offbeat resume {quote(str(self.path))}`" if self.config.is_file() else ""
             raise ConfigError(f"the run directory {self.path} exists: pass another --run-dir{resume}")
 
     @classmethod
@@ -255,7 +256,7 @@ class RunDirectory:
         updated = in_short(status.get("updated"))
         return (
             f"{self.path} has crashed: its status is running (last updated {updated}), but its process no longer "
-            f"exists. Its checkpoints are complete: continue with `offbeat resume {self.path}`"
+            f"exists. Its checkpoints are complete: continue with `offbeat resume {quote(str(self.path))}`"
         )
 
     @contextmanager

@@ -148,7 +148,7 @@ class TrainingLoop(ABC):
         if unsaved := self.saving.unsaved(self.counters):
             raise RunFailed(
                 f"the end of the run could not be saved (see log.txt), so {unsaved} env steps since the last "
-                "checkpoint are lost: free some disk space, then run offbeat resume with this run's directory"
+                "checkpoint are lost: free some disk space, then resume the run"
             )
         exit_code = 130 if self._signals.received else self.ending.exit_code
         return replace(self.ending, exit_code=exit_code, bottleneck=self._bottleneck())
