@@ -29,9 +29,10 @@ from benchmarks.common import RESULTS, describe, finish, installed, machine, mar
 from benchmarks.peers.untuned_run import EPISODES
 from benchmarks.records import Record, append_record, find_record, read_records
 from benchmarks.untuned import UNTUNED, Untuned
+from offbeat.config.assignments import parse_assignments
 from offbeat.config.config import Config
 from offbeat.config.preset_files import NO_PRESET
-from offbeat.config.resolve import parse_assignments, resolve
+from offbeat.config.resolve import resolve
 
 ALGORITHMS = ("ppo", "sac")
 SIDES = ("offbeat", "sb3")

@@ -21,9 +21,10 @@ from benchmarks.soak.choices import (
 from benchmarks.soak.draw import draw
 from benchmarks.soak.plan import TABLES, Plan
 
+from offbeat.config.assignments import parse_assignments
 from offbeat.config.config import Config
 from offbeat.config.env import EnvConfig
-from offbeat.config.resolve import parse_assignments, resolve
+from offbeat.config.resolve import resolve
 from offbeat.core.frozen_table import PlainTable
 from offbeat.envs.check import check_env
 

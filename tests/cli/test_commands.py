@@ -313,7 +313,9 @@ def test_help_lists_every_command_and_each_command_has_help():
     assert said.code == 0
     assert [command for command in COMMANDS if command not in said.out] == []
     for command in COMMANDS:
-        assert offbeat(command, "--help").code == 0
+        helped = offbeat(command, "--help")
+        assert helped.code == 0
+        assert not re.search(r"\bdocs/|\w\.md\b", helped.out), "pip does not install the documentation"
 
 
 def test_the_version_flag_prints_the_version():

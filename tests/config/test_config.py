@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offbeat.algorithms.ppo import PPOConfig
+from offbeat.config.assignments import parse_assignments
 from offbeat.config.config import Config
 from offbeat.config.preset_files import preset_names
 from offbeat.config.registry import ALGORITHMS, algorithm_entry
-from offbeat.config.resolve import load, parse_assignments, resolve
+from offbeat.config.resolve import load, resolve
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import hints_of
 from offbeat.envs.meta import ids

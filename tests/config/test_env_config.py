@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from offbeat.config.assignments import parse_assignments
 from offbeat.config.env import ATARI_ONLY, CLASSIC, STICKY, EnvConfig, family_of
-from offbeat.config.resolve import load, parse_assignments, resolve
+from offbeat.config.resolve import load, resolve
 from offbeat.core.errors import ConfigError
 from offbeat.core.frozen_table import thawed
 

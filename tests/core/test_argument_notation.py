@@ -163,6 +163,10 @@ def test_each_command_that_python_shows_as_a_call_has_its_function():
     assert set(FUNCTIONS.values()) <= set(dir(offbeat))
 
 
+def test_no_message_names_a_file_that_pip_does_not_install():
+    assert list(messages(r"\bdocs/|\w\.md\b")) == []
+
+
 def test_the_flags_exist():
     from offbeat.cli.main import COMMANDS
 

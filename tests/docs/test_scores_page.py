@@ -14,11 +14,15 @@ def test_the_table_of_the_page_is_that_of_the_results():
     assert read_section(PAGE, START, END) == content(all_works()).strip(), "run: make scores ARGS=--only-page"
 
 
+EARLIER = {"return_scale": 1.0}
+"""Settings that older results do not have, with the values that all runs had before."""
+
+
 @pytest.mark.parametrize("work", all_works(), ids=lambda work: f"{work.algorithm}-{work.env}-{work.runtime}")
 def test_results_have_the_values_of_the_preset(work: Work):
-    preset = preset_tables(work.algorithm, work.env, None)[work.algorithm]
+    tables = preset_tables(work.algorithm, work.env, None)
+    preset = {**tables[work.algorithm], **tables.get("env", {})}
     for result in work.results():
-        settings = result["config"][work.algorithm]  # an older result does not have the newest keys
-        used = {key: str(value) for key, value in settings.items() if key in preset}
-        assert used == {key: str(value) for key, value in preset.items() if key in settings}, result["seed"]
+        settings = {**EARLIER, **result["config"][work.algorithm], **result["config"].get("env", {})}
+        assert {key: str(settings[key]) for key in preset} == {key: str(preset[key]) for key in preset}, result["seed"]
         assert result["config"]["run"]["steps"] == work.steps

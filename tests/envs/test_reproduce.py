@@ -9,19 +9,16 @@ import pytest
 
 from offbeat.cli.inspect import Check
 from offbeat.cli.main import _parse
-from offbeat.config.env import KWARGS, EnvConfig
+from offbeat.config.env import EnvConfig
 from offbeat.config.registry import import_modules
-from offbeat.config.resolve import env_settings, parse_assignments, parse_env_kwargs
+from offbeat.config.resolve import env_settings
 from offbeat.core.frozen_table import PlainTable
 from offbeat.envs.reproduce import check_command
 
 
 def settings_of(command: Check) -> EnvConfig:
     """Return the table [env] of a parsed `offbeat check`, as it makes it."""
-    given = parse_assignments([item for group in command.set for item in group])
-    arguments = parse_env_kwargs(item for group in command.env_kwargs for item in group)
-    given |= {f"{KWARGS}{name}": value for name, value in arguments.items()}
-    return env_settings(given | ({"wrappers": command.wrappers} if command.wrappers else {}))
+    return env_settings(command.given())
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from offbeat.runtime.signals import StopImmediately, StopSignals
 from offbeat.tracking.tracker import start_tracker
 
 if TYPE_CHECKING:
-    from offbeat.api.callbacks import Callbacks
+    from offbeat.api.called_callbacks import Callbacks
     from offbeat.metrics.expectation import Expectation
     from offbeat.metrics.sinks import Line, Sink
     from offbeat.runtime.parts import Parts

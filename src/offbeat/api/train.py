@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from offbeat.api import no_updates
-from offbeat.api.callbacks import Callback, CallbackFunction, Callbacks
+from offbeat.api.callbacks import Callback, CallbackFunction
+from offbeat.api.called_callbacks import Callbacks
 from offbeat.api.initial import InitialPolicy, initial_policies, load_initial, origin_of
 from offbeat.api.named_code import env_settings, name_of_algorithm, name_of_encoder, name_of_env
 from offbeat.api.resume import (

@@ -68,10 +68,28 @@ class ChangedEnv(TypedDict):
 
 def changed_env(env: str | None, env_kwargs: Sequence[Sequence[str]], wrappers: Sequence[str]) -> ChangedEnv:
     """Return what the flags --env, --env-kwargs and --wrapper change. None: nothing."""
-    from offbeat.config.resolve import parse_env_kwargs
+    return {"env": env, "env_kwargs": _arguments_of(env_kwargs) or None, "wrappers": wrappers or None}
 
-    arguments = parse_env_kwargs(item for group in env_kwargs for item in group)
-    return {"env": env, "env_kwargs": arguments or None, "wrappers": wrappers or None}
+
+def assigned(groups: Sequence[Sequence[str]]) -> dict[str, object]:
+    """Return the settings that all `--set` of a command give, by key."""
+    from offbeat.config.assignments import parse_assignments
+
+    return parse_assignments(item for group in groups for item in group)
+
+
+def env_settings_of(env_kwargs: Sequence[Sequence[str]], wrappers: Sequence[str]) -> dict[str, object]:
+    """Return the settings that the flags --env-kwargs and --wrapper give, by key."""
+    from offbeat.config.env import KWARGS
+
+    arguments = {f"{KWARGS}{name}": value for name, value in _arguments_of(env_kwargs).items()}
+    return {**arguments, "wrappers": wrappers} if wrappers else arguments
+
+
+def _arguments_of(env_kwargs: Sequence[Sequence[str]]) -> dict[str, object]:
+    from offbeat.config.assignments import parse_env_kwargs
+
+    return parse_env_kwargs(item for group in env_kwargs for item in group)
 
 
 def flags_of(table: type) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from tyro.conf import Positional, UseAppendAction, arg
 
-from offbeat.cli.flags import EnvKwargs, Imports, Wrappers
+from offbeat.cli.flags import EnvKwargs, Imports, Wrappers, assigned, env_settings_of
 from offbeat.cli.output import progress_bar
 from offbeat.core.fields import Count, read
 from offbeat.core.threads import usable_cores
@@ -65,15 +65,11 @@ class Check:
     """Random steps of each env."""
 
     def run(self) -> int:
-        from offbeat.config.env import KWARGS
         from offbeat.config.registry import import_modules
-        from offbeat.config.resolve import env_settings, parse_assignments, parse_env_kwargs
+        from offbeat.config.resolve import env_settings
         from offbeat.envs.check import check_env
 
-        given = parse_assignments([item for group in self.set for item in group])
-        arguments = parse_env_kwargs(item for group in self.env_kwargs for item in group)
-        given |= {f"{KWARGS}{name}": value for name, value in arguments.items()}
-        settings = env_settings(given | ({"wrappers": self.wrappers} if self.wrappers else {}))
+        settings = env_settings(self.given())
         import_modules(self.imports)
         read("steps", self.steps, Count)
         with progress_bar(f"stepping {self.env}", shown=True) as report:
@@ -84,6 +80,10 @@ class Check:
         warnings = len(findings) - errors
         print(f"{self.env}: errors {errors}, warnings {warnings}" if findings else f"{self.env}: no problems found")
         return 1 if errors else 0
+
+    def given(self) -> dict[str, object]:
+        """Return the settings of the env that were given, by key."""
+        return assigned(self.set) | env_settings_of(self.env_kwargs, self.wrappers)
 
 
 @dataclass(frozen=True)

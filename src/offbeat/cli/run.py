@@ -30,8 +30,7 @@ class RunSpec:
     """Run an experiment or a population, or resume it: offbeat run experiment.toml."""
 
     spec: Annotated[Positional[Path], arg(metavar="SPEC.toml")]
-    """The spec: which settings to try, with which seeds. docs/how-to/search.md describes it, and
-    docs/how-to/populations.md the table [population]."""
+    """The spec: a file with the algorithm, the env, the settings to try and their seeds."""
     dry_run: bool = False
     """Print each session that would start, but start none."""
     dir: Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="")] = None

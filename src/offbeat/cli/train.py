@@ -8,9 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import Positional, UseAppendAction, arg
 
-from offbeat.cli.flags import EnvKwargs, Imports, RunImports, TrustCode, Wrappers, argument, flags_of, with_flags
+from offbeat.cli.flags import (
+    EnvKwargs,
+    Imports,
+    RunImports,
+    TrustCode,
+    Wrappers,
+    argument,
+    assigned,
+    env_settings_of,
+    flags_of,
+    with_flags,
+)
 from offbeat.cli.output import spinner, stdout_to_stderr
-from offbeat.config.env import KWARGS
 from offbeat.config.run_config import RunConfig
 from offbeat.config.runtime_config import RuntimeConfig
 
@@ -50,21 +60,17 @@ class RunArguments:
 
     def config(self) -> Config:
         """Build the config and check it."""
-        from offbeat.config.resolve import parse_assignments, resolve
+        from offbeat.config.resolve import resolve
 
-        assignments = parse_assignments([item for group in self.set for item in group])
-        return resolve(self.algo, self.env, preset=self.preset, flags=self._flags(), assignments=assignments)
+        return resolve(self.algo, self.env, preset=self.preset, flags=self._flags(), assignments=assigned(self.set))
 
     def _flags(self) -> dict[str, Any]:
         """Return the flags that were given, by config key."""
-        from offbeat.config.resolve import parse_env_kwargs
-
         values = {name: getattr(self, name) for name in (*flags_of(RunConfig), *flags_of(RuntimeConfig))}
         flags: dict[str, Any] = {name: value for name, value in values.items() if value is not None}
-        lists = {"imports": self.imports, "wrappers": self.wrappers}
-        flags |= {key: value for key, value in lists.items() if value}
-        arguments = parse_env_kwargs(item for group in self.env_kwargs for item in group)
-        return flags | {f"{KWARGS}{name}": value for name, value in arguments.items()}
+        if self.imports:
+            flags["imports"] = self.imports
+        return flags | env_settings_of(self.env_kwargs, self.wrappers)
 
 
 @dataclass(frozen=True)
@@ -94,7 +100,7 @@ class Resume:
     steps: Steps = None
     runtime: Runtime = None
     set: Annotated[UseAppendAction[tuple[tuple[str, ...], ...]], arg(metavar="KEY=VALUE ...")] = ()
-    """Settings that change from here on, such as learning_rate. docs/how-to/continue.md says which ones cannot."""
+    """Settings that change from here on, such as learning_rate. One that cannot change is refused with the reason."""
     progress: Progress = None
     imports: RunImports = ()
     trust_code: TrustCode = False
@@ -122,9 +128,9 @@ class Resume:
         Raises:
             ConfigError: one is given twice.
         """
-        from offbeat.config.resolve import given_twice, parse_assignments
+        from offbeat.config.assignments import given_twice
 
-        given = parse_assignments([item for group in self.set for item in group])
+        given = assigned(self.set)
         for key, value in (("steps", self.steps), ("runtime", self.runtime)):
             if value is not None:
                 if key in given:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from offbeat.config.assignments import given_twice
 from offbeat.config.config import Config
 from offbeat.config.env import KWARGS, EnvConfig
 from offbeat.config.league import LEAGUE, LeagueConfig
@@ -24,7 +25,6 @@ from offbeat.config.trust import code_of, require
 from offbeat.config.unknown_keys import unknown_key
 from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.fields import build, defaults_of, hints_of, in_short, read
-from offbeat.core.frozen_table import value_of
 from offbeat.core.threads import usable_cores
 
 PREFIXES = (KWARGS, LEAGUE, POLICIES)
@@ -289,11 +289,6 @@ def _set_argument(env: dict[str, Any], name: str, value: object) -> None:
     env["kwargs"] = {**read("kwargs", kwargs, hints_of(EnvConfig)["kwargs"]), name: value}
 
 
-def given_twice(key: str) -> ConfigError:
-    """Return the error for a key that is given by a flag and by `--set`."""
-    return ConfigError(f"{key} is given twice, by a flag and by --set: pass only one of them")
-
-
 def _check_run_flags(flags: Mapping[str, object]) -> None:
     """Check the flags of [run] and [runtime] first: they need no algorithm, so a wrong value is refused before torch
     is loaded.
@@ -372,36 +367,3 @@ def _set_default_split(table: dict[str, Any], given: set[str]) -> None:
     layout = {"actors", "envs_per_actor", "unrolls_per_batch", "devices"}
     if not given & layout and table.get("lag", "bounded") != "exact":
         table.setdefault("split", "measured")
-
-
-def parse_assignments(items: Iterable[str]) -> dict[str, object]:
-    """Turn ['key=value', ...] into a dict of texts. Arguments of the env's constructor are TOML values or texts.
-
-    Raises:
-        ConfigError: an item has no '=', or a key is given twice.
-    """
-    texts = _named_texts(items, "--set", "key=value", example="learning_rate=0.001")
-    return {key: value_of(text) if key.startswith(KWARGS) else text for key, text in texts.items()}
-
-
-def parse_env_kwargs(items: Iterable[str]) -> dict[str, object]:
-    """Turn ['name=value', ...] into arguments of the env's constructor: TOML values or texts.
-
-    Raises:
-        ConfigError: an item has no '=', or a name is given twice.
-    """
-    texts = _named_texts(items, "--env-kwargs", "NAME=VALUE", example="size=8")
-    return {name: value_of(text) for name, text in texts.items()}
-
-
-def _named_texts(items: Iterable[str], flag: str, form: str, *, example: str) -> dict[str, str]:
-    """Split the items of a flag at their first '='. Refuse an item without one, and a name that is given twice."""
-    texts: dict[str, str] = {}
-    for item in items:
-        name, equals, text = item.partition("=")
-        if not equals or not name:
-            raise ConfigError(f"{flag} {item!r} is not {form}: pass, for example, {flag} {example}")
-        if name in texts:
-            raise ConfigError(f"{flag} gives {name} twice ({texts[name]!r} and {text!r}): pass only one of them")
-        texts[name] = text
-    return texts

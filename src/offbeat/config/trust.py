@@ -219,7 +219,7 @@ def _refusal(refused: list[str], where: str) -> ConfigError:
     return ConfigError(
         f"{where} would {'; '.join(refused)}: code that is neither part of an installed package nor named by you. "
         f"Nothing was imported. If the run is your own, or you have read the code, {HOW}, or, on the command "
-        f"line, name the modules yourself with `--import`.{encoder}{cluster} See SECURITY.md"
+        f"line, name the modules yourself with `--import`.{encoder}{cluster}"
     )
 
 
@@ -238,7 +238,7 @@ def _require_class(kind: str, path: str, where: str) -> None:
     if kind != "algorithm" and not _is_class(kind, path):
         raise ConfigError(
             f"{where} would call {path} as its {kind}, which is not a class of {_BASES[kind][2]}. It was not called. "
-            f"If the run is your own, or you have read the code, {HOW}. See SECURITY.md"
+            f"If the run is your own, or you have read the code, {HOW}"
         )
 
 
