@@ -19,7 +19,7 @@ from tests.reference.replay_updates import (
     update,
 )
 from tests.reference.runs import weights_of
-from tests.reference.sac import perturb, random_samples
+from tests.reference.sac import by_autograd, perturb, random_samples
 from tests.reference.td3 import TD3Twin, new_td3
 from tests.reference.thorough import examples
 
@@ -51,10 +51,14 @@ configs = st.builds(
 )
 
 
-@examples(60, derandomize=True)
-@given(configs, st.sampled_from(["box", "matrix"]), st.booleans(), st.integers(1, 6), st.integers(0, 2**31))
-def test_td3_updates_equal_those_of_separate_modules_with_torchs_adam(config, action, weighted, rows, seed):
+@examples(100, derandomize=True)
+@given(
+    configs, st.sampled_from(["box", "matrix"]), st.booleans(), st.booleans(), st.integers(1, 6), st.integers(0, 2**31)
+)
+def test_td3_updates_equal_those_of_separate_modules_with_torchs_adam(config, action, autograd, weighted, rows, seed):
     algorithm = new_td3(action, replace(config, prioritized=weighted), seed=seed)
+    if autograd:
+        by_autograd(algorithm)
     perturb(algorithm, 0.3, seed)
     twin = TD3Twin(config, algorithm.weights())
     rates, updates = algorithm.start(0.5), Updates(algorithm)
@@ -67,6 +71,14 @@ def test_td3_updates_equal_those_of_separate_modules_with_torchs_adam(config, ac
     for name, array in theirs.items():
         # Adam divides by the size of a gradient: where that is near zero, rounding grows. A rate is 1e-3 or more.
         np.testing.assert_allclose(ours[name], array, rtol=1e-6, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"), [({}, True), ({"prioritized": True}, True), ({"core": "gru", "core_size": 4}, False)]
+)
+def test_the_fast_path_is_used_for_plain_networks_only(settings, expected):
+    algorithm = new_td3("box", replace(SMALL, **settings))
+    assert [stage.gradients is not None for stage in algorithm.stages] == [expected, expected]
 
 
 def test_policy_and_ema_networks_change_in_every_nth_update_alone():

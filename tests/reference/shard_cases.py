@@ -144,6 +144,7 @@ SHARD_CASES: dict[str, ShardCase] = {
     "sac, masks, prioritized": transitions(SAC, SACConfig(**SMALL, prioritized=True), "masked"),
     "sac, gru": sequences(SAC, SACConfig, "box"),
     "sac, lstm, masks, prioritized": sequences(SAC, SACConfig, "masked", core="lstm", prioritized=True),
+    "td3, fast path": transitions(TD3, TD3Config(**SMALL), "box"),
     "td3, prioritized": transitions(TD3, TD3Config(**SMALL, prioritized=True), "matrix", by_autograd=True),
     "td3, gru": sequences(TD3, TD3Config, "box"),
     "dqn": transitions(DQN, DQNConfig(**SMALL)),

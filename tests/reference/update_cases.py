@@ -101,11 +101,15 @@ def soft_actor_critic(action: str, *, fast: bool = False, **settings: Any) -> Ca
     return make
 
 
-def twin_delayed(action: str, **settings: Any) -> Case:
+def twin_delayed(action: str, *, fast: bool = False, **settings: Any) -> Case:
     config = TD3Config(hidden_sizes=(6, 5), learning_rate=1e-2, ema_rate=0.1, **settings)
 
     def make(device: str) -> tuple[Algorithm, Iterator[Minibatch]]:
-        algorithm = sac.by_autograd(TD3(config, td3.td3_spec(action, config), seed=1, device=device))
+        algorithm = TD3(config, td3.td3_spec(action, config), seed=1, device=device)
+        if fast:
+            assert algorithm.stages[0].gradients is not None
+        else:
+            sac.by_autograd(algorithm)
         if device == "cpu":
             sac.perturb(algorithm, 0.3)
         return algorithm, sampled(algorithm, device, weighted=config.prioritized)
@@ -153,5 +157,6 @@ CASES: dict[str, Case] = {
 FAST_CASES: dict[str, Case] = {
     "ppo, fast path": on_policy(PPOConfig(), "discrete", fast=True),
     "sac, fast path": soft_actor_critic("box", prioritized=True, fast=True),
+    "td3, fast path": twin_delayed("box", prioritized=True, fast=True),
 }
 """With analytic gradients, which are for the CPU."""

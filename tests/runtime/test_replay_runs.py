@@ -238,8 +238,10 @@ def test_init_from_copies_the_weights_and_starts_a_new_update_ratio(tmp_path):
     assert "initial weights and normalisation are those of" in log_of(second)
 
 
-def test_learner_threads_change_no_bit(tmp_path):
-    one, two = (small_sac(tmp_path / str(threads), steps=250, learner_threads=threads) for threads in (1, 2))
+@pytest.mark.parametrize("algorithm", ["sac", "td3"])
+def test_learner_threads_change_no_bit(tmp_path, algorithm):
+    changes: dict[str, Any] = {"algorithm": algorithm, "steps": 250}
+    one, two = (small_sac(tmp_path / str(threads), learner_threads=threads, **changes) for threads in (1, 2))
     assert weights_of(one.path) == weights_of(two.path)
     assert one.metrics["replay_size"] == two.metrics["replay_size"] == SMALL_SAC["capacity"], "no row is invalid here"
 

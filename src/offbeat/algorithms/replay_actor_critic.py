@@ -120,7 +120,7 @@ class ReplayActorCritic(OffPolicy[Settings], Generic[Settings, Fast]):
         if settings.splits_updates and config.runtime.learner_threads not in (None, algorithm.threads):
             raise ConfigError(
                 f"learner_threads is {config.runtime.learner_threads}, but {cls.__name__} has {algorithm.threads} "
-                "here: only SAC itself, on a CPU with box actions, can have 2. Leave it out"
+                "here: only SAC and TD3 themselves, on a CPU with box actions and a plain MLP, can have 2. Leave it out"
             )
         return algorithm
 

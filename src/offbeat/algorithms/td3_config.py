@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from offbeat.algorithms.replay_actor_critic_config import (
     ReplayActorCriticConfig,
@@ -38,8 +38,6 @@ class TD3Config(ReplayActorCriticConfig):
     the policy, as a fraction of the difference."""
     critics: Count = 2
     """Critics in the ensemble; a target uses the smallest of their values, the policy's loss the value of the first."""
-
-    splits_updates: ClassVar[bool] = False
 
     def policy_spec(self, env: EnvSpec) -> PolicySpec:
         """Return the policy that these settings make for an env.

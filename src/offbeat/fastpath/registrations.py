@@ -8,11 +8,14 @@ from offbeat.algorithms.fast_paths import register
 from offbeat.algorithms.impala import IMPALA
 from offbeat.algorithms.ppo import PPO
 from offbeat.algorithms.sac import SAC
+from offbeat.algorithms.td3 import TD3
 from offbeat.fastpath.actor_critic import ActorCriticFastPath
 from offbeat.fastpath.ppo import PPOFastPath
 from offbeat.fastpath.sac import SACFastPath
+from offbeat.fastpath.td3 import TD3FastPath
 
 register(A2C, ActorCriticFastPath, applies=ActorCriticFastPath.applies)
 register(IMPALA, ActorCriticFastPath, applies=ActorCriticFastPath.applies)
 register(PPO, PPOFastPath, applies=PPOFastPath.applies)
 register(SAC, SACFastPath, applies=SACFastPath.applies)
+register(TD3, TD3FastPath, applies=TD3FastPath.applies)

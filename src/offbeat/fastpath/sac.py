@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import torch
-
 from offbeat.algorithms.base import LossResult, Minibatch
 from offbeat.algorithms.sac import SAC
+from offbeat.fastpath.replay_actor_critic import ReplayActorCriticFastPath
 from offbeat.fastpath.sac_gradients import SACGradients
-from offbeat.fastpath.two_threads import TwoThreadExecutor
 
 
-class SACFastPath:
+class SACFastPath(ReplayActorCriticFastPath):
     """Implements `algorithms.sac.FastPath`."""
 
     def __init__(self, algorithm: SAC) -> None:
         """Read and write the parameters of an algorithm for which `applies` is true."""
+        super().__init__(algorithm)
         self._algorithm, config = algorithm, algorithm.config
-        self._executor = TwoThreadExecutor(2 if algorithm.threads > 1 else 1)
-        self.threads: int = self._executor.threads
         self.gradients = SACGradients(
             algorithm.spec,
             algorithm.policy,
@@ -29,20 +26,8 @@ class SACFastPath:
             sample_ahead=config.policy_delay == 1,
         )
 
-    @staticmethod
-    def applies(algorithm: SAC) -> bool:
-        """Whether the fast path supports the policy and the device of an algorithm."""
-        spec = algorithm.spec
-        return spec.plain and spec.action.kind == "box" and algorithm.device == "cpu"
-
-    def critic_gradients(self, minibatch: Minibatch) -> LossResult:
-        result = self.gradients.critic(minibatch)
-        if not self._algorithm.config.prioritized:
-            return result
-        return result._replace(outputs={"errors": torch.from_numpy(self.gradients.errors())})
-
     def policy_gradients(self, minibatch: Minibatch) -> LossResult:
-        result = self.gradients.policy(minibatch)
+        result = super().policy_gradients(minibatch)
         return result._replace(outputs={"entropy": result.metrics["entropy"]})
 
     def temperature_gradients(self, minibatch: Minibatch) -> LossResult:
@@ -53,6 +38,3 @@ class SACFastPath:
         parameters.gradients[0] = gap
         loss = float(parameters.values[0]) * gap
         return LossResult(loss, {"temperature_loss": loss, "temperature": float(algorithm.temperature())})
-
-    def close(self) -> None:
-        self._executor.close()

@@ -1,4 +1,4 @@
-"""SAC's losses for a box on raw tensors, differentiated by autograd, close to the equations."""
+"""The losses of SAC and TD3 for a box on raw tensors, differentiated by autograd, close to the equations."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def values(observation: Tensor, action: Tensor, critics: Sequence[Parameters], a
     return torch.stack([network(x, critic, activation)[:, 0] for critic in critics])
 
 
-def targets(
+def sac_targets(
     rows: Mapping[str, Tensor], policy: Parameters, ema: Sequence[Parameters], alpha: float, activation: str
 ) -> Tensor:
     with torch.no_grad():
@@ -54,7 +54,7 @@ def critic_loss(
     return (0.5 * weight * errors.square()).mean(dim=1).sum(), errors.detach().abs().mean(dim=0)
 
 
-def policy_loss(
+def sac_policy_loss(
     rows: Mapping[str, Tensor], policy: Parameters, critics: Sequence[Parameters], alpha: float, activation: str
 ) -> tuple[Tensor, Tensor]:
     """Return the loss and the log-probabilities [M]."""
@@ -62,6 +62,29 @@ def policy_loss(
     # torch.min by dimension gives the whole gradient to one critic where several agree.
     least = values(rows["observation"], action, critics, activation).min(dim=0).values
     return (alpha * log_prob - least).mean(), log_prob.detach()
+
+
+def smoothed(
+    observation: Tensor, noise: Tensor, policy: Parameters, smoothing: tuple[float, float], activation: str
+) -> Tensor:
+    """Return the action with clipped noise, [M, A]; smoothing: the standard deviation and the largest size."""
+    std, clip = smoothing
+    bound, one = torch.full_like(noise, clip), torch.ones_like(noise)
+    within = torch.minimum(torch.maximum(std * noise, -bound), bound)
+    return torch.minimum(torch.maximum(network(observation, policy, activation).tanh() + within, -one), one)
+
+
+def td3_targets(rows: Mapping[str, Tensor], action: Tensor, ema: Sequence[Parameters], activation: str) -> Tensor:
+    with torch.no_grad():
+        least = values(rows["next_observation"], action, ema, activation).min(dim=0).values
+        return rows["reward"] + rows["discount"] * least
+
+
+def td3_policy_loss(
+    rows: Mapping[str, Tensor], policy: Parameters, critics: Sequence[Parameters], activation: str
+) -> Tensor:
+    action = network(rows["observation"], policy, activation).tanh()
+    return -values(rows["observation"], action, critics[:1], activation).mean()
 
 
 def nearest_kink(x: Tensor, layers: Parameters, activation: str) -> float:

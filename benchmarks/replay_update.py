@@ -1,15 +1,17 @@
-"""SAC's update with analytic gradients and by autograd, on the same minibatches.
+"""The update of SAC, or of TD3, with analytic gradients and by autograd, on the same minibatches.
 
-    python -m benchmarks.sac_update [--rounds 15] [--skip SIDE ...] [--out DIR] [--name sac-update]
+    python -m benchmarks.replay_update sac [--rounds 15] [--skip SIDE ...] [--out DIR] [--name sac-update]
+    python -m benchmarks.replay_update td3
 
 The libraries can be limited to AVX2, as on a processor without AVX-512:
 
     export ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 OPENBLAS_CORETYPE=Haswell
-    python -m benchmarks.sac_update --name sac-update-avx2
+    python -m benchmarks.replay_update sac --name sac-update-avx2
 
 The shapes are HalfCheetah-v5's: observations of 17 numbers, actions of 6, 256-256 ReLU for the policy and two critics,
-256 transitions. An update is all that the learner makes of a minibatch: gradients, their norms, Adam, the slow copies
-and the temperature. Sides take turns, block by block, forward and back; the first blocks are dropped. CPU time is that
+256 transitions. TD3 has the settings of its preset for this env, and changes its policy in every second update. An
+update is all that the learner makes of a minibatch: gradients, their norms, Adam, the slow copies, and SAC's
+temperature. Sides take turns, block by block, forward and back; the first blocks are dropped. CPU time is that
 of all threads. On a machine with other work, compare by CPU time, because wall time includes the waits for a core, and
 skip "autograd, 2 threads", because the two threads of torch spin while they wait for each other.
 """
@@ -29,13 +31,18 @@ import torch
 
 from benchmarks.common import RESULTS, describe, machine, markdown_table, spread, write_json
 from offbeat.algorithms.base import Minibatch
+from offbeat.algorithms.replay_actor_critic import ReplayActorCritic
 from offbeat.algorithms.sac import SAC
 from offbeat.algorithms.sac_config import SACConfig
+from offbeat.algorithms.td3 import TD3
+from offbeat.algorithms.td3_config import TD3Config
+from offbeat.config.resolve import resolve
 from offbeat.core.threads import blas_kernels, limit
 from offbeat.core.types import ActionSpec, EnvSpec, Leaf
 from offbeat.fastpath.kernels import BlasKernels, OneDNNKernels
 from offbeat.fastpath.mlp import F32, Kernels
-from offbeat.fastpath.sac_gradients import Work
+from offbeat.fastpath.replay_gradients import ReplayGradients
+from offbeat.fastpath.sac_gradients import SACWork
 from offbeat.workers.updates import UpdateMetrics, Updates
 
 INPUTS, ACTIONS, ROWS = 17, 6, 256
@@ -44,6 +51,11 @@ BLOCK = 16
 """Updates of one side before it is another's turn: all minibatches once."""
 DROPPED = 2
 """Rounds that only warm up."""
+BOX = ActionSpec("box", (ACTIONS,), low=(-1.0,) * ACTIONS, high=(1.0,) * ACTIONS)
+ENV = EnvSpec("HalfCheetah-v5", (Leaf("observation", (INPUTS,), "float32"),), BOX, columns=1)
+Algorithm = ReplayActorCritic[Any, Any]
+Make = Callable[[int], Algorithm]
+"""From the number of threads to an algorithm at the start of training."""
 Update = Callable[[int], None]
 
 
@@ -66,10 +78,10 @@ class TorchKernels(BlasKernels):
         torch.mm(torch.from_numpy(d.T), torch.from_numpy(x), out=torch.from_numpy(out))
 
 
-class WithoutSelection(Work):
+class WithoutSelection(SACWork):
     """Sends all rows back through all critics, as autograd does, to compare with."""
 
-    def differentiate_values(self, thread: int) -> None:
+    def write_action_gradients(self, thread: int) -> None:
         least = self.values.argmin(axis=0)
         everywhere, actions = np.arange(self.size), slice(INPUTS, None)
         for e in range(thread, len(self.values), 2):
@@ -83,15 +95,19 @@ class WithoutSelection(Work):
 # --- the sides ----------------------------------------------------------------------------------------------
 
 
-def make_algorithm(threads: int) -> SAC:
+def make_sac(threads: int) -> SAC:
     """Return SAC at the start of training."""
-    box = ActionSpec("box", (ACTIONS,), low=(-1.0,) * ACTIONS, high=(1.0,) * ACTIONS)
-    env = EnvSpec("HalfCheetah-v5", (Leaf("observation", (INPUTS,), "float32"),), box, columns=1)
     config = SACConfig()
-    return SAC(config, config.policy_spec(env), seed=0, threads=threads)
+    return SAC(config, config.policy_spec(ENV), seed=0, threads=threads)
 
 
-def make_minibatches(algorithm: SAC) -> list[Minibatch]:
+def make_td3(threads: int) -> TD3:
+    """Return TD3 at the start of training, with the settings of its preset for the env."""
+    config = resolve("td3", ENV.id).settings_as(TD3Config)
+    return TD3(config, config.policy_spec(ENV), seed=0, threads=threads)
+
+
+def make_minibatches(algorithm: Algorithm) -> list[Minibatch]:
     """Return minibatches as a replay of random transitions would give them."""
     random = np.random.default_rng(0)
     minibatches = []
@@ -108,9 +124,9 @@ def make_minibatches(algorithm: SAC) -> list[Minibatch]:
     return minibatches
 
 
-def by_autograd(threads: int) -> Update:
+def by_autograd(make: Make, threads: int) -> Update:
     """Return the update of the losses as they are written, with so many threads of torch."""
-    algorithm = make_algorithm(1)
+    algorithm = make(1)
     algorithm.stages = tuple(replace(stage, gradients=None) for stage in algorithm.stages)
     update = update_of(algorithm)
 
@@ -122,18 +138,32 @@ def by_autograd(threads: int) -> Update:
     return with_threads
 
 
-def analytic(threads: int, kernels: Kernels | None = None, work: type[Work] = Work) -> Update:
+def analytic(make: Make, threads: int, kernels: Kernels | None = None) -> Update:
     """Return the update with analytic gradients, shared by so many threads."""
-    algorithm = make_algorithm(threads)
-    fast: Any = algorithm._fast  # noqa: SLF001  (users have no switch: the fast path is used where there is one)
-    gradients = fast.gradients
+    algorithm = make(threads)
     if kernels:
+        gradients = gradients_of(algorithm)
         gradients._networks = gradients._networks._replace(kernels=kernels)  # noqa: SLF001
-    gradients._work = work(gradients._networks, ROWS)  # noqa: SLF001
+        gradients._works.clear()  # noqa: SLF001
     return update_of(algorithm)
 
 
-def update_of(algorithm: SAC) -> Update:
+def without_selection() -> Update:
+    """Return SAC's update that sends all rows back through all critics."""
+    algorithm = make_sac(2)
+    gradients = gradients_of(algorithm)
+    gradients._works[ROWS] = WithoutSelection(gradients._networks, ROWS)  # noqa: SLF001
+    return update_of(algorithm)
+
+
+def gradients_of(algorithm: Algorithm) -> ReplayGradients[Any]:
+    """Return the analytic gradients of an algorithm."""
+    fast: Any = algorithm._fast  # noqa: SLF001  (users have no switch: the fast path is used where there is one)
+    gradients: ReplayGradients[Any] = fast.gradients
+    return gradients
+
+
+def update_of(algorithm: Algorithm) -> Update:
     """Return the learner's update, by its number."""
     updates, rates, minibatches = Updates(algorithm), algorithm.start(0.0), make_minibatches(algorithm)
 
@@ -144,24 +174,36 @@ def update_of(algorithm: SAC) -> Update:
     return update
 
 
-SIDES: dict[str, Callable[[], Update]] = {
-    "autograd, 1 thread": lambda: by_autograd(1),
-    "autograd, 2 threads": lambda: by_autograd(2),
-    "analytic, 1 thread": lambda: analytic(1),
-    "analytic, 2 threads": lambda: analytic(2),
-    "analytic, 2 threads, all rows back through all critics": lambda: analytic(2, work=WithoutSelection),
-    "analytic, 2 threads, products by NumPy": lambda: analytic(2, BlasKernels()),
-    "analytic, 2 threads, products by oneDNN": lambda: analytic(2, OneDNNKernels()),
-    "analytic, 2 threads, products by torch": lambda: analytic(2, TorchKernels()),
-}
+AUTOGRAD, NO_SELECTION = "autograd, 1 thread", "analytic, 2 threads, all rows back through all critics"
+
+
+def sides_of(make: Make) -> dict[str, Callable[[], Update]]:
+    """Return what makes the update of each side, by its name."""
+    sides: dict[str, Callable[[], Update]] = {
+        AUTOGRAD: lambda: by_autograd(make, 1),
+        "autograd, 2 threads": lambda: by_autograd(make, 2),
+        "analytic, 1 thread": lambda: analytic(make, 1),
+        "analytic, 2 threads": lambda: analytic(make, 2),
+        "analytic, 2 threads, products by NumPy": lambda: analytic(make, 2, BlasKernels()),
+        "analytic, 2 threads, products by oneDNN": lambda: analytic(make, 2, OneDNNKernels()),
+        "analytic, 2 threads, products by torch": lambda: analytic(make, 2, TorchKernels()),
+    }
+    return sides | ({NO_SELECTION: without_selection} if make is make_sac else {})
+
+
+ALGORITHMS: dict[str, tuple[str, Make]] = {"sac": ("SAC", make_sac), "td3": ("TD3", make_td3)}
+"""Title and maker."""
 
 
 # --- measuring ----------------------------------------------------------------------------------------------
 
 
-def measure(rounds: int, skipped: Collection[str]) -> dict[str, dict[str, list[float]]]:
+def measure(make: Make, rounds: int, skipped: Collection[str]) -> dict[str, dict[str, list[float]]]:
     """Return microseconds per update of each block: wall, and CPU of all threads."""
-    updates = {name: make() for name, make in SIDES.items() if name not in skipped}
+    sides = sides_of(make)
+    if unknown := set(skipped) - sides.keys() | {AUTOGRAD} & set(skipped):
+        raise SystemExit(f"these cannot be skipped: {sorted(unknown)}; of {list(sides)[1:]}")
+    updates = {name: make_update() for name, make_update in sides.items() if name not in skipped}
     results: dict[str, dict[str, list[float]]] = {name: {"wall": [], "cpu": []} for name in updates}
     for turn in range(rounds + DROPPED):
         for name in sorted(updates, key=list(updates).index, reverse=turn % 2 == 1):
@@ -182,34 +224,43 @@ def _block(update: Update) -> tuple[float, float]:
 
 
 def table(results: dict[str, dict[str, list[float]]]) -> str:
-    """Return the medians as Markdown, with the share of autograd's time on one thread."""
-    first = median(results["autograd, 1 thread"]["wall"])
+    """Return the medians as Markdown, with autograd's time on one thread as a multiple of each."""
+    first = results[AUTOGRAD]
     rows = [
-        [name, spread(times["wall"], ",.0f"), spread(times["cpu"], ",.0f"), f"{first / median(times['wall']):.2f}"]
+        [
+            name,
+            spread(times["wall"], ",.0f"),
+            spread(times["cpu"], ",.0f"),
+            f"{median(first['wall']) / median(times['wall']):.2f}",
+            spread([slow / fast for slow, fast in zip(first["cpu"], times["cpu"], strict=True)], ".2f"),
+        ]
         for name, times in results.items()
     ]
-    header = ["update", "us: median (least to most)", "CPU us: median (least to most)", "times as quick as autograd"]
+    header = ["update", "us: median (least to most)", "CPU us", "times as quick as autograd", "by CPU time, per round"]
     return markdown_table(header, rows)
 
 
 def main() -> None:
     """Measure all sides; write the raw results and the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("algorithm", choices=list(ALGORITHMS))
     parser.add_argument("--rounds", type=int, default=15, help="blocks of each side that count")
-    parser.add_argument("--skip", nargs="+", choices=list(SIDES)[1:], default=[], help="sides that are not measured")
+    parser.add_argument("--skip", nargs="+", default=[], metavar="SIDE", help="sides that are not measured")
     parser.add_argument("--out", type=Path, default=RESULTS, help="directory of the results")
-    parser.add_argument("--name", default="sac-update", help="file name of the results, without its ending")
+    parser.add_argument("--name", help="file name of the results, without its ending; default: ALGORITHM-update")
     arguments = parser.parse_args()
+    title, make = ALGORITHMS[arguments.algorithm]
+    name = arguments.name or f"{arguments.algorithm}-update"
     limit(1)
     about = {**machine(), "blas_kernels": blas_kernels(), "capability": torch.backends.cpu.get_cpu_capability()}
-    results = measure(arguments.rounds, arguments.skip)
-    write_json(arguments.out / f"{arguments.name}.json", {"machine": about, "us": results})
+    results = measure(make, arguments.rounds, arguments.skip)
+    write_json(arguments.out / f"{name}.json", {"machine": about, "us": results})
     text = (
-        f"# SAC's update, 256-256, batch 256\n\n{describe(about)}; OpenBLAS's kernels: {about['blas_kernels']}; "
+        f"# {title}'s update, 256-256, batch 256\n\n{describe(about)}; OpenBLAS's kernels: {about['blas_kernels']}; "
         f"torch's: {about['capability']}.\n\n"
         f"{table(results)}"
     )
-    (arguments.out / f"{arguments.name}.md").write_text(text)
+    (arguments.out / f"{name}.md").write_text(text)
     print(text)
 
 

@@ -1,0 +1,239 @@
+"""What the analytic gradients of SAC and TD3 share: the critics' part, and its division among two threads.
+
+For M rows, the targets y of the critics, and with d f for the derivative of the mean loss by f:
+
+    critics      d Q_e = weight (Q_e - y) / M          as for a single critic, because the loss is a sum over critics
+
+Each thread has half of the critics. They are not divided by rows, because one large product takes less time than two
+halves.
+
+Between two operators a thread needs Python's global interpreter lock. If the other thread holds the lock, waiting for
+it takes longer than most operators. So few large operators are faster than many small ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import numpy as np
+from torch import Tensor
+
+from offbeat.algorithms.base import LossResult
+from offbeat.fastpath.kernels import fastest_kernels
+from offbeat.fastpath.mlp import F32, MLP, Kernels, Layers
+from offbeat.fastpath.two_threads import Step, TwoThreadExecutor
+from offbeat.models.buffer_layout import BufferLayout
+from offbeat.models.flat import FlatParameters
+from offbeat.models.spec import PolicySpec
+
+Rows = Mapping[str, F32]
+"""A minibatch: name -> [M, ...]."""
+THREADS = 2
+"""Number of parts of the work, also if both parts run on one thread."""
+
+
+class Networks(NamedTuple):
+    """The networks and kernels that `Work` reads."""
+
+    spec: PolicySpec
+    policy: Layers
+    critics: list[Layers]
+    ema: list[Layers]
+    """The ema critics."""
+    kernels: Kernels
+
+
+class Work:
+    """The parts of the work on M rows, and their intermediate results. Buffers are allocated once, because each new
+    large buffer causes page faults.
+    """
+
+    def __init__(self, networks: Networks, size: int) -> None:
+        """Allocate buffers for `size` rows."""
+        self.size = size
+        self._networks = networks
+        ensemble, inputs = len(networks.critics), networks.critics[0].sizes[0]
+        self._joined, self._joined_next, self._joined_sampled = (np.zeros((size, inputs), np.float32) for _ in range(3))
+        self.values, self._next_values, self.errors = (np.zeros((ensemble, size), np.float32) for _ in range(3))
+        self.losses = [0.0] * ensemble
+        self._critics = [self._mlp(networks.critics[0], size) for _ in networks.critics]
+        self.ones = np.ones(size, np.float32)
+        middle = (size + 1) // 2  # rows before it are the first half
+        self._halves = slice(0, middle), slice(middle, size)
+
+    def _mlp(self, layers: Layers, rows: int) -> MLP:
+        return MLP(layers.sizes, self._networks.spec.activation, self._networks.kernels, rows=rows)
+
+    def _critics_of(self, thread: int) -> range:
+        """Return the indices of this thread's critics."""
+        return range(thread, len(self._networks.critics), THREADS)
+
+    def evaluate_next(self, thread: int) -> None:
+        """Compute the values of (s', a') with this thread's ema critics."""
+        with ignore_overflow():
+            for e in self._critics_of(thread):
+                self._next_values[e] = self._critics[e].forward(self._networks.ema[e], self._joined_next)[:, 0]
+
+    def write_critic_gradients(
+        self, thread: int, targets_of_rows: Callable[[], F32], weight: F32, gradients: list[Layers]
+    ) -> None:
+        """Write the gradients of this thread's critics.
+
+        Args:
+            thread: 0 or 1.
+            targets_of_rows: returns y, [M].
+            weight: [M].
+            gradients: of each critic.
+        """
+        with ignore_overflow():
+            # Both threads compute the targets: that takes less time than to wait for the other thread.
+            targets = targets_of_rows()
+            weight = weight * np.float32(1 / self.size)
+            for e in self._critics_of(thread):
+                layers, errors = self._networks.critics[e], self.errors[e]
+                self.values[e] = self._critics[e].forward(layers, self._joined)[:, 0]
+                np.subtract(self.values[e], targets, out=errors)
+                d = weight * errors
+                self.losses[e] = 0.5 * float(d.dot(errors))
+                self._critics[e].backward(layers, d[:, None], gradients[e])
+
+
+WorkT = TypeVar("WorkT", bound=Work)
+
+
+class ReplayGradients(Generic[WorkT]):
+    """Reads values and writes gradients through views of the flat buffers."""
+
+    def __init__(
+        self,
+        spec: PolicySpec,
+        policy: FlatParameters,
+        critics: FlatParameters,
+        ema: Tensor,
+        *,
+        executor: TwoThreadExecutor,
+        weighted: bool = False,
+        kernels: Kernels | None = None,
+    ) -> None:
+        """Read and write these parameters.
+
+        Args:
+            spec: the policy.
+            policy: parameters of the policy, named as in `published.parameter_shapes`.
+            critics: parameters of all critics: ``weights.{i}`` [E, outputs, inputs] and ``biases.{i}`` [E, outputs] of
+                layer i. Their activation is that of the policy.
+            ema: parameters of the ema critics, one flat tensor of the same layout.
+            executor: runs the two parts of the work.
+            weighted: whether minibatches have weights.
+            kernels: the operators; None: the fastest on this machine.
+        """
+        self._executor, self._weighted = executor, weighted
+        self._networks = Networks(
+            spec,
+            layers_of(spec, policy.layout, policy.values.numpy()),
+            _critic_layers(critics.layout, critics.values.numpy()),
+            _critic_layers(critics.layout, ema.numpy()),
+            kernels or fastest_kernels(),
+        )
+        self._critic_gradients = _critic_layers(critics.layout, critics.gradients.numpy())
+        # Each thread writes its own array of policy gradients; they are added at the end.
+        self._flat_gradients = (policy.gradients.numpy(), np.zeros(policy.layout.size, np.float32))
+        self._policy_gradients = [layers_of(spec, policy.layout, flat) for flat in self._flat_gradients]
+        self._works: dict[int, WorkT] = {}
+        """By number of rows: shards may differ by one row."""
+        self._work = self._work_on(1)
+
+    def make_work(self, size: int) -> WorkT:
+        """Return new work on a number of rows."""
+        raise NotImplementedError
+
+    def critic(self, minibatch: Mapping[str, Tensor]) -> LossResult:
+        """Write all gradients of the sum over e of mean(weight (Q_e - y)^2 / 2).
+
+        Args:
+            minibatch: observation, next_observation [M, inputs], action, the noise [M, A], reward, discount [M] and, if
+                weighted, weight [M], all float32.
+        """
+        raise NotImplementedError
+
+    def policy(self, minibatch: Mapping[str, Tensor]) -> LossResult:
+        """Write all gradients of the policy's loss.
+
+        Args:
+            minibatch: observation [M, inputs] and the noise [M, A], if the policy has some, float32.
+        """
+        raise NotImplementedError
+
+    def errors(self) -> F32:
+        """Return the mean over the critics of |Q_e - y| in the last critic stage, [M]."""
+        errors = self._work.errors
+        result: F32 = np.add.reduce(np.abs(errors), axis=0) / np.float32(len(errors))
+        return result
+
+    def _write_critic_gradients(self, rows: Rows, first: Step, targets: Callable[[], F32]) -> LossResult:
+        """Run the critic stage. Its first step joins s and a, and s' and a'; then `targets` returns y, [M]."""
+        work = self._work
+        weight = rows["weight"] if self._weighted else work.ones
+        self._executor.run(
+            first,
+            on_both_threads(work.evaluate_next),
+            on_both_threads(work.write_critic_gradients, targets, weight, self._critic_gradients),
+        )
+        loss = sum(work.losses)
+        return LossResult(loss, {"critic_loss": loss, "q_mean": mean(work.values)})
+
+    def _add_policy_gradients(self) -> None:
+        """Add the policy's gradients of both threads."""
+        first, second = self._flat_gradients
+        np.add(first, second, out=first)
+
+    def _as_arrays(self, minibatch: Mapping[str, Tensor]) -> Rows:
+        """Return the minibatch as arrays, and use the buffers of its size."""
+        rows: Rows = {name: tensor.numpy() for name, tensor in minibatch.items()}
+        self._work = self._work_on(len(rows["observation"]))
+        return rows
+
+    def _work_on(self, size: int) -> WorkT:
+        """Return the work on a number of rows; allocate its buffers if the number is new."""
+        if size not in self._works:
+            self._works[size] = self.make_work(size)
+        return self._works[size]
+
+
+def on_both_threads(part: Callable[..., None], *arguments: Any) -> Step:
+    """Return the step in which both threads call `part`, with 0 or 1 as the first argument."""
+    return partial(part, 0, *arguments), partial(part, 1, *arguments)
+
+
+def layers_of(spec: PolicySpec, layout: BufferLayout, flat: F32) -> Layers:
+    """Return the layers of a policy."""
+    return Layers.of(layout.views(flat), spec.layer_names())
+
+
+def _critic_layers(layout: BufferLayout, flat: F32) -> list[Layers]:
+    """Return each critic's layers."""
+    views: dict[str, F32] = layout.views(flat)
+    depth = len(views) // 2
+    return [
+        Layers([views[f"weights.{i}"][e] for i in range(depth)], [views[f"biases.{i}"][e] for i in range(depth)])
+        for e in range(len(views["biases.0"]))
+    ]
+
+
+def join(observation: F32, action: F32, out: F32) -> None:
+    """Write observations and actions side by side into `out`, the input of the critics."""
+    inputs = observation.shape[1]
+    out[:, :inputs] = observation
+    out[:, inputs:] = action
+
+
+def ignore_overflow() -> np.errstate:
+    """Ignore overflow: the learner refuses values that are not finite. NumPy has this setting per thread."""
+    return np.errstate(over="ignore", invalid="ignore")
+
+
+def mean(x: F32) -> float:
+    """Return the mean of all elements."""
+    return float(np.add.reduce(x, axis=None)) / x.size

@@ -1,0 +1,28 @@
+"""What only the analytic gradients of TD3 have. What they share with SAC's is in test_replay_gradients."""
+
+from __future__ import annotations
+
+import pytest
+from tests.reference.analytic_gradients import ExpectedOfTD3, TD3Side, assert_as_autograd
+
+from offbeat.fastpath.td3_gradients import Smoothing
+
+
+@pytest.mark.parametrize(
+    "smoothing", [Smoothing(0.0, 0.5), Smoothing(0.2, 0.0), Smoothing(0.2, 0.5), Smoothing(9, 0.5)]
+)
+def test_next_actions_have_clipped_noise_and_stay_between_the_bounds(smoothing):
+    class Expected(ExpectedOfTD3):
+        def __init__(self, *arguments):
+            self.smoothing = smoothing
+            super().__init__(*arguments)
+
+    side = TD3Side()
+    networks = side.networks(actions=3)
+    networks.ema_policy.mul_(3)  # some actions are so near a bound that the sum is clipped
+    minibatch = networks.minibatch(16)
+    expected = Expected(networks, minibatch)
+    assert expected.margin > 1e-6
+    if min(smoothing) > 0:
+        assert (expected.next_action().abs() == 1).any()
+    assert_as_autograd(networks, side.fast(networks, 2, smoothing=smoothing), minibatch, expected)

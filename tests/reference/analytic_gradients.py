@@ -1,0 +1,258 @@
+"""The analytic gradients of SAC and of TD3 on networks of any size, beside what autograd says, for the same tests."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import pytest
+import torch
+from tests.reference import raw_losses
+from torch import Tensor
+
+from offbeat.core.types import ActionSpec, Leaf
+from offbeat.fastpath.kernels import BlasKernels, OneDNNKernels
+from offbeat.fastpath.replay_gradients import ReplayGradients
+from offbeat.fastpath.sac_gradients import SACGradients
+from offbeat.fastpath.td3_gradients import Smoothing, TD3Gradients
+from offbeat.fastpath.two_threads import TwoThreadExecutor
+from offbeat.models import onednn
+from offbeat.models.critics import Critics
+from offbeat.models.dense import Unfilled
+from offbeat.models.flat import FlatParameters
+from offbeat.models.policy_network import Body, PolicyNetwork, Uniform
+from offbeat.models.spec import Activation, Distribution, PolicySpec
+
+ALPHA = 0.3
+SMOOTHING = Smoothing(0.4, 0.5)
+"""About a fifth of all noise is clipped."""
+KERNELS = [BlasKernels(), OneDNNKernels()] if onednn.works() else [BlasKernels()]
+Minibatch = dict[str, Tensor]
+
+
+class Networks:
+    """Parameters of all networks, on flat buffers as an algorithm has them."""
+
+    def __init__(
+        self,
+        distribution: Distribution = "tanh_gaussian",
+        *,
+        hidden: tuple[int, ...] = (9, 8),
+        activation: Activation = "relu",
+        critics: int = 2,
+        inputs: int = 3,
+        actions: int = 2,
+        seed: int = 0,
+    ) -> None:
+        box = ActionSpec("box", (actions,), low=(-1.0,) * actions, high=(1.0,) * actions)
+        leaves = (Leaf("observation", (inputs,), "float32"),)
+        self.spec = PolicySpec(leaves, box, hidden, activation, distribution, normalize=False)
+        generator = torch.Generator().manual_seed(seed)
+        self.policy = FlatParameters(PolicyNetwork(self.spec, Uniform(generator), head_gain=1.0))
+        body = Body(replace(self.spec, hidden_sizes=()), Unfilled())
+        settings: Any = {"critics": critics, "choices": None, "action_size": actions, "generator": generator}
+        ensemble = Critics(body, hidden, activation, **settings)
+        self.critics = FlatParameters(ensemble)
+        self.ema, self.ema_policy = (self._slow_copy(flat, generator) for flat in (self.critics, self.policy))
+        self.count, self.depth = critics, len(hidden) + 1
+
+    @staticmethod
+    def _slow_copy(flat: FlatParameters, generator: torch.Generator) -> Tensor:
+        copy = torch.zeros_like(flat.values)
+        for name, view in flat.layout.views(copy).items():
+            view[...] = flat.arrays()[name] * (1 + 0.1 * torch.randn(view.shape, generator=generator))
+        return copy
+
+    def values(self) -> tuple[Tensor, ...]:
+        """Return all parameters, flat."""
+        return self.policy.values, self.critics.values, self.ema, self.ema_policy
+
+    def policy_layers(self, flat: Tensor) -> raw_losses.Parameters:
+        views = self.policy.layout.views(flat)
+        return [(views[f"{name}.weight"], views[f"{name}.bias"]) for name in self.spec.layer_names()]
+
+    def critic_layers(self, flat: Tensor) -> list[raw_losses.Parameters]:
+        views = self.critics.layout.views(flat)
+        return [
+            [(views[f"weights.{i}"][e], views[f"biases.{i}"][e]) for i in range(self.depth)] for e in range(self.count)
+        ]
+
+    def minibatch(self, rows: int, *, weighted: bool = False, seed: int = 1) -> Minibatch:
+        generator = torch.Generator().manual_seed(seed)
+        inputs, actions = self.spec.inputs, self.spec.action_size
+        result = {
+            "observation": torch.randn(rows, inputs, generator=generator),
+            "next_observation": torch.randn(rows, inputs, generator=generator),
+            "action": torch.rand(rows, actions, generator=generator) * 2 - 1,
+            "noise": torch.randn(rows, actions, generator=generator),
+            "next_noise": torch.randn(rows, actions, generator=generator),
+            "reward": torch.randn(rows, generator=generator),
+            "discount": 0.99 * (torch.rand(rows, generator=generator) > 0.2).float(),
+        }
+        return result | ({"weight": torch.rand(rows, generator=generator)} if weighted else {})
+
+
+class Expected(ABC):
+    """What autograd says, in float64."""
+
+    policy_critics: frozenset[int]
+    """The critics through which the policy's gradient of some row passes."""
+
+    def __init__(self, networks: Networks, minibatch: Mapping[str, Tensor]) -> None:
+        self.rows = {name: tensor.double() for name, tensor in minibatch.items()}
+        self.activation = networks.spec.activation
+        flat_policy = networks.policy.values.double().requires_grad_()
+        flat_critics = networks.critics.values.double().requires_grad_()
+        self.policy, self.critics = networks.policy_layers(flat_policy), networks.critic_layers(flat_critics)
+        self.ema_policy = networks.policy_layers(networks.ema_policy.double())
+        self.ema = networks.critic_layers(networks.ema.double())
+
+        loss, self.errors = raw_losses.critic_loss(self.rows, self.critics, self.targets(), self.activation)
+        self.critic_loss = float(loss.detach())
+        (self.critic_gradient,) = torch.autograd.grad(loss, flat_critics)
+
+        loss = self.loss_of_policy()
+        self.policy_loss = float(loss.detach())
+        (self.policy_gradient,) = torch.autograd.grad(loss, flat_policy)
+        with torch.no_grad():
+            self.margin = min(self.margins())
+            """How far the rows are from where rounding decides about the gradient."""
+
+    @abstractmethod
+    def targets(self) -> Tensor: ...
+
+    @abstractmethod
+    def loss_of_policy(self) -> Tensor: ...
+
+    @abstractmethod
+    def action(self) -> Tensor:
+        """Return the actions of the policy's loss, [M, A]."""
+
+    def margins(self) -> list[float]:
+        rows, activation = self.rows, self.activation
+        inputs = [torch.cat((rows["observation"], action), dim=1) for action in (self.action(), rows["action"])]
+        kinks = [raw_losses.nearest_kink(rows["observation"], self.policy, activation)]
+        return kinks + [raw_losses.nearest_kink(x, critic, activation) for critic in self.critics for x in inputs]
+
+
+class ExpectedOfSAC(Expected):
+    def targets(self) -> Tensor:
+        return raw_losses.sac_targets(self.rows, self.policy, self.ema, ALPHA, self.activation)
+
+    def loss_of_policy(self) -> Tensor:
+        loss, self.log_prob = raw_losses.sac_policy_loss(self.rows, self.policy, self.critics, ALPHA, self.activation)
+        return loss
+
+    def action(self) -> Tensor:
+        return raw_losses.draw(self.rows["observation"], self.rows["noise"], self.policy, self.activation)[0]
+
+    def margins(self) -> list[float]:
+        values = raw_losses.values(self.rows["observation"], self.action(), self.critics, self.activation)
+        self.policy_critics = frozenset(values.argmin(dim=0).tolist())
+        ordered = values.sort(dim=0).values
+        return [*super().margins(), *(ordered[1:2] - ordered[:1]).flatten().tolist()]
+
+
+class ExpectedOfTD3(Expected):
+    policy_critics = frozenset({0})
+    smoothing = SMOOTHING
+
+    def targets(self) -> Tensor:
+        return raw_losses.td3_targets(self.rows, self.next_action(), self.ema, self.activation)
+
+    def next_action(self) -> Tensor:
+        observation, noise = self.rows["next_observation"], self.rows["next_noise"]
+        return raw_losses.smoothed(observation, noise, self.ema_policy, self.smoothing, self.activation)
+
+    def loss_of_policy(self) -> Tensor:
+        return raw_losses.td3_policy_loss(self.rows, self.policy, self.critics, self.activation)
+
+    def action(self) -> Tensor:
+        return raw_losses.network(self.rows["observation"], self.policy, self.activation).tanh()
+
+
+class Side(ABC):
+    """The analytic gradients of one algorithm."""
+
+    distribution: ClassVar[Distribution]
+    expected: ClassVar[type[Expected]]
+
+    def networks(self, **settings: Any) -> Networks:
+        return Networks(self.distribution, **settings)
+
+    @abstractmethod
+    def fast(self, networks: Networks, threads: Literal[1, 2] = 1, **settings: Any) -> ReplayGradients[Any]:
+        """Return the analytic gradients, on so many threads."""
+
+    @abstractmethod
+    def policy_critics(self, critics: int) -> set[int]:
+        """Return the critics through which the policy's gradient can pass."""
+
+
+class SACSide(Side):
+    distribution = "tanh_gaussian"
+    expected = ExpectedOfSAC
+
+    def __init__(self, *, sample_ahead: bool = True) -> None:
+        self._sample_ahead = sample_ahead
+
+    def fast(self, networks: Networks, threads: Literal[1, 2] = 1, **settings: Any) -> SACGradients:
+        parts = networks.spec, networks.policy, networks.critics, networks.ema
+        settings = {"temperature": lambda: ALPHA, "sample_ahead": self._sample_ahead, **settings}
+        return SACGradients(*parts, executor=TwoThreadExecutor(threads), **settings)
+
+    def policy_critics(self, critics: int) -> set[int]:
+        return set(range(critics))
+
+
+class TD3Side(Side):
+    distribution = "deterministic"
+    expected = ExpectedOfTD3
+
+    def fast(self, networks: Networks, threads: Literal[1, 2] = 1, **settings: Any) -> TD3Gradients:
+        parts = networks.spec, networks.policy, networks.critics, networks.ema
+        settings = {"ema_policy": networks.ema_policy, "smoothing": SMOOTHING, **settings}
+        return TD3Gradients(*parts, executor=TwoThreadExecutor(threads), **settings)
+
+    def policy_critics(self, critics: int) -> set[int]:  # noqa: ARG002
+        return {0}
+
+
+SIDES: dict[str, Side] = {
+    "sac": SACSide(),
+    "sac, sampled in the policy stage": SACSide(sample_ahead=False),
+    "td3": TD3Side(),
+}
+
+
+def assert_near(actual: Tensor | np.ndarray[Any, Any], expected: Tensor, floor: float = 0.0) -> None:
+    """Within 1e-5 of the norm, and of the largest, or of `floor` where that is more."""
+    difference = torch.as_tensor(actual).double() - expected
+    assert difference.norm() <= 1e-5 * max(float(expected.norm()), floor)
+    assert difference.abs().max() <= 1e-5 * max(float(expected.abs().max()), floor)
+
+
+def assert_as_autograd(
+    networks: Networks, fast: ReplayGradients[Any], minibatch: Minibatch, expected: Expected, floor: float = 0.0
+) -> None:
+    """Require that both stages write the losses and gradients of autograd."""
+    for group in (networks.policy, networks.critics):
+        for view in group.layout.views(group.gradients).values():
+            view.fill_(torch.nan)  # all of them are to be written
+    loss, metrics, _ = fast.critic(minibatch)
+    assert loss == pytest.approx(expected.critic_loss, rel=1e-5, abs=1e-5)
+    assert metrics["critic_loss"] == loss
+    assert_near(networks.critics.gradients, expected.critic_gradient, floor)
+    assert_near(fast.errors(), expected.errors, floor)
+
+    loss, metrics, _ = fast.policy(minibatch)
+    assert loss == pytest.approx(expected.policy_loss, rel=1e-5, abs=1e-5)
+    assert metrics["policy_loss"] == loss
+    assert_near(networks.policy.gradients, expected.policy_gradient, floor)
+    if isinstance(expected, ExpectedOfSAC):
+        assert isinstance(fast, SACGradients)
+        assert metrics["entropy"] == pytest.approx(-float(expected.log_prob.mean()), rel=1e-5, abs=1e-5)
+        assert_near(fast.log_prob, expected.log_prob, floor)
