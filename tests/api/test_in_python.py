@@ -62,7 +62,8 @@ def test_train_and_resume_tell_how_the_run_ended_and_how_to_continue_it(tmp_path
     printed = capsys.readouterr().err
     assert printed.endswith(f'interrupted: stopped at --stop-at 64; offbeat.resume("{path}") continues it\n')
     offbeat.resume(path)
-    assert re.search(r"\nfinished: learned from \d+ env steps\n$", capsys.readouterr().err)
+    ended = r"\nfinished: learned from \d+ env steps: steps is 128, rounded up to whole batches\n$"
+    assert re.search(ended, capsys.readouterr().err)
 
 
 # --- the home directory ---------------------------------------------------------------------------------------

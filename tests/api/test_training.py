@@ -49,6 +49,13 @@ def test_the_status_has_the_final_state_and_the_process(run):
     assert [sorted(process) for process in status["processes"]] == [["index", "pid", "role"]]
 
 
+def test_a_run_that_learned_from_far_more_env_steps_than_asked_for_says_why(tmp_path):
+    run = small_run(tmp_path / "run", steps=100)
+    assert run.metrics["env_steps"] > 110
+    rounded = "steps is 100, rounded up to whole batches"
+    assert run.reason == f"learned from {run.metrics['env_steps']} env steps: {rounded}"
+
+
 def test_training_with_the_saved_config_gives_the_same_bits(run, tmp_path):
     config = load_config(run.path / "config.toml")
     flags = {**vars(config.run), **vars(config.runtime), **vars(config.settings)}

@@ -441,5 +441,5 @@ def test_a_failed_resume_changes_no_checkpoint_and_the_next_one_finishes(tmp_pat
 def test_repeatedly_refused_updates_end_the_run_with_the_reason():
     said = train("runs/Overflowing-v0", **ALONE, steps=100_000, normalize_returns=False)
     assert said.code == 1, said.err
-    assert "updates had a loss or gradient that was not finite and were refused" in said.err
+    assert "updates of the policy were refused, because its loss or a gradient was NaN or infinity" in said.err
     assert "started again" not in log()

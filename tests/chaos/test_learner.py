@@ -86,7 +86,10 @@ def test_a_hundred_refused_updates_in_a_row_fail_the_run_which_can_be_resumed(tm
     monkeypatch.chdir(tmp_path)
     said = train("runs/Overflowing-v0", runtime, steps=100_000)
     assert said.code == 1, said.err
-    assert "the last 100 updates had a loss or gradient that was not finite and were refused" in said.err
+    assert (
+        "the last 100 updates of the policy were refused, because its loss or a gradient was NaN or infinity"
+        in said.err
+    )
     assert status_of(Path("run"))["state"] == "failed"
     assert_finite_weights()
     Path("MENDED").touch()

@@ -41,6 +41,10 @@ class WideActions(Plain):
     action_space = spaces.Box(-1000, 1000, (1,), np.float32)
 
 
+class UnboundedActions(Plain):
+    action_space = spaces.Box(-1, np.inf, (1,), np.float32)
+
+
 class LargeRewards(Plain):
     reward = 1e5
 
@@ -84,6 +88,7 @@ def test_check_warns_of_nothing_in_envs_that_train_well(env: type[Any]) -> None:
     ("env", "problem", "remedy"),
     [
         (WideActions, "actions are bounded by -1000 and 1000", "RescaleAction"),
+        (UnboundedActions, "actions are not bounded: from -1 to inf", "declare finite bounds"),
         (LargeRewards, "rewards are as large as 1e+05", "reward_scale="),
         (LargeObservations, "observations are as large as 1e+04", "normalize_observations=true"),
         (HiddenLimit, "episodes are terminated after 20 steps, none is truncated", "truncated=True"),

@@ -46,6 +46,13 @@ def test_register_env_passes_all_arguments_to_gymnasium(entry_point):
     np.testing.assert_array_equal(first_observation("own/Pole-v0"), first_observation(PLACE))
 
 
+@pytest.mark.parametrize("steps", [7.0, np.int64(7)])
+def test_whole_floats_and_numbers_of_numpy_are_limits_of_episodes(steps):
+    offbeat.register_env("own/Pole-v0", Pole, max_episode_steps=steps)
+    limit = registered("own/Pole-v0").max_episode_steps
+    assert (type(limit), limit) == (int, 7)
+
+
 @pytest.mark.parametrize("name", ["Pole", "make_pole"])
 def test_an_env_is_found_by_its_import_path(name):
     place = f"tests.reference.own_code:{name}"
@@ -76,7 +83,7 @@ def test_registering_the_same_env_again_gives_no_warning():
         ("own/Pole-v0", dict, {}, "own/Pole-v0 has the class dict, which must extend gymnasium.Env"),
         ("own/Pole-v0", Pole, {"max_steps": 5}, r"unknown argument 'max_steps'. Did you mean 'max_episode_steps'"),
         ("own/Pole-v0", Pole, {"max_episode_steps": 0}, "max_episode_steps 0, but a whole number of at least 1"),
-        ("own/Pole-v0", Pole, {"max_episode_steps": "5"}, "max_episode_steps '5', but a whole number"),
+        ("own/Pole-v0", Pole, {"max_episode_steps": "5"}, "max_episode_steps is '5', but a whole number"),
     ],
 )
 def test_register_env_refuses_invalid_arguments(env_id, entry_point, registration, words):

@@ -24,7 +24,7 @@ class RunConfig:
     env: Name
     """Gymnasium id, an id with an adapter's prefix (envpool:), or the path of the env: my_module:MyEnv."""
     steps: Annotated[Count, Flag()] = 1_000_000
-    """Env steps to learn from; schedules run over them."""
+    """Env steps to learn from, rounded up to whole batches; schedules run over them."""
     stop_at: Annotated[Count | None, Flag(), Example("100000")] = None
     """Env steps after which to stop, with a checkpoint; schedules still run over `steps`."""
     time: Annotated[Positive | None, Flag("SECONDS"), Example("600")] = None

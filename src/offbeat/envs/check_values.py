@@ -74,7 +74,13 @@ class Values:
             if not isinstance(space, gym.spaces.Box):
                 continue
             low, high = float(space.low.min(initial=0.0)), float(space.high.max(initial=0.0))
-            if np.isfinite([low, high]).all() and max(-low, high) > LARGEST_ACTION:
+            if not np.isfinite([low, high]).all():
+                remedy = (
+                    "declare finite bounds in the action_space, such as -1 and 1, and scale the actions in the env: "
+                    "SAC and TD3 need them, and PPO starts with actions of about -1 to 1"
+                )
+                yield Finding("warning", f"actions are not bounded: from {low:g} to {high:g}", remedy)
+            elif max(-low, high) > LARGEST_ACTION:
                 problem = f"actions are bounded by {low:g} and {high:g}, far outside of [-1, 1]"
                 remedy = (
                     "offbeat scales them; other libraries may not: gymnasium.wrappers.RescaleAction does, to [-1, 1]"

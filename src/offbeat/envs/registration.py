@@ -50,14 +50,17 @@ SHOWN_IDS = 6
 
 
 @checked
-def register_env(env_id: str, entry_point: Callable[..., Any] | str, **registration: Any) -> None:
+def register_env(
+    env_id: str, entry_point: Callable[..., Any] | str, *, max_episode_steps: int | None = None, **registration: Any
+) -> None:
     """Register an env of your own with Gymnasium. Mistakes that would fail only later are refused here.
 
     Args:
         env_id: 'MyEnv-v0' or 'namespace/MyEnv-v0'.
         entry_point: The env's class, a function that makes one env, or the path of either, 'my_module:MyEnv'. Actor
             processes can use it only if it is at the top level of a module; see docs/reference/envs.md.
-        registration: Other arguments of `gymnasium.register`: max_episode_steps, kwargs (of the constructor), ...
+        max_episode_steps: Env steps after which an episode is truncated; None: no limit.
+        registration: Other arguments of `gymnasium.register`: kwargs (of the constructor), ...
 
     Raises:
         ConfigError: the id is invalid or belongs to another env, or an argument is invalid.
@@ -66,7 +69,7 @@ def register_env(env_id: str, entry_point: Callable[..., Any] | str, **registrat
         if key not in _REGISTRATION_KEYS:
             raise unknown("argument", key, _REGISTRATION_KEYS, "See `help(gymnasium.register)`.")
     _require_entry_point(env_id, entry_point)
-    _require_limit(env_id, registration.get("max_episode_steps"))
+    _require_limit(env_id, max_episode_steps)
     if env_id in gym.registry:
         registered_point = gym.registry[env_id].entry_point
         if not _same(registered_point, entry_point):
@@ -75,7 +78,7 @@ def register_env(env_id: str, entry_point: Callable[..., Any] | str, **registrat
             )
         del gym.registry[env_id]  # otherwise Gymnasium warns that the env is registered twice
     try:
-        gym.register(env_id, entry_point, **registration)
+        gym.register(env_id, entry_point, max_episode_steps=max_episode_steps, **registration)
     except gym.error.Error as error:
         raise ConfigError(
             f"{env_id!r} is not a valid env id ({error}): use an id such as 'MyEnv-v0' or 'my_env/MyEnv-v0'"
@@ -96,8 +99,8 @@ def _require_entry_point(env_id: str, entry_point: Any) -> None:
         raise ConfigError(f"{env_id} has the class {entry_point.__name__}, which must extend gymnasium.Env")
 
 
-def _require_limit(env_id: str, steps: Any) -> None:
-    if steps is not None and (not isinstance(steps, int) or steps < 1):
+def _require_limit(env_id: str, steps: int | None) -> None:
+    if steps is not None and steps < 1:
         raise ConfigError(f"{env_id} has max_episode_steps {steps!r}, but a whole number of at least 1 is expected")
 
 

@@ -28,8 +28,8 @@ def spaces_of(env: Any) -> list[gym.Space[Any]]:
     return _once(space for space in found if isinstance(space, gym.Space))  # only the wrappers of some envs have spaces
 
 
-_users: dict[int, ReferenceType[Any]] = {}
-"""id of a space -> the env without its wrappers that uses it."""
+_users: dict[int, tuple[ReferenceType[Any], gym.Space[Any]]] = {}
+"""id of a space -> the env without its wrappers that uses it, and the space, so that no other space gets this id."""
 
 
 def separate_spaces(env: Any) -> None:
@@ -46,16 +46,42 @@ def separate_spaces(env: Any) -> None:
         if name not in vars(inner) or _has_another_user(space, inner):
             space = deepcopy(space)
             setattr(inner, name, space)
-        _users[id(space)] = ref(inner, partial(_forget, id(space)))
+        _note_user(space, inner)
+
+
+def separate_spaces_of_agents(env: Any, agents: Iterable[str]) -> None:
+    """Do the same for an env of PettingZoo, whose spaces are in dicts or are returned by methods."""
+    inner = getattr(env, "unwrapped", env)
+    for kind in ("action", "observation"):
+        own = getattr_static(inner, f"{kind}_spaces", None)  # PettingZoo's envs warn if the dict is read
+        if isinstance(own, dict) and _are_shared(own.values(), inner):
+            setattr(inner, f"{kind}_spaces", deepcopy(own))
+        method = getattr(inner, f"{kind}_space", None)
+        if callable(method):
+            of_agents = {agent: method(agent) for agent in agents}
+            if _are_shared(of_agents.values(), inner):
+                of_agents = deepcopy(of_agents)
+                setattr(inner, f"{kind}_space", of_agents.__getitem__)
+            own = of_agents
+        for space in (own or {}).values():
+            _note_user(space, inner)
+
+
+def _are_shared(all_spaces: Iterable[gym.Space[Any]], env: Any) -> bool:
+    return any(_has_another_user(space, env) for space in all_spaces)
 
 
 def _has_another_user(space: gym.Space[Any], env: Any) -> bool:
-    user = _users[id(space)]() if id(space) in _users else None
+    user = _users[id(space)][0]() if id(space) in _users else None
     return user is not None and user is not env
 
 
+def _note_user(space: gym.Space[Any], env: Any) -> None:
+    _users[id(space)] = ref(env, partial(_forget, id(space))), space
+
+
 def _forget(space: int, user: ReferenceType[Any]) -> None:
-    if _users.get(space) is user:
+    if space in _users and _users[space][0] is user:
         del _users[space]
 
 

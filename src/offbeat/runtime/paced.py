@@ -16,6 +16,7 @@ from typing import Any
 from offbeat.config.config import Config
 from offbeat.core.types import Tree, arrays_of_policy, policy_key
 from offbeat.metrics.recorder import Counters
+from offbeat.models.acting import IF_NOT_FINITE
 from offbeat.runtime.acting import Acting
 from offbeat.runtime.assembly import build_paced
 from offbeat.runtime.learners.processes import LearnerProcesses, learners_of
@@ -24,7 +25,7 @@ from offbeat.runtime.run_metrics import crosses
 from offbeat.runtime.snapshot_files import SnapshotFiles
 from offbeat.runtime.supervisor import Reporting
 from offbeat.runtime.training_loop import TrainingLoop
-from offbeat.runtime.watchers import Ending, Watchers
+from offbeat.runtime.watchers import Watchers
 from offbeat.runtime.workforce import Workforce
 from offbeat.workers.learner import Learned
 from offbeat.workers.learner_pool import LearnerPool
@@ -232,8 +233,7 @@ class PacedLoop(TrainingLoop):
         if self.counters.updates_refused > before.updates_refused == 0:
             self._notify(
                 f"an update of learning step {before.learning_step} had a loss or gradient that was not finite: it was "
-                f"refused, and changed nothing. After {REFUSED_IN_A_ROW} in a row the run ends. If the encoder is your "
-                "own, look in it for a division by zero or a logarithm of 0; else try a lower learning_rate"
+                f"refused, and changed nothing. After {REFUSED_IN_A_ROW} in a row the run ends. {IF_NOT_FINITE}"
             )
         recorder = self.metrics.recorder
         for policy, result in learned.items():
@@ -257,7 +257,7 @@ class PacedLoop(TrainingLoop):
         The last line is written at the end of the run, with the last counters.
         """
         if finished:
-            self.ending = Ending("finished", f"learned from {self.counters.env_steps} env steps", 0)
+            self.ending = self._finished()
         elif self._work.is_quiescent:
             self.ending = self._planned_ending
         if self.ending:

@@ -130,6 +130,12 @@ class TrainingLoop(ABC):
             return Ending("interrupted", f"stopped after --time {run.time:g} seconds", 0)
         return self._ending_by_callback()
 
+    def _finished(self) -> Ending:
+        """Return the ending of a run that has learned from all its env steps."""
+        learned, steps = self.counters.env_steps, self._run.steps
+        rounded = f": steps is {steps}, rounded up to whole batches" if learned > 1.1 * steps else ""
+        return Ending("finished", f"learned from {learned} env steps{rounded}", 0)
+
     def _ending_by_callback(self) -> Ending | None:
         reason = self._observer.stop_reason
         return Ending("interrupted", reason, 0) if reason else None

@@ -14,6 +14,7 @@ from torch import Tensor
 from offbeat.algorithms.base import Algorithm, Minibatch, Stage
 from offbeat.core.errors import RunFailed
 from offbeat.core.types import Array
+from offbeat.models.acting import IF_NOT_FINITE
 from offbeat.models.flat import FlatAdam
 from offbeat.workers.stages import make_stages
 
@@ -141,9 +142,9 @@ class Updates:
         self._refused_in_a_row += 1
         if self._refused_in_a_row >= REFUSED_IN_A_ROW:
             raise RunFailed(
-                f"the last {REFUSED_IN_A_ROW} updates had a loss or gradient that was not finite and were refused: "
-                "try a lower learning_rate, normalize_observations=true, or `offbeat check ENV`, and look in an "
-                "encoder of your own for a division by zero or a logarithm of 0; the published weights are still finite"
+                f"the last {REFUSED_IN_A_ROW} updates of the policy were refused, because its loss or a gradient was "
+                f"NaN or infinity. {IF_NOT_FINITE}. `offbeat check ENV` looks for the cause in the env. The published "
+                "weights are still finite"
             )
 
     def state(self) -> dict[str, Any]:

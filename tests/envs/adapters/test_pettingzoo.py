@@ -405,6 +405,40 @@ class NoisyMoves(RockPaperScissors):
         return super().step({player: self.action_space(player).sample() for player in actions})
 
 
+SHARED = gym.spaces.Discrete(3)
+"""A space that all agents of all envs of a module use."""
+
+
+class SharedMethod(NoisyMoves):
+    """Returns the constant of its module."""
+
+    def action_space(self, agent: str) -> gym.Space[Any]:  # noqa: ARG002
+        return SHARED
+
+
+class SharedDict(NoisyMoves):
+    """Has the constant of its module in a dict of its class."""
+
+    action_spaces: Any = dict.fromkeys(("player_0", "player_1"), SHARED)
+
+    def action_space(self, agent: str) -> gym.Space[Any]:
+        space: gym.Space[Any] = self.action_spaces[agent]
+        return space
+
+
+@pytest.mark.parametrize("make", [SharedMethod, SharedDict])
+def test_what_an_env_samples_from_spaces_of_its_class_or_module_does_not_depend_on_other_envs(make):
+    alone, beside, other = (world_of(make(5)) for _ in range(3))
+    expected = list(play(alone, rock, seed=4))
+    in_turn = zip(play(beside, rock, seed=4), play(other, rock, seed=9), strict=True)
+    assert same_steps([step for step, _ in in_turn], expected)
+
+
+def rock(agent: str, step: WorldStep) -> int:  # noqa: ARG001
+    """Choose what `NoisyMoves` replaces."""
+    return 0
+
+
 OWN: dict[str, Callable[[], Any]] = {
     "cart poles": CartPoles,
     "late arrivals": LateArrivals,

@@ -99,7 +99,7 @@ class HogwildLoop(TrainingLoop):
     def _ending_at(self, *, finished: bool) -> Ending | None:
         """Return how the run ends when all workers are paused; None if it continues."""
         if finished:
-            return Ending("finished", f"learned from {self.counters.env_steps} env steps", 0)
+            return self._finished()
         return self._planned_ending
 
     # --- counting -------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 import gymnasium as gym
 
 from offbeat.core.errors import ConfigError
-from offbeat.envs.space_generators import seed_each
+from offbeat.envs.space_generators import seed_each, separate_spaces_of_agents
 
 Api = Literal["parallel", "AEC"]
 
@@ -65,7 +65,12 @@ class AgentsOfEnv:
     def seed_spaces(self, seed: int | None) -> None:
         """Seed the spaces of all agents, each with a seed of its own; None: do nothing."""
         if seed is not None:
+            self.separate_spaces()
             seed_each(self.spaces(), seed)
+
+    def separate_spaces(self) -> None:
+        """Copy the spaces that another env uses too."""
+        separate_spaces_of_agents(self.env, self.agents)
 
     def render(self) -> Any:
         """Return the env's picture of the current state."""

@@ -44,6 +44,7 @@ def load(world: AgentsOfEnv, state: State) -> None:
     inner.restore(state["env"])
     if state["random"] is not None:
         inner.np_random.bit_generator.state = state["random"]
+    world.separate_spaces()
     load_generators(world.spaces(), state.get("spaces", {}))
 
 
