@@ -11,7 +11,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -90,7 +89,6 @@ offbeat.train("ppo", "CartPole-v1", run_dir="shown", **settings)
 """
 
 
-@pytest.mark.skipif(find_spec("ipykernel") is None or find_spec("nbclient") is None, reason="needs ipykernel, nbclient")
 def test_a_notebook_shows_the_run_in_place_and_its_kernel_is_not_changed(tmp_path, monkeypatch):
     """Start a real kernel of Jupyter."""
     nbformat, nbclient = import_module("nbformat"), import_module("nbclient")
