@@ -72,6 +72,11 @@ RUNS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "sac, masks, serial": ("sac", "runs/Doors-v0", REPLAY | ENVS | {"runtime": "serial"}),
     "sac, gru, serial": ("sac", "offbeat/Recall-v0", REPLAY | RECURRENT | {"runtime": "serial", "batch_size": 15}),
     "sac, hogwild": ("sac", "Pendulum-v1", REPLAY_ALONE),
+    "td3, serial": ("td3", "Pendulum-v1", REPLAY | {"runtime": "serial", "learner_threads": 1}),
+    "td3, threads": ("td3", "Pendulum-v1", REPLAY | {"runtime": "threads", "learner_threads": 1}),
+    "td3, two learner threads, serial": (
+        "td3", "Pendulum-v1", REPLAY | {"runtime": "serial", "learner_threads": 2},
+    ),
     "dqn, vector, processes": ("dqn", "CartPole-v1", REPLAY | {"runtime": "processes", "prioritized": True}),
     "dqn, images and vectors, serial": ("dqn", "offbeat/PixelsGoal-v0", REPLAY | {"runtime": "serial"}),
     "dqn, stacks, threads, resumed": (
