@@ -339,8 +339,9 @@ def path_of(code: object, remedy: str) -> str:
         found = None
     if found is not code:
         raise ConfigError(
-            f"{code!r} cannot be imported by its name, as it is not a class or function at the top level of a module: "
-            f"define it there, or write {remedy}"
+            f"{code!r} cannot be imported by its name, as it is not a class or function at the top level of a module. "
+            "A run keeps only the name, by which actors, `offbeat resume` and `offbeat eval` find it again: define it "
+            f"at the top level of a module, or write {remedy}"
         )
     return path
 
