@@ -141,3 +141,10 @@ def test_arguments_that_are_no_plain_data_are_refused(flags, says):
     with pytest.raises(ConfigError) as refused:
         resolve("ppo", "CartPole-v1", flags=flags)
     assert says in str(refused.value)
+
+
+def test_an_env_config_prints_the_settings_that_differ_from_their_defaults():
+    assert repr(EnvConfig()) == "EnvConfig()"
+    assert (
+        repr(EnvConfig(max_episode_steps=3, kwargs={"size": 8})) == "EnvConfig(max_episode_steps=3, kwargs={'size': 8})"
+    )

@@ -56,7 +56,7 @@ def test_more_seeds_and_a_target_do_not_change_the_identity_of_a_spec(changes):
 
 
 REFUSED: list[tuple[dict[str, Any], list[str]]] = [
-    ({"algoritm": "ppo"}, ["unknown key 'algoritm'", "'algorithm'", "[settings]"]),
+    ({"algoritm": "ppo"}, ["unknown key 'algoritm'. Did you mean 'algorithm'?"]),
     ({"learning_rate": 0.1}, ["unknown key 'learning_rate'", "[settings]"]),
     ({"name": "study"}, ["unknown key 'name'", "the name of its file"]),
     ({"algorithm": None}, ["names no algorithm"]),

@@ -85,6 +85,7 @@ def test_the_command_of_a_session_resolves_to_its_config(changes, tmp_path):
         ({"learning_rat": [0.1]}, ["unknown key 'learning_rat'", "'learning_rate'"]),
         ({"gamma": [0.9, 2]}, ["gamma is 2", "at most 1", "CartPole-v1 with gamma 2"]),
         ({"env_groups": [1, 3]}, ["env_groups is 3", "with env_groups 3"]),
+        ({"learning_rate": [-1.0]}, ["for example, learning_rate = 0.0003"]),
     ],
 )
 def test_an_invalid_setting_is_reported_with_its_trial(over, says):

@@ -20,7 +20,7 @@ Side = Annotated[int, Bound(16, 4096)]
 """Height or width of images in pixels: at least SMALLEST_IMAGE of core/types.py, which loads NumPy."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class EnvConfig:
     """Settings of the env, and of the rewards that are learned from. Reported returns are always those of the env."""
 
@@ -103,6 +103,11 @@ class EnvConfig:
                 "expected: pass --set ignore_observations=mission,time"
             )
         parameters(self.curriculum)  # raises ConfigError if a parameter cannot be read
+
+    def __repr__(self) -> str:
+        """Return the settings that differ from their defaults."""
+        given = [(f.name, getattr(self, f.name)) for f in fields(self) if getattr(self, f.name) != f.default]
+        return f"EnvConfig({', '.join(f'{name}={value!r}' for name, value in given)})"
 
     def completed(self, env_id: str) -> EnvConfig:
         """Return a copy in which the settings that are not given have the defaults that the env's id implies.

@@ -58,13 +58,14 @@ FUNCTIONS = {
 }
 """Command -> the function of Python that does the same, with the same arguments."""
 _PAIRS = rf"[\w.]+={_VALUE}(?: [\w.]+={_VALUE})*"
-_NOTATION = re.compile(
+NOTATION = re.compile(
     r"(?P<command>`[^`]*`)"
     rf"|--set '(?P<quoted>[\w.]+=[^']*)'"
     rf"|--set (?P<settings>{_PAIRS})"
     rf"|--env-kwargs (?P<arguments>{_PAIRS})"
     rf"|(?<![\w-])--(?P<flag>{'|'.join(sorted(FLAGS, key=len, reverse=True))})(?![\w-])(?: (?P<value>{_VALUE}))?"
 )
+"""What is written with flags in a message, or as a command."""
 
 _flags_shown = False
 
@@ -93,7 +94,7 @@ def as_shown(message: str) -> str:
 
 def in_python(message: str) -> str:
     """Return a message that names arguments as Python does. A second call changes nothing."""
-    return _NOTATION.sub(_argument, message)
+    return NOTATION.sub(_argument, message)
 
 
 def _argument(found: re.Match[str]) -> str:
@@ -105,11 +106,11 @@ def _argument(found: re.Match[str]) -> str:
         key, _, text = found["quoted"].partition("=")
         return f"{key}={text!r}"
     if found["settings"]:
-        pairs, end = _pairs(found["settings"])
-        return ", ".join(_setting(key, value) for key, value in pairs) + end
+        pairs, end = pairs_in(found["settings"])
+        return ", ".join(_setting(key, _python(value)) for key, value in pairs) + end
     if found["arguments"]:
-        pairs, end = _pairs(found["arguments"])
-        items = ", ".join(f'"{key}": {value}' for key, value in pairs)
+        pairs, end = pairs_in(found["arguments"])
+        items = ", ".join(f'"{key}": {_python(value)}' for key, value in pairs)
         return f"env_kwargs={{{items}}}{end}"
     return _of_flag(found["flag"], found["value"])
 
@@ -175,8 +176,8 @@ def _of_flag(flag: str, word: str | None) -> str:
     if flag in _SWITCHES:
         return f"{flag.replace('-', '_')}=True{rest}"
     value, end = "...", rest
-    if word is not None and (_is_value(word) or (flag in _LISTS and word not in _CONJUNCTIONS)):
-        text, end = _without_stop(word)
+    if word is not None and (is_value(word) or (flag in _LISTS and word not in _CONJUNCTIONS)):
+        text, end = without_stop(word)
         value = _value_of(flag, text)
     if flag in _LISTS:
         return f"{_LISTS[flag]}={'...' if value == '...' else f'[{value}]'}{end}"
@@ -188,18 +189,18 @@ def _value_of(flag: str, text: str) -> str:
     return '"none"' if flag == "preset" and text == "none" else _python(text)
 
 
-def _is_value(word: str) -> bool:
+def is_value(word: str) -> bool:
+    """Whether the word after a flag is its value, and not a word of the sentence."""
     return word.rstrip(".") in _WORDS or bool(re.match(r'["\d]|[A-Z][A-Z]|[A-Z]\b|.*[:/_]', word))
 
 
-def _pairs(text: str) -> tuple[list[tuple[str, str]], str]:
-    """Return key and Python value of each 'key=value', and the full stop after the last one, if there is one."""
-    text, end = _without_stop(text)
-    found = re.findall(rf"([\w.]+)=({_VALUE})", text)
-    return [(key, _python(value)) for key, value in found], end
+def pairs_in(text: str) -> tuple[list[tuple[str, str]], str]:
+    """Return key and value of each 'key=value' of a message, and the full stop after the last one, if there is one."""
+    text, end = without_stop(text)
+    return re.findall(rf"([\w.]+)=({_VALUE})", text), end
 
 
-def _without_stop(text: str) -> tuple[str, str]:
+def without_stop(text: str) -> tuple[str, str]:
     """Return a text without a full stop that ends the sentence, and the full stop or ''."""
     ends = text.endswith(".") and not text.endswith("...")
     return (text[:-1], ".") if ends else (text, "")

@@ -14,7 +14,7 @@ from offbeat.config.own_settings import DEPTH, POLICIES, leaves
 from offbeat.config.policies import NO_POLICIES, Policies, read_policies, tables_of
 from offbeat.config.registry import algorithm_entry, import_modules
 from offbeat.config.trust import Code, clusters_of, modules_in, policies_code, require, texts, wrappers_in
-from offbeat.core.errors import ConfigError, unknown
+from offbeat.core.errors import ConfigError, suggestion
 from offbeat.core.fields import Count, Natural
 from offbeat.experiments.search import Search, expect, read_search, refuse_duplicates
 
@@ -144,8 +144,7 @@ def spec_of(tables: Mapping[str, Any], where: str) -> Spec:
     """Return the spec in the tables of a TOML file. `where` is the file, for messages. Raises as `read_spec`."""
     for key in tables:
         if key not in (*_KEYS, *_TABLES):
-            remedy = f"{where}: {_ELSEWHERE.get(key, 'settings of a run belong under [settings]')}."
-            raise unknown("key", key, (*_KEYS, *_TABLES), remedy)
+            raise _unknown_key(key, where)
     top = {key: expect(where, key, tables[key], hint) for key, hint in _KEYS.items() if key in tables}
     if "algorithm" not in top:
         raise ConfigError(f'{where} names no algorithm: write for example algorithm = "ppo" at its top')
@@ -171,6 +170,14 @@ def spec_of(tables: Mapping[str, Any], where: str) -> Spec:
         policies,
         _table(where, tables, "population") if "population" in tables else None,
     )
+
+
+def _unknown_key(key: str, where: str) -> ConfigError:
+    """Return the error for an unknown key at the top of a spec: the key that is meant, or else where it belongs."""
+    if key not in _ELSEWHERE and (meant := suggestion(key, (*_KEYS, *_TABLES), likeness=0.7)):
+        return ConfigError(f"{where}: unknown key {key!r}.{meant}")
+    remedy = _ELSEWHERE.get(key, "settings of a run belong under [settings]")
+    return ConfigError(f"{where}: unknown key {key!r}: {remedy}")
 
 
 def _with_flat_keys(table: dict[str, Any]) -> dict[str, Any]:

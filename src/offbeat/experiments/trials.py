@@ -24,6 +24,7 @@ from offbeat.core.fields import hints_of
 from offbeat.core.files import replace_file
 from offbeat.experiments.search import Range, Values
 from offbeat.experiments.spec import Spec
+from offbeat.experiments.spec_notation import in_spec
 from offbeat.run_directory.directory import RunDirectory
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ def kind_of(hint: Any) -> Any:
 def _in_trial(env: str, values: Values, error: ConfigError) -> ConfigError:
     """Return an error with the env and the searched values of its trial."""
     tried = ", ".join(f"{key} {value_text(value)}" for key, value in values.items())
-    return ConfigError(f"a trial on {env}{' with ' * bool(tried)}{tried}: {error}")
+    return ConfigError(f"a trial on {env}{' with ' * bool(tried)}{tried}: {in_spec(error.args[0])}")
 
 
 def require_startable(trials: list[Trial], *, elsewhere: bool = False) -> list[TestedEnvs]:

@@ -1,0 +1,46 @@
+"""Messages on a trial name settings as a spec file writes them."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+
+import pytest
+
+from offbeat.experiments.spec_notation import in_spec
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("pass --set epochs=4", "pass epochs = 4"),
+        ("pass --set core=gru or --set core=lstm", 'pass core = "gru" or core = "lstm"'),
+        ("pass --set gamma=0.9 epochs=2, or less", "pass gamma = 0.9, epochs = 2, or less"),
+        ("Pass --set load_ahead=0.", "Pass load_ahead = 0."),
+        ("pass --set hidden_sizes=64,64: lists", "pass hidden_sizes = [64, 64]: lists"),
+        ("pass --set hidden_sizes=[64,64]", "pass hidden_sizes = [64, 64]"),
+        ("--set devices=cpu,cpu for example", 'devices = ["cpu", "cpu"] for example'),
+        ("pass --set temperature=none, so that", 'pass temperature = "none", so that'),
+        ("pass --set utd_ratio=1/4 or more", 'pass utd_ratio = "1/4" or more'),
+        ("pass --set advantages=true", "pass advantages = true"),
+        ("pass --set learning_rate=3e-4", "pass learning_rate = 3e-4"),
+        ("pass --set '<key>=a b'", "pass --set '<key>=a b'"),
+        ("pass --set 'curriculum=gravity 0:9.8'", 'pass curriculum = "gravity 0:9.8"'),
+        ("pass --env-kwargs size=8 name=pole", 'pass env.kwargs.size = 8, env.kwargs.name = "pole"'),
+        ("--runtime threads or --runtime serial, which", 'runtime = "threads" or runtime = "serial", which'),
+        ("pass --max-lag 0 or more", "pass max_lag = 0 or more"),
+        ("pass --actors N, and", "pass actors = N, and"),
+        ("pass --import my_module if", 'pass imports = ["my_module"] if'),
+        ("pass another --runtime, or leave it out", "pass another --runtime, or leave it out"),
+        ("pass --trust-code, or", "pass --trust-code, or"),
+        (
+            "run `offbeat check MyEnv-v0 --set frame_stack=4` first",
+            "run `offbeat check MyEnv-v0 --set frame_stack=4` first",
+        ),
+    ],
+)
+def test_a_message_shows_settings_as_a_spec_file_writes_them(written, shown):
+    assert in_spec(written) == shown
+    assert in_spec(shown) == shown
+    for assignment in re.findall(r'[a-z_.]+ = (?:"[^"]*"|\[[^]]*\]|[\d.e-]*\d|true)', shown):
+        tomllib.loads(assignment)
