@@ -145,6 +145,5 @@ def test_arguments_that_are_no_plain_data_are_refused(flags, says):
 
 def test_an_env_config_prints_the_settings_that_differ_from_their_defaults():
     assert repr(EnvConfig()) == "EnvConfig()"
-    assert (
-        repr(EnvConfig(max_episode_steps=3, kwargs={"size": 8})) == "EnvConfig(max_episode_steps=3, kwargs={'size': 8})"
-    )
+    given: dict[str, Any] = {"max_episode_steps": 3, "kwargs": {"size": 8}}
+    assert repr(EnvConfig(**given)) == "EnvConfig(max_episode_steps=3, kwargs={'size': 8})"
