@@ -149,7 +149,7 @@ def test_a_finished_experiment_starts_no_session(scenario):
     before = {name: content for name, content in contents(scenario.experiment).items() if "seed-" in name}
     said = in_order(scenario.folder)
     assert said.code == 0
-    assert "4 sessions are already finished" in said.err
+    assert "already finished: 4 sessions" in said.err
     after = {name: content for name, content in contents(scenario.experiment).items() if "seed-" in name}
     assert after == before
 

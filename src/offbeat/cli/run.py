@@ -136,6 +136,8 @@ class _ExperimentCommand:
 
     def print_plan(self, jobs: int) -> None:
         """Print each session with the action that would be taken and its command."""
+        from offbeat.metrics.text import counted
+
         experiment = self.experiment
         actions = {"new": "start", "lost": "start again", "unfinished": "resume", "finished": "skip"}
         for trial in experiment.trials:
@@ -147,7 +149,7 @@ class _ExperimentCommand:
         known = len(experiment.trials) * len(experiment.spec.seeds)
         if known < experiment.total:
             print(f"{experiment.total - known} more sessions, of trials that Optuna chooses one after the other")
-        print(f"{experiment.total} sessions, {jobs} at a time, in {experiment.directory.path}")
+        print(f"{counted(experiment.total, 'session')}, {jobs} at a time, in {experiment.directory.path}")
 
     def run(self, launcher: Launcher, view: View, resume_command: str) -> int:
         """Run the experiment, print the results, and return the exit code."""

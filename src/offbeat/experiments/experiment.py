@@ -21,6 +21,7 @@ from offbeat.experiments.search import Search
 from offbeat.experiments.sessions import Session
 from offbeat.experiments.spec import Spec, read_spec
 from offbeat.experiments.trials import Trial, require_startable, trial_of, trials_of, whole_keys
+from offbeat.metrics.text import counted
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ class Experiment:
             view.start()
             try:
                 if finished:
-                    view.message(f"{finished} sessions are already finished")
+                    view.message(f"already finished: {counted(finished, 'session')}")
                 self._run(pool, stops)
                 failed = tuple(outcome for outcome in pool.outcomes if outcome.state == "failed")
                 rows = self._write_report(failed, view)

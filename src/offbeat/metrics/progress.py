@@ -10,7 +10,7 @@ from typing import Protocol, TextIO
 
 from offbeat.core.argument_notation import as_shown
 from offbeat.metrics.status import About, PolicyStatus, Status
-from offbeat.metrics.text import compact, duration, percentage, rounded
+from offbeat.metrics.text import compact, counted, duration, percentage, rounded
 
 
 class Progress(Protocol):
@@ -158,9 +158,9 @@ def _line(status: Status, rates: Rates) -> str:
             f"waits actors {percentage(status.actor_wait_fraction)} learner {percentage(status.learner_wait_fraction)}"
         )
     if status.actor_restarts:
-        parts.append(f"{status.actor_restarts} restarts")
+        parts.append(counted(status.actor_restarts, "restart"))
     if status.updates_refused:
-        parts.append(f"{status.updates_refused} updates refused")
+        parts.append(f"{counted(status.updates_refused, 'update')} refused")
     if status.phase != "training":
         parts.append(status.phase)
     return "  ".join(parts)
@@ -202,15 +202,11 @@ def title_of(about: About) -> str:
 
 def topology_of(about: About) -> str:
     """Return the runtime and its layout as text."""
-    workers = [f"{_counted(about.actors, about.runtime.role)} x {about.envs_per_actor} envs"]
+    workers = [f"{counted(about.actors, about.runtime.role)} x {counted(about.envs_per_actor, 'env')}"]
     if about.inference_workers:
-        workers.append(_counted(about.inference_workers, "inference worker"))
+        workers.append(counted(about.inference_workers, "inference worker"))
     lag = about.lag_label + (" (exact)" if about.lag == "exact" else "")
     return ", ".join((about.runtime.name, *workers, lag, about.device))
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def steps_of(status: Status, separator: str) -> str:

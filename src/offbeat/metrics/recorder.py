@@ -22,6 +22,7 @@ from offbeat.metrics.names import ADAPTATION, METRICS
 from offbeat.metrics.process_memory import PREFIX as MEMORY
 from offbeat.metrics.sinks import Line, Sink
 from offbeat.metrics.speed_model import Topology
+from offbeat.metrics.text import counted
 from offbeat.metrics.timings import KINDS, Timings
 
 __all__ = ["METRICS", "Counters", "Recorder"]
@@ -373,8 +374,8 @@ class Recorder:
         """Warn once about each name of `info_metrics` that no info has had: it may be misspelled."""
         for name in sorted(self._never_reported):
             self._notify(
-                f"info_metrics contains {name}, but no info of a step had this key in {self._episodes.count} episodes: "
-                "check the infos that the env's step() returns"
+                f"info_metrics contains {name}, but no info of a step had this key in "
+                f"{counted(self._episodes.count, 'episode')}: check the infos that the env's step() returns"
             )
         self._never_reported.clear()
 
