@@ -12,22 +12,21 @@ metrics.jsonl has the line. One run at a time, seed by seed, the sides by turns.
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from benchmarks.common import RESULTS, describe, machine, markdown_table, spread, write_json
+from benchmarks.lines import follow
 from benchmarks.works import CARTPOLE, LAYOUTS, Settings, command
 
 SCORE = 475.0
 EVAL_EVERY, EVAL_EPISODES = 2048, 20
 STEPS = 500_000
 """After which a seed has failed."""
-POLL_EVERY_S = 0.01
 
 
 def run(side: str, seed: int, more: list[str]) -> Settings:
@@ -61,28 +60,7 @@ def until_score(arguments: list[str]) -> Settings:
 
 def wait_for_score(child: subprocess.Popen[bytes], metrics: Path) -> dict[str, Any] | None:
     """Return the first line with the score, or None if the run ends without one."""
-    while not metrics.exists():
-        if child.poll() is not None:
-            return None
-        time.sleep(POLL_EVERY_S)
-    with metrics.open() as file:
-        while True:
-            ended = child.poll() is not None  # before the look, which then sees everything
-            for line in _new_lines(file):
-                if (line["eval_return_mean"] or 0.0) >= SCORE:
-                    return line
-            if ended:
-                return None
-            time.sleep(POLL_EVERY_S)
-
-
-def _new_lines(file: TextIO) -> list[dict[str, Any]]:
-    """Return the whole lines since the last look."""
-    start = file.tell()
-    text = file.read()
-    whole = text[: text.rfind("\n") + 1]
-    file.seek(start + len(whole))
-    return [json.loads(line) for line in whole.splitlines()]
+    return next((line for line in follow(metrics, child) if (line["eval_return_mean"] or 0.0) >= SCORE), None)
 
 
 def write_results(runs: list[Settings], more: list[str], out: Path) -> str:

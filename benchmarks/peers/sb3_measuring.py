@@ -1,7 +1,8 @@
-"""What `sb3_ppo.py` and `sb3_sac.py` share: the curve of a run, and what is printed of it."""
+"""What the scripts of Stable-Baselines3 and SBX share: classes, schedules, the curve of a run and its report."""
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 import time
@@ -37,6 +38,25 @@ class Curve(BaseCallback):
         returns = [episode["r"] for episode in self.model.ep_info_buffer]
         mean = float(sum(returns)) / len(returns) if returns else None
         self.points.append((self.num_timesteps, time.perf_counter() - self.started_s, mean))
+
+
+def algorithm_of(peer: str, name: str) -> Any:
+    """Return the class of an algorithm; only one of the two libraries is there."""
+    return getattr(importlib.import_module({"sb3": "stable_baselines3", "sbx": "sbx"}[peer]), name)
+
+
+def activation_of(peer: str, name: str) -> Any:
+    """Return the activation in the peer's own framework."""
+    if peer == "sbx":
+        return getattr(importlib.import_module("flax.linen"), name)
+    return {"tanh": torch.nn.Tanh, "relu": torch.nn.ReLU}[name]
+
+
+def scheduled(value: float, schedule: str) -> float | Callable[[float], float]:
+    """Return a number that stays, or a function of the share of the training that is left, which falls to 0."""
+    if schedule == "constant":
+        return value
+    return lambda share_left: value * share_left
 
 
 def installed(name: str) -> str | None:

@@ -1,4 +1,4 @@
-"""PPO of Stable-Baselines3 on one piece of work; started by `speed.py` in the peer's own environment.
+"""PPO of Stable-Baselines3, or of SBX, on one piece of work; started by `speed.py` in the peer's own environment.
 
     python benchmarks/peers/sb3_ppo.py '{"env": "CartPole-v1", ..., "seed": 1, "threads": 1}'
 
@@ -10,13 +10,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-from sb3_measuring import given, measure
-from stable_baselines3 import PPO
+from sb3_measuring import activation_of, algorithm_of, given, measure, scheduled
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
-
-ACTIVATIONS = {"tanh": torch.nn.Tanh, "relu": torch.nn.ReLU}
 
 
 def make_envs(work: dict[str, Any]) -> VecEnv:
@@ -29,24 +25,25 @@ def make_envs(work: dict[str, Any]) -> VecEnv:
     return VecNormalize(envs, norm_obs=observations, norm_reward=returns, gamma=work["gamma"])
 
 
-def make_model(work: dict[str, Any]) -> PPO:
+def make_model(work: dict[str, Any]) -> Any:
     """Return PPO with a network each for policy and value."""
-    return PPO(
+    peer = work.get("peer", "sb3")
+    return algorithm_of(peer, "PPO")(
         "MlpPolicy",
         make_envs(work),
-        learning_rate=work["learning_rate"],
+        learning_rate=scheduled(work["learning_rate"], work["learning_rate_schedule"]),
         n_steps=work["unroll_length"],
         batch_size=work["minibatch_size"],
         n_epochs=work["epochs"],
         gamma=work["gamma"],
         gae_lambda=work["gae_lambda"],
-        clip_range=work["clip"],
+        clip_range=scheduled(work["clip"], work["clip_schedule"]),
         ent_coef=work["entropy_coef"],
         vf_coef=work["value_coef"] / 2,  # here the loss is the whole squared error, in offbeat half of it
         max_grad_norm=work["max_grad_norm"],
         policy_kwargs={
             "net_arch": work["hidden_sizes"],
-            "activation_fn": ACTIVATIONS[work["activation"]],
+            "activation_fn": activation_of(peer, work["activation"]),
             "log_std_init": work["log_std_init"],
             "ortho_init": work.get("ortho_init", True),
         },

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-from sb3_measuring import given, measure
+from sb3_measuring import activation_of, algorithm_of, given, measure
 from stable_baselines3.common.env_util import make_vec_env
 
 POINT_EVERY = 100
@@ -19,29 +18,11 @@ POINT_EVERY = 100
 PACKAGES = {"sb3": ("stable-baselines3", "torch"), "sbx": ("sbx-rl", "stable-baselines3", "jax", "flax", "torch")}
 
 
-def algorithm_of(peer: str) -> Any:
-    """Return the class; only one of them is there."""
-    if peer == "sbx":
-        from sbx import SAC  # type: ignore[import-not-found]
-    else:
-        from stable_baselines3 import SAC
-    return SAC
-
-
-def activation_of(peer: str, name: str) -> Any:
-    """Return the activation in the peer's own framework."""
-    if peer == "sbx":
-        from flax import linen  # type: ignore[import-not-found]
-
-        return {"tanh": linen.tanh, "relu": linen.relu}[name]
-    return {"tanh": torch.nn.Tanh, "relu": torch.nn.ReLU}[name]
-
-
 def make_model(work: dict[str, Any]) -> Any:
     """Return SAC with a learned temperature and two critics, which makes utd_ratio updates after each env step."""
     peer = work["peer"]
     envs = make_vec_env(work["env"], n_envs=work["envs"], seed=work["seed"], env_kwargs={"disable_env_checker": True})
-    return algorithm_of(peer)(
+    return algorithm_of(peer, "SAC")(
         "MlpPolicy",
         envs,
         learning_rate=work["learning_rate"],

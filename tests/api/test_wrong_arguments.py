@@ -63,6 +63,8 @@ RUN = object()
         ("check", ["CartPole-v1"], {"imports": "my_envs"}, "but a list of texts is expected"),
         ("train", ["ppo", "CartPole-v1"], {"preset": 3}, "preset is 3, but text or None is expected"),
         ("train", ["CartPole-v1", "ppo"], {}, "swap them, as in `offbeat train ppo CartPole-v1`"),
+        ("train", ["ppo", "CartPole-v1", 1000], {}, "only algorithm, env can be passed by position, and all others by"),
+        ("train", ["apo", "CartPole-v1"], {}, "unknown algorithm 'apo'. There are ppo, impala, "),
         ("train", ["ppo", "CartPole-v1"], {"use_sde": True}, "there is no state-dependent exploration"),
         ("resume", [RUN], {"env_kwargs": {"size": 8}}, "resume cannot change"),
         ("resume", [RUN], {"settings": {"env_kwargs": {"size": 8}}}, "resume cannot change"),

@@ -31,6 +31,14 @@ from offbeat.core.fields import hints_of
         ("ppo", {"num_minibatches": 4}, ["calls it minibatch_size", "not the number of minibatches"]),
         ("sac", {"clip_range": 0.1}, ["calls it clip, which the algorithm of this run does not have"]),
         ("ppo", {"vf_coef": 1}, ["calls it value_coef. Pass twice their value: theirs"]),
+        (
+            "ppo",
+            {"vf_coef": 0.5},
+            [
+                "With the meaning of CleanRL, offbeat calls it value_coef: pass",
+                "With the meaning of Stable-Baselines3,",
+            ],
+        ),
         ("ppo", {"verbose": 1}, ["calls it progress. Pass none, lines or dashboard; for example, --progress none"]),
         (
             "ppo",

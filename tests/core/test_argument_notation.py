@@ -12,8 +12,11 @@ import pytest
 from tests.reference.runs import offbeat as command
 
 import offbeat
+from offbeat.config.run_config import RunConfig
+from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.argument_notation import FLAGS, FUNCTIONS, as_shown, flags_shown, in_python
 from offbeat.core.errors import ConfigError
+from offbeat.core.fields import flag_of, hints_of
 
 SOURCES = Path(offbeat.__file__).parent
 
@@ -59,6 +62,7 @@ SOURCES = Path(offbeat.__file__).parent
             '`offbeat.check("a/B-v0", imports=["a"], env_kwargs={"name": "a b"}, wrappers=["a:W"], frame_stack=4)`',
         ),
         ("pass --preset none", 'pass preset="none"'),
+        ("for example, --progress none.", 'for example, progress="none".'),
         ("run `offbeat resume 'my runs/a' --steps 100`", 'run `offbeat.resume("my runs/a", steps=100)`'),
         (
             "`offbeat train ppo ENV --init-from a --preset none`",
@@ -172,6 +176,13 @@ def test_the_flags_exist():
 
     known = {field.name.replace("_", "-") for kind in COMMANDS.values() for field in fields(kind)}
     assert set(FLAGS) - {"import", "wrapper"} <= known
+
+
+def test_each_flag_of_a_setting_is_shown_as_an_argument_in_python():
+    hints = {key: hint for table in (RunConfig, RuntimeConfig) for key, hint in hints_of(table).items()}
+    flags = {key.replace("_", "-") for key, hint in hints.items() if flag_of(hint)}
+    assert "eval-every" in flags
+    assert flags <= set(FLAGS)
 
 
 def test_a_backtick_in_an_argument_of_an_env_leaves_the_command_as_it_is() -> None:

@@ -189,7 +189,7 @@ def test_arguments_of_the_env_can_be_searched_over():
 
 def test_each_trial_is_started_with_the_arguments_of_its_env():
     with pytest.raises(ConfigError, match="CartPole-v1 has no argument 'wings'"):
-        require_startable(trials_of(spec(search=grid(kwargs=[{"sutton_barto_reward": True}, {"wings": 2}]))))
+        require_startable(trials_of(spec(search=grid(kwargs=[{"sutton_barto_reward": True}, {"wings": 2}]))), "a.toml")
 
 
 TABLES = {"mine": {"agents": "*"}}

@@ -69,7 +69,7 @@ def columns_of(leaf: Leaf, given: Any) -> tuple[Array, bool]:
 
 def _expected(leaf: Leaf) -> str:
     shape = leaf.as_given.shape
-    return f"{shape} or (N, *{shape}) is expected"
+    return f"{shape} or ({', '.join(map(str, ('N', *shape)))}{'' if shape else ','}) is expected"
 
 
 def require_same_columns(columns: Mapping[str, int | None]) -> None:

@@ -124,14 +124,21 @@ def _wrong_names(
     """Return the error for arguments that do not fit the signature of a function."""
     names = [name for name, parameter in signature.parameters.items() if parameter.kind is not parameter.VAR_KEYWORD]
     listed = [name for name in names if name not in _OF_COMMANDS]
-    remedy = f"offbeat.{function} has the arguments {', '.join(listed)}"
     takes_others = len(names) < len(signature.parameters)
+    others = ", and those that `offbeat list settings` shows" if takes_others else ""
+    remedy = f"offbeat.{function} has the arguments {', '.join(listed)}{others}"
     for name in given:
         if name in names or (takes_others and name not in other_calls()):
             continue
         if name in other_calls():
             return ConfigError(f"unknown argument {name!r}: {other_calls()[name]}. {remedy}")
         return ConfigError(f"unknown argument {name!r}.{suggestion(name, listed, likeness=0.7)} {remedy}")
+    by_position = [name for name in listed if signature.parameters[name].kind is not inspect.Parameter.KEYWORD_ONLY]
+    if "positional" in str(error):
+        return ConfigError(
+            f"offbeat.{function}: {error}: only {', '.join(by_position)} can be passed by position, and all others by "
+            f"name, as in name=value. {remedy}"
+        )
     return ConfigError(f"offbeat.{function}: {error}. {remedy}")
 
 

@@ -15,7 +15,7 @@ from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.fields import as_text, defaults_of, example_of, hints_of, syntax_of
 
 ARGUMENTS = {
-    "callbacks": "callbacks=[my_function] in Python",
+    "callbacks": "callbacks=[my_function]",
     "progress": "--progress none",
     "run_dir": "--run-dir runs/first",
 }
@@ -62,14 +62,17 @@ def _translations(others: list[OtherName], value: object, known: Collection[str]
         return other.key_of(known), other.differs
 
     useful = [other for other in others if other.key_of(known) in known] or others
-    each = groupby(sorted(useful, key=meaning), key=meaning)
-    return " ".join(_translation(list(same), value, known) for _, same in each)
+    meanings = [list(same) for _, same in groupby(sorted(useful, key=meaning), key=meaning)]
+    one = len(meanings) == 1
+    return " ".join(_translation(same, value, known, is_only_meaning=one) for same in meanings)
 
 
-def _translation(same: list[OtherName], value: object, known: Collection[str]) -> str:
+def _translation(same: list[OtherName], value: object, known: Collection[str], *, is_only_meaning: bool) -> str:
     """Return the sentence about a name that means the same in several libraries."""
     ours, differs = same[0].key_of(known), same[0].differs
-    called = f"It is a name of {_joined([other.library for other in same])}, and offbeat calls it {ours}"
+    libraries = _joined([other.library for other in same])
+    name_of = f"It is a name of {libraries}, and" if is_only_meaning else f"With the meaning of {libraries},"
+    called = f"{name_of} offbeat calls it {ours}"
     if ours in ARGUMENTS:
         return f"{called}. Pass {differs}; for example, {ARGUMENTS[ours]}."
     if ours not in known:

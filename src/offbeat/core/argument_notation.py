@@ -32,6 +32,7 @@ FLAGS = (
         "env",
         "env-kwargs",
         "envs-per-actor",
+        "eval-every",
         "episodes",
         "format",
         "init-from",
@@ -186,7 +187,7 @@ def _of_flag(flag: str, word: str | None) -> str:
 
 def _value_of(flag: str, text: str) -> str:
     """Return the value of a flag as Python code."""
-    return '"none"' if flag == "preset" and text == "none" else _python(text)
+    return '"none"' if flag in ("preset", "progress") and text == "none" else _python(text)
 
 
 def is_value(word: str) -> bool:

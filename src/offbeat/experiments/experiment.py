@@ -56,7 +56,7 @@ class Experiment:
         self.directory.require_for(self.spec)
         self.trials = self._optuna_trials() if self.chosen_by_optuna else trials_of(self.spec)
         """All trials; in a search by Optuna those that have been started."""
-        require_startable(self.trials or _examples(self.spec), elsewhere=elsewhere)
+        require_startable(self.trials or _examples(self.spec), self.spec.where, elsewhere=elsewhere)
         self.directory.require_same_sessions(self.spec, self.trials)
 
     @property

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from itertools import product
 from typing import Any, Literal, cast
 
-from offbeat.core.errors import ConfigError, unknown
+from offbeat.core.errors import ConfigError, suggestion, unknown
 from offbeat.core.fields import Count, Natural, build, describe, hints_of, read
 from offbeat.core.seeding import stream
 
@@ -195,6 +195,11 @@ def _values(where: str, key: str, given: object) -> Choices | Range:
 
 def _range(where: str, key: str, given: Mapping[str, Any]) -> Range:
     hints = hints_of(Range)
+    if unknown_part := next((part for part in given if part not in hints), None):
+        raise ConfigError(
+            f"{where}: the range of {key} has an unknown key {unknown_part!r}.{suggestion(unknown_part, hints)} A range "
+            'has low and high and, optionally, scale and step, such as { low = 1e-4, high = 1e-2, scale = "log" }'
+        )
     for part in given.keys() & hints:
         expect(where, f"{part} of {key}", given[part], hints[part])
     found = build(Range, given, f"{where}, range of {key}")

@@ -35,6 +35,10 @@ _MISPLACED = {
     **dict.fromkeys(_KEYS, "it belongs at the top of the file, above the tables"),
     "seed": "each session has its own: write seeds = [1, 2, 3], or sessions = 3, at the top of the file",
     "run_dir": "each session has its own directory in that of the experiment, which --dir sets",
+    "env_kwargs": "write [settings.env.kwargs], and below it name = value for each argument of the env's constructor",
+    "progress": "it is no setting; pass --progress to `offbeat run`",
+    "verbose": "it is no setting; pass --progress to `offbeat run`",
+    "callbacks": "a spec names no code of callbacks; pass them to offbeat.train in Python",
 }
 """Keys that are not settings of a trial -> where they belong."""
 
@@ -58,6 +62,8 @@ class Spec:
     """The tables [policies.NAME] of all trials."""
     population: Mapping[str, Any] | None = None
     """The table [population], unchecked: the package `population` reads it. None: the spec is of an experiment."""
+    where: str = "the spec"
+    """The file, for messages."""
 
     def identity(self) -> dict[str, Any]:
         """Return the part that defines the sessions. Specs that differ here are different experiments."""
@@ -169,6 +175,7 @@ def spec_of(tables: Mapping[str, Any], where: str) -> Spec:
         search,
         policies,
         _table(where, tables, "population") if "population" in tables else None,
+        where,
     )
 
 

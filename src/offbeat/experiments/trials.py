@@ -111,7 +111,7 @@ def trial_of(spec: Spec, number: int, env: str, values: Values) -> Trial:
     try:
         config = resolve(spec.algorithm, env, preset=spec.preset, flags=flags)
     except ConfigError as error:
-        raise _in_trial(env, values, error) from error
+        raise _in_trial(spec.where, env, values, error) from error
     return Trial(number, env, values, settings, config)
 
 
@@ -147,17 +147,18 @@ def kind_of(hint: Any) -> Any:
     return kind_of(options[0]) if len(options) == 1 and NoneType in get_args(hint) else hint
 
 
-def _in_trial(env: str, values: Values, error: ConfigError) -> ConfigError:
-    """Return an error with the env and the searched values of its trial."""
+def _in_trial(where: str, env: str, values: Values, error: ConfigError) -> ConfigError:
+    """Return an error with the file, and with the env and the searched values of its trial."""
     tried = ", ".join(f"{key} {value_text(value)}" for key, value in values.items())
-    return ConfigError(f"a trial on {env}{' with ' * bool(tried)}{tried}: {in_spec(error.args[0])}")
+    return ConfigError(f"{where}, {f'a trial on {env} with {tried}' if tried else env}: {in_spec(error.args[0])}")
 
 
-def require_startable(trials: list[Trial], *, elsewhere: bool = False) -> list[TestedEnvs]:
+def require_startable(trials: list[Trial], where: str, *, elsewhere: bool = False) -> list[TestedEnvs]:
     """Take a few steps in each env, and raise ConfigError if a trial could not start; return what each would have.
 
     Args:
         trials: the trials.
+        where: the file of the spec, for messages.
         elsewhere: whether they run on other machines, so that their GPUs are not here.
 
     Raises:
@@ -176,7 +177,7 @@ def require_startable(trials: list[Trial], *, elsewhere: bool = False) -> list[T
             for name, env in tested.policies.items():
                 tested.config.of_policy(name).settings.policy_spec(env)
         except ConfigError as error:
-            raise _in_trial(trial.env, trial.values, error) from error
+            raise _in_trial(where, trial.env, trial.values, error) from error
         if not elsewhere:
             device_of(config)
         for run in config.initial_runs.values():

@@ -274,5 +274,5 @@ def _require_startable(plan: Plan, where: str, *, elsewhere: bool) -> None:
     """
     env = plan.spec.envs[0]
     examples = [Trial(number, env, values, {}, config) for number, (values, config) in enumerate(plan.examples())]
-    tested = require_startable(examples, elsewhere=elsewhere)[0]
+    tested = require_startable(examples, where, elsewhere=elsewhere)[0]
     require_measurable(plan, tuple(tested.policies), where, several_agents=tested.world is not None)

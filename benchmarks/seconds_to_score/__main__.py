@@ -1,0 +1,130 @@
+"""Seconds from the start of a process to a score, imports and evaluations included: offbeat beside its peers.
+
+    python -m benchmarks.seconds_to_score                                     all that is missing: hours on two cores
+    python -m benchmarks.seconds_to_score cartpole --sides offbeat --seeds 1 2
+    python -m benchmarks.seconds_to_score --only-page                         the page from the results that are there
+
+A score is reached at the first evaluation of 20 greedy episodes whose mean return is as large; all sides evaluate at
+the same env steps. offbeat trains with a preset that was chosen for its seconds, a peer with its best published
+settings. One run at a time, seed by seed, the sides by turns; a run is appended to
+benchmarks/results/seconds-to-score.jsonl at its end, and is not repeated. The environments of the peers are those of
+`speed.py`, with `gymnasium[box2d]`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from benchmarks.common import RESULTS, children_cpu_s, machine
+from benchmarks.lines import follow
+from benchmarks.records import Record, append_record, find_record, read_records
+from benchmarks.seconds_to_score.page import write_page
+from benchmarks.seconds_to_score.works import WORKS, Work
+
+PATH = RESULTS / "seconds-to-score.jsonl"
+OURS, PEERS = "offbeat", ("sb3", "sbx")
+EVAL_EPISODES = 20
+PEER_SCRIPT = Path(__file__).parents[1] / "peers" / "sb3_to_score.py"
+
+
+def command(work: Work, side: str, seed: int, python: Path, folder: Path) -> tuple[list[str], Path]:
+    """Return the command that trains on a side, and the file to which it writes its evaluations."""
+    if side in PEERS:
+        given = {**work.peer_settings(seed), "peer": side, "threads": 1, "out": str(folder / "evaluations.jsonl")}
+        return [str(python), str(PEER_SCRIPT), json.dumps(given)], folder / "evaluations.jsonl"
+    run = folder / "run"
+    train = ["train", "ppo", work.env, "--preset", work.preset, "--seed", str(seed), "--progress", "none"]
+    evaluations = [
+        "--eval-every",
+        str(work.eval_every),
+        "--set",
+        f"eval_episodes={EVAL_EPISODES}",
+        "checkpoint_every=0",
+    ]
+    return [
+        str(Path(sys.executable).parent / "offbeat"), *train, *evaluations, "--run-dir", str(run)
+    ], run / "metrics.jsonl"  # fmt: skip
+
+
+def make(work: Work, side: str, seed: int, python: Path) -> Record:
+    """Train until the last score is reached, and return when each of them was."""
+    before_s = children_cpu_s()
+    with tempfile.TemporaryDirectory() as folder:
+        arguments, written = command(work, side, seed, python, Path(folder))
+        messages = Path(folder) / "messages.txt"
+        started_s = time.perf_counter()
+        with (
+            messages.open("w") as output,
+            subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=output) as child,
+        ):
+            reached = reached_scores(work.scores, follow(written, child), started_s)
+            seconds = time.perf_counter() - started_s
+            is_running = child.poll() is None
+            child.terminate()
+        if child.returncode and not is_running:
+            raise SystemExit(f"{' '.join(arguments)}\nended with {child.returncode}:\n{messages.read_text()}")
+    return {
+        "work": work.name,
+        "side": side,
+        "seed": seed,
+        "reached": reached,
+        "seconds": round(seconds, 2),
+        "cpu_s": round(children_cpu_s() - before_s, 2),
+        "machine": machine(),
+    }
+
+
+def reached_scores(
+    scores: tuple[float, ...], lines: Iterable[Record], started_s: float
+) -> dict[str, tuple[int, float] | None]:
+    """Return [env steps, seconds] at which each score was reached, None where it was not."""
+    reached: dict[str, tuple[int, float] | None] = {f"{score:g}": None for score in scores}
+    for line in lines:
+        mean = line["eval_return_mean"]
+        for score in scores:
+            if mean is not None and mean >= score and reached[f"{score:g}"] is None:
+                reached[f"{score:g}"] = (line["eval_env_steps"], round(time.perf_counter() - started_s, 2))
+        if all(reached.values()):
+            break
+    return reached
+
+
+def make_missing(works: list[Work], sides: list[str], seeds: list[int], pythons: dict[str, Path]) -> None:
+    """Make the runs that have no record: a whole seed, then the next one, the sides by turns."""
+    for seed in seeds:
+        for work in works:
+            for side in sides if seed % 2 else reversed(sides):
+                if find_record({"work": work.name, "side": side, "seed": seed}, read_records(PATH)) is None:
+                    record = make(work, side, seed, pythons.get(side, Path()))
+                    append_record(PATH, record)
+                    print(f"{work.name}, {side}, seed {seed}: {record['reached']}", flush=True)
+
+
+def main() -> None:
+    """Make what is missing, and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    names = [work.name for work in WORKS]
+    parser.add_argument("works", nargs="*", metavar="WORK", help=f"of {', '.join(names)}; default: all")
+    parser.add_argument("--sides", nargs="+", choices=(OURS, *PEERS), default=[OURS, *PEERS])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3, 4, 5])
+    for peer in PEERS:
+        parser.add_argument(f"--{peer}-python", type=Path, default=Path(f".venv-{peer}/bin/python"))
+    parser.add_argument("--only-page", action="store_true", help="run nothing")
+    given = parser.parse_args()
+    if unknown := set(given.works) - set(names):
+        parser.error(f"unknown: {', '.join(sorted(unknown))}")
+    if not given.only_page:
+        chosen = [work for work in WORKS if not given.works or work.name in given.works]
+        make_missing(chosen, given.sides, given.seeds, {peer: getattr(given, f"{peer}_python") for peer in PEERS})
+    write_page(read_records(PATH))
+
+
+if __name__ == "__main__":
+    main()

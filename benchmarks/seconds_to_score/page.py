@@ -1,0 +1,52 @@
+"""The table of seconds to scores, in docs/concepts/performance.md."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import median
+
+from benchmarks.common import describe, markdown_table, spread, write_section
+from benchmarks.records import Record
+from benchmarks.seconds_to_score.works import WORKS, Work
+
+PAGE = Path(__file__).parents[2] / "docs" / "concepts" / "performance.md"
+START, END = "<!-- seconds to a score: written by benchmarks/seconds_to_score -->", "<!-- end of seconds to a score -->"
+HEADER = ["env", "score", "side", "seeds", "env steps to it", "seconds to it", "x offbeat"]
+
+
+def write_page(records: list[Record]) -> None:
+    """Write the table of all records into the page."""
+    rows = [row for work in WORKS for score in work.scores for row in rows_of(work, f"{score:g}", records)]
+    machines = sorted({describe(record["machine"]) for record in records})
+    write_section(PAGE, START, END, "\n\n".join([markdown_table(HEADER, rows), *(f"Machine: {m}." for m in machines)]))
+
+
+def rows_of(work: Work, score: str, records: list[Record]) -> list[list[str]]:
+    """Return a row for each side that was run."""
+    own = [record for record in records if record["work"] == work.name]
+    sides = sorted({record["side"] for record in own}, key=lambda side: (side != "offbeat", side))
+    points = {side: [record["reached"][score] for record in own if record["side"] == side] for side in sides}
+    return [row_of(work, score, side, points[side], points.get("offbeat", [])) for side in sides]
+
+
+def row_of(work: Work, score: str, side: str, points: list[Point], ours: list[Point]) -> list[str]:
+    """Return a row: medians with the least and the most, over the seeds that reached the score."""
+    reached, ours_reached = [point for point in points if point], [point for point in ours if point]
+    seeds = f"{len(reached)} of {len(points)}"
+    if not reached:
+        return [work.env, score, side, seeds, "-", "-", "-"]
+    steps, seconds = zip(*reached, strict=True)
+    times = median(seconds) / median(second for _, second in ours_reached) if ours_reached else None
+    return [
+        work.env,
+        score,
+        side,
+        seeds,
+        spread(list(steps), ",.0f"),
+        spread(list(seconds), ".1f"),
+        f"{times:.1f}" if times else "-",
+    ]
+
+
+Point = tuple[int, float] | None
+"""Env steps and seconds at which a score was reached."""

@@ -1,0 +1,60 @@
+"""What is trained until which score, and the best published settings of the peers.
+
+Source of the peers' settings: RL Baselines3 Zoo, hyperparams/ppo.yml.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from benchmarks.works import PPO, Settings
+
+
+@dataclass(frozen=True)
+class Work:
+    """An env and the scores to reach in it."""
+
+    name: str
+    env: str
+    preset: str
+    """Of offbeat: its runtime, actors and settings, chosen for the seconds on two cores."""
+    scores: tuple[float, ...]
+    """Mean returns of an evaluation, in rising order; a run ends at the last."""
+    eval_every: int
+    """Env steps between evaluations, on all sides."""
+    steps: int
+    """Env steps of the peers, over which schedules run, and after which they have failed."""
+    peer: Settings = field(default_factory=dict)
+    """Settings of the peers, where they differ from `benchmarks.works.PPO`."""
+
+    def peer_settings(self, seed: int) -> Settings:
+        """Return all that a peer is given."""
+        own = {"env": self.env, "steps": self.steps, "seed": seed, "eval_every": self.eval_every, "scores": self.scores}
+        return {**PPO, **self.peer, **own}
+
+
+WORKS = (
+    Work(
+        "cartpole", "CartPole-v1", "ppo-cartpole-fast", (475,), 2048, 100_000,
+        {
+            "envs": 8, "unroll_length": 32, "minibatch_size": 256, "epochs": 20, "gamma": 0.98, "gae_lambda": 0.8,
+            "learning_rate": 1e-3, "learning_rate_schedule": "linear", "clip": 0.2, "clip_schedule": "linear",
+        },
+    ),
+    Work(
+        "lunarlander", "LunarLander-v3", "ppo-lunarlander-fast", (200,), 50_000, 1_000_000,
+        {
+            "envs": 16, "unroll_length": 1024, "minibatch_size": 64, "epochs": 4, "gamma": 0.999, "gae_lambda": 0.98,
+            "learning_rate": 3e-4, "entropy_coef": 0.01,
+        },
+    ),
+    Work(
+        "halfcheetah", "HalfCheetah-v5", "ppo-halfcheetah-fast", (3000, 5000), 50_000, 1_000_000,
+        {
+            "envs": 1, "unroll_length": 512, "minibatch_size": 64, "epochs": 20, "gamma": 0.98, "gae_lambda": 0.92,
+            "learning_rate": 2.0633e-5, "entropy_coef": 0.000401762, "clip": 0.1, "value_coef": 1.16192,
+            "max_grad_norm": 0.8, "hidden_sizes": [256, 256], "activation": "relu", "log_std_init": -2.0,
+            "ortho_init": False, "normalize_observations": True, "normalize_returns": True,
+        },
+    ),
+)  # fmt: skip
