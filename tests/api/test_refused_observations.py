@@ -30,7 +30,7 @@ def with_value(value: float, *index: int, shape: tuple[int, ...] = (4,)) -> Any:
         (with_value(-np.inf, 0), r"observation has NaN or infinity.* in element \[0\]"),
         (with_value(1e300, 2), r"numbers too large for float32, in element \[2\]"),
         (with_value(np.nan, 1, 3, shape=(2, 4)), r"in row 1, element \[3\]"),
-        (np.zeros(3), r"observation has shape \(3,\), but \(4,\) or \(N, \*\(4,\)\) is expected"),
+        (np.zeros(3), r"observation has shape \(3,\), but \(4,\) or \(N, 4\) is expected"),
         (np.zeros((2, 3, 4)), r"observation has shape \(2, 3, 4\), but \(4,\)"),
         (np.array(["a"] * 4), r"observation has values of dtype <U1, but numbers of shape \(4,\)"),
         ((NUMBERS, {}), r"observation is a tuple that is not an array, but shape \(4,\) .*: pass only the observation"),
