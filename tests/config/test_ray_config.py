@@ -6,7 +6,7 @@ import pytest
 from tests.reference.matrix import CARTS, LEAGUE, TEAMS
 from tests.reference.runs import offbeat, small_run
 
-from offbeat.config import registry
+from offbeat.config import importing
 from offbeat.config.resolve import resolve
 from offbeat.core.errors import ConfigError
 
@@ -61,7 +61,7 @@ def test_resume_does_not_use_a_cluster_that_only_the_run_directory_names(tmp_pat
 
 
 def test_resume_uses_a_cluster_that_the_caller_names(tmp_path, monkeypatch):
-    monkeypatch.setattr(registry, "_ACCEPTED", set(registry._ACCEPTED))
+    monkeypatch.setattr(importing, "_ACCEPTED", set(importing._ACCEPTED))
     run = small_run(tmp_path / "run", steps=512, stop_at=128).path
     config = run / "config.toml"
     text = config.read_text().replace('"serial"', '"ray"').replace('ray_address = "none"', 'ray_address = "here"')

@@ -11,7 +11,6 @@ from typing import Any
 import gymnasium as gym
 import pytest
 import torch
-from tests.reference import own_code
 from tests.reference.own_code import CarefulConfig, CarefulDQN, Pole, Rows, make_pole
 from tests.reference.registries import registries_kept
 from tests.reference.runs import CommandResult, offbeat, weights_of
@@ -22,7 +21,7 @@ from offbeat.api.train import Run, resume, train
 from offbeat.config import registry
 from offbeat.config import resolve as configs
 from offbeat.config.env import EnvConfig
-from offbeat.config.registry import encoder_factory, find, path_of, register_algorithm, register_encoder
+from offbeat.config.registry import encoder_factory, register_algorithm, register_encoder
 from offbeat.core.errors import ConfigError
 
 CODE, NAMES = "tests.reference.own_code", "tests.reference.own_names"
@@ -249,17 +248,3 @@ def test_an_unknown_encoder_is_refused_with_the_nearest_name():
     register_encoder("rows", Rows)
     with pytest.raises(ConfigError, match=r"unknown encoder 'row'. Did you mean 'rows'.*my_module:MyEncoder"):
         encoder_factory("row")
-
-
-# --- places -------------------------------------------------------------------------------------------------
-
-
-def test_find_returns_the_object_at_its_import_path():
-    for code in (CarefulDQN, make_pole, own_code.Rows.forward):
-        assert find(path_of(code, "nothing")) is code
-
-
-@pytest.mark.parametrize("code", [lambda: 5, Rows(None), 5])
-def test_an_object_without_an_import_path_is_refused(code):
-    with pytest.raises(ConfigError, match=r"at the top level of a module.*write this"):
-        path_of(code, "this")

@@ -18,7 +18,7 @@ from torch import nn
 
 import offbeat as library
 from offbeat.api.load import load
-from offbeat.config import registry
+from offbeat.config import importing, registry
 from offbeat.config.trust import Code, flag_for, is_installed, require
 from offbeat.core.errors import ConfigError
 from offbeat.run_directory.directory import RunDirectory
@@ -125,7 +125,7 @@ def offbeat_in_new_process(folder: Path, *arguments: object) -> CommandResult:
 @pytest.fixture(autouse=True)
 def _nothing_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     """What other tests have named in this process does not count here."""
-    monkeypatch.setattr(registry, "_ACCEPTED", set())
+    monkeypatch.setattr(importing, "_ACCEPTED", set())
 
 
 # --- encoders -----------------------------------------------------------------------------------------------
@@ -180,7 +180,7 @@ def test_an_encoder_is_accepted_only_for_a_policy_with_a_custom_encoder(sound):
 def test_an_encoder_of_an_imported_module_must_be_a_subclass_of_module(encoded, module, tmp_path):
     run = copied(encoded, tmp_path)
     policy_changed(run, encoder=f"{module.stem}:call")
-    registry.import_modules((module.stem,))
+    importing.import_modules((module.stem,))
     with pytest.raises(ConfigError, match=r"is not a class of torch modules\. It was not called"):
         load(run)
     policy_changed(run, encoder=f"{module.stem}:nn.Module.__subclasses__")

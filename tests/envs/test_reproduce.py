@@ -10,7 +10,7 @@ import pytest
 from offbeat.cli.inspect import Check
 from offbeat.cli.main import _parse
 from offbeat.config.env import EnvConfig
-from offbeat.config.registry import import_modules
+from offbeat.config.importing import import_modules
 from offbeat.config.resolve import env_settings
 from offbeat.core.frozen_table import PlainTable
 from offbeat.envs.reproduce import check_command

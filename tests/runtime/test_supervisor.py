@@ -16,7 +16,7 @@ import pytest
 from tests.reference.runs import SMALL
 from tests.reference.thorough import thorough
 
-from offbeat.config.registry import import_modules
+from offbeat.config.importing import import_modules
 from offbeat.config.resolve import resolve
 from offbeat.core.errors import RunFailed
 from offbeat.core.types import Tree

@@ -8,7 +8,7 @@ from typing import Any
 from offbeat.api.named_code import env_settings, name_of_env
 from offbeat.config import resolve as configs
 from offbeat.config.arguments import checked
-from offbeat.config.registry import import_modules
+from offbeat.config.importing import import_modules
 from offbeat.core.caller_state import caller_state
 from offbeat.core.errors import require_at_least
 from offbeat.envs.check import check_env

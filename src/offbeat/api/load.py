@@ -10,7 +10,8 @@ from pathlib import Path
 from offbeat.api.download import downloaded, is_on_hub
 from offbeat.api.loaded_policy import LoadedPolicy, Trained
 from offbeat.config.arguments import checked
-from offbeat.config.registry import ENCODERS, EncoderFactory, import_modules, name_encoder
+from offbeat.config.importing import import_modules
+from offbeat.config.registry import ENCODERS, EncoderFactory, name_encoder
 from offbeat.config.trust import Code, require
 from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.fields import build, in_short

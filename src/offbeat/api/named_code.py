@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from offbeat.config.env import KWARGS
-from offbeat.config.registry import path_of
+from offbeat.config.importing import path_of
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import in_short
 

@@ -10,7 +10,7 @@ from offbeat.api.download import is_on_hub
 from offbeat.api.load import load_all, load_for_env
 from offbeat.api.loaded_policy import LoadedPolicy, Trained
 from offbeat.api.named_code import env_settings, name_of_env, name_of_wrapper
-from offbeat.config.registry import accept
+from offbeat.config.importing import accept
 from offbeat.config.resolve import env_settings as env_settings_of
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import in_short

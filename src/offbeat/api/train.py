@@ -29,7 +29,7 @@ from offbeat.config import resolve as configs
 from offbeat.config.arguments import checked
 from offbeat.config.changes import changes_between
 from offbeat.config.config import Config
-from offbeat.config.registry import accept, import_modules
+from offbeat.config.importing import accept, import_modules
 from offbeat.config.trust import clusters_of
 from offbeat.core.allocator import keep_freed_memory
 from offbeat.core.caller_state import CallerState, caller_state

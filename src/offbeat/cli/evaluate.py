@@ -53,7 +53,7 @@ class Eval:
 
     def run(self) -> int:
         from offbeat.api.evaluation import evaluate
-        from offbeat.config.registry import import_modules
+        from offbeat.config.importing import import_modules
 
         on_ray = OnRay.read(self.on, self.ray_address, self.cpus, self.gpus, self.resources)
         nodes = nullcontext() if on_ray is None else on_ray.task_pool("an evaluation")
@@ -142,7 +142,7 @@ class Watch:
 
     def run(self) -> int:
         from offbeat.api.watch import watch
-        from offbeat.config.registry import import_modules
+        from offbeat.config.importing import import_modules
 
         import_modules(self.imports)
         with spinner("playing an episode", shown=self.video is not None):

@@ -35,7 +35,7 @@ class Export:
     trust_code: TrustCode = False
 
     def run(self) -> int:
-        from offbeat.config.registry import import_modules
+        from offbeat.config.importing import import_modules
 
         import_modules(self.imports)
         with spinner("exporting the policy and comparing the file with it"):

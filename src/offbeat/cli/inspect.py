@@ -65,7 +65,7 @@ class Check:
     """Random steps of each env."""
 
     def run(self) -> int:
-        from offbeat.config.registry import import_modules
+        from offbeat.config.importing import import_modules
         from offbeat.config.resolve import env_settings
         from offbeat.envs.check import check_env
 

@@ -33,7 +33,7 @@ class List:
     """Python module to import first. The names that it registers are listed too."""
 
     def run(self) -> int:
-        from offbeat.config.registry import import_modules
+        from offbeat.config.importing import import_modules
 
         import_modules(self.imports)
         if self.what == "settings":

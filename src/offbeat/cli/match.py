@@ -67,7 +67,7 @@ class Match:
 
     def run(self) -> int:
         from offbeat.api.match import match
-        from offbeat.config.registry import import_modules
+        from offbeat.config.importing import import_modules
 
         if not self.runs:
             raise ConfigError("no run is given: run `offbeat match RUN RUN...` with directories of `offbeat train`")

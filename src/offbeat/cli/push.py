@@ -40,7 +40,7 @@ class Push:
         from offbeat.api.evaluate import score
         from offbeat.api.hub import push, require_name, require_token, write_folder
         from offbeat.api.load import chosen_policy, load_for_env
-        from offbeat.config.registry import import_modules
+        from offbeat.config.importing import import_modules
         from offbeat.run_directory.directory import RunDirectory
 
         if self.episodes is not None:

@@ -51,7 +51,7 @@ class RunSpec:
     """Import and call all code that the spec names. Use it only for your own specs, or after you have read the code."""
 
     def run(self) -> int:
-        from offbeat.config.registry import import_modules
+        from offbeat.config.importing import import_modules
         from offbeat.core.fields import Count, read
 
         import_modules(self.imports)

@@ -107,7 +107,7 @@ class Resume:
 
     def run(self) -> int:
         from offbeat.api.train import continue_run
-        from offbeat.config.registry import import_modules
+        from offbeat.config.importing import import_modules
         from offbeat.core.fields import hints_of, read
 
         import_modules(self.imports)

@@ -1,28 +1,22 @@
 """The registries of algorithms, runtimes and encoders: from names to code.
 
-A name is registered, or it is the path of the code: 'my_module:MyClass'.
+A name is registered, or it is the path of the code: 'my_module:MyClass' (`importing.py`).
 """
 
 from __future__ import annotations
 
 import re
-import signal
-import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass, replace
-from functools import reduce
-from importlib import import_module
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 from offbeat.config.arguments import checked
+from offbeat.config.importing import defer_signals, find, path_text
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.config.runtimes import OPTIONAL_KEYS, RUNTIMES, RuntimeEntry
 from offbeat.config.settings import AlgorithmSettings
-from offbeat.core.errors import ConfigError, suggestion, unknown, with_traceback_of, without_stop
+from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.threads import forbid_spinning
 
 TABLES = ("run", "env", "runtime", "policies", "league")
@@ -47,7 +41,7 @@ class AlgorithmEntry:
             ConfigError: it does not exist, or is not a class.
         """
         forbid_spinning()  # before torch is loaded for the first time
-        with _defer_signals():
+        with defer_signals():
             algorithm = find(self.algorithm) if isinstance(self.algorithm, str) else self.algorithm
         if not isinstance(algorithm, type):
             raise ConfigError(f"{self.algorithm} is {algorithm!r}, but a class is expected, such as offbeat's DQN")
@@ -67,24 +61,6 @@ class AlgorithmEntry:
                 "write `config_class = MyConfig` in it, a frozen dataclass that extends ReplayConfig or OnPolicyConfig"
             )
         return config
-
-
-@contextmanager
-def _defer_signals() -> Iterator[None]:
-    """Defer SIGINT and SIGTERM to the end of the block: an exception during torch's import would abort the process."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    received: list[int] = []
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    handlers = {number: signal.signal(number, lambda number, _frame: received.append(number)) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-        if received:
-            signal.raise_signal(received[0])
 
 
 ALGORITHMS: dict[str, AlgorithmEntry] = {
@@ -234,7 +210,7 @@ def encoder_path(name: str) -> str | None:
     """
     if name in OUR_ENCODERS or name in GIVEN_ENCODERS:
         return None
-    return _path_of(ENCODERS.get(name, name))
+    return path_text(ENCODERS.get(name, name))
 
 
 def name_encoder(name: str, encoder: EncoderFactory) -> str:
@@ -253,27 +229,6 @@ def name_encoder(name: str, encoder: EncoderFactory) -> str:
     return free
 
 
-# --- accepted code ------------------------------------------------------------------------------------------
-
-_ACCEPTED: set[str] = set()
-"""Modules, and paths 'module:Name', that the caller has named or accepted. Files may name only these (`trust.py`)."""
-
-
-def accept(*names: str) -> None:
-    """Add modules and paths to those that the caller has named or accepted."""
-    _ACCEPTED.update(names)
-
-
-def accepted_modules() -> list[str]:
-    """Return the modules that the caller has named or accepted, without offbeat's."""
-    return sorted(name for name in _ACCEPTED if name in sys.modules and name.partition(".")[0] != "offbeat")
-
-
-def is_accepted(name: str) -> bool:
-    """Whether the caller has named or accepted this module or path."""
-    return name in _ACCEPTED
-
-
 # --- names --------------------------------------------------------------------------------------------------
 
 
@@ -284,121 +239,13 @@ def _require_free(kind: str, name: str, code: object, taken: object) -> None:
             f"{name!r} cannot be the name of the {kind}: pass a name of lower-case letters, digits and _, such as "
             f"'my_{kind}'"
         )
-    if taken is not None and _path_of(taken) != _path_of(code):
+    if taken is not None and path_text(taken) != path_text(code):
         raise ConfigError(
-            f"{name!r} is already the name of {_path_of(taken)}: register {_path_of(code)} under another name"
+            f"{name!r} is already the name of {path_text(taken)}: register {path_text(code)} under another name"
         )
-
-
-def _path_of(code: object) -> str:
-    """Return the path of code, 'module:Name'."""
-    if isinstance(code, str):
-        return code
-    return f"{getattr(code, '__module__', None)}:{getattr(code, '__qualname__', None)}"
 
 
 def _require_path(kind: str, path: str) -> None:
     module, _, name = path.partition(":")
     if not (module and name):
         raise ConfigError(f"{path!r} is not the path of the {kind}: pass 'my_module:MyClass', or the class itself")
-
-
-def find(path: str) -> Any:
-    """Return the object at a path, 'module:Name'.
-
-    Raises:
-        ConfigError: the module cannot be imported, or has no object of that name.
-    """
-    module, _, name = path.partition(":")
-    accept(path)
-    if module.partition(".")[0] != "offbeat":
-        import_modules((module,))
-    imported = import_module(module)
-    try:
-        return reduce(getattr, name.split("."), imported)
-    except AttributeError:
-        where = "the main program" if module == "__main__" else module
-        near = suggestion(name, vars(imported))
-        raise ConfigError(f"{path} does not exist: {where} has no {name}.{near}") from None
-
-
-def path_of(code: object, remedy: str) -> str:
-    """Return the path of a class or a function, 'module:Name', by which other processes can import it.
-
-    Args:
-        code: the class or function.
-        remedy: the code to write instead if `code` has no such path.
-
-    Raises:
-        ConfigError: `code` cannot be imported by its name.
-    """
-    path = _path_of(code)
-    try:
-        found = find(path)
-    except ConfigError:
-        found = None
-    if found is not code:
-        raise ConfigError(
-            f"{code!r} cannot be imported by its name, as it is not a class or function at the top level of a module. "
-            "A run keeps only the name, by which actors, `offbeat resume` and `offbeat eval` find it again: define it "
-            f"at the top level of a module, or write {remedy}"
-        )
-    return path
-
-
-def import_modules(names: tuple[str, ...]) -> None:
-    """Import modules that the caller has named, for example to register algorithms. The current folder is searched too.
-
-    Raises:
-        ConfigError: one cannot be imported.
-    """
-    if any(name not in sys.modules for name in names) and str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
-    for name in names:
-        import_found(name)
-    accept(*names)
-
-
-def import_found(name: str) -> None:
-    """Import a module from `sys.path`.
-
-    Raises:
-        ConfigError: it cannot be imported.
-    """
-    refuse_file(name)
-    forbid_spinning()  # the module may load torch
-    try:
-        import_module(name)
-    except Exception as error:
-        what = f"{type(error).__name__}: {without_stop(error)}"
-        refused = ConfigError(f"the module {name} cannot be imported ({what}): {_fix(name, error)}")
-        raise with_traceback_of(refused, error) from error
-
-
-def refuse_file(name: str) -> None:
-    """Refuse the path of a file in place of the name of a module.
-
-    Raises:
-        ConfigError: with the name to pass.
-    """
-    if not (name.endswith(".py") or "/" in name or name.startswith(".")):
-        return
-    path = Path(name)
-    folder = "" if path.parent in (Path(), Path.cwd()) else f", in the folder {path.parent} or with it on PYTHONPATH"
-    raise ConfigError(
-        f"{name} is the path of a file, but the name of a module is expected: pass "
-        f"{path.stem or 'my_module'} in its place{folder}"
-    )
-
-
-def _fix(name: str, error: Exception) -> str:
-    """Return what to do about an error at the import of a module: a module that was found has the right name."""
-    missing = error.name if isinstance(error, ModuleNotFoundError) else None
-    if missing is not None and f"{name}.".startswith(f"{missing}."):
-        return (
-            "check the name; install its package with pip, or see that its folder is on PYTHONPATH or is the current "
-            "folder"
-        )
-    if missing is not None:
-        return f"it was found, but it needs {missing}, which is not installed"
-    return "it was found, but raised this when it was imported, as the traceback shows"

@@ -11,12 +11,13 @@ from typing import Any
 from offbeat.config.assignments import given_twice
 from offbeat.config.config import Config
 from offbeat.config.env import KWARGS, EnvConfig
+from offbeat.config.importing import import_modules
 from offbeat.config.league import LEAGUE, LeagueConfig
 from offbeat.config.own_settings import POLICIES, set_own
 from offbeat.config.policies import Assignment, read_policies, tables_of
 from offbeat.config.policy_choice import PolicyChoice, choice_of
 from offbeat.config.preset_files import preset_tables
-from offbeat.config.registry import ALGORITHMS, TABLES, algorithm_entry, import_modules
+from offbeat.config.registry import ALGORITHMS, TABLES, algorithm_entry
 from offbeat.config.run_config import RunConfig
 from offbeat.config.runtime_config import RuntimeConfig, refused_key
 from offbeat.config.runtimes import OPTIONAL_KEYS, runtime_entry

@@ -23,7 +23,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from offbeat.config.env import EnvConfig, adapter_prefix
-from offbeat.config.registry import accept, import_found, is_accepted
+from offbeat.config.importing import accept, import_found, is_accepted
 from offbeat.config.runtimes import RUNTIMES
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import hints_of, read

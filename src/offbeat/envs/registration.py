@@ -16,7 +16,7 @@ from gymnasium.envs.registration import EnvSpec as RegisteredEnv
 
 from offbeat.config.arguments import checked
 from offbeat.config.env import family_of
-from offbeat.config.registry import accept, import_modules
+from offbeat.config.importing import accept, import_modules
 from offbeat.core.errors import ConfigError, unknown
 from offbeat.envs.meta import ids as meta_envs
 from offbeat.envs.packages import package_of

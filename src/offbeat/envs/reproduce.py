@@ -10,7 +10,7 @@ from dataclasses import fields
 import gymnasium as gym
 
 from offbeat.config.env import EnvConfig, adapter_prefix
-from offbeat.config.registry import accepted_modules
+from offbeat.config.importing import accepted_modules
 from offbeat.core.fields import as_text
 from offbeat.core.frozen_table import thawed, value_of
 

@@ -18,7 +18,8 @@ import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec as RegisteredEnv
 
 from offbeat.config.env import adapter_prefix, family_of
-from offbeat.config.registry import ENCODERS, accept, encoder_path, import_modules
+from offbeat.config.importing import accept, import_modules
+from offbeat.config.registry import ENCODERS, encoder_path
 from offbeat.core.errors import ConfigError, without_stop
 from offbeat.envs.registration import is_registered, register_atari, registered
 

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from offbeat.config.env import KWARGS
+from offbeat.config.importing import import_modules
 from offbeat.config.league import LEAGUE
 from offbeat.config.own_settings import DEPTH, POLICIES, leaves
 from offbeat.config.policies import NO_POLICIES, Policies, read_policies, tables_of
-from offbeat.config.registry import algorithm_entry, import_modules
+from offbeat.config.registry import algorithm_entry
 from offbeat.config.trust import Code, clusters_of, modules_in, policies_code, require, texts, wrappers_in
 from offbeat.core.errors import ConfigError, suggestion
 from offbeat.core.fields import Count, Natural

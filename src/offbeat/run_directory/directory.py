@@ -19,8 +19,8 @@ from time import monotonic
 from typing import Any, Literal, TextIO
 
 from offbeat.config.config import Config
+from offbeat.config.importing import accept, is_accepted
 from offbeat.config.league import LeagueConfig
-from offbeat.config.registry import accept, is_accepted
 from offbeat.config.resolve import league_of, load, load_run, load_settings_of, read_tables
 from offbeat.config.run_config import RunConfig
 from offbeat.config.trust import HOW, UNCHANGED, Code, code_to_run, require

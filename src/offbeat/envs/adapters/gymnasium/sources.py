@@ -17,7 +17,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.wrappers import TimeLimit
 
 from offbeat.config.env import EnvConfig
-from offbeat.config.registry import find
+from offbeat.config.importing import find
 from offbeat.core.errors import ConfigError, with_traceback_of
 from offbeat.core.frozen_table import thawed
 from offbeat.envs.arguments import accepts, require_render_mode

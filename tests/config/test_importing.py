@@ -1,0 +1,20 @@
+"""Code that a caller names by its path."""
+
+from __future__ import annotations
+
+import pytest
+from tests.reference.own_code import CarefulDQN, Rows, make_pole
+
+from offbeat.config.importing import find, path_of
+from offbeat.core.errors import ConfigError
+
+
+def test_find_returns_the_object_at_its_import_path():
+    for code in (CarefulDQN, make_pole, Rows.forward):
+        assert find(path_of(code, "nothing")) is code
+
+
+@pytest.mark.parametrize("code", [lambda: 5, Rows(None), 5])
+def test_an_object_without_an_import_path_is_refused(code):
+    with pytest.raises(ConfigError, match=r"at the top level of a module.*write this"):
+        path_of(code, "this")
