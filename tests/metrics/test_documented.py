@@ -3,7 +3,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from offbeat.metrics.recorder import METRICS
+from offbeat.metrics.names import METRICS
 
 PAGE = Path(__file__).parents[2] / "docs/reference/metrics.md"
 

@@ -9,7 +9,9 @@ import pytest
 
 from offbeat.config.runtimes import RUNTIMES
 from offbeat.core.errors import RunFailed
-from offbeat.metrics.recorder import METRICS, Counters, Recorder
+from offbeat.metrics.counters import Counters
+from offbeat.metrics.names import METRICS
+from offbeat.metrics.recorder import Recorder
 from offbeat.metrics.sinks import Line
 from offbeat.metrics.speed_model import Topology
 from offbeat.metrics.timings import Timings

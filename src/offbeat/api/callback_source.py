@@ -11,7 +11,7 @@ from offbeat.config.trust import Code
 if TYPE_CHECKING:
     from offbeat.api.loaded_policy import LoadedPolicy
     from offbeat.core.types import Tree
-    from offbeat.metrics.recorder import Counters
+    from offbeat.metrics.counters import Counters
     from offbeat.run_directory.directory import RunDirectory, RunState
     from offbeat.runtime.parts import Parts
     from offbeat.runtime.training_loop import TrainingLoop

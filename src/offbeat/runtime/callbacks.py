@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from offbeat.core.types import Tree
-    from offbeat.metrics.recorder import Counters
+    from offbeat.metrics.counters import Counters
 
 Numbers = Mapping[str, float]
 """Metrics that callbacks add, by name."""

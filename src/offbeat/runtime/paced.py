@@ -15,7 +15,7 @@ from typing import Any
 
 from offbeat.config.config import Config
 from offbeat.core.types import Tree, arrays_of_policy, policy_key
-from offbeat.metrics.recorder import Counters
+from offbeat.metrics.counters import Counters
 from offbeat.models.acting import IF_NOT_FINITE
 from offbeat.runtime.acting import Acting
 from offbeat.runtime.assembly import build_paced

@@ -9,8 +9,8 @@ from time import monotonic
 from typing import Any
 
 from offbeat.core.types import EnvSpec, policy_key
+from offbeat.metrics.counters import Counters
 from offbeat.metrics.expectation import comparison, measured
-from offbeat.metrics.recorder import Counters
 from offbeat.metrics.status import Phase, PolicyStatus, Status
 from offbeat.metrics.timings import Timings
 from offbeat.runtime.parts import Parts

@@ -21,7 +21,7 @@ from offbeat.core.errors import ConfigError
 from offbeat.core.fields import Counter, Share, build, in_short, read
 from offbeat.core.pace import RatioCounts
 from offbeat.metrics.bottleneck import BottleneckReport
-from offbeat.metrics.recorder import Counters
+from offbeat.metrics.counters import Counters
 
 
 class WorkerProgress(NamedTuple):

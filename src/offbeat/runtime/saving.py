@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from offbeat.config.config import Config
 from offbeat.core.errors import ConfigError
 from offbeat.core.types import Tree
-from offbeat.metrics.recorder import Counters
+from offbeat.metrics.counters import Counters
 from offbeat.run_directory.checkpoint import Checkpoint, SavedPolicy, load
 from offbeat.runtime.parts import Parts, PolicyParts
 from offbeat.runtime.watchers import Watchers

@@ -17,7 +17,7 @@ from typing import Any
 from offbeat.core.errors import RunFailed
 from offbeat.core.threads import blas_kernels, usable_cores
 from offbeat.core.types import Tree
-from offbeat.metrics.recorder import Counters
+from offbeat.metrics.counters import Counters
 from offbeat.metrics.status import Phase
 from offbeat.runtime.evaluation.evaluators import make_evaluator
 from offbeat.runtime.evaluation.plan import EvaluatedPolicy, EvaluationPlan

@@ -14,8 +14,9 @@ import numpy as np
 
 from offbeat.config.run_config import RunConfig
 from offbeat.core.types import Tree, policy_key
+from offbeat.metrics.counters import Counters
 from offbeat.metrics.names import ADAPTATION_TRIALS, adaptation_key
-from offbeat.metrics.recorder import Counters, Recorder
+from offbeat.metrics.recorder import Recorder
 from offbeat.models.published import published_vector
 from offbeat.runtime.board import POLL_INTERVAL_S
 from offbeat.runtime.callbacks import Observer

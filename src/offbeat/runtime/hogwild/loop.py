@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 from offbeat.config.config import Config
-from offbeat.metrics.recorder import Counters
+from offbeat.metrics.counters import Counters
 from offbeat.runtime.hogwild.parts import LockFreeParts, build_lock_free
 from offbeat.runtime.hogwild.worker_pool import WorkerPool
 from offbeat.runtime.hogwild.worker_process import WorkerReport
