@@ -12,8 +12,6 @@ from typing import Any
 import pytest
 from tests.reference.runs import contents, files_up_to, offbeat, small_arguments, small_run, status_of
 
-from offbeat.api import run as run_to_end
-from offbeat.api.run import RateLimitedWarning
 from offbeat.config.resolve import resolve
 from offbeat.core import files
 from offbeat.run_directory.checkpoint import load
@@ -113,16 +111,6 @@ def test_the_status_is_overwritten_in_place_on_a_full_disk(tmp_path):
     (directory.path / ".status.json.new").mkdir()  # so that none can be written
     directory.write_status("failed", "no room")
     assert (status_of(directory.path)["state"], status_of(directory.path)["reason"]) == ("failed", "no room")
-
-
-def test_repeated_warnings_are_logged_once_a_minute_with_their_count(monkeypatch):
-    told: list[str] = []
-    warn = RateLimitedWarning(told.append)
-    for _ in range(3):
-        warn("no room")
-    monkeypatch.setattr(run_to_end, "monotonic", lambda: float("inf"))
-    warn("still no room")
-    assert told == ["no room", "still no room; 2 more since the last warning"]
 
 
 @pytest.fixture

@@ -4,40 +4,30 @@ from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from offbeat.api import no_updates
+from offbeat.api.run_context import RunContext
 from offbeat.config.arguments import no_attribute
-from offbeat.config.config import Config
 from offbeat.core.argument_notation import as_shown
 from offbeat.core.caller_state import may_raise_niceness
 from offbeat.core.errors import ConfigError
 from offbeat.core.threads import set_affinity
-from offbeat.metrics.progress import Progress
-from offbeat.metrics.status import About
+from offbeat.metrics.rate_limited_warning import RateLimitedWarning
+from offbeat.metrics.sinks import LateSink
 from offbeat.run_directory import versions
 from offbeat.run_directory.directory import RunDirectory, RunDirectoryGone
-from offbeat.runtime.signals import StopImmediately, StopSignals
+from offbeat.runtime.signals import StopImmediately
 from offbeat.tracking.tracker import start_tracker
 
 if TYPE_CHECKING:
-    from offbeat.api.called_callbacks import Callbacks
-    from offbeat.metrics.expectation import Expectation
-    from offbeat.metrics.sinks import Line, Sink
-    from offbeat.runtime.parts import Parts
-    from offbeat.runtime.supervisor import Supervised
     from offbeat.runtime.training_loop import TrainingLoop
     from offbeat.runtime.watchers import Ending
-
-WARN_EVERY_S = 60.0
-"""Minimum seconds between two warnings about failed writes."""
 
 
 @dataclass(frozen=True)
@@ -67,49 +57,6 @@ class Run:
         reached = self.metrics.get(name)
         shown = "None" if reached is None else f"{reached:.6g}"
         return f"Run({str(self.path)!r}, {self.state!r}, env_steps={self.metrics.get('env_steps', 0)}, {name}={shown})"
-
-
-@dataclass
-class RunContext:
-    """A run that is ready to start: its parts, its directory, its progress view, and how to start it."""
-
-    parts: Parts
-    directory: RunDirectory
-    progress: Progress
-    callbacks: Callbacks
-    signals: StopSignals
-    start: Callable[[Parts, TrainingLoop], str]
-    """Sets the initial or restored state of the parts and starts acting; returns a message."""
-    commit: Callable[[], None]
-    """Changes the files of the run directory. Called after acting has started, so that a refusal changes nothing.
-
-    Raises OSError, with nothing changed."""
-    roll_back: Callable[[], bool]
-    """Called if the run fails before `commit`: undoes the changes to the directory. Returns whether this has removed
-    every trace of the run."""
-    learned: int = 0
-    """Number of finished learning steps."""
-    metrics_size: int = 0
-    """Bytes of metrics.jsonl after `commit`."""
-    resumed: bool = False
-    """Whether the run continues from a checkpoint."""
-    expectation: Expectation | None = None
-    """What auto layout expects of the run; None if it did not choose the topology."""
-    tells_end: bool = False
-    """Whether the progress view tells how the run ended; the command line prints it itself."""
-    summary: str = field(default="", init=False)
-    """What the progress view tells at its end."""
-    started: bool = field(default=False, init=False)
-    """Whether `commit` has been called."""
-
-    @property
-    def config(self) -> Config:
-        return self.parts.config
-
-    def notify(self, text: str, details: str = "", /) -> None:
-        """Show a message to the user and write it to the log; `details` are only written to the log."""
-        self.directory.note("\n".join(filter(None, (text, details.rstrip()))))
-        self.progress.message(text)
 
 
 def run_to_end(context: RunContext) -> Run:
@@ -191,46 +138,58 @@ def _end_callbacks_of_failed(context: RunContext, reason: str, error: BaseExcept
 
 
 def _train(context: RunContext) -> tuple[Ending, dict[str, Any]]:
-    """Connect the parts with the loggers and the training loop, and run. Signals are disarmed when this returns."""
-    from offbeat.runtime.watchers import Ending
+    """Connect the parts with the loggers and the training loop, and run.
+
+    Returns:
+        How the run ended, and its last metrics line. Signals are disarmed then.
+    """
+    from offbeat.api.run_loop import about_run, make_loop, make_sinks
 
     with ExitStack() as closing:
         closing.callback(lambda: context.progress.close(context.summary))
-        context.progress.start(_about(context))
+        context.progress.start(about_run(context))
         tracker = start_tracker(context.config, context.directory, context.notify, context.metrics_size)
         if tracker is not None:
             closing.callback(tracker.close)
         warn = RateLimitedWarning(context.notify)
-        sinks = _sinks(context, tracker, warn)
-        loop = _make_loop(closing, context, sinks, warn)
+        sinks = make_sinks(context, tracker, warn)
+        loop = make_loop(closing, context, sinks, warn)
         _start(context, loop, sinks)
-        try:
-            context.callbacks.start(context.parts, context.directory, loop, resumed=context.resumed)
-            context.parts.timings.seconds.clear()  # work before the clock starts does not count
-            loop.metrics.start_clock()
-            _set_learner_affinity(context)
-            updates, env_steps = loop.counters.updates, loop.counters.env_steps
-            loop.run()
-            ending = loop.close()
-            context.signals.disarm()
-            updates, env_steps = loop.counters.updates - updates, loop.counters.env_steps - env_steps
-            if ending.state == "finished" and (nothing := no_updates.found(updates, env_steps)):
-                context.notify(nothing)
-        except StopImmediately:
-            context.signals.disarm()
-            ending = Ending("interrupted", loop.saving.lost(loop.counters), 130)
-        except RunDirectoryGone:
-            context.signals.disarm()
-            raise
-        except Exception:
-            context.signals.disarm()
-            loop.salvage()
-            raise
+        ending = _run_loop(context, loop)
         if tracker is not None:
             tracker.state = ending.state
-        if context.tells_end:
+        if context.shows_end:
             context.summary = _summary(ending, context.directory)
     return ending, loop.metrics.line
+
+
+def _run_loop(context: RunContext, loop: TrainingLoop) -> Ending:
+    """Run the loop to its end. If an error ends it, save what was learned since the last checkpoint."""
+    from offbeat.runtime.watchers import Ending
+
+    try:
+        context.callbacks.start(context.parts, context.directory, loop, resumed=context.resumed)
+        context.parts.timings.seconds.clear()  # work before the clock starts does not count
+        loop.metrics.start_clock()
+        _set_learner_affinity(context)
+        updates, env_steps = loop.counters.updates, loop.counters.env_steps
+        loop.run()
+        ending = loop.close()
+        context.signals.disarm()
+        updates, env_steps = loop.counters.updates - updates, loop.counters.env_steps - env_steps
+        if ending.state == "finished" and (warning := no_updates.found(updates, env_steps)):
+            context.notify(warning)
+    except StopImmediately:
+        context.signals.disarm()
+        ending = Ending("interrupted", loop.saving.lost(loop.counters), 130)
+    except RunDirectoryGone:
+        context.signals.disarm()
+        raise
+    except Exception:
+        context.signals.disarm()
+        loop.salvage()
+        raise
+    return ending
 
 
 def _summary(ending: Ending, directory: RunDirectory) -> str:
@@ -286,133 +245,3 @@ def _set_learner_affinity(context: RunContext) -> None:
         )
         nice = None
     set_affinity(cores, nice)
-
-
-# --- metrics and warnings -----------------------------------------------------------------------------------
-
-
-class LateSink:
-    """A sink that is created after the run has started. If it cannot write, the line is lost; the run continues."""
-
-    def __init__(self, make: Callable[[], Sink], warn: Callable[[str], None]) -> None:
-        self._make, self._warn = make, warn
-        self._sink: Sink | None = None
-
-    def open(self) -> None:
-        """Create the sink. If this fails, the next line tries again."""
-        try:
-            self._sink = self._make()
-        except OSError as error:
-            self._warn(f"metrics cannot be written ({error}): the run continues")
-
-    def write(self, line: Line) -> None:
-        if self._sink is None:
-            self.open()
-        if self._sink is not None:
-            try:
-                self._sink.write(line)
-            except OSError as error:
-                self._warn(f"a metrics line could not be written ({error}): the run continues")
-
-    def close(self) -> None:
-        if self._sink is not None:
-            self._sink.close()
-
-
-class RateLimitedWarning:
-    """Shows at most one warning per minute, with the number of warnings that were suppressed since the last one."""
-
-    def __init__(self, notify: Callable[[str], None]) -> None:
-        self._notify, self._next, self._suppressed = notify, 0.0, 0
-
-    def __call__(self, text: str) -> None:
-        if monotonic() < self._next:
-            self._suppressed += 1
-            return
-        more = f"; {self._suppressed} more since the last warning" if self._suppressed else ""
-        self._next, self._suppressed = monotonic() + WARN_EVERY_S, 0
-        self._notify(f"{text}{more}")
-
-
-def _sinks(context: RunContext, tracker: Sink | None, warn: Callable[[str], None]) -> list[LateSink]:
-    from offbeat.metrics.sinks import JsonLines, TensorBoard
-
-    metrics, tensorboard = context.directory.metrics, context.directory.tensorboard
-    makers: list[Callable[[], Sink]] = [partial(JsonLines, metrics), partial(TensorBoard, tensorboard)]
-    if tracker is not None:  # last: the files must have a line before the tracker gets it
-        makers.append(lambda: tracker)
-    return [LateSink(make, warn) for make in makers]
-
-
-# --- the training loop --------------------------------------------------------------------------------------
-
-
-def _make_loop(
-    closing: ExitStack, context: RunContext, sinks: Sequence[Sink], warn: Callable[[str], None]
-) -> TrainingLoop:
-    """Create the training loop with its actors or workers; add to `closing` what must be closed at the end."""
-    from offbeat.metrics.process_memory import ProcessMemory
-    from offbeat.metrics.recorder import Recorder
-    from offbeat.runtime.assembly import topology_of
-    from offbeat.runtime.runtimes import runtime_of
-    from offbeat.runtime.supervisor import Reporting
-    from offbeat.runtime.watchers import Watchers
-
-    parts, directory, config = context.parts, context.directory, context.config
-    memory, roles = ProcessMemory(), {config.runtime.entry.role: dict[int, int](), "learner": {}, "evaluator": {}}
-
-    def show(role: str, children: Sequence[Supervised]) -> None:
-        roles[role] = {child.index: child.pid for child in children if child.pid is not None}
-        memory.watch(role, roles[role])
-        directory.write_status("running", children=roles)
-
-    recorder = Recorder(
-        sinks,
-        topology_of(config, parts.threads),
-        context.notify,
-        episodes_window=config.run.episodes_window,
-        info=config.env.info_metrics,
-        memory=memory.read,
-    )
-    closing.callback(recorder.close)
-    watchers = Watchers(
-        directory,
-        recorder,
-        context.progress,
-        context.notify,
-        warn,
-        show,
-        context.signals,
-        context.callbacks,
-        context.expectation,
-    )
-    reporting = Reporting(context.notify, show)
-    loop = runtime_of(config).loop(parts, context.learned, watchers, reporting, closing)
-    closing.callback(loop.evaluations.close)
-    return loop
-
-
-def _about(context: RunContext) -> About:
-    from offbeat.runtime.devices import device_text
-
-    config = context.config
-    return About(
-        algorithm=config.run.algorithm,
-        env=config.run.env,
-        runtime=config.runtime.entry,
-        actors=config.actors,
-        envs_per_actor=config.runtime.envs_per_actor,
-        lag_label=_lag_label(config),
-        device=device_text(config),
-        run_dir=context.directory.path,
-        lag=config.runtime.lag,
-        inference_workers=config.runtime.inference_processes,
-        preset=config.run.preset,
-    )
-
-
-def _lag_label(config: Config) -> str:
-    """Return the bound on the lag as a short text; for lock-free workers, what they share."""
-    if config.runtime.entry.workers_learn:
-        return f"{config.runtime.hogwild or 'shared'}, moments {config.runtime.hogwild_moments or 'shared'}"
-    return f"{config.settings.lag_flag.strip('-').replace('-', '_')} {config.memory.pace.versions - 1}"

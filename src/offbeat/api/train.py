@@ -24,7 +24,8 @@ from offbeat.api.resume import (
     require_topology,
     resumed_config,
 )
-from offbeat.api.run import Run, RunContext, run_to_end
+from offbeat.api.run import Run, run_to_end
+from offbeat.api.run_context import RunContext
 from offbeat.config import resolve as configs
 from offbeat.config.arguments import checked
 from offbeat.config.changes import changes_between
@@ -100,7 +101,7 @@ def train(
         config = configs.resolve(algorithm, env, preset=preset, flags=flags)
         caller.restore_random()
         path = user_path(run_dir) if run_dir else None
-        return start(config, path, progress=progress, callbacks=callbacks, tells_end=True)
+        return start(config, path, progress=progress, callbacks=callbacks, shows_end=True)
 
 
 def _with_names_of_encoders(policies: Any) -> Any:
@@ -123,9 +124,9 @@ def start(
     *,
     progress: ProgressKind | None = None,
     callbacks: Sequence[Callback | CallbackFunction] = (),
-    tells_end: bool = False,
+    shows_end: bool = False,
 ) -> Run:
-    """Train with a complete config. Raises as `train`. `tells_end`: whether the progress view tells how it ended."""
+    """Train with a complete config. Raises as `train`. `shows_end`: whether the progress view shows how it ended."""
     called = Callbacks(callbacks)
     path = run_dir or default_path(config)
     RunDirectory(path).refuse_existing()
@@ -143,7 +144,7 @@ def start(
                 context = RunContext(
                     *(parts, directory, view, called, signals, start_parts, lambda: None, roll_back),
                     expectation=layout.expectation,
-                    tells_end=tells_end,
+                    shows_end=shows_end,
                 )
                 with directory.lock():
                     return run_to_end(context)
@@ -192,7 +193,7 @@ def resume(
         callbacks=callbacks,
         progress=progress,
         trust_code=trust_code,
-        tells_end=True,
+        shows_end=True,
     )
 
 
@@ -223,11 +224,11 @@ def continue_run(
     callbacks: Sequence[Callback | CallbackFunction] = (),
     progress: ProgressKind | None = None,
     trust_code: bool = False,
-    tells_end: bool = False,
+    shows_end: bool = False,
 ) -> Run:
     """Continue a run with changed settings, `given` by key.
 
-    Arguments and errors are those of `resume`. `tells_end`: whether the progress view tells how it ended.
+    Arguments and errors are those of `resume`. `shows_end`: whether the progress view shows how it ended.
     """
     called = Callbacks(callbacks)
     directory = RunDirectory.open(user_path(run), trust_code=trust_code)
@@ -254,7 +255,7 @@ def continue_run(
                     learned=state["counters"]["learning_step"],
                     metrics_size=changes.metrics_size,
                     resumed=True,
-                    tells_end=tells_end,
+                    shows_end=shows_end,
                 )
                 if crash:
                     context.notify(crash)

@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -126,3 +127,31 @@ def metrics_up_to(path: Path, learning_step: int) -> bytes:
         raise ConfigError(f"{path} has a line without a learning_step: the file was changed by another program")
     earlier = [line for line in lines if line["learning_step"] <= learning_step]
     return "".join(json.dumps(line, allow_nan=False) + "\n" for line in earlier).encode()
+
+
+class LateSink:
+    """A sink that is created after the run has started. If it cannot write, the line is lost; the run continues."""
+
+    def __init__(self, make: Callable[[], Sink], warn: Callable[[str], None]) -> None:
+        self._make, self._warn = make, warn
+        self._sink: Sink | None = None
+
+    def open(self) -> None:
+        """Create the sink. If this fails, the next line tries again."""
+        try:
+            self._sink = self._make()
+        except OSError as error:
+            self._warn(f"metrics cannot be written ({error}): the run continues")
+
+    def write(self, line: Line) -> None:
+        if self._sink is None:
+            self.open()
+        if self._sink is not None:
+            try:
+                self._sink.write(line)
+            except OSError as error:
+                self._warn(f"a metrics line could not be written ({error}): the run continues")
+
+    def close(self) -> None:
+        if self._sink is not None:
+            self._sink.close()
