@@ -21,7 +21,8 @@ from offbeat.core.threads import set_affinity
 from offbeat.metrics.rate_limited_warning import RateLimitedWarning
 from offbeat.metrics.sinks import LateSink
 from offbeat.run_directory import versions
-from offbeat.run_directory.directory import RunDirectory, RunDirectoryGone
+from offbeat.run_directory.directory import RunDirectory
+from offbeat.run_directory.presence import RunDirectoryGone
 from offbeat.runtime.signals import StopImmediately
 from offbeat.tracking.tracker import start_tracker
 

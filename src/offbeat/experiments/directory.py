@@ -14,7 +14,7 @@ from offbeat.experiments.sessions import Session
 from offbeat.experiments.spec import Spec
 from offbeat.experiments.trials import Trial, read_trial, require_same_trial, write_trial
 from offbeat.plots.runs import EXPERIMENT, TRIAL
-from offbeat.run_directory.directory import lock
+from offbeat.run_directory.lock import lock_file
 from offbeat.run_directory.versions import made_with
 
 
@@ -79,7 +79,7 @@ class ExperimentDirectory:
         except OSError as error:
             raise ConfigError(f"{self.path} cannot be created ({error.strerror}): pass another --dir") from None
         with file:
-            lock(file, f"another `offbeat run` is using {self.path}: wait for it, stop it, or pass another --dir")
+            lock_file(file, f"another `offbeat run` is using {self.path}: wait for it, stop it, or pass another --dir")
             yield
 
     def write_record(self, spec: Spec, text: bytes) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shlex
 import shutil
-import stat
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -15,46 +13,27 @@ from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from shlex import quote
-from time import monotonic
-from typing import Any, Literal, TextIO
+from typing import Any, Literal
 
 from offbeat.config.config import Config
-from offbeat.config.importing import accept, is_accepted
+from offbeat.config.importing import accept
 from offbeat.config.league import LeagueConfig
 from offbeat.config.resolve import league_of, load, load_run, load_settings_of, read_tables
 from offbeat.config.run_config import RunConfig
-from offbeat.config.trust import HOW, UNCHANGED, Code, code_to_run, require
-from offbeat.core.errors import ConfigError, RunFailed
+from offbeat.config.trust import UNCHANGED, Code, code_to_run, require
+from offbeat.core.errors import ConfigError
 from offbeat.core.fields import in_short
 from offbeat.core.files import replace_file, sync, user_path
 from offbeat.core.strict_json import LARGEST_RECORD, read_json
 from offbeat.run_directory.checkpoint import Checkpoint, SavedPolicy
 from offbeat.run_directory.checkpoint import load as load_checkpoint
+from offbeat.run_directory.links import require_inside
+from offbeat.run_directory.lock import is_locked, lock_file
+from offbeat.run_directory.presence import Presence
 from offbeat.run_directory.snapshots import SnapshotStore
 from offbeat.run_directory.store import CheckpointStore
 
 RunState = Literal["running", "finished", "interrupted", "failed"]
-LOCK_TRIES, LOCK_PAUSE_S = 5, 0.02
-"""`is_locked` takes the lock for a moment, so locking is tried more than once."""
-POLL_EVERY_S = 1.0
-"""Seconds between checks whether the run directory is still there."""
-
-
-class RunDirectoryGone(RunFailed):
-    """The run directory was deleted or moved during the run."""
-
-
-def lock(file: TextIO, message: str) -> None:
-    """Lock an open file for this process. The lock ends with the file or the process.
-
-    Raises:
-        ConfigError: another process has the lock. The message is `message`.
-    """
-    for _ in range(LOCK_TRIES):
-        with suppress(OSError):
-            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        time.sleep(LOCK_PAUSE_S)
-    raise ConfigError(message)
 
 
 class RunDirectory:
@@ -119,7 +98,7 @@ class RunDirectory:
             raise ConfigError(
                 f"{path} is not a run directory (it has no config.toml): pass one that `offbeat train` has created"
             )
-        _require_inside(path)
+        require_inside(path)
         return directory
 
     def code(self, changes: Mapping[str, object] = UNCHANGED) -> Code:
@@ -259,6 +238,8 @@ class RunDirectory:
             f"exists. Its checkpoints are complete: continue with `offbeat resume {quote(str(self.path))}`"
         )
 
+    # --- lock and presence ---------------------------------------------------------------------------------
+
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Lock the run for this process while entered.
@@ -273,25 +254,18 @@ class RunDirectory:
                 f"{self.path} cannot be written to ({error.strerror}): make it writable, because training writes to it"
             ) from None
         with file:
-            lock(file, f"another process is training in {self.path}: wait for it, or stop it first")
+            lock_file(file, f"another process is training in {self.path}: wait for it, or stop it first")
             yield
 
     def is_locked(self) -> bool:
         """Whether a process has the lock of the run."""
-        if not self._lock.is_file():
-            return False
-        try:
-            with self._lock.open() as file:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except FileNotFoundError:
-            return False
-        except OSError:
-            return True
-        return False
+        return is_locked(self._lock)
 
     def presence(self) -> Presence:
         """Return an object that checks whether the directory still exists."""
         return Presence(self.path)
+
+    # --- other files ----------------------------------------------------------------------------------------
 
     def discard(self) -> None:
         """Delete the run, and the empty parent folders that were created for it."""
@@ -306,44 +280,11 @@ class RunDirectory:
             log.write(f"{_now()} {text}\n")
 
 
-class Presence:
-    """Checks whether a run directory still exists and is the same one."""
-
-    def __init__(self, path: Path) -> None:
-        self._named, self._path = path, path.absolute()
-        self._identity, self._next_poll = _identity(self._path), 0.0
-
-    def require(self, *, at_once: bool = False) -> None:
-        """Check the directory, at most every `POLL_EVERY_S` seconds, or `at_once`.
-
-        Raises:
-            RunDirectoryGone: it was deleted, moved or replaced.
-        """
-        if monotonic() < self._next_poll and not at_once:
-            return
-        self._next_poll = monotonic() + POLL_EVERY_S
-        now = _identity(self._path)
-        if now is None or now != self._identity:
-            raise RunDirectoryGone(
-                f"the run directory {self._named} was deleted or moved during the run: the run stops, and all "
-                "progress since its last checkpoint is lost"
-            )
-
-
 def _overwrite(path: Path, content: bytes) -> None:
     """Overwrite a file in place, which needs no more space on the disk."""
     with path.open("r+b") as file:
         file.write(content)
         file.truncate()
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    """Return the identity of a folder (device and inode); None if it does not exist."""
-    try:
-        found = path.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    return found.st_dev, found.st_ino
 
 
 def _now() -> str:
@@ -352,41 +293,6 @@ def _now() -> str:
 
 def _named(env: object) -> str:
     return env if isinstance(env, str) and env.isprintable() and len(env) < 200 else in_short(env)
-
-
-def _require_inside(run: Path) -> None:
-    """Refuse links that lead out of a run directory, and special files.
-
-    A run that is written through such a link could change other files of the user.
-
-    Raises:
-        ConfigError: with the first such path.
-    """
-    inside = run.resolve()
-    if is_accepted(str(inside)):
-        return
-    for folder, folders, files in os.walk(inside):
-        for path in (Path(folder, name) for name in (*folders, *files)):
-            mode = path.lstat().st_mode
-            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode)):
-                raise ConfigError(f"{path} is neither a file nor a folder: delete it")
-            if stat.S_ISLNK(mode) and not _leads_inside(path, inside) and not _is_log_of_wandb(path, inside):
-                raise ConfigError(
-                    f"{path} is a link to {path.readlink()}, outside of the run, which offbeat would "
-                    f"then write to. If the run is your own, {HOW}; otherwise delete the link"
-                )
-
-
-def _is_log_of_wandb(link: Path, run: Path) -> bool:
-    """Whether a link is one that W&B makes to its own log."""
-    return link.relative_to(run).match("wandb/*run-*/logs/*.log")
-
-
-def _leads_inside(link: Path, folder: Path) -> bool:
-    try:
-        return link.resolve().is_relative_to(folder)
-    except (OSError, RuntimeError):  # the link points to itself
-        return False
 
 
 def default_path(config: Config) -> Path:

@@ -1,0 +1,47 @@
+"""Refuses links that lead out of a run directory.
+
+A run that is written through such a link could change other files of the user.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from offbeat.config.importing import is_accepted
+from offbeat.config.trust import HOW
+from offbeat.core.errors import ConfigError
+
+
+def require_inside(run: Path) -> None:
+    """Refuse links that lead out of a run directory, and special files, unless the caller has accepted the run.
+
+    Raises:
+        ConfigError: with the first such path.
+    """
+    inside = run.resolve()
+    if is_accepted(str(inside)):
+        return
+    for folder, folders, files in os.walk(inside):
+        for path in (Path(folder, name) for name in (*folders, *files)):
+            mode = path.lstat().st_mode
+            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode)):
+                raise ConfigError(f"{path} is neither a file nor a folder: delete it")
+            if stat.S_ISLNK(mode) and not _leads_inside(path, inside) and not _is_log_of_wandb(path, inside):
+                raise ConfigError(
+                    f"{path} is a link to {path.readlink()}, outside of the run, which offbeat would "
+                    f"then write to. If the run is your own, {HOW}; otherwise delete the link"
+                )
+
+
+def _is_log_of_wandb(link: Path, run: Path) -> bool:
+    """Whether a link is one that W&B makes to its own log."""
+    return link.relative_to(run).match("wandb/*run-*/logs/*.log")
+
+
+def _leads_inside(link: Path, folder: Path) -> bool:
+    try:
+        return link.resolve().is_relative_to(folder)
+    except (OSError, RuntimeError):  # the link points to itself
+        return False

@@ -1,0 +1,41 @@
+"""Locks of files: at most one process trains in a run directory, or runs an experiment."""
+
+from __future__ import annotations
+
+import fcntl
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TextIO
+
+from offbeat.core.errors import ConfigError
+
+LOCK_TRIES, LOCK_PAUSE_S = 5, 0.02
+"""`is_locked` takes the lock for a moment, so locking is tried more than once."""
+
+
+def lock_file(file: TextIO, message: str) -> None:
+    """Lock an open file for this process. The lock ends with the file or the process.
+
+    Raises:
+        ConfigError: another process has the lock. The message is `message`.
+    """
+    for _ in range(LOCK_TRIES):
+        with suppress(OSError):
+            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        time.sleep(LOCK_PAUSE_S)
+    raise ConfigError(message)
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a process has the lock of a file."""
+    if not path.is_file():
+        return False
+    try:
+        with path.open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return False

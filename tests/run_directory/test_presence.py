@@ -1,0 +1,57 @@
+"""A run whose directory is deleted, moved or replaced ends."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any
+
+import pytest
+from tests.reference.runs import small_run
+
+from offbeat.config.resolve import resolve
+from offbeat.run_directory.directory import RunDirectory
+from offbeat.run_directory.presence import RunDirectoryGone
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"checkpoint_every": 64}, {"runtime": "processes", "actors": 2}, {"eval_every": 128, "eval_episodes": 10**6}],
+    ids=["serial", "about to save", "processes", "evaluating"],
+)
+def test_a_run_whose_directory_is_deleted_ends_with_one_message(tmp_path, capsys, settings):
+    run = tmp_path / "run"
+
+    def delete(_line: dict[str, Any]) -> None:
+        shutil.rmtree(run, ignore_errors=True)
+
+    with pytest.raises(RunDirectoryGone, match="deleted or moved during the run") as gone:
+        small_run(run, steps=10_000, progress="lines", callbacks=[delete], **settings)
+    assert not getattr(gone.value, "__notes__", [])
+    assert "could not" not in capsys.readouterr().err
+    assert not run.exists()
+
+
+@pytest.mark.parametrize("moment", ["write_status", "presence", "store"])
+def test_a_run_directory_that_is_deleted_before_the_first_checkpoint_ends_the_run_in_the_same_way(
+    tmp_path, monkeypatch, moment
+):
+    run, called = tmp_path / "run", getattr(RunDirectory, moment)
+
+    def delete_first(self: RunDirectory, *arguments: Any, **named: Any) -> Any:
+        shutil.rmtree(run, ignore_errors=True)
+        return called(self, *arguments, **named)
+
+    monkeypatch.setattr(RunDirectory, moment, delete_first)
+    with pytest.raises(RunDirectoryGone, match="deleted or moved during the run"):
+        small_run(run, steps=64)
+    assert not run.exists()
+
+
+def test_a_run_directory_that_is_replaced_by_another_counts_as_deleted(tmp_path):
+    directory = RunDirectory.create(tmp_path / "run", resolve("ppo", "CartPole-v1"))
+    presence = directory.presence()
+    presence.require()
+    (tmp_path / "run").rename(tmp_path / "moved")
+    (tmp_path / "run").mkdir()
+    with pytest.raises(RunDirectoryGone):
+        presence.require(at_once=True)
