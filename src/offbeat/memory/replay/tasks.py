@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 
 from offbeat.core.errors import RunFailed
 from offbeat.core.visits import TASK, Visits
-from offbeat.memory.replay.base import I64, Samples, TicketWindow
+from offbeat.memory.replay.base import Samples
 from offbeat.memory.replay.priorities import CellSampler
 from offbeat.memory.replay.rings import Rings
 from offbeat.memory.replay.transitions import Replay
+from offbeat.memory.replay.window import I64, TicketWindow
 
 CONTEXT = "context/"
 """Prefix of the arrays of the context in samples."""

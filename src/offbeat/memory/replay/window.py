@@ -1,0 +1,74 @@
+"""The window of a replay: which tickets are in the rings, and which of them can be sampled."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from offbeat.memory.replay.rings import RingShape, ring_ranges
+
+I64 = NDArray[np.int64]
+
+
+class TicketWindow:
+    """The tickets that have been taken in and are still in the replay, and their slots in the rings."""
+
+    def __init__(self, shape: RingShape, skipped: int) -> None:
+        """Start empty, at ticket 0.
+
+        Args:
+            shape: Shape of the rings.
+            skipped: Number of tickets at the start of the window that samples may read but that are not sampled.
+        """
+        self._shape, self._skipped = shape, skipped
+        slots = shape.actors * shape.slots_per_ring
+        self.tickets, self.behavior_updates = np.zeros(slots, np.int64), np.zeros(slots, np.int64)
+        """[slots]: the last ticket that was taken in from each slot, and the number of updates of its policy."""
+        self.origin = self.taken_in = 0
+        """Tickets origin .. taken_in - 1 have been taken in."""
+
+    def reset(self, origin: int, taken_in: int, behavior_updates: I64 | int = 0) -> None:
+        """Set the tickets that have been taken in, and the `behavior_updates` of those in the window."""
+        self.origin, self.taken_in = origin, taken_in
+        slots = self.slots
+        self.tickets[slots], self.behavior_updates[slots] = self.readable, behavior_updates
+
+    def append(self, ticket: int, behavior_updates: int) -> int | None:
+        """Take in the next ticket; return the ticket that can no longer be sampled, None if there is none.
+
+        Raises:
+            ValueError: `ticket` is not the next one.
+        """
+        if ticket != self.taken_in:
+            raise ValueError(f"got ticket {ticket}, but the next ticket to take in is {self.taken_in}")
+        oldest = self.sampled.start
+        self.taken_in += 1
+        slot = self.slot(ticket)
+        self.tickets[slot], self.behavior_updates[slot] = ticket, behavior_updates
+        return oldest if self.sampled.start > oldest else None
+
+    @property
+    def readable(self) -> range:
+        """The tickets in the window: samples may read their rows."""
+        return self._shape.window(self.taken_in, self.origin)
+
+    @property
+    def sampled(self) -> range:
+        """The tickets that can be sampled: the window without its first `skipped` tickets."""
+        readable = self.readable
+        return range(readable.start + self._skipped, readable.stop)
+
+    @property
+    def slots(self) -> I64:
+        """The slots of the readable tickets, oldest first."""
+        readable = self.readable
+        return np.arange(readable.start, readable.stop) % len(self.tickets)
+
+    def slot(self, ticket: int) -> int:
+        """Return the slot of a ticket."""
+        return ticket % len(self.tickets)
+
+    def slot_ranges(self, tickets: range) -> list[range]:
+        """Return the slots of successive tickets as at most two ranges, oldest first."""
+        size = len(self.tickets)
+        return ring_ranges(tickets.start % size, len(tickets), size)
