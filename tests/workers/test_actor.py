@@ -26,7 +26,8 @@ from offbeat.models.acting import make_policy
 from offbeat.models.published import published_layout
 from offbeat.models.spec import Distribution, PolicySpec
 from offbeat.workers.actor import Actor
-from offbeat.workers.columns import PolicyColumns, Watch
+from offbeat.workers.columns import PolicyColumns
+from offbeat.workers.env_calls import Watch
 from offbeat.workers.link import Memory, PolicyWork, Work
 
 WANDERER = env_zoo.zoo_id(env_zoo.Wanderer)

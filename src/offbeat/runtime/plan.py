@@ -28,7 +28,8 @@ from offbeat.models.buffer_layout import BufferLayout
 from offbeat.models.spec import PolicySpec
 from offbeat.runtime.gate import board_slabs, first_ticket
 from offbeat.workers.actor import Actor
-from offbeat.workers.columns import PolicyColumns, Watch
+from offbeat.workers.columns import PolicyColumns
+from offbeat.workers.env_calls import Watch
 from offbeat.workers.inference import Inference, InferenceGroups
 from offbeat.workers.link import Memory
 from offbeat.workers.seated_columns import SeatedColumns

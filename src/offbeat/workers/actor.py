@@ -16,7 +16,8 @@ import numpy as np
 from offbeat.core.errors import EnvFailed
 from offbeat.core.seeding import key_of, stream
 from offbeat.metrics.timings import Timings
-from offbeat.workers.columns import EnvCalls, PolicyColumns, Watch
+from offbeat.workers.columns import PolicyColumns
+from offbeat.workers.env_calls import EnvCalls, Watch
 from offbeat.workers.inference import Inference
 from offbeat.workers.link import Link, Work
 from offbeat.workers.seats import Seats

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from time import perf_counter as clock
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,45 +27,10 @@ from offbeat.core.types import (
     Tree,
 )
 from offbeat.envs.contract import Envs, InfoSignals, Outcome, Snapshots
-from offbeat.metrics.timings import Timings
 from offbeat.models.stacks import Stacks
+from offbeat.workers.env_calls import EnvCalls
 from offbeat.workers.link import PolicyWork
 from offbeat.workers.policy_faults import network_failed, policy_fault
-
-
-class Watch(Protocol):
-    """Is notified before and after each env call, so that a call that takes too long can be detected."""
-
-    def enter(self, *, resets: bool) -> None:
-        """Note that an env call starts; `resets`: whether an episode may start in the call. May raise `Closed`."""
-
-    def leave(self) -> None:
-        """Note that the env call has returned."""
-
-
-class Unwatched:
-    """A watch that does nothing: for an actor in the learner's thread, where no other thread could detect a hang."""
-
-    def enter(self, *, resets: bool) -> None:
-        """Do nothing."""
-
-    def leave(self) -> None:
-        """Do nothing."""
-
-
-class EnvCalls:
-    """The env calls of one actor: their watch and their duration."""
-
-    def __init__(self, watch: Watch | None = None) -> None:
-        self.watch = watch or Unwatched()
-        self.timings = Timings()
-        self.longest_stall = 0.0
-        """Duration of the longest call so far, in seconds."""
-
-    def add(self, started: float, ended: float) -> None:
-        """Count a call that started and ended at these times."""
-        self.timings.add("env", ended - started)
-        self.longest_stall = max(self.longest_stall, ended - started)
 
 
 class PolicyColumns:

@@ -18,7 +18,7 @@ from offbeat.core.types import Array, Policy, Tree
 from offbeat.envs.contract import Envs, Outcome
 from offbeat.envs.rows import FAILURES
 from offbeat.models.stacks import Stacks
-from offbeat.workers.columns import Unwatched, Watch
+from offbeat.workers.env_calls import Unwatched, Watch
 from offbeat.workers.episodes import Evaluation
 from offbeat.workers.evaluation_envs import EvaluationEnvs
 from offbeat.workers.mixture import Mixture, SeatedMixture

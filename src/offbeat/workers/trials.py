@@ -22,7 +22,7 @@ from offbeat.envs.contract import Outcome, TaskEnvs
 from offbeat.envs.make import task_envs
 from offbeat.models.acting import ActingPolicy
 from offbeat.models.task_inference import TaskInference
-from offbeat.workers.columns import Unwatched, Watch
+from offbeat.workers.env_calls import Unwatched, Watch
 from offbeat.workers.episodes import Episodes, Evaluation
 from offbeat.workers.evaluation_envs import EvaluationEnvs
 from offbeat.workers.evaluator import EvaluatedColumns, EvaluationLoop, evaluate

@@ -31,7 +31,7 @@ from offbeat.runtime.hogwild.shared_state import (
 )
 from offbeat.runtime.saved_state import WorkerProgress
 from offbeat.workers.actor import Actor
-from offbeat.workers.columns import Unwatched
+from offbeat.workers.env_calls import Unwatched
 from offbeat.workers.learner import Learned, Learner
 from offbeat.workers.updates import UpdateMetrics, Updates
 

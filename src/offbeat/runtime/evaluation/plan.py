@@ -11,7 +11,7 @@ from offbeat.core.tasks import Trials
 from offbeat.envs.world import WorldSpec
 from offbeat.models.acting import ActingPolicy, make_policy
 from offbeat.models.spec import PolicySpec
-from offbeat.workers.columns import Unwatched, Watch
+from offbeat.workers.env_calls import Unwatched, Watch
 from offbeat.workers.episodes import Evaluation
 from offbeat.workers.evaluation_envs import EvaluationEnvs, evaluation_envs
 from offbeat.workers.trials import evaluate_policies
