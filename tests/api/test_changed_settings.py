@@ -12,7 +12,7 @@ from tests.reference.replay_runs import small_sac
 from tests.reference.runs import contents, files_up_to, lines_of, offbeat, small_run, weights_of
 
 from offbeat.api.train import resume
-from offbeat.config.resolve import load
+from offbeat.config.config_file import load
 from offbeat.core.errors import ConfigError
 
 HALF: dict[str, Any] = {"steps": 1024, "stop_at": 512, "learning_rate_schedule": "constant"}

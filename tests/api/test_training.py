@@ -12,7 +12,7 @@ import pytest
 from tests.reference.runs import contents, lines_of, small_run, status_of, untimed, weights_of
 
 import offbeat
-from offbeat.config.resolve import load as load_config
+from offbeat.config.config_file import load as load_config
 from offbeat.core.errors import ConfigError
 from offbeat.envs.make import make_envs
 from offbeat.metrics.names import GROUPS, METRICS

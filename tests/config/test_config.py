@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from offbeat.algorithms.ppo import PPOConfig
 from offbeat.config.assignments import parse_assignments
 from offbeat.config.config import Config
+from offbeat.config.config_file import load
 from offbeat.config.preset_files import preset_names
 from offbeat.config.registry import ALGORITHMS, algorithm_entry
-from offbeat.config.resolve import load, resolve
+from offbeat.config.resolve import resolve
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import hints_of
 from offbeat.envs.meta import ids

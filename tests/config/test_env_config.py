@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from offbeat.config.assignments import parse_assignments
+from offbeat.config.config_file import load
 from offbeat.config.env import ATARI_ONLY, CLASSIC, STICKY, EnvConfig, family_of
-from offbeat.config.resolve import load, resolve
+from offbeat.config.resolve import resolve
 from offbeat.core.errors import ConfigError
 from offbeat.core.frozen_table import thawed
 

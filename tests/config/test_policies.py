@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from offbeat.algorithms.on_policy_config import OnPolicyConfig
 from offbeat.config.config import Config
+from offbeat.config.config_file import load
 from offbeat.config.policies import assigned, names_of, owners, read_policies, separate, tables_of
-from offbeat.config.resolve import load, resolve
+from offbeat.config.resolve import resolve
 from offbeat.core.errors import ConfigError
 from offbeat.core.types import DEFAULT_POLICY
 

@@ -19,9 +19,10 @@ from tests.reference.thorough import thorough
 from offbeat.algorithms.dqn import DQN, DQNConfig
 from offbeat.api.train import Run, resume, train
 from offbeat.config import registry
-from offbeat.config import resolve as configs
+from offbeat.config.config_file import load
 from offbeat.config.env import EnvConfig
 from offbeat.config.registry import encoder_factory, register_algorithm, register_encoder
+from offbeat.config.resolve import setting_names
 from offbeat.core.errors import ConfigError
 
 CODE, NAMES = "tests.reference.own_code", "tests.reference.own_names"
@@ -75,7 +76,7 @@ def test_an_algorithm_trains_the_same_by_name_by_import_path_and_as_a_class(tmp_
     runs = {way: small_run(tmp_path / way, algorithm, doubt=0.5) for way, algorithm in names.items()}
     assert len({weights_of(run.path) for run in runs.values()}) == 1
     for way, run in runs.items():
-        saved = configs.load(run.path / "config.toml")
+        saved = load(run.path / "config.toml")
         assert saved.run.algorithm == ("careful" if way == "name" else f"{CODE}:CarefulDQN")
         assert isinstance(saved.settings, CarefulConfig)
         assert saved.settings.doubt == run.metrics["doubt"] == 0.5
@@ -84,7 +85,7 @@ def test_an_algorithm_trains_the_same_by_name_by_import_path_and_as_a_class(tmp_
 
 def test_settings_of_a_registered_algorithm_are_known_and_validated(tmp_path):
     register_algorithm("careful", CarefulDQN)
-    assert "doubt" in configs.setting_names()
+    assert "doubt" in setting_names()
     with pytest.raises(ConfigError, match=r"unknown key 'dout'. Did you mean 'doubt'"):
         small_run(tmp_path / "run", "careful", dout=1)
     with pytest.raises(ConfigError, match="doubt is 2, but a number at least 0 and at most 1"):

@@ -15,7 +15,8 @@ from tests.reference.runs import offbeat as typed
 from tests.reference.runs import small_run, weights_of
 
 import offbeat
-from offbeat.config.resolve import load, resolve
+from offbeat.config.config_file import load
+from offbeat.config.resolve import resolve
 from offbeat.config.runtimes import OPTIONAL_KEYS, RUNTIMES, RuntimeEntry, runtime_entry, supporting
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import hints_of

@@ -27,7 +27,7 @@ from tests.reference.populations import (
 from tests.reference.runs import REPOSITORY, Started, is_alive, offbeat, small_run, status_of, weights_of
 from tests.reference.thorough import thorough
 
-from offbeat.config.resolve import load
+from offbeat.config.config_file import load
 from offbeat.experiments.running import Outcome
 from offbeat.population.ledger import Ledger
 from offbeat.population.members import Scoring, Training

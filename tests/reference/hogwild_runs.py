@@ -13,7 +13,7 @@ import numpy as np
 from tests.reference.replay_runs import updates_due
 
 from offbeat.algorithms.replay_config import ReplayConfig
-from offbeat.config.resolve import load as load_config
+from offbeat.config.config_file import load as load_config
 from offbeat.run_directory.checkpoint import load
 from offbeat.runtime.hogwild.worker_pool import WorkerPool
 from offbeat.runtime.hogwild.worker_process import State

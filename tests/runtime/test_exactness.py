@@ -22,8 +22,8 @@ from tests.reference.runs import Started, lines_of, offbeat, small_arguments, sm
 from tests.reference.thorough import thorough
 
 from offbeat.api.train import Run, resume
+from offbeat.config.config_file import load
 from offbeat.config.registry import ALGORITHMS
-from offbeat.config.resolve import load
 
 STEPS = 1536
 ENVS = "tests.reference.run_envs"

@@ -21,7 +21,7 @@ from tests.reference.runs import actors_of, lines_of, offbeat, small_arguments, 
 from tests.reference.thorough import thorough
 
 from offbeat.api.train import Run
-from offbeat.config.resolve import load
+from offbeat.config.config_file import load
 from offbeat.core.errors import ConfigError
 from offbeat.workers import staging
 

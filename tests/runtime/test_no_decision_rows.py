@@ -13,8 +13,8 @@ from tests.reference.runs import begun, lines_of, small_run, unrolls_of, weights
 from tests.reference.thorough import thorough
 
 from offbeat.api.train import resume
+from offbeat.config.config_file import load as load_config
 from offbeat.config.importing import import_modules
-from offbeat.config.resolve import load as load_config
 from offbeat.core.errors import EnvFailed
 from offbeat.core.types import Tree
 from offbeat.envs.contract import Snapshots

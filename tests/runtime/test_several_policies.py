@@ -12,7 +12,7 @@ from tests.reference.runs import SMALL, contents, lines_of, offbeat, small_run, 
 
 from offbeat.api.resume import require_fit
 from offbeat.api.train import resume
-from offbeat.config.resolve import load as load_config
+from offbeat.config.config_file import load as load_config
 from offbeat.config.resolve import resolve
 from offbeat.core.errors import ConfigError
 from offbeat.envs.testing.games import PLAYERS, RockPaperScissors

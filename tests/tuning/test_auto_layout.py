@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from tests.reference.env_zoo import Wanderer
 from tests.reference.runs import SMALL, small_run, weights_of
 
-from offbeat.config.resolve import load, resolve
+from offbeat.config.config_file import load
+from offbeat.config.resolve import resolve
 from offbeat.config.runtimes import RUNTIMES
 from offbeat.core.errors import ConfigError, EnvFailed
 from offbeat.core.threads import limit, usable_cores

@@ -10,7 +10,8 @@ import pytest
 from tests.reference.runs import SMALL, begun
 
 from offbeat.api.train import train
-from offbeat.config.resolve import load, resolve
+from offbeat.config.config_file import load
+from offbeat.config.resolve import resolve
 from offbeat.core.types import ENV_STEP
 from offbeat.runtime.acting import Acting
 from offbeat.runtime.parts import PacedParts

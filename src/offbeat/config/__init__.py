@@ -2,6 +2,6 @@
 
 Read `config.py` first, then the tables: `run_config.py`, `env.py`, `runtime_config.py`, and `settings.py`, the base of
 the settings of all algorithms. `runtimes.py` has a record of each runtime, `registry.py` finds algorithms and encoders
-by name, `importing.py` imports the code that a caller names, `resolve.py` makes a config, and `presets/` has the tuned
-settings.
+by name, and `importing.py` imports the code that a caller names. `resolve.py` makes a config, `config_file.py` reads
+one from a file, and `presets/` has the tuned settings.
 """

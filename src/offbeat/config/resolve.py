@@ -1,28 +1,25 @@
-"""Builds a config: from a config.toml, or from the defaults, the preset, flags and `--set`."""
+"""Builds a config from the defaults, the preset, flags and `--set`; from a config.toml: `config_file.py`."""
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from offbeat.config.assignments import given_twice
 from offbeat.config.config import Config
+from offbeat.config.config_file import from_tables, settings_class_of
 from offbeat.config.env import KWARGS, EnvConfig
 from offbeat.config.importing import import_modules
 from offbeat.config.league import LEAGUE, LeagueConfig
 from offbeat.config.own_settings import POLICIES, set_own
-from offbeat.config.policies import Assignment, read_policies, tables_of
+from offbeat.config.policies import read_policies, tables_of
 from offbeat.config.policy_choice import PolicyChoice, choice_of
 from offbeat.config.preset_files import preset_tables
-from offbeat.config.registry import ALGORITHMS, TABLES, algorithm_entry
+from offbeat.config.registry import ALGORITHMS, algorithm_entry
 from offbeat.config.run_config import RunConfig
 from offbeat.config.runtime_config import RuntimeConfig, refused_key
 from offbeat.config.runtimes import OPTIONAL_KEYS, runtime_entry
 from offbeat.config.settings import AlgorithmSettings
-from offbeat.config.trust import code_of, require
 from offbeat.config.unknown_keys import unknown_key
 from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.fields import build, defaults_of, hints_of, in_short, read
@@ -35,95 +32,6 @@ PREFIXES = (KWARGS, LEAGUE, POLICIES)
 def settings_list(algorithm: str) -> str:
     """Return the command that lists all settings of an algorithm, for messages."""
     return f"`offbeat list settings {algorithm}`"
-
-
-def load(path: Path) -> Config:
-    """Read a config.toml, and import the modules that it names.
-
-    Raises:
-        ConfigError: the file is missing, is not TOML, has an invalid key or value, or names code that is neither
-            installed nor named by the caller (see ``trust.py``).
-    """
-    tables = read_tables(path)
-    _run_of(tables, str(path))
-    require(code_of(tables), str(path))
-    return _from_tables(tables, str(path), of_run=True)
-
-
-def load_run(path: Path) -> RunConfig:
-    """Read only the table [run] of a config.toml. No algorithm is imported, and so no torch.
-
-    Raises:
-        ConfigError: as `load`.
-    """
-    return _run_of(read_tables(path), str(path))
-
-
-def load_settings_of(path: Path, policy: str) -> dict[str, object]:
-    """Read only the algorithm's table of a config.toml, with a policy's own values, unchecked. No code is imported.
-
-    Raises:
-        ConfigError: the file is missing, is not TOML, or has no such tables.
-    """
-    tables, where = read_tables(path), str(path)
-    algorithm = _run_of(tables, where).algorithm
-    policies = read_policies(tables.get("policies", {}), where)
-    table = tables.get(algorithm, {})
-    if not isinstance(table, dict):
-        raise ConfigError(f"{where}, table [{algorithm}] is {table!r}: restore the file as the run wrote it")
-    return {**table, **(policies[policy].settings if policy in policies else {})}
-
-
-def read_tables(path: Path) -> dict[str, Any]:
-    """Return the tables of a config.toml, unchecked.
-
-    Raises:
-        ConfigError: the file is missing, or is not TOML.
-    """
-    if path.exists() and not path.is_file():
-        raise ConfigError(f"{path} is not a file: pass a run directory that `offbeat train` has created")
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        what = "does not exist" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
-        raise ConfigError(f"{path} {what}: pass a run directory that `offbeat train` has created") from None
-    except (ValueError, RecursionError) as error:  # ValueError: also for numbers with thousands of digits
-        raise ConfigError(f"{path} is not TOML ({error}): restore the file as the run wrote it") from None
-
-
-def _run_of(tables: Mapping[str, Any], where: str) -> RunConfig:
-    return build(RunConfig, tables.get("run", {}), f"{where}, table [run]")
-
-
-def _from_tables(
-    tables: Mapping[str, Any], where: str, assignment: Assignment | None = None, *, of_run: bool = False
-) -> Config:
-    """Build the config; `of_run`: of a run that was started, perhaps before some keys were there."""
-    run = _run_of(tables, where)
-    import_modules(run.imports)
-    settings_class = _settings_class(run.algorithm)
-    for name in tables:
-        if name not in (*TABLES, run.algorithm):
-            raise unknown("table", name, (*TABLES, run.algorithm), f"See {where}.")
-    env = build(EnvConfig, tables.get("env", {}), f"{where}, table [env]")
-    runtime = build(RuntimeConfig, tables.get("runtime", {}), f"{where}, table [runtime]")
-    own = {**(settings_class.earlier_values if of_run else {}), **tables.get(run.algorithm, {})}
-    settings = build(settings_class, own, f"{where}, table [{run.algorithm}]")
-    policies = read_policies(tables.get("policies", {}), where)
-    league = league_of(tables, where)
-    if league is not None and league.outcome and league.outcome not in env.info_metrics:
-        env = replace(env, info_metrics=(*env.info_metrics, league.outcome))
-    return Config(run, runtime, settings, env.completed(run.env), policies, league, assignment)
-
-
-def league_of(tables: Mapping[str, Any], where: str) -> LeagueConfig | None:
-    """Return the table [league]; None if there is none."""
-    if "league" not in tables:
-        return None
-    return build(LeagueConfig, tables["league"], f"{where}, table [league]", prefix=LEAGUE)
-
-
-# --- from the command line ----------------------------------------------------------------------------------
 
 
 def resolve(
@@ -149,7 +57,7 @@ def resolve(
     _check_names(algorithm, {**assignments, **flags})
     choice.require_code()
     tables = preset_tables(algorithm, env, preset)
-    settings_class, where = _settings_class(algorithm), settings_list(algorithm)
+    settings_class, where = settings_class_of(algorithm), settings_list(algorithm)
     if choice.tables is not None:
         tables["policies"] = tables_of(read_policies(choice.tables, where))
     table_of = _table_of_keys(algorithm, settings_class)
@@ -160,7 +68,7 @@ def resolve(
     _set_runtime_defaults(runtime, settings_class, given)
     runtime_config = build(RuntimeConfig, runtime, f"{where}, table [runtime]")
     tables[algorithm] = settings_class.with_defaults(settings, given, runtime_config)
-    return _from_tables(tables, where, choice.assignment)
+    return from_tables(tables, where, choice.assignment)
 
 
 def env_settings(assignments: Mapping[str, object]) -> EnvConfig:
@@ -199,7 +107,7 @@ def with_settings(config: Config, given: Mapping[str, object]) -> Config:
     settings = type(config.settings)
     algorithm, hints = config.run.algorithm, hints_of(settings)
     _set_given(tables, _table_of_keys(algorithm, settings), given, algorithm=algorithm, own=hints)
-    return _from_tables(tables, settings_list(algorithm))
+    return from_tables(tables, settings_list(algorithm))
 
 
 def _refuse_swapped(algorithm: str, env: str) -> None:
@@ -304,24 +212,8 @@ def _check_run_flags(flags: Mapping[str, object]) -> None:
 def setting_names(algorithm: str | None = None) -> set[str]:
     """Return all keys that `--set` accepts for an algorithm; None: over all algorithms."""
     algorithms = ALGORITHMS if algorithm is None else (algorithm,)
-    tables = [RunConfig, EnvConfig, RuntimeConfig, *map(_settings_class, algorithms)]
+    tables = [RunConfig, EnvConfig, RuntimeConfig, *map(settings_class_of, algorithms)]
     return {"league", *hints_of(LeagueConfig), *(name for table in tables for name in hints_of(table))}
-
-
-def _settings_class(algorithm: str) -> type[AlgorithmSettings]:
-    """Return the class of an algorithm's settings.
-
-    Raises:
-        ConfigError: the algorithm is not registered, or one of its keys is already a key of another table.
-    """
-    settings = algorithm_entry(algorithm).config_class()
-    taken = hints_of(RunConfig).keys() | hints_of(EnvConfig).keys() | hints_of(RuntimeConfig).keys()
-    for key in hints_of(settings):
-        if key in taken:
-            raise ConfigError(
-                f"{algorithm} has a setting {key}, which is already a setting of every run: rename the algorithm's"
-            )
-    return settings
 
 
 def _refuse_unsupported(settings: type[AlgorithmSettings], algorithm: str, given: set[str]) -> None:

@@ -16,9 +16,9 @@ from shlex import quote
 from typing import Any, Literal
 
 from offbeat.config.config import Config
+from offbeat.config.config_file import league_of, load, load_run, load_settings_of, read_tables
 from offbeat.config.importing import accept
 from offbeat.config.league import LeagueConfig
-from offbeat.config.resolve import league_of, load, load_run, load_settings_of, read_tables
 from offbeat.config.run_config import RunConfig
 from offbeat.config.trust import UNCHANGED, Code, code_to_run, require
 from offbeat.core.errors import ConfigError
