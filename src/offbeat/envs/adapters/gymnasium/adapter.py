@@ -20,10 +20,11 @@ from offbeat.core.types import Array, EnvSpec, Tree
 from offbeat.envs.actions import StepUnit, action_encoder, take_random_steps
 from offbeat.envs.adapters import ale
 from offbeat.envs.adapters.gymnasium import snapshots
-from offbeat.envs.adapters.gymnasium.columns import Columns, ScalarColumns, VectorColumns
+from offbeat.envs.adapters.gymnasium.columns import Columns
 from offbeat.envs.adapters.gymnasium.locomotion import Locomotion
 from offbeat.envs.adapters.gymnasium.mujoco_columns import MujocoColumns, stepped_together
 from offbeat.envs.adapters.gymnasium.progress import progress_setters
+from offbeat.envs.adapters.gymnasium.scalar_columns import ScalarColumns
 from offbeat.envs.adapters.gymnasium.sources import (
     AnyVectorEnv,
     SingleEnv,
@@ -33,6 +34,7 @@ from offbeat.envs.adapters.gymnasium.sources import (
     mujoco_warnings_once,
 )
 from offbeat.envs.adapters.gymnasium.tasks import TaskSetter
+from offbeat.envs.adapters.gymnasium.vector_columns import VectorColumns
 from offbeat.envs.contract import Advanced, EnvRequest, Envs, Outcome, State
 from offbeat.envs.observations import observation_leaves
 from offbeat.envs.registration import registered, registered_ids
