@@ -20,7 +20,7 @@ from offbeat.config.policies import PolicyConfig
 from offbeat.config.registry import ALGORITHMS
 from offbeat.config.run_config import RunConfig
 from offbeat.config.runtime_config import RuntimeConfig
-from offbeat.core.fields import field_docstrings
+from offbeat.core.field_definitions import field_docstrings
 
 PAGE = Path(__file__).parent / "reference/options.md"
 

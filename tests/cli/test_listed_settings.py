@@ -10,7 +10,7 @@ from offbeat.cli.listed_settings import ListedSetting, listed_settings
 from offbeat.config.registry import ALGORITHMS
 from offbeat.config.resolve import resolve, setting_names
 from offbeat.core.errors import ConfigError
-from offbeat.core.fields import hints_of
+from offbeat.core.field_definitions import hints_of
 from offbeat.envs.check import preflight
 
 

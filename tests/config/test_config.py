@@ -19,7 +19,7 @@ from offbeat.config.preset_files import preset_names
 from offbeat.config.registry import ALGORITHMS, algorithm_entry
 from offbeat.config.resolve import resolve
 from offbeat.core.errors import ConfigError
-from offbeat.core.fields import hints_of
+from offbeat.core.field_definitions import hints_of
 from offbeat.envs.meta import ids
 
 

@@ -12,7 +12,7 @@ from offbeat.config.registry import ALGORITHMS
 from offbeat.config.resolve import resolve, setting_names
 from offbeat.config.unknown_keys import ARGUMENTS
 from offbeat.core.errors import ConfigError
-from offbeat.core.fields import hints_of
+from offbeat.core.field_definitions import hints_of
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from offbeat.config.config_file import load
 from offbeat.config.resolve import resolve
 from offbeat.config.runtimes import OPTIONAL_KEYS, RUNTIMES, RuntimeEntry, runtime_entry, supporting
 from offbeat.core.errors import ConfigError
-from offbeat.core.fields import hints_of
+from offbeat.core.field_definitions import hints_of
 
 SOURCE = Path(offbeat.__file__).parent
 MODULES = [path for path in SOURCE.rglob("*.py") if path.relative_to(SOURCE).parts[0] != "runtime"]

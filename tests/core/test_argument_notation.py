@@ -16,7 +16,7 @@ from offbeat.config.run_config import RunConfig
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.argument_notation import FLAGS, FUNCTIONS, as_shown, flags_shown, in_python
 from offbeat.core.errors import ConfigError
-from offbeat.core.fields import flag_of, hints_of
+from offbeat.core.field_definitions import flag_of, hints_of
 
 SOURCES = Path(offbeat.__file__).parent
 

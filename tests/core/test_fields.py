@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import pytest
@@ -10,21 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offbeat.core.errors import ConfigError
-from offbeat.core.fields import (
-    Bound,
-    Count,
-    Example,
-    Flag,
-    Natural,
-    NonNegative,
-    Positive,
-    Ratio,
-    Share,
-    build,
-    describe,
-    hints_of,
-    read,
-)
+from offbeat.core.field_definitions import Flag
+from offbeat.core.field_texts import Example
+from offbeat.core.fields import Bound, Count, Natural, NonNegative, Positive, Ratio, Share, build, read
 from offbeat.core.frozen_table import PlainTable
 
 TABLE = PlainTable({"size": 8, "x": 0.5, "wind": False})
@@ -171,15 +159,6 @@ def test_a_config_with_unknown_or_invalid_values_is_refused(values, parts):
     with pytest.raises(ConfigError) as refused:
         build(Marble, values, "here")
     assert all(part in str(refused.value) for part in parts)
-
-
-def test_every_hint_of_every_config_can_be_described():
-    from offbeat.algorithms.ppo import PPOConfig
-    from offbeat.config.run_config import RunConfig
-    from offbeat.config.runtime_config import RuntimeConfig
-
-    hints: list[Any] = [hint for config in (RunConfig, RuntimeConfig, PPOConfig) for hint in hints_of(config).values()]
-    assert all(describe(hint) for hint in hints)
 
 
 @pytest.mark.parametrize(

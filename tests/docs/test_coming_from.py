@@ -9,7 +9,7 @@ from tests.reference.pages import ROOT
 
 from offbeat.cli.main import COMMANDS
 from offbeat.config.resolve import setting_names
-from offbeat.core.fields import hints_of
+from offbeat.core.field_definitions import hints_of
 from offbeat.metrics.names import METRICS
 from offbeat.population.settings import GeneTable, PopulationSettings
 

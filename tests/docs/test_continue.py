@@ -13,7 +13,7 @@ from offbeat.config.env import EnvConfig
 from offbeat.config.resolve import resolve
 from offbeat.config.run_config import RunConfig
 from offbeat.config.runtime_config import RuntimeConfig
-from offbeat.core.fields import hints_of
+from offbeat.core.field_definitions import hints_of
 
 PAGE = (ROOT / "docs/how-to/continue.md").read_text()
 REWARDS = "rewards, "

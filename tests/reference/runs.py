@@ -28,7 +28,7 @@ from offbeat.config.registry import algorithm_entry
 from offbeat.config.resolve import resolve
 from offbeat.config.run_config import RunConfig
 from offbeat.config.runtime_config import RuntimeConfig
-from offbeat.core.fields import hints_of
+from offbeat.core.field_definitions import hints_of
 from offbeat.memory.unrolls import Unrolls
 from offbeat.metrics.sinks import read_metrics
 from offbeat.runtime.parts import PacedParts

@@ -8,7 +8,8 @@ from typing import Annotated, Any, ClassVar
 from offbeat.config.registry import encoder_factory
 from offbeat.config.settings import AlgorithmSettings
 from offbeat.core.errors import ConfigError
-from offbeat.core.fields import Count, Example
+from offbeat.core.field_texts import Example
+from offbeat.core.fields import Count
 from offbeat.core.types import EnvSpec
 from offbeat.models.spec import ENCODERS, Activation, CoreName, Precision
 

@@ -20,7 +20,9 @@ from offbeat.config.run_config import RunConfig
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.config.unknown_keys import unknown_key
 from offbeat.core.errors import ConfigError, unknown
-from offbeat.core.fields import defaults_of, example_of, hints_of, read
+from offbeat.core.field_definitions import defaults_of, hints_of
+from offbeat.core.field_texts import example_of
+from offbeat.core.fields import read
 
 TAKES_SETTINGS = ("train", "resume", "bench", "check")
 """Commands that have `--set`."""

@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypedDict, TypeVar, dataclass_transform
 
 from tyro.conf import UseAppendAction, arg
 
-from offbeat.core.fields import field_docstrings, flag_of, hints_of
+from offbeat.core.field_definitions import field_docstrings, flag_of, hints_of
 
 C = TypeVar("C", bound=type)
 

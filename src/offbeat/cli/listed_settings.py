@@ -13,7 +13,8 @@ from offbeat.config.preset_files import preset_tables
 from offbeat.config.registry import algorithm_entry
 from offbeat.config.run_config import RunConfig
 from offbeat.config.runtime_config import RuntimeConfig
-from offbeat.core.fields import as_text, describe, field_docstrings, hints_of
+from offbeat.core.field_definitions import field_docstrings, hints_of
+from offbeat.core.field_texts import as_text, describe
 from offbeat.core.frozen_table import EMPTY
 
 SUITED = {

@@ -108,7 +108,8 @@ class Resume:
     def run(self) -> int:
         from offbeat.api.train import continue_run
         from offbeat.config.importing import import_modules
-        from offbeat.core.fields import hints_of, read
+        from offbeat.core.field_definitions import hints_of
+        from offbeat.core.fields import read
 
         import_modules(self.imports)
         given = self._given()

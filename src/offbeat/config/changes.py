@@ -16,7 +16,7 @@ from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.config.runtimes import OPTIONAL_KEYS
 from offbeat.config.settings import AlgorithmSettings
 from offbeat.core.errors import ConfigError
-from offbeat.core.fields import hints_of
+from offbeat.core.field_definitions import hints_of
 
 MAY_DIFFER = {
     *("runtime", "shards", "inference", "step_timeout_s", "reset_timeout_s", "stall_timeout_s", "restart_budget"),

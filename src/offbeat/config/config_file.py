@@ -19,7 +19,8 @@ from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.config.settings import AlgorithmSettings
 from offbeat.config.trust import code_of, require
 from offbeat.core.errors import ConfigError, unknown
-from offbeat.core.fields import build, hints_of
+from offbeat.core.field_definitions import hints_of
+from offbeat.core.fields import build
 
 
 def load(path: Path) -> Config:

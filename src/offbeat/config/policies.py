@@ -18,7 +18,8 @@ from offbeat.config.run_config import RunConfig
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.config.unknown_keys import unknown_key
 from offbeat.core.errors import ConfigError
-from offbeat.core.fields import build, hints_of, in_short, read
+from offbeat.core.field_definitions import hints_of
+from offbeat.core.fields import build, in_short, read
 from offbeat.core.frozen_table import EMPTY, FrozenTable, PlainTable, in_toml
 
 if TYPE_CHECKING:

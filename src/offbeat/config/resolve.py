@@ -22,7 +22,8 @@ from offbeat.config.runtimes import OPTIONAL_KEYS, runtime_entry
 from offbeat.config.settings import AlgorithmSettings
 from offbeat.config.unknown_keys import unknown_key
 from offbeat.core.errors import ConfigError, unknown
-from offbeat.core.fields import build, defaults_of, hints_of, in_short, read
+from offbeat.core.field_definitions import defaults_of, hints_of
+from offbeat.core.fields import build, in_short, read
 from offbeat.core.threads import usable_cores
 
 PREFIXES = (KWARGS, LEAGUE, POLICIES)

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from offbeat.config.env import EVALUATION_STEPS
-from offbeat.core.fields import Count, Example, Flag, Name, Natural, NonNegative, Positive, Share
+from offbeat.core.field_definitions import Flag
+from offbeat.core.field_texts import Example
+from offbeat.core.fields import Count, Name, Natural, NonNegative, Positive, Share
 from offbeat.core.tasks import Trials
 
 EVALUATION_EPISODES = 20

@@ -9,18 +9,8 @@ from typing import Annotated, Literal
 from offbeat.config.runtimes import OPTIONAL_KEYS, RUNTIMES, RuntimeEntry, runtime_entry, supporting
 from offbeat.core.checks import PrintableText
 from offbeat.core.errors import ConfigError
-from offbeat.core.fields import (
-    Bound,
-    Count,
-    Device,
-    Flag,
-    Name,
-    Natural,
-    Nice,
-    NonNegative,
-    Positive,
-    Resource,
-)
+from offbeat.core.field_definitions import Flag
+from offbeat.core.fields import Bound, Count, Device, Name, Natural, Nice, NonNegative, Positive, Resource
 from offbeat.core.threads import usable_core_numbers
 
 

@@ -26,7 +26,8 @@ from offbeat.config.env import EnvConfig, adapter_prefix
 from offbeat.config.importing import accept, import_found, is_accepted
 from offbeat.config.runtimes import RUNTIMES
 from offbeat.core.errors import ConfigError
-from offbeat.core.fields import hints_of, read
+from offbeat.core.field_definitions import hints_of
+from offbeat.core.fields import read
 
 if TYPE_CHECKING:
     from importlib.metadata import Distribution

@@ -12,7 +12,8 @@ from offbeat.config.registry import ALGORITHMS
 from offbeat.config.run_config import RunConfig
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import ConfigError, unknown
-from offbeat.core.fields import as_text, defaults_of, example_of, hints_of, syntax_of
+from offbeat.core.field_definitions import defaults_of, hints_of
+from offbeat.core.field_texts import as_text, example_of, syntax_of
 
 ARGUMENTS = {
     "callbacks": "callbacks=[my_function]",

@@ -2,42 +2,30 @@
 
 A config is a frozen dataclass. The type hint of a field says what it accepts: `Annotated[int, Bound(1)]`, a Literal, a
 tuple, another config, or one of these or None. `read` reads all of them, so all messages have the same form. The JSON
-files of a run are read in the same way, because they may come from another user.
+files of a run are read in the same way, because they may come from another user. The texts of the messages are in
+`field_texts.py`.
 """
 
 from __future__ import annotations
 
-import ast
-import inspect
 import math
-import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import is_dataclass
 from fractions import Fraction
-from functools import cache
 from numbers import Integral, Real
 from types import NoneType, UnionType
-from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from offbeat.core.checks import Bound as Bound  # noqa: PLC0414 - own algorithms import it from here
 from offbeat.core.checks import Check, DeviceName, PrintableText, ResourceAmount
 from offbeat.core.errors import ConfigError, unknown
+from offbeat.core.field_definitions import defaults_of, hints_of, required
+from offbeat.core.field_texts import describe, example_of, syntax_of
 from offbeat.core.frozen_table import PlainTable, is_flag
 
 T = TypeVar("T")
-
-_DESCRIPTIONS = {
-    int: "a whole number",
-    float: "a number",
-    bool: "true or false",
-    str: "text",
-    Fraction: "a number, or a fraction such as 1/4,",
-    PlainTable: "a table of numbers, booleans, text and lists of these",
-}
-"""Type -> description of its values, for messages."""
-_EXAMPLES = {int: ["1", "2"], float: ["0.5"], bool: ["true"], str: ["first", "second"], Fraction: ["1/4"]}
-"""Type -> values, as they are typed."""
-
+_FILE_REMEDY = "the file was changed, or was written by another version of offbeat"
+"""End of the message for an invalid table in a JSON file of a run."""
 Unlimited = object()
 """Marks a float that may be infinite, but not NaN."""
 Name = Annotated[str, PrintableText()]
@@ -59,103 +47,6 @@ Share = Annotated[float, Bound(0, 1)]
 """A number from 0 to 1."""
 Ratio = Annotated[Fraction, Bound(above=0)]
 """A positive number, stored as an exact fraction: 1/4, or 0.37 as 37/100."""
-
-
-@dataclass(frozen=True)
-class Flag:
-    """Marks a field that has its own flag on the command line. It is used in `Annotated`. `--set` sets any field."""
-
-    metavar: str = "N"
-    """Placeholder of the value in `--help`."""
-
-
-@dataclass(frozen=True)
-class Example:
-    """A value of a field for error messages, as it is typed, if none follows from its type. Used in `Annotated`."""
-
-    example: str
-
-
-def flag_of(hint: Any) -> Flag | None:
-    """Return the flag of the field with this type hint; None if it has no flag."""
-    return next((mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, Flag)), None)
-
-
-def syntax_of(name: str, hint: Any, value: str = "VALUE") -> str:
-    """Return the syntax that sets a key to a value on the command line."""
-    if hint is PlainTable:
-        return "--env-kwargs NAME=VALUE"
-    return f"--{name.replace('_', '-')} {value}" if flag_of(hint) else f"--set {name}={value}"
-
-
-def as_text(value: object) -> str:
-    """Return the value of a field as it is typed on the command line."""
-    if value is None:
-        return "none"
-    if isinstance(value, bool):
-        return str(value).lower()
-    return ",".join(map(as_text, value)) if isinstance(value, tuple | list) else str(value)
-
-
-def example_of(hint: Any, default: object = None) -> str:
-    """Return a value that a field accepts, as it is typed.
-
-    Args:
-        hint: type of the field.
-        default: default of the field, which is the example if it is one; None or an empty list is none.
-    """
-    if default not in (None, (), ""):
-        return as_text(default)
-    return _examples(hint)[0]
-
-
-def _examples(hint: Any) -> list[str]:
-    """Return at least one value that a field of this type accepts, as it is typed."""
-    origin, args = get_origin(hint), get_args(hint)
-    if origin is Annotated:
-        given = [mark.example for mark in args[1:] if isinstance(mark, Check | Example) and mark.example]
-        of_bound = [text for mark in args[1:] if isinstance(mark, Bound) for text in mark.examples(args[0])]
-        return given or of_bound or _examples(args[0])
-    if origin is Literal:
-        return [str(choice) for choice in args]
-    if origin in (Union, UnionType):
-        return _examples(next(arg for arg in args if arg is not NoneType))
-    if origin is tuple:
-        return [",".join(sorted(_examples(args[0])[:2]))]
-    return _EXAMPLES.get(hint, ["VALUE"])
-
-
-def hints_of(config: type) -> dict[str, Any]:
-    """Return field -> type hint of a config. The hints include the conditions in `Annotated`."""
-    return _hints_of(config)
-
-
-@cache
-def _hints_of(config: Any) -> dict[str, Any]:
-    hints = get_type_hints(config, include_extras=True)
-    return {name: hint for name, hint in hints.items() if get_origin(hint) is not ClassVar}
-
-
-def describe(hint: Any) -> str:
-    """Return a description of the values that a field accepts."""
-    origin, args = get_origin(hint), get_args(hint)
-    if origin is Annotated:
-        return " ".join([describe(args[0]), *(str(check) for check in args[1:] if isinstance(check, Check))])
-    if origin is Literal:
-        return "one of " + ", ".join(args)
-    if origin in (Union, UnionType):
-        inner = next(arg for arg in args if arg is not NoneType)
-        return describe(inner) + (", or none" if get_origin(_bare(inner)) is tuple else " or none")
-    if origin is tuple:
-        return f"a comma-separated list, each item {describe(args[0])}"
-    if is_dataclass(hint):
-        return f"a table of {', '.join(hints_of(hint))}"  # type: ignore[arg-type]
-    return _DESCRIPTIONS[hint]
-
-
-def _bare(hint: Any) -> Any:
-    """Return a type without its conditions."""
-    return get_args(hint)[0] if get_origin(hint) is Annotated else hint
 
 
 def read(name: str, value: object, hint: Any, remedy: str = "", *, default: object = None) -> Any:
@@ -224,9 +115,6 @@ def _read_table(value: object, hint: Any) -> Any:
     if not isinstance(value, Mapping):
         raise TypeError
     return build(hint, value, f"a table {hint.__name__} in a file", _FILE_REMEDY)
-
-
-_FILE_REMEDY = "the file was changed, or was written by another version of offbeat"
 
 
 def _read_literal(value: object, choices: tuple[Any, ...]) -> Any:
@@ -337,36 +225,3 @@ def build(config: type[T], values: object, where: str, remedy: str = "", *, pref
             for name, each in values.items()
         }
     )
-
-
-def defaults_of(config: type) -> dict[str, Any]:
-    """Return field -> default of a dataclass; None for a field that must be given."""
-    assert is_dataclass(config)
-    return {f.name: None if f.default is MISSING else f.default for f in fields(config)}
-
-
-def field_docstrings(config: type) -> dict[str, str]:
-    """Return the docstring under each field of a dataclass, those of base classes included, each on one line."""
-    return _field_docstrings(config)
-
-
-@cache
-def _field_docstrings(config: Any) -> dict[str, str]:
-    notes: dict[str, str] = {}
-    for cls in reversed(config.__mro__[:-1]):
-        try:
-            body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
-        except OSError:  # the source file does not exist
-            continue
-        assert isinstance(body, ast.ClassDef)
-        for field, note in zip(body.body, body.body[1:], strict=False):
-            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(note, ast.Expr):
-                notes[field.target.id] = " ".join(ast.literal_eval(note.value).split())
-    return notes
-
-
-def required(config: type) -> list[Any]:
-    """Return the fields of a config that have no default."""
-    if not is_dataclass(config):
-        raise TypeError(f"{config} is not a dataclass")
-    return [f for f in fields(config) if f.default is MISSING and f.default_factory is MISSING]

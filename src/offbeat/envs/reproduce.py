@@ -11,7 +11,7 @@ import gymnasium as gym
 
 from offbeat.config.env import EnvConfig, adapter_prefix
 from offbeat.config.importing import accepted_modules
-from offbeat.core.fields import as_text
+from offbeat.core.field_texts import as_text
 from offbeat.core.frozen_table import thawed, value_of
 
 _NOT_OF_THE_ENV = ("kwargs", "wrappers", "clip_rewards", "reward_scale")

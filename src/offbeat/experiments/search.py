@@ -13,7 +13,9 @@ from itertools import product
 from typing import Any, Literal, cast
 
 from offbeat.core.errors import ConfigError, suggestion, unknown
-from offbeat.core.fields import Count, Natural, build, describe, hints_of, read
+from offbeat.core.field_definitions import hints_of
+from offbeat.core.field_texts import describe
+from offbeat.core.fields import Count, Natural, build, read
 from offbeat.core.seeding import stream
 
 Values = dict[str, Any]

@@ -20,7 +20,7 @@ from offbeat.config.resolve import resolve
 from offbeat.config.run_config import RunConfig
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import ConfigError
-from offbeat.core.fields import hints_of
+from offbeat.core.field_definitions import hints_of
 from offbeat.core.files import replace_file
 from offbeat.experiments.search import Range, Values
 from offbeat.experiments.spec import Spec

@@ -16,7 +16,7 @@ from offbeat.config.resolve import resolve, settings_list
 from offbeat.config.run_config import RunConfig
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import ConfigError, unknown
-from offbeat.core.fields import hints_of
+from offbeat.core.field_definitions import hints_of
 from offbeat.core.seeding import derive_seed
 from offbeat.core.types import DEFAULT_POLICY, policy_key
 from offbeat.experiments.spec import Spec

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 from offbeat.config.own_settings import DEPTH, POLICIES, leaves, setting_of
 from offbeat.core.errors import ConfigError
-from offbeat.core.fields import Bound, Count, Name, Natural, Share, build, hints_of
+from offbeat.core.field_definitions import hints_of
+from offbeat.core.fields import Bound, Count, Name, Natural, Share, build
 from offbeat.experiments.search import expect
 from offbeat.population.mutation import Gene, Genome
 from offbeat.population.rules import ReplaceRule
