@@ -1,4 +1,4 @@
-"""Names that users give to code of their own, and code that says where it is."""
+"""Names that users give to code of their own."""
 
 from __future__ import annotations
 
