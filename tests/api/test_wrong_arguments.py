@@ -56,6 +56,12 @@ RUN = object()
         ("evaluate", [RUN], {"n_eval_episodes": 3}, "in offbeat, offbeat.evaluate(run, episodes=20)"),
         ("evaluate", [{}], {}, "the loaded policies of a run are expected"),
         ("evaluate", [{"a": 3}], {}, "the loaded policies of a run are expected"),
+        (
+            "load",
+            [RUN],
+            {"checkpoint": "bset"},
+            "latest, step-000000000000, ",
+        ),
         ("plot", [RUN], {"smooth": "a"}, "smooth is 'a', but a whole number is expected"),
         ("plot", [[RUN, 3]], {}, "3 is given as a path"),
         ("watch", [RUN], {"max_steps": "a"}, "max_steps is 'a'"),

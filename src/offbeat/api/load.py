@@ -29,7 +29,7 @@ from offbeat.run_directory.directory import RunDirectory
 @checked
 def load(
     run: GivenPath,
-    name: str = "latest",
+    checkpoint: str = "latest",
     *,
     policy: str | None = None,
     snapshot: int | None = None,
@@ -42,7 +42,7 @@ def load(
 
     Args:
         run: a run directory or a `Run`, or the string "hf://USER/NAME".
-        name: latest, best or step-<12 digits>. On the hub there is only one checkpoint.
+        checkpoint: latest, best or step-<12 digits>. On the hub there is only one checkpoint.
         policy: name of the policy; None: the only one of the run.
         snapshot: id of a snapshot of the run's league, instead of a checkpoint. Those of the window are on disk, or all
             with `league.keep_all`.
@@ -55,47 +55,47 @@ def load(
             or the run has several policies, and none is chosen.
     """
     if snapshot is not None:
-        saved, code = _read_snapshot(run, name, policy, snapshot, trust_code=trust_code)
+        saved, code = _read_snapshot(run, checkpoint, policy, snapshot, trust_code=trust_code)
     else:
-        saved, code = _read(run, name, trust_code=trust_code)
+        saved, code = _read(run, checkpoint, trust_code=trust_code)
     return loaded_from(saved, os.fspath(run), code, encoder, trust_code, policy=policy)
 
 
 @checked
 def load_all(
-    run: GivenPath, name: str = "latest", *, encoder: EncoderFactory | None = None, trust_code: bool = False
+    run: GivenPath, checkpoint: str = "latest", *, encoder: EncoderFactory | None = None, trust_code: bool = False
 ) -> dict[str, LoadedPolicy]:
     """Load all policies of a run, by name. The single policy of a run has the name 'default'.
 
     Args:
         run: as for `load`.
-        name: as for `load`.
+        checkpoint: as for `load`.
         encoder: creates the encoder of every policy, if the encoder is your own.
         trust_code: as for `load`.
 
     Raises:
         ConfigError: as `load`.
     """
-    saved, code = _read(run, name, trust_code=trust_code)
+    saved, code = _read(run, checkpoint, trust_code=trust_code)
     return _all_loaded_from(saved, os.fspath(run), code, encoder, trust_code)
 
 
-def _read(run: GivenPath, name: str, *, trust_code: bool) -> tuple[Checkpoint, Code]:
+def _read(run: GivenPath, checkpoint: str, *, trust_code: bool) -> tuple[Checkpoint, Code]:
     """Return a checkpoint of a run or of the hub, and the modules that the run names."""
     if is_on_hub(run):
         return read_checkpoint(downloaded(os.fspath(run))), Code()
     directory = RunDirectory.open(user_path(run), trust_code=trust_code)
-    return directory.read_checkpoint(name), Code(imports=directory.read_run().imports)
+    return directory.read_checkpoint(checkpoint), Code(imports=directory.read_run().imports)
 
 
 def _read_snapshot(
-    run: GivenPath, name: str, policy: str | None, number: int, *, trust_code: bool
+    run: GivenPath, checkpoint: str, policy: str | None, number: int, *, trust_code: bool
 ) -> tuple[Checkpoint, Code]:
     """Return a snapshot of a run's league as a checkpoint, and the modules that the run names."""
-    if name != "latest" or is_on_hub(run):
+    if checkpoint != "latest" or is_on_hub(run):
         raise ConfigError(
-            f"both the checkpoint {name} of {run} and the snapshot {number} are given: choose one. The hub has no "
-            "snapshots"
+            f"both the checkpoint {checkpoint} of {run} and the snapshot {number} are given: choose one. The hub has "
+            "no snapshots"
         )
     directory = RunDirectory.open(user_path(run), trust_code=trust_code)
     names = directory.snapshots().policies or [DEFAULT_POLICY]

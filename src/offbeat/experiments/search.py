@@ -199,8 +199,8 @@ def _range(where: str, key: str, given: Mapping[str, Any]) -> Range:
     hints = hints_of(Range)
     if unknown_part := next((part for part in given if part not in hints), None):
         raise ConfigError(
-            f"{where}: the range of {key} has an unknown key {unknown_part!r}.{suggestion(unknown_part, hints)} A range "
-            'has low and high and, optionally, scale and step, such as { low = 1e-4, high = 1e-2, scale = "log" }'
+            f"{where}: the range of {key} has an unknown key {unknown_part!r}.{suggestion(unknown_part, hints)} A "
+            'range has low and high and, optionally, scale and step, such as { low = 1e-4, high = 1e-2, scale = "log" }'
         )
     for part in given.keys() & hints:
         expect(where, f"{part} of {key}", given[part], hints[part])
