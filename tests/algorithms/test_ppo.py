@@ -15,6 +15,7 @@ from tests.reference.update_rows import bench, perturb, random_minibatch
 
 from offbeat.algorithms.on_policy import GROUP, OnPolicy
 from offbeat.algorithms.ppo import PPO, PPOConfig
+from offbeat.algorithms.rows import RowRange, minibatch_of_rows
 from offbeat.config.resolve import resolve
 from offbeat.core.errors import ConfigError
 from offbeat.core.seeding import stream
@@ -247,6 +248,30 @@ def test_each_epoch_cuts_the_valid_rows_into_even_minibatches(length, columns, s
         assert all(
             torch.equal(array.flatten(), minibatch["advantage"]) for array in minibatch.values() if array is not None
         )
+
+
+def test_minibatches_on_the_host_are_those_of_minibatch_of_rows():
+    spec = policy_spec("box")
+    ppo = PPO(PPOConfig(minibatch_size=13, epochs=1, hidden_sizes=()), spec, seed=0, corrected=False)
+    random = np.random.default_rng(0)
+    batch = numbered_batch(8, 5, random)
+    batch |= {
+        name: torch.from_numpy(random.normal(size=array.shape).astype(np.float32))
+        for name, array in batch.items()
+        if array.dtype == torch.float32
+    }
+    valid = batch["valid"].flatten().nonzero().squeeze(1)
+    order = torch.from_numpy(stream(0, "test").permutation(len(valid)))
+    parts = valid[order].tensor_split(3)
+    minibatches = list(ppo.minibatches(batch, stream(0, "test")))
+    for part, minibatch in zip(parts, minibatches, strict=True):
+        expected = minibatch_of_rows(spec, batch, part, None)
+        assert isinstance(minibatch, RowRange)
+        assert minibatch.keys() == expected.keys()
+        assert minibatch["rows"] is None
+        for name in minibatch.keys() - {"rows"}:
+            assert torch.equal(minibatch[name], expected[name]), name
+            np.testing.assert_array_equal(minibatch.arrays()[name], expected[name])
 
 
 def test_every_epoch_shuffles_rows_differently():

@@ -1,21 +1,25 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.reference.models import policy_spec
 from tests.reference.thorough import examples
-from tests.reference.update_rows import ALGORITHMS, perturb, random_minibatch
+from tests.reference.update_rows import ALGORITHMS, bench, perturb, random_minibatch
 
 from offbeat.algorithms.a2c import A2CConfig
 from offbeat.algorithms.impala import IMPALAConfig
+from offbeat.algorithms.network_passes import FastPass
 from offbeat.algorithms.on_policy import GROUP, OnPolicy
 from offbeat.algorithms.on_policy_config import OnPolicyConfig
 from offbeat.algorithms.ppo import PPOConfig
 from offbeat.fastpath.actor_critic import ActorCriticFastPath
+from offbeat.fastpath.mlp_pair import MLPPair
 from offbeat.models.spec import PolicySpec
 
 shared: dict[str, st.SearchStrategy[Any]] = {
@@ -92,6 +96,48 @@ def test_a_minibatch_of_another_size_is_not_affected_by_the_one_before(config, a
     gradients(random_minibatch(algorithm, spec, 12, seed + 1))
     gradients(minibatch)
     assert torch.equal(flat.gradients, alone)
+
+
+@pytest.mark.parametrize("small", [PPOConfig(epochs=1), A2CConfig(), IMPALAConfig()])
+@pytest.mark.parametrize("action", ["discrete", "box"])
+@pytest.mark.parametrize("between", ["nothing", "another pass"])
+@pytest.mark.parametrize("max_lag", [0, 1])
+def test_the_gradients_of_a_pass_that_is_used_again_are_those_of_a_new_one(small, action, between, max_lag):
+    config = replace(small, hidden_sizes=(7, 5), entropy_coef=0.1)
+    side = bench(config, action, max_lag=max_lag)
+    algorithm, flat = side.algorithm, side.algorithm.groups[GROUP].parameters
+    rows = {name: torch.from_numpy(array) for name, array in side.fill(0, seed=11).items()}
+    batch = algorithm.prepare(rows)
+    [minibatch] = algorithm.minibatches(batch, np.random.default_rng(0))
+    assert isinstance(minibatch, FastPass)
+    assert 0 < len(minibatch["advantage"]) < batch["reward"].numel()  # some rows are not valid
+    [stage] = algorithm.stages
+    assert stage.gradients is not None
+    if between == "another pass":
+        algorithm.prepare({**rows, **{leaf.name: -rows[leaf.name] for leaf in side.spec.observation}})
+    loss, metrics, _ = stage.gradients(minibatch)
+    gradients = flat.gradients.clone()
+    flat.gradients.zero_()
+    expected = stage.loss(dict(minibatch))
+    assert isinstance(expected.loss, torch.Tensor)
+    expected.loss.backward()
+    assert float(loss) == pytest.approx(expected.loss.item(), rel=1e-5, abs=1e-5)
+    torch.testing.assert_close(
+        gradients, flat.gradients, rtol=0, atol=1e-5 * max(1.0, flat.gradients.abs().max().item())
+    )
+    for name, value in metrics.items():
+        assert float(value) == pytest.approx(float(expected.metrics[name]), rel=1e-4, abs=1e-6), name
+
+
+@pytest.mark.parametrize("action", ["discrete", "box"])
+def test_gradients_use_the_forward_pass_of_prepare_again(action, monkeypatch):
+    side = bench(PPOConfig(hidden_sizes=(4,), epochs=1), action)
+    batch = side.algorithm.prepare({name: torch.from_numpy(array) for name, array in side.fill(0, seed=11).items()})
+    [minibatch] = side.algorithm.minibatches(batch, np.random.default_rng(0))
+    monkeypatch.setattr(MLPPair, "forward", lambda *_: pytest.fail("there was a second pass"))
+    gradients = side.algorithm.stages[0].gradients
+    assert gradients is not None
+    gradients(minibatch)
 
 
 @pytest.mark.parametrize("kind", ALGORITHMS)

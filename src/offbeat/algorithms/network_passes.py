@@ -53,6 +53,32 @@ class Evaluated(dict[str, Any]):
         self.outputs = outputs
 
 
+class FastEvaluated(NamedTuple):
+    """The result of a forward pass of a fast path."""
+
+    log_prob: Tensor
+    """[M], of the recorded actions."""
+    values: Tensor
+    """[N], in units of the normalised return."""
+    number: int
+    """Number of the pass. `FastPath.gradients` can use it again if the fast path has made no other pass since."""
+
+
+class FastPass(dict[str, Any]):
+    """A batch, or a minibatch of all its valid rows, whose forward pass the fast path can use again for the loss."""
+
+    def __init__(self, rows: Mapping[str, Any], number: int, valid: Tensor) -> None:
+        """Refer to a pass.
+
+        Args:
+            rows: the batch or the minibatch.
+            number: of the pass, see `FastEvaluated`.
+            valid: [M], indices of the valid rows among the N rows of the pass.
+        """
+        super().__init__(rows)
+        self.number, self.valid = number, valid
+
+
 class FastPath(Protocol):
     """The fast path of an on-policy algorithm (`fast_paths.register`)."""
 
@@ -60,8 +86,8 @@ class FastPath(Protocol):
         """Return the critic's values, [M], of observations [M, inputs]."""
         ...
 
-    def log_prob(self, observation: Tensor, action: Tensor) -> Tensor:
-        """Return the policy's log-probabilities, [M], of recorded actions [M, ...] at observations [M, inputs]."""
+    def evaluate(self, observation: Tensor, action: Tensor) -> FastEvaluated:
+        """Run policy and critic on observations [N, inputs]; the first M have recorded actions [M, ...]."""
         ...
 
     def gradients(self, minibatch: Minibatch) -> LossResult:
@@ -89,8 +115,8 @@ class NetworkPasses:
             of_batch = self._by_columns(batch, lengths, self.log_prob_and_values, collective)
             return of_batch[0], of_batch[1]
         if self._fast:
-            log_prob = self._fast.log_prob(batch["observation"][:-1].flatten(0, 1), action.flatten(0, 1))
-            return log_prob.reshape(shape), self.values(batch)
+            log_prob, fast_values, _ = self.evaluate_fast(self._fast, batch)
+            return log_prob, fast_values
         actions, masks = padded(action), padded(batch["mask"]) if self._spec.mask else None
         log_probs, values = [], []
         for rows in row_ranges(self._spec, batch):
@@ -142,6 +168,11 @@ class NetworkPasses:
         gathered = zip(collective.gather(vectors), cuts, strict=True)
         by_shard = [_unpacked(vector, lengths, len(cut)) for vector, cut in gathered if cut]
         return [torch.cat(parts, dim=1) for parts in zip(*by_shard, strict=True)]
+
+    def evaluate_fast(self, fast: FastPath, batch: Batch) -> FastEvaluated:
+        """Run a fast path once on a prepared batch: log-probabilities [T, B] and values [T + 1, B]."""
+        log_prob, values, number = fast.evaluate(batch["observation"].flatten(0, 1), batch["action"].flatten(0, 1))
+        return FastEvaluated(log_prob.reshape(batch["reward"].shape), _by_time(batch, [values]), number)
 
     def evaluate(self, batch: Batch) -> tuple[Outputs, Tensor]:
         """Run the network once on a prepared batch. Return the outputs for the valid rows, with gradients, and the

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ from torch import Tensor
 from offbeat.algorithms import fast_paths
 from offbeat.algorithms.base import Batch, LossResult, Minibatch, ParameterGroup, Shard, Stage
 from offbeat.algorithms.checkpointed import Checkpointed
-from offbeat.algorithms.network_passes import Evaluated, FastPath, NetworkPasses, recomputed_log_prob
+from offbeat.algorithms.network_passes import Evaluated, FastPass, FastPath, NetworkPasses, recomputed_log_prob
 from offbeat.algorithms.on_policy_config import OnPolicyConfig
 from offbeat.algorithms.on_policy_shards import advantages_of, cut_minibatch, weighted_value_loss
 from offbeat.algorithms.rows import (
@@ -169,22 +169,30 @@ class OnPolicy(Checkpointed, Generic[Settings]):
     def prepare(self, batch: Batch) -> Batch:
         """Return the arrays of `rows.prepared_rows` and of `targets` for a batch of unrolls.
 
-        If there is one update with the whole batch, without shards and without a fast path, the network runs only once
-        for targets and loss, and the result is `Evaluated`. With a fast path, running it twice is faster.
+        If there is one update with the whole batch, without shards, the network runs only once for targets and loss.
+        The result is then `Evaluated`, or with a fast path `FastPass`.
         """
         prepared = prepared_rows(self.spec, batch, self._statistics)
         valid = prepared["valid"]
-        whole = self.collective.shards == 1 and valid.numel() <= self.one_update_rows
-        if self._fast is None and whole and valid.any():
-            with torch.enable_grad():
-                outputs, values = self.passes.evaluate(prepared)
-            if self.corrected:
-                prepared["proximal_log_prob"] = recomputed_log_prob(outputs.distribution, prepared)
-            return Evaluated({**prepared, **self.targets(prepared, values)}, outputs)
+        if self.collective.shards == 1 and valid.numel() <= self.one_update_rows and valid.any():
+            return self._evaluated(prepared, self._fast)
         if not self.corrected:
             return {**prepared, **self.targets(prepared, self.passes.values(prepared, self.collective))}
         prepared["proximal_log_prob"], values = self.passes.log_prob_and_values(prepared, self.collective)
         return {**prepared, **self.targets(prepared, values)}
+
+    def _evaluated(self, prepared: dict[str, Any], fast: FastPath | None) -> Batch:
+        """Return the result of `prepare`, with the outputs of the network for the loss."""
+        if fast is not None:
+            log_prob, values, number = self.passes.evaluate_fast(fast, prepared)
+            if self.corrected:
+                prepared["proximal_log_prob"] = log_prob
+            return FastPass({**prepared, **self.targets(prepared, values)}, number, valid_rows(prepared))
+        with torch.enable_grad():
+            outputs, values = self.passes.evaluate(prepared)
+        if self.corrected:
+            prepared["proximal_log_prob"] = recomputed_log_prob(outputs.distribution, prepared)
+        return Evaluated({**prepared, **self.targets(prepared, values)}, outputs)
 
     @torch.no_grad()
     def targets(self, batch: Batch, values: Tensor) -> dict[str, Tensor]:
@@ -225,7 +233,7 @@ class OnPolicy(Checkpointed, Generic[Settings]):
             batch: as `prepare` returns it.
             random: the random stream of this learning step.
         """
-        valid = valid_rows(batch)
+        valid = batch.valid if isinstance(batch, FastPass) else valid_rows(batch)
         if not len(valid):  # a small batch may have only reset rows
             return
         if isinstance(batch, Evaluated):
@@ -233,7 +241,8 @@ class OnPolicy(Checkpointed, Generic[Settings]):
         elif self.spec.recurrent:
             yield minibatch_of_columns(self.spec, batch, torch.arange(batch["valid"].shape[1], device=valid.device))
         else:
-            yield minibatch_of_rows(self.spec, batch, valid, critic_only_rows(batch))
+            minibatch = minibatch_of_rows(self.spec, batch, valid, critic_only_rows(batch))
+            yield FastPass(minibatch, batch.number, valid) if isinstance(batch, FastPass) else minibatch
 
     def cut(self, minibatch: Minibatch, shards: int) -> Sequence[Shard]:
         normalize = self.config.normalize_advantages

@@ -17,10 +17,17 @@ import torch
 from torch import Tensor
 
 from offbeat.algorithms.base import Batch, LossResult, Minibatch
-from offbeat.algorithms.network_passes import Evaluated
+from offbeat.algorithms.network_passes import Evaluated, FastPass
 from offbeat.algorithms.on_policy import OnPolicy, scheduled
 from offbeat.algorithms.on_policy_config import OnPolicyConfig
-from offbeat.algorithms.rows import critic_only_rows, minibatch_of_columns, minibatch_of_rows, valid_rows
+from offbeat.algorithms.rows import (
+    critic_only_rows,
+    host_arrays,
+    host_minibatches,
+    minibatch_of_columns,
+    minibatch_of_rows,
+    valid_rows,
+)
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import Count, Positive
@@ -143,7 +150,7 @@ class PPO(OnPolicy[PPOConfig]):
         self._first_deviation = None
         self._epoch_kl.clear()
         parts = self.config.updates_of(len(valid))
-        if isinstance(batch, Evaluated):
+        if isinstance(batch, Evaluated | FastPass):  # there is only one update
             yield from super().minibatches(batch, random)
             return
         for epoch in range(self.config.epochs if parts else 0):
@@ -172,6 +179,8 @@ class PPO(OnPolicy[PPOConfig]):
             yield from (
                 minibatch_of_rows(self.spec, batch, rows, None) for rows in _permuted(valid, random).tensor_split(parts)
             )
+        elif batch["observation"].is_cpu and not self.spec.no_decision:
+            yield from host_minibatches(host_arrays(self.spec, batch), _permuted(valid, random).numpy(), parts)
         else:  # one gather per array and epoch, then slices of it
             whole = minibatch_of_rows(self.spec, batch, _permuted(valid, random), None)
             split = {name: rows.tensor_split(parts) for name, rows in whole.items() if rows is not None}

@@ -23,13 +23,16 @@ A shard of a minibatch is again a minibatch, with two more arrays (`on_policy_sh
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from offbeat.algorithms.base import Batch
+from offbeat.algorithms.shards import even_ranges
 from offbeat.algorithms.statistics import Statistics
 from offbeat.core.types import FRAME_AGE, LAST_NO_DECISION, NO_DECISION, Leaf
 from offbeat.models.policy_network import CoreState
@@ -181,6 +184,56 @@ def minibatch_of_rows(spec: PolicySpec, batch: Batch, decisions: Tensor, critic_
         minibatch[WITHOUT_DECISION] = batch[WITHOUT_DECISION].flatten()[valued]
     minibatch["rows"] = torch.arange(len(decisions), device=decisions.device) if critic_only is not None else None
     return minibatch
+
+
+class RowRange(Mapping[str, Any]):
+    """A minibatch that is a range of the rows of a larger one, which are arrays on the host.
+
+    Read as a mapping it has tensors, `arrays` has the same memory as arrays. Both are cut only when they are read,
+    because cutting them takes longer than to gather them.
+    """
+
+    def __init__(self, arrays: Mapping[str, NDArray[Any]], rows: slice) -> None:
+        """Take a range of rows of all arrays, [N, ...] each."""
+        self._arrays, self._rows = arrays, rows
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the arrays of the minibatch, [M, ...] each, by name."""
+        rows = self._rows
+        return {name: array[rows] for name, array in self._arrays.items()}
+
+    def __getitem__(self, name: str) -> Any:
+        return None if name == "rows" else torch.from_numpy(self._arrays[name][self._rows])
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._arrays
+        yield "rows"
+
+    def __len__(self) -> int:
+        return len(self._arrays) + 1
+
+
+def host_arrays(spec: PolicySpec, batch: Batch) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a batch that a minibatch of rows has, [T * B, ...] each, for a batch on the host without
+    images, masks and rows without a decision.
+    """
+    names = ("observation", *_policy_inputs(spec), *_CRITIC_INPUTS)
+    return {name: batch[name].flatten(0, 1).numpy() for name in names}
+
+
+def host_minibatches(
+    arrays: Mapping[str, NDArray[Any]], rows: NDArray[np.int64], parts: int
+) -> Iterator[Mapping[str, Any]]:
+    """Yield minibatches of rows that are equal to those of `minibatch_of_rows`, faster.
+
+    Args:
+        arrays: as `host_arrays` returns them.
+        rows: indices of all rows, [N], in order.
+        parts: number of minibatches; their sizes are those of torch.tensor_split.
+    """
+    gathered = {name: array.take(rows, axis=0) for name, array in arrays.items()}
+    for part in even_ranges(len(rows), parts):
+        yield RowRange(gathered, slice(part.start, part.stop))
 
 
 def minibatch_of_columns(spec: PolicySpec, batch: Batch, columns: Tensor) -> dict[str, Any]:

@@ -25,9 +25,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from offbeat.algorithms.base import LossResult, Minibatch
+from offbeat.algorithms.network_passes import FastEvaluated, FastPass
 from offbeat.algorithms.on_policy import GROUP, OnPolicy
 from offbeat.algorithms.on_policy_shards import NORMALIZED
+from offbeat.algorithms.rows import RowRange
 from offbeat.fastpath.mlp import F32, MLP, Layers
+from offbeat.fastpath.mlp_pair import MLPPair, PairLayers
 
 Rows = Mapping[str, NDArray[Any]]
 """A minibatch: name -> [M, ...]."""
@@ -46,10 +49,14 @@ class ActorCriticFastPath(Generic[Owner]):
         gradients: dict[str, F32] = parameters.layout.views(parameters.gradients.numpy())
         policy = spec.layer_names()
         critic = [name.replace("policy", "critic") for name in policy]
-        self._policy_layers, self._policy_gradients = Layers.of(values, policy), Layers.of(gradients, policy)
-        self._critic_layers, self._critic_gradients = Layers.of(values, critic), Layers.of(gradients, critic)
-        self._policy = MLP(self._policy_layers.sizes, spec.activation)
+        self._critic_layers = Layers.of(values, critic)
         self._critic = MLP(self._critic_layers.sizes, spec.activation)
+        both = parameters.layout, policy, critic
+        self._networks = MLPPair(
+            PairLayers(parameters.values.detach().numpy(), *both),
+            PairLayers(parameters.gradients.numpy(), *both),
+            spec.activation,
+        )
         self._head: _Head = _Categorical() if spec.action.kind == "discrete" else _Gaussian(values, gradients)
 
     @staticmethod
@@ -65,24 +72,43 @@ class ActorCriticFastPath(Generic[Owner]):
         """Return the critic's values, [M], of observations [M, inputs]."""
         return torch.from_numpy(self._critic.forward(self._critic_layers, observation.numpy())[:, 0].copy())
 
-    def log_prob(self, observation: Tensor, action: Tensor) -> Tensor:
-        """Return the policy's log-probabilities, [M], of recorded actions [M, ...] at observations [M, inputs]."""
-        return torch.from_numpy(
-            self._head.log_prob(self._policy.forward(self._policy_layers, observation.numpy()), action.numpy())
-        )
+    def evaluate(self, observation: Tensor, action: Tensor) -> FastEvaluated:
+        """Run policy and critic on observations [N, inputs]; the first M have recorded actions [M, ...]."""
+        output, values = self._networks.forward(observation.numpy())
+        log_prob = self._head.log_prob(output[: len(action)], action.numpy())
+        return FastEvaluated(torch.from_numpy(log_prob), torch.from_numpy(values.copy()), self._networks.passes)
 
     def gradients(self, minibatch: Minibatch) -> LossResult:
         """Write all gradients of `OnPolicy.loss` for a minibatch; return the same result, with a float as the loss."""
         if minibatch["rows"] is not None:
             return self._by_autograd(minibatch)
-        config = self.algorithm.config
-        rows = {name: tensor.numpy() for name, tensor in minibatch.items() if tensor is not None}
+        rows = _arrays(minibatch)
         with np.errstate(over="ignore", invalid="ignore"):  # the learner refuses updates that are not finite
-            (policy_loss, metrics, outputs), entropy = self._write_policy_gradients(rows)
-            value_loss = self._write_critic_gradients(rows)
+            if isinstance(minibatch, FastPass) and minibatch.number == self._networks.passes:
+                output, values = self._networks.outputs()
+                valid, count = minibatch.valid.numpy(), len(values)
+                result, d_output, d_values = self._loss(output[valid], values[valid], rows)
+                self._networks.backward(_scattered(d_output, valid, count), _scattered(d_values, valid, count))
+            else:
+                output, values = self._networks.forward(rows["observation"])
+                result, d_output, d_values = self._loss(output, values, rows)
+                self._networks.backward(d_output, d_values)
+        return result
+
+    def _loss(self, output: F32, values: F32, rows: Rows) -> tuple[LossResult, F32, F32]:
+        """Return the result of `OnPolicy.loss`, and its derivatives by the outputs of the policy, [M, P], and of the
+        critic, [M], for these outputs.
+        """
+        config = self.algorithm.config
+        log_prob = self._head.log_prob(output, rows["action"])
+        advantages = _advantages(rows) if config.normalize_advantages else rows["advantage"]
+        (policy_loss, metrics, outputs), d_log_prob = self.policy_loss(log_prob, advantages, rows)
+        d_output, entropy = self._head.backward(d_log_prob, config.entropy_coef)
+        value_loss, d_values = self.value_loss(values, rows)
         loss = policy_loss + config.value_coef * value_loss - config.entropy_coef * entropy
         losses = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
-        return LossResult(loss, {**losses, **metrics}, outputs)
+        result = LossResult(loss, {**losses, **metrics}, outputs)
+        return result, d_output, d_values * np.float32(config.value_coef)
 
     def _by_autograd(self, minibatch: Minibatch) -> LossResult:
         """Do the same with autograd, for minibatches with rows from which only the critic learns."""
@@ -91,23 +117,6 @@ class ActorCriticFastPath(Generic[Owner]):
         assert isinstance(result.loss, Tensor)
         result.loss.backward()  # type: ignore[no-untyped-call]
         return result._replace(loss=result.loss.detach())
-
-    def _write_policy_gradients(self, rows: Rows) -> tuple[LossResult, float]:
-        """Write the policy's gradients; return the result of `policy_loss`, and the mean entropy."""
-        config = self.algorithm.config
-        log_prob = self._head.log_prob(self._policy.forward(self._policy_layers, rows["observation"]), rows["action"])
-        advantages = _advantages(rows) if config.normalize_advantages else rows["advantage"]
-        result, d_log_prob = self.policy_loss(log_prob, advantages, rows)
-        d_output, entropy = self._head.backward(d_log_prob, config.entropy_coef)
-        self._policy.backward(self._policy_layers, d_output, self._policy_gradients)
-        return result, entropy
-
-    def _write_critic_gradients(self, rows: Rows) -> float:
-        """Write the critic's gradients; return the loss of the values."""
-        loss, d_values = self.value_loss(self._critic.forward(self._critic_layers, rows["observation"])[:, 0], rows)
-        d_output = d_values[:, None] * np.float32(self.algorithm.config.value_coef)
-        self._critic.backward(self._critic_layers, d_output, self._critic_gradients)
-        return loss
 
     # --- the losses of the algorithm and their derivatives --------------------------------------------------
 
@@ -119,6 +128,19 @@ class ActorCriticFastPath(Generic[Owner]):
     def value_loss(self, values: F32, rows: Rows) -> tuple[float, F32]:
         """Return the result of `OnPolicy.value_loss`, as a float, and d loss / d values, [M]."""
         return squared_value_loss(values, rows["value_target"])
+
+
+def _arrays(minibatch: Minibatch) -> Rows:
+    if isinstance(minibatch, RowRange):
+        return minibatch.arrays()
+    return {name: value.numpy() for name, value in minibatch.items() if isinstance(value, Tensor)}
+
+
+def _scattered(rows: F32, index: NDArray[np.int64], count: int) -> F32:
+    """Return an array of `count` rows with some rows at their indices, and zeros elsewhere."""
+    array = np.zeros((count, *rows.shape[1:]), np.float32)
+    array[index] = rows
+    return array
 
 
 def policy_gradient_loss(log_prob: F32, advantages: F32) -> tuple[float, F32]:
@@ -160,6 +182,9 @@ class _Head(Protocol):
 class _Categorical:
     """One categorical component. Arrays are [choices, M], because sums over few choices are faster along this axis."""
 
+    def __init__(self) -> None:
+        self._columns = np.arange(0)
+
     def log_prob(self, output: F32, action: NDArray[Any]) -> F32:
         logits = np.ascontiguousarray(output.T)
         logits -= np.maximum.reduce(logits)
@@ -167,15 +192,17 @@ class _Categorical:
         total = np.add.reduce(self._probs)
         self._probs /= total
         self._log_probs = logits - np.log(total)
-        self._chosen = (action.astype(np.intp, copy=False), np.arange(len(action)))
-        chosen: F32 = self._log_probs[self._chosen]
+        if len(action) != len(self._columns):
+            self._columns = np.arange(len(action))
+        self._chosen = action.astype(np.intp, copy=False) * len(action) + self._columns
+        chosen: F32 = self._log_probs.take(self._chosen)
         return chosen
 
     def backward(self, d_log_prob: F32, entropy_coef: float) -> tuple[F32, float]:
         p_log_p = self._probs * self._log_probs
         entropy = -np.add.reduce(p_log_p)
         d = self._probs * -d_log_prob
-        d[self._chosen] += d_log_prob
+        d.reshape(-1)[self._chosen] += d_log_prob
         if entropy_coef:
             # d (-coef mean H) / d logits = coef / M * p (log p + H)
             d += (p_log_p + self._probs * entropy) * np.float32(entropy_coef / len(entropy))
