@@ -7,6 +7,7 @@ import os
 import socket
 import time
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -80,6 +81,7 @@ class TensorBoard:
         self._file.close()
 
 
+@lru_cache(maxsize=1024)
 def tag_of(name: str) -> str:
     """Return a metric's name with its group as a prefix, which viewers use as sections: 'speed/sps'."""
     if "/" in name:  # an info metric, the memory of a child, or a callback's number with its own section

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 KINDS = ("act", "env", "infer", "load", "learn", "evaluate", "checkpoint", "wait")
 """The kinds of work at the top level, in the order in which they are shown."""
@@ -46,12 +47,11 @@ class Timings:
     def totals(self) -> dict[str, float]:
         """Return the seconds of each name and of its parents."""
         seconds = dict(self.seconds)  # a copy first: another thread may add a name meanwhile
-        names = {"/".join(parts[: depth + 1]) for parts in map(_parts, seconds) for depth in range(len(parts))}
         inside: defaultdict[str, float] = defaultdict(float)
         totals = {}
-        for name in sorted(names, key=lambda path: -path.count("/")):
+        for name, parent in _with_parents(tuple(seconds)):
             totals[name] = max(seconds.get(name, 0.0), inside[name])
-            inside[name.rpartition("/")[0]] += totals[name]
+            inside[parent] += totals[name]
         return totals
 
     def since(self, previous: Mapping[str, float]) -> dict[str, float]:
@@ -66,8 +66,12 @@ class Timings:
         return _branches(totals, "", whole)
 
 
-def _parts(path: str) -> list[str]:
-    return path.split("/")
+@lru_cache(maxsize=16)
+def _with_parents(names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """Return each name and each of their parents, with its own parent, children first."""
+    parts = [name.split("/") for name in names]
+    paths = {"/".join(path[: depth + 1]) for path in parts for depth in range(len(path))}
+    return tuple((path, path.rpartition("/")[0]) for path in sorted(paths, key=lambda path: -path.count("/")))
 
 
 def _branches(totals: Mapping[str, float], parent: str, whole: float) -> tuple[Branch, ...]:
