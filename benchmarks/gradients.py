@@ -1,22 +1,28 @@
 """PPO's learning step with analytic gradients (NumPy) and with autograd (torch), on the same batches.
 
-    python -m benchmarks.gradients
+    python -m benchmarks.gradients [--works WORK ...] [--out DIR]
 
-Learning steps in pairs, A B B A ..., the first tenth dropped; the figure is the median of the pairs' ratios of CPU
-time. One thread.
+Learning steps by turns, A B B A ..., the first tenth dropped; before each one another of the same side, which does not
+count, because the caches are the other side's. A figure is the median of the CPU time of a learning step, divided by
+its updates; a ratio is the median of the turns' ratios. One thread. The second table has the parts of a learning step
+with analytic gradients: medians of the CPU time of all calls of a part. To measure them takes time too.
 """
 
 from __future__ import annotations
 
-from contextlib import closing
+import argparse
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 from dataclasses import replace
+from pathlib import Path
 from statistics import median
-from time import process_time
+from time import process_time, thread_time
 from typing import Any
 
 from benchmarks.common import RESULTS, describe, machine, markdown_table, write_json
 from offbeat.config.resolve import resolve
-from offbeat.core.threads import limit
+from offbeat.core.threads import blas_kernels, limit
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.runtimes import acting_of, build
 from offbeat.runtime.supervisor import Reporting
@@ -26,6 +32,10 @@ SMALL_NETWORK: Settings = {"hidden_sizes": (64, 64), "activation": "tanh", "reco
 WORKS: dict[str, Settings] = {
     "CartPole-v1, 64-64, minibatch 256": {
         "env": "CartPole-v1", "envs_per_actor": 32, "unroll_length": 32, "minibatch_size": 256, "epochs": 4,
+        **SMALL_NETWORK,
+    },
+    "CartPole-v1, 64-64, minibatch 2048": {
+        "env": "CartPole-v1", "envs_per_actor": 64, "unroll_length": 32, "minibatch_size": 2048, "epochs": 1,
         **SMALL_NETWORK,
     },
     "HalfCheetah-v5, 64-64, minibatch 1024": {
@@ -40,16 +50,18 @@ WORKS: dict[str, Settings] = {
         "env": "HalfCheetah-v5", "envs_per_actor": 4, "unroll_length": 128, "minibatch_size": 64, "epochs": 4,
     },
 }  # fmt: skip
-PAIRS = 40
+TURNS = 40
+SIDES = (AUTOGRAD, ANALYTIC) = ("autograd", "analytic")
+Times = dict[str, float]
 
 
-def make(work: Settings, *, analytic: bool) -> PacedParts:
+def make(work: Settings, side: str) -> PacedParts:
     """Return parts with one batch acted, whose learner takes the wanted path."""
     settings = {key: value for key, value in work.items() if key != "env"}
     parts: PacedParts = build(resolve("ppo", work["env"], flags=settings))
     algorithm: Any = parts.policy.algorithm
-    if not analytic:
-        algorithm._fast = None  # noqa: SLF001  (users have no switch: the fast path is used where there is one)
+    if side == AUTOGRAD:
+        algorithm._fast = algorithm.passes._fast = None  # noqa: SLF001  (users have no switch)
         algorithm.stages = (replace(algorithm.stages[0], gradients=None),)
     parts.policy.learner.publish(0)
     with closing(acting_of(parts, 0, Reporting(print, lambda _role, _processes: None))) as acting:
@@ -60,40 +72,116 @@ def make(work: Settings, *, analytic: bool) -> PacedParts:
 
 def update_us(parts: PacedParts) -> float:
     """Return the CPU microseconds per update of one learning step, its preparation included."""
+    parts.policy.learner.learn(0, 0.0)  # caches are another side's
     begun = process_time()
     learned = parts.policy.learner.learn(0, 0.0)
     return 1e6 * (process_time() - begun) / learned.updates
 
 
 def compare(work: Settings) -> Settings:
-    """Measure both paths in pairs."""
-    sides = {"analytic": make(work, analytic=True), "autograd": make(work, analytic=False)}
-    pairs = []
-    for pair in range(PAIRS):
-        order = sorted(sides, reverse=pair % 2 == 0)
-        pairs.append({side: round(update_us(sides[side]), 1) for side in order})
-    counted = pairs[PAIRS // 10 :]
-    return {"work": work, "pairs": counted, "ratio": round(median(p["autograd"] / p["analytic"] for p in counted), 2)}
+    """Measure both sides by turns, then the parts of a learning step."""
+    sides = {side: make(work, side) for side in SIDES}
+    turns = []
+    for turn in range(TURNS):
+        order = sorted(sides, key=SIDES.index, reverse=turn % 2 == 1)
+        turns.append({side: round(update_us(sides[side]), 1) for side in order})
+    return {"work": work, "us_an_update": turns[TURNS // 10 :], "parts_us": parts_us(sides[ANALYTIC])}
 
 
-def main() -> None:
-    """Measure all works; write the raw results and the table."""
-    limit(1)
-    record = {"machine": machine(), "records": {name: compare(work) for name, work in WORKS.items()}}
-    write_json(RESULTS / "gradients.json", record)
-    title = f"# PPO's analytic gradients and autograd\n\n{describe(record['machine'])}."
-    text = f"{title}\n\n{table(record['records'])}"
-    (RESULTS / "gradients.md").write_text(text)
-    print(text)
+# --- the parts of a learning step ---------------------------------------------------------------------------
+
+
+class Stopwatch:
+    """Adds up the CPU time of functions, one total for each learning step. A part does not count in its caller."""
+
+    def __init__(self) -> None:
+        self.totals: Times = defaultdict(float)
+        self._inner = [0.0]
+
+    def around(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the function with its time added to the total of a name."""
+
+        def timed(*arguments: Any, **keywords: Any) -> Any:
+            begun = thread_time()
+            self._inner.append(0.0)
+            try:
+                return function(*arguments, **keywords)
+            finally:
+                spent = thread_time() - begun
+                self.totals[name] += spent - self._inner.pop()
+                self._inner[-1] += spent
+
+        return timed
+
+
+def parts_us(parts: PacedParts) -> Times:
+    """Return the CPU microseconds of each part of a learning step with analytic gradients."""
+    learner: Any = parts.policy.learner
+    algorithm: Any = parts.policy.algorithm
+    fast, watch = algorithm._fast, Stopwatch()  # noqa: SLF001
+    networks, updates = fast._networks, learner._updates  # noqa: SLF001
+    for owner, method, name in (
+        (algorithm, "prepare", "targets: values, log-probabilities, V-trace or GAE"),
+        (networks, "forward", "forward pass"),
+        (networks, "backward", "backward pass"),
+        (fast, "_loss", "distribution and loss"),
+        (updates, "apply", "norm, clipping, Adam, metrics"),
+    ):
+        setattr(owner, method, watch.around(name, getattr(owner, method)))
+    minibatches = algorithm.minibatches
+
+    def timed_minibatches(*arguments: Any) -> Iterator[Any]:
+        following = watch.around("minibatches", minibatches(*arguments).__next__)
+        with suppress(StopIteration):
+            while True:
+                yield following()
+
+    algorithm.minibatches = timed_minibatches
+    steps: list[Times] = []
+    for _ in range(TURNS):
+        watch.totals.clear()
+        watch.around("all else", learner.learn)(0, 0.0)
+        steps.append({name: 1e6 * total for name, total in watch.totals.items()})
+    counted = steps[TURNS // 10 :]
+    return {name: round(median(step[name] for step in counted), 1) for name in counted[0]}
+
+
+# --- tables -------------------------------------------------------------------------------------------------
 
 
 def table(records: dict[str, Settings]) -> str:
     """Return the medians and the ratios as Markdown."""
     rows = []
     for name, record in records.items():
-        medians = [median(pair[side] for pair in record["pairs"]) for side in ("autograd", "analytic")]
-        rows.append([name, *(f"{value:,.0f}" for value in medians), f"{record['ratio']:.2f}"])
-    return markdown_table(["learning step", "autograd, us an update", "analytic, us an update", "ratio"], rows)
+        turns = record["us_an_update"]
+        medians = [f"{median(turn[side] for turn in turns):,.0f}" for side in SIDES]
+        ratio = median(turn[AUTOGRAD] / turn[ANALYTIC] for turn in turns)
+        rows.append([name, *medians, f"{ratio:.2f}"])
+    return markdown_table(["learning step", *(f"{side}, us per update" for side in SIDES), "ratio"], rows)
+
+
+def parts_table(records: dict[str, Settings]) -> str:
+    """Return the parts of a learning step of each work as Markdown."""
+    works: list[Times] = [record["parts_us"] for record in records.values()]
+    rows = [[part, *(f"{times[part]:,.0f}" for times in works)] for part in works[0]]
+    rows.append(["whole", *(f"{sum(times.values()):,.0f}" for times in works)])
+    return markdown_table(["us per learning step", *records], rows)
+
+
+def main() -> None:
+    """Measure all works; write the raw results and the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--works", nargs="+", default=list(WORKS), choices=WORKS, metavar="WORK")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="directory of the results")
+    options = parser.parse_args()
+    limit(1)
+    about = {**machine(), "blas_kernels": blas_kernels()}
+    record = {"machine": about, "records": {name: compare(WORKS[name]) for name in options.works}}
+    write_json(options.out / "gradients.json", record)
+    head = f"# PPO's analytic gradients and autograd\n\n{describe(about)}; OpenBLAS's kernels: {about['blas_kernels']}."
+    text = f"{head}\n\n{table(record['records'])}\n{parts_table(record['records'])}"
+    (options.out / "gradients.md").write_text(text)
+    print(text)
 
 
 if __name__ == "__main__":
