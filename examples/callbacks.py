@@ -61,7 +61,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=50_000, help="env steps to learn from")
     run = train_with_falling_rate(parser.parse_args().steps, rate=1e-3, times=2)
     videos = len(list(run.path.glob("videos/*.gif")))
-    print(f"{run.state}: {run.reason}, after {run.metrics['env_steps']} env steps; {videos} videos in {run.path}")
+    print(f"{run.state}: {run.reason}; {videos} videos in {run.path}")
 
 
 if __name__ == "__main__":

@@ -120,6 +120,7 @@ def test_an_unknown_import_path_of_an_env_is_refused(env_id, words):
         ("Poles", {}, "needs the arguments number, height: pass --env-kwargs number=VALUE height=VALUE"),
         ("Poles", {"number": 2}, "needs the argument height: "),
         ("Poles", {"numbr": 2}, "no argument 'numbr'. Did you mean 'number'.* Its arguments are number, height"),
+        ("NoSpaces", {}, "has no attribute 'observation_space'.: set self.observation_space in its __init__"),
         ("Broken", {}, r"cannot be made \(TypeError: a level is missing\): run `import tests.reference.not_envs; "),
     ],
 )

@@ -56,6 +56,12 @@ def test_a_video_file_with_another_suffix_is_refused(tmp_path, name):
         write_video(frames(2), tmp_path / name, fps=5)
 
 
+@pytest.mark.parametrize("suffix", [".mp4", ".gif"])
+def test_a_video_in_a_folder_where_nothing_can_be_written_is_refused(suffix):
+    with pytest.raises(ConfigError, match=r"/proc/run\.\w+ cannot be written \(.*\): pass another file"):
+        write_video(frames(2), Path("/proc/run").with_suffix(suffix), fps=5)
+
+
 def test_an_mp4_without_ffmpeg_is_refused_with_the_extra_to_install_or_gif(tmp_path, monkeypatch):
     monkeypatch.delitem(sys.modules, "imageio_ffmpeg")
     monkeypatch.setattr(sys, "path", [str(tmp_path)])

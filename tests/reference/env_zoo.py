@@ -364,6 +364,11 @@ class OldReset(Wanderer):
         return super().reset(**arguments)[0]
 
 
+class ResetWithoutSeed(Wanderer):
+    def reset(self) -> Any:  # type: ignore[override]
+        return super().reset()
+
+
 class OldStep(Wanderer):
     def step(self, action: Any) -> Any:
         observation, reward, terminated, _, info = super().step(action)
@@ -500,7 +505,7 @@ BROKEN = (
         TextReward,
         NumberedEnds,
     ),
-    *(OldReset, OldStep, NeverEnds, Raises, OneAtATime, CannotBeMade, TextObservations, TextActions),
+    *(OldReset, ResetWithoutSeed, OldStep, NeverEnds, Raises, OneAtATime, CannotBeMade, TextObservations, TextActions),
     *(WrongKeys, WrongInnerTuple, NoSuchChoice, HalfAChoice),
     *(NothingAllowed, MaskVanishes, MaskTooShort, TupleOfMasks, MaskOfAnotherSize, MaskOfABox, TwoOfOneName, OnlyAMask),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import gymnasium as gym
 from gymnasium.envs.classic_control import CartPoleEnv
 
 from offbeat.envs.testing.worlds import CartPoles
@@ -36,6 +37,10 @@ class Pole(CartPoleEnv):
     def __init__(self, height: float) -> None:
         assert height
         super().__init__()
+
+
+class NoSpaces(gym.Env[Any, Any]):
+    """An env that does not set its spaces."""
 
 
 class Broken(CartPoleEnv):

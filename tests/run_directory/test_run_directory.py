@@ -13,6 +13,7 @@ from tests.reference.runs import contents, files_up_to, offbeat, small_arguments
 
 from offbeat.config.resolve import resolve
 from offbeat.core import files
+from offbeat.core.errors import ConfigError
 from offbeat.run_directory.checkpoint import load
 from offbeat.run_directory.directory import RunDirectory
 
@@ -40,6 +41,46 @@ def test_a_failed_replacement_keeps_the_file_and_leaves_no_temporary_file(tmp_pa
         files.replace_file(tmp_path / "file", b"new and long")
     assert contents(tmp_path).keys() == {"file"}
     assert (tmp_path / "file").read_text() == "old"
+
+
+# --- a new directory ----------------------------------------------------------------------------------------
+
+
+def test_a_run_uses_an_empty_directory_and_refuses_one_with_a_file(tmp_path):
+    config = resolve("ppo", "CartPole-v1")
+    empty, used = tmp_path / "empty", tmp_path / "used"
+    for folder in (empty, used):
+        folder.mkdir()
+    (used / "notes.txt").write_text("mine")
+    RunDirectory.create(empty, config)
+    assert (empty / "config.toml").is_file()
+    with pytest.raises(ConfigError, match="used exists: pass another"):
+        RunDirectory.create(used, config)
+    assert contents(used).keys() == {"notes.txt"}
+
+
+def test_of_two_runs_that_start_in_an_empty_directory_one_is_refused_and_deletes_nothing(tmp_path, monkeypatch):
+    config = resolve("ppo", "CartPole-v1")
+    RunDirectory.create(tmp_path / "run", config)
+    before = contents(tmp_path)
+    monkeypatch.setattr(RunDirectory, "refuse_existing", lambda _: None)  # both have looked before one has created it
+    with pytest.raises(ConfigError, match="run exists: pass another"):
+        RunDirectory.create(tmp_path / "run", config)
+    assert contents(tmp_path) == before
+
+
+def test_a_run_that_fails_leaves_an_empty_directory_as_it_was(tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    RunDirectory.create(run, resolve("ppo", "CartPole-v1")).discard()
+    assert run.is_dir()
+    assert not list(run.iterdir())
+
+
+def test_a_directory_below_a_file_is_refused_without_advice_on_disk_space(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match=r"\(Not a directory\): pass another"):
+        RunDirectory.create(tmp_path / "file" / "run", resolve("ppo", "CartPole-v1"))
 
 
 # --- a full disk --------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -120,7 +121,19 @@ def raised(call: str, error: BaseException) -> Finding:
         return Finding("error", problem, drawing)
     if Path(where.filename).is_relative_to(Path(__file__).parent / "adapters"):
         return Finding("error", problem, "fix the problem that the message names")
+    if is_reset_without_arguments(error):
+        return Finding("error", problem, RESET_SIGNATURE)
     return Finding("error", problem, f"see {where.filename}, line {where.lineno}: {where.line}")
+
+
+RESET_SIGNATURE = "define it as `def reset(self, *, seed=None, options=None)`"
+
+
+def is_reset_without_arguments(error: BaseException) -> bool:
+    """Whether an env's reset does not take `seed` or `options`."""
+    return isinstance(error, TypeError) and bool(
+        re.search(r"reset\(\) got an unexpected keyword argument '(seed|options)'", str(error))
+    )
 
 
 def check_parts(space: gym.Space[Any], parts: Mapping[str, Any]) -> Iterator[Finding]:

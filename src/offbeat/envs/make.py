@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, cast
@@ -124,12 +125,16 @@ def cannot_make(env_id: str, kwargs: Mapping[str, Any], error: BaseException) ->
     message = (
         missing_package(env_id)
         or _wrong_arguments(env_id, kwargs, error)
-        or (
-            f"{env_id} cannot be made{given} ({type(error).__name__}: {error}): "
-            f"{opengl_remedy(error) or f'{_call(env_id, kwargs)} in Python to see where it fails'}"
-        )
+        or f"{env_id} cannot be made{given} ({type(error).__name__}: {error}): {_remedy(env_id, kwargs, error)}"
     )
     return with_traceback_of(ConfigError(message), error)
+
+
+def _remedy(env_id: str, kwargs: Mapping[str, Any], error: BaseException) -> str:
+    lacks = re.search(r"has no attribute '((?:observation|action)_space)'", str(error))
+    if isinstance(error, AttributeError) and lacks:
+        return f"set self.{lacks[1]} in its __init__"
+    return opengl_remedy(error) or f"{_call(env_id, kwargs)} in Python to see where it fails"
 
 
 def _wrong_arguments(env_id: str, kwargs: Mapping[str, Any], error: BaseException) -> str:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 
 
-def compact(value: float | None) -> str:
-    """Return a number with three significant digits and a unit: 950, 12.3k, 1.5M; '-' if it is not known."""
+def compact(value: float | None, digits: int = 3) -> str:
+    """Return a number with significant digits and a unit: 950, 12.3k, 1.5M; '-' if it is not known."""
     if value is None or not math.isfinite(value):
         return "-"
-    rounded = float(f"{value:.3g}")  # round first, so that 999,999 becomes 1M and not 1000k
+    rounded = float(f"{value:.{digits}g}")  # round first, so that 999,999 becomes 1M and not 1000k
     for scale, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(rounded) >= scale:
-            return f"{rounded / scale:.3g}{unit}"
-    return f"{rounded:.3g}"
+            return f"{rounded / scale:.{digits}g}{unit}"
+    return f"{rounded:.{digits}g}"
 
 
 def rounded(value: float | None) -> str:

@@ -20,6 +20,7 @@ from offbeat.metrics.text import compact
 from offbeat.plots.figures import TITLE, line_style, save_figure
 from offbeat.plots.labels import group_by_settings, labels_of
 from offbeat.plots.runs import evaluated, read_settings
+from offbeat.plots.ticks import show_compact_numbers
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -168,7 +169,7 @@ def _draw_curve(axes: Axes, evaluation: Adaptation, label: str, style: Mapping[s
 
 
 def _style(axes: Axes, run: AdaptationRun) -> None:
-    from matplotlib.ticker import FuncFormatter, MaxNLocator
+    from matplotlib.ticker import MaxNLocator
 
     episodes = len(run.last.means)
     axes.axvline(episodes - 0.5, color="#555555", linewidth=1.0, linestyle=":")
@@ -180,7 +181,7 @@ def _style(axes: Axes, run: AdaptationRun) -> None:
     axes.set_xlabel("episode in a new task")
     axes.set_ylabel("return of the episode, mean and 95 % interval")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: compact(value)))
+    show_compact_numbers(axes.yaxis)
     axes.set_xlim(0.8, episodes + 0.3)
     axes.grid(visible=True, color="#DDDDDD", linewidth=0.6)
     axes.spines[["top", "right"]].set_visible(False)

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from offbeat.core.errors import ConfigError
-from offbeat.metrics.text import compact
 from offbeat.plots.figures import TITLE, line_style, save_figure
 from offbeat.plots.labels import ALGORITHM, ENV
 from offbeat.plots.panels import Panel, names_of, read_panels, seeds_of
 from offbeat.plots.runs import MOVING_AVERAGE_POINTS, RETURN, Run, XAxis, aligned, moving_average
 from offbeat.plots.statistics import FEWEST_FOR_INTERVAL, band_of, iqm
+from offbeat.plots.ticks import show_compact_numbers
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -224,12 +224,10 @@ def _draw_group(axes: Axes, group: Sequence[Run], index: int, scale: float, *, a
 
 
 def _style_axes(axes: Axes, x_label: str, y_label: str) -> None:
-    from matplotlib.ticker import FuncFormatter
-
     axes.set_xlabel(x_label)
     axes.set_ylabel(y_label)
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(FuncFormatter(lambda value, _: compact(value)))
+        show_compact_numbers(axis)
     axes.set_xlim(left=0)
     axes.grid(visible=True, color="#DDDDDD", linewidth=0.6)
     axes.spines[["top", "right"]].set_visible(False)

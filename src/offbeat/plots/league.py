@@ -13,6 +13,7 @@ from offbeat.metrics.sinks import read_metrics
 from offbeat.metrics.text import compact
 from offbeat.plots.figures import COLORS, TITLE, line_style, save_figure
 from offbeat.plots.runs import read_settings
+from offbeat.plots.ticks import show_compact_numbers
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -206,10 +207,8 @@ def _write_numbers(axes: Axes, payoffs: Payoffs) -> None:
 
 
 def _style_axes(axes: Axes, y_label: str) -> None:
-    from matplotlib.ticker import FuncFormatter
-
     axes.set_xlabel("env steps")
     axes.set_ylabel(y_label)
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: compact(value)))
+    show_compact_numbers(axes.xaxis)
     axes.grid(visible=True, color="#DDDDDD", linewidth=0.6)
     axes.spines[["top", "right"]].set_visible(False)

@@ -40,10 +40,20 @@ def write_video(frames: Iterable[Frame], path: Path, fps: int) -> Path:
         _require_ffmpeg(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        _require_writable(path)
     except OSError as error:
         raise ConfigError(f"{path} cannot be written ({error.strerror}): pass another file") from None
     write(_checked(frames, path), path, fps)
     return path
+
+
+def _require_writable(path: Path) -> None:
+    """Raise OSError if a file cannot be written: ffmpeg would only print its own messages."""
+    is_new = not path.exists()
+    with path.open("ab"):
+        pass
+    if is_new:
+        path.unlink()
 
 
 def _require_ffmpeg(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shlex
@@ -33,6 +34,9 @@ from offbeat.run_directory.presence import Presence
 from offbeat.run_directory.snapshots import SnapshotStore
 from offbeat.run_directory.store import CheckpointStore
 
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Errors of a disk, of a quota and of a limit on the size of files."""
+
 RunState = Literal["running", "finished", "interrupted", "failed"]
 
 
@@ -51,37 +55,43 @@ class RunDirectory:
         self._lock = path / ".lock"
         self.checkpoints = path / "checkpoints"
         self._created: list[Path] = []
-        """The folders that `create` has created: the run directory first, then its parents."""
+        """The folders that `create` has created: the run directory first, then its parents; none if it was there."""
 
     @classmethod
     def create(cls, path: Path, config: Config) -> RunDirectory:
         """Create a new run directory.
 
         Raises:
-            ConfigError: the path exists, or the directory cannot be created.
+            ConfigError: the path exists and is no empty directory, or the directory cannot be created.
         """
         directory = cls(path)
         directory.refuse_existing()
         directory._created = [p for p in (path, *path.parents) if not p.exists()]
         try:
-            path.mkdir(parents=True)
-            directory.command.write_text(shlex.join(sys.argv) + "\n")
+            path.mkdir(parents=True, exist_ok=True)
+            with directory.command.open("x") as file:  # of two that start at the same time, one creates it
+                file.write(shlex.join(sys.argv) + "\n")
             config.save(directory.config)
             for folder in directory._created:
                 sync(folder.parent)
+        except FileExistsError:
+            raise directory._exists() from None
         except OSError as error:
             directory.discard()
+            space = "free some disk space, or " if error.errno in _NO_SPACE else ""
             raise ConfigError(
-                f"the run directory {path} cannot be created ({error.strerror}): free some disk space, or pass another "
-                "--run-dir"
+                f"the run directory {path} cannot be created ({error.strerror}): {space}pass another --run-dir"
             ) from None
         return directory
 
     def refuse_existing(self) -> None:
-        """Raise ConfigError if the path exists: a run is never reused silently."""
-        if self.path.exists() or self.path.is_symlink():
-            resume = f", or run `offbeat resume {quote(str(self.path))}`" if self.config.is_file() else ""
-            raise ConfigError(f"the run directory {self.path} exists: pass another --run-dir{resume}")
+        """Raise ConfigError if the path exists and is no empty directory: a run is never reused silently."""
+        if self.path.is_symlink() or (self.path.exists() and not _is_empty_folder(self.path)):
+            raise self._exists()
+
+    def _exists(self) -> ConfigError:
+        resume = f", or run `offbeat resume {quote(str(self.path))}`" if self.config.is_file() else ""
+        return ConfigError(f"the run directory {self.path} exists: pass another --run-dir{resume}")
 
     @classmethod
     def open(cls, path: Path, *, trust_code: bool = False) -> RunDirectory:
@@ -268,8 +278,10 @@ class RunDirectory:
     # --- other files ----------------------------------------------------------------------------------------
 
     def discard(self) -> None:
-        """Delete the run, and the empty parent folders that were created for it."""
+        """Delete the run, and the empty parent folders that were created for it; an empty directory stays one."""
         shutil.rmtree(self.path, ignore_errors=True)
+        if not self._created:
+            self.path.mkdir(exist_ok=True)
         with suppress(OSError):  # a folder is not empty
             for parent in self._created[1:]:
                 parent.rmdir()
@@ -278,6 +290,10 @@ class RunDirectory:
         """Append a text with the time to log.txt."""
         with suppress(OSError), self.log.open("a") as log:
             log.write(f"{_now()} {text}\n")
+
+
+def _is_empty_folder(path: Path) -> bool:
+    return path.is_dir() and next(path.iterdir(), None) is None
 
 
 def _overwrite(path: Path, content: bytes) -> None:

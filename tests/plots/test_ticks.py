@@ -1,0 +1,31 @@
+"""The numbers at the axes of plots."""
+
+from __future__ import annotations
+
+import pytest
+from matplotlib.figure import Figure
+
+from offbeat.metrics.text import compact
+from offbeat.plots.ticks import digits_of, show_compact_numbers
+
+
+@pytest.mark.parametrize(
+    ("places", "shown"),
+    [
+        ([1.4, 1.425, 1.45], ["1.4", "1.425", "1.45"]),
+        ([0, 200_000, 1_000_000], ["0", "200k", "1M"]),
+        ([1_000_000, 1_002_500], ["1M", "1.0025M"]),
+        ([-500, 0, 500], ["-500", "0", "500"]),
+        ([], []),
+        ([3], ["3"]),
+    ],
+)
+def test_ticks_have_the_digits_that_tell_them_apart(places: list[float], shown: list[str]) -> None:
+    assert [compact(place, digits_of(places)) for place in places] == shown
+
+
+def test_an_axis_shows_the_digits_of_its_ticks() -> None:
+    axes = Figure().subplots()
+    axes.set_yticks([1.4, 1.425, 1.45])
+    show_compact_numbers(axes.yaxis)
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["1.4", "1.425", "1.45"]
