@@ -24,6 +24,7 @@ from offbeat.core.field_definitions import hints_of
         ("ppo", {"lr": 3e-4}, ["RLlib", "calls it learning_rate", "--set learning_rate=0.0003"]),
         ("ppo", {"ent_coef": 0.01}, ["calls it entropy_coef"]),
         ("sac", {"ent_coef": 0.01}, ["calls it temperature"]),
+        ("sac", {"ent_coef": "auto"}, ["calls it temperature: pass --set temperature=none"]),
         ("ppo", {"n_steps": 2048}, ["calls it unroll_length"]),
         ("dqn", {"n_steps": 3}, ["calls it n_step:"]),
         ("ppo", {"num_workers": 4}, ["RLlib and Sample Factory", "calls it actors", "--actors 4"]),

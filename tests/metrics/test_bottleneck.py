@@ -164,8 +164,8 @@ def test_serial_reports_the_largest_gain_of_processes():
     report = bottleneck(2.8, 7.2, runtime="serial", cores=4)
     assert (report.bound, report.actor_wait, report.learner_wait) == ("serial", None, None)
     assert report.sentence == (
-        "serial: acting takes 28 % and learning 72 % of the time; --runtime processes is at most 1.39x as fast: "
-        "`offbeat bench` measures it"
+        "serial: acting takes 28 % and learning 72 % of the time; --runtime processes is at most 1.39x as fast "
+        "(more if envs wait): `offbeat bench` measures it"
     )
 
 

@@ -14,6 +14,7 @@ from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.field_definitions import defaults_of, hints_of
 from offbeat.core.field_texts import as_text, example_of, syntax_of
+from offbeat.core.fields import read
 
 ARGUMENTS = {
     "callbacks": "callbacks=[my_function]",
@@ -92,8 +93,18 @@ def _joined(names: list[str]) -> str:
 def _syntax(key: str, value: object) -> str:
     """Return how to pass a key with a plain value, or else with an example."""
     hint, default = _hints_and_defaults().get(key, (Any, None))
-    plain = isinstance(value, bool | int | float | str)
+    if value == "auto" and not _is_valid(key, value, hint) and _is_valid(key, "none", hint):
+        value = "none"  # what others learn or choose by themselves with auto
+    plain = isinstance(value, bool | int | float | str) and _is_valid(key, value, hint)
     return syntax_of(key, hint, as_text(value) if plain else example_of(hint, default))
+
+
+def _is_valid(key: str, value: object, hint: Any) -> bool:
+    try:
+        read(key, value, hint)
+    except ConfigError:
+        return False
+    return True
 
 
 def _hints_and_defaults() -> dict[str, tuple[Any, Any]]:
