@@ -46,6 +46,7 @@ configs = st.builds(
     hidden_sizes=st.sampled_from([(), (4,), (6, 5)]),
     activation=st.sampled_from(["tanh", "relu"]),
     critics=st.integers(1, 3),
+    layer_norm=st.booleans(),
     policy_delay=st.integers(1, 2),
     temperature=st.sampled_from([None, 0.0, 0.3]),
     initial_temperature=st.sampled_from([1.0, 0.05]),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -20,27 +21,47 @@ sizes = st.lists(st.integers(1, 9), max_size=3).map(tuple)
 
 
 def ensemble(
-    hidden: tuple[int, ...] = (7, 5), activation: Activation = "relu", critics: int = 3, choices: int | None = None
+    hidden: tuple[int, ...] = (7, 5),
+    activation: Activation = "relu",
+    critics: int = 3,
+    choices: int | None = None,
+    *,
+    layer_norm: bool = False,
 ) -> Critics:
     generator = torch.Generator().manual_seed(1)
     spec = PolicySpec(LEAVES, ACTION, (), activation, "categorical", normalize=False)
-    return Critics(Body(spec, Unfilled()), hidden, activation, critics=critics, choices=choices, generator=generator)
+    settings: Any = {"critics": critics, "choices": choices, "layer_norm": layer_norm, "generator": generator}
+    return Critics(Body(spec, Unfilled()), hidden, activation, **settings)
 
 
 def alone(critics: Critics, e: int, activation: str) -> nn.Sequential:
     """Return one of the ensemble as an ordinary stack of layers."""
     modules: list[nn.Module] = []
-    for weights, biases in zip(critics.weights, critics.biases, strict=True):
+    for i, (weights, biases) in enumerate(zip(critics.weights, critics.biases, strict=True)):
         layer = nn.Linear(weights.shape[2], weights.shape[1])
         layer.weight.data, layer.bias.data = weights[e].detach(), biases[e].detach()
-        modules += [layer, nn.Tanh() if activation == "tanh" else nn.ReLU()]
+        modules.append(layer)
+        if i < len(critics.scales):
+            norm = nn.LayerNorm(weights.shape[1])
+            norm.weight.data, norm.bias.data = critics.scales[i][e].detach(), critics.shifts[i][e].detach()
+            modules.append(norm)
+        modules.append(nn.Tanh() if activation == "tanh" else nn.ReLU())
     return nn.Sequential(*modules[:-1])
 
 
 @settings(max_examples=60, deadline=None)
-@given(sizes, st.sampled_from(["tanh", "relu"]), st.integers(1, 4), st.none() | st.integers(1, 5), st.integers(1, 9))
-def test_each_critic_is_a_separate_network(hidden, activation, count, choices, rows):
-    critics = ensemble(hidden, activation, count, choices)
+@given(
+    sizes,
+    st.sampled_from(["tanh", "relu"]),
+    st.integers(1, 4),
+    st.none() | st.integers(1, 5),
+    st.booleans(),
+    st.integers(1, 9),
+)
+def test_each_critic_is_a_separate_network(hidden, activation, count, choices, layer_norm, rows):
+    critics = ensemble(hidden, activation, count, choices, layer_norm=layer_norm)
+    for parameter in (*critics.scales, *critics.shifts):
+        parameter.data.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(3)))
     x = torch.randn(rows, 4, generator=torch.Generator().manual_seed(2))
     values = critics(x)
     assert values.shape == ((count, rows) if choices is None else (count, rows, choices))
@@ -59,6 +80,17 @@ def test_the_parameters_of_critics_are_named_by_layer():
         "biases.1": (3, 5),
         "biases.2": (3, 6),
     }
+
+
+def test_with_layer_normalization_hidden_layers_have_scales_and_shifts_of_1_and_0():
+    critics = ensemble(layer_norm=True)
+    shapes = {name: tuple(parameter.shape) for name, parameter in critics.named_parameters()}
+    assert shapes.keys() - dict(ensemble().named_parameters()).keys() == {
+        "scales.0", "scales.1", "shifts.0", "shifts.1",
+    }  # fmt: skip
+    assert shapes["scales.0"] == shapes["shifts.0"] == (3, 7)
+    assert all((scale == 1).all() for scale in critics.scales)
+    assert not any(shift.any() for shift in critics.shifts)
 
 
 def test_critics_are_initialized_as_torch_layers_and_differ_from_each_other():

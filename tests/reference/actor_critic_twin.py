@@ -19,7 +19,7 @@ class ActorCriticTwin:
 
     def __init__(self, config: ReplayActorCriticConfig, weights: Mapping[str, Rows]) -> None:
         """Start with the weights of a checkpoint."""
-        self._activation, self._critics = config.activation, config.critics
+        self._activation, self._critics, self._layer_norm = config.activation, config.critics, config.layer_norm
         self._max_grad_norm, self._ema_rate = config.max_grad_norm, config.ema_rate
         self._layers = len((256, 256) if config.hidden_sizes is None else config.hidden_sizes) + 1
         self.policy = self.policy_of(weights)
@@ -39,15 +39,22 @@ class ActorCriticTwin:
             arrays = [
                 (weights[f"{name}.weights.{i}"][e], weights[f"{name}.biases.{i}"][e]) for i in range(self._layers)
             ]
-            stacks.append(self._stack(arrays))
+            hidden = range(self._layers - 1 if self._layer_norm else 0)
+            norms = [(weights[f"{name}.scales.{i}"][e], weights[f"{name}.shifts.{i}"][e]) for i in hidden]
+            stacks.append(self._stack(arrays, norms))
         return nn.ModuleList(stacks)
 
-    def _stack(self, arrays: list[tuple[Rows, Rows]]) -> nn.Sequential:
+    def _stack(self, arrays: list[tuple[Rows, Rows]], norms: list[tuple[Rows, Rows]] | None = None) -> nn.Sequential:
         modules: list[nn.Module] = []
-        for weight, bias in arrays:
+        for i, (weight, bias) in enumerate(arrays):
             layer = nn.Linear(weight.shape[1], weight.shape[0], dtype=torch.float64)
             layer.weight.data, layer.bias.data = torch.tensor(weight).double(), torch.tensor(bias).double()
-            modules += [layer, nn.Tanh() if self._activation == "tanh" else nn.ReLU()]
+            modules.append(layer)
+            if norms and i < len(norms):
+                norm = nn.LayerNorm(weight.shape[0], dtype=torch.float64)
+                norm.weight.data, norm.bias.data = (torch.tensor(array).double() for array in norms[i])
+                modules.append(norm)
+            modules.append(nn.Tanh() if self._activation == "tanh" else nn.ReLU())
         return nn.Sequential(*modules[:-1])
 
     def step(self, group: str, loss: Any, rates: Mapping[str, float]) -> None:
@@ -75,6 +82,10 @@ class ActorCriticTwin:
             for i, members in enumerate(zip(*stacks, strict=True)):
                 arrays[f"{name}.weights.{i}"] = torch.stack([layer.weight for layer in members])
                 arrays[f"{name}.biases.{i}"] = torch.stack([layer.bias for layer in members])
+            normed = [[part for part in stack.children() if isinstance(part, nn.LayerNorm)] for stack in ensemble]
+            for i, norms in enumerate(zip(*normed, strict=True)):
+                arrays[f"{name}.scales.{i}"] = torch.stack([norm.weight for norm in norms])
+                arrays[f"{name}.shifts.{i}"] = torch.stack([norm.bias for norm in norms])
         return {name: tensor.detach().numpy() for name, tensor in arrays.items()}
 
     def policy_arrays(self, policy: nn.Sequential, prefix: str) -> dict[str, Rows]:

@@ -43,6 +43,7 @@ class Networks:
         hidden: tuple[int, ...] = (9, 8),
         activation: Activation = "relu",
         critics: int = 2,
+        layer_norm: bool = False,
         inputs: int = 3,
         actions: int = 2,
         seed: int = 0,
@@ -54,10 +55,12 @@ class Networks:
         self.policy = FlatParameters(PolicyNetwork(self.spec, Uniform(generator), head_gain=1.0))
         body = Body(replace(self.spec, hidden_sizes=()), Unfilled())
         settings: Any = {"critics": critics, "choices": None, "action_size": actions, "generator": generator}
-        ensemble = Critics(body, hidden, activation, **settings)
+        ensemble = Critics(body, hidden, activation, layer_norm=layer_norm, **settings)
+        for parameter in (*ensemble.scales, *ensemble.shifts):
+            parameter.data += 0.3 * torch.randn(parameter.shape, generator=generator)
         self.critics = FlatParameters(ensemble)
         self.ema, self.ema_policy = (self._slow_copy(flat, generator) for flat in (self.critics, self.policy))
-        self.count, self.depth = critics, len(hidden) + 1
+        self.count, self.depth, self.layer_norm = critics, len(hidden) + 1, layer_norm
 
     @staticmethod
     def _slow_copy(flat: FlatParameters, generator: torch.Generator) -> Tensor:
@@ -76,8 +79,12 @@ class Networks:
 
     def critic_layers(self, flat: Tensor) -> list[raw_losses.Parameters]:
         views = self.critics.layout.views(flat)
+        linear = "weights", "biases"
+        hidden = (*linear, "scales", "shifts") if self.layer_norm else linear
+        kinds = [*(hidden for _ in range(self.depth - 1)), linear]
         return [
-            [(views[f"weights.{i}"][e], views[f"biases.{i}"][e]) for i in range(self.depth)] for e in range(self.count)
+            [tuple(views[f"{kind}.{i}"][e] for kind in of_layer) for i, of_layer in enumerate(kinds)]
+            for e in range(self.count)
         ]
 
     def minibatch(self, rows: int, *, weighted: bool = False, seed: int = 1) -> Minibatch:
@@ -120,6 +127,12 @@ class Expected(ABC):
         with torch.no_grad():
             self.margin = min(self.margins())
             """How far the rows are from where rounding decides about the gradient."""
+            self.deviation = min(
+                raw_losses.least_deviation(x, critic, self.activation)
+                for critic in (*self.critics, *self.ema)
+                for x in self.inputs()
+            )
+            """The smallest standard deviation that a layer normalisation divides by."""
 
     @abstractmethod
     def targets(self) -> Tensor: ...
@@ -131,9 +144,13 @@ class Expected(ABC):
     def action(self) -> Tensor:
         """Return the actions of the policy's loss, [M, A]."""
 
+    def inputs(self) -> list[Tensor]:
+        """Return the inputs of the critics that have gradients."""
+        actions = self.action(), self.rows["action"]
+        return [torch.cat((self.rows["observation"], action), dim=1) for action in actions]
+
     def margins(self) -> list[float]:
-        rows, activation = self.rows, self.activation
-        inputs = [torch.cat((rows["observation"], action), dim=1) for action in (self.action(), rows["action"])]
+        rows, activation, inputs = self.rows, self.activation, self.inputs()
         kinks = [raw_losses.nearest_kink(rows["observation"], self.policy, activation)]
         return kinks + [raw_losses.nearest_kink(x, critic, activation) for critic in self.critics for x in inputs]
 

@@ -9,15 +9,23 @@ from torch import Tensor
 from torch.distributions import Normal
 from torch.nn import functional
 
-Parameters = Sequence[tuple[Tensor, Tensor]]
-"""(weight, bias) of each layer of one network."""
+Parameters = Sequence[tuple[Tensor, ...]]
+"""(weight, bias) of each layer of one network; with layer normalisation (weight, bias, scale, shift) of hidden ones."""
 
 
 def network(x: Tensor, layers: Parameters, activation: str) -> Tensor:
     *hidden, last = layers
-    for weight, bias in hidden:
-        x = getattr(torch, activation)(functional.linear(x, weight, bias))
+    for weight, bias, *norm in hidden:
+        x = getattr(torch, activation)(normalized(functional.linear(x, weight, bias), *norm))
     return functional.linear(x, *last)
+
+
+def normalized(x: Tensor, scale: Tensor | None = None, shift: Tensor | None = None) -> Tensor:
+    """Return x [M, n] after layer normalisation, if there is one."""
+    if scale is None or shift is None:
+        return x
+    variance, mean = torch.var_mean(x, dim=1, correction=0, keepdim=True)
+    return scale * (x - mean) / (variance + 1e-5).sqrt() + shift
 
 
 def draw(observation: Tensor, noise: Tensor, policy: Parameters, activation: str) -> tuple[Tensor, Tensor]:
@@ -87,11 +95,21 @@ def td3_policy_loss(
     return -values(rows["observation"], action, critics[:1], activation).mean()
 
 
+def least_deviation(x: Tensor, layers: Parameters, activation: str) -> float:
+    """Return the smallest standard deviation that a layer normalisation divides by: it makes rounding errors larger."""
+    least = float("inf")
+    for weight, bias, *norm in layers[:-1]:
+        x = functional.linear(x, weight, bias)
+        least = min(least, float(x.std(dim=1, correction=0).min())) if norm else least
+        x = getattr(torch, activation)(normalized(x, *norm))
+    return least
+
+
 def nearest_kink(x: Tensor, layers: Parameters, activation: str) -> float:
     """Return how near the input of some ReLU is to 0: where it is very near, the gradient is rounding's to decide."""
     nearest = float("inf")
-    for weight, bias in layers[:-1]:
-        x = functional.linear(x, weight, bias)
+    for weight, bias, *norm in layers[:-1]:
+        x = normalized(functional.linear(x, weight, bias), *norm)
         nearest = min(nearest, float(x.abs().min())) if activation == "relu" else nearest
         x = getattr(torch, activation)(x)
     return nearest

@@ -104,7 +104,7 @@ CELLS = [
     ),
     Cell(
         "td3", "Pendulum-v1", 3, 2, 0, "processes", "serial",
-        {"prioritized": True, "n_step": 3, "normalize_observations": True}, OFTEN_ON_A_REPLAY,
+        {"prioritized": True, "n_step": 3, "normalize_observations": True, "layer_norm": True}, OFTEN_ON_A_REPLAY,
     ),
     # Sequences, whose states go on over tickets and stops.
     Cell(
@@ -118,8 +118,11 @@ ENCODER = {"context_hidden_sizes": (8,), "latent_size": 2, "temperature": None}
 TASK_CELLS = [
     # Tickets that are parts of a visit, which runs are cut in, and whole visits.
     Cell("pearl", "offbeat/PointRobot-v0", 2, 2, 0, "threads", "processes", {**TASKS, **ENCODER, "chunk_length": 5}),
-    Cell("pearl", "offbeat/PointRobot-v0", 1, 2, 0, "processes", "serial", {**TASKS, **ENCODER, "chunk_length": 30}),
-]
+    Cell(
+        "pearl", "offbeat/PointRobot-v0", 1, 2, 0, "processes", "serial",
+        {**TASKS, **ENCODER, "chunk_length": 30, "layer_norm": True},
+    ),
+]  # fmt: skip
 CELLS += TASK_CELLS
 SHARD_CELLS = [
     # Minibatches of rows, of which some train only the critic, of transitions, of columns and of sequences.
@@ -149,7 +152,7 @@ SERVED_CELLS = [
     # Two policies with their previous actions and rewards as inputs.
     Cell("a2c", CARTS, 1, 2, 1, "processes", "threads", {**SERVED, **PREVIOUS, "policies": TEAMS, "env_groups": 2}),
     # Uniform actions first, which need no network.
-    Cell("sac", "Pendulum-v1", 3, 2, 0, "serial", "processes", SERVED, OFTEN_ON_A_REPLAY),
+    Cell("sac", "Pendulum-v1", 3, 2, 0, "serial", "processes", {**SERVED, "layer_norm": True}, OFTEN_ON_A_REPLAY),
 ]
 CELLS += SERVED_CELLS
 REMEMBERS = {"core_size": 8, "batch_size": 24, "burn_in": 6, "n_step": 3}

@@ -176,6 +176,7 @@ class ReplayActorCritic(OffPolicy[Settings], Generic[Settings, Fast]):
             choices=None if box else spec.action.nvec[0],
             action_size=spec.action_size if box else 0,
             generator=generator,
+            layer_norm=self.config.layer_norm,
         )
 
     def make_stages(self, fast: Fast | None) -> tuple[Stage, ...]:

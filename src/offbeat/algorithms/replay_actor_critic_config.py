@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
@@ -30,6 +30,9 @@ class ReplayActorCriticConfig(ReplayConfig):
     """The policy is changed only in every n-th update."""
     activation: Activation = "relu"
     """Activation of the hidden layers; encoders use ReLU."""
+    layer_norm: bool = False
+    """Layer normalisation of each hidden layer of the critics before its activation, not of the policy's layers, as in
+    DroQ (arXiv:2110.02034), but without its dropout."""
     normalize_observations: bool = False
     """Shift and scale observations by running statistics."""
     max_grad_norm: Positive | None = None
@@ -50,9 +53,11 @@ class ReplayActorCriticConfig(ReplayConfig):
         Raises:
             ConfigError: one of them is given.
         """
-        for key, given in (("layer_norm", self.layer_norm), ("precision", self.precision != "fp32")):
-            if given:
-                raise ConfigError(f"{key} is {getattr(self, key)}, which is not supported by {algorithm}: leave it out")
+        if self.precision != "fp32":
+            raise ConfigError(f"precision is {self.precision}, which is not supported by {algorithm}: leave it out")
+
+    def network(self, env: EnvSpec) -> dict[str, Any]:
+        return {**super().network(env), "layer_norm": False}  # the setting is for the critics alone
 
 
 def refuse_infinite_bounds(env: EnvSpec, algorithm: str) -> None:

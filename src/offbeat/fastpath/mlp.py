@@ -35,6 +35,10 @@ class Layers(NamedTuple):
     """[outputs, inputs] each."""
     biases: list[F32]
     """[outputs] each."""
+    scales: Sequence[F32] = ()
+    """[outputs] of each hidden layer, the factors of its layer normalisation, if it has one."""
+    shifts: Sequence[F32] = ()
+    """[outputs] of each hidden layer, what its layer normalisation adds."""
 
     @classmethod
     def of(cls, views: Mapping[str, F32], names: Sequence[str]) -> Layers:
@@ -122,7 +126,7 @@ class MLP:
             self._resize(len(x))
         self._inputs = inputs = []
         relu, last = self._relu, self._last
-        for i, (weight, bias, out) in enumerate(zip(*layers, self._outputs, strict=True)):
+        for i, (weight, bias, out) in enumerate(zip(layers.weights, layers.biases, self._outputs, strict=True)):
             inputs.append(x)
             x = self._kernels.forward(x, weight, bias, out, relu=relu and i < last)
             if i < last and not relu:

@@ -1,4 +1,7 @@
-"""What the fast paths of SAC and TD3 share: analytic gradients on one or two threads, for plain MLPs on a CPU."""
+"""What the fast paths of SAC and TD3 share: analytic gradients on one or two threads, for plain MLPs on a CPU.
+
+The critics may have layer normalisation.
+"""
 
 from __future__ import annotations
 

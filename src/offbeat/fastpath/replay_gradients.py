@@ -23,6 +23,7 @@ from torch import Tensor
 from offbeat.algorithms.base import LossResult
 from offbeat.fastpath.kernels import fastest_kernels
 from offbeat.fastpath.mlp import F32, MLP, Kernels, Layers
+from offbeat.fastpath.normalized_mlp import NormalizedMLP
 from offbeat.fastpath.two_threads import Step, TwoThreadExecutor
 from offbeat.models.buffer_layout import BufferLayout
 from offbeat.models.flat import FlatParameters
@@ -64,7 +65,8 @@ class Work:
         self._halves = slice(0, middle), slice(middle, size)
 
     def _mlp(self, layers: Layers, rows: int) -> MLP:
-        return MLP(layers.sizes, self._networks.spec.activation, self._networks.kernels, rows=rows)
+        kind = NormalizedMLP if layers.scales else MLP
+        return kind(layers.sizes, self._networks.spec.activation, self._networks.kernels, rows=rows)
 
     def _critics_of(self, thread: int) -> range:
         """Return the indices of this thread's critics."""
@@ -123,7 +125,8 @@ class ReplayGradients(Generic[WorkT]):
             spec: the policy.
             policy: parameters of the policy, named as in `published.parameter_shapes`.
             critics: parameters of all critics: ``weights.{i}`` [E, outputs, inputs] and ``biases.{i}`` [E, outputs] of
-                layer i. Their activation is that of the policy.
+                layer i, and with layer normalisation ``scales.{i}`` and ``shifts.{i}``. Their activation is that of the
+                policy.
             ema: parameters of the ema critics, one flat tensor of the same layout.
             executor: runs the two parts of the work.
             weighted: whether minibatches have weights.
@@ -215,11 +218,12 @@ def layers_of(spec: PolicySpec, layout: BufferLayout, flat: F32) -> Layers:
 def _critic_layers(layout: BufferLayout, flat: F32) -> list[Layers]:
     """Return each critic's layers."""
     views: dict[str, F32] = layout.views(flat)
-    depth = len(views) // 2
-    return [
-        Layers([views[f"weights.{i}"][e] for i in range(depth)], [views[f"biases.{i}"][e] for i in range(depth)])
-        for e in range(len(views["biases.0"]))
-    ]
+
+    def arrays(kind: str, e: int) -> list[F32]:
+        return [view[e] for name, view in views.items() if name.startswith(f"{kind}.")]
+
+    parts = ("weights", "biases", "scales", "shifts")
+    return [Layers(*(arrays(kind, e) for kind in parts)) for e in range(len(views["biases.0"]))]
 
 
 def join(observation: F32, action: F32, out: F32) -> None:

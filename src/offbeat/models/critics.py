@@ -12,12 +12,16 @@ from torch.nn import functional
 from offbeat.models.policy_network import Body, uniform_
 from offbeat.models.spec import Activation
 
+NORM_EPS = 1e-5
+"""Is added to the variance in layer normalisation."""
+
 
 class Critics(nn.Module):
     """E multi-layer perceptrons of the same sizes, each with its own parameters, on shared features.
 
     Layer i has `weights.{i}` [E, outputs_i, inputs_i] and `biases.{i}` [E, outputs_i]. They are initialised like
-    torch.nn.Linear.
+    torch.nn.Linear. With layer normalisation hidden layer i also has `scales.{i}` and `shifts.{i}`, [E, outputs_i],
+    initially 1 and 0.
     """
 
     def __init__(
@@ -30,6 +34,7 @@ class Critics(nn.Module):
         choices: int | None,
         action_size: int = 0,
         generator: torch.Generator,
+        layer_norm: bool = False,
     ) -> None:
         """Make a new ensemble.
 
@@ -41,6 +46,7 @@ class Critics(nn.Module):
             choices: number of choices, if the critics return the values of all choices; None: the action is an input.
             action_size: size of the action, if it is an input.
             generator: generator of the initial parameters.
+            layer_norm: whether each hidden layer's outputs are normalised before the activation (arXiv:1607.06450).
         """
         super().__init__()
         self.body = body
@@ -51,6 +57,9 @@ class Critics(nn.Module):
         self.biases = nn.ParameterList(
             uniform_(torch.empty(critics, outputs), fan_in, generator) for fan_in, outputs in layers
         )
+        normalized = list(hidden_sizes) if layer_norm else []
+        self.scales = nn.ParameterList(torch.ones(critics, units) for units in normalized)
+        self.shifts = nn.ParameterList(torch.zeros(critics, units) for units in normalized)
         self._action_is_input = choices is None
         self._activation = torch.tanh if activation == "tanh" else functional.relu
 
@@ -67,11 +76,19 @@ class Critics(nn.Module):
         for i, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             x = torch.baddbmm(bias.unsqueeze(1), x, weight.transpose(1, 2))
             if i < last:
-                x = self._activation(x)
+                x = self._activation(self._normalized(i, x))
         return x.squeeze(2) if self._action_is_input else x
+
+    def _normalized(self, i: int, x: Tensor) -> Tensor:
+        """Return the outputs of hidden layer i, [E, M, units], normalised if the critics have layer normalisation."""
+        if not self.scales:
+            return x
+        standard = functional.layer_norm(x, x.shape[2:], eps=NORM_EPS)
+        normalized: Tensor = standard * self.scales[i].unsqueeze(1) + self.shifts[i].unsqueeze(1)
+        return normalized
 
 
 def first_critic(arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return views of the parameters of an ensemble with only its first critic; other parameters as they are."""
-    own = ("weights.", "biases.")
+    own = ("weights.", "biases.", "scales.", "shifts.")
     return {name: array[:1] if name.startswith(own) else array for name, array in arrays.items()}
