@@ -1,0 +1,100 @@
+"""What makes SAC better: variants of it on HalfCheetah-v5, by env steps and CPU seconds to scores.
+
+    python -m benchmarks.replay_variants --sbx ~/sbx/bin/python                all that is missing: many hours
+    python -m benchmarks.replay_variants SAC layer_norm --seeds 1              a part of it
+    python -m benchmarks.replay_variants --only-page                           the table from the results that are there
+
+One run at a time, each in a process of its own, on one thread: a whole seed, then the next one. A run is appended to
+benchmarks/results/replay-variants.jsonl at its end, so an interrupted command continues. SBX runs with the Python of
+the environment that has it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from benchmarks.common import RESULTS, machine
+from benchmarks.records import Record, append_record, find_record, read_records
+from benchmarks.replay_variants.page import page
+from benchmarks.replay_variants.sides import (
+    COMMON,
+    CPU_S,
+    ENV,
+    EVAL_EPISODES,
+    EVAL_EVERY,
+    OFFBEAT,
+    SCORES,
+    SIDES,
+    STEPS,
+    Side,
+)
+
+PATH = RESULTS / "replay-variants.jsonl"
+SEEDS = (1, 2)
+PEER = Path(__file__).parents[1] / "peers/sbx_variants.py"
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+
+
+def identity(side: Side, seed: int) -> Record:
+    """Return what identifies a run."""
+    return {"side": side.name, "seed": seed, "steps": STEPS, "cpu_s": CPU_S}
+
+
+def make(side: Side, seed: int, sbx: Path) -> Record:
+    """Make a run in a process of its own, and return its record."""
+    work = {"env": ENV, "seed": seed, "steps": STEPS, "cpu_s": CPU_S}
+    work |= {"goal": SCORES[-1], "eval_every": EVAL_EVERY, "eval_episodes": EVAL_EPISODES}
+    if side.library == OFFBEAT:
+        arguments = {**work, "settings": {**COMMON, **side.changes}}
+        command = [sys.executable, "-m", "benchmarks.replay_variants.run"]
+    else:
+        changes = dict(side.changes)
+        network = changes.pop("policy_kwargs", {})
+        settings = {key: changes.pop(key, value) for key, value in COMMON.items()}
+        arguments = {**work, "settings": settings, "algorithm": side.algorithm}
+        arguments |= {"arguments": changes, "policy_kwargs": network}
+        command = [str(sbx), str(PEER)]
+    done = subprocess.run(
+        [*command, json.dumps(arguments)],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **ONE_THREAD},
+    )
+    return {**identity(side, seed), **json.loads(done.stdout.splitlines()[-1]), "machine": machine()}
+
+
+def make_missing(sides: list[Side], seeds: list[int], sbx: Path) -> None:
+    """Make the runs that have no record."""
+    for seed in seeds:
+        for side in sides:
+            if find_record(identity(side, seed), read_records(PATH)) is None:
+                record = make(side, seed, sbx)
+                append_record(PATH, record)
+                print(f"{side.name}, seed {seed}: {record['curve'][-1]}", flush=True)
+
+
+def main() -> None:
+    """Make what is missing, and write the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    names = [side.name for side in SIDES]
+    parser.add_argument("sides", nargs="*", metavar="SIDE", help=f"of {'; '.join(names)}; default: all")
+    parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS), help="default: 1 and 2")
+    parser.add_argument("--sbx", type=Path, default=Path("~/sbx/bin/python"), help="Python with sbx-rl")
+    parser.add_argument("--only-page", action="store_true", help="run nothing")
+    given = parser.parse_args()
+    if unknown := set(given.sides) - set(names):
+        parser.error(f"unknown: {', '.join(sorted(unknown))}")
+    if not given.only_page:
+        sides = [side for side in SIDES if not given.sides or side.name in given.sides]
+        make_missing(sides, given.seeds, given.sbx.expanduser())
+    (RESULTS / "replay-variants.md").write_text(page(read_records(PATH)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""The sides of the comparison: plain SAC, its variants in offbeat, and those of SBX."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from benchmarks.works import HALF_CHEETAH_SAC, NOT_SETTINGS, Settings
+
+ENV = HALF_CHEETAH_SAC["env"]
+STEPS = 50_000
+"""Env steps of a run at most."""
+CPU_S = 600.0
+"""CPU seconds after which a run ends at the next evaluation."""
+EVAL_EVERY, EVAL_EPISODES = 10_000, 10
+SCORES = (1_000, 3_000, 5_000)
+"""Mean returns of an evaluation to which env steps and CPU seconds are counted. At the last one a run ends."""
+COMMON: Settings = {
+    key: None if value == "none" else value for key, value in HALF_CHEETAH_SAC.items() if key not in NOT_SETTINGS
+}
+"""The settings that all sides have, unless a side says otherwise."""
+OFFBEAT, SBX = "offbeat", "sbx"
+
+
+@dataclass(frozen=True)
+class Side:
+    """An algorithm with its settings."""
+
+    name: str
+    library: str
+    changes: Settings = field(default_factory=dict)
+    """What differs from `COMMON`; for SBX the arguments of the class `algorithm`."""
+    algorithm: str = "SAC"
+
+
+SIDES = (
+    Side("SAC", OFFBEAT),
+    Side("SBX CrossQ", SBX, {"learning_rate": 1e-3}, "CrossQ"),
+    Side("SBX SAC", SBX),
+    Side("layer_norm", OFFBEAT, {"layer_norm": True}),
+    Side("n_step=3", OFFBEAT, {"n_step": 3}),
+    Side("layer_norm, utd_ratio=2", OFFBEAT, {"layer_norm": True, "utd_ratio": 2}),
+    Side("prioritized", OFFBEAT, {"prioritized": True}),
+    Side(
+        "SBX DroQ",
+        SBX,
+        {"gradient_steps": 20, "policy_delay": 20, "policy_kwargs": {"dropout_rate": 0.01, "layer_norm": True}},
+    ),
+)
+"""In the order in which they run. CrossQ and DroQ have the settings that make them: their own learning rate and update
+ratio; CrossQ's critics have the sizes of all other sides, not its own."""
