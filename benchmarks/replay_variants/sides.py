@@ -39,6 +39,8 @@ SIDES = (
     Side("layer_norm", OFFBEAT, {"layer_norm": True}),
     Side("n_step=3", OFFBEAT, {"n_step": 3}),
     Side("layer_norm, utd_ratio=2", OFFBEAT, {"layer_norm": True, "utd_ratio": 2}),
+    Side("layer_norm, learning_rate=1e-3", OFFBEAT, {"layer_norm": True, "learning_rate": 1e-3}),
+    Side("learning_rate=1e-3", OFFBEAT, {"learning_rate": 1e-3}),
     Side("prioritized", OFFBEAT, {"prioritized": True}),
     Side(
         "SBX DroQ",
@@ -47,4 +49,4 @@ SIDES = (
     ),
 )
 """In the order in which they run. CrossQ and DroQ have the settings that make them: their own learning rate and update
-ratio; CrossQ's critics have the sizes of all other sides, not its own."""
+ratio; CrossQ's critics have the sizes of all other sides, not its own. Two sides of offbeat have its learning rate."""
