@@ -318,6 +318,8 @@ def test_sac_records_no_fields_besides_those_of_the_env():
 # --- what is refused ----------------------------------------------------------------------------------------
 
 UNBOUNDED = ActionSpec("box", (2,), low=(-1.0, -np.inf), high=(1.0, 1.0))
+
+
 @pytest.mark.parametrize("action", ["discrete", "box"])
 def test_layer_normalization_is_that_of_the_critics_alone(action):
     algorithm, without = (new_sac(action, replace(SMALL, layer_norm=given)) for given in (True, False))
