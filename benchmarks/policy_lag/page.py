@@ -25,6 +25,9 @@ WHEN = (
     f"training in `{TIMED}`, of fewer seeds, one run at a time."
 )
 
+FEWEST_SEEDS = 3
+"""A work with fewer seeds is in no table: one seed would look like a result."""
+
 Runs = dict[int, list[Record]]
 """Lag -> the records of the seeds that all lags of a work have, in order of the seeds."""
 
@@ -32,7 +35,8 @@ Runs = dict[int, list[Record]]
 def write_page(records: list[Record]) -> None:
     """Replace the tables of the page, and draw the picture."""
     found = {work: runs_of(work, SIMULATED, records) for work in WORKS}
-    simulated = {work: runs for work, runs in found.items() if runs[work.lags[0]]}
+    seeds = {work: len(runs[work.lags[0]]) for work, runs in found.items()}
+    simulated = {work: runs for work, runs in found.items() if seeds[work] >= FEWEST_SEEDS}
     timed = {work: runs_of(work, TIMED, records) for work in simulated}
     parts = [
         "Mean return of 20 greedy episodes with the last weights: IQM of the seeds (95 % interval).",
@@ -41,7 +45,7 @@ def write_page(records: list[Record]) -> None:
         improvement_table(simulated),
         WHEN,
         steps_table(simulated, timed),
-        _not_run([work for work in WORKS if work not in simulated]),
+        _left_out({work: count for work, count in seeds.items() if work not in simulated}),
         *sorted({f"Machine: {describe(record['machine'])}." for record in records}),
     ]
     write_section(PAGE, START, END, "\n\n".join(part.strip() for part in parts if part) + "\n")
@@ -99,8 +103,10 @@ def steps_table(simulated: dict[Work, Runs], timed: dict[Work, Runs]) -> str:
     return markdown_table(header, rows)
 
 
-def _not_run(works: list[Work]) -> str:
-    return f"Not run yet: {', '.join(work.name for work in works)}." if works else ""
+def _left_out(seeds: dict[Work, int]) -> str:
+    """Return the works that are in no table, with the seeds that they have so far."""
+    listed = ", ".join(f"{work.name} ({count})" for work, count in seeds.items())
+    return f"Fewer than {FEWEST_SEEDS} seeds so far, and so in no table: {listed}." if seeds else ""
 
 
 def _head(work: Work, runs: Runs) -> list[str]:
