@@ -107,7 +107,8 @@ def __getattr__(name: str) -> Any:
     """Import a public name when it is first used: `import offbeat` loads neither torch nor NumPy."""
     if name not in _HOMES:
         from offbeat.config.other_libraries import other_calls
+        from offbeat.core.errors import suggestion
 
-        hint = f". {other_calls()[name]}" if name in other_calls() else ""
-        raise AttributeError(f"module 'offbeat' has no attribute {name!r}{hint}")
+        hint = other_calls().get(name) or suggestion(name, __all__, likeness=0.7).strip()
+        raise AttributeError(f"module 'offbeat' has no attribute {name!r}" + (f". {hint}" if hint else ""))
     return getattr(import_module(_HOMES[name]), name)

@@ -124,7 +124,14 @@ def test_methods_of_another_library_are_answered_with_ours(run: offbeat.Run, nam
         assert other_calls()[name] in str(refused.value)
 
 
-@pytest.mark.parametrize("name", ["PPO", "make_vec_env", "evaluate_policy", "check_env"])
+def test_a_name_with_a_typo_is_answered_with_the_nearest_name() -> None:
+    with pytest.raises(AttributeError, match=r"has no attribute 'trian'\. Did you mean 'train'\?"):
+        offbeat.trian  # noqa: B018 - the access is what is tested
+
+
+@pytest.mark.parametrize(
+    "name", ["PPO", "make_vec_env", "evaluate_policy", "check_env", "VecNormalize", "EvalCallback"]
+)
 def test_names_of_another_library_are_answered_with_ours(name: str) -> None:
     with pytest.raises(AttributeError, match=r"is a name of Stable-Baselines3; in offbeat, offbeat\."):
         getattr(offbeat, name)
