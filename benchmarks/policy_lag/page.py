@@ -106,7 +106,7 @@ def steps_table(simulated: dict[Work, Runs], timed: dict[Work, Runs]) -> str:
 def _left_out(seeds: dict[Work, int]) -> str:
     """Return the works that are in no table, with the seeds that they have so far."""
     listed = ", ".join(f"{work.name} ({count})" for work, count in seeds.items())
-    return f"Fewer than {FEWEST_SEEDS} seeds so far, and so in no table: {listed}." if seeds else ""
+    return f"Fewer than {FEWEST_SEEDS} seeds with all lags so far, and so in no table: {listed}." if seeds else ""
 
 
 def _head(work: Work, runs: Runs) -> list[str]:

@@ -4,9 +4,9 @@
     python -m benchmarks.seconds_to_score cartpole --sides offbeat --seeds 1 2
     python -m benchmarks.seconds_to_score --only-page                         the page from the results that are there
 
-A score is reached at the first evaluation of 20 greedy episodes whose mean return is as large; all sides evaluate at
-the same env steps. offbeat trains with a preset that was chosen for its seconds, a peer with its best published
-settings. One run at a time, seed by seed, the sides by turns; a run is appended to
+A score is reached at the first evaluation of 20 greedy episodes whose mean return is as large; all sides evaluate
+equally often, and offbeat skips no evaluation. offbeat trains with a preset that was chosen for its seconds, a peer
+with its best published settings. One run at a time, seed by seed, the sides by turns; a run is appended to
 benchmarks/results/seconds-to-score.jsonl at its end, and is not repeated. The environments of the peers are those of
 `speed.py`, with `gymnasium[box2d]`.
 """
@@ -26,10 +26,10 @@ from benchmarks.common import RESULTS, children_cpu_s, machine
 from benchmarks.lines import follow
 from benchmarks.records import Record, append_record, find_record, read_records
 from benchmarks.seconds_to_score.page import write_page
-from benchmarks.seconds_to_score.works import WORKS, Work
+from benchmarks.seconds_to_score.works import OURS, WORKS, Work
 
 PATH = RESULTS / "seconds-to-score.jsonl"
-OURS, PEERS = "offbeat", ("sb3", "sbx")
+PEERS = ("sb3", "sbx")
 EVAL_EPISODES = 20
 PEER_SCRIPT = Path(__file__).parents[1] / "peers" / "sb3_to_score.py"
 
@@ -41,15 +41,10 @@ def command(work: Work, side: str, seed: int, python: Path, folder: Path) -> tup
         return [str(python), str(PEER_SCRIPT), json.dumps(given)], folder / "evaluations.jsonl"
     run = folder / "run"
     train = ["train", "ppo", work.env, "--preset", work.preset, "--seed", str(seed), "--progress", "none"]
-    evaluations = [
-        "--eval-every",
-        str(work.eval_every),
-        "--set",
-        f"eval_episodes={EVAL_EPISODES}",
-        "checkpoint_every=0",
-    ]
+    evaluations = [f"eval_episodes={EVAL_EPISODES}", "eval_time_share=1", "checkpoint_every=0"]
     return [
-        str(Path(sys.executable).parent / "offbeat"), *train, *evaluations, "--run-dir", str(run)
+        str(Path(sys.executable).parent / "offbeat"), *train, "--eval-every", str(work.eval_every),
+        "--run-dir", str(run), "--set", *evaluations,
     ], run / "metrics.jsonl"  # fmt: skip
 
 
@@ -74,6 +69,7 @@ def make(work: Work, side: str, seed: int, python: Path) -> Record:
         "work": work.name,
         "side": side,
         "seed": seed,
+        "settings": work.digest(side),
         "reached": reached,
         "seconds": round(seconds, 2),
         "cpu_s": round(children_cpu_s() - before_s, 2),
@@ -101,7 +97,8 @@ def make_missing(works: list[Work], sides: list[str], seeds: list[int], pythons:
     for seed in seeds:
         for work in works:
             for side in sides if seed % 2 else reversed(sides):
-                if find_record({"work": work.name, "side": side, "seed": seed}, read_records(PATH)) is None:
+                what = {"work": work.name, "side": side, "seed": seed, "settings": work.digest(side)}
+                if find_record(what, read_records(PATH)) is None:
                     record = make(work, side, seed, pythons.get(side, Path()))
                     append_record(PATH, record)
                     print(f"{work.name}, {side}, seed {seed}: {record['reached']}", flush=True)

@@ -5,9 +5,14 @@ Source of the peers' settings: RL Baselines3 Zoo, hyperparams/ppo.yml.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import dataclass, field
 
 from benchmarks.works import PPO, Settings
+from offbeat.config.preset_files import preset_tables
+
+OURS = "offbeat"
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,11 @@ class Work:
         """Return all that a peer is given."""
         own = {"env": self.env, "steps": self.steps, "seed": seed, "eval_every": self.eval_every, "scores": self.scores}
         return {**PPO, **self.peer, **own}
+
+    def digest(self, side: str) -> str:
+        """Return a digest of a side's settings: a record of other ones is not of this work."""
+        given = preset_tables("ppo", self.env, self.preset) if side == OURS else self.peer_settings(0)
+        return hashlib.sha256(json.dumps([given, self.eval_every], sort_keys=True).encode()).hexdigest()[:16]
 
 
 WORKS = (

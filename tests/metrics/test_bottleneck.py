@@ -165,7 +165,7 @@ def test_serial_reports_the_largest_gain_of_processes():
     assert (report.bound, report.actor_wait, report.learner_wait) == ("serial", None, None)
     assert report.sentence == (
         "serial: acting takes 28 % and learning 72 % of the time; --runtime processes is at most 1.39x as fast "
-        "(more if envs wait): `offbeat bench` measures it"
+        "unless envs wait: `offbeat bench` measures it"
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -70,11 +71,23 @@ def test_of_two_runs_that_start_in_an_empty_directory_one_is_refused_and_deletes
 
 
 def test_a_run_that_fails_leaves_an_empty_directory_as_it_was(tmp_path):
-    run = tmp_path / "run"
-    run.mkdir()
+    run = Path(tempfile.mkdtemp(dir=tmp_path))
+    before = run.stat()
     RunDirectory.create(run, resolve("ppo", "CartPole-v1")).discard()
-    assert run.is_dir()
+    assert (run.stat().st_ino, run.stat().st_mode) == (before.st_ino, before.st_mode)
     assert not list(run.iterdir())
+
+
+def test_a_directory_that_cannot_be_listed_is_refused(tmp_path, monkeypatch):
+    config = resolve("ppo", "CartPole-v1")
+    (tmp_path / "run").mkdir()
+
+    def refuse(_: Path) -> Iterator[Path]:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "iterdir", refuse)  # root can list all folders
+    with pytest.raises(ConfigError, match="run exists: pass another"):
+        RunDirectory.create(tmp_path / "run", config)
 
 
 def test_a_directory_below_a_file_is_refused_without_advice_on_disk_space(tmp_path):

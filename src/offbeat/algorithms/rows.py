@@ -214,8 +214,9 @@ class RowRange(Mapping[str, Any]):
 
 
 def host_arrays(spec: PolicySpec, batch: Batch) -> dict[str, NDArray[Any]]:
-    """Return the arrays of a batch that a minibatch of rows has, [T * B, ...] each, for a batch on the host without
-    images, masks and rows without a decision.
+    """Return the arrays of a batch that a minibatch of rows has, [T * B, ...] each.
+
+    The batch is on the host, without images, and each row has a decision.
     """
     names = ("observation", *_policy_inputs(spec), *_CRITIC_INPUTS)
     return {name: batch[name].flatten(0, 1).numpy() for name in names}

@@ -155,7 +155,7 @@ class Usage:
             return self.flags[name]
         key, remedy = name[2:].replace("-", "_"), f"`offbeat {self._command} --help` shows the flags."
         if self._command in TAKES_SETTINGS:
-            if key in [argument.field for argument in self.positional]:
+            if key in ("algorithm", *(argument.field for argument in self.positional)):
                 raise ConfigError(f"{name} is not a flag: leave out {name}, as in {self._example()}")
             if key in setting_names():
                 value = "VALUE" if value.startswith("--") or not value else value

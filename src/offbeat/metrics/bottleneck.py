@@ -203,7 +203,7 @@ def _report_in_order(speed: SpeedModel) -> BottleneckReport:
     if gain < MIN_GAIN:
         advice = f"asynchrony would not help this workload (at most {gain:.2f}x)"
     else:
-        advice = f"--runtime processes is at most {gain:.2f}x as fast (more if envs wait): `offbeat bench` measures it"
+        advice = f"--runtime processes is at most {gain:.2f}x as fast unless envs wait: `offbeat bench` measures it"
     return BottleneckReport("serial", None, None, gain, f"{LABELS['serial']}: {shares}; {advice}")
 
 

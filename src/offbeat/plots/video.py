@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
@@ -49,7 +50,7 @@ def write_video(frames: Iterable[Frame], path: Path, fps: int) -> Path:
 
 def _require_writable(path: Path) -> None:
     """Raise OSError if a file cannot be written: ffmpeg would only print its own messages."""
-    is_new = not path.exists()
+    is_new = not os.path.lexists(path)
     with path.open("ab"):
         pass
     if is_new:

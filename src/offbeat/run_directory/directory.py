@@ -278,10 +278,11 @@ class RunDirectory:
     # --- other files ----------------------------------------------------------------------------------------
 
     def discard(self) -> None:
-        """Delete the run, and the empty parent folders that were created for it; an empty directory stays one."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        """Delete the run, and the empty parent folders that were created for it; an own directory is emptied."""
         if not self._created:
-            self.path.mkdir(exist_ok=True)
+            _delete_contents(self.path)
+            return
+        shutil.rmtree(self.path, ignore_errors=True)
         with suppress(OSError):  # a folder is not empty
             for parent in self._created[1:]:
                 parent.rmdir()
@@ -293,7 +294,21 @@ class RunDirectory:
 
 
 def _is_empty_folder(path: Path) -> bool:
-    return path.is_dir() and next(path.iterdir(), None) is None
+    """Whether a path is an empty directory that can be listed."""
+    try:
+        return next(path.iterdir(), None) is None
+    except OSError:
+        return False
+
+
+def _delete_contents(folder: Path) -> None:
+    """Delete all that is in a directory, and keep the directory itself with its permissions."""
+    with suppress(OSError):
+        for entry in list(folder.iterdir()):
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry, ignore_errors=True)
+            else:
+                entry.unlink()
 
 
 def _overwrite(path: Path, content: bytes) -> None:
