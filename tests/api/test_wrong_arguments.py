@@ -139,8 +139,10 @@ def test_names_of_another_library_are_answered_with_ours(name: str) -> None:
 
 def test_an_env_that_was_made_is_refused_with_what_to_pass() -> None:
     env: Any = gym.make("CartPole-v1")
-    with pytest.raises(ConfigError, match="as offbeat makes its own envs: pass its id, or the class"):
+    with pytest.raises(ConfigError, match='as offbeat makes its own envs: pass its id, "CartPole-v1", or the class'):
         offbeat.train("ppo", env)
+    with pytest.raises(ConfigError, match="as offbeat makes its own envs: pass its id, or the class"):
+        offbeat.train("ppo", env.unwrapped.__class__().unwrapped)
 
 
 def test_a_loaded_policy_is_shown_in_one_line(run: offbeat.Run) -> None:

@@ -57,6 +57,8 @@ $ offbeat train dqn CartPole-v1 --n-steps 3
 unknown flag '--n-steps'. It is a name of Stable-Baselines3, and offbeat calls it n_step: pass --set n_step=3. `offbeat train --help` shows the flags.
 $ offbeat train ppo CartPole-v1 --gamma=0.9
 --gamma is not a flag, but a setting: pass --set gamma=0.9
+$ offbeat train my-spec.toml
+my-spec.toml is no algorithm: a spec file is run by `offbeat run my-spec.toml`
 $ offbeat train --algorithm ppo CartPole-v1
 --algorithm is not a flag: leave out --algorithm, as in offbeat train ppo CartPole-v1
 $ offbeat train ppo --env CartPole-v1

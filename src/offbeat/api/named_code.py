@@ -62,7 +62,9 @@ def _name_of(kind: str, given: object, remedy: str) -> str:
         return given
     if not callable(given):
         made = kind == "env" and hasattr(given, "reset")
-        why = ", as offbeat makes its own envs: pass its id, or the class" if made else ""
+        known = getattr(getattr(given, "spec", None), "id", None)
+        own_id = f'its id, "{known}"' if known else "its id"
+        why = f", as offbeat makes its own envs: pass {own_id}, or the class" if made else ""
         raise ConfigError(
             f"{kind} is {given!r}, but a name is expected, or a class or function that creates the {kind}{why}"
         )

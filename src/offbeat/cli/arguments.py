@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, fields
 from functools import cached_property
 from pathlib import Path
+from shlex import quote
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from tyro.conf import Positional, UseAppendAction
@@ -169,6 +170,8 @@ class Usage:
     def _check_positional(self, given: list[str]) -> None:
         expected = self.positional
         least = [argument for argument in expected if argument.is_required]
+        if self._command == "train" and given and given[0].endswith(".toml"):
+            raise ConfigError(f"{given[0]} is no algorithm: a spec file is run by `offbeat run {quote(given[0])}`")
         if len(given) < len(least):
             missing = least[len(given)]
             words = f" (one of {', '.join(get_args(missing.kind))})" if get_origin(missing.kind) is Literal else ""

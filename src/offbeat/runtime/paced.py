@@ -68,7 +68,7 @@ class PacedWorkforce(Workforce):
         return self._first.learner.feed.env_steps(self.learned)
 
     def learn(self, progress: float, env_steps: int) -> dict[str, Learned]:
-        """Make the next learning step of every policy, and tell the actors that it is finished.
+        """Make the next learning step of every policy, and notify the actors that it is finished.
 
         Args:
             progress: training progress, from 0 to 1.
