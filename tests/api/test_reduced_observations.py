@@ -69,7 +69,7 @@ def test_a_loaded_policy_is_given_whole_observations_and_reduces_them_itself(run
     batch = {"image": np.stack([observation["image"]] * 3), "speed": np.stack([observation["speed"]] * 3)}
     assert policy({**batch, "mission": ["a", "b", "c"]}).shape == (3,)
     policy.reset()
-    with pytest.raises(ValueError, match=r"\(48, 64, 3\) or \(N, \*\(48, 64, 3\)\) is expected"):
+    with pytest.raises(ValueError, match=r"\(48, 64, 3\) or \(N, 48, 64, 3\) is expected"):
         policy({**observation, "image": observation["image"][:16, :20, 0]})
 
 

@@ -109,7 +109,7 @@ def algorithm_entry(name: str) -> AlgorithmEntry:
     if ":" in name:
         return AlgorithmEntry(name)
     own = "for your own algorithm pass my_module:MyAlgorithm, or --import my_module if that module registers it"
-    remedy = f"There are {', '.join(ALGORITHMS)}; {own}."
+    remedy = f"There are {', '.join(ALGORITHMS)}: `offbeat list algorithms` shows them; {own}."
     raise unknown("algorithm", name, ALGORITHMS, remedy, likeness=0.7)
 
 
