@@ -12,16 +12,15 @@ from tests.reference.models import policy_spec
 from tests.reference.thorough import examples
 from tests.reference.update_rows import ALGORITHMS, bench, perturb, random_minibatch
 
-from offbeat.algorithms.a2c import A2C, A2CConfig
+from offbeat.algorithms.a2c import A2CConfig
 from offbeat.algorithms.impala import IMPALAConfig
-from offbeat.algorithms.network_passes import Evaluated, FastPass
+from offbeat.algorithms.network_passes import FastPass
 from offbeat.algorithms.on_policy import GROUP, OnPolicy
 from offbeat.algorithms.on_policy_config import OnPolicyConfig
 from offbeat.algorithms.ppo import PPOConfig
 from offbeat.fastpath.actor_critic import ActorCriticFastPath
 from offbeat.fastpath.mlp_pair import MLPPair
 from offbeat.models.spec import PolicySpec
-from offbeat.models.storage import PrivateStorage
 
 shared: dict[str, st.SearchStrategy[Any]] = {
     "value_coef": st.sampled_from([0.0, 0.5, 2.0]),
@@ -97,28 +96,6 @@ def test_a_minibatch_of_another_size_is_not_affected_by_the_one_before(config, a
     gradients(random_minibatch(algorithm, spec, 12, seed + 1))
     gradients(minibatch)
     assert torch.equal(flat.gradients, alone)
-
-
-class Storage(PrivateStorage):
-    """As lock-free workers have it: without or with an own copy of the parameters."""
-
-    shared = True
-
-    def __init__(self, separate: bool) -> None:
-        super().__init__()
-        self.separate = separate
-
-
-@pytest.mark.parametrize("fast", [True, False])
-def test_a_pass_is_used_again_only_if_no_other_worker_can_change_the_parameters(fast, monkeypatch):
-    config = A2CConfig(hidden_sizes=(7, 5))
-    side = bench(config, "discrete")
-    rows = {name: torch.from_numpy(array) for name, array in side.fill(0, seed=11).items()}
-    for separate in (True, False):
-        a2c = A2C(config, side.spec, seed=0, corrected=False, storage=Storage(separate))
-        if not fast:
-            monkeypatch.setattr(a2c, "_fast", None)
-        assert isinstance(a2c.prepare(rows), (FastPass, Evaluated)) is separate
 
 
 @pytest.mark.parametrize("small", [PPOConfig(epochs=1), A2CConfig(), IMPALAConfig()])

@@ -169,14 +169,12 @@ class OnPolicy(Checkpointed, Generic[Settings]):
     def prepare(self, batch: Batch) -> Batch:
         """Return the arrays of `rows.prepared_rows` and of `targets` for a batch of unrolls.
 
-        If there is one update with the whole batch, without shards, the network runs only once for targets and loss,
-        unless other workers can change the parameters in between. The result is then `Evaluated`, or with a fast path
-        `FastPass`.
+        If there is one update with the whole batch, without shards, the network runs only once for targets and loss.
+        The result is then `Evaluated`, or with a fast path `FastPass`.
         """
         prepared = prepared_rows(self.spec, batch, self._statistics)
         valid = prepared["valid"]
-        in_one_pass = self.collective.shards == 1 and not self.parameters.volatile
-        if in_one_pass and valid.numel() <= self.one_update_rows and valid.any():
+        if self.collective.shards == 1 and valid.numel() <= self.one_update_rows and valid.any():
             return self._evaluated(prepared, self._fast)
         if not self.corrected:
             return {**prepared, **self.targets(prepared, self.passes.values(prepared, self.collective))}

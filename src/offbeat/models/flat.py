@@ -42,8 +42,6 @@ class FlatParameters:
         self.module, self.name, self._storage = module, name, storage or PrivateStorage()
         self.shared = self._storage.shared
         """Whether other workers change the parameters too."""
-        self.volatile = self.shared and not self._storage.separate
-        """Whether other workers can change `values` at any time."""
         self.master = self._storage.register(f"{name}/values", self._joined(named))
         """[size]: the parameters that the optimizer changes."""
         self.values = self.master.clone() if self._storage.separate else self.master
