@@ -1,4 +1,4 @@
-"""Env steps per second of offbeat's runtimes, of Stable-Baselines3, of SBX and of Sample Factory, on the same work.
+"""Env steps per second of offbeat's runtimes and of other libraries, on the same work.
 
     python -m benchmarks.speed                                     all works, all sides
     python -m benchmarks.speed --only halfcheetah                  one work
@@ -27,6 +27,7 @@ from benchmarks.works import (
     PEERS,
     REPLAY_WORKS,
     SIDES,
+    TORCH_PEERS,
     WORKS,
     Curve,
     Settings,
@@ -74,13 +75,13 @@ def speed(curve: Curve, after: int) -> float:
 
 def compare(name: str, work: Settings, sides: list[str], pythons: Pythons, rounds: int) -> Settings:
     """Measure one piece of work on some sides and return the record."""
-    tried = {count: calibrate(work, pythons, count) for count in thread_counts(work, sides)}
-    threads = max(tried, key=lambda count: tried[count]) if tried else work.get("threads", 1)
+    tried = {} if "threads" in work else {side: calibrate(work, side, pythons) for side in sides if side in TORCH_PEERS}
+    threads = {side: max(speeds, key=lambda count: speeds[count]) for side, speeds in tried.items()}
     after = work.get("measured_after", 0)
     runs = []
     for number in range(1, rounds + 1):
-        this = {**work, "seed": number, "threads": threads}
         for side in sides if number % 2 else reversed(sides):
+            this = {**work, "seed": number, "threads": threads.get(side, work.get("threads", 1))}
             runs.append({"round": number, "side": side, **measured(partial(train, this, side, pythons), after)})
             print(f"{name}, round {number}, {side}: {runs[-1]['sps']:,} SPS", flush=True)
     return {
@@ -88,7 +89,7 @@ def compare(name: str, work: Settings, sides: list[str], pythons: Pythons, round
         "machine": machine(),
         "layouts": {side: layout for side, layout in layouts_of(work).items() if side in sides},
         "versions": {run["side"]: run.pop("versions") for run in runs if "versions" in run},
-        "sb3_sps_by_threads": tried,
+        "sps_by_threads": tried,
         "ratios": {reference: ratios(runs, reference) for reference in REFERENCES if reference in sides},
         "runs": runs,
     }
@@ -99,16 +100,10 @@ def train(work: Settings, side: str, pythons: Pythons) -> Settings:
     return run_peer(work, side, pythons[side]) if side in PEERS else run_offbeat(work, side)
 
 
-def thread_counts(work: Settings, sides: list[str]) -> tuple[int, ...]:
-    """Return the counts to try Stable-Baselines3 with, none where a work names one."""
-    return (1, 2) if "sb3" in sides and "threads" not in work else ()
-
-
-def calibrate(work: Settings, pythons: Pythons, threads: int) -> int:
-    """Return Stable-Baselines3's speed with so many torch threads: it is measured at its best."""
-    this = {**work, "seed": 0, "threads": threads, "steps": min(work["steps"], CALIBRATION_STEPS)}
-    sps: int = measured(partial(train, this, "sb3", pythons))["sps"]
-    return sps
+def calibrate(work: Settings, side: str, pythons: Pythons) -> dict[int, float]:
+    """Return a peer's speed by its torch threads, one or two: it is measured at its best."""
+    this = {**work, "seed": 0, "steps": min(work["steps"], CALIBRATION_STEPS)}
+    return {count: measured(partial(train, {**this, "threads": count}, side, pythons))["sps"] for count in (1, 2)}
 
 
 def ratios(runs: list[Settings], reference: str) -> dict[str, list[float]]:
@@ -146,16 +141,33 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, help="other than the work's own: to try the benchmark out")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="where all sides learn")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
-    parser.add_argument("--sb3-python", type=Path, default=Path(".venv-sb3/bin/python"))
-    parser.add_argument("--sbx-python", type=Path, default=Path(".venv-sbx/bin/python"))
-    parser.add_argument("--sample-factory-python", type=Path, default=Path(".venv-sample-factory/bin/python"))
+    parser.add_argument(
+        "--pythons",
+        type=peer_and_python,
+        nargs="+",
+        default=[],
+        metavar="PEER=PATH",
+        help="interpreters of peers; default: .venv-PEER/bin/python",
+    )
     options = parser.parse_args()
     options.chosen = choose(options.only)
-    options.pythons = {side: getattr(options, f"{side.replace('-', '_')}_python") for side in PEERS}
+    options.pythons = {side: Path(f".venv-{side}/bin/python") for side in PEERS} | dict(options.pythons)
     for side, python in options.pythons.items():
         if not python.exists() and any(side in sides for sides in options.chosen.values()):
             parser.error(f"{python} does not exist: benchmarks/README.md says how to install the peer")
     return options
+
+
+def peer_and_python(text: str) -> tuple[str, Path]:
+    """Return the two parts of PEER=PATH.
+
+    Raises:
+        argparse.ArgumentTypeError: it is something else, or there is no such peer.
+    """
+    peer, _, path = text.partition("=")
+    if peer not in PEERS or not path:
+        raise argparse.ArgumentTypeError(f"{text} is not PEER=PATH with a PEER of {', '.join(PEERS)}")
+    return peer, Path(path)
 
 
 def choose(only: list[str]) -> dict[str, list[str]]:

@@ -23,7 +23,7 @@ def write_tables(records: dict[str, Record], path: Path) -> str:
         "Policy lag: mean / most. offbeat counts learning steps, Sample Factory optimizer steps.",
     ]
     parts = [part for name, record in records.items() for part in _section(name, record)]
-    text = "\n\n".join(["# Speed beside Stable-Baselines3, SBX and Sample Factory", "\n".join(about), *parts]) + "\n"
+    text = "\n\n".join(["# Speed beside other libraries", "\n".join(about), *parts]) + "\n"
     path.write_text(text)
     return text
 

@@ -132,21 +132,25 @@ LOCK_FREE_LAYOUTS = {
 PEERS = {
     "sb3": {"ppo": "sb3_ppo.py", "sac": "sb3_sac.py"},
     "sbx": {"sac": "sb3_sac.py"},
+    "tianshou": {"ppo": "tianshou_ppo.py", "sac": "tianshou_sac.py"},
+    "torchrl": {"ppo": "torchrl_ppo.py", "sac": "torchrl_sac.py"},
     "sample-factory": {"ppo": "sample_factory_ppo.py"},
 }
 """Sides that run in an environment of their own, and their scripts by algorithm."""
+TORCH_PEERS = ("sb3", "tianshou", "torchrl")
+"""Those of them that do all in one process, with as many torch threads as they are told."""
 PEERS_IN_WORLDS = {"rllib": {"ppo": "rllib_ppo.py"}}
 """The same for sides that only `two_policies.py` measures."""
 SIDES: dict[str, tuple[str, ...]] = {
-    "cartpole": ("serial", "threads", "processes", "processes-exact", "sb3"),
+    "cartpole": ("serial", "threads", "processes", "processes-exact", "sb3", "tianshou", "torchrl"),
     "cartpole-one-epoch": ("serial", "processes", "processes-exact", "sample-factory"),
     "halfcheetah": (
         "serial", "threads", "processes", "processes-exact", "processes-2", "processes-2-exact", "sb3",
-        "sample-factory",
+        "tianshou", "torchrl", "sample-factory",
     ),
     "pong": ("serial", "processes-2", "sample-factory"),
     "pong-bf16": ("processes-2", "sample-factory"),
-    "halfcheetah-sac": ("serial", "processes", "processes-exact", "sb3", "sbx"),
+    "halfcheetah-sac": ("serial", "processes", "processes-exact", "sb3", "sbx", "tianshou", "torchrl"),
     "cartpole-a3c": ("serial", "hogwild-1", "hogwild-2", "hogwild-2-synced"),
     "halfcheetah-async-sac": ("serial", "hogwild-1", "hogwild-2", "hogwild-2-synced", "sbx"),
 }  # fmt: skip

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import importlib
-import json
-import sys
 import time
 from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import torch
+from measuring import ACTIVATIONS, report
 from stable_baselines3.common.callbacks import BaseCallback
 
 
@@ -49,7 +47,7 @@ def activation_of(peer: str, name: str) -> Any:
     """Return the activation in the peer's own framework."""
     if peer == "sbx":
         return getattr(importlib.import_module("flax.linen"), name)
-    return {"tanh": torch.nn.Tanh, "relu": torch.nn.ReLU}[name]
+    return ACTIVATIONS[name]
 
 
 def scheduled(value: float, schedule: str) -> float | Callable[[float], float]:
@@ -57,14 +55,6 @@ def scheduled(value: float, schedule: str) -> float | Callable[[float], float]:
     if schedule == "constant":
         return value
     return lambda share_left: value * share_left
-
-
-def installed(name: str) -> str | None:
-    """Return the installed version of a package, None if it is not there."""
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
 
 
 def measure(
@@ -75,11 +65,4 @@ def measure(
     curve = Curve(every)
     make_model(work).learn(work["steps"], callback=curve)
     curve.take()
-    names = (*packages, "numpy", "gymnasium", "mujoco")
-    print(json.dumps({"versions": {name: installed(name) for name in names}, "curve": curve.points}))
-
-
-def given() -> dict[str, Any]:
-    """Return the work that was given on the command line."""
-    work: dict[str, Any] = json.loads(sys.argv[1])
-    return work
+    report(packages, curve.points)

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from sb3_measuring import activation_of, algorithm_of, given, measure, scheduled
+from measuring import given
+from sb3_measuring import activation_of, algorithm_of, measure, scheduled
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 

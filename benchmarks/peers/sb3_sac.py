@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from sb3_measuring import activation_of, algorithm_of, given, measure
+from measuring import given
+from sb3_measuring import activation_of, algorithm_of, measure
 from stable_baselines3.common.env_util import make_vec_env
 
 POINT_EVERY = 100

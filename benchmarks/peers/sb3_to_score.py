@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from sb3_measuring import given
+from measuring import given
 from sb3_ppo import make_envs, make_model
 from stable_baselines3.common.callbacks import EvalCallback
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from sb3_measuring import given, installed
+from measuring import given, installed
 from stable_baselines3.common.callbacks import BaseCallback
 
 PACKAGES = ("sbx-rl", "stable-baselines3", "jax", "flax", "torch", "numpy", "gymnasium", "mujoco")
