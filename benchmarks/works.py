@@ -134,19 +134,20 @@ PEERS = {
     "sbx": {"sac": "sb3_sac.py"},
     "tianshou": {"ppo": "tianshou_ppo.py", "sac": "tianshou_sac.py"},
     "torchrl": {"ppo": "torchrl_ppo.py", "sac": "torchrl_sac.py"},
+    "rl-games": {"ppo": "rl_games_ppo.py"},
     "sample-factory": {"ppo": "sample_factory_ppo.py"},
 }
 """Sides that run in an environment of their own, and their scripts by algorithm."""
-TORCH_PEERS = ("sb3", "tianshou", "torchrl")
+TORCH_PEERS = ("sb3", "tianshou", "torchrl", "rl-games")
 """Those of them that do all in one process, with as many torch threads as they are told."""
 PEERS_IN_WORLDS = {"rllib": {"ppo": "rllib_ppo.py"}}
 """The same for sides that only `two_policies.py` measures."""
 SIDES: dict[str, tuple[str, ...]] = {
-    "cartpole": ("serial", "threads", "processes", "processes-exact", "sb3", "tianshou", "torchrl"),
+    "cartpole": ("serial", "threads", "processes", "processes-exact", "sb3", "tianshou", "torchrl", "rl-games"),
     "cartpole-one-epoch": ("serial", "processes", "processes-exact", "sample-factory"),
     "halfcheetah": (
         "serial", "threads", "processes", "processes-exact", "processes-2", "processes-2-exact", "sb3",
-        "tianshou", "torchrl", "sample-factory",
+        "tianshou", "torchrl", "rl-games", "sample-factory",
     ),
     "pong": ("serial", "processes-2", "sample-factory"),
     "pong-bf16": ("processes-2", "sample-factory"),
