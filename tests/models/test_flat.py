@@ -6,7 +6,7 @@ import torch
 from tests.reference.models import actor_critic, policy_spec
 
 from offbeat.models.actor_critic import ActorCritic
-from offbeat.models.flat import FlatAdam, FlatParameters
+from offbeat.models.flat import FlatAdam, FlatParameters, largest_step
 
 
 def model_and_flat() -> tuple[ActorCritic, FlatParameters]:
@@ -110,3 +110,19 @@ def test_a_refused_step_changes_neither_parameters_nor_moments_and_is_not_counte
     adam.step(0.1, refused=torch.tensor(False))
     assert adam.state_tensors()["step"] == 2
     assert (flat.values != before[0]).any()
+
+
+@pytest.mark.parametrize("beta1", [0.0, 0.5, 0.9])
+def test_steps_without_other_workers_stay_below_the_limit_of_shared_moments(beta1):
+    """The largest step is that of one large gradient after many of nearly 0."""
+    module = torch.nn.Linear(1, 1)
+    flat = FlatParameters(module)
+    adam = FlatAdam(flat, eps=1e-30, beta1=beta1)
+    largest = 0.0
+    for number in range(3000):
+        before = flat.values.clone()
+        # The sequence that reaches the bound grows like (beta2 / beta1)^number towards its end.
+        flat.gradients.fill_(max(beta1 / 0.999, 1e-3) ** (2999 - number) + 1e-20)
+        adam.step(1.0)
+        largest = max(largest, float((flat.values - before).abs().max()))
+    assert 0.65 * largest_step(beta1) < largest < largest_step(beta1)

@@ -106,6 +106,8 @@ class ParameterGroup:
     """Largest norm of all gradients of the group together; larger gradients are scaled down to it."""
     adam_eps: float
     """Adam's epsilon."""
+    adam_beta1: float = 0.9
+    """Adam's decay of the mean gradient."""
 
 
 class Algorithm(Protocol):

@@ -6,6 +6,7 @@ The module's parameters become views of the buffer; nothing else changes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from copy import deepcopy
 from typing import TypeVar
@@ -16,14 +17,19 @@ from torch import Tensor, nn
 from offbeat.models.buffer_layout import BufferLayout
 from offbeat.models.storage import PrivateStorage, Storage
 
-LARGEST_STEP = 10.0
-"""Limit of the change of a parameter in one Adam step, in units of the learning rate, when moments are shared.
+BETA2 = 0.999
+"""Adam's decay of the mean squared gradient."""
 
-Without other workers the limit is never reached: if the moments m and v are sums over the same gradients, then
-|m| / sqrt(v) is at most (1 - beta1) / sqrt((1 - beta2) (1 - beta1^2 / beta2)) = 7.3 by the Cauchy-Schwarz inequality,
-and bias correction does not increase it. But if another worker updates one of the two moments between our two reads,
-the step can divide by a value close to zero.
-"""
+
+def largest_step(beta1: float) -> float:
+    """Return the limit of the change of a parameter in one Adam step, in units of the learning rate, if others write.
+
+    Without other workers the limit is never reached: if the moments m and v are sums over the same gradients, then
+    |m| / sqrt(v) is at most (1 - beta1) / sqrt((1 - beta2) (1 - beta1^2 / beta2)) by the Cauchy-Schwarz inequality, 7.3
+    for beta1 = 0.9, and bias correction does not increase it. But if another worker updates one of the two moments
+    between our two reads, the step can divide by a value close to zero.
+    """
+    return 1.4 * (1 - beta1) / math.sqrt((1 - BETA2) * (1 - beta1**2 / BETA2))
 
 
 class FlatParameters:
@@ -88,8 +94,9 @@ def frozen(module: Module, values: Mapping[str, Tensor]) -> Module:
 class FlatAdam:
     """Adam (arXiv:1412.6980) on a flat buffer. It calls torch's fused kernel directly, without torch.optim.Adam."""
 
-    def __init__(self, parameters: FlatParameters, eps: float) -> None:
-        self._parameters, self._eps = parameters, eps
+    def __init__(self, parameters: FlatParameters, eps: float, beta1: float = 0.9) -> None:
+        """Make the moments of these parameters; eps and beta1 are Adam's."""
+        self._parameters, self._eps, self._beta1 = parameters, eps, beta1
         self._step = parameters.moments("step", torch.zeros((), device=parameters.values.device))
         self._exp_avg = parameters.moments("exp_avg", torch.zeros_like(parameters.values))
         self._exp_avg_sq = parameters.moments("exp_avg_sq", torch.zeros_like(parameters.values))
@@ -109,7 +116,7 @@ class FlatAdam:
         # Compute the change apart, from zeros, and then add it: changes by other workers can only be lost during the
         # addition. The result is the same, bit for bit, because 0 - x is exact.
         self._apply(self._change.zero_(), learning_rate, refused)
-        limit = LARGEST_STEP * learning_rate
+        limit = largest_step(self._beta1) * learning_rate
         self._parameters.master.add_(self._change.clamp_(-limit, limit))
         self._parameters.pull()
 
@@ -125,8 +132,8 @@ class FlatAdam:
             [],
             [self._step],
             amsgrad=False,
-            beta1=0.9,
-            beta2=0.999,
+            beta1=self._beta1,
+            beta2=BETA2,
             lr=learning_rate,
             weight_decay=0.0,
             eps=self._eps,

@@ -79,7 +79,10 @@ class Updates:
             counter: counts the updates of all learners, if other learners change the same parameters (Hogwild).
         """
         self._algorithm, self._counter = algorithm, counter
-        self._adam = {name: FlatAdam(group.parameters, group.adam_eps) for name, group in algorithm.groups.items()}
+        self._adam = {
+            name: FlatAdam(group.parameters, group.adam_eps, group.adam_beta1)
+            for name, group in algorithm.groups.items()
+        }
         self._stages = make_stages(algorithm, self._adam)
         self._refused_in_a_row = 0
         self._others_at_read = 0
