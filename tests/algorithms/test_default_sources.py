@@ -27,6 +27,8 @@ SAC |= {"ema_rate": 0.005, "hidden_sizes": (256, 256), "activation": "relu", "ta
 TD3: dict[str, Any] = {"learning_rate": 3e-4, "gamma": 0.99, "batch_size": 256, "capacity": 1_000_000}
 TD3 |= {"ema_rate": 0.005, "hidden_sizes": (256, 256), "activation": "relu", "policy_delay": 2}
 TD3 |= {"exploration_noise": 0.1, "target_policy_noise": 0.2, "target_noise_clip": 0.5}
+CROSSQ: dict[str, Any] = {"learning_rate": 1e-3, "policy_delay": 3, "gamma": 0.99, "batch_size": 256}
+CROSSQ |= {"activation": "relu", "target_entropy": None, "adam_beta1": 0.5}
 PEARL: dict[str, Any] = {
     "train_tasks": 100,
     "test_tasks": 30,
@@ -36,7 +38,7 @@ PEARL: dict[str, Any] = {
 }
 PEARL |= {"prior_steps": 400, "extra_steps": 600, "latent_size": 5, "context_hidden_sizes": (200, 200, 200)}
 PEARL |= {"learning_rate": 3e-4, "gamma": 0.99, "ema_rate": 0.005}
-SOURCES = {"ppo": PPO, "impala": IMPALA, "a2c": A2C, "sac": SAC, "td3": TD3, "pearl": PEARL}
+SOURCES = {"ppo": PPO, "impala": IMPALA, "a2c": A2C, "sac": SAC, "td3": TD3, "crossq": CROSSQ, "pearl": PEARL}
 """Algorithm -> the values of the source that its docstring names."""
 
 

@@ -8,6 +8,7 @@ import pytest
 from tests.reference import own_methods
 from tests.reference.matrix import OF_ALGORITHM
 
+from offbeat.algorithms.crossq import CrossQ
 from offbeat.algorithms.dqn import DQN
 from offbeat.algorithms.sac import SAC
 from offbeat.algorithms.td3 import TD3
@@ -24,10 +25,10 @@ REPLAY: dict[str, Any] = {"steps": 60, "warmup": 20, "batch_size": 8, "capacity"
 def test_an_overridden_method_runs_and_the_log_reports_training_with_autograd(tmp_path, name):
     own: type[Any] = own_methods.CLASSES[name]
     base = own.__mro__[1]
-    replay = base in (SAC, TD3, DQN)
-    env = "Pendulum-v1" if base in (SAC, TD3) else "CartPole-v1"
+    replay = base in (SAC, TD3, CrossQ, DQN)
+    env = "Pendulum-v1" if base in (SAC, TD3, CrossQ) else "CartPole-v1"
     settings = {**SMALL, **(REPLAY if replay else ON_POLICY), "shards": 2 if name.endswith("Cut") else 1}
-    settings |= {"policy_delay": 1} if base is TD3 else {}
+    settings |= {"policy_delay": 1} if base in (TD3, CrossQ) else {}
     own_methods.CALLED.clear()
     run = train(own, env, run_dir=tmp_path / "run", **settings)
     calls = own_methods.CALLED.count(name)

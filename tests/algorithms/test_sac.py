@@ -21,8 +21,9 @@ from tests.reference.sac import BOUNDED, Twin, by_autograd, new_sac, perturb, ra
 from tests.reference.thorough import examples
 
 from offbeat.algorithms.replay_actor_critic import CRITIC, POLICY
-from offbeat.algorithms.sac import SAC, TEMPERATURE
+from offbeat.algorithms.sac import SAC
 from offbeat.algorithms.sac_config import SACConfig
+from offbeat.algorithms.soft_actor_critic import TEMPERATURE
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import build
 from offbeat.core.seeding import stream

@@ -201,8 +201,8 @@ ON_A_REPLAY = [
     train_sac(
         "--set utd_ratio=2 steps_per_update=1/2", "utd_ratio is 2", "steps_per_update is 1/2", "pass only one of them"
     ),
-    train("--set utd_ratio=1", 2, "is a setting of sac, td3, pearl, ", "leave it out", "offbeat list settings ppo"),
-    train("--set warmup=100 capacity=200", 2, "is a setting of sac, td3, pearl, dqn, "),
+    train("--set utd_ratio=1", 2, "is a setting of sac, crossq, td3, ", "leave it out", "offbeat list settings ppo"),
+    train("--set warmup=100 capacity=200", 2, "is a setting of sac, crossq, td3, pearl, dqn, "),
     train_sac("--set resident_batches=2", "resident_batches is a setting of ppo, impala, a2c, ", "leave it out"),
     train_sac("--set warmup=100", "warmup is 100", "the first sample needs 256", "--set warmup=256"),
     train_sac("--set warmup=2000 capacity=1000", "warmup is 2000", "--set capacity=2000", "--set warmup=1000"),

@@ -18,7 +18,8 @@ from offbeat.core.field_definitions import hints_of
 PAGE = (ROOT / "docs/how-to/continue.md").read_text()
 REWARDS = "rewards, "
 CONFIGS = {"ppo": "CartPole-v1", "a2c": "CartPole-v1", "impala": "CartPole-v1", "sac": "Pendulum-v1",
-           "td3": "Pendulum-v1", "dqn": "CartPole-v1", "pearl": "offbeat/PointRobot-v0"}  # fmt: skip
+           "td3": "Pendulum-v1", "crossq": "Pendulum-v1", "dqn": "CartPole-v1",
+           "pearl": "offbeat/PointRobot-v0"}  # fmt: skip
 
 
 def rows(columns: int) -> list[list[str]]:

@@ -53,6 +53,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "mask in infos": ("impala", "zoo/MaskInInfo-v0", {"core": "gru", "core_size": 6}),
     "sac": ("sac", "Pendulum-v1", {"hidden_sizes": (64, 64)}),
     "td3": ("td3", "Pendulum-v1", {"normalize_observations": True}),
+    "crossq": ("crossq", "Pendulum-v1", {"hidden_sizes": (64, 64)}),
     "sac of choices": ("sac", "zoo/ChoicesFromFive-v0", {}),
     "dqn": ("dqn", "zoo/Masked-v0", {"normalize_observations": True}),
     "nature cnn": ("dqn", "offbeat/Pixels-v0", {"encoder": "nature_cnn"}),

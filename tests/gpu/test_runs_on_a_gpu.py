@@ -27,6 +27,7 @@ CELLS = [
     *(Case("ppo", feature) for feature in ("vector", "box", "image", "stacks", "recurrent", "mixed", "masks", "world")),
     *(Case("sac", feature) for feature in ("vector", "box", "image", "recurrent")),
     Case("td3", "box"),
+    Case("crossq", "box"),
     *(Case("dqn", feature) for feature in ("vector", "stacks", "recurrent")),
     *(Case("impala", feature) for feature in ("dict", "recurrent", "policies")),
     Case("a2c", "image"),

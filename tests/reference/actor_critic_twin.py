@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from offbeat.algorithms.replay_actor_critic_config import ReplayActorCriticConfig
+from offbeat.algorithms.replay_actor_critic_config import EmaCriticsConfig
 
 Rows = NDArray[Any]
 
@@ -17,7 +17,7 @@ Rows = NDArray[Any]
 class ActorCriticTwin:
     """A policy and a list of critics, each an ordinary module, and the slow copies of the critics."""
 
-    def __init__(self, config: ReplayActorCriticConfig, weights: Mapping[str, Rows]) -> None:
+    def __init__(self, config: EmaCriticsConfig, weights: Mapping[str, Rows]) -> None:
         """Start with the weights of a checkpoint."""
         self._activation, self._critics, self._layer_norm = config.activation, config.critics, config.layer_norm
         self._max_grad_norm, self._ema_rate = config.max_grad_norm, config.ema_rate

@@ -18,9 +18,9 @@ from tests.reference.runs import small_run
 
 from offbeat.api.train import Run
 
-ON_A_REPLAY = ("sac", "td3", "dqn", "pearl")
+ON_A_REPLAY = ("sac", "td3", "crossq", "dqn", "pearl")
 ONE_CHOICE = "supports only one Discrete action"
-BOX = {"td3": "but TD3 expects a bounded box"}
+BOX = {"td3": "but TD3 expects a bounded box", "crossq": "but CrossQ expects a bounded box"}
 CHOICES = {"pearl": "has no tasks", **BOX}
 SEVERAL = {"pearl": "has several agents", **BOX}
 ENVS = ("tests.reference.run_envs",)
@@ -101,7 +101,9 @@ FEATURES = {
         refused={"pearl": "an actor of PEARL infers the task itself", **BOX},
     ),
     "shards": Feature(
-        "CartPole-v1", {"shards": 3}, refused={"pearl": "shards is 3, which is not supported by pearl", **BOX}
+        "CartPole-v1",
+        {"shards": 3},
+        refused={**BOX, **{name: f"shards is 3, which is not supported by {name}" for name in ("pearl", "crossq")}},
     ),
     "tasks": Feature("offbeat/PointRobot-v0", refused={"dqn": ONE_CHOICE}),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from offbeat.algorithms.a2c import A2C
+from offbeat.algorithms.crossq import CrossQ
 from offbeat.algorithms.dqn import DQN
 from offbeat.algorithms.impala import IMPALA
 from offbeat.algorithms.ppo import PPO
@@ -21,6 +22,7 @@ METHODS: dict[type[Any], tuple[str, ...]] = {
     IMPALA: ON_POLICY,
     SAC: ("targets", "critic_loss", "policy_loss", "temperature_loss", "make_policy", "minibatch", "cut"),
     TD3: ("targets", "critic_loss", "policy_loss", "make_policy", "minibatch", "cut"),
+    CrossQ: ("targets", "critic_loss", "policy_loss", "temperature_loss", "make_policy", "minibatch"),
     DQN: ("targets", "loss", "values", "make_network", "minibatch", "cut"),
 }
 CALLED: list[str] = []

@@ -8,12 +8,14 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from tests.reference import dqn, sac, td3, update_rows
+from tests.reference import crossq, dqn, sac, td3, update_rows
 from tests.reference.models import ACTIONS, OBSERVATIONS, policy_spec
 from torch import Tensor
 
 from offbeat.algorithms.a2c import A2CConfig
 from offbeat.algorithms.base import Algorithm, Minibatch
+from offbeat.algorithms.crossq import CrossQ
+from offbeat.algorithms.crossq_config import CrossQConfig
 from offbeat.algorithms.dqn import DQN, DQNConfig
 from offbeat.algorithms.impala import IMPALAConfig
 from offbeat.algorithms.on_policy import OnPolicy
@@ -117,6 +119,22 @@ def twin_delayed(action: str, *, fast: bool = False, **settings: Any) -> Case:
     return make
 
 
+def cross_normalized(*, fast: bool = False, **settings: Any) -> Case:
+    config = CrossQConfig(hidden_sizes=(6, 5), learning_rate=1e-2, **settings)
+
+    def make(device: str) -> tuple[Algorithm, Iterator[Minibatch]]:
+        algorithm = CrossQ(config, crossq.crossq_spec("box", config), seed=1, device=device)
+        if fast:
+            assert algorithm.stages[0].gradients is not None
+        else:
+            sac.by_autograd(algorithm)
+        if device == "cpu":
+            crossq.set_moments(algorithm, 1, renormalized=True)
+        return algorithm, sampled(algorithm, device, weighted=config.prioritized)
+
+    return make
+
+
 def deep_q_network(**settings: Any) -> Case:
     config = DQNConfig(hidden_sizes=(6, 5), learning_rate=1e-2, ema_rate=0.1, **settings)
 
@@ -130,7 +148,7 @@ def deep_q_network(**settings: Any) -> Case:
     return make
 
 
-def sampled(algorithm: SAC | TD3 | DQN, device: str, *, weighted: bool) -> Iterator[Minibatch]:
+def sampled(algorithm: SAC | TD3 | CrossQ | DQN, device: str, *, weighted: bool) -> Iterator[Minibatch]:
     for seed in range(100):
         samples = sac.random_samples(algorithm.spec, ROWS, seed, weighted=weighted)
         yield algorithm.minibatch(moved(samples, device), stream(seed, "learn", 0))
@@ -151,6 +169,7 @@ CASES: dict[str, Case] = {
     "sac, masks": soft_actor_critic("masked"),
     "td3, prioritized": twin_delayed("matrix", prioritized=True),
     "td3, clipped": twin_delayed("box", policy_delay=1, **CLIPPED),
+    "crossq, prioritized": cross_normalized(policy_delay=1, prioritized=True),
     "dqn": deep_q_network(),
     "dqn, prioritized": deep_q_network(prioritized=True, ema_every=2, double=False, **CLIPPED),
 }
@@ -158,5 +177,6 @@ FAST_CASES: dict[str, Case] = {
     "ppo, fast path": on_policy(PPOConfig(), "discrete", fast=True),
     "sac, fast path": soft_actor_critic("box", prioritized=True, fast=True),
     "td3, fast path": twin_delayed("box", prioritized=True, fast=True),
+    "crossq, fast path": cross_normalized(policy_delay=1, fast=True),
 }
 """With analytic gradients, which are for the CPU."""

@@ -29,7 +29,7 @@ STEPS = 1536
 ENVS = "tests.reference.run_envs"
 CURIOUS = "tests.reference.curious_envs"
 BOTH = ("threads", "processes")
-ON_A_REPLAY = ("sac", "td3", "dqn", "pearl")
+ON_A_REPLAY = ("sac", "td3", "crossq", "dqn", "pearl")
 
 
 class Cell(NamedTuple):
@@ -105,6 +105,10 @@ CELLS = [
     Cell(
         "td3", "Pendulum-v1", 3, 2, 0, "processes", "serial",
         {"prioritized": True, "n_step": 3, "normalize_observations": True, "layer_norm": True}, OFTEN_ON_A_REPLAY,
+    ),
+    Cell(
+        "crossq", "Pendulum-v1", 3, 2, 0, "threads", "processes",
+        {"prioritized": True, "n_step": 2, "normalize_observations": True, "learner_threads": 2}, OFTEN_ON_A_REPLAY,
     ),
     # Sequences, whose states go on over tickets and stops.
     Cell(
@@ -188,6 +192,7 @@ MORE_CELLS = [
     Cell("sac", "Pendulum-v1", 3, 2, 0, "serial", "processes", {**REMEMBERS, "core": "lstm"}),
     Cell("td3", "Pendulum-v1", 3, 2, 0, "serial", "processes", {**REMEMBERS, "core": "gru"}),
     Cell("td3", "Pendulum-v1", 3, 2, 0, "threads", "serial", SERVED, OFTEN_ON_A_REPLAY),
+    Cell("crossq", "Pendulum-v1", 3, 2, 0, "serial", "processes", {**REMEMBERS, "core": "gru"}),
     Cell("dqn", "curious/Learning-v0", 3, 2, 0, "threads", "processes", {**TOLD, "n_step": 2}),
     Cell(
         "impala", "offbeat/Recall-v0", 1, 2, 1, "serial", "processes", {**TWO_WORKERS, "core": "lstm", "core_size": 8}
@@ -282,6 +287,7 @@ LOCK_FREE = [
 ]
 MORE_LOCK_FREE = [
     LockFree("ppo", "offbeat/Bandit-v0", "shared", "per_worker", False, {**CORE, **PREVIOUS}),
+    LockFree("crossq", "Pendulum-v1", "synced", "shared", False, {"policy_delay": 2}),
     LockFree("a2c", "Pendulum-v1", "synced", "per_worker", True),
     LockFree("sac", "Pendulum-v1", "shared", "shared", True, NORMALIZED),
     LockFree("dqn", "CartPole-v1", "synced", "per_worker", False, {**SOFT, "ema_every": 7}),
@@ -305,7 +311,10 @@ COUNTED = ("env_steps", "frames", "learning_step", "updates", "updates_refused",
 def test_one_stopped_and_resumed_hogwild_worker_has_the_bits_of_serial(tmp_path, cell):
     serial = cell.train(tmp_path / "serial")
     layout: dict[str, Any] = {"runtime": "hogwild", "workers": 1, "hogwild": cell.hogwild}
-    layout |= {"hogwild_moments": cell.moments, **(OFTEN_ON_A_REPLAY if cell.algorithm in ("sac", "td3") else {})}
+    layout |= {
+        "hogwild_moments": cell.moments,
+        **(OFTEN_ON_A_REPLAY if cell.algorithm in ("sac", "td3", "crossq") else {}),
+    }
     half = cell.steps // 2
     stop: dict[str, Any] = {"callbacks": [stop_from(100)]} if cell.at_once else {"stop_at": half}
     stopped = cell.train(tmp_path / "run", **layout, **stop)

@@ -238,7 +238,7 @@ def test_init_from_copies_the_weights_and_starts_a_new_update_ratio(tmp_path):
     assert "initial weights and normalisation are those of" in log_of(second)
 
 
-@pytest.mark.parametrize("algorithm", ["sac", "td3"])
+@pytest.mark.parametrize("algorithm", ["sac", "td3", "crossq"])
 def test_learner_threads_change_no_bit(tmp_path, algorithm):
     changes: dict[str, Any] = {"algorithm": algorithm, "steps": 250}
     one, two = (small_sac(tmp_path / str(threads), learner_threads=threads, **changes) for threads in (1, 2))

@@ -173,6 +173,7 @@ REFUSALS = [
     *(("sac, masks", name) for name in THREE_STAGES),
     *(("sac, box, clipped, delayed", name) for name in THREE_STAGES),
     *(("td3, prioritized", name) for name in THREE_STAGES[:2]),
+    *(("crossq, prioritized", name) for name in THREE_STAGES),
     ("ppo", "actor_critic"),
     ("ppo, clipped, squashed", "actor_critic"),
     ("a2c", "actor_critic"),
@@ -275,8 +276,8 @@ def on_meta(case: Case, monkeypatch: pytest.MonkeyPatch) -> tuple[Algorithm, Ite
 
 @pytest.mark.parametrize(
     ("case", "shards"),
-    # With a core, to cut a minibatch reads how many rows its columns have.
-    [*((case, 1) for case in CASES), *((case, 3) for case in CASES if "gru" not in case)],
+    # With a core, to cut a minibatch reads how many rows its columns have. CrossQ has no shards.
+    [*((case, 1) for case in CASES), *((case, 3) for case in CASES if "gru" not in case and "crossq" not in case)],
 )
 def test_an_update_on_a_device_is_read_once_by_the_host(case, shards, monkeypatch):
     algorithm, minibatches, reads = on_meta(CASES[case], monkeypatch)
@@ -293,7 +294,7 @@ def test_an_update_on_a_device_is_read_once_by_the_host(case, shards, monkeypatc
     assert collected.summary(), "what is reported is on the host"
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.startswith(("sac", "td3", "dqn"))])
+@pytest.mark.parametrize("case", [case for case in CASES if case.startswith(("sac", "td3", "crossq", "dqn"))])
 def test_a_minibatch_of_a_replay_is_made_on_a_device_without_waiting(case, monkeypatch):
     _, minibatches, _ = on_meta(CASES[case], monkeypatch)
     copies = BlockingCopies()

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from offbeat.algorithms.base import Batch, LossResult, Minibatch, Stage
 from offbeat.algorithms.pearl_config import PEARLConfig
-from offbeat.algorithms.sac import SAC, FastPath
+from offbeat.algorithms.sac import SAC
+from offbeat.algorithms.soft_actor_critic import FastPath
 from offbeat.core.types import Field
 from offbeat.core.visits import TASK
 from offbeat.losses.pearl import kl_to_prior

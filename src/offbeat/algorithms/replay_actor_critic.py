@@ -1,4 +1,4 @@
-"""What SAC and TD3 share: a policy and an ensemble of critics on a replay, with an ema copy of the critics.
+"""What SAC, TD3 and CrossQ share: a policy and an ensemble of critics on a replay.
 
 In an update the critics learn the values of the sampled transitions, and in every n-th update the policy learns to
 maximise these values. Until the first update of the policy, actions are sampled uniformly.
@@ -38,14 +38,12 @@ class Forward(Protocol):
 
 
 class Networks(NamedTuple):
-    """The policy, and the critics with their copies."""
+    """The policy, and the critics with their copy for the policy's loss."""
 
     policy: PolicyNetwork
     critics: Critics
     frozen: Critics
     """The critics of the policy's loss, on the same parameter values, but without gradients for them."""
-    ema: Critics
-    """The slow copy of the critics."""
     forward: Forward
 
     def parameters(self, minibatch: Minibatch, name: str) -> Tensor:
@@ -120,7 +118,8 @@ class ReplayActorCritic(OffPolicy[Settings], Generic[Settings, Fast]):
         if settings.splits_updates and config.runtime.learner_threads not in (None, algorithm.threads):
             raise ConfigError(
                 f"learner_threads is {config.runtime.learner_threads}, but {cls.__name__} has {algorithm.threads} "
-                "here: only SAC and TD3 themselves, on a CPU with box actions and a plain MLP, can have 2. Leave it out"
+                "here: only SAC, CrossQ and TD3 themselves, on a CPU with box actions and a plain MLP, can have 2. "
+                "Leave it out"
             )
         return algorithm
 
@@ -134,25 +133,23 @@ class ReplayActorCritic(OffPolicy[Settings], Generic[Settings, Fast]):
         self.critic_network = self.make_critics(generator).to(self.device)
         self.policy = FlatParameters(self.policy_network, POLICY, storage)
         self.critics = FlatParameters(self.critic_network, CRITIC, storage)
-        self.ema_critics = storage.register("ema_critics", self.critics.values.clone())
-        """[size]: the slow copy of `critics.values`."""
         self.networks = Networks(
             self.policy_network,
             self.critic_network,
             frozen(self.critic_network, self.policy_critics()),
-            frozen(self.critic_network, self.critics.layout.views(self.ema_critics)),
             self.forward,
         )
         flats = {CRITIC: self.critics, POLICY: self.policy, **self.build_more(storage)}
         max_grad_norm = math.inf if self.config.max_grad_norm is None else self.config.max_grad_norm
-        self.groups = {name: ParameterGroup(flat, max_grad_norm, self.config.adam_eps) for name, flat in flats.items()}
+        adam = self.config.adam_eps, self.config.adam_beta1
+        self.groups = {name: ParameterGroup(flat, max_grad_norm, *adam) for name, flat in flats.items()}
         self._fast: Fast | None = fast_paths.fast_path_of(self)
         self.threads = self._fast.threads if self._fast else 1
         self.stages = self.make_stages(self._fast)
 
-    def build_more(self, storage: Storage) -> dict[str, FlatParameters]:
+    def build_more(self, storage: Storage) -> dict[str, FlatParameters]:  # noqa: ARG002
         """Make what the losses need besides policy and critics; return its parameter groups."""
-        raise NotImplementedError
+        return {}
 
     def policy_critics(self) -> dict[str, Tensor]:
         """Return the parameters of the critics in the policy's loss, name -> view of `critics.values`."""
@@ -221,21 +218,20 @@ class ReplayActorCritic(OffPolicy[Settings], Generic[Settings, Fast]):
         """
         raise NotImplementedError
 
-    def values(self, minibatch: Minibatch) -> Tensor:
-        """Return the critics' values of the recorded actions, [critics, M]."""
-        raise NotImplementedError
-
-    def targets(self, minibatch: Minibatch) -> Tensor:
-        """Return the targets of the critics, [M], without gradients."""
-        raise NotImplementedError
-
     def critic_loss(self, minibatch: Minibatch) -> LossResult:
+        """Return the loss of the critics: `loss_of_values` of the recorded actions' values and their targets."""
+        raise NotImplementedError
+
+    def loss_of_values(self, values: Tensor, targets: Tensor, minibatch: Minibatch) -> LossResult:
         """Return the loss of the critics.
 
         The outputs have errors, [M]: the mean over the critics of |value - target|.
+
+        Args:
+            values: [critics, M], the critics' values of the recorded actions.
+            targets: [M], without gradients.
+            minibatch: as `minibatch` returns it.
         """
-        targets = self.targets(minibatch)
-        values = self.values(minibatch)
         loss = critic_loss(values, targets, self.weight_of(minibatch)).mean()
         values = values.detach()
         errors = (values - targets).abs().mean(dim=0)
@@ -253,25 +249,19 @@ class ReplayActorCritic(OffPolicy[Settings], Generic[Settings, Fast]):
         """Is called at the end of each update in which the policy has changed, with the result of `policy_loss`."""
         self._uniform.zero_()
 
-    def update_ema_critics(self) -> None:
-        """Move the ema critics one step towards the critics."""
-        self.ema_critics.lerp_(self.critics.values, self.config.ema_rate)
-
     # --- checkpoints ----------------------------------------------------------------------------------------
 
     def arrays(self) -> dict[str, Tensor]:
-        ema = self.critics.layout.views(self.ema_critics)
         return {
             **self.policy.arrays(),
             **{f"critics.{name}": view for name, view in self.critics.arrays().items()},
-            **{f"ema_critics.{name}": view for name, view in ema.items()},
             **self.more_arrays(),
             **self.flags,
         }
 
     def more_arrays(self) -> dict[str, Tensor]:
         """Return the arrays of what `build_more` has made, by their names in a checkpoint."""
-        raise NotImplementedError
+        return {}
 
     def close(self) -> None:
         if self._fast:

@@ -1,4 +1,4 @@
-"""The settings that SAC and TD3 share: those of a policy and an ensemble of critics on a replay."""
+"""The settings that SAC, TD3 and CrossQ share: those of a policy and an ensemble of critics on a replay."""
 
 from __future__ import annotations
 
@@ -22,8 +22,6 @@ class ReplayActorCriticConfig(ReplayConfig):
     """Adam's step size for the policy; none: learning_rate."""
     critic_learning_rate: Positive | None = None
     """Adam's step size for the critics; none: learning_rate."""
-    ema_rate: Annotated[float, Bound(above=0, high=1)] = 0.005
-    """Step of the ema critics towards the critics after each update, as a fraction of the difference."""
     critics: Count = 2
     """Critics in the ensemble; the smallest of their values is used."""
     policy_delay: Count = 1
@@ -40,6 +38,8 @@ class ReplayActorCriticConfig(ReplayConfig):
     none: no limit."""
     adam_eps: Positive = 1e-8
     """Adam's epsilon."""
+    adam_beta1: Annotated[float, Bound(low=0, below=1)] = 0.9
+    """Adam's decay of the mean gradient (beta1): with less, steps follow the newest gradients more."""
 
     default_hidden_sizes: ClassVar[tuple[int, ...]] = (256, 256)
     network_keys: ClassVar[tuple[str, ...]] = (*ReplayConfig.network_keys, "critics", "normalize_observations")
@@ -58,6 +58,33 @@ class ReplayActorCriticConfig(ReplayConfig):
 
     def network(self, env: EnvSpec) -> dict[str, Any]:
         return {**super().network(env), "layer_norm": False}  # the setting is for the critics alone
+
+
+@dataclass(frozen=True)
+class EmaCriticsConfig(ReplayActorCriticConfig):
+    """The settings of those of these algorithms whose targets are computed by slow copies of the critics."""
+
+    ema_rate: Annotated[float, Bound(above=0, high=1)] = 0.005
+    """Step of the ema critics towards the critics after each update, as a fraction of the difference."""
+
+
+def require_bounded_box(env: EnvSpec, algorithm: str) -> None:
+    """Refuse other actions than a box with finite bounds.
+
+    Args:
+        env: the env.
+        algorithm: title of the algorithm, for the message.
+
+    Raises:
+        ConfigError: the env has others.
+    """
+    if env.action.kind != "box":
+        other = "dqn" if env.action.kind == "discrete" else "ppo"
+        raise ConfigError(
+            f"{env.id} has {env.action.kind} actions, but {algorithm} expects a bounded box: run "
+            f"`offbeat train {other} {env.id}`"
+        )
+    refuse_infinite_bounds(env, algorithm)
 
 
 def refuse_infinite_bounds(env: EnvSpec, algorithm: str) -> None:

@@ -1,4 +1,4 @@
-"""The settings of SAC, with the checks of the env's actions and of the target entropy."""
+"""The settings of SAC, and those that it shares with CrossQ, with the checks of actions and target entropy."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from offbeat.algorithms.replay_actor_critic_config import (
+    EmaCriticsConfig,
     ReplayActorCriticConfig,
     refuse_infinite_bounds,
 )
@@ -22,13 +23,8 @@ github.com/toshikwa/sac-discrete.pytorch/issues/10."""
 
 
 @dataclass(frozen=True)
-class SACConfig(ReplayActorCriticConfig):
-    """The settings of SAC.
-
-    From arXiv:1812.05905, appendix D: `learning_rate`, `gamma`, `batch_size`, `capacity`, `ema_rate`, `hidden_sizes`,
-    `activation`, and for box actions `target_entropy`. All other defaults, and those of the table [runtime], are
-    offbeat's.
-    """
+class SoftActorCriticConfig(ReplayActorCriticConfig):
+    """The settings of a policy that maximises its entropy too, with the weight of the entropy, the temperature."""
 
     temperature_learning_rate: Positive | None = None
     """Adam's step size for the logarithm of the temperature; none: learning_rate."""
@@ -45,6 +41,8 @@ class SACConfig(ReplayActorCriticConfig):
     """Largest norm of the gradients of policy, critics and temperature, each separately; larger gradients are scaled
     down to it; none: no limit."""
 
+    title: ClassVar[str]
+    """Name of the algorithm in messages."""
     network_keys: ClassVar[tuple[str, ...]] = (*ReplayActorCriticConfig.network_keys, "initial_temperature")
 
     def policy_spec(self, env: EnvSpec) -> PolicySpec:
@@ -53,9 +51,9 @@ class SACConfig(ReplayActorCriticConfig):
         Raises:
             ConfigError: these settings do not support the env's actions.
         """
-        _check_actions(env)
+        self.check_actions(env)
         self._check_temperature_settings()
-        self.refuse_network_settings("SAC")
+        self.refuse_network_settings(self.title)
         spec = PolicySpec(
             **self.network(env),
             distribution="tanh_gaussian" if env.action.kind == "box" else "categorical",
@@ -65,6 +63,14 @@ class SACConfig(ReplayActorCriticConfig):
         self._check_target_entropy(env, spec)
         return spec
 
+    def check_actions(self, env: EnvSpec) -> None:
+        """Check that the algorithm supports the actions of an env.
+
+        Raises:
+            ConfigError: it does not; the message has the actions.
+        """
+        raise NotImplementedError
+
     def _check_temperature_settings(self) -> None:
         """Check that settings of a learned temperature are only given if the temperature is learned.
 
@@ -72,7 +78,7 @@ class SACConfig(ReplayActorCriticConfig):
             ConfigError: one of them has no effect.
         """
         for key in ("initial_temperature", "target_entropy", "temperature_learning_rate"):
-            if self.temperature is not None and getattr(self, key) != getattr(SACConfig, key):
+            if self.temperature is not None and getattr(self, key) != getattr(SoftActorCriticConfig, key):
                 raise ConfigError(
                     f"{key} is {getattr(self, key):g}, which has no effect while temperature is fixed at "
                     f"{self.temperature:g}: leave it out, or pass --set temperature=none, so that it is learned"
@@ -101,20 +107,26 @@ class SACConfig(ReplayActorCriticConfig):
         return -float(spec.action_size)  # arXiv:1812.05905, appendix D
 
 
-def _check_actions(env: EnvSpec) -> None:
-    """Check that SAC supports the actions of an env.
+@dataclass(frozen=True)
+class SACConfig(SoftActorCriticConfig, EmaCriticsConfig):
+    """The settings of SAC.
 
-    Raises:
-        ConfigError: it does not; the message has the actions.
+    From arXiv:1812.05905, appendix D: `learning_rate`, `gamma`, `batch_size`, `capacity`, `ema_rate`, `hidden_sizes`,
+    `activation`, and for box actions `target_entropy`. All other defaults, and those of the table [runtime], are
+    offbeat's.
     """
-    action = env.action
-    if action.kind in ("multidiscrete", "mixed"):
-        boxes = f" and {len(action.low)} numbers" if action.low else ""
-        raise ConfigError(
-            f"{env.id} has {action.kind} actions of {list(action.nvec)} choices{boxes}, but SAC expects a bounded box "
-            f"or one discrete action: run `offbeat train ppo {env.id}`"
-        )
-    refuse_infinite_bounds(env, "SAC")
+
+    title: ClassVar[str] = "SAC"
+
+    def check_actions(self, env: EnvSpec) -> None:
+        action = env.action
+        if action.kind in ("multidiscrete", "mixed"):
+            boxes = f" and {len(action.low)} numbers" if action.low else ""
+            raise ConfigError(
+                f"{env.id} has {action.kind} actions of {list(action.nvec)} choices{boxes}, but SAC expects a bounded "
+                f"box or one discrete action: run `offbeat train ppo {env.id}`"
+            )
+        refuse_infinite_bounds(env, "SAC")
 
 
 def _largest_entropy(spec: PolicySpec) -> float:

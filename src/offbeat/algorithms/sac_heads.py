@@ -12,6 +12,7 @@ from torch.nn import functional
 from offbeat.algorithms.base import Minibatch
 from offbeat.algorithms.replay_actor_critic import Networks
 from offbeat.losses import sac as losses
+from offbeat.models.critics import Critics
 from offbeat.models.distributions import TanhGaussian, masked
 
 
@@ -26,8 +27,8 @@ class Heads(Protocol):
         """Return the critics' values of the recorded actions, [E, M]."""
         ...
 
-    def targets(self, minibatch: Minibatch, temperature: Tensor) -> Tensor:
-        """Return the targets of the critics, [M], without gradients."""
+    def targets(self, minibatch: Minibatch, critics: Critics, temperature: Tensor) -> Tensor:
+        """Return targets, [M], without gradients, from the values of the next states by `critics`."""
         ...
 
     def policy_loss(self, minibatch: Minibatch, temperature: Tensor) -> tuple[Tensor, Tensor]:
@@ -51,11 +52,11 @@ class BoxHeads:
         return networks.values(networks.critics, minibatch, "observation", minibatch["action"])
 
     @torch.no_grad()
-    def targets(self, minibatch: Minibatch, temperature: Tensor) -> Tensor:
+    def targets(self, minibatch: Minibatch, critics: Critics, temperature: Tensor) -> Tensor:
         networks = self._networks
         parameters = networks.parameters(minibatch, "next_observation")
         action, log_prob = TanhGaussian(parameters).sample(minibatch["next_noise"])
-        next_values = networks.values(networks.ema, minibatch, "next_observation", action)
+        next_values = networks.values(critics, minibatch, "next_observation", action)
         return losses.soft_targets(minibatch["reward"], minibatch["discount"], next_values, log_prob, temperature)
 
     def policy_loss(self, minibatch: Minibatch, temperature: Tensor) -> tuple[Tensor, Tensor]:
@@ -80,9 +81,9 @@ class ChoiceHeads:
         return values.gather(2, chosen).squeeze(2)
 
     @torch.no_grad()
-    def targets(self, minibatch: Minibatch, temperature: Tensor) -> Tensor:
+    def targets(self, minibatch: Minibatch, critics: Critics, temperature: Tensor) -> Tensor:
         log_probs = self._log_probs(minibatch, "next_observation", "next_mask")
-        next_values = self._networks.values(self._networks.ema, minibatch, "next_observation")
+        next_values = self._networks.values(critics, minibatch, "next_observation")
         return losses.discrete_soft_targets(
             minibatch["reward"], minibatch["discount"], next_values, log_probs, temperature
         )

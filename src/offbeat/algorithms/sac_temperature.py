@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from offbeat.algorithms.sac_config import SACConfig
+from offbeat.algorithms.sac_config import SoftActorCriticConfig
 from offbeat.models.flat import FlatParameters
 from offbeat.models.storage import Storage
 
@@ -54,7 +54,7 @@ class _LogAlpha(nn.Module):
         self.log_alpha = nn.Parameter(torch.tensor(math.log(initial)))
 
 
-def make_temperature(config: SACConfig, device: str, group: str, storage: Storage) -> Temperature:
+def make_temperature(config: SoftActorCriticConfig, device: str, group: str, storage: Storage) -> Temperature:
     """Return the temperature that the settings describe."""
     if config.temperature is not None:
         return Temperature(config.temperature, device)

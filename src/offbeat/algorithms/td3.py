@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from offbeat.algorithms.base import LossResult, Minibatch
-from offbeat.algorithms.replay_actor_critic import FastPath, ReplayActorCritic
+from offbeat.algorithms.ema_critics import EmaCritics
+from offbeat.algorithms.replay_actor_critic import FastPath
 from offbeat.algorithms.td3_config import TD3Config
 from offbeat.core.types import Array
 from offbeat.losses import td3 as losses
@@ -25,7 +26,7 @@ from offbeat.models.flat import FlatParameters, frozen
 from offbeat.models.storage import Storage
 
 
-class TD3(ReplayActorCritic[TD3Config, FastPath]):
+class TD3(EmaCritics[TD3Config, FastPath]):
     """See the module's docstring."""
 
     config_class = TD3Config
@@ -39,7 +40,7 @@ class TD3(ReplayActorCritic[TD3Config, FastPath]):
         self._exploration_noise = storage.register("exploration_noise", torch.tensor([self.config.exploration_noise]))
         """[1]: the published standard deviation of exploration."""
         self.flags["exploration_noise"] = self._exploration_noise
-        return {}
+        return super().build_more(storage)
 
     def policy_critics(self) -> dict[str, Tensor]:
         return first_critic(self.critics.arrays())
@@ -61,7 +62,7 @@ class TD3(ReplayActorCritic[TD3Config, FastPath]):
         action = losses.smoothed_actions(
             output.tanh(), minibatch["next_noise"], config.target_policy_noise, config.target_noise_clip
         )
-        next_values = networks.values(networks.ema, minibatch, "next_observation", action)
+        next_values = networks.values(self.ema_network, minibatch, "next_observation", action)
         return losses.clipped_targets(minibatch["reward"], minibatch["discount"], next_values)
 
     def policy_loss(self, minibatch: Minibatch) -> LossResult:
@@ -83,4 +84,5 @@ class TD3(ReplayActorCritic[TD3Config, FastPath]):
         self._exploration_noise.fill_(self.config.exploration_noise)  # the weights may be of a run with another value
 
     def more_arrays(self) -> dict[str, Tensor]:
-        return {f"ema_{name}": view for name, view in self.policy.layout.views(self.ema_policy).items()}
+        ema = self.policy.layout.views(self.ema_policy)
+        return {**{f"ema_{name}": view for name, view in ema.items()}, **super().more_arrays()}

@@ -6,17 +6,16 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from offbeat.algorithms.replay_actor_critic_config import (
-    ReplayActorCriticConfig,
-    refuse_infinite_bounds,
+    EmaCriticsConfig,
+    require_bounded_box,
 )
-from offbeat.core.errors import ConfigError
 from offbeat.core.fields import Bound, Count, NonNegative
 from offbeat.core.types import EnvSpec
 from offbeat.models.spec import PolicySpec
 
 
 @dataclass(frozen=True)
-class TD3Config(ReplayActorCriticConfig):
+class TD3Config(EmaCriticsConfig):
     """The settings of TD3. Noise is in units of half the width of the action's range.
 
     From arXiv:1802.09477, or where its authors' code (github.com/sfujim/TD3) is newer, from the code: `learning_rate`,
@@ -45,13 +44,7 @@ class TD3Config(ReplayActorCriticConfig):
         Raises:
             ConfigError: these settings do not support the env's actions.
         """
-        if env.action.kind != "box":
-            other = "dqn" if env.action.kind == "discrete" else "ppo"
-            raise ConfigError(
-                f"{env.id} has {env.action.kind} actions, but TD3 expects a bounded box: run "
-                f"`offbeat train {other} {env.id}`"
-            )
-        refuse_infinite_bounds(env, "TD3")
+        require_bounded_box(env, "TD3")
         self.refuse_network_settings("TD3")
         return PolicySpec(
             **self.network(env),

@@ -68,6 +68,7 @@ ALGORITHMS: dict[str, AlgorithmEntry] = {
     "impala": AlgorithmEntry("offbeat.algorithms.impala:IMPALA", "Lagging actor-critic with V-trace, arXiv:1802.01561"),
     "a2c": AlgorithmEntry("offbeat.algorithms.a2c:A2C", "Synchronous advantage actor-critic, arXiv:1602.01783"),
     "sac": AlgorithmEntry("offbeat.algorithms.sac:SAC", "Soft actor-critic on a replay, arXiv:1812.05905"),
+    "crossq": AlgorithmEntry("offbeat.algorithms.crossq:CrossQ", "SAC with batch normalisation, arXiv:1902.05605"),
     "td3": AlgorithmEntry("offbeat.algorithms.td3:TD3", "Twin delayed DDPG on a replay, arXiv:1802.09477"),
     "pearl": AlgorithmEntry("offbeat.algorithms.pearl:PEARL", "SAC for many tasks, which it infers, arXiv:1903.08254"),
     "dqn": AlgorithmEntry("offbeat.algorithms.dqn:DQN", "Deep Q-network on a replay, doi:10.1038/nature14236"),

@@ -1,4 +1,4 @@
-"""What the analytic gradients of SAC and TD3 share: the critics' part, and its division among two threads.
+"""What the analytic gradients of SAC, TD3 and CrossQ share: the critics' part, and its division among two threads.
 
 For M rows, the targets y of the critics, and with d f for the derivative of the mean loss by f:
 
@@ -41,9 +41,33 @@ class Networks(NamedTuple):
     spec: PolicySpec
     policy: Layers
     critics: list[Layers]
+    """The critics of the policy's loss."""
     ema: list[Layers]
-    """The ema critics."""
+    """The ema critics, if there are some."""
     kernels: Kernels
+
+    @classmethod
+    def with_ema(
+        cls, spec: PolicySpec, policy: FlatParameters, critics: FlatParameters, ema: Tensor, kernels: Kernels | None
+    ) -> Networks:
+        """Return the networks of an algorithm with ema critics.
+
+        Args:
+            spec: the policy.
+            policy: parameters of the policy, named as in `published.parameter_shapes`.
+            critics: parameters of all critics: ``weights.{i}`` [E, outputs, inputs] and ``biases.{i}`` [E, outputs] of
+                layer i, and with layer normalisation ``scales.{i}`` and ``shifts.{i}``. Their activation is that of the
+                policy.
+            ema: parameters of the ema critics, one flat tensor of the same layout.
+            kernels: the operators; None: the fastest on this machine.
+        """
+        return cls(
+            spec,
+            layers_of(spec, policy.layout, policy.values.numpy()),
+            critic_layers(critics.layout, critics.values.numpy()),
+            critic_layers(critics.layout, ema.numpy()),
+            kernels or fastest_kernels(),
+        )
 
 
 class Work:
@@ -110,37 +134,25 @@ class ReplayGradients(Generic[WorkT]):
 
     def __init__(
         self,
-        spec: PolicySpec,
+        networks: Networks,
         policy: FlatParameters,
         critics: FlatParameters,
-        ema: Tensor,
         *,
         executor: TwoThreadExecutor,
         weighted: bool = False,
-        kernels: Kernels | None = None,
     ) -> None:
-        """Read and write these parameters.
+        """Write gradients of these parameters.
 
         Args:
-            spec: the policy.
-            policy: parameters of the policy, named as in `published.parameter_shapes`.
-            critics: parameters of all critics: ``weights.{i}`` [E, outputs, inputs] and ``biases.{i}`` [E, outputs] of
-                layer i, and with layer normalisation ``scales.{i}`` and ``shifts.{i}``. Their activation is that of the
-                policy.
-            ema: parameters of the ema critics, one flat tensor of the same layout.
+            networks: the networks, on these parameters.
+            policy: parameters of the policy.
+            critics: parameters of all critics.
             executor: runs the two parts of the work.
             weighted: whether minibatches have weights.
-            kernels: the operators; None: the fastest on this machine.
         """
-        self._executor, self._weighted = executor, weighted
-        self._networks = Networks(
-            spec,
-            layers_of(spec, policy.layout, policy.values.numpy()),
-            _critic_layers(critics.layout, critics.values.numpy()),
-            _critic_layers(critics.layout, ema.numpy()),
-            kernels or fastest_kernels(),
-        )
-        self._critic_gradients = _critic_layers(critics.layout, critics.gradients.numpy())
+        self._executor, self._weighted, self._networks = executor, weighted, networks
+        spec = networks.spec
+        self._critic_gradients = critic_layers(critics.layout, critics.gradients.numpy())
         # Each thread writes its own array of policy gradients; they are added at the end.
         self._flat_gradients = (policy.gradients.numpy(), np.zeros(policy.layout.size, np.float32))
         self._policy_gradients = [layers_of(spec, policy.layout, flat) for flat in self._flat_gradients]
@@ -215,7 +227,7 @@ def layers_of(spec: PolicySpec, layout: BufferLayout, flat: F32) -> Layers:
     return Layers.of(layout.views(flat), spec.layer_names())
 
 
-def _critic_layers(layout: BufferLayout, flat: F32) -> list[Layers]:
+def critic_layers(layout: BufferLayout, flat: F32) -> list[Layers]:
     """Return each critic's layers."""
     views: dict[str, F32] = layout.views(flat)
 

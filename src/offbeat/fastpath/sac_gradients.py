@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -106,46 +107,39 @@ class SACWork(Work):
             self._policy.backward(self._networks.policy, d, gradients[thread], half)
 
 
-class SACGradients(ReplayGradients[SACWork]):
-    """Reads values and writes gradients through views of the flat buffers."""
+class SoftGradients(ReplayGradients[SACWork]):
+    """What the gradients of SAC and CrossQ share."""
 
     log_prob: Tensor
     """[M]: log pi(a|s) of the actions that the last policy stage sampled."""
 
     def __init__(
         self,
-        spec: PolicySpec,
+        networks: Networks,
         policy: FlatParameters,
         critics: FlatParameters,
-        ema: Tensor,
         *,
         temperature: Callable[[], float],
         executor: TwoThreadExecutor,
         weighted: bool = False,
         sample_ahead: bool = True,
-        kernels: Kernels | None = None,
     ) -> None:
-        """Read and write these parameters.
+        """Write gradients of these parameters.
 
         Args:
-            spec: the policy, a tanh_gaussian.
+            networks: the networks, on these parameters. The policy is a tanh_gaussian.
             policy: its parameters.
             critics: parameters of all critics.
-            ema: parameters of the ema critics.
             temperature: returns alpha.
             executor: runs the two parts of the work.
             weighted: whether minibatches have weights.
             sample_ahead: whether a policy stage with the same minibatch and the same policy follows each critic stage.
                 Then the critic stage samples its actions, in a thread that would otherwise wait.
-            kernels: the operators.
         """
-        super().__init__(spec, policy, critics, ema, executor=executor, weighted=weighted, kernels=kernels)
+        super().__init__(networks, policy, critics, executor=executor, weighted=weighted)
         self._temperature, self._sample_ahead = temperature, sample_ahead
         self._sampled_for: Mapping[str, Tensor] | None = None
         """The minibatch for which the critic stage has sampled the policy stage's actions."""
-
-    def make_work(self, size: int) -> SACWork:
-        return SACWork(self._networks, size)
 
     def critic(self, minibatch: Mapping[str, Tensor]) -> LossResult:
         """Write all gradients, with y as in `soft_targets`. The minibatch has noise and next_noise."""
@@ -177,6 +171,35 @@ class SACGradients(ReplayGradients[SACWork]):
         log_prob = mean(work.sampled.log_prob)
         loss = float(alpha) * log_prob - mean(work.values.min(axis=0))
         return LossResult(loss, {"policy_loss": loss, "entropy": -log_prob})
+
+
+class SACGradients(SoftGradients):
+    """Reads values and writes gradients through views of the flat buffers."""
+
+    def __init__(
+        self,
+        spec: PolicySpec,
+        policy: FlatParameters,
+        critics: FlatParameters,
+        ema: Tensor,
+        *,
+        kernels: Kernels | None = None,
+        **settings: Any,
+    ) -> None:
+        """Read and write these parameters.
+
+        Args:
+            spec: the policy.
+            policy: its parameters.
+            critics: parameters of all critics.
+            ema: parameters of the ema critics.
+            kernels: the operators.
+            settings: keyword arguments of `SoftGradients`.
+        """
+        super().__init__(Networks.with_ema(spec, policy, critics, ema, kernels), policy, critics, **settings)
+
+    def make_work(self, size: int) -> SACWork:
+        return SACWork(self._networks, size)
 
 
 class SampledActions:

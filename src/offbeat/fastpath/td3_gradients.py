@@ -120,7 +120,8 @@ class TD3Gradients(ReplayGradients[TD3Work]):
             kernels: the operators.
         """
         self._ema_policy, self._smoothing = layers_of(spec, policy.layout, ema_policy.numpy()), smoothing
-        super().__init__(spec, policy, critics, ema, executor=executor, weighted=weighted, kernels=kernels)
+        networks = Networks.with_ema(spec, policy, critics, ema, kernels)
+        super().__init__(networks, policy, critics, executor=executor, weighted=weighted)
 
     def make_work(self, size: int) -> TD3Work:
         return TD3Work(self._networks, self._ema_policy, self._smoothing, size)

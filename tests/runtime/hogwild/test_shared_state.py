@@ -56,6 +56,7 @@ def adam(group: str) -> set[str]:
 
 
 SOFT = adam("critic") | adam("policy") | adam("temperature") | {"ema_critics", "uniform"}
+CROSSED = adam("critic") | adam("policy") | adam("temperature") | {"critic_moments", "critic_moment_updates", "uniform"}
 DELAYED = adam("critic") | adam("policy") | {"ema_critics", "ema_policy", "uniform"}
 CASES = [
     Case("a2c", "CartPole-v1", {**ON_POLICY, "unrolls_per_batch": 2}, adam("actor_critic")),
@@ -76,6 +77,7 @@ CASES = [
     Case("sac", "Pendulum-v1", {**ON_A_REPLAY, "policy_delay": 3}, SOFT),
     Case("sac", "CartPole-v1", ON_A_REPLAY, SOFT),
     Case("td3", "Pendulum-v1", ON_A_REPLAY, DELAYED),
+    Case("crossq", "Pendulum-v1", ON_A_REPLAY, CROSSED),
     Case("dqn", "CartPole-v1", {**ON_A_REPLAY, "ema_every": 3}, adam("q") | {"ema_q", "epsilon", "updates"}),
 ]
 cases = pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.algorithm}-{case.env}")

@@ -1,0 +1,44 @@
+"""The settings of CrossQ."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from offbeat.algorithms.replay_actor_critic_config import require_bounded_box
+from offbeat.algorithms.sac_config import SoftActorCriticConfig
+from offbeat.core.errors import ConfigError
+from offbeat.core.fields import Bound, Count, Positive
+from offbeat.core.types import EnvSpec
+
+
+@dataclass(frozen=True)
+class CrossQConfig(SoftActorCriticConfig):
+    """The settings of CrossQ.
+
+    From arXiv:1902.05605: `learning_rate`, `policy_delay`, `adam_beta1`, `gamma`, `batch_size`, `activation` and
+    `target_entropy`. All other defaults, and those of the table [runtime], are offbeat's: in the paper critics have two
+    hidden layers of 2048 units, and the policy has batch normalisation too.
+    """
+
+    learning_rate: Positive = 1e-3
+    """Adam's step size, also for a part of the algorithm without its own setting."""
+    policy_delay: Count = 3
+    """Policy and temperature are changed only in every n-th update."""
+
+    adam_beta1: Annotated[float, Bound(low=0, below=1)] = 0.5
+    """Adam's decay of the mean gradient (beta1): with less, steps follow the newest gradients more."""
+
+    title: ClassVar[str] = "CrossQ"
+    supports_shards: ClassVar[bool] = False
+
+    def check_actions(self, env: EnvSpec) -> None:
+        require_bounded_box(env, "CrossQ")
+
+    def refuse_network_settings(self, algorithm: str) -> None:
+        super().refuse_network_settings(algorithm)
+        if self.layer_norm:
+            raise ConfigError(
+                "layer_norm is true, which is not supported by CrossQ, whose critics have batch normalisation: leave "
+                "it out"
+            )

@@ -1,0 +1,163 @@
+"""A multi-layer perceptron with batch renormalisation of each layer's input, forward and backward.
+
+With N rows, x [N, n] the input of a layer, its weight W, bias b, scale and shift, and mean, s, r and d as in
+`models.batch_norm`:
+
+    k = scale r / s         m = shift + scale d - k mean        z = (k x + m) W^T + b = x (W k)^T + (b + W m)
+
+So a layer needs no pass over its rows besides those for mean and s. With d z [N, outputs] the derivative of a loss by
+z, G = d z^T x and g the sum of d z over the rows:
+
+    d b = g         d W = G k + g m^T       d shift = g W       d scale = (r / s) q + d (g W)
+    q = sum over the outputs of W G, minus mean (g W)
+    d x = d z (W k) - k / N (g W + (x - mean) q / s^2)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from offbeat.fastpath.mlp import F32, Kernels, Layers
+from offbeat.models.batch_norm import EPS, MOST_D, MOST_R, WARMUP
+from offbeat.models.spec import Activation
+
+
+class Moments(NamedTuple):
+    """Means and variances of the inputs of each layer of one critic, as views of a flat buffer."""
+
+    means: list[F32]
+    """[n] each."""
+    variances: list[F32]
+    """[n] each."""
+
+
+class BatchNormMLP:
+    """Linear layers with an activation after each except the last. The next call overwrites arrays that were returned.
+
+    An MLP has workspaces, but no parameters.
+    """
+
+    def __init__(self, sizes: Sequence[int], activation: Activation, kernels: Kernels, rows: int) -> None:
+        """Allocate workspaces.
+
+        Args:
+            sizes: inputs of the first layer, then the outputs of each layer.
+            activation: activation of the hidden layers.
+            kernels: the operators.
+            rows: N.
+        """
+        self._rows, self._relu, self._kernels = rows, activation == "relu", kernels
+        self._last = len(sizes) - 2
+        self._folded = Folded(sizes)
+        self._k = [np.zeros(size, np.float32) for size in sizes[:-1]]
+        self._m, self._r, self._d, self._std = ([np.zeros_like(k) for k in self._k] for _ in range(4))
+        self._outputs = [np.zeros((rows, size), np.float32) for size in sizes[1:]]
+        self._scratch = [np.zeros((rows, size), np.float32) for size in sizes[:-1]]
+        self._products = [np.zeros_like(weight) for weight in self._folded.layers.weights]
+        self._ones = np.ones(rows, np.float32)
+        self._inputs: list[F32] = []
+
+    def forward(self, layers: Layers, x: F32, running: Moments, updates: float, batch: Moments) -> F32:
+        """Return [N, outputs] for x [N, inputs]. x is not copied, and must not change before `backward`.
+
+        Args:
+            layers: the layers, with scales and shifts of each.
+            x: the rows.
+            running: the running moments.
+            updates: the number of their updates.
+            batch: is overwritten with the moments of these rows.
+        """
+        self._inputs, self._batch = [], batch
+        for i in range(self._last + 1):
+            self._inputs.append(x)
+            self._measure(i, x)
+            self._renormalize(i, layers, running, is_warm=updates >= WARMUP)
+            self._folded.fold(i, layers, self._k[i], self._m[i])
+            weight, bias = self._folded.layers.weights[i], self._folded.layers.biases[i]
+            hidden = i < self._last
+            x = self._kernels.forward(x, weight, bias, self._outputs[i], relu=self._relu and hidden)
+            if hidden and not self._relu:
+                np.tanh(x, out=x)
+        return x
+
+    def _measure(self, i: int, x: F32) -> None:
+        """Write the moments of the rows of layer i."""
+        mean, variance, centered = self._batch.means[i], self._batch.variances[i], self._scratch[i]
+        np.matmul(self._ones, x, out=mean)  # faster than np.sum
+        mean /= self._rows
+        np.subtract(x, mean, out=centered)
+        np.multiply(centered, centered, out=centered)
+        np.matmul(self._ones, centered, out=variance)
+        variance /= self._rows
+
+    def _renormalize(self, i: int, layers: Layers, running: Moments, *, is_warm: bool) -> None:
+        """Write s, r, d, k and m of layer i."""
+        mean, std, r, d = self._batch.means[i], self._std[i], self._r[i], self._d[i]
+        np.sqrt(self._batch.variances[i] + np.float32(EPS), out=std)
+        r[...], d[...] = 1, 0
+        if is_warm:
+            running_std = np.sqrt(running.variances[i] + np.float32(EPS))
+            np.clip(std / running_std, 1 / MOST_R, MOST_R, out=r)
+            np.clip((mean - running.means[i]) / running_std, -MOST_D, MOST_D, out=d)
+        np.divide(layers.scales[i] * r, std, out=self._k[i])
+        self._m[i][...] = layers.shifts[i] + layers.scales[i] * d - self._k[i] * mean
+
+    def backward(self, layers: Layers, d: F32, gradients: Layers) -> None:
+        """Write the gradients of the layers; d: d loss / d output of all rows of the last `forward`."""
+        for i in range(self._last, -1, -1):
+            x, k, mean, std = self._inputs[i], self._k[i], self._batch.means[i], self._std[i]
+            weight, of_weight, of_bias = layers.weights[i], gradients.weights[i], gradients.biases[i]
+            self._kernels.weight_gradient(d, x, of_weight)
+            np.matmul(self._ones, d, out=of_bias)
+            of_shift = np.matmul(of_bias, weight, out=gradients.shifts[i])
+            product = np.multiply(weight, of_weight, out=self._products[i])
+            q = np.add.reduce(product, axis=0) - mean * of_shift
+            gradients.scales[i][...] = self._r[i] / std * q + self._d[i] * of_shift
+            of_weight *= k
+            of_weight += np.multiply.outer(of_bias, self._m[i])
+            if i:
+                d = self._kernels.input_gradient(d, self._folded.layers.weights[i], self._scratch[i])
+                slope = k * q / (-self._rows * std * std)
+                offset = k * of_shift / -self._rows - slope * mean
+                self._add_moment_gradients(d, x, slope, offset)
+                self._activation_gradient(d, x)
+
+    @staticmethod
+    def _add_moment_gradients(d: F32, x: F32, slope: F32, offset: F32) -> None:
+        """Add slope x + offset to d, in place."""
+        torch.from_numpy(d).addcmul_(torch.from_numpy(x), torch.from_numpy(slope)).add_(torch.from_numpy(offset))
+
+    def _activation_gradient(self, d: F32, activated: F32) -> None:
+        """Multiply d by the derivative of the activation, in place; `activated` may be overwritten."""
+        if self._relu:
+            self._kernels.relu_gradient(d, activated)
+        else:
+            np.multiply(activated, activated, out=activated)
+            np.subtract(1, activated, out=activated)
+            np.multiply(d, activated, out=d)
+
+
+class Folded:
+    """Layers without normalisation that compute the same as normalised ones with given k and m."""
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        """Allocate layers; `sizes` is as in `BatchNormMLP`."""
+        shapes = list(zip(sizes[1:], sizes[:-1], strict=True))
+        self.layers = Layers(
+            [np.zeros(shape, np.float32) for shape in shapes], [np.zeros(shape[0], np.float32) for shape in shapes]
+        )
+
+    def fold(self, i: int, layers: Layers, k: F32, m: F32) -> None:
+        """Write layer i."""
+        np.multiply(layers.weights[i], k, out=self.layers.weights[i])
+        np.add(layers.biases[i], layers.weights[i] @ m, out=self.layers.biases[i])
+
+    def fold_all(self, layers: Layers, running: Moments) -> None:
+        """Write all layers, normalised by the running moments."""
+        for i, (mean, variance) in enumerate(zip(*running, strict=True)):
+            k = layers.scales[i] / np.sqrt(variance + np.float32(EPS))
+            self.fold(i, layers, k, layers.shifts[i] - k * mean)

@@ -1,0 +1,24 @@
+"""The fast path of CrossQ, for plain MLPs on a CPU: analytic gradients on one or two threads."""
+
+from __future__ import annotations
+
+from offbeat.algorithms.base import LossResult, Minibatch
+from offbeat.algorithms.crossq import MOMENTS, CrossQ
+from offbeat.fastpath.crossq_gradients import CrossQGradients
+from offbeat.fastpath.soft_actor_critic import SoftFastPath
+
+
+class CrossQFastPath(SoftFastPath):
+    """Implements `algorithms.soft_actor_critic.FastPath`."""
+
+    gradients: CrossQGradients
+
+    def __init__(self, algorithm: CrossQ) -> None:
+        """Read and write the parameters of an algorithm for which `applies` is true."""
+        super().__init__(algorithm)
+        parts = algorithm.spec, algorithm.policy, algorithm.critics, algorithm.moments
+        self.gradients = CrossQGradients(*parts, **self.settings())
+
+    def critic_gradients(self, minibatch: Minibatch) -> LossResult:
+        result = super().critic_gradients(minibatch)
+        return result._replace(outputs={**result.outputs, MOMENTS: self.gradients.batch_moments()})

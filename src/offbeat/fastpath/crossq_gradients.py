@@ -1,0 +1,134 @@
+"""Analytic gradients of CrossQ's losses on a CPU, by two threads: the results of autograd, faster.
+
+The policy stage is that of SAC (`sac_gradients`), with critics that are normalised by their running moments. In the
+critic stage each thread has half of the critics, each with all rows in one pass: first the recorded actions, then the
+next ones. Only the first have an error, but through the moments all rows get a gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from offbeat.fastpath.batch_norm_mlp import BatchNormMLP, Folded, Moments
+from offbeat.fastpath.kernels import fastest_kernels
+from offbeat.fastpath.mlp import F32, Kernels, Layers
+from offbeat.fastpath.replay_gradients import Networks, critic_layers, ignore_overflow, layers_of
+from offbeat.fastpath.sac_gradients import SACWork, SoftGradients
+from offbeat.models.batch_norm import RunningMoments
+from offbeat.models.flat import FlatParameters
+from offbeat.models.spec import PolicySpec
+
+
+class NormalizedCritics:
+    """The critics with their running moments, and where the moments of a batch are written."""
+
+    def __init__(self, critics: FlatParameters, moments: RunningMoments) -> None:
+        self.layers = critic_layers(critics.layout, critics.values.numpy())
+        self.sizes = self.layers[0].sizes
+        self.running = moments_of(moments, moments.values.numpy())
+        self.updates: F32 = moments.updates.numpy()
+        """[1]: number of updates of the running moments."""
+        self.flat_batch = np.zeros(moments.layout.size, np.float32)
+        """[size]: moments of the last batch, in the layout of the running ones."""
+        self.batch = moments_of(moments, self.flat_batch)
+        self.folded = [Folded(self.sizes) for _ in self.layers]
+        """Of each critic, for the policy stage."""
+
+
+class CrossQWork(SACWork):
+    """The parts of CrossQ's work on M rows."""
+
+    def __init__(self, networks: Networks, critics: NormalizedCritics, size: int) -> None:
+        super().__init__(networks, size)
+        self._normalized = critics
+        self._both = np.zeros((2 * size, critics.sizes[0]), np.float32)
+        self._joined, self._joined_next = self._both[:size], self._both[size:]
+        self._learning = [
+            BatchNormMLP(critics.sizes, networks.spec.activation, networks.kernels, 2 * size) for _ in critics.layers
+        ]
+        self._d_values = [np.zeros((2 * size, 1), np.float32) for _ in critics.layers]
+
+    def evaluate_next(self, thread: int) -> None:
+        """Compute the values of (s, a) and of (s', a') with this thread's critics."""
+        critics, size = self._normalized, self.size
+        with ignore_overflow():
+            for e in self._critics_of(thread):
+                moments, updates = critics.running[e], float(critics.updates[0])
+                values = self._learning[e].forward(critics.layers[e], self._both, moments, updates, critics.batch[e])
+                self.values[e], self._next_values[e] = values[:size, 0], values[size:, 0]
+
+    def write_critic_gradients(
+        self, thread: int, targets_of_rows: Callable[[], F32], weight: F32, gradients: list[Layers]
+    ) -> None:
+        with ignore_overflow():
+            targets = targets_of_rows()
+            weight = weight * np.float32(1 / self.size)
+            for e in self._critics_of(thread):
+                errors, d = self.errors[e], self._d_values[e][: self.size, 0]
+                np.subtract(self.values[e], targets, out=errors)
+                np.multiply(weight, errors, out=d)
+                self.losses[e] = 0.5 * float(d @ errors)
+                self._learning[e].backward(self._normalized.layers[e], self._d_values[e], gradients[e])
+
+    def evaluate(self, thread: int) -> None:
+        critics = self._normalized
+        with ignore_overflow():
+            for e in self._critics_of(thread):
+                critics.folded[e].fold_all(critics.layers[e], critics.running[e])
+        super().evaluate(thread)
+
+
+class CrossQGradients(SoftGradients):
+    """Reads values and writes gradients through views of the flat buffers."""
+
+    def __init__(
+        self,
+        spec: PolicySpec,
+        policy: FlatParameters,
+        critics: FlatParameters,
+        moments: RunningMoments,
+        *,
+        kernels: Kernels | None = None,
+        **settings: Any,
+    ) -> None:
+        """Read and write these parameters.
+
+        Args:
+            spec: the policy.
+            policy: its parameters.
+            critics: parameters of all critics.
+            moments: the running moments of the critics.
+            kernels: the operators; None: the fastest on this machine.
+            settings: keyword arguments of `SoftGradients`.
+        """
+        self._normalized = NormalizedCritics(critics, moments)
+        networks = Networks(
+            spec,
+            layers_of(spec, policy.layout, policy.values.numpy()),
+            [folded.layers for folded in self._normalized.folded],
+            [],
+            kernels or fastest_kernels(),
+        )
+        super().__init__(networks, policy, critics, **settings)
+
+    def make_work(self, size: int) -> CrossQWork:
+        return CrossQWork(self._networks, self._normalized, size)
+
+    def batch_moments(self) -> Tensor:
+        """Return the moments of the last critic stage's rows, for `RunningMoments.update`."""
+        return torch.from_numpy(self._normalized.flat_batch)
+
+
+def moments_of(moments: RunningMoments, flat: F32) -> list[Moments]:
+    """Return the moments of each critic, as views of a flat buffer in the layout of the running ones."""
+    views: dict[str, F32] = moments.layout.views(flat)
+
+    def arrays(kind: str, e: int) -> list[F32]:
+        return [view[e] for name, view in views.items() if name.startswith(f"{kind}.")]
+
+    return [Moments(arrays("means", e), arrays("variances", e)) for e in range(len(views["means.0"]))]

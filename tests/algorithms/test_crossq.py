@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.reference.crossq import CrossQTwin, new_crossq, set_moments
+from tests.reference.models import ACTIONS, OBSERVATIONS
+from tests.reference.replay_updates import (
+    prepared,
+    published,
+    require_same_actions_from_a_checkpoint,
+    require_same_update_from_weights_and_state,
+    update,
+)
+from tests.reference.sac import by_autograd, perturb, random_samples
+from tests.reference.thorough import examples
+
+from offbeat.algorithms.crossq_config import CrossQConfig
+from offbeat.core.errors import ConfigError
+from offbeat.core.seeding import stream
+from offbeat.core.types import ActionSpec, EnvSpec
+from offbeat.workers.updates import UpdateMetrics, Updates
+
+SMALL = CrossQConfig(hidden_sizes=(6, 5), learning_rate=1e-2, adam_eps=1e-3)
+
+
+# --- the update ---------------------------------------------------------------------------------------------
+
+configs = st.builds(
+    replace,
+    st.just(SMALL),
+    hidden_sizes=st.sampled_from([(), (4,), (6, 5)]),
+    activation=st.sampled_from(["tanh", "relu"]),
+    critics=st.integers(1, 3),
+    policy_delay=st.integers(1, 3),
+    temperature=st.sampled_from([None, 0.1]),
+    max_grad_norm=st.sampled_from([None, 0.05]),
+    policy_learning_rate=st.sampled_from([None, 3e-3]),
+    critic_learning_rate=st.sampled_from([None, 2e-3]),
+)
+
+
+@examples(100, derandomize=True)
+@given(
+    config=configs,
+    action=st.sampled_from(["box", "matrix"]),
+    autograd=st.booleans(),
+    weighted=st.booleans(),
+    renormalized=st.booleans(),
+    rows=st.integers(1, 6),
+    seed=st.integers(0, 2**31),
+)
+def test_updates_equal_those_of_a_twin_that_normalises_unit_by_unit(
+    config, action, autograd, weighted, renormalized, rows, seed
+):
+    algorithm = new_crossq(action, replace(config, prioritized=weighted), seed=seed)
+    if autograd:
+        by_autograd(algorithm)
+    perturb(algorithm, 0.3, seed)
+    set_moments(algorithm, seed, renormalized=renormalized)
+    twin = CrossQTwin(config, algorithm.weights())
+    rates, updates = algorithm.start(0.5), Updates(algorithm)
+    for number in range(4):
+        minibatch = prepared(algorithm, rows, seed + number, weighted=weighted)
+        assert updates.apply(number, minibatch, rates, UpdateMetrics())
+        twin.update(number, minibatch, rates)
+    ours, theirs = algorithm.weights(), twin.arrays()
+    assert ours.keys() == {*theirs, "uniform"}
+    for name, array in theirs.items():
+        # Adam divides by the size of a gradient: where that is near zero, rounding grows. A rate is 1e-3 or more.
+        np.testing.assert_allclose(ours[name], array, rtol=1e-5, atol=3e-5, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"), [({}, True), ({"prioritized": True}, True), ({"core": "gru", "core_size": 4}, False)]
+)
+def test_the_fast_path_is_used_without_a_core_only(settings, expected):
+    algorithm = new_crossq("box", replace(SMALL, **settings))
+    assert [stage.gradients is not None for stage in algorithm.stages] == [expected] * 3
+
+
+def test_there_are_no_slow_copies_and_the_moments_change_in_every_update():
+    algorithm = new_crossq("box", SMALL)
+    perturb(algorithm, 0.1)
+    assert not [name for name in algorithm.weights() if name.startswith("ema")]
+    changed = []
+    for number in range(3):
+        before = {name: array.copy() for name, array in algorithm.weights().items()}
+        update(algorithm, number=number)
+        after = algorithm.weights()
+        changed.append({name.split(".")[0] for name in after if not np.array_equal(after[name], before[name])})
+    policy = {"policy_body", "policy_head", "log_alpha"}
+    assert changed[0] == {"critics", "critic_moments", "uniform", *policy}
+    assert changed[1] == changed[2] == {"critics", "critic_moments"}
+
+
+def test_targets_bootstrap_after_a_truncation_but_not_after_a_termination():
+    algorithm = new_crossq("box", SMALL)
+    terminated = torch.tensor([True, False] * 3)
+    samples = random_samples(algorithm.spec, 6, 0)
+    samples["discount"] = torch.where(terminated, 0.0, 0.9)
+    minibatch = algorithm.minibatch(samples, stream(0, "test"))
+    values = torch.ones(2, 6)
+    before, after = (algorithm.targets(minibatch, factor * values, torch.zeros(6)) for factor in (1, 2))
+    assert torch.equal(before[terminated], samples["reward"][terminated])
+    assert torch.equal(after != before, ~terminated)
+
+
+def test_a_refused_update_leaves_the_moments_as_they_were():
+    algorithm = new_crossq("box", SMALL)
+    minibatch = prepared(algorithm, 8, 0)
+    before = algorithm.moments.values.clone()
+    broken = {**minibatch, "reward": torch.full((8,), torch.nan)}
+    assert not Updates(algorithm).apply(0, broken, algorithm.start(0.0), UpdateMetrics())
+    assert torch.equal(algorithm.moments.values, before)
+    assert algorithm.moments.updates == 0
+
+
+def test_crossq_learns_the_rewarded_action():
+    """One state, one step: nearness to (0.5, -0.5) pays."""
+    config = replace(SMALL, hidden_sizes=(32, 32), adam_eps=1e-8, policy_delay=1, learning_rate=3e-3)
+    algorithm = new_crossq("box", config)
+    updates, best = Updates(algorithm), torch.tensor([0.5, -0.5])
+    for number in range(400):
+        samples = random_samples(algorithm.spec, 64, number)
+        for name in ("observation", "next/observation"):
+            samples[name] = torch.ones_like(samples[name])
+        samples["discount"] = torch.zeros(64)
+        samples["reward"] = -4 * (samples["action"] - best).square().sum(1)
+        minibatch = algorithm.minibatch(samples, stream(number, "test"))
+        updates.apply(number, minibatch, algorithm.start(0.0), UpdateMetrics())
+    greedy = published(algorithm).greedy({"observation": np.ones((1, 3), np.float32)})[0]
+    box = algorithm.spec.action
+    normalized = (greedy - np.array(box.low)) / (np.array(box.high) - np.array(box.low)) * 2 - 1
+    np.testing.assert_allclose(normalized if np.abs(greedy).max() > 1 else greedy, best, atol=0.2)
+
+
+# --- what is published and kept -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize("action", ["box", "matrix"])
+def test_a_policy_loaded_from_a_checkpoint_acts_as_the_published_one(action, normalize):
+    algorithm = new_crossq(action, replace(SMALL, normalize_observations=normalize), observation="dict")
+    require_same_actions_from_a_checkpoint(algorithm)
+
+
+def test_the_next_update_depends_on_weights_and_state_alone():
+    config = replace(SMALL, normalize_observations=True)
+    require_same_update_from_weights_and_state(lambda seed: new_crossq("box", config, seed=seed))
+
+
+# --- what is refused ----------------------------------------------------------------------------------------
+
+UNBOUNDED = ActionSpec("box", (2,), low=(-1.0, -np.inf), high=(1.0, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("action", "words"),
+    [
+        (ACTIONS["discrete"], "discrete actions, but CrossQ expects a bounded box: run `offbeat train dqn Test-v0`"),
+        (UNBOUNDED, r"from \[-1.0, -inf\] to \[1.0, 1.0\], but CrossQ expects.*finite"),
+    ],
+)
+def test_other_actions_than_a_bounded_box_are_refused(action, words):
+    with pytest.raises(ConfigError, match=words):
+        SMALL.policy_spec(EnvSpec("Test-v0", OBSERVATIONS["vector"], action, 4))
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"precision": "bf16"}, "precision is bf16.*not supported by CrossQ"),
+        ({"layer_norm": True}, "layer_norm is true.*not supported by CrossQ.*batch normalisation"),
+    ],
+)
+def test_settings_of_other_networks_are_refused(settings: dict[str, Any], words):
+    with pytest.raises(ConfigError, match=words):
+        replace(SMALL, **settings).policy_spec(EnvSpec("Test-v0", OBSERVATIONS["vector"], ACTIONS["box"], 4))

@@ -1,0 +1,99 @@
+"""What only the analytic gradients of CrossQ have. Their values are compared in tests/algorithms/test_crossq.py."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+import torch
+from tests.reference.analytic_gradients import KERNELS
+from tests.reference.crossq import new_crossq, set_moments
+from tests.reference.replay_updates import prepared
+from tests.reference.sac import perturb
+
+from offbeat.algorithms.crossq import MOMENTS, CrossQ
+from offbeat.algorithms.crossq_config import CrossQConfig
+from offbeat.fastpath.crossq_gradients import CrossQGradients
+from offbeat.fastpath.two_threads import TwoThreadExecutor
+
+WIDE = CrossQConfig(hidden_sizes=(70, 65), prioritized=True)
+
+
+def made(config: CrossQConfig = WIDE, *, renormalized: bool = True) -> CrossQ:
+    algorithm = new_crossq("matrix", config)
+    perturb(algorithm, 0.05)
+    set_moments(algorithm, 0, renormalized=renormalized)
+    return algorithm
+
+
+def gradients(algorithm: CrossQ, threads: Literal[1, 2] = 1, **settings: Any) -> CrossQGradients:
+    parts = algorithm.spec, algorithm.policy, algorithm.critics, algorithm.moments
+    settings = {"temperature": lambda: 0.3, "weighted": True, **settings}
+    return CrossQGradients(*parts, executor=TwoThreadExecutor(threads), **settings)
+
+
+def autograd(algorithm: CrossQ, minibatch: Mapping[str, Any]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return the gradients of critics and policy and the moments of the minibatch, by autograd."""
+    critic, policy = algorithm.critic_loss(minibatch), algorithm.policy_loss(minibatch)
+    for group, result in ((algorithm.critics, critic), (algorithm.policy, policy)):
+        group.gradients.zero_()
+        assert isinstance(result.loss, torch.Tensor)
+        result.loss.backward()
+    return algorithm.critics.gradients.clone(), algorithm.policy.gradients.clone(), critic.outputs[MOMENTS]
+
+
+@pytest.mark.parametrize("kernels", KERNELS, ids=lambda kernels: type(kernels).__name__)
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+@pytest.mark.parametrize("renormalized", [False, True])
+def test_gradients_of_wide_networks_equal_those_of_autograd(kernels, activation, renormalized):
+    algorithm = made(replace(WIDE, activation=activation, temperature=0.3), renormalized=renormalized)
+    fast = gradients(algorithm, 2, kernels=kernels)
+    minibatch = prepared(algorithm, 64, 0, weighted=True)
+    critic, policy, moments = autograd(algorithm, minibatch)
+    fast.critic(minibatch)
+    fast.policy(minibatch)
+    for ours, theirs in ((algorithm.critics.gradients, critic), (algorithm.policy.gradients, policy)):
+        assert (ours - theirs).norm() <= 1e-5 * theirs.norm()
+    np.testing.assert_allclose(fast.batch_moments().numpy(), moments.numpy(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kernels", KERNELS, ids=lambda kernels: type(kernels).__name__)
+@pytest.mark.parametrize(("rows", "critics"), [(128, 2), (97, 3), (1, 1)])
+def test_one_and_two_threads_give_the_same_bits(kernels, rows, critics):
+    algorithm = made(replace(WIDE, hidden_sizes=(256, 256), critics=critics))
+    minibatch = prepared(algorithm, rows, 0, weighted=True)
+    results = []
+    for threads in (1, 2, 2, 1):
+        fast = gradients(algorithm, threads, kernels=kernels)
+        for _ in range(2):
+            critic, policy = fast.critic(minibatch), fast.policy(minibatch)
+            written = algorithm.critics.gradients.tolist() + algorithm.policy.gradients.tolist()
+            results.append((critic, policy, written, fast.errors().tolist(), fast.batch_moments().tolist()))
+    assert all(result == results[0] for result in results[1:])
+
+
+def test_the_size_of_minibatches_may_change():
+    algorithm = made(replace(WIDE, temperature=0.3))
+    fast = gradients(algorithm, 2)
+    for rows in (5, 12, 5):
+        minibatch = prepared(algorithm, rows, rows, weighted=True)
+        expected, _, _ = autograd(algorithm, minibatch)
+        fast.critic(minibatch)
+        assert (algorithm.critics.gradients - expected).norm() <= 1e-5 * expected.norm()
+
+
+@pytest.mark.parametrize("size", [1e30, float("inf"), float("nan")])
+def test_an_overflow_makes_the_losses_non_finite_without_warnings(size):
+    algorithm = made()
+    fast = gradients(algorithm, 2)
+    algorithm.critics.values.fill_(size)
+    algorithm.policy.values.mul_(1e30)
+    minibatch = prepared(algorithm, 6, 0, weighted=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        losses = [float(fast.critic(minibatch).loss), float(fast.policy(minibatch).loss)]
+    assert not np.isfinite(losses).any()
