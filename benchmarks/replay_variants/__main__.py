@@ -50,7 +50,8 @@ def make(side: Side, seed: int, sbx: Path) -> Record:
     work = {"env": ENV, "seed": seed, "steps": STEPS, "cpu_s": CPU_S}
     work |= {"goal": SCORES[-1], "eval_every": EVAL_EVERY, "eval_episodes": EVAL_EPISODES}
     if side.library == OFFBEAT:
-        arguments = {**work, "settings": {**COMMON, **side.changes}}
+        settings = {key: value for key, value in COMMON.items() if key not in side.without}
+        arguments = {**work, "algorithm": side.algorithm, "settings": {**settings, **side.changes}}
         command = [sys.executable, "-m", "benchmarks.replay_variants.run"]
     else:
         changes = dict(side.changes)
@@ -85,7 +86,7 @@ def main() -> None:
     names = [side.name for side in SIDES]
     parser.add_argument("sides", nargs="*", metavar="SIDE", help=f"of {'; '.join(names)}; default: all")
     parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS), help="default: 1 and 2")
-    parser.add_argument("--sbx", type=Path, default=Path("~/sbx/bin/python"), help="Python with sbx-rl")
+    parser.add_argument("--sbx", type=Path, default=Path(".venv-sbx/bin/python"), help="Python with sbx-rl")
     parser.add_argument("--only-page", action="store_true", help="run nothing")
     given = parser.parse_args()
     if unknown := set(given.sides) - set(names):

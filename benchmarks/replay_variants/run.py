@@ -1,6 +1,6 @@
 """One run of offbeat: train, take a point at each evaluation, print the curve.
 
-    python -m benchmarks.replay_variants.run '{"settings": {...}, "env": "HalfCheetah-v5", "steps": 150000, ...}'
+    python -m benchmarks.replay_variants.run '{"algorithm": "sac", "settings": {...}, "env": "HalfCheetah-v5", ...}'
 
 It is started by `benchmarks.replay_variants`, in a new process.
 """
@@ -45,7 +45,7 @@ def measured(work: dict[str, Any], folder: Path) -> list[list[float]]:
     """Train and return the points."""
     curve = Curve(work["cpu_s"], work["goal"])
     offbeat.train(
-        "sac", work["env"], preset="none", run_dir=folder, progress="none", callbacks=[curve],
+        work["algorithm"], work["env"], preset="none", run_dir=folder, progress="none", callbacks=[curve],
         steps=work["steps"], seed=work["seed"], eval_every=work["eval_every"], eval_episodes=work["eval_episodes"],
         runtime="serial", actors=1, envs_per_actor=1, learner_threads=1, eval_time_share=1.0, checkpoint_every=0,
         save_replay=False, **work["settings"],

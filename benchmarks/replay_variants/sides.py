@@ -29,13 +29,17 @@ class Side:
     library: str
     changes: Settings = field(default_factory=dict)
     """What differs from `COMMON`; for SBX the arguments of the class `algorithm`."""
-    algorithm: str = "SAC"
+    algorithm: str = "sac"
+    """The algorithm's name in offbeat, or its class in SBX."""
+    without: tuple[str, ...] = ()
+    """Keys of `COMMON` that the algorithm does not have."""
 
 
 SIDES = (
     Side("SAC", OFFBEAT),
     Side("SBX CrossQ", SBX, {"learning_rate": 1e-3}, "CrossQ"),
-    Side("SBX SAC", SBX),
+    Side("SBX SAC", SBX, {}, "SAC"),
+    Side("CrossQ", OFFBEAT, {"learning_rate": 1e-3, "policy_delay": 3}, "crossq", without=("ema_rate",)),
     Side("layer_norm", OFFBEAT, {"layer_norm": True}),
     Side("n_step=3", OFFBEAT, {"n_step": 3}),
     Side("layer_norm, utd_ratio=2", OFFBEAT, {"layer_norm": True, "utd_ratio": 2}),
@@ -46,6 +50,7 @@ SIDES = (
         "SBX DroQ",
         SBX,
         {"gradient_steps": 20, "policy_delay": 20, "policy_kwargs": {"dropout_rate": 0.01, "layer_norm": True}},
+        "SAC",
     ),
 )
 """In the order in which they run. CrossQ and DroQ have the settings that make them: their own learning rate and update
