@@ -25,11 +25,11 @@ from tests.reference.thorough import examples
 
 from offbeat.algorithms.replay_actor_critic import CRITIC, POLICY
 from offbeat.algorithms.td3_config import TD3Config
-from offbeat.core.errors import ConfigError
+from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.fields import build
 from offbeat.core.seeding import stream
 from offbeat.core.types import ActionSpec, EnvSpec
-from offbeat.workers.updates import UpdateMetrics, Updates
+from offbeat.workers.updates import REFUSED_IN_A_ROW, UpdateMetrics, Updates
 
 SMALL = TD3Config(hidden_sizes=(6, 5), learning_rate=1e-2, ema_rate=0.1, adam_eps=1e-3)
 
@@ -101,6 +101,17 @@ def test_policy_and_ema_networks_change_in_every_nth_update_alone():
     assert changed[0] == {"critics", *slow, "uniform"}
     assert changed[3] == {"critics", *slow}
     assert changed[1] == changed[2] == changed[4] == changed[5] == {"critics"}
+
+
+def test_a_policy_stage_that_is_refused_each_time_ends_the_run_though_other_updates_have_none():
+    algorithm = new_td3("box", replace(SMALL, policy_delay=3))
+    algorithm.policy.values.fill_(math.nan)
+    updates, minibatch, metrics = Updates(algorithm), prepared(algorithm, 8, 0), UpdateMetrics()
+    last = 3 * (REFUSED_IN_A_ROW - 1)
+    for number in range(last):
+        assert updates.apply(number, minibatch, algorithm.start(0.0), metrics) == (number % 3 != 0)
+    with pytest.raises(RunFailed, match=rf"last {REFUSED_IN_A_ROW} updates.*refused"):
+        updates.apply(last, minibatch, algorithm.start(0.0), metrics)
 
 
 def test_each_stage_computes_gradients_of_its_own_parameter_group_alone():

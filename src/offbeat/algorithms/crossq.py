@@ -58,7 +58,9 @@ class CrossQ(SoftActorCritic[CrossQConfig]):
         values, next_values = both.chunk(2, dim=1)
         targets = self.targets(minibatch, next_values.detach(), log_prob)
         result = self.loss_of_values(values, targets, minibatch)
-        return result._replace(outputs={**result.outputs, MOMENTS: moments})
+        assert isinstance(result.loss, Tensor)
+        loss = result.loss + 0 * moments.sum()  # a variance may overflow where values and gradients are finite
+        return result._replace(loss=loss, outputs={**result.outputs, MOMENTS: moments})
 
     def targets(self, minibatch: Minibatch, next_values: Tensor, log_prob: Tensor) -> Tensor:
         """Return the targets of the critics, [M], without gradients.

@@ -18,7 +18,7 @@ class CrossQConfig(SoftActorCriticConfig):
 
     From arXiv:1902.05605: `learning_rate`, `policy_delay`, `adam_beta1`, `gamma`, `batch_size`, `activation` and
     `target_entropy`. All other defaults, and those of the table [runtime], are offbeat's: in the paper critics have two
-    hidden layers of 2048 units, and the policy has batch normalisation too.
+    hidden layers of 2048 units, the policy has batch normalisation too, and the temperature's beta1 is 0.9.
     """
 
     learning_rate: Positive = 1e-3
@@ -26,8 +26,11 @@ class CrossQConfig(SoftActorCriticConfig):
     policy_delay: Count = 3
     """Policy and temperature are changed only in every n-th update."""
 
-    adam_beta1: Annotated[float, Bound(low=0, below=1)] = 0.5
-    """Adam's decay of the mean gradient (beta1): with less, steps follow the newest gradients more."""
+    layer_norm: bool = False
+    """Not supported: the critics have batch normalisation."""
+    adam_beta1: Annotated[float, Bound(low=0, below=0.999)] = 0.5
+    """Adam's decay of the mean gradient (beta1), of all networks and of a temperature: with less, steps follow the
+    newest gradients more."""
 
     title: ClassVar[str] = "CrossQ"
     supports_shards: ClassVar[bool] = False

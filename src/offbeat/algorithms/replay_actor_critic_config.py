@@ -38,8 +38,9 @@ class ReplayActorCriticConfig(ReplayConfig):
     none: no limit."""
     adam_eps: Positive = 1e-8
     """Adam's epsilon."""
-    adam_beta1: Annotated[float, Bound(low=0, below=1)] = 0.9
-    """Adam's decay of the mean gradient (beta1): with less, steps follow the newest gradients more."""
+    adam_beta1: Annotated[float, Bound(low=0, below=0.999)] = 0.9
+    """Adam's decay of the mean gradient (beta1), of all networks and of a temperature: with less, steps follow the
+    newest gradients more."""
 
     default_hidden_sizes: ClassVar[tuple[int, ...]] = (256, 256)
     network_keys: ClassVar[tuple[str, ...]] = (*ReplayConfig.network_keys, "critics", "normalize_observations")

@@ -55,7 +55,7 @@ class ReplayConfig(NetworkConfig):
     n_step: Count = 1
     """Env steps whose rewards are summed in a target, before the critic's value of the next state. The sum stops at the
     end of an episode, and with a core at the end of a sequence. With more than 1, targets are not corrected for older
-    policies, and in SAC they do not include the entropy of the steps between."""
+    policies, and in SAC and CrossQ they do not include the entropy of the steps between."""
     prioritized: bool = False
     """Sample transitions in proportion to their last errors (arXiv:1511.05952), with a core sequences. The loss of the
     values is weighted to correct the bias."""

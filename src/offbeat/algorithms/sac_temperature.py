@@ -1,4 +1,4 @@
-"""SAC's temperature, the weight of the entropy: fixed or learned."""
+"""The temperature of SAC and CrossQ, the weight of the entropy: fixed or learned."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ class Values:
             if not np.isfinite([low, high]).all():
                 remedy = (
                     "declare finite bounds in the action_space, such as -1 and 1, and scale the actions in the env: "
-                    "SAC and TD3 need them, and PPO starts with actions of about -1 to 1"
+                    "SAC, CrossQ and TD3 need them, and PPO starts with actions of about -1 to 1"
                 )
                 yield Finding("warning", f"actions are not bounded: from {low:g} to {high:g}", remedy)
             elif max(-low, high) > LARGEST_ACTION:

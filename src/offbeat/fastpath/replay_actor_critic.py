@@ -1,6 +1,6 @@
-"""What the fast paths of SAC and TD3 share: analytic gradients on one or two threads, for plain MLPs on a CPU.
+"""What the fast paths of SAC, TD3 and CrossQ share: analytic gradients on one or two threads, for plain MLPs on a CPU.
 
-The critics may have layer normalisation.
+The critics may be normalised.
 """
 
 from __future__ import annotations

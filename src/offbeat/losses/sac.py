@@ -26,7 +26,8 @@ def soft_targets(
     Args:
         rewards: [M], discounted sum over the steps of a target.
         discounts: [M], factor of the next value: gamma ** steps, or 0 after a termination.
-        next_values: [E, M], values by the ema critics, of actions a' sampled from the current policy.
+        next_values: [E, M], values by the ema critics (CrossQ: the critics), of actions a' sampled from the current
+            policy.
         next_log_prob: [M], log-probabilities of the actions a'.
         temperature: alpha.
 

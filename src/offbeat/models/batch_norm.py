@@ -27,7 +27,8 @@ EPS = 1e-3
 RATE = 0.01
 """Step of the running moments towards those of a batch, in each update."""
 WARMUP = 100_000
-"""Updates without renormalisation. This, `RATE`, `EPS` and the limits are those of github.com/araffin/sbx."""
+"""Updates without renormalisation. This, `RATE`, `EPS` and the limits are the values of github.com/araffin/sbx; how eps
+enters the renormalisation is as in the paper."""
 MOST_R, MOST_D = 3.0, 5.0
 
 

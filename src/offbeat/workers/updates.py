@@ -19,7 +19,7 @@ from offbeat.models.flat import FlatAdam
 from offbeat.workers.stages import make_stages
 
 REFUSED_IN_A_ROW = 100
-"""Number of consecutive refused updates at which the run fails."""
+"""Number of refused updates, without one between them in which all stages were applied, at which the run fails."""
 
 
 class UpdateMetrics:
@@ -118,21 +118,21 @@ class Updates:
         """
         if self._counter and not self._counter.separate:
             self._note_read()
-        applied = self._apply_stages(number, minibatch, rates, collected)
+        due = [stage for stage in self._algorithm.stages if number % stage.every == 0]
+        applied = self._apply_stages(due, minibatch, rates, collected)
         if self._counter:
             collected.add_spread("gradient_staleness", np.array([self._counter.others() - self._others_at_read]))
             self._counter.count(refused=not applied)
             self._note_read()  # a learner's own copy was updated after the step
-        if applied:
-            self._refused_in_a_row = 0
-        else:
+        if not applied:
             self._refuse(collected)
+        elif len(due) == len(self._algorithm.stages):  # else a stage that is not due may still be refused each time
+            self._refused_in_a_row = 0
         return applied
 
     def _apply_stages(
-        self, number: int, minibatch: Minibatch, rates: Mapping[str, float], collected: UpdateMetrics
+        self, stages: list[Stage], minibatch: Minibatch, rates: Mapping[str, float], collected: UpdateMetrics
     ) -> bool:
-        stages = [stage for stage in self._algorithm.stages if number % stage.every == 0]
         applied = self._stages.apply(stages, minibatch, rates)
         for stage, result, norm in applied:
             if stage.after is not None:

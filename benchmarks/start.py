@@ -1,0 +1,104 @@
+"""Seconds from a command to its first result: the help, and the first learning step of a training run.
+
+    python -m benchmarks.start
+
+The commands are started by turns, in rounds; what is imported is in the disk's cache after the first round, which does
+not count. Beside them stand what Python, NumPy and PyTorch need alone. It writes benchmarks/results/start.json and
+start.md.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks.common import RESULTS, children_cpu_s, describe, finish, machine, markdown_table, spread, write_json
+from benchmarks.lines import follow
+
+ROUNDS = 7
+OFFBEAT = str(Path(sys.executable).parent / "offbeat")
+Seconds = tuple[float, float]
+"""Wall-clock time and CPU time of all processes, in seconds."""
+
+
+def whole(*command: str) -> Callable[[], Seconds]:
+    """Return what measures a command from its start to its end."""
+
+    def measure() -> Seconds:
+        started_s, cpu_s = time.perf_counter(), children_cpu_s()
+        finish(list(command))
+        return time.perf_counter() - started_s, children_cpu_s() - cpu_s
+
+    return measure
+
+
+def first_step(algorithm: str, env: str, runtime: str, *settings: str) -> Callable[[], Seconds]:
+    """Return what measures a training run from the command to the end of its first learning step with an update.
+
+    The CPU time is that of the whole run, which is stopped then.
+    """
+
+    def measure() -> Seconds:
+        with tempfile.TemporaryDirectory() as folder:
+            run = Path(folder) / "run"
+            command = [
+                OFFBEAT, "train", algorithm, env, "--preset", "none", "--runtime", runtime, "--seed", "1",
+                "--progress", "none", "--eval-every", "0", "--steps", "100000", "--run-dir", str(run),
+                "--set", "checkpoint_every=0", *settings,
+            ]  # fmt: skip
+            started_s, cpu_s = time.perf_counter(), children_cpu_s()
+            with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as child:
+                lines = follow(run / "metrics.jsonl", child)
+                seconds = next((time.perf_counter() - started_s for line in lines if line["updates"]), None)
+                child.terminate()
+            if seconds is None:
+                raise SystemExit(f"{' '.join(command)}\nended before its first learning step")
+            return seconds, children_cpu_s() - cpu_s
+
+    return measure
+
+
+SIDES: dict[str, Callable[[], Seconds]] = {
+    "`python -c pass`": whole(sys.executable, "-c", "pass"),
+    "`import numpy`": whole(sys.executable, "-c", "import numpy"),
+    "`import torch`": whole(sys.executable, "-c", "import torch"),
+    "`offbeat --help`": whole(OFFBEAT, "--help"),
+    "`offbeat list presets`": whole(OFFBEAT, "list", "presets"),
+    "PPO, CartPole-v1, `serial`": first_step("ppo", "CartPole-v1", "serial"),
+    "PPO, CartPole-v1, `threads`": first_step("ppo", "CartPole-v1", "threads"),
+    "PPO, CartPole-v1, `processes`": first_step("ppo", "CartPole-v1", "processes"),
+    "PPO, HalfCheetah-v5, `processes`": first_step("ppo", "HalfCheetah-v5", "processes"),
+}
+"""The last ones are measured to the end of the first learning step: 160 updates on 1,024 env steps."""
+
+
+def main() -> None:
+    """Measure, and write the results."""
+    found: dict[str, list[Seconds]] = {name: [] for name in SIDES}
+    for number in range(ROUNDS + 1):
+        for name, measure in SIDES.items() if number % 2 else reversed(SIDES.items()):
+            seconds = measure()
+            if number:
+                found[name].append((round(seconds[0], 3), round(seconds[1], 3)))
+                print(f"round {number}, {name}: {seconds[0]:.2f} s, {seconds[1]:.2f} CPU s", flush=True)
+    record = {"machine": machine(), "seconds": found}
+    write_json(RESULTS / "start.json", record)
+    (RESULTS / "start.md").write_text(page(found, describe(record["machine"])))
+
+
+def page(found: dict[str, list[Seconds]], machine_text: str) -> str:
+    """Return the table: medians over the rounds, with the least and the most."""
+    rows = [
+        [name, *(spread([each[column] for each in seconds], ".2f") for column in (0, 1))]
+        for name, seconds in found.items()
+    ]
+    table = markdown_table(["command", "seconds", "CPU s"], rows)
+    return f"# Seconds to the first result\n\nMedian of {ROUNDS} rounds (least to most).\n\n{machine_text}\n\n{table}\n"
+
+
+if __name__ == "__main__":
+    main()
