@@ -36,7 +36,7 @@ def whole(*command: str) -> Callable[[], Seconds]:
     return measure
 
 
-def first_step(algorithm: str, env: str, runtime: str, *settings: str) -> Callable[[], Seconds]:
+def first_step(algorithm: str, env: str, runtime: str, *flags: str) -> Callable[[], Seconds]:
     """Return what measures a training run from the command to the end of its first learning step with an update.
 
     The CPU time is that of the whole run, which is stopped then.
@@ -48,7 +48,7 @@ def first_step(algorithm: str, env: str, runtime: str, *settings: str) -> Callab
             command = [
                 OFFBEAT, "train", algorithm, env, "--preset", "none", "--runtime", runtime, "--seed", "1",
                 "--progress", "none", "--eval-every", "0", "--steps", "100000", "--run-dir", str(run),
-                "--set", "checkpoint_every=0", *settings,
+                "--set", "checkpoint_every=0", *flags,
             ]  # fmt: skip
             started_s, cpu_s = time.perf_counter(), children_cpu_s()
             with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as child:
@@ -71,9 +71,10 @@ SIDES: dict[str, Callable[[], Seconds]] = {
     "PPO, CartPole-v1, `serial`": first_step("ppo", "CartPole-v1", "serial"),
     "PPO, CartPole-v1, `threads`": first_step("ppo", "CartPole-v1", "threads"),
     "PPO, CartPole-v1, `processes`": first_step("ppo", "CartPole-v1", "processes"),
+    "PPO, CartPole-v1, `processes`, `--actors 1`": first_step("ppo", "CartPole-v1", "processes", "--actors", "1"),
     "PPO, HalfCheetah-v5, `processes`": first_step("ppo", "HalfCheetah-v5", "processes"),
 }
-"""The last ones are measured to the end of the first learning step: 160 updates on 1,024 env steps."""
+"""The runs of PPO are measured to the end of the first learning step: 160 updates on 1,024 env steps."""
 
 
 def main() -> None:

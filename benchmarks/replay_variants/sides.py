@@ -35,11 +35,14 @@ class Side:
     """Keys of `COMMON` that the algorithm does not have."""
 
 
+CROSSQ: Settings = {"learning_rate": 1e-3, "policy_delay": 3}
 SIDES = (
     Side("SAC", OFFBEAT),
     Side("SBX CrossQ", SBX, {"learning_rate": 1e-3}, "CrossQ"),
     Side("SBX SAC", SBX, {}, "SAC"),
-    Side("CrossQ", OFFBEAT, {"learning_rate": 1e-3, "policy_delay": 3}, "crossq", without=("ema_rate",)),
+    Side("CrossQ", OFFBEAT, CROSSQ, "crossq", without=("ema_rate",)),
+    Side("CrossQ, adam_beta1=0.9", OFFBEAT, {**CROSSQ, "adam_beta1": 0.9}, "crossq", without=("ema_rate",)),
+    Side("CrossQ, policy_delay=1", OFFBEAT, {**CROSSQ, "policy_delay": 1}, "crossq", without=("ema_rate",)),
     Side("layer_norm", OFFBEAT, {"layer_norm": True}),
     Side("n_step=3", OFFBEAT, {"n_step": 3}),
     Side("layer_norm, utd_ratio=2", OFFBEAT, {"layer_norm": True, "utd_ratio": 2}),
