@@ -21,6 +21,7 @@ FIRST = {
     ("run_killed", "ppo-masks"),
     ("interrupted", "impala-image"),
     ("env_raises", "td3-box"),
+    ("run_killed", "crossq-box"),
     ("env_raises", "dqn-masks"),
     ("actor_killed", "ppo-league"),
     ("run_killed", "sac-policies"),

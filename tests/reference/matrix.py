@@ -164,18 +164,23 @@ def cases() -> Iterator[Case]:
 
 
 _IN_CI = """
-             vector box image  dict stacks recurrent inputs mixed  masks world policies league resident inference shards tasks
-same_bits    ppo    td3 a2c    ppo  dqn    impala    impala ppo    sac   sac   impala   dqn    a2c      sac       dqn    pearl
-actor_killed a2c    td3 sac    -    ppo    dqn       dqn    impala -     dqn   ppo      ppo    impala   ppo       -      pearl
-run_killed   a2c    td3 -      sac  dqn    impala    -      -      ppo   -     sac      impala ppo      dqn       sac    pearl
-interrupted  dqn    td3 impala ppo  -      sac       sac    a2c    -     ppo   dqn      a2c    impala   -         a2c    pearl
-env_raises   -      td3 ppo    -    -      impala    -      a2c    dqn   sac   a2c      -      ppo      impala    -      pearl
+             vector box        image  dict stacks recurrent inputs mixed  masks world policies league resident inference shards tasks
+same_bits    ppo    td3+crossq a2c    ppo  dqn    impala    impala ppo    sac   sac   impala   dqn    a2c      sac       dqn    pearl
+actor_killed a2c    td3+crossq sac    -    ppo    dqn       dqn    impala -     dqn   ppo      ppo    impala   ppo       -      pearl
+run_killed   a2c    td3+crossq -      sac  dqn    impala    -      -      ppo   -     sac      impala ppo      dqn       sac    pearl
+interrupted  dqn    td3+crossq impala ppo  -      sac       sac    a2c    -     ppo   dqn      a2c    impala   -         a2c    pearl
+env_raises   -      td3+crossq ppo    -    -      impala    -      a2c    dqn   sac   a2c      -      ppo      impala    -      pearl
 """  # noqa: E501
 
 
 def _read(table: str) -> dict[str, list[Case]]:
     header, *lines = (line.split() for line in table.strip().splitlines())
-    return {check: [Case(*cell) for cell in zip(row, header, strict=True) if cell[0] != "-"] for check, *row in lines}
+    return {check: list(_cases_of(row, header)) for check, *row in lines}
+
+
+def _cases_of(row: list[str], header: list[str]) -> Iterator[Case]:
+    for algorithms, feature in zip(row, header, strict=True):
+        yield from (Case(algorithm, feature) for algorithm in algorithms.split("+") if algorithm != "-")
 
 
 IN_CI = _read(_IN_CI)
