@@ -1,7 +1,8 @@
 """CrossQ (arXiv:1902.05605): soft actor-critic whose critics have batch renormalisation, and no slow copies.
 
 The values of recorded and of next actions are computed in one pass. So both are normalised by the moments of the same
-rows, and the values of next states are stable enough to be the targets of the same critics.
+rows, and the values of next states are stable enough to be the targets of the same critics. The policy's loss uses the
+running moments as they were before the update, because they change at its end.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from offbeat.fastpath.mlp import F32, Kernels, Layers
+from offbeat.fastpath.mlp import F32, Kernels, Layers, multiply_by_derivative
 from offbeat.models.batch_norm import EPS, MOST_D, MOST_R, WARMUP
 from offbeat.models.spec import Activation
 
@@ -124,21 +124,12 @@ class BatchNormMLP:
                 slope = k * q / (-self._rows * std * std)
                 offset = k * of_shift / -self._rows - slope * mean
                 self._add_moment_gradients(d, x, slope, offset)
-                self._activation_gradient(d, x)
+                multiply_by_derivative(self._kernels, d, x, relu=self._relu)
 
     @staticmethod
     def _add_moment_gradients(d: F32, x: F32, slope: F32, offset: F32) -> None:
         """Add slope x + offset to d, in place."""
         torch.from_numpy(d).addcmul_(torch.from_numpy(x), torch.from_numpy(slope)).add_(torch.from_numpy(offset))
-
-    def _activation_gradient(self, d: F32, activated: F32) -> None:
-        """Multiply d by the derivative of the activation, in place; `activated` may be overwritten."""
-        if self._relu:
-            self._kernels.relu_gradient(d, activated)
-        else:
-            np.multiply(activated, activated, out=activated)
-            np.subtract(1, activated, out=activated)
-            np.multiply(d, activated, out=d)
 
 
 class Folded:

@@ -17,7 +17,7 @@ from torch import Tensor
 from offbeat.fastpath.batch_norm_mlp import BatchNormMLP, Folded, Moments
 from offbeat.fastpath.kernels import fastest_kernels
 from offbeat.fastpath.mlp import F32, Kernels, Layers
-from offbeat.fastpath.replay_gradients import Networks, critic_layers, ignore_overflow, layers_of
+from offbeat.fastpath.replay_gradients import Networks, arrays_of_critics, critic_layers, ignore_overflow, layers_of
 from offbeat.fastpath.sac_gradients import SACWork, SoftGradients
 from offbeat.models.batch_norm import RunningMoments
 from offbeat.models.flat import FlatParameters
@@ -126,9 +126,4 @@ class CrossQGradients(SoftGradients):
 
 def moments_of(moments: RunningMoments, flat: F32) -> list[Moments]:
     """Return the moments of each critic, as views of a flat buffer in the layout of the running ones."""
-    views: dict[str, F32] = moments.layout.views(flat)
-
-    def arrays(kind: str, e: int) -> list[F32]:
-        return [view[e] for name, view in views.items() if name.startswith(f"{kind}.")]
-
-    return [Moments(arrays("means", e), arrays("variances", e)) for e in range(len(views["means.0"]))]
+    return [Moments(*arrays) for arrays in arrays_of_critics(moments.layout, flat, ("means", "variances"))]

@@ -97,6 +97,16 @@ class NumpyKernels:
 NUMPY = NumpyKernels()
 
 
+def multiply_by_derivative(kernels: Kernels, d: F32, activated: F32, *, relu: bool) -> None:
+    """Multiply d by the derivative of ReLU or tanh, in place; `activated`, its output, may be overwritten."""
+    if relu:
+        kernels.relu_gradient(d, activated)
+    else:
+        np.multiply(activated, activated, out=activated)
+        np.subtract(1, activated, out=activated)
+        np.multiply(d, activated, out=d)
+
+
 class MLP:
     """Linear layers with an activation after each except the last. The next call overwrites arrays that were returned.
 
@@ -159,13 +169,7 @@ class MLP:
         return result
 
     def _activation_gradient(self, d: F32, activated: F32) -> None:
-        """Multiply d by the derivative of the activation, in place; `activated` may be overwritten."""
-        if self._relu:
-            self._kernels.relu_gradient(d, activated)
-        else:
-            np.multiply(activated, activated, out=activated)
-            np.subtract(1, activated, out=activated)
-            np.multiply(d, activated, out=d)
+        multiply_by_derivative(self._kernels, d, activated, relu=self._relu)
 
     def _resize(self, rows: int) -> None:
         """Use workspaces of this number of rows; allocate only if it is the largest so far, as new memory is slow."""

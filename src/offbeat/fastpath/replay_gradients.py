@@ -13,7 +13,7 @@ it takes longer than most operators. So few large operators are faster than many
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -229,13 +229,14 @@ def layers_of(spec: PolicySpec, layout: BufferLayout, flat: F32) -> Layers:
 
 def critic_layers(layout: BufferLayout, flat: F32) -> list[Layers]:
     """Return each critic's layers."""
+    return [Layers(*arrays) for arrays in arrays_of_critics(layout, flat, ("weights", "biases", "scales", "shifts"))]
+
+
+def arrays_of_critics(layout: BufferLayout, flat: F32, kinds: Sequence[str]) -> list[list[list[F32]]]:
+    """Return for each critic and kind the arrays of all layers, views of ``<kind>.{i}`` [E, ...]."""
     views: dict[str, F32] = layout.views(flat)
-
-    def arrays(kind: str, e: int) -> list[F32]:
-        return [view[e] for name, view in views.items() if name.startswith(f"{kind}.")]
-
-    parts = ("weights", "biases", "scales", "shifts")
-    return [Layers(*(arrays(kind, e) for kind in parts)) for e in range(len(views["biases.0"]))]
+    of_kinds = [[view for name, view in views.items() if name.startswith(f"{kind}.")] for kind in kinds]
+    return [[[view[e] for view in of_kind] for of_kind in of_kinds] for e in range(len(of_kinds[0][0]))]
 
 
 def join(observation: F32, action: F32, out: F32) -> None:
