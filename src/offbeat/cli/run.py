@@ -204,7 +204,7 @@ def _report(result: ExperimentResult, path: Path, resume_command: str) -> None:
 
     for row in result.rows:
         sessions = f"{row['finished']} of {row['sessions']} sessions finished"
-        print(f"{row['trial']}: final return {rounded(row['final_return'])}, {sessions}")
+        print(f"{row['trial']}: final return {rounded(row['final_return'])} ({row['return_kind']}), {sessions}")
     for outcome in result.failed:
         print(f"failed: {outcome.session.name}: {outcome.reason}\n  its log: {outcome.session.log}")
     state = {0: "finished", 1: "failed", 130: "interrupted"}[result.exit_code]

@@ -15,7 +15,7 @@ from offbeat.experiments.directory import ExperimentDirectory
 from offbeat.experiments.launching import Launcher
 from offbeat.experiments.progress import SessionCounts, View
 from offbeat.experiments.report import plot_experiment, row_of, write_table
-from offbeat.experiments.results import Row, result_of
+from offbeat.experiments.results import ReturnKind, Row, result_of, return_kind
 from offbeat.experiments.running import Outcome, Pool, StopSignals, wait_until_free
 from offbeat.experiments.search import Search
 from offbeat.experiments.sessions import Session
@@ -146,13 +146,18 @@ class Experiment:
 
     def _next_trial(self, search: Search, number: int) -> Trial:
         """Return the trial with this number, whose settings Optuna chooses."""
-        scored = [(trial.values, score) for trial in self.trials if (score := self._score(trial)) is not None]
+        kind = self._return_kind()
+        scored = [(trial.values, score) for trial in self.trials if (score := self._score(trial, kind)) is not None]
         values = optuna_search.choose(search, whole_keys(self.spec), scored, number)
         return trial_of(self.spec, number, self.spec.envs[0], values)
 
-    def _score(self, trial: Trial) -> float | None:
+    def _return_kind(self) -> ReturnKind:
+        """Return of which kind the returns of all trials are, so that they can be compared."""
+        return return_kind(session for trial in self.trials for session in self.sessions(trial))
+
+    def _score(self, trial: Trial, kind: ReturnKind) -> float | None:
         """Return the mean final return of a trial; None if a session has not finished."""
-        results = [result_of(session, None) for session in self.sessions(trial)]
+        results = [result_of(session, None, kind) for session in self.sessions(trial)]
         finals = [result.final_return for result in results if result is not None and result.finished]
         known = [final for final in finals if final is not None]
         return fmean(known) if len(known) == len(results) else None
@@ -160,7 +165,8 @@ class Experiment:
     def _write_report(self, failed: Sequence[Outcome], view: View) -> tuple[Row, ...]:
         """Write the table and plot the graphs of all results so far."""
         names = {outcome.session.name for outcome in failed}
-        rows = tuple(row_of(self.sessions(trial), names, self.spec.target_return) for trial in self.trials)
+        kind, target = self._return_kind(), self.spec.target_return
+        rows = tuple(row_of(self.sessions(trial), names, target, kind) for trial in self.trials)
         if rows:
             write_table(rows, self.directory.csv, self.directory.markdown)
         plot_experiment(self.directory.path, [self.directory.folder(trial) for trial in self.trials], view.message)

@@ -10,7 +10,7 @@ from typing import Any
 
 from offbeat.core.errors import ConfigError
 from offbeat.core.files import replace_file
-from offbeat.experiments.results import Row, result_of, summary
+from offbeat.experiments.results import ReturnKind, Row, result_of, summary
 from offbeat.experiments.sessions import Session
 from offbeat.experiments.trials import value_text
 from offbeat.metrics.text import compact, rounded
@@ -21,16 +21,17 @@ _COMPACT = ("steps_to_target", "env_steps", "sps", "ups")
 """Columns that the Markdown table shows in thousands and millions."""
 
 
-def row_of(sessions: Sequence[Session], failed: Collection[str], target: float | None) -> Row:
+def row_of(sessions: Sequence[Session], failed: Collection[str], target: float | None, kind: ReturnKind) -> Row:
     """Return the row of a trial.
 
     Args:
         sessions: Sessions of the trial.
         failed: Names of the sessions that have failed.
         target: Return to reach; None for no target.
+        kind: Of which returns the row is. A session without such returns is not in their means.
     """
     trial = sessions[0].trial
-    results = [result for session in sessions if (result := result_of(session, target))]
+    results = [result for session in sessions if (result := result_of(session, target, kind))]
     return {
         "trial": trial.name,
         **{key: value_text(value) for key, value in trial.values.items()},
@@ -38,6 +39,7 @@ def row_of(sessions: Sequence[Session], failed: Collection[str], target: float |
         "sessions": len(sessions),
         "finished": sum(result.finished for result in results),
         "failed": sum(session.name in failed for session in sessions),
+        "return_kind": kind,
         **summary(results, with_target=target is not None),
     }
 

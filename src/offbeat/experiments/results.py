@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from offbeat.experiments.sessions import Session
 from offbeat.metrics.sinks import read_metrics
-from offbeat.plots.runs import evaluated
+from offbeat.plots.runs import EVALUATION, TRAINING, evaluated
 from offbeat.plots.statistics import iqm, stratified_bootstrap_band
+
+ReturnKind = Literal["evaluation", "training"]
+"""evaluation: mean returns of evaluations; training: of the last 100 training episodes."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +24,7 @@ class Result:
 
     finished: bool
     final_return: float | None
-    """Mean return of the last evaluation; without evaluations, of the last 100 training episodes."""
+    """The last mean return, of evaluations or of training: see `ReturnKind`."""
     best_return: float | None
     """Highest such return of the session."""
     steps_to_target: int | None
@@ -35,13 +38,19 @@ class Result:
     """Updates per second, likewise."""
 
 
-def result_of(session: Session, target: float | None) -> Result | None:
-    """Return the results of a session; None before its first metrics line."""
+def return_kind(sessions: Iterable[Session]) -> ReturnKind:
+    """Return which returns of these sessions can be compared: of evaluations, if one of them has been evaluated."""
+    evaluated_ones = (session.last_line().get("best_eval_return_mean") is not None for session in sessions)
+    return "evaluation" if any(evaluated_ones) else "training"
+
+
+def result_of(session: Session, target: float | None, kind: ReturnKind) -> Result | None:
+    """Return the results of a session, with its returns of this kind; None before its first metrics line."""
     metrics = session.run.metrics
     lines = read_metrics(metrics) if metrics.is_file() else []
     if not lines:
         return None
-    returns = _returns(lines)
+    returns = _returns(lines, kind)
     reached = next((line for score, line in returns if target is not None and score >= target), None)
     last = lines[-1]
     return Result(
@@ -57,12 +66,10 @@ def result_of(session: Session, target: float | None) -> Result | None:
     )
 
 
-def _returns(lines: Sequence[Mapping[str, Any]]) -> list[tuple[float, Mapping[str, Any]]]:
-    """Return the mean returns of evaluations, or else of training, each with its metrics line."""
-    evaluations = [(line["eval_return_mean"], line) for line in evaluated(lines)]
-    known = [(score, line) for score, line in evaluations if score is not None]
-    training = [(line.get("episode_return_mean"), line) for line in lines]
-    return known or [(score, line) for score, line in training if score is not None]
+def _returns(lines: Sequence[Mapping[str, Any]], kind: ReturnKind) -> list[tuple[float, Mapping[str, Any]]]:
+    """Return the mean returns of this kind, each with its metrics line."""
+    key, chosen = (EVALUATION, evaluated(lines)) if kind == "evaluation" else (TRAINING, lines)
+    return [(line[key], line) for line in chosen if line.get(key) is not None]
 
 
 def _rate(amount: float, seconds: float) -> float | None:

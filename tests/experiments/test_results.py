@@ -1,0 +1,42 @@
+"""The returns of the sessions of an experiment: those of evaluations and those of training are not compared."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.reference.specs import write_spec
+
+from offbeat.experiments.report import row_of
+from offbeat.experiments.results import return_kind
+from offbeat.experiments.sessions import Session
+from offbeat.experiments.spec import read_spec
+from offbeat.experiments.trials import trials_of
+
+COUNTS = {"updates": 1, "wall_time_s": 1.0}
+TRAINED = {"env_steps": 100, "episode_return_mean": 20.0, **COUNTS}
+EVALUATED = {
+    "env_steps": 200, "episode_return_mean": 30.0, "evaluations": 1, "eval_env_steps": 200,
+    "eval_return_mean": 500.0, "best_eval_return_mean": 500.0, **COUNTS,
+}  # fmt: skip
+
+
+def row(folder: Path, *lines_of_sessions: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the row of a trial whose sessions have these metrics lines."""
+    (trial,) = trials_of(read_spec(write_spec(folder / "spec.toml")))
+    sessions = [Session(trial, seed, folder) for seed in range(len(lines_of_sessions))]
+    for session, lines in zip(sessions, lines_of_sessions, strict=True):
+        session.run.path.mkdir()
+        session.run.metrics.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    return row_of(sessions, (), None, return_kind(sessions))
+
+
+def test_a_session_without_an_evaluation_is_not_averaged_with_evaluated_ones(tmp_path):
+    found = row(tmp_path, [TRAINED, EVALUATED], [TRAINED])
+    assert (found["return_kind"], found["final_return"], found["best_return"]) == ("evaluation", 500.0, 500.0)
+
+
+def test_without_any_evaluation_the_returns_are_those_of_training(tmp_path):
+    found = row(tmp_path, [TRAINED], [{**TRAINED, "episode_return_mean": 40.0}])
+    assert (found["return_kind"], found["final_return"]) == ("training", 30.0)
