@@ -11,6 +11,7 @@ from tests.reference.replay_runs import small_sac
 from tests.reference.runs import small_run, weights_of
 from tests.reference.thorough import thorough
 
+import offbeat
 from offbeat.run_directory.checkpoint import Checkpoint, load
 from offbeat.run_directory.directory import RunDirectory
 from offbeat.run_directory.store import CheckpointStore
@@ -68,3 +69,13 @@ def test_a_resume_keeps_the_score_of_a_best_saved_after_a_full_checkpoint_of_the
 def test_a_checkpoint_is_saved_every_ten_minutes_by_default(tmp_path):
     run = small_run(tmp_path / "run", steps=256).path
     assert "checkpoint_every_s = 600.0" in (run / "config.toml").read_text()
+
+
+def test_the_score_of_a_checkpoint_is_that_of_its_own_weights(tmp_path):
+    evaluated: dict[str, Any] = {"eval_every": 256, "eval_episodes": 2, "evaluator": "inline", "learning_rate": 0.05}
+    run = small_run(tmp_path / "run", steps=1024, **evaluated)
+    best, last = run.metrics["best_eval_return_mean"], run.metrics["eval_return_mean"]
+    assert best > last  # else both checkpoints would have the same weights
+    assert [offbeat.load(run, name).trained.eval_return_mean for name in ("best", "latest")] == [best, last]
+    stopped = small_run(tmp_path / "stopped", steps=1024, stop_at=600, **evaluated)  # between two evaluations
+    assert offbeat.load(stopped).trained.eval_return_mean is None

@@ -28,11 +28,10 @@ from offbeat.run_directory.checkpoint import (
     load,
 )
 from offbeat.runtime.parts import joined, state_of
+from offbeat.runtime.saving import SCORE
 
 _MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 """Names of the optimizer's arrays in the shared state of lock-free workers."""
-_KEPT = ("env_steps", "learning_step", "updates")
-"""Keys of policy.json that stay those of the member."""
 
 
 def with_policies_of(own: Checkpoint, donor: Checkpoint, *, optimizer: bool) -> Checkpoint:
@@ -56,8 +55,9 @@ def with_policies_of(own: Checkpoint, donor: Checkpoint, *, optimizer: bool) -> 
 
 
 def _policy(own: SavedPolicy, donor: SavedPolicy) -> SavedPolicy:
-    kept = {key: own.about[key] for key in _KEPT}
-    return SavedPolicy(donor.weights, {**own.about, **kept, "policy": donor.about["policy"]})
+    """Return the donor's weights, with the progress of the member. Its score is that of other weights."""
+    about = {key: value for key, value in own.about.items() if key != SCORE}
+    return SavedPolicy(donor.weights, {**about, "policy": donor.about["policy"]})
 
 
 def _paced(own: Mapping[str, Any], donor: Mapping[str, Any], policy: SavedPolicy, optimizer: bool) -> dict[str, Any]:

@@ -18,7 +18,14 @@ from offbeat.runtime.parts import Parts, PolicyParts
 from offbeat.runtime.watchers import Watchers
 
 SCORE = "eval_return_mean"
-"""Key in policy.json of the best checkpoint: mean return of its evaluation."""
+"""Key in policy.json: mean return of the evaluation of these weights, if they have been evaluated."""
+
+
+class _Score(NamedTuple):
+    """The mean return of an evaluation, and the numbers of the run at the evaluated weights."""
+
+    return_mean: float
+    progress: Mapping[str, float]
 
 
 class _Evaluated(NamedTuple):
@@ -46,6 +53,7 @@ class Saving:
         """Mean return of the saved best weights."""
         self._new_best: _Evaluated | None = None
         """Weights with a higher mean return that are not saved yet."""
+        self._last_score: _Score | None = None
         self._saved_env_steps = 0
         self._written: list[Path] = []
 
@@ -71,6 +79,7 @@ class Saving:
 
     def evaluated(self, return_mean: float, weights: Mapping[str, Tree], counters: Counters) -> None:
         """Note the result of an evaluation: if it is the best so far, its weights are saved later."""
+        self._last_score = _Score(return_mean, progress_of(counters))
         if self._best is None or return_mean > self._best:
             self._new_best = _Evaluated(return_mean, weights, counters)
 
@@ -115,7 +124,7 @@ class Saving:
 
     def save(self, counters: Counters, state: dict[str, Any], arrays: Tree | None) -> None:
         """Save a checkpoint to resume from. Also save it as the best one, if its weights are the best and not saved."""
-        if self._new_best and self._new_best.counters.env_steps != counters.env_steps:
+        if self._new_best and progress_of(self._new_best.counters) != progress_of(counters):
             self.save_best()
         names = ("best", "latest") if self._new_best else ("latest",)
         best = self._new_best.return_mean if self._new_best else self._best
@@ -158,8 +167,8 @@ class Saving:
         names: tuple[str, ...],
     ) -> None:
         started = monotonic()
-        score = {SCORE: self._new_best.return_mean} if self._new_best else {}
-        progress = progress_of(counters) | score
+        progress = progress_of(counters)
+        progress |= self._score_at(progress)
         policies = {
             policy.name: SavedPolicy(weights[policy.name], about(self._run_parts.config, policy, progress))
             for policy in self._policies
@@ -173,6 +182,12 @@ class Saving:
             self._run_parts.timings.add("checkpoint", monotonic() - started)
             if state is not None:
                 self._tried_at = monotonic()
+
+    def _score_at(self, progress: Mapping[str, float]) -> dict[str, float]:
+        """Return the mean return of these weights by its key; empty if they have not been evaluated."""
+        new_best = self._new_best and _Score(self._new_best.return_mean, progress_of(self._new_best.counters))
+        scores = (new_best, self._last_score)
+        return next(({SCORE: score.return_mean} for score in scores if score and score.progress == progress), {})
 
 
 def progress_of(counters: Counters) -> dict[str, float]:
