@@ -130,6 +130,7 @@ def test_a_world_without_pictures_is_not_watched(tmp_path):
     assert said.code == 2
     assert "cannot be rendered here" in said.err
     assert "it has no argument render_mode" in said.err
+    assert "Give its __init__ the argument" in said.err  # its env is a class
 
 
 # --- export -------------------------------------------------------------------------------------------------

@@ -190,5 +190,5 @@ def test_watch_says_in_words_that_a_function_has_no_render_mode(run, tmp_path):
     with pytest.raises(ConfigError) as refused:
         offbeat.watch(run, f"{ENVS}:without_render_mode", wrappers=[], video=tmp_path / "a.gif")
     assert "without_render_mode cannot be rendered here: it has no argument render_mode" in str(refused.value)
-    assert "a picture needs 'rgb_array'. Add the argument render_mode=None" in str(refused.value)
+    assert "a picture needs 'rgb_array'. Give the function the argument render_mode=None" in str(refused.value)
     assert not (tmp_path / "a.gif").exists()

@@ -58,8 +58,14 @@ def accepts(maker: Callable[..., Any], name: str) -> bool:
     return name in parameters or any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
 
 
-def require_render_mode(env_id: str, env: Any, render_mode: str) -> None:
+def require_render_mode(env_id: str, maker: Callable[..., Any], env: Any, render_mode: str) -> None:
     """Refuse an env that was made without the argument render_mode, and has another mode.
+
+    Args:
+        env_id: the id of the env, for messages.
+        maker: the class or function that has made it.
+        env: the env.
+        render_mode: the mode that is needed.
 
     Raises:
         ConfigError: with the remedy.
@@ -67,7 +73,12 @@ def require_render_mode(env_id: str, env: Any, render_mode: str) -> None:
     own = getattr(env, "render_mode", None)
     if own != render_mode:
         use = "a window" if render_mode == "human" else "a picture"
+        remedy = (
+            "Give its __init__ the argument render_mode=None, and write self.render_mode = render_mode in it"
+            if isinstance(maker, type)
+            else "Give the function the argument render_mode=None, and pass it to the env that it makes"
+        )
         raise ConfigError(
             f"{env_id} cannot be rendered here: it has no argument render_mode, and its env has render_mode {own!r}, "
-            f"but {use} needs {render_mode!r}. Add the argument render_mode=None, and pass it to the env that is made"
+            f"but {use} needs {render_mode!r}. {remedy}"
         )

@@ -69,7 +69,7 @@ def _make_world(env_id: str, kwargs: Mapping[str, Any], render_mode: str | None)
     modes = {"render_mode": render_mode} if render_mode is not None and accepts(maker, "render_mode") else {}
     env = maker(**kwargs, **modes)
     if render_mode is not None and not modes:
-        require_render_mode(env_id, env, render_mode)
+        require_render_mode(env_id, maker, env, render_mode)
     if isinstance(env, gym.Env):
         env.close()
         return None

@@ -163,12 +163,13 @@ def make_in_mode(registered: RegisteredEnv, settings: EnvConfig, render_mode: st
     """
     kwargs, limits = thawed(settings.kwargs), Limits(settings.max_episode_steps)
     point = registered.entry_point
-    if point is None or accepts(load_env_creator(point) if isinstance(point, str) else point, "render_mode"):
+    maker = load_env_creator(point) if isinstance(point, str) else point
+    if maker is None or accepts(maker, "render_mode"):
         kwargs["render_mode"] = render_mode
         return make_single(registered, kwargs, limits, wrappers=settings.wrappers)
     env = make_single(registered, kwargs, limits, wrappers=settings.wrappers)
     try:
-        require_render_mode(registered.id, env, render_mode)
+        require_render_mode(registered.id, maker, env, render_mode)
     except ConfigError:
         env.close()
         raise
