@@ -70,7 +70,7 @@ RUN is missing: run, for example, offbeat eval runs/NAME
 $ offbeat eval a b
 'b' is not expected: `offbeat eval` takes RUN
 $ offbeat eval a --episodes x
-episodes is 'x', but a whole number is expected: pass, for example, --episodes 1
+episodes is 'x', but a whole number is expected: pass, for example, --episodes 20
 $ offbeat eval a --json=true
 --json=true has a value, but --json takes none: pass --json
 $ offbeat plot

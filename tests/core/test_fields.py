@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from offbeat.core.errors import ConfigError
 from offbeat.core.field_definitions import Flag
 from offbeat.core.field_texts import Example
-from offbeat.core.fields import Bound, Count, Natural, NonNegative, Positive, Ratio, Share, build, read
+from offbeat.core.fields import Bound, Count, Name, Natural, NonNegative, Positive, Ratio, Share, build, read
 from offbeat.core.frozen_table import PlainTable
 
 TABLE = PlainTable({"size": 8, "x": 0.5, "wind": False})
@@ -171,6 +171,7 @@ def test_a_config_with_unknown_or_invalid_values_is_refused(values, parts):
         (bool | None, None, "--set key=true"),
         (tuple[Count, ...], (200, 100), "--set key=200,100"),
         (Annotated[tuple[Count, ...] | None, Example("64,64")], None, "--set key=64,64"),
+        (Annotated[Name, Example("ppo")], None, "--set key=ppo"),
         (Annotated[Count | None, Flag("STEPS"), Example("1000")], None, "--key 1000"),
     ],
 )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -30,6 +30,7 @@ from offbeat.algorithms.rows import (
 )
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import ConfigError
+from offbeat.core.field_texts import Example
 from offbeat.core.fields import Count, Positive
 from offbeat.losses.ppo import approx_kl, clipped_surrogate, clipped_value_loss
 from offbeat.models.storage import Storage
@@ -75,9 +76,9 @@ class PPOConfig(OnPolicyConfig):
     """Epsilon of the clipped loss: ratios to the proximal policy outside of 1 +- clip do not improve it further."""
     clip_schedule: Literal["constant", "linear"] = "constant"
     """linear: decreases to 0 over `steps`."""
-    value_clip: Positive | None = None
+    value_clip: Annotated[Positive | None, Example("0.2")] = None
     """Limit on the change of a value in a learning step, in units of the (normalised) return; none: no limit."""
-    kl_target: Positive | None = None
+    kl_target: Annotated[Positive | None, Example("0.01")] = None
     """Target of the KL divergence between the policies before and after a learning step, in nats. With
     learning_rate_schedule = kl the learning rate is adapted to it. With other schedules the remaining epochs are
     skipped if the KL of an epoch is more than 1.5 times the target."""

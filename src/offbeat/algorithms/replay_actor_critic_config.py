@@ -9,6 +9,7 @@ import numpy as np
 
 from offbeat.algorithms.replay_config import ReplayConfig
 from offbeat.core.errors import ConfigError
+from offbeat.core.field_texts import Example
 from offbeat.core.fields import Bound, Count, Positive
 from offbeat.core.types import EnvSpec
 from offbeat.models.spec import Activation
@@ -18,9 +19,9 @@ from offbeat.models.spec import Activation
 class ReplayActorCriticConfig(ReplayConfig):
     """The settings of algorithms with a policy and an ensemble of critics that learn from a replay."""
 
-    policy_learning_rate: Positive | None = None
+    policy_learning_rate: Annotated[Positive | None, Example("0.0003")] = None
     """Adam's step size for the policy; none: learning_rate."""
-    critic_learning_rate: Positive | None = None
+    critic_learning_rate: Annotated[Positive | None, Example("0.0003")] = None
     """Adam's step size for the critics; none: learning_rate."""
     critics: Count = 2
     """Critics in the ensemble; the smallest of their values is used."""

@@ -7,11 +7,12 @@ import sys
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from offbeat.algorithms.network import NetworkConfig
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import ConfigError
+from offbeat.core.field_texts import Example
 from offbeat.core.fields import Count, Natural, Positive, Ratio, Share
 from offbeat.core.pace import ReplayPace
 from offbeat.core.threads import usable_cores
@@ -44,10 +45,10 @@ class ReplayConfig(NetworkConfig):
     max_ahead: Natural = 0
     """Tickets that actors may be ahead of the updates. Default: the number with which all actors can act at the same
     time, actors - 1 in serial and actors in threads and processes. Not for hogwild."""
-    chunk_length: Count | None = None
+    chunk_length: Annotated[Count | None, Example("16")] = None
     """Env steps of one column in a ticket. After each ticket the updates that are due are made. With a core it is also
     the length of the sequences that are sampled. None: 1, or 16 with a core."""
-    burn_in: Natural | None = None
+    burn_in: Annotated[Natural | None, Example("16")] = None
     """Env steps before a sequence that only update the core's state: a multiple of chunk_length; none: chunk_length.
     Only with a core."""
     capacity: Count = 1_000_000

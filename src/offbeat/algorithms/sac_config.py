@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from offbeat.algorithms.replay_actor_critic_config import (
     EmaCriticsConfig,
@@ -12,6 +12,7 @@ from offbeat.algorithms.replay_actor_critic_config import (
     refuse_infinite_bounds,
 )
 from offbeat.core.errors import ConfigError
+from offbeat.core.field_texts import Example
 from offbeat.core.fields import Count, NonNegative, Positive
 from offbeat.core.types import EnvSpec
 from offbeat.models.spec import PolicySpec
@@ -26,13 +27,13 @@ github.com/toshikwa/sac-discrete.pytorch/issues/10."""
 class SoftActorCriticConfig(ReplayActorCriticConfig):
     """The settings of a policy that maximises its entropy too, with the weight of the entropy, the temperature."""
 
-    temperature_learning_rate: Positive | None = None
+    temperature_learning_rate: Annotated[Positive | None, Example("0.0003")] = None
     """Adam's step size for the logarithm of the temperature; none: learning_rate."""
-    temperature: NonNegative | None = None
+    temperature: Annotated[NonNegative | None, Example("0.2")] = None
     """Fixed weight of the entropy, in units of reward; none: learned, so that the entropy reaches its target."""
     initial_temperature: Positive = 1.0
     """Initial value of a learned temperature."""
-    target_entropy: float | None = None
+    target_entropy: Annotated[float | None, Example("-6")] = None
     """Target of the entropy in nats, for box actions in [-1, 1]. None: for box actions, -1 per dimension; for choices,
     0.7 of the largest possible entropy, with masks over the allowed choices."""
     policy_delay: Count = 1

@@ -22,7 +22,7 @@ from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.config.unknown_keys import unknown_key
 from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.field_definitions import defaults_of, hints_of
-from offbeat.core.field_texts import example_of
+from offbeat.core.field_texts import as_text, example_of
 from offbeat.core.fields import read
 
 TAKES_SETTINGS = ("train", "resume", "bench", "check")
@@ -32,9 +32,9 @@ _EXAMPLES = {
     "DIR": "runs/NAME", "FILE": "episode.mp4", "FILE.png": "curve.png", "MODULE": "my_module", "NAME": "my_name",
     "USER/NAME": "me/my-agent", "KEY=VALUE ...": "learning_rate=0.001", "PATTERNS": "red_*,blue_*", "SECONDS": "5",
     "TEXT": "text", "POINTS": "10", "N": "1", "local|ray": "ray", "HOST:PORT|auto": "auto", "NAME=AMOUNT,...": "fast=1",
-    "WHAT": "envs",
+    "WHAT": "envs", "episodes": "20",
 }  # fmt: skip
-"""Placeholder -> a value."""
+"""Placeholder, or name of a field without a default -> a value."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,8 @@ class Argument:
     is_positional: bool
     is_repeatable: bool
     is_required: bool
+    default: Any
+    """MISSING if it is required."""
     help: str
     """The help that is declared with its type; '' if its docstring is the help."""
 
@@ -83,10 +85,12 @@ class Argument:
     @property
     def example(self) -> str:
         """A value, as it is typed."""
+        if type(self.default) in (int, float):
+            return as_text(self.default).removesuffix(".0")
         for table in (RunConfig, RuntimeConfig):
             if self.field in hints_of(table) and not self.is_positional:
                 return example_of(hints_of(table)[self.field], defaults_of(table)[self.field])
-        return _EXAMPLES.get(self.placeholder) or self.placeholder.partition("|")[0]
+        return _EXAMPLES.get(self.field) or _EXAMPLES.get(self.placeholder) or self.placeholder.partition("|")[0]
 
 
 class Usage:
@@ -214,6 +218,7 @@ def _argument(field: Any, hint: Any) -> Argument:
         is_positional,
         UseAppendAction in marks,
         field.default is MISSING,
+        field.default,
         str(named.get("help", "")),
     )
 

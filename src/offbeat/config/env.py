@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 from offbeat.config.curriculum import parameters
 from offbeat.core.errors import ConfigError
+from offbeat.core.field_texts import Example
 from offbeat.core.fields import Bound, Count, Natural, Positive, Share, in_short
 from offbeat.core.frozen_table import EMPTY, PlainTable
 
@@ -24,12 +25,12 @@ Side = Annotated[int, Bound(16, 4096)]
 class EnvConfig:
     """Settings of the env, and of the rewards that are learned from. Reported returns are always those of the env."""
 
-    frame_skip: Count | None = None
+    frame_skip: Annotated[Count | None, Example("4")] = None
     """Frames per env step; the action is repeated in each. None: as the env's id implies. Only for Atari."""
-    repeat_action_probability: Share | None = None
+    repeat_action_probability: Annotated[Share | None, Example("0.25")] = None
     """Sticky actions: probability that a frame repeats the previous action. None: as the env's id implies. Only for
     Atari."""
-    noop_max: Natural | None = None
+    noop_max: Annotated[Natural | None, Example("30")] = None
     """Each game starts with a random number of no-op frames, at most this many. None: as the env's id implies. Only for
     Atari."""
     fire_reset: bool | None = None
@@ -38,20 +39,20 @@ class EnvConfig:
     episodic_life: bool | None = None
     """The loss of a life ends the episode for learning, but the game continues. Returns are still those of whole games.
     None: as the env's id implies. Only for Atari."""
-    max_frames: Count | None = None
+    max_frames: Annotated[Count | None, Example("108000")] = None
     """Frames after which a game is truncated. None: as the env's id implies. Only for Atari."""
-    max_episode_steps: Count | None = None
+    max_episode_steps: Annotated[Count | None, Example("1000")] = None
     """Env steps after which an episode is truncated; with `episodic_life`, a game. A shorter limit of the env still
     applies. None: the limit of the env."""
-    frame_stack: Annotated[int, Bound(1, 255)] | None = None
+    frame_stack: Annotated[Annotated[int, Bound(1, 255)] | None, Example("4")] = None
     """Number of successive images in an observation, the last ones of the episode. None: 4 for ale-py's Atari games,
     else 1."""
-    image_size: tuple[Side, ...] = ()
+    image_size: Annotated[tuple[Side, ...], Example("84,84")] = ()
     """Height and width in pixels of the images that policies get, such as 84,84; one number is both. A pixel is the
     mean of the area that it covers in the env's image. Empty: the size of the env's images."""
     grayscale: bool = False
     """Give policies grey images in place of images of three colours."""
-    ignore_observations: tuple[str, ...] = ()
+    ignore_observations: Annotated[tuple[str, ...], Example("text")] = ()
     """Keys of the env's observations that policies do not get, such as text; a/b is the key b of the Dict a."""
     previous_action: bool = False
     """Give policies the previous action as an input, as the env got it. There is none in the first row of an
@@ -62,12 +63,12 @@ class EnvConfig:
     """Clip the rewards that are learned from to [-1, 1]. None: yes for ale-py's Atari games, else no."""
     reward_scale: Positive = 1.0
     """Factor of the rewards that are learned from, after clipping."""
-    info_metrics: tuple[str, ...] = ()
+    info_metrics: Annotated[tuple[str, ...], Example("success")] = ()
     """Numbers in the infos of steps that are logged as metrics `info/<name>_mean`; a/b is the key b of a dict a."""
-    curriculum: tuple[str, ...] = ()
+    curriculum: Annotated[tuple[str, ...], Example('"size 0:2 0.5:8"')] = ()
     """Parameters of the env that change with the training progress: "NAME PROGRESS:VALUE PROGRESS:VALUE ..."."""
 
-    wrappers: tuple[str, ...] = ()
+    wrappers: Annotated[tuple[str, ...], Example("gymnasium.wrappers:FlattenObservation")] = ()
     """Wrappers of the env, the innermost first: my_module:MyWrapper, or those of a package, such as
     gymnasium.wrappers:FlattenObservation. Each is called with the env alone. Only for single envs of Gymnasium."""
 

@@ -21,9 +21,9 @@ LINES_PER_RUN = 200
 class RunConfig:
     """The algorithm and the env, the length of the run, evaluation, checkpoints and logging."""
 
-    algorithm: Name
+    algorithm: Annotated[Name, Example("ppo")]
     """Name of the algorithm, as `offbeat list algorithms` shows it, or its path: my_module:MyAlgorithm."""
-    env: Name
+    env: Annotated[Name, Example("CartPole-v1")]
     """Gymnasium id, an id with an adapter's prefix (envpool:), or the path of the env: my_module:MyEnv."""
     steps: Annotated[Count, Flag()] = 1_000_000
     """Env steps to learn from, rounded up to whole batches; schedules run over them."""
@@ -35,7 +35,7 @@ class RunConfig:
     """Seed of every random stream."""
     eval_every: Annotated[Natural | None, Flag("STEPS"), Example("10000")] = None
     """Env steps between evaluations; none: a tenth of `steps`; 0: never."""
-    eval_episodes: Count | None = None
+    eval_episodes: Annotated[Count | None, Example("20")] = None
     """Episodes of an evaluation during training; the mean return defines the best checkpoint. None: 20. With tasks:
     trials of an evaluation; none: one in each test task."""
     eval_time_share: Share = 0.1
@@ -48,25 +48,25 @@ class RunConfig:
     """Env steps after which an evaluation during training cuts an episode. Its return up to there counts."""
     eval_max_steps: Count = 1_000_000
     """Env steps, over all envs, after which an evaluation during training ends."""
-    checkpoint_every: Natural | None = None
+    checkpoint_every: Annotated[Natural | None, Example("100000")] = None
     """Env steps between checkpoints; none: a tenth of `steps`; 0: only the first, the last, and those of
     `checkpoint_every_s`."""
     checkpoint_every_s: NonNegative = 600.0
     """Longest time between checkpoints in seconds, if the run can pause that often; 0: no limit."""
     checkpoints_kept: Count = 3
     """Number of newest resumable checkpoints that are stored, the latest included. The best one is stored too."""
-    log_every: Count | None = None
+    log_every: Annotated[Count | None, Example("5000")] = None
     """Env steps between metrics lines; none: a 200th of `steps`."""
-    log_every_s: Positive | None = None
+    log_every_s: Annotated[Positive | None, Example("10")] = None
     """Seconds after which a metrics line is written at the end of the learning step, whatever `log_every` is. None: 10,
     and with `lag = "exact"` never, so that equal runs have their lines at the same env steps."""
     episodes_window: Count = 100
     """Number of last training episodes over which the returns and lengths in metrics lines are computed."""
-    imports: tuple[str, ...] = ()
+    imports: Annotated[tuple[str, ...], Example("my_module")] = ()
     """Python modules to import first. They can register envs, algorithms and encoders."""
     tracker: Literal["wandb", "trackio"] | None = None
     """Also send each metrics line, and the config, to Weights & Biases or Trackio. None: to neither."""
-    preset: str | None = None
+    preset: Annotated[str | None, Example("ppo-cartpole-v1")] = None
     """Name of the preset that the values are based on."""
     policies: Annotated[Literal["shared", "separate", "tables"], Flag("shared|separate|FILE.toml")] = "shared"
     """The policies of a world with several agents. shared: one policy for all agents; separate: one policy per agent,

@@ -10,6 +10,7 @@ from offbeat.config.runtimes import OPTIONAL_KEYS, RUNTIMES, RuntimeEntry, runti
 from offbeat.core.checks import PrintableText
 from offbeat.core.errors import ConfigError
 from offbeat.core.field_definitions import Flag
+from offbeat.core.field_texts import Example
 from offbeat.core.fields import Bound, Count, Device, Name, Natural, Nice, NonNegative, Positive, Resource
 from offbeat.core.threads import usable_core_numbers
 
@@ -47,7 +48,7 @@ class RuntimeConfig:
     inference_batching: Literal["fixed", "arrival"] | None = None
     """fixed: a batch has a fixed place for each actor, so the result does not depend on timing; arrival: a batch
     has the requests that have arrived, with bounded lag only; none: fixed. Only for inference = worker in processes."""
-    inference_timeout_ms: NonNegative | None = None
+    inference_timeout_ms: Annotated[NonNegative | None, Example("2")] = None
     """Milliseconds that a request waits for others; none: 2. Only for inference_batching = arrival."""
     inference_max_requests: Count | None = None
     """Largest number of requests in a batch; a request has the columns of one env group of one actor. None: all
@@ -84,33 +85,33 @@ class RuntimeConfig:
     learner_workers: Count | None = None
     """Learners that run side by side in a run with several policies, each in a thread of its own, with the same bits as
     1. None: 1. Only for processes."""
-    load_ahead: Annotated[int, Bound(0, 64)] | None = None
+    load_ahead: Annotated[Annotated[int, Bound(0, 64)] | None, Example("1")] = None
     """Batches that a thread of the learner moves to its device while it learns from earlier ones; with a replay,
     minibatches of the same learning step, which the thread also samples. The bits do not depend on it. None: 1 on a GPU
     and 0 on a CPU, where batches are not copied. Only for threads and processes."""
-    learner_cores: tuple[Natural, ...] | None = None
+    learner_cores: Annotated[tuple[Natural, ...] | None, Example("0,1")] = None
     """Cores that the learner may run on; none: any. Not for serial."""
-    learner_nice: Nice | None = None
+    learner_nice: Annotated[Nice | None, Example("5")] = None
     """Niceness of the learner, from 0 to 19 (the lowest priority); none: unchanged. A higher niceness of the process is
     not lowered. Not for serial."""
     actor_threads: Count | None = None
     """Threads that BLAS and OpenMP may use in an actor process, its envs included; none: 1. Only for processes with
     bounded lag."""
-    actor_cores: tuple[Natural, ...] | None = None
+    actor_cores: Annotated[tuple[Natural, ...] | None, Example("0,1")] = None
     """Cores that actors are pinned to, one core per actor, in turn; none: any. Not for serial."""
-    actor_nice: Nice | None = None
+    actor_nice: Annotated[Nice | None, Example("10")] = None
     """Niceness of the actors, as learner_nice. None: unchanged for threads; for processes learner_nice, or 10 more than
     the learner if the actors can use all cores. Not for serial."""
-    step_timeout_s: Positive | None = None
+    step_timeout_s: Annotated[Positive | None, Example("60")] = None
     """Seconds after which a call of a worker's envs counts as hung; none: 60. In serial only for evaluations."""
-    reset_timeout_s: Positive | None = None
+    reset_timeout_s: Annotated[Positive | None, Example("300")] = None
     """The same for a call in which an episode starts; none: 300. In serial only for evaluations."""
-    stall_timeout_s: Positive | None = None
+    stall_timeout_s: Annotated[Positive | None, Example("120")] = None
     """Seconds without progress outside of its envs after which a worker counts as hung; none: 120. In serial only for
     evaluations."""
     start_together: Count | None = None
     """Processes that are started at the same time, for envs that start slowly; none: all. For processes and hogwild."""
-    ray_address: Name | None = None
+    ray_address: Annotated[Name | None, Example("auto")] = None
     """Address of a Ray cluster, HOST:PORT, or auto for the one that RAY_ADDRESS names or that runs on this machine.
     None: Ray is started on this machine, and ended with the run. Only for ray."""
     ray_cpus: NonNegative | None = None
@@ -121,13 +122,13 @@ class RuntimeConfig:
     """Custom resources that an actor needs on its node, each as NAME=AMOUNT; none: nothing. Only for ray."""
     ray_placement: Literal["pack", "spread"] | None = None
     """pack: fill a node with actors before the next; spread: give each node equally many. None: pack. Only for ray."""
-    ray_runtime_env: Annotated[str, PrintableText(10_000)] | None = None
+    ray_runtime_env: Annotated[Annotated[str, PrintableText(10_000)] | None, Example("none")] = None
     """Ray's runtime environment of the actors, as a JSON object: pip, working_dir, env_vars, ... None: that of the
     nodes. Only for ray."""
-    ray_object_store_mb: Count | None = None
+    ray_object_store_mb: Annotated[Count | None, Example("1000")] = None
     """Size of the object store in MB, if Ray is started for this run; none: what the messages of the run need. Only for
     ray, without ray_address."""
-    restart_budget: Natural | None = None
+    restart_budget: Annotated[Natural | None, Example("10")] = None
     """Restarts of one process within 10 minutes, after which the run fails; for an evaluator, the evaluation fails.
     None: 5. In serial and threads only for evaluations."""
 

@@ -63,7 +63,7 @@ def _examples(hint: Any) -> list[str]:
     """Return at least one value that a field of this type accepts, as it is typed."""
     origin, args = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        given = [mark.example for mark in args[1:] if isinstance(mark, Check | Example) and mark.example]
+        given = [mark.example for mark in reversed(args[1:]) if isinstance(mark, Check | Example) and mark.example]
         of_bound = [text for mark in args[1:] if isinstance(mark, Bound) for text in mark.examples(args[0])]
         return given or of_bound or _examples(args[0])
     if origin is Literal:
