@@ -93,7 +93,7 @@ def test_an_env_error_in_serial_and_threads_fails_the_run_which_resumes_once_the
     assert_failed_and_whole(said)
     assert "ZeroDivisionError: the wave has no length" in said.err
     assert "actor" in said.err
-    assert "column 0" in said.err
+    assert "env 0" in said.err
     assert 'raise ZeroDivisionError("the wave has no length")' in log()  # the line, from the traceback
     Path("MENDED").touch()
     assert_finished(resume())

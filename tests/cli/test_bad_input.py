@@ -118,9 +118,9 @@ COMBINATIONS = [
     train("--set frame_skip=4", 2, "frame_skip is 4", "Leave it out"),
     train("--set minibatch_size=1000", 2, "minibatch_size is 1000", "= 256 rows", "minibatch_size=256"),
     train("--set shards=0", 2, "shards is '0'", "at least 1"),
-    train("--set shards=300", 2, "shards is 300", "columns of an actor = 1 x 32 x 8 = 256 rows", "--set shards=256"),
+    train("--set shards=300", 2, "shards is 300", "envs_per_actor = 1 x 32 x 8 = 256 rows", "--set shards=256"),
     train("--set shards=65 minibatch_size=64", 2, "shards is 65", "256 rows, 64 in each of 4 minibatches", "shards=64"),
-    train("--set shards=9 core=gru", 2, "shards is 9", "columns of an actor = 1 x 8 = 8 columns", "shards=8 or less"),
+    train("--set shards=9 core=gru", 2, "shards is 9", "envs_per_actor = 1 x 8 = 8 envs", "shards=8 or less"),
     train_sac("--set shards=65 batch_size=64", "shards is 65", "batch_size is 64 transitions", "shards=64 or less"),
     train_sac(
         "--set shards=3 core=gru batch_size=32",
@@ -507,7 +507,7 @@ def test_device_cuda_without_a_gpu_is_refused(tmp_path, layout):
 
 @pytest.mark.parametrize(
     ("env", "says"),
-    [("RaisesLate", ["step()", "the wave has no length"]), ("NaNLate", ["column 0", "reward is NaN"])],
+    [("RaisesLate", ["step()", "the wave has no length"]), ("NaNLate", ["env 0", "reward is NaN"])],
 )
 def test_an_env_that_fails_before_the_first_learning_step_fails_the_run_with_a_traceback_in_its_log(
     tmp_path, env, says

@@ -251,7 +251,7 @@ def test_a_snapshot_of_advanced_columns_is_exact(env_id: str, groups: int) -> No
 def test_an_env_that_fails_in_advance_is_reported_with_its_column(name: str, says: str) -> None:
     envs = made(f"zoo/{name}-v0", groups=2)
     envs.reset()
-    with pytest.raises(EnvFailed, match=f"zoo/{name}-v0, column 3: .*{says}"):
+    with pytest.raises(EnvFailed, match=f"zoo/{name}-v0, env 3: .*{says}"):
         envs.advance(np.array([0, 0, 0, 40]), stream(0, "advance"))
 
 
@@ -317,10 +317,10 @@ def test_actions_may_be_overwritten_after_send() -> None:
         ("Raises", "ZeroDivisionError: the cart has no mass"),
     ],
 )
-def test_a_broken_env_is_reported_with_its_column_and_the_check_command(name: str, says: str) -> None:
+def test_a_broken_env_is_reported_with_its_number_and_the_check_command(name: str, says: str) -> None:
     env_id = f"zoo/{name}-v0"
     envs = make_envs(env_id, 2, seed=0)
-    with pytest.raises(EnvFailed, match=rf"{env_id}, column [01]: .*{says}.*`offbeat.check[^`]*{env_id}[^`]*`"):
+    with pytest.raises(EnvFailed, match=rf"{env_id}, env [01]: .*{says}.*`offbeat.check[^`]*{env_id}[^`]*`"):
         envs.reset(), collect(envs, actions_of(envs, 200))
 
 
@@ -341,7 +341,7 @@ def test_an_env_that_raises_is_not_blamed_for_what_the_column_before_it_has_retu
     envs = make_envs("tests/FailsBeside-v0", 2, seed=0)
     envs.reset()
     envs.send(actions_of(envs, 1)[0])
-    with pytest.raises(EnvFailed, match=r"column 1: step\(\) raised ZeroDivisionError"):
+    with pytest.raises(EnvFailed, match=r"env 1: step\(\) raised ZeroDivisionError"):
         envs.recv()
     del gym.registry["tests/FailsBeside-v0"]
 
@@ -363,7 +363,7 @@ def test_a_reward_that_is_no_number_is_named_in_every_step(
     monkeypatch.setitem(gym.registry, "own/Late-v0", EnvSpec("own/Late-v0", make))
     envs = make_envs("own/Late-v0", columns, seed=0)
     envs.reset()
-    with pytest.raises(EnvFailed, match=rf"own/Late-v0, column 0: .*the reward is {says}, not a number. In the env, "):
+    with pytest.raises(EnvFailed, match=rf"own/Late-v0, env 0: .*the reward is {says}, not a number. In the env, "):
         collect(envs, actions_of(envs, 2))
 
 
@@ -394,12 +394,12 @@ def with_one(values: Any, column: int, value: object) -> Any:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda reward, *flags: (with_one(reward, 1, np.nan), *flags), "column 1: .*the reward is NaN or infinite"),
-        (lambda reward, *flags: (with_one(reward, 1, "5"), *flags), "column 1: .*the reward is str, not a number"),
+        (lambda reward, *flags: (with_one(reward, 1, np.nan), *flags), "env 1: .*the reward is NaN or infinite"),
+        (lambda reward, *flags: (with_one(reward, 1, "5"), *flags), "env 1: .*the reward is str, not a number"),
         (lambda reward, ends, cut: (reward, ends.astype(float), cut), r"terminated is float, not a bool. In the env, "),
         (
             lambda reward, ends, cut: (reward, ends, with_one(cut, 1, None)),
-            "column 1: .*truncated is None, not a b",
+            "env 1: .*truncated is None, not a b",
         ),
         (lambda reward, *flags: (reward[:, None], *flags), r"reward of shape \(2, 1\), but a vector env of 2 returns"),
         (
@@ -441,7 +441,7 @@ def test_a_reward_of_a_vector_env_that_is_no_number_is_named_in_every_step(
     monkeypatch.setitem(gym.registry, "own/LateVector-v0", registered)
     envs = make_envs("own/LateVector-v0", 2, seed=0)
     envs.reset()
-    with pytest.raises(EnvFailed, match=r"column 1: .*the reward is (None|str), not a number"):
+    with pytest.raises(EnvFailed, match=r"env 1: .*the reward is (None|str), not a number"):
         collect(envs, actions_of(envs, 2))
 
 

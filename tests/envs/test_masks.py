@@ -105,5 +105,5 @@ def test_advance_takes_only_allowed_actions(env_id: str) -> None:
 )
 def test_an_env_with_an_invalid_mask_is_reported_with_its_column(name: str, says: str) -> None:
     envs = make_envs(f"zoo/{name}-v0", 2, seed=0, info_mask=name != "NothingAllowed")
-    with pytest.raises(EnvFailed, match=f"zoo/{name}-v0, column [01]: .*{says}"):
+    with pytest.raises(EnvFailed, match=f"zoo/{name}-v0, env [01]: .*{says}"):
         played(envs, 20)

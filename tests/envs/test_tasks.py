@@ -192,7 +192,7 @@ def test_an_env_without_tasks_is_refused_with_what_is_missing(env_id: str, messa
 
 
 def test_preflight_refuses_an_env_that_fails_in_set_task_before_a_run() -> None:
-    with pytest.raises(EnvFailed, match=r"column 0: set_task\(\) raised ZeroDivisionError: no gravity of"):
+    with pytest.raises(EnvFailed, match=r"env 0: set_task\(\) raised ZeroDivisionError: no gravity of"):
         made("tasks/Refuses-v0")
     with pytest.raises(ConfigError, match=r"set_task\(\) raised ZeroDivisionError"):
         preflight("tasks/Refuses-v0", tasks=TASKS)

@@ -29,6 +29,7 @@ from offbeat.workers.actor import Actor
 from offbeat.workers.columns import PolicyColumns
 from offbeat.workers.env_calls import Watch
 from offbeat.workers.link import Memory, PolicyWork, Work
+from offbeat.workers.policy_faults import policy_fault
 
 WANDERER = env_zoo.zoo_id(env_zoo.Wanderer)
 DICTS = env_zoo.zoo_id(env_zoo.DictObservations)
@@ -453,10 +454,17 @@ class BreaksInRow(AtRandom):
 
 def test_the_policy_is_named_when_an_env_fails_because_of_nan_actions():
     _, act = columns_of("Pendulum-v1", BreaksInRow)
-    with pytest.raises(RunFailed, match=r"the policy chose the action \[nan\] in Pendulum-v1, column 2") as failed:
+    with pytest.raises(RunFailed, match=r"the policy chose the action \[nan\] in Pendulum-v1, env 2") as failed:
         act()
     assert not isinstance(failed.value, EnvFailed)
     assert isinstance(failed.value.__cause__, EnvFailed)
+
+
+def test_the_world_and_the_agent_are_named_when_a_policy_of_several_agents_chooses_nan():
+    spec = EnvSpec("Worlds-v0", (), ActionSpec("box", (1,)), 6, agents=("red", "blue"), policy="good")
+    actions = np.array([[0.0], [np.nan]], np.float32)
+    fault = policy_fault(actions, spec, 4, EnvFailed("it broke"))
+    assert "the action [nan] in Worlds-v0, world 2, agent blue: " in str(fault)
 
 
 def test_the_policy_is_named_when_its_network_returns_nan_for_choices():
@@ -476,7 +484,7 @@ def test_an_env_that_fails_is_named_with_the_env_steps_of_its_episode():
     make: Any = lambda: LateFault(gym.make("Pendulum-v1"))  # noqa: E731
     gym.register("tests/LateFault-v0", make)
     _, act = columns_of("tests/LateFault-v0", AtRandom)
-    with pytest.raises(EnvFailed, match=r"column 0: reward is NaN.*, after 3 env steps of the episode. Run `"):
+    with pytest.raises(EnvFailed, match=r"env 0: reward is NaN.*, after 3 env steps of the episode. Run `"):
         act()
 
 
@@ -488,5 +496,5 @@ def test_a_vector_env_that_fails_is_named_without_env_steps_because_its_columns_
     make: Any = Fails
     gym.register("tests/FailingVector-v0", vector_entry_point=make)
     _, act = columns_of("tests/FailingVector-v0", AtRandom)
-    with pytest.raises(EnvFailed, match=r"the vector env whose first column this is raised .*: no mass\. Run `"):
+    with pytest.raises(EnvFailed, match=r"the vector env of which this is the first env raised .*: no mass\. Run `"):
         act()

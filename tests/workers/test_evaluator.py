@@ -360,7 +360,7 @@ class _Nan(_Still):
 def test_an_evaluation_names_the_policy_that_chose_nan():
     envs = evaluation_envs("Pendulum-v1", 2, seed=0, role="evaluation", settings=EnvConfig(), max_episode_steps=10)
     policy: Any = _Nan()
-    with pytest.raises(RunFailed, match=r"the policy chose the action \[nan\] in Pendulum-v1, column 0"):
+    with pytest.raises(RunFailed, match=r"the policy chose the action \[nan\] in Pendulum-v1, env 0"):
         evaluated_alone(policy, envs, episodes=2, seed=0)
 
 

@@ -119,14 +119,13 @@ class OnPolicyConfig(NetworkConfig):
     def most_shards(self, runtime: RuntimeConfig, columns: int) -> tuple[int, str]:
         unrolls, length = runtime.batch_unrolls, runtime.unroll_length
         parts, updates = unrolls * columns, self.updates_of(unrolls * length * columns)
+        one_agent = columns == runtime.envs_per_actor
+        of_actor, parts_of = ("envs_per_actor", "envs") if one_agent else ("columns of an actor", "columns")
         if self.core != "none":
-            batch = f"unrolls_per_batch x columns of an actor = {unrolls} x {columns} = {parts} columns"
+            batch = f"unrolls_per_batch x {of_actor} = {unrolls} x {columns} = {parts} {parts_of}"
         else:
             parts *= length
-            batch = (
-                f"unrolls_per_batch x unroll_length x columns of an actor = {unrolls} x {length} x {columns} = {parts} "
-                "rows"
-            )
+            batch = f"unrolls_per_batch x unroll_length x {of_actor} = {unrolls} x {length} x {columns} = {parts} rows"
         limit = max(1, parts // updates)
         divided = f", {limit} in each of {updates} minibatches" if updates > 1 else ""
         return limit, f"a batch has only {batch}{divided}"

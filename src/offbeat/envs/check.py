@@ -203,7 +203,7 @@ def _check_columns(
         yield Finding("warning", problem, RESEEDED if difference.after_an_end else SEEDED)
         return
     if columns > 1 and tasks is None and all(np.array_equal(leaf[:, 0], leaf[:, 1]) for leaf in first.values()):
-        problem = "columns with different seeds give the same rows under the same actions"
+        problem = "envs with different seeds give the same rows under the same actions"
         yield Finding("warning", problem, f"{SEEDED}, unless the env is deterministic on purpose")
 
 

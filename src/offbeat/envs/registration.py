@@ -93,7 +93,7 @@ def _require_entry_point(env_id: str, entry_point: Any) -> None:
     elif not callable(entry_point):
         raise ConfigError(
             f"{env_id} has entry_point {entry_point!r}, but an env's class, or a function that makes an env, is "
-            "expected, because each column has its own env"
+            "expected, because each actor makes several envs"
         )
     elif isinstance(entry_point, type) and not issubclass(entry_point, gym.Env):
         raise ConfigError(f"{env_id} has the class {entry_point.__name__}, which must extend gymnasium.Env")

@@ -31,9 +31,17 @@ def policy_fault(actions: Array, spec: EnvSpec, first: int, error: EnvFailed) ->
         return None
     row = int(np.isfinite(actions).reshape(len(actions), -1).all(axis=1).argmin())
     return NetworkFailed(
-        f"{_policy(spec)} chose the action {actions[row].tolist()} in {spec.id}, column {first + row}: its network "
-        f"returned NaN or infinity, and then the env failed ({error.problem}). {IF_NOT_FINITE}"
+        f"{_policy(spec)} chose the action {actions[row].tolist()} in {spec.id}, {_place(spec, first + row)}: its "
+        f"network returned NaN or infinity, and then the env failed ({error.problem}). {IF_NOT_FINITE}"
     )
+
+
+def _place(spec: EnvSpec, column: int) -> str:
+    """Return the env of a column in words; with several agents, the world and the agent."""
+    if not spec.agents:
+        return f"env {column}"
+    world, agent = divmod(column, len(spec.agents))
+    return f"world {world}, agent {spec.agents[agent]}"
 
 
 def _policy(spec: EnvSpec) -> str:

@@ -66,5 +66,5 @@ def test_a_pool_that_exceeds_its_episode_limit_fails() -> None:
     spec = EnvSpec("envpool:Highway-v0", (leaf,), ActionSpec("discrete", (), nvec=(2,)), 2)
     pool = Pool(spec, EndlessPool(), empty_rows([leaf], 2), 0, limit=3)
     pool.recv(), pool.recv()
-    with pytest.raises(EnvFailed, match="column 0: max_episode_steps is 3, which is not supported"):
+    with pytest.raises(EnvFailed, match="env 0: max_episode_steps is 3, which is not supported"):
         pool.recv()

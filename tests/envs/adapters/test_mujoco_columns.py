@@ -195,5 +195,5 @@ def test_a_reset_that_fails_names_its_column(monkeypatch: pytest.MonkeyPatch) ->
     calls = iter([np.zeros(11)])
     monkeypatch.setattr(HopperEnv, "reset_model", lambda _env: next(calls))
     envs.send(np.zeros((2, 3), np.float32))
-    with pytest.raises(EnvFailed, match="Hopper-v5, column 1: reset"):
+    with pytest.raises(EnvFailed, match="Hopper-v5, env 1: reset"):
         envs.recv()

@@ -99,7 +99,7 @@ class Pool:
             if info is not None and self._read_info is not None:
                 self._read_info(self._rows.valid, info)
         except (ValueError, KeyError) as error:
-            what = f"the pool whose first column this is returned {error}"
+            what = f"the pool of envs of which this is the first returned {error}"
             raise column_failed(self._spec, self._first, what) from error
         require_finite(self._check, self._spec, self._first)
         require_choices(self._mask_check, self._spec, self._first)

@@ -172,7 +172,7 @@ class RingShape:
             needed = -(-n_step // self.length) * self.actors * self.ticket_rows
             raise ConfigError(
                 f"n_step is {n_step}, but with capacity={self.capacity} the replay holds {longest} successive rows of "
-                f"a column, {self.tickets} tickets of {self.length} x {self.columns} rows from {self.actors} actors: "
+                f"an env, {self.tickets} tickets of {self.length} x {self.columns} rows from {self.actors} actors: "
                 f"pass --set n_step={longest} or less, or --set capacity={needed} or more"
             )
 

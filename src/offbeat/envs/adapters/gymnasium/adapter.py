@@ -319,7 +319,7 @@ def _spec_of(request: EnvRequest, source: AnyVectorEnv | list[SingleEnv]) -> Env
 
 def _named(found: tuple[str, int, int]) -> str:
     env_id, columns, objects = found
-    return f"{env_id} with {columns} columns in {objects} env objects"
+    return f"{env_id} with {columns} envs in {objects} env objects"
 
 
 def _columns_of(

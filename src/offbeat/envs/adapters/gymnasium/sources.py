@@ -64,7 +64,7 @@ def make_source(
         ConfigError: there is only a vector env, and single envs are asked for, or it does not reset in NEXT_STEP order
             or accepts no time limit.
     """
-    reason = "cannot have a task for each column: use an env with single envs" if single else ""
+    reason = "cannot have a task for each env: use an env with single envs" if single else ""
     if wrappers:
         reason, single = "cannot have wrappers: leave them out", True
     if registered.vector_entry_point is not None and not registered.additional_wrappers and not single:

@@ -112,7 +112,7 @@ class VectorColumns:
         return [self]
 
     def _failed(self, call: str, error: BaseException) -> EnvFailed:
-        what = f"{call}() of the vector env whose first column this is raised {type(error).__name__}: {error}"
+        what = f"{call}() of the vector env of which this is the first env raised {type(error).__name__}: {error}"
         failure = column_failed(self._spec, self.span.start, what, error)
         failure.column = None  # it may be any of its columns, and each is at another env step of its episode
         return failure
