@@ -20,6 +20,7 @@ import offbeat as library
 from offbeat.api.load import load
 from offbeat.config import importing, registry
 from offbeat.config.trust import Code, flag_for, is_installed, require
+from offbeat.core.argument_notation import flags_shown
 from offbeat.core.errors import ConfigError
 from offbeat.run_directory.directory import RunDirectory
 
@@ -136,7 +137,7 @@ def test_loading_runs_no_encoder_named_in_a_policy_file(sound, tmp_path, place):
     run = copied(sound, tmp_path)
     policy_changed(run, encoder=place)
     before, path = set(sys.modules), list(sys.path)
-    with pytest.raises(ConfigError, match=rf"would .*{place}.*--trust-code.*encoder=MyEncoder"):
+    with pytest.raises(ConfigError, match=rf"would .*{place}.*--trust-code"):
         load(run)
     assert sys.path == path
     assert set(sys.modules) == before
@@ -446,3 +447,17 @@ def test_a_named_pipe_in_a_run_is_refused_instead_of_blocking(sound, tmp_path):
     (run / "checkpoints/latest/weights.safetensors").unlink()
     os.mkfifo(run / "checkpoints/latest/weights.safetensors")
     assert "neither a file nor a folder" in offbeat("eval", run).err
+
+
+@pytest.mark.parametrize(
+    ("flags", "remedy"),
+    [
+        (True, "pass --trust-code, or name the modules yourself with --import MODULE."),
+        (False, "pass trust_code=True. For an encoder, offbeat.load takes encoder=MyEncoder."),
+    ],
+)
+def test_the_remedy_for_refused_code_is_what_its_reader_can_do(flags: bool, remedy: str) -> None:
+    with flags_shown(flags), pytest.raises(ConfigError) as refused:
+        require(Code(encoders=("some_module:Encoder",)), "runs/a")
+    with flags_shown(flags):
+        assert str(refused.value).endswith(remedy)

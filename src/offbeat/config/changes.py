@@ -15,6 +15,7 @@ from offbeat.config.run_config import RunConfig
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.config.runtimes import OPTIONAL_KEYS
 from offbeat.config.settings import AlgorithmSettings
+from offbeat.core.argument_notation import for_reader
 from offbeat.core.errors import ConfigError
 from offbeat.core.field_definitions import hints_of
 
@@ -36,7 +37,7 @@ _RUN: Mapping[str, tuple[str, str]] = {
     "seed": ("every random stream of the run depends on it", _FROM_WEIGHTS),
     "imports": (
         "they are recorded when a run starts",
-        "import them before the resume; on the command line, with `--import MODULE`",
+        "import them before the resume{with_flag}",
     ),
     "init_from": ("it gives a new run its initial weights", _FROM_WEIGHTS),
     "tracker": ("the run is recorded there from its start", "leave it out"),
@@ -127,5 +128,10 @@ def _reason_of_env(key: str, settings: AlgorithmSettings) -> tuple[str, str] | N
 
 
 def _refused(config: Config, run: Path, key: str, old: object, new: object, reason: str, remedy: str) -> ConfigError:
-    remedy = remedy.format(algorithm=config.run.algorithm, env=quote(config.run.env), run=quote(str(run)))
+    remedy = remedy.format(
+        algorithm=config.run.algorithm,
+        env=quote(config.run.env),
+        run=quote(str(run)),
+        with_flag=for_reader(", with --import MODULE", ""),
+    )
     return ConfigError(f"{key} is {old} in {run}, and a resume cannot change it to {new}: {reason}. Instead, {remedy}")

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from offbeat.config.env import EnvConfig, adapter_prefix
 from offbeat.config.importing import accept, import_found, is_accepted
 from offbeat.config.runtimes import RUNTIMES
+from offbeat.core.argument_notation import for_reader
 from offbeat.core.errors import ConfigError
 from offbeat.core.field_definitions import hints_of
 from offbeat.core.fields import read
@@ -213,14 +214,15 @@ def module_of(kind: str, path: str) -> str:
 
 def _refusal(refused: list[str], where: str) -> ConfigError:
     named = "".join(refused)
-    encoder = " For an encoder, offbeat.load takes encoder=MyEncoder." if "encoder" in named else ""
+    name_them = for_reader(", or name the modules yourself with --import MODULE", "")
+    encoder = for_reader("", " For an encoder, offbeat.load takes encoder=MyEncoder.") if "encoder" in named else ""
     cluster = (
         " Or pass your own ray_address and ray_runtime_env, or none, with --set." if "Ray cluster" in named else ""
     )
     return ConfigError(
         f"{where} would {'; '.join(refused)}: code that is neither part of an installed package nor named by you. "
-        f"Nothing was imported. If the run is your own, or you have read the code, {HOW}, or, on the command "
-        f"line, name the modules yourself with `--import`.{encoder}{cluster}"
+        f"Nothing was imported. If the run is your own, or you have read the code, {HOW}"
+        f"{name_them}.{encoder}{cluster}"
     )
 
 

@@ -82,6 +82,11 @@ def flags_shown(shown: bool = True) -> Iterator[None]:
         _flags_shown = before
 
 
+def for_reader(flags: str, python: str) -> str:
+    """Return a part of a message that is not the same for both: for the command line, or for a caller in Python."""
+    return flags if _flags_shown else python
+
+
 def keep_flags() -> None:
     """Leave messages as they are written: in child processes, whose parent shows them."""
     global _flags_shown  # noqa: PLW0603 - as above
