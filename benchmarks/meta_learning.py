@@ -3,6 +3,7 @@
     python -m benchmarks.meta_learning --seeds 1 2 3 4 5 --runtimes serial
     python -m benchmarks.meta_learning --seeds 1 2 --runtimes serial processes --append
     python -m benchmarks.meta_learning --env offbeat/AntGoal-v0 --seeds 1 --time 3600 --set batch_size=512
+    python -m benchmarks.meta_learning --tables benchmarks/results/meta-learning.json
 
 Trains with the preset and the settings of `--set`, and reads the evaluations in the test tasks: the return of the
 first episode, with the task variable from the prior, and of the sixth, with the task variable from the posterior. The
@@ -83,13 +84,13 @@ def results_file(env: str, out: Path) -> Path:
     return out / f"meta-learning{name}.json"
 
 
-def write_results(env: str, settings: list[str], runs: list[RUN], file: Path) -> str:
-    """Write the raw runs and the tables, and return the text."""
-    about = machine()
-    write_json(file, {"machine": about, "env": env, "settings": settings, "runs": runs})
-    processor = f"{describe(about)}, shared with other jobs: compare ratios and CPU seconds only."
-    heading, *tables = _scores(runs) if env == ENV else _curves(env, settings, runs)
-    text = "\n\n".join([heading, processor, *tables])
+def write_tables(file: Path) -> str:
+    """Write the tables of the raw results in a file, and return the text."""
+    results = json.loads(file.read_text())
+    env, runs = results["env"], results["runs"]
+    processor = f"{describe(results['machine'])}, shared with other jobs: compare ratios and CPU seconds only."
+    heading, *tables = _scores(runs) if env == ENV else _curves(env, results["settings"], runs)
+    text = "\n\n".join(part.rstrip() for part in [heading, processor, *tables])
     file.with_suffix(".md").write_text(text + "\n")
     return text
 
@@ -131,8 +132,8 @@ def _runtimes(runs: list[RUN]) -> list[str]:
 
 def _row(run: RUN) -> list[str]:
     last, first = run["curve"][-1], reached(run)
-    updates = str(first["updates"]) if first else "-"
-    figures = [str(last["updates"]), f"{last['first']:.2f}", f"{last['sixth']:.2f}", updates]
+    updates = f"{first['updates']:,}" if first else "-"
+    figures = [f"{last['updates']:,}", f"{last['first']:.2f}", f"{last['sixth']:.2f}", updates]
     return [run["runtime"], str(run["seed"]), *figures, "yes" if passed(run) else "no"]
 
 
@@ -152,8 +153,12 @@ def main() -> None:
     parser.add_argument("--time", type=int, help="seconds after which a run stops")
     parser.add_argument("--eval-every", type=int, default=EVAL_EVERY, help="env steps between evaluations")
     parser.add_argument("--append", action="store_true", help="keep the runs that are in the results")
+    parser.add_argument("--tables", type=Path, metavar="FILE.json", help="only write the tables of these raw results")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
     options = parser.parse_args()
+    if options.tables:
+        print(write_tables(options.tables))
+        return
     settings = [f"eval_every={options.eval_every}", *options.set, *([f"time={options.time}"] if options.time else [])]
     file = results_file(options.env, options.out)
     runs: list[RUN] = json.loads(file.read_text())["runs"] if options.append and file.exists() else []
@@ -164,7 +169,8 @@ def main() -> None:
                 print(f"{runtime}, seed {seed}: {runs[-1]['curve'][-1]}, {runs[-1]['cpu_s']} CPU s", flush=True)
         trained = sorted(str(path) for path in Path(folder).iterdir())
         offbeat("plot", *trained, "--x", "episodes", "--out", str(file.with_suffix(".png")))
-    print(write_results(options.env, settings, runs, file))
+    write_json(file, {"machine": machine(), "env": options.env, "settings": settings, "runs": runs})
+    print(write_tables(file))
 
 
 if __name__ == "__main__":
