@@ -11,14 +11,16 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from tests.reference.runs import small_run
 
 from offbeat.config.runtimes import RUNTIMES
 from offbeat.metrics.dashboard import Dashboard, make_progress
 from offbeat.metrics.notebook import NotebookLines, show_picture
 from offbeat.metrics.progress import Lines, Rates, Silent, title_of, topology_of
 from offbeat.metrics.screen import History, Screen, sparkline
-from offbeat.metrics.status import About, PolicyStatus, Status
+from offbeat.metrics.status import About, FirstBatch, PolicyStatus, Status
 from offbeat.metrics.timings import Timings
+from offbeat.runtime import run_metrics
 
 ABOUT = About(
     "ppo",
@@ -607,3 +609,22 @@ def test_a_program_without_a_kernel_shows_no_pictures(monkeypatch):
 def test_a_program_without_a_kernel_has_lines(monkeypatch, ipython):
     monkeypatch.setitem(sys.modules, "IPython", ipython)
     assert type(make_progress("lines", io.StringIO())) is Lines
+
+
+def test_the_views_say_what_is_collected_before_a_run_learns_from_anything():
+    says = "collecting the first batch of 2,048 env steps (1 of 2 unrolls)"
+    first = status(0, first_batch=FirstBatch(1, 2, 2048))
+    stream = io.StringIO()
+    Lines(stream).update(first)
+    assert says in stream.getvalue()
+    assert says in picture(100, first)
+    assert "collecting" not in picture(100, status(2048))
+
+
+def test_a_run_shows_how_much_of_its_first_batch_is_collected(tmp_path, monkeypatch):
+    shown: list[FirstBatch | None] = []
+    monkeypatch.setattr(run_metrics, "SHOW_EVERY_S", 0.0)
+    monkeypatch.setattr(Lines, "update", lambda _self, status: shown.append(status.first_batch))
+    small_run(tmp_path / "run", runtime="serial", actors=3, progress="lines", steps=2 * 3 * 16 * 4)
+    assert [batch for batch in shown if batch] == [FirstBatch(acted, 3, 3 * 16 * 4) for acted in (0, 1, 2)]
+    assert shown[-1] is None

@@ -185,7 +185,7 @@ def test_settings_of_one_policy_do_not_change_what_another_learns_in_a_learning_
         work = PacedWorkforce(parts, acting, learners_of(parts, acting, reporting))
         work.start({})
         work.begin_episodes()
-        work.wait()
+        work.wait(lambda: None)
         work.learn(progress=0.0, env_steps=0)
         snapshots.append(parts.snapshot())
         parts.close()

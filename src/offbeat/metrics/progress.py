@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Protocol, TextIO
 
 from offbeat.core.argument_notation import as_shown
-from offbeat.metrics.status import About, PolicyStatus, Status
+from offbeat.metrics.status import About, FirstBatch, PolicyStatus, Status
 from offbeat.metrics.text import compact, counted, duration, percentage, rounded
 
 
@@ -146,6 +146,7 @@ def _line(status: Status, rates: Rates) -> str:
     sps, ups = rates.over(rates.windows_s[0])
     parts = [
         f"{status.fraction:4.0%} {steps_of(status, '/')}",
+        *([] if status.first_batch is None else [collecting(status.first_batch)]),
         f"return {rounded(status.episode_return_mean)}{_returns(status.policies)}",
         f"eval {rounded(status.eval_return_mean)} (best {rounded(status.best_eval_return_mean)})",
         f"ETA {duration(rates.eta_s(status.steps))}",
@@ -213,6 +214,12 @@ def steps_of(status: Status, separator: str) -> str:
     """Return the env steps so far and at the end as text; with several agents in an env, also the agent steps."""
     text = f"{compact(status.env_steps)}{separator}{compact(status.steps)} env steps"
     return text if status.agent_steps is None else f"{text}, {compact(status.agent_steps)} agent steps"
+
+
+def collecting(batch: FirstBatch) -> str:
+    """Return what is collected of the first batch as text. Until it is complete, the run has learned from nothing."""
+    unrolls = f"{batch.unrolls} of {counted(batch.needed, 'unroll')}"
+    return f"collecting the first batch of {batch.env_steps:,} env steps ({unrolls})"
 
 
 def lag_of(status: Status | PolicyStatus) -> str:

@@ -15,6 +15,7 @@ from offbeat.metrics.policy_lines import PolicyLines
 from offbeat.metrics.progress import (
     Rates,
     age_of,
+    collecting,
     gradient_staleness_of,
     lag_of,
     steps_of,
@@ -119,7 +120,9 @@ class Screen:
                 (eta, "cyan"),
             ),
         )
-        return bar
+        if status.first_batch is None:
+            return bar
+        return Group(bar, Text(collecting(status.first_batch), style="yellow"))
 
     def _metrics(self, ascii_only: bool, infos: int) -> Text:
         status = self._status

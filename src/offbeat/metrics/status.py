@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from offbeat.config.runtimes import RuntimeEntry
 from offbeat.metrics.timings import Timings
@@ -32,6 +32,17 @@ class About:
     inference_workers: int = 0
     preset: str | None = None
     """Name of the preset that the settings are based on; None: the defaults of the algorithm."""
+
+
+class FirstBatch(NamedTuple):
+    """The batch of the first learning step since the run was started or resumed, while it is collected."""
+
+    unrolls: int
+    """Unrolls that are collected."""
+    needed: int
+    """Unrolls in the batch."""
+    env_steps: int
+    """Env steps in the batch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +95,8 @@ class Status(DataAge):
     learning_step: int = 0
     updates: int = 0
     phase: Phase = "training"
+    first_batch: FirstBatch | None = None
+    """None once the run has learned from it, and with a replay, whose first learning step needs one ticket."""
     episode_return_mean: float | None = None
     episode_return_min: float | None = None
     episode_return_max: float | None = None

@@ -66,8 +66,8 @@ class Acting(Protocol):
 
         Args:
             tickets: number of tickets.
-            watch: is called often while this waits for other processes or threads, and may raise: learners have to be
-                watched too. None: there is nothing else to watch.
+            watch: is called often while this waits for other processes or threads (in serial, between tickets), and
+                may raise: learners have to be watched too. None: there is nothing else to watch.
 
         Raises:
             RunFailed: an actor failed and is not restarted.

@@ -16,6 +16,7 @@ from typing import Any
 from offbeat.config.config import Config
 from offbeat.core.types import Tree, arrays_of_policy, policy_key
 from offbeat.metrics.counters import Counters
+from offbeat.metrics.status import FirstBatch
 from offbeat.models.acting import IF_NOT_FINITE
 from offbeat.runtime.acting import Acting
 from offbeat.runtime.assembly import build_paced
@@ -47,9 +48,18 @@ class PacedWorkforce(Workforce):
 
     # --- learning steps -------------------------------------------------------------------------------------
 
-    def wait(self) -> dict[str, float]:
-        """Wait for the tickets of the next learning step; return metrics of what is committed and not learned from."""
-        self._acting.wait(self._pace.acted_before_learn(self.learned), self._learners.watch)
+    def wait(self, show: Callable[[], None]) -> dict[str, float]:
+        """Wait for the tickets of the next learning step; return metrics of what is committed and not learned from.
+
+        Args:
+            show: is called often while this waits, to show the progress.
+        """
+
+        def watch() -> None:
+            self._learners.watch()
+            show()
+
+        self._acting.wait(self._pace.acted_before_learn(self.learned), watch)
         filled, batches = self._acting.slots_filled(self.learned), float(self._queue_size)
         return {
             **dict.fromkeys(("slots_filled", "slots_filled_min", "slots_filled_max"), filled),
@@ -61,6 +71,12 @@ class PacedWorkforce(Workforce):
         """Number of batches (with a replay: of tickets) that are committed without a gap and not learned from."""
         tickets = self._acting.acted - self._pace.next_ticket(self.learned)
         return tickets // len(self._pace.tickets_of(self.learned))
+
+    @property
+    def acted_of_batch(self) -> tuple[int, int]:
+        """Number of committed tickets of the next batch, without a gap, and of all its tickets."""
+        tickets = self._pace.tickets_of(self.learned)
+        return min(len(tickets), max(0, self._acting.acted - tickets[0])), len(tickets)
 
     @property
     def next_env_steps(self) -> int:
@@ -190,6 +206,8 @@ class PacedLoop(TrainingLoop):
         self._work = workforce
         self._snapshots = SnapshotFiles(parts, watchers) if parts.league is not None else None
         """Writes the snapshots of the league; None without a league."""
+        self._has_learned = False
+        """Whether a learning step was made since the run was started or resumed."""
         self._in_step = False
         """Whether a learning step is running: the parameters may then be inconsistent."""
 
@@ -197,10 +215,20 @@ class PacedLoop(TrainingLoop):
         self._show("training")
         self._write_snapshots()
         while self.ending is None:
-            waiting = self._work.wait()
+            waiting = self._work.wait(self._show_training)
             self._before_learning(self._work.next_env_steps)
             learned = self._work.learn(self.training_progress, self.counters.env_steps)
             self._after_learning(learned, waiting)
+
+    def _show_training(self) -> None:
+        self._show("training")
+
+    def _first_batch(self) -> FirstBatch | None:
+        config = self._parts.config
+        if self._has_learned or config.settings.learns_from != "unrolls":
+            return None
+        acted, needed = self._work.acted_of_batch
+        return FirstBatch(acted, needed, needed * config.memory.length * config.runtime.envs_per_actor)
 
     @property
     def training_progress(self) -> float:
@@ -227,7 +255,7 @@ class PacedLoop(TrainingLoop):
             learned: the result of the step for each policy.
             waiting: metrics of what was committed and not learned from before the step.
         """
-        self._in_step = False
+        self._in_step, self._has_learned = False, True
         self._write_snapshots()
         before, self.counters = self.counters, self._count(learned)
         if self.counters.updates_refused > before.updates_refused == 0:

@@ -11,7 +11,7 @@ from typing import Any
 from offbeat.core.types import EnvSpec, policy_key
 from offbeat.metrics.counters import Counters
 from offbeat.metrics.expectation import comparison, measured
-from offbeat.metrics.status import Phase, PolicyStatus, Status
+from offbeat.metrics.status import FirstBatch, Phase, PolicyStatus, Status
 from offbeat.metrics.timings import Timings
 from offbeat.runtime.parts import Parts
 from offbeat.runtime.watchers import Watchers
@@ -125,7 +125,15 @@ class RunMetrics:
         report = self.recorder.bottleneck
         return "; ".join(filter(None, (report.sentence if report else "", self._compared)))
 
-    def show(self, phase: Phase, counters: Counters, bottleneck: Callable[[], str], *, at_once: bool = False) -> None:
+    def show(
+        self,
+        phase: Phase,
+        counters: Counters,
+        bottleneck: Callable[[], str],
+        first_batch: Callable[[], FirstBatch | None],
+        *,
+        at_once: bool = False,
+    ) -> None:
         """Update the displayed status, at most once in SHOW_EVERY_S seconds unless `at_once` or in a new phase."""
         now, phase = monotonic(), "stopping" if self._signals.received else phase
         if phase == self._shown[0] and now < self._shown[1] + SHOW_EVERY_S and not at_once:
@@ -147,6 +155,7 @@ class RunMetrics:
                 actor_restarts=counters.actor_restarts,
                 env_stall_max_s=counters.env_stall_max_s,
                 phase=phase,
+                first_batch=first_batch(),
                 timings=self.timings(),
                 bottleneck=bottleneck(),
                 policies=policies,

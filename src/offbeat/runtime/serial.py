@@ -28,13 +28,15 @@ class SerialActing:
         for actor, snapshot in zip(self._actors, snapshots, strict=True):
             self._plan.start(actor, self._link.origin, snapshot, self._memory.progress)
 
-    def wait(self, tickets: int, watch: Callable[[], None] | None = None) -> None:  # noqa: ARG002 - it never waits
+    def wait(self, tickets: int, watch: Callable[[], None] | None = None) -> None:
         link = self._link
         while link.may_act:
             work = link.next()
             actor = self._actors[work.ticket % len(self._actors)]
             actor.act(work)
             link.commit(work, actor.timings, actor.longest_stall)
+            if watch is not None and link.may_act:
+                watch()
         if link.acted < tickets:
             raise AssertionError(f"the pace allows {link.acted} tickets, but the learner waits for {tickets}")
 

@@ -18,7 +18,7 @@ from offbeat.core.errors import RunFailed
 from offbeat.core.threads import blas_kernels, usable_cores
 from offbeat.core.types import Tree
 from offbeat.metrics.counters import Counters
-from offbeat.metrics.status import Phase
+from offbeat.metrics.status import FirstBatch, Phase
 from offbeat.runtime.evaluation.evaluators import make_evaluator
 from offbeat.runtime.evaluation.plan import EvaluatedPolicy, EvaluationPlan
 from offbeat.runtime.evaluation.schedule import Evaluations
@@ -251,7 +251,11 @@ class TrainingLoop(ABC):
         return "; ".join(filter(None, (self.metrics.bottleneck, evaluation_time)))
 
     def _show(self, phase: Phase, *, at_once: bool = False) -> None:
-        self.metrics.show(phase, self.counters, self._bottleneck, at_once=at_once)
+        self.metrics.show(phase, self.counters, self._bottleneck, self._first_batch, at_once=at_once)
+
+    def _first_batch(self) -> FirstBatch | None:
+        """Return what is collected of the first batch; None once it is learned from, or if there is none."""
+        return None
 
     # --- checkpoints ----------------------------------------------------------------------------------------
 
