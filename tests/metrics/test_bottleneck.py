@@ -19,6 +19,7 @@ LABELS = {
     "balance": "balanced: neither actors nor learner wait much",
     "serial": "serial: acting takes",
 }
+ONLY = "unless envs wait, only cheaper acting or learning helps"
 
 
 def bottleneck(
@@ -90,14 +91,14 @@ def test_a_waiting_learner_with_idle_cores_reports_that_more_actors_help():
     assert (report.actor_wait, report.learner_wait) == pytest.approx((0.0, 0.64))
     assert report.sentence == (
         "actor-bound: the learner waits 64 % of the time; more actors help while cores are idle "
-        "(1.4 of 4 cores are busy)"
+        "(at most 1.4 of 4 cores are busy)"
     )
 
 
 def test_more_actors_are_not_advised_where_no_core_is_idle():
     report = bottleneck(20.0, 3.6, 0.0, 6.4, actors=2)
     assert report.bound == "actors"
-    assert "both cores are busy: only a lighter env" in report.sentence
+    assert "actors have work for both cores: unless envs wait, only a lighter env" in report.sentence
     assert "more actors" not in report.sentence
 
 
@@ -107,14 +108,18 @@ def test_more_actors_are_not_advised_where_no_core_is_idle():
         (
             {"cores": 2},
             "machine",
-            "machine-bound: both cores are busy (WAITS); only cheaper acting or learning helps",
+            f"machine-bound: there is work for both cores (WAITS); {ONLY}",
         ),
         (
             {"cores": 4, "learner_threads": 3},
             "machine",
-            "machine-bound: all 4 cores are busy (WAITS); only cheaper acting or learning helps",
+            f"machine-bound: there is work for all 4 cores (WAITS); {ONLY}",
         ),
-        ({"cores": 4}, "balance", "balanced: neither actors nor learner wait much (WAITS), 1.9 of 4 cores are busy"),
+        (
+            {"cores": 4},
+            "balance",
+            "balanced: neither actors nor learner wait much (WAITS), at most 1.9 of 4 cores are busy",
+        ),
     ],
 )
 def test_without_waits_the_machine_is_the_bottleneck_unless_a_core_is_idle(topology, bound, beginning):
@@ -190,8 +195,8 @@ def test_serial_reports_that_asynchrony_would_not_help(acting, cores, gain):
 def test_hogwild_reports_the_cores_in_use_and_the_largest_gain(workers, cores, used, advice):
     report = bottleneck(10.0, 5.0, runtime="hogwild", actors=workers, cores=cores)
     assert (report.bound, report.actor_wait, report.learner_wait) == ("hogwild", None, None)
-    keep = "worker keeps" if workers == 1 else "workers keep"
-    taken = f"{workers} {keep} {used} of {cores} cores busy (acting 67 %, learning 33 %)"
+    have = "worker has" if workers == 1 else "workers have"
+    taken = f"{workers} {have} work for {used} of {cores} cores (acting 67 %, learning 33 %)"
     assert report.sentence.removesuffix(" (gradient_staleness)") == f"lock-free: {taken}; {advice}"
 
 

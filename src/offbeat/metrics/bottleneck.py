@@ -13,12 +13,15 @@ from typing import Literal
 from offbeat.metrics.speed_model import SpeedModel, Topology
 
 Bound = Literal["learner", "actors", "lag", "machine", "balance", "serial", "hogwild"]
-"""What limits the speed. machine: all cores are busy; balance: neither actors nor learner wait, and a core is idle."""
+"""What limits the speed. machine: there is work for all cores; balance: neither actors nor learner wait, and a core is
+idle."""
 
 HIGH_WAIT = 0.15
 """Actors, or a learner, that wait for more than this fraction of their time do not limit the speed."""
 ALL_BUSY = 0.9
-"""If at least this fraction of the cores is in use, none counts as idle."""
+"""If there is work for at least this fraction of the cores, none counts as idle."""
+_ELSE = "unless envs wait, only"
+"""Times are wall-clock times: an env that sleeps or waits for a server counts as work, but leaves its core idle."""
 MIN_GAIN = 1.1
 """Smallest speed-up that is worth more than one worker."""
 
@@ -147,7 +150,7 @@ def _advice(bound: Bound, period: _Period, topology: Topology) -> str:
     elif bound == "lag":
         advice = f"acting and learning take turns {waits}; a larger {topology.lag_flag} may help"
     elif bound == "machine":
-        advice = f"{_all_cores_are(topology.cores)} busy {waits}; only cheaper acting or learning helps"
+        advice = f"there is work for {_all_cores(topology.cores)} {waits}; {_ELSE} cheaper acting or learning helps"
     else:
         advice = f"neither actors nor learner wait much {waits}, {_core_usage(period, topology)}"
     pays = period.gain_max >= MIN_GAIN or bound != "learner"
@@ -176,16 +179,16 @@ def _message_advice(bound: Bound, period: _Period) -> str:
 
 def _more_actors(period: _Period, topology: Topology) -> str:
     if _all_cores_busy(period, topology):
-        return f"{_all_cores_are(topology.cores)} busy: only a lighter env or policy helps"
+        return f"actors have work for {_all_cores(topology.cores)}: {_ELSE} a lighter env or policy helps"
     return f"more actors help while cores are idle ({_core_usage(period, topology)})"
 
 
 def _core_usage(period: _Period, topology: Topology) -> str:
-    return f"{period.cores_used:.1f} of {topology.cores} cores are busy"
+    return f"at most {period.cores_used:.1f} of {topology.cores} cores are busy"
 
 
-def _all_cores_are(cores: int) -> str:
-    return {1: "the only core is", 2: "both cores are"}.get(cores, f"all {cores} cores are")
+def _all_cores(cores: int) -> str:
+    return {1: "the only core", 2: "both cores"}.get(cores, f"all {cores} cores")
 
 
 def _at_most(period: _Period) -> str:
@@ -210,9 +213,9 @@ def _report_in_order(speed: SpeedModel) -> BottleneckReport:
 def _report_lock_free(speed: SpeedModel, wall_s: float) -> BottleneckReport:
     """Report on workers that act and learn, and never wait for each other."""
     topology, gain, (acting, learning) = speed.topology, speed.gain_max, _time_shares(speed)
-    keep = "worker keeps" if topology.actors == 1 else "workers keep"
+    have = "worker has" if topology.actors == 1 else "workers have"
     usage = (
-        f"{topology.actors} {keep} {speed.cores_used(wall_s):.1f} of {topology.cores} cores busy (acting {acting}, "
+        f"{topology.actors} {have} work for {speed.cores_used(wall_s):.1f} of {topology.cores} cores (acting {acting}, "
         f"learning {learning})"
     )
     if topology.has_too_many_workers:
