@@ -164,11 +164,17 @@ def test_the_resume_command_changes_settings(run):
 INIT_FROM = "offbeat train ppo CartPole-v1 --init-from"
 REFUSED: dict[str, tuple[Any, list[str]]] = {
     "seed": (3, ["seed is 0 in", "every random stream", INIT_FROM]),
-    "algorithm": ("a2c", ["algorithm is ppo in", "cannot change it to a2c"]),
-    "env": ("Acrobot-v1", ["env is CartPole-v1 in", INIT_FROM]),
-    "envs_per_actor": (8, ["envs_per_actor is 4 in", "cannot change it to 8", "tickets", INIT_FROM]),
+    "algorithm": ("a2c", ["algorithm is ppo in", "cannot change it to a2c", "`offbeat train a2c CartPole-v1`"]),
+    "env": ("Acrobot-v1", ["env is CartPole-v1 in", "offbeat train ppo Acrobot-v1 --init-from"]),
+    "envs_per_actor": (
+        8,
+        ["envs_per_actor is 4 in", "cannot change it to 8", "tickets", INIT_FROM, " --envs-per-actor 8`"],
+    ),
     "max_lag": (1, ["max_lag is 0 in", INIT_FROM]),
-    "hidden_sizes": ("32,32", ["hidden_sizes is [16] in", "network", "start a new run"]),
+    "hidden_sizes": (
+        "32,32",
+        ["hidden_sizes is [16] in", "network", "`offbeat train ppo CartPole-v1 --set hidden_sizes=32,32`"],
+    ),
     "normalize_observations": (False, ["normalize_observations is True in", "network and its statistics"]),
     "frame_stack": (2, ["frame_stack is 1 in", "belong to an env"]),
     "init_from": ("elsewhere", ["initial weights"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from shlex import quote
@@ -17,7 +18,8 @@ from offbeat.config.runtimes import OPTIONAL_KEYS
 from offbeat.config.settings import AlgorithmSettings
 from offbeat.core.argument_notation import for_reader
 from offbeat.core.errors import ConfigError
-from offbeat.core.field_definitions import hints_of
+from offbeat.core.field_definitions import flag_of, hints_of
+from offbeat.core.field_texts import as_text, syntax_of
 
 MAY_DIFFER = {
     *("runtime", "shards", "inference", "step_timeout_s", "reset_timeout_s", "stall_timeout_s", "restart_budget"),
@@ -28,8 +30,8 @@ MAY_DIFFER = {
 _REWARDS = ("reward_scale", "clip_rewards")
 """Settings of the rewards that are learned from. A replay contains rewards of the earlier values."""
 
-_NEW = "start a new run with `offbeat train`"
-_FROM_WEIGHTS = "start a new run from this run's weights: `offbeat train {algorithm} {env} --init-from {run}`"
+_NEW = "start a new run: `offbeat train {algorithm} {env}{change}`"
+_FROM_WEIGHTS = "start a new run from this run's weights: `offbeat train {algorithm} {env} --init-from {run}{change}`"
 _RUN: Mapping[str, tuple[str, str]] = {
     "algorithm": ("the saved networks and optimizers are those of the algorithm", _NEW),
     "env": ("the saved policy and episodes are those of the env", _FROM_WEIGHTS),
@@ -129,9 +131,20 @@ def _reason_of_env(key: str, settings: AlgorithmSettings) -> tuple[str, str] | N
 
 def _refused(config: Config, run: Path, key: str, old: object, new: object, reason: str, remedy: str) -> ConfigError:
     remedy = remedy.format(
-        algorithm=config.run.algorithm,
-        env=quote(config.run.env),
+        algorithm=quote(str(new if key == "algorithm" else config.run.algorithm)),
+        env=quote(str(new if key == "env" else config.run.env)),
+        change="" if key in ("algorithm", "env") else f" {_as_flags(key, new)}",
         run=quote(str(run)),
         with_flag=for_reader(", with --import MODULE", ""),
     )
     return ConfigError(f"{key} is {old} in {run}, and a resume cannot change it to {new}: {reason}. Instead, {remedy}")
+
+
+def _as_flags(key: str, value: object) -> str:
+    """Return the flags that give a new run this value of a setting, quoted as for a shell."""
+    if isinstance(value, Mapping):
+        return " ".join(f"--env-kwargs {quote(f'{name}={json.dumps(each)}')}" for name, each in value.items())
+    hints = {**hints_of(RunConfig), **hints_of(RuntimeConfig)}
+    if key in hints and flag_of(hints[key]):
+        return syntax_of(key, hints[key], quote(as_text(value)))
+    return f"--set {quote(f'{key}={as_text(value)}')}"
