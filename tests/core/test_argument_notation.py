@@ -72,6 +72,7 @@ SOURCES = Path(offbeat.__file__).parent
         ("that `offbeat train` has created", "that `offbeat.train` has created"),
         ("`offbeat bench ppo ENV --actors 2` measures it", "`offbeat bench ppo ENV --actors 2` measures it"),
         ("""pass --set 'ray_runtime_env={"pip": ["numpy"]}' or""", """pass ray_runtime_env='{"pip": ["numpy"]}' or"""),
+        ("but a comma-separated list, each item text", "but a list or tuple, each item text"),
         ("the env said --verbose 3", "the env said --verbose 3"),
     ],
 )

@@ -17,6 +17,7 @@ from offbeat.experiments.spec_notation import in_spec
         ("pass --set core=gru or --set core=lstm", 'pass core = "gru" or core = "lstm"'),
         ("pass --set gamma=0.9 epochs=2, or less", "pass gamma = 0.9, epochs = 2, or less"),
         ("Pass --set load_ahead=0.", "Pass load_ahead = 0."),
+        ("but a comma-separated list, each item text", "but a list, each item text"),
         ("pass --set hidden_sizes=64,64: lists", "pass hidden_sizes = [64, 64]: lists"),
         ("pass --set hidden_sizes=[64,64]", "pass hidden_sizes = [64, 64]"),
         ("--set devices=cpu,cpu for example", 'devices = ["cpu", "cpu"] for example'),

@@ -52,7 +52,7 @@ class EnvConfig:
     mean of the area that it covers in the env's image. Empty: the size of the env's images."""
     grayscale: bool = False
     """Give policies grey images in place of images of three colours."""
-    ignore_observations: Annotated[tuple[str, ...], Example("text")] = ()
+    ignore_observations: Annotated[tuple[str, ...], Example("text,goal")] = ()
     """Keys of the env's observations that policies do not get, such as text; a/b is the key b of the Dict a."""
     previous_action: bool = False
     """Give policies the previous action as an input, as the env got it. There is none in the first row of an
@@ -63,12 +63,12 @@ class EnvConfig:
     """Clip the rewards that are learned from to [-1, 1]. None: yes for ale-py's Atari games, else no."""
     reward_scale: Positive = 1.0
     """Factor of the rewards that are learned from, after clipping."""
-    info_metrics: Annotated[tuple[str, ...], Example("success")] = ()
+    info_metrics: Annotated[tuple[str, ...], Example("success,distance")] = ()
     """Numbers in the infos of steps that are logged as metrics `info/<name>_mean`; a/b is the key b of a dict a."""
     curriculum: Annotated[tuple[str, ...], Example('"size 0:2 0.5:8"')] = ()
     """Parameters of the env that change with the training progress: "NAME PROGRESS:VALUE PROGRESS:VALUE ..."."""
 
-    wrappers: Annotated[tuple[str, ...], Example("gymnasium.wrappers:FlattenObservation")] = ()
+    wrappers: Annotated[tuple[str, ...], Example("gymnasium.wrappers:FlattenObservation,my_module:MyWrapper")] = ()
     """Wrappers of the env, the innermost first: my_module:MyWrapper, or those of a package, such as
     gymnasium.wrappers:FlattenObservation. Each is called with the env alone. Only for single envs of Gymnasium."""
 

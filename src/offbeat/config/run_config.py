@@ -62,7 +62,7 @@ class RunConfig:
     and with `lag = "exact"` never, so that equal runs have their lines at the same env steps."""
     episodes_window: Count = 100
     """Number of last training episodes over which the returns and lengths in metrics lines are computed."""
-    imports: Annotated[tuple[str, ...], Example("my_module")] = ()
+    imports: Annotated[tuple[str, ...], Example("my_envs,my_models")] = ()
     """Python modules to import first. They can register envs, algorithms and encoders."""
     tracker: Literal["wandb", "trackio"] | None = None
     """Also send each metrics line, and the config, to Weights & Biases or Trackio. None: to neither."""

@@ -43,7 +43,7 @@ class RuntimeConfig:
     itself, with the same bits. Not for hogwild or leagues."""
     inference_workers: Count | None = None
     """Inference workers; actor a is served by worker a % inference_workers. None: 1. Only for inference = worker."""
-    inference_device: tuple[Device, ...] | None = None
+    inference_device: Annotated[tuple[Device, ...] | None, Example("cpu,cpu")] = None
     """Devices of the inference workers, in turn: cpu, cuda or cuda:N. None: cpu. Only for inference = worker."""
     inference_batching: Literal["fixed", "arrival"] | None = None
     """fixed: a batch has a fixed place for each actor, so the result does not depend on timing; arrival: a batch
@@ -76,7 +76,7 @@ class RuntimeConfig:
     """Start each env at another step of its first episode, after up to unroll_length random env steps."""
     device: Annotated[Literal["auto", "cpu", "cuda"], Flag("auto|cpu|cuda")] = "auto"
     """Device of the learner's tensors; auto: cpu, because small networks are faster there."""
-    devices: tuple[Device, ...] | None = None
+    devices: Annotated[tuple[Device, ...] | None, Example("cpu,cpu")] = None
     """Devices of the learners, one process each: cpu,cpu or cuda:0,cuda:1. They share the shards of each update, with
     the same bits as one learner on such a device. None: one learner on `device`. Only for processes."""
     learner_threads: Count | None = None

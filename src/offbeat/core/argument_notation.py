@@ -5,6 +5,7 @@ Messages are written with flags. On the command line they are shown as they are 
     --set learning_rate=0.001 epochs=4      as  learning_rate=0.001, epochs=4
     --runtime threads                       as  runtime="threads"
     another --run-dir                       as  another run_dir=...
+    a comma-separated list                  as  a list or tuple
     --env-kwargs size=8, --set league.window=4  as  env_kwargs={"size": 8}, league={"window": 4}
 
     `offbeat resume runs/a --steps 100`     as  `offbeat.resume("runs/a", steps=100)`
@@ -19,7 +20,7 @@ import re
 import shlex
 import tomllib
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 _SWITCHES = ("average", "sampled", "trust-code")
 _LISTS = {"import": "imports", "wrapper": "wrappers"}
@@ -64,6 +65,7 @@ NOTATION = re.compile(
     rf"|--set '(?P<quoted>[\w.]+=[^']*)'"
     rf"|--set (?P<settings>{_PAIRS})"
     rf"|--env-kwargs (?P<arguments>{_PAIRS})"
+    r"|(?P<list>\ba comma-separated list\b)"
     rf"|(?<![\w-])--(?P<flag>{'|'.join(sorted(FLAGS, key=len, reverse=True))})(?![\w-])(?: (?P<value>{_VALUE}))?"
 )
 """What is written with flags in a message, or as a command."""
@@ -105,9 +107,7 @@ def in_python(message: str) -> str:
 
 def _argument(found: re.Match[str]) -> str:
     if found["command"]:
-        with suppress(ValueError):  # a backtick in an argument of the env ends the command too early
-            return _call(found[0])
-        return found[0]
+        return _command(found[0])
     if found["quoted"]:
         key, _, text = found["quoted"].partition("=")
         return f"{key}={text!r}"
@@ -118,7 +118,17 @@ def _argument(found: re.Match[str]) -> str:
         pairs, end = pairs_in(found["arguments"])
         items = ", ".join(f'"{key}": {_python(value)}' for key, value in pairs)
         return f"env_kwargs={{{items}}}{end}"
+    if found["list"]:
+        return "a list or tuple"
     return _of_flag(found["flag"], found["value"])
+
+
+def _command(command: str) -> str:
+    """Return the call for a command; a command that a backtick in an argument of the env has cut, as it is."""
+    try:
+        return _call(command)
+    except ValueError:
+        return command
 
 
 def _call(command: str) -> str:

@@ -6,6 +6,7 @@ Messages are written with flags (core/argument_notation.py). A user who wrote a 
     --set hidden_sizes=64,64              as  hidden_sizes = [64, 64]
     --runtime threads                     as  runtime = "threads"
     --env-kwargs size=8                   as  env.kwargs.size = 8
+    a comma-separated list                as  a list
 
 and leaves commands between backticks, flags without a value, and the flags of `offbeat run` itself.
 """
@@ -32,10 +33,10 @@ def _assignment(found: re.Match[str]) -> str:
     if found["quoted"]:
         key, _, text = found["quoted"].partition("=")
         return f"{key} = {json.dumps(text)}"
-    if found["settings"]:
-        return _assignments(found["settings"], "")
-    if found["arguments"]:
-        return _assignments(found["arguments"], "env.kwargs.")
+    if pairs := found["settings"] or found["arguments"]:
+        return _assignments(pairs, "env.kwargs." if found["arguments"] else "")
+    if found["list"]:
+        return "a list"
     flag, value = found["flag"], found["value"]
     if flag is None or flag in _OF_THE_COMMAND or value is None:
         return found[0]
