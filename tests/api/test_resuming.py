@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
+import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -215,3 +218,14 @@ def test_a_run_resumed_from_its_start_has_the_bits_of_an_uninterrupted_run(tmp_p
     resume(run)
     assert weights_of(run) == whole
     assert "resumed from the start" in (run / "log.txt").read_text()
+
+
+def test_a_latest_checkpoint_with_only_weights_is_refused_with_the_command_that_makes_the_run_resumable(tmp_path):
+    run = small_run(tmp_path / "run", steps=1024, stop_at=300)
+    store, saved = RunDirectory(run.path).store(), load(run.path / "checkpoints" / "latest")
+    store.save(400, replace(saved, state=None), ("latest",))
+    with pytest.raises(ConfigError, match=r"no run can continue from it: .* run ln -sfn") as refused:
+        resume(run)
+    command = str(refused.value).partition(", run ")[2]
+    assert subprocess.run(shlex.split(command), check=False).returncode == 0
+    assert resume(run, progress="none").state == "finished"

@@ -198,7 +198,8 @@ def world_of(trained: Trained, owners: Mapping[str, Sequence[str]]) -> WorldSpec
         now = ", ".join(map(in_short, world.names)) if world else "a single one"
         raise ConfigError(
             f"the agents of {trained.env} are {now}, but the policies were trained with "
-            f"{', '.join(map(in_short, owned))}: install the version of the env that they were trained with"
+            f"{', '.join(map(in_short, owned))}: install the version of the env that they were trained "
+            "with, which versions.json in their run directory names"
         )
     return world
 
@@ -216,5 +217,6 @@ def require_fit(loaded: LoadedPolicy, env: EnvSpec) -> None:
         of = f" of {', '.join(env.agents)}" if env.agents else ""
         raise ConfigError(
             f"the {different}{of} of {env.id} differ from those that the policy was trained with: pass an env with "
-            f"the same {different}, or install the version of the env that it was trained with"
+            f"the same {different}, or install the version of the env that it was trained with, which versions.json in "
+            "its run directory names"
         )

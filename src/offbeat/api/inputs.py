@@ -137,8 +137,19 @@ def as_stored(leaf: Leaf, values: Array) -> Array:
         raise ValueError(f"{leaf.name} has values of dtype {values.dtype}, but whole numbers are expected")
     numbers: Array = values - np.array(leaf.start).reshape(leaf.shape) if leaf.start else values
     if ((numbers < 0) | (numbers >= np.array(leaf.choices).reshape(leaf.shape))).any():
-        raise ValueError(f"{leaf.name} is {values.tolist()}, which is not one of the choices of the env's space")
+        lowest = np.array(leaf.start or [0] * len(leaf.choices))
+        low, high = (_one_or_all(ends) for ends in (lowest, lowest + leaf.choices - 1))
+        raise ValueError(
+            f"{leaf.name} is {values.tolist()}, which is not one of the choices of the env's space: whole numbers from "
+            f"{low} to {high} are expected"
+        )
     return numbers.astype(leaf.dtype, copy=False)
+
+
+def _one_or_all(numbers: Array) -> int | list[int]:
+    """Return the number that all elements have, or else a list."""
+    distinct = np.unique(numbers)
+    return int(distinct[0]) if len(distinct) == 1 else numbers.tolist()
 
 
 def _converted(leaf: Leaf, values: Array, dtype: np.dtype[Any]) -> Array:
@@ -175,7 +186,10 @@ def as_recorded(policy: ActingPolicy, actions: Any) -> Array:
     spec = policy.spec.action
     given = np.asarray(actions)
     if given.shape[1:] != spec.shape:
-        raise ValueError(f"the action has shape {given.shape[1:]}, but {spec.shape} is expected")
+        raise ValueError(
+            f"the action has shape {given.shape[1:]}, but {spec.shape} is expected: pass the actions that the policy "
+            "has returned"
+        )
     if spec.kind == "box":
         return policy.to_env.inverse(given.astype(np.float32))
     choices: Array = given - np.array(spec.start or 0).reshape(spec.shape if spec.start else ())

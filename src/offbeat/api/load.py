@@ -166,7 +166,7 @@ def loaded_from(
     if (spec.context_encoder is None) != (trained.trials is None):
         raise ConfigError(
             f"{where} has a context encoder without trials, or trials without a context encoder: its policy.json was "
-            "changed, or is of another version of offbeat"
+            "changed, or is of another version of offbeat. Pass another --checkpoint, or copy the run again"
         )
     if trust_code:
         require(replace(trained.env_code, imports=code.imports, encoders=(spec.encoder,)), where, trust_code=True)
@@ -230,7 +230,7 @@ def policy_of(spec: PolicySpec, weights: Tree, where: str = "weights") -> Acting
             found = f"the shape {weights[entry.name].shape}" if entry.name in weights else "no array"
             raise ConfigError(
                 f"{where} has {found} for {in_short(entry.name)}, but the policy needs the shape {entry.shape}: one "
-                "of the files was changed"
+                "of the files was changed. Pass another --checkpoint, or copy the run again"
             )
     policy = make_policy(spec)
     policy.load(published_vector(spec, weights))

@@ -125,7 +125,7 @@ class LoadedPolicy:
 
     def _task_memory(self) -> TaskMemory:
         if self._tasks is None:
-            raise TypeError(f"this policy of {self.trained.algorithm} does not infer its task: it needs no such call")
+            raise TypeError(f"this policy of {self.trained.algorithm} does not infer its task: leave this call out")
         return self._tasks
 
     def __repr__(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields
@@ -10,7 +11,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from offbeat.api import no_updates
-from offbeat.config.changes import MAY_DIFFER, Changed, changed_config
+from offbeat.config.changes import MAY_DIFFER, Changed, changed_config, from_weights
 from offbeat.config.config import Config
 from offbeat.config.runtimes import runtime_entry
 from offbeat.core.errors import ConfigError
@@ -41,10 +42,12 @@ def read_resumable(directory: RunDirectory, *, with_replay: bool = False) -> tup
 
     saved = directory.read_checkpoint("latest", with_replay=with_replay)
     if saved.state is None:
-        full = ", ".join(directory.store().full()) or "none"
+        remedy = "it has no other checkpoint to continue from: start a new run"
+        if full := directory.store().full():
+            link = shlex.join(["ln", "-sfn", full[-1], str(directory.checkpoints / "latest")])
+            remedy = f"to continue from {full[-1]}, its newest complete one, run {link}"
         raise ConfigError(
-            f"the latest checkpoint of {directory.path} has only weights, for evaluation. Resumable checkpoints in "
-            f"{directory.checkpoints}: {full}. Point the symbolic link latest to one of them"
+            f"the latest checkpoint of {directory.path} has only the weights, and no run can continue from it: {remedy}"
         )
     require_state(saved.state, directory.path)
     return saved, saved.state
@@ -93,7 +96,7 @@ def require_fit(saved: Checkpoint, parts: Parts, run: Path) -> None:
     if list(saved.policies) != names:
         raise ConfigError(
             f"the checkpoint of {run} has the policies {', '.join(saved.policies)}, but these settings have "
-            f"{', '.join(names)}: use the policies that it was trained with"
+            f"{', '.join(names)}: use the policies that it was trained with, as in {run / 'config.toml'}"
         )
     for policy in parts.policies:
         require_policy_fit(saved.policies[policy.name], policy, parts.config, run)
@@ -116,7 +119,7 @@ def require_policy_fit(saved: SavedPolicy, policy: PolicyParts, config: Config, 
         raise ConfigError(
             f"the checkpoint of {run}, trained on {saved.about['env']}, does not fit {config.run.env} with these "
             f"settings{name}: {'; '.join(differences)}. Use the env, the network and the normalisation that it was "
-            "trained with"
+            f"trained with, as in {run / 'config.toml'}"
         )
 
 
@@ -152,8 +155,14 @@ def _shapes(weights: Tree) -> set[tuple[str, tuple[int, ...]]]:
     return {(name, array.shape) for name, array in weights.items()}
 
 
-def require_same_runtime_kind(state: dict[str, Any], runtime: str) -> None:
+def require_same_runtime_kind(state: dict[str, Any], runtime: str, config: Config, run: Path) -> None:
     """Refuse to resume a lock-free run in a runtime with one learner, and the reverse.
+
+    Args:
+        state: the state of the checkpoint.
+        runtime: the runtime to resume in.
+        config: the config of the run.
+        run: the run directory.
 
     Raises:
         ConfigError: the state of a lock-free run is divided among its workers.
@@ -161,13 +170,18 @@ def require_same_runtime_kind(state: dict[str, Any], runtime: str) -> None:
     before = state["runtime"]["runtime"]
     if runtime_entry(before).workers_learn != runtime_entry(runtime).workers_learn:
         raise ConfigError(
-            f"the run used the {before} runtime and cannot be resumed in {runtime}: the state of a lock-free run is "
-            "divided among its workers. Start a new run from this run's weights with --init-from"
+            f"{run} used the {before} runtime and cannot be resumed in {runtime}: in hogwild each worker has a part of "
+            f"the saved state. Leave --runtime out, or {from_weights(config, run, f'--runtime {runtime}')}"
         )
 
 
-def require_topology(state: dict[str, Any], config: Config) -> None:
+def require_topology(state: dict[str, Any], config: Config, run: Path) -> None:
     """Refuse to resume with another topology: the saved envs, tickets and versions depend on it.
+
+    Args:
+        state: the state of the checkpoint.
+        config: the config of the resumed run.
+        run: the run directory.
 
     Raises:
         ConfigError: with the differences.
@@ -180,8 +194,8 @@ def require_topology(state: dict[str, Any], config: Config) -> None:
     ]
     if differences:
         raise ConfigError(
-            f"the checkpoint has another topology than config.toml: {'; '.join(differences)}. Restore these values in "
-            "config.toml, or start a new run from this run's weights with --init-from"
+            f"the checkpoint of {run} was saved with other settings than its config.toml has: "
+            f"{'; '.join(differences)}. Restore these values in config.toml, or {from_weights(config, run)}"
         )
 
 

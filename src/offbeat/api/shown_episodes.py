@@ -164,7 +164,10 @@ def act(policy: LoadedPolicy, observation: Any, reward: Any, mask: Any, *, no_de
     try:
         return policy(observation, reward=reward, action_mask=mask, no_decision=no_decision)
     except ValueError as error:
-        raise ConfigError(f"the policy does not fit the installed version of {policy.trained.env}: {error}") from error
+        raise ConfigError(
+            f"the policy does not fit the installed version of {policy.trained.env} ({error}): install the version "
+            "that it was trained with, which versions.json in its run directory names"
+        ) from error
 
 
 def rendering(env_id: str, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:

@@ -154,7 +154,9 @@ def _kept(run: GivenPath, *, trust_code: bool) -> dict[str, dict[int, LoadedPoli
     """Return the snapshots on disk, of each policy."""
     snapshots = load_snapshots(run, trust_code=trust_code)
     if not snapshots:
-        raise ConfigError(f"{run} has no snapshots: only a run with a league has them")
+        raise ConfigError(
+            f"{run} has no snapshots, because only a run with a league has them: train one with --set league=true"
+        )
     return snapshots
 
 

@@ -280,11 +280,11 @@ def _config_to_resume(
         ConfigError: the state cannot be resumed with it.
     """
     if runtime is not None:  # first, because the new runtime decides which of the given settings are supported
-        require_same_runtime_kind(state, runtime)
+        require_same_runtime_kind(state, runtime, before, run)
         before = before.in_runtime(runtime)
     config = resumed_config(before, run, state["counters"], given)
-    require_same_runtime_kind(state, config.runtime.runtime)
-    require_topology(state, config)
+    require_same_runtime_kind(state, config.runtime.runtime, config, run)
+    require_topology(state, config, run)
     require_package(config.run.tracker)
     return config
 

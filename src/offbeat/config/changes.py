@@ -140,6 +140,18 @@ def _refused(config: Config, run: Path, key: str, old: object, new: object, reas
     return ConfigError(f"{key} is {old} in {run}, and a resume cannot change it to {new}: {reason}. Instead, {remedy}")
 
 
+def from_weights(config: Config, run: Path, change: str = "") -> str:
+    """Return the remedy to start a new run from the weights of a run, with its command.
+
+    Args:
+        config: the config of the run.
+        run: the run directory.
+        change: flags of the new run.
+    """
+    algorithm, env = quote(config.run.algorithm), quote(config.run.env)
+    return _FROM_WEIGHTS.format(algorithm=algorithm, env=env, run=quote(str(run)), change=change and f" {change}")
+
+
 def _as_flags(key: str, value: object) -> str:
     """Return the flags that give a new run this value of a setting, quoted as for a shell."""
     if isinstance(value, Mapping):

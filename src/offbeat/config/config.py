@@ -73,7 +73,8 @@ class Config:
         if runtime.envs_per_actor % runtime.env_groups:
             raise ConfigError(
                 f"env_groups is {runtime.env_groups}, which does not divide envs_per_actor="
-                f"{runtime.envs_per_actor}: pass --set env_groups=1, or a divisor"
+                f"{runtime.envs_per_actor}: pass --set env_groups=N with a divisor, one of "
+                f"{_divisors(runtime.envs_per_actor)}"
             )
         self.settings.check(runtime)
         self.settings.check_env(self.env)
@@ -325,3 +326,7 @@ class Config:
                 f"extends {kind.__qualname__} is expected: write `config_class = MyConfig` in the algorithm"
             )
         return self.settings
+
+
+def _divisors(number: int) -> str:
+    return ", ".join(str(divisor) for divisor in range(1, number + 1) if number % divisor == 0)

@@ -135,7 +135,8 @@ def find(path: str) -> Any:
     except AttributeError:
         where = "the main program" if module == "__main__" else module
         near = suggestion(name, vars(imported))
-        raise ConfigError(f"{path} does not exist: {where} has no {name}.{near}") from None
+        check = near or " Check the name: it must be at the top level of the module"
+        raise ConfigError(f"{path} does not exist: {where} has no {name}.{check}") from None
 
 
 def path_of(code: object, remedy: str) -> str:

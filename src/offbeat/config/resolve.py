@@ -51,7 +51,9 @@ def resolve(
         ConfigError: a name or value is invalid, or a key is given twice.
     """
     if not isinstance(env, str):
-        raise ConfigError(f"env is {env!r}, but an env id such as 'CartPole-v1' is expected: register your env")
+        raise ConfigError(
+            f"env is {env!r}, but an env id such as 'CartPole-v1' is expected, or the path of your env, my_module:MyEnv"
+        )
     choice, (flags, assignments) = _policy_choice(flags or {}, assignments or {})
     _check_run_flags(flags)
     _refuse_swapped(algorithm, env)
