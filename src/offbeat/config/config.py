@@ -73,8 +73,8 @@ class Config:
         if runtime.envs_per_actor % runtime.env_groups:
             raise ConfigError(
                 f"env_groups is {runtime.env_groups}, which does not divide envs_per_actor="
-                f"{runtime.envs_per_actor}: pass --set env_groups=N with a divisor, one of "
-                f"{_divisors(runtime.envs_per_actor)}"
+                f"{runtime.envs_per_actor}: pass --set env_groups=1"
+                f"{_or_another_divisor(runtime.envs_per_actor)}"
             )
         self.settings.check(runtime)
         self.settings.check_env(self.env)
@@ -328,5 +328,7 @@ class Config:
         return self.settings
 
 
-def _divisors(number: int) -> str:
-    return ", ".join(str(divisor) for divisor in range(1, number + 1) if number % divisor == 0)
+def _or_another_divisor(number: int) -> str:
+    """Return the divisors but 1 as the end of a sentence; '' if there are none."""
+    divisors = ", ".join(str(divisor) for divisor in range(2, number + 1) if number % divisor == 0)
+    return divisors and f", or another divisor ({divisors})"
