@@ -92,7 +92,8 @@ def main() -> None:
         for number, scored in enumerate(all_works()):
             if runs := scores(work / str(number), scored):
                 plot_runs(runs, out=scored.folder / "return.png")
-        both = [scored for scored in all_works() if (scored.algorithm, scored.env) == ("ppo", "HalfCheetah-v5")]
+        of_page = ("ppo", "HalfCheetah-v5", "")
+        both = [scored for scored in all_works() if (scored.algorithm, scored.env, scored.preset) == of_page]
         runs = [run for scored in both for run in scores(work / "halfcheetah", scored)]
         plot_runs(runs, out=IMAGES / "halfcheetah.png")
         pendulum = lock_free(work / "pendulum", "hogwild-pendulum", hogwild="shared", learning_rate="0.001")

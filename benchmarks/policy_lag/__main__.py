@@ -35,7 +35,7 @@ def identity(work: Work, lag: int, seed: int, runtime: str) -> Record:
 
 def make(work: Work, what: Record) -> Record:
     """Make a run in a process of its own, and return its record."""
-    arguments = {"algorithm": work.algorithm, "env": work.env, "key": work.key, **what}
+    arguments = {"algorithm": work.algorithm, "env": work.env, "key": work.key, "changes": work.changes, **what}
     command = [sys.executable, "-m", "benchmarks.policy_lag.run", json.dumps(arguments)]
     return {**what, **json.loads(finish(command, {**os.environ, **ONE_THREAD}).splitlines()[-1]), "machine": machine()}
 

@@ -31,7 +31,8 @@ def measured(work: dict[str, Any], folder: Path) -> dict[str, Any]:
     run = offbeat.train(
         work["algorithm"], work["env"], run_dir=folder, progress="none", seed=work["seed"], steps=work["steps"],
         runtime=work["runtime"], eval_every=work["steps"] // EVALUATIONS, eval_episodes=EVAL_EPISODES,
-        checkpoint_every=0, **{work["key"]: work["lag"]}, **ONE_ACTOR, **ONE_THREAD[work["algorithm"]],
+        checkpoint_every=0, **{work["key"]: work["lag"]}, **work["changes"], **ONE_ACTOR,
+        **ONE_THREAD[work["algorithm"]],
     )  # fmt: skip
     seconds, cpu_s = time.perf_counter() - started_s, time.process_time() - started_cpu_s
     return {

@@ -36,7 +36,8 @@ def content(works: list[Work]) -> str:
 
 def _row(work: Work, results: list[dict[str, Any]]) -> str:
     runtime = "" if work.runtime == "serial" else f", `{work.runtime}`"
-    name = f"{work.algorithm.upper()}, {_linked(work)}{runtime}"
+    preset = f", `{work.preset}`" if work.preset else ""
+    name = f"{work.algorithm.upper()}, {_linked(work)}{preset}{runtime}"
     published = f"{work.published:,g}: {work.source}"
     head = f"| {name} | {work.steps:,} | {len(results)} of {work.seeds}"
     if not results:

@@ -32,7 +32,7 @@ def score(work: Work, seed: int) -> None:
         shutil.rmtree(run, ignore_errors=True)
         command = (
             f"train {work.algorithm} {work.env} --runtime {work.runtime} --steps {work.steps} --seed {seed} "
-            f"--run-dir {run} --progress none {THREADS.get(work.algorithm, '')}"
+            f"--run-dir {run} --progress none {_preset(work)} {THREADS.get(work.algorithm, '')}"
         )
     is_whole = not command.startswith("resume")
     if not finished(run):
@@ -51,6 +51,10 @@ def score(work: Work, seed: int) -> None:
     }
     write_json(work.result_path(seed), result)
     print(f"{work.algorithm} on {work.env}, seed {seed}: {result['evaluation']['return_mean']:,.1f}", flush=True)
+
+
+def _preset(work: Work) -> str:
+    return f"--preset {work.preset}" if work.preset else ""
 
 
 def finished(run: Path) -> bool:

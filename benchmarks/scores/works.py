@@ -29,6 +29,8 @@ class Work:
     source: str
     """Who published it, with the version of the env and the number of seeds."""
     runtime: str = "serial"
+    preset: str = ""
+    """The name of the preset; empty: the one for the algorithm and the env."""
 
     @property
     def folder(self) -> Path:
@@ -45,7 +47,8 @@ class Work:
 
     @property
     def _directory(self) -> str:
-        return self.env.replace(":", "-")  # not every file system has a colon
+        env = self.env.replace(":", "-")  # not every file system has a colon
+        return f"{env}-{self.preset}" if self.preset else env
 
     def results(self) -> list[dict[str, Any]]:
         """Return the results that are there, by seed."""
