@@ -134,6 +134,14 @@ def test_the_import_reads_the_machine_code_from_the_disk_and_leaves_the_number_o
     assert done.stdout.strip() == "[1, 1, 1, 1]"
 
 
+@WITH_NUMBA
+def test_without_a_folder_for_machine_code_the_error_names_the_variable(monkeypatch):
+    compiled: Any = import_module("offbeat.fastpath.compiled")
+    monkeypatch.setattr("numba.core.caching.CacheImpl._locator_classes", [])
+    with pytest.raises(ConfigError, match="set the environment variable NUMBA_CACHE_DIR to a folder"):
+        compiled.compiled()(lambda: None)
+
+
 # --- what is not supported ----------------------------------------------------------------------------------
 
 

@@ -24,6 +24,7 @@ import numpy as np
 from numba import njit, types
 from numpy.typing import NDArray
 
+from offbeat.core.errors import ConfigError
 from offbeat.core.threads import ThreadCounts
 from offbeat.fastpath.mlp import F32
 
@@ -93,10 +94,24 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def compiled(*signature: Any) -> Callable[[Function], Function]:
-    """Compile a function for arguments of these types; without types, when another compiled function calls it."""
+    """Compile a function for arguments of these types; without types, when another compiled function calls it.
+
+    Raises:
+        ConfigError: there is no folder for the machine code.
+    """
     # a * b + c may be rounded once, but sums keep their order.
     options = {"cache": True, "nogil": True, "error_model": "numpy", "fastmath": {"contract"}}
-    decorate: Callable[[Function], Function] = njit(types.void(*signature) if signature else None, **options)
+
+    def decorate(function: Function) -> Function:
+        try:
+            dispatcher: Function = njit(types.void(*signature) if signature else None, **options)(function)
+        except RuntimeError as error:
+            raise ConfigError(
+                f"{error}: set the environment variable NUMBA_CACHE_DIR to a folder that Numba can write to, or leave "
+                "kernels out"
+            ) from error
+        return dispatcher
+
     return decorate
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,6 @@ from offbeat.algorithms.ppo import PPO, PPOConfig
 from offbeat.fastpath import compiled
 from offbeat.fastpath.actor_critic import ActorCriticFastPath, Rows, arrays_of
 from offbeat.fastpath.mlp import F32
-from offbeat.fastpath.two_threads import TwoThreadExecutor
 from offbeat.models.flat import FlatParameters
 
 
@@ -42,7 +40,6 @@ class CompiledFastPath(ActorCriticFastPath[OnPolicy[Any]]):
         if not self._discrete:
             buffers = parameters.values.detach().numpy(), parameters.gradients.numpy()
             self._log_std = [parameters.layout.views(buffer)["log_std"] for buffer in buffers]
-        self._executor = TwoThreadExecutor(1)
         self._passes = 0
         self._x = np.zeros((0, spec.inputs), np.float32)
 
@@ -73,8 +70,8 @@ class CompiledFastPath(ActorCriticFastPath[OnPolicy[Any]]):
             x, index = _f32(rows["observation"]), np.arange(len(rows["observation"]))
         self._passes += 1
         sums = np.zeros((2, compiled.SUMS))
-        of_policy = partial(self._policy_gradients, x, forwarded, index, rows, sums[0])
-        self._executor.run((of_policy, partial(self._value_gradients, x, forwarded, index, rows, sums[1])))
+        self._policy_gradients(x, forwarded, index, rows, sums[0])
+        self._value_gradients(x, forwarded, index, rows, sums[1])
         return self._result(sums, len(index))
 
     def _policy_gradients(
