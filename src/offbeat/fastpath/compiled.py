@@ -34,6 +34,8 @@ _COUNTS.restore()  # SciPy has a BLAS of its own, which uses all cores when it i
 
 BLOCK = 128
 """Rows of a block. With more, the activations of a small network leave the cache; with fewer, products are slower."""
+SMALL = 2**14
+"""Elements of the largest weight that is transposed for a forward pass. BLAS does the same for larger ones itself."""
 WEIGHT, BIAS, OUTPUTS, INPUTS = range(4)
 """Columns of `Network.layers`."""
 LOSS, KL, RATIO, CLIPPED, DEVIATION, ENTROPY = range(6)
@@ -67,7 +69,7 @@ class Network(NamedTuple):
     d_output: F32
     """[at least rows, outputs]."""
     transposed: F32
-    """[L - 1, at least inputs x outputs]: the weights of hidden layers."""
+    """[L - 1, SMALL]: the small weights of hidden layers."""
     scratch: F32
     """[3, at least BLOCK x outputs, or inputs x outputs, of each layer]."""
 
@@ -178,14 +180,18 @@ def forward(network: Network, x: F32) -> None:
     hidden, head = len(network.layers) - 1, network.layers[-1]
     for layer in range(hidden):
         weight = _weight(network.values, network.layers[layer])
-        _transpose(weight, network.transposed[layer, : weight.size].reshape(weight.shape[1], weight.shape[0]))
+        if weight.size <= SMALL:
+            _transpose(weight, network.transposed[layer, : weight.size].reshape(weight.shape[1], weight.shape[0]))
     for first in range(0, len(x), BLOCK):
         last = min(first + BLOCK, len(x))
         inputs = x[first:last]
         for layer in range(hidden):
             n, m = network.layers[layer, OUTPUTS], network.layers[layer, INPUTS]
             activated = network.hidden[layer, first * n : last * n].reshape(last - first, n)
-            np.dot(inputs, network.transposed[layer, : m * n].reshape(m, n), activated)
+            if m * n <= SMALL:
+                np.dot(inputs, network.transposed[layer, : m * n].reshape(m, n), activated)
+            else:
+                np.dot(inputs, _weight(network.values, network.layers[layer]).T, activated)
             _activate(activated, _bias(network.values, network.layers[layer]), network.relu)
             inputs = activated
         output, bias = network.output[first:last], _bias(network.values, head)

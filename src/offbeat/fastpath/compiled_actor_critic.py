@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,16 @@ from offbeat.algorithms.base import LossResult, Minibatch
 from offbeat.algorithms.network_passes import FastEvaluated, FastPass
 from offbeat.algorithms.on_policy import GROUP, OnPolicy
 from offbeat.algorithms.on_policy_shards import NORMALIZED
-from offbeat.algorithms.ppo import PPO, PPOConfig
+from offbeat.algorithms.ppo import PPO
 from offbeat.fastpath import compiled
 from offbeat.fastpath.actor_critic import ActorCriticFastPath, Rows, arrays_of
 from offbeat.fastpath.mlp import F32
 from offbeat.models.flat import FlatParameters
+
+Sums = NDArray[np.float64]
+Pass = tuple[compiled.Network, F32, bool, NDArray[np.int64]]
+"""A network, observations [N, inputs], whether the last forward pass was with them, and the M rows of the loss."""
+_f32: Callable[[NDArray[Any]], F32] = partial(np.ascontiguousarray, dtype=np.float32)
 
 
 class CompiledFastPath(ActorCriticFastPath[OnPolicy[Any]]):
@@ -31,86 +37,76 @@ class CompiledFastPath(ActorCriticFastPath[OnPolicy[Any]]):
         """Read and write the parameters of an algorithm for which `applies` is true."""
         super().__init__(algorithm)
         spec, parameters = algorithm.spec, algorithm.groups[GROUP].parameters
-        policy = spec.layer_names()
-        relu = spec.activation == "relu"
+        policy, relu = spec.layer_names(), spec.activation == "relu"
         self._policy = _Network(parameters, policy, relu=relu)
-        self._critic_network = _Network(parameters, [name.replace("policy", "critic") for name in policy], relu=relu)
-        self._discrete = spec.action.kind == "discrete"
+        self._value = _Network(parameters, [name.replace("policy", "critic") for name in policy], relu=relu)
         self._log_std: Sequence[F32] = ()
-        if not self._discrete:
+        if spec.action.kind == "box":
             buffers = parameters.values.detach().numpy(), parameters.gradients.numpy()
             self._log_std = [parameters.layout.views(buffer)["log_std"] for buffer in buffers]
-        self._passes = 0
-        self._x = np.zeros((0, spec.inputs), np.float32)
+        self._ppo = algorithm if isinstance(algorithm, PPO) else None
+        self._value_clip = self._ppo.config.value_clip if self._ppo else None
+        self._passes, self._x = 0, np.zeros((0, spec.inputs), np.float32)
+        self._sums = np.zeros((2, compiled.SUMS))
 
     def values(self, observation: Tensor) -> Tensor:
-        return torch.from_numpy(self._forward(_f32(observation.numpy()), self._critic_network)[:, 0].copy())
+        return torch.from_numpy(self._forward(_f32(observation.numpy()), self._value)[:, 0].copy())
 
     def evaluate(self, observation: Tensor, action: Tensor) -> FastEvaluated:
         x = _f32(observation.numpy())
-        output, values = self._forward(x, self._policy), self._forward(x, self._critic_network)
+        output, values = self._forward(x, self._policy), self._forward(x, self._value)
         log_prob = self._head.log_prob(output[: len(action)], action.numpy())
         return FastEvaluated(torch.from_numpy(log_prob), torch.from_numpy(values[:, 0].copy()), self._passes)
 
     def _forward(self, x: F32, network: _Network) -> F32:
         self._passes += 1
         self._x = x
-        workspace = network.of(len(x))
-        compiled.forward(workspace, x)
-        return workspace.output[: len(x)]
+        with_workspaces = network.of(len(x))
+        compiled.forward(with_workspaces, x)
+        return with_workspaces.output[: len(x)]
 
     def gradients(self, minibatch: Minibatch) -> LossResult:
         if minibatch["rows"] is not None:
             return self._by_autograd(minibatch)
         rows = arrays_of(minibatch)
-        forwarded = isinstance(minibatch, FastPass) and minibatch.number == self._passes
-        if isinstance(minibatch, FastPass) and forwarded:
-            x, index = self._x, minibatch.valid.numpy()
+        if isinstance(minibatch, FastPass) and minibatch.number == self._passes:
+            x, forwarded, index = self._x, True, minibatch.valid.numpy()
         else:
-            x, index = _f32(rows["observation"]), np.arange(len(rows["observation"]))
+            x, forwarded, index = _f32(rows["observation"]), False, np.arange(len(rows["observation"]))
         self._passes += 1
-        sums = np.zeros((2, compiled.SUMS))
-        self._policy_gradients(x, forwarded, index, rows, sums[0])
-        self._value_gradients(x, forwarded, index, rows, sums[1])
-        return self._result(sums, len(index))
+        self._sums[:] = 0
+        self._policy_gradients((self._policy.of(len(x)), x, forwarded, index), rows, self._sums[0])
+        self._value_gradients((self._value.of(len(x)), x, forwarded, index), rows, self._sums[1])
+        return self._result(len(index))
 
-    def _policy_gradients(
-        self, x: F32, forwarded: bool, index: NDArray[np.int64], rows: Rows, sums: NDArray[np.float64]
-    ) -> None:
-        config, algorithm = self.algorithm.config, self.algorithm
-        clip = algorithm.clip if isinstance(algorithm, PPO) else math.inf
-        normalized = NORMALIZED in rows
-        loss = compiled.PolicyLoss(
-            config.normalize_advantages and not normalized, isinstance(algorithm, PPO), clip, config.entropy_coef
-        )
-        advantages = _f32(rows[NORMALIZED if normalized else "advantage"])
-        arguments = self._policy.of(len(x)), x, forwarded, index
-        of_rows = _f32(rows["proximal_log_prob"]), advantages, loss, sums
-        if self._discrete:
-            compiled.categorical_gradients(*arguments, rows["action"].astype(np.int64, copy=False), *of_rows)
+    def _policy_gradients(self, of_pass: Pass, rows: Rows, sums: Sums) -> None:
+        config, clip = self.algorithm.config, self._ppo.clip if self._ppo else math.inf
+        normalize, advantages = config.normalize_advantages, rows["advantage"]
+        if normalize and NORMALIZED in rows:  # a shard
+            normalize, advantages = False, rows[NORMALIZED]
+        loss = compiled.PolicyLoss(normalize, self._ppo is not None, clip, config.entropy_coef)
+        of_rows = _f32(rows["proximal_log_prob"]), _f32(advantages), loss, sums
+        if self._log_std:
+            action = _f32(rows["action"]).reshape(len(advantages), -1)
+            compiled.gaussian_gradients(*of_pass, action, *of_rows, *self._log_std)
         else:
-            action = _f32(rows["action"]).reshape(len(index), -1)
-            compiled.gaussian_gradients(*arguments, action, *of_rows, *self._log_std)
+            compiled.categorical_gradients(*of_pass, rows["action"].astype(np.int64, copy=False), *of_rows)
 
-    def _value_gradients(
-        self, x: F32, forwarded: bool, index: NDArray[np.int64], rows: Rows, sums: NDArray[np.float64]
-    ) -> None:
-        config = self.algorithm.config
-        clip = config.value_clip if isinstance(config, PPOConfig) and config.value_clip is not None else math.inf
+    def _value_gradients(self, of_pass: Pass, rows: Rows, sums: Sums) -> None:
+        clip = math.inf if self._value_clip is None else self._value_clip
         of_rows = _f32(rows["proximal_value"]), _f32(rows["value_target"])
-        compiled.value_gradients(
-            self._critic_network.of(len(x)), x, forwarded, index, *of_rows, clip, config.value_coef, sums
-        )
+        compiled.value_gradients(*of_pass, *of_rows, clip, self.algorithm.config.value_coef, sums)
 
-    def _result(self, sums: NDArray[np.float64], rows: int) -> LossResult:
+    def _result(self, rows: int) -> LossResult:
         config = self.algorithm.config
-        (policy_loss, kl, ratio, clipped, _, entropy), (value_loss, *_) = (sums / rows).tolist()
+        (policy_loss, kl, ratio, clipped, deviation, entropy), (value_loss, *_) = self._sums.tolist()
+        policy_loss, value_loss, entropy = policy_loss / rows, value_loss / rows, entropy / rows
         loss = policy_loss + config.value_coef * value_loss - config.entropy_coef * entropy
         losses = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
-        if not isinstance(self.algorithm, PPO):
+        if self._ppo is None:
             return LossResult(loss, losses)
-        ratios = {"approx_kl": kl, "ratio_mean": ratio, "clip_fraction": clipped}
-        return LossResult(loss, {**losses, **ratios}, {"ratio_deviation": float(sums[0, compiled.DEVIATION])})
+        ratios = {"approx_kl": kl / rows, "ratio_mean": ratio / rows, "clip_fraction": clipped / rows}
+        return LossResult(loss, {**losses, **ratios}, {"ratio_deviation": deviation})
 
 
 class _Network:
@@ -132,7 +128,7 @@ class _Network:
             hidden=none,
             output=none,
             d_output=none,
-            transposed=np.zeros((len(layers) - 1, largest), np.float32),
+            transposed=np.zeros((len(layers) - 1, compiled.SMALL), np.float32),
             scratch=np.zeros((3, max(largest, compiled.BLOCK * self._widest)), np.float32),
         )
 
@@ -145,7 +141,3 @@ class _Network:
                 d_output=np.zeros((rows, self._outputs), np.float32),
             )
         return self._network
-
-
-def _f32(array: NDArray[Any]) -> F32:
-    return np.ascontiguousarray(array, np.float32)
