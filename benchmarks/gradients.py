@@ -51,6 +51,9 @@ WORKS: dict[str, Settings] = {
     "HalfCheetah-v5, 256-256 ReLU, minibatch 64": {
         "env": "HalfCheetah-v5", "envs_per_actor": 4, "unroll_length": 128, "minibatch_size": 64, "epochs": 4,
     },
+    "HalfCheetah-v5, 256-256 ReLU, minibatch 512": {
+        "env": "HalfCheetah-v5", "envs_per_actor": 8, "unroll_length": 256, "minibatch_size": 512, "epochs": 1,
+    },
 }  # fmt: skip
 TURNS = 40
 SIDES = (AUTOGRAD, ANALYTIC, COMPILED) = ("autograd", "analytic", "compiled")
