@@ -21,6 +21,7 @@ from offbeat.algorithms.impala import IMPALAConfig
 from offbeat.algorithms.on_policy import GROUP, OnPolicy
 from offbeat.algorithms.on_policy_config import OnPolicyConfig
 from offbeat.algorithms.ppo import PPOConfig
+from offbeat.api.train import resume
 from offbeat.config.config_file import load
 from offbeat.core.errors import ConfigError
 
@@ -173,9 +174,21 @@ def test_a_subclass_of_a_user_has_no_compiled_gradients():
     OwnA2C(A2CConfig(), policy_spec("discrete", hidden_sizes=(4,)), seed=0, corrected=False)
 
 
-@pytest.mark.parametrize("missing", ["numba", "scipy"])
+@pytest.mark.parametrize("missing", ["numba", pytest.param("scipy.linalg.cython_blas", marks=WITH_NUMBA)])
 def test_without_numba_the_error_says_what_to_install(tmp_path, monkeypatch, missing):
-    monkeypatch.setattr("offbeat.algorithms.on_policy_config.find_spec", lambda name: name != missing or None)
-    with pytest.raises(ConfigError, match=r'kernels is numba, .* run pip install "offbeat\[compiled\]"'):
-        small_run(tmp_path / "run", "CartPole-v1", kernels="numba")
+    for name in ("compiled", "compiled_actor_critic"):
+        monkeypatch.delitem(sys.modules, f"offbeat.fastpath.{name}", raising=False)
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(ConfigError, match=rf'kernels is numba, but {missing} is not installed: run pip install "off'):
+        small_run(tmp_path / "run", kernels="numba")
     assert not (tmp_path / "run").exists()
+
+
+@WITH_NUMBA
+def test_a_run_with_compiled_gradients_is_resumed_without_numba(tmp_path, monkeypatch):
+    stopped = small_run(tmp_path / "run", kernels="numba", steps=512, stop_at=256)
+    monkeypatch.delitem(sys.modules, "offbeat.fastpath.compiled")
+    monkeypatch.setitem(sys.modules, "numba", None)
+    with pytest.raises(ConfigError, match="kernels is numba, but numba is not installed"):
+        resume(stopped.path, progress="none")
+    assert resume(stopped.path, progress="none", settings={"kernels": "numpy"}).metrics["env_steps"] >= 512

@@ -352,7 +352,7 @@ def _require_kernels(algorithm: OnPolicy[Any], fast: FastPath | None, device: st
         raise ConfigError(
             f"kernels is {kernels}, but {type(algorithm).__name__} has no such gradients for this policy on the device "
             f"{device}: only PPO, A2C and IMPALA themselves have them, on a CPU, for a plain MLP of which policy and "
-            "critic have one each, and one discrete action or Gaussian box actions. Leave kernels out"
+            "critic have one each, and one discrete action or Gaussian box actions. Pass --set kernels=numpy"
         )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -98,11 +97,6 @@ class OnPolicyConfig(NetworkConfig):
         Raises:
             ConfigError: they do; the message has the arithmetic and the remedy.
         """
-        if self.kernels == "numba" and not all(map(find_spec, ("numba", "scipy"))):
-            raise ConfigError(
-                'kernels is numba, but Numba or SciPy is not installed: run pip install "offbeat[compiled]", or leave '
-                "kernels out"
-            )
         if self.passes > 1 and runtime.entry.workers_learn:
             raise ConfigError(
                 f"passes is {self.passes}, which is not supported with runtime={runtime.runtime}: pass another "

@@ -21,7 +21,6 @@ from importlib import import_module
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from numba import njit, types
 from numpy.typing import NDArray
 
 from offbeat.core.errors import ConfigError
@@ -29,7 +28,15 @@ from offbeat.core.threads import ThreadCounts
 from offbeat.fastpath.mlp import F32
 
 _COUNTS = ThreadCounts()
-import_module("scipy.linalg.cython_blas")
+try:
+    from numba import njit, types
+
+    import_module("scipy.linalg.cython_blas")
+except ModuleNotFoundError as error:
+    raise ConfigError(
+        f'kernels is numba, but {error.name} is not installed: run pip install "offbeat[compiled]", or pass --set '
+        "kernels=numpy"
+    ) from error
 _COUNTS.restore()  # SciPy has a BLAS of its own, which uses all cores when it is loaded
 
 BLOCK = 128
@@ -109,8 +116,8 @@ def compiled(*signature: Any) -> Callable[[Function], Function]:
             dispatcher: Function = njit(types.void(*signature) if signature else None, **options)(function)
         except RuntimeError as error:
             raise ConfigError(
-                f"{error}: set the environment variable NUMBA_CACHE_DIR to a folder that Numba can write to, or leave "
-                "kernels out"
+                f"{error}: set the environment variable NUMBA_CACHE_DIR to a folder that Numba can write to, or pass "
+                "--set kernels=numpy"
             ) from error
         return dispatcher
 
