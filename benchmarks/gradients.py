@@ -1,11 +1,12 @@
-"""PPO's learning step with analytic gradients (NumPy) and with autograd (torch), on the same batches.
+"""PPO's learning step with autograd (torch), with analytic gradients (NumPy), and with these compiled (Numba).
 
     python -m benchmarks.gradients [--works WORK ...] [--out DIR]
 
-Learning steps by turns, A B B A ..., the first tenth dropped; before each one another of the same side, which does not
-count, because the caches are the other side's. A figure is the median of the CPU time of a learning step, divided by
-its updates; a ratio is the median of the turns' ratios. One thread. The second table has the parts of a learning step
-with analytic gradients: medians of the CPU time of all calls of a part. To measure them takes time too.
+All on the same batches. Learning steps by turns, A B C C B A ..., the first tenth dropped; before each one another of
+the same side, which does not count, because the caches are the other side's. A figure is the median of the CPU time of
+a learning step, divided by its updates; a ratio is the median of the turns' ratios. One thread. The second table has
+the parts of a learning step with gradients in NumPy: medians of the CPU time of all calls of a part. To measure them
+takes time too. Needs the extra `compiled`.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from time import process_time, thread_time
 from typing import Any
 
-from benchmarks.common import RESULTS, describe, machine, markdown_table, write_json
+from benchmarks.common import RESULTS, describe, installed, machine, markdown_table, write_json
 from offbeat.config.resolve import resolve
 from offbeat.core.threads import blas_kernels, limit
 from offbeat.runtime.parts import PacedParts
@@ -49,16 +51,20 @@ WORKS: dict[str, Settings] = {
     "HalfCheetah-v5, 256-256 ReLU, minibatch 64": {
         "env": "HalfCheetah-v5", "envs_per_actor": 4, "unroll_length": 128, "minibatch_size": 64, "epochs": 4,
     },
+    "HalfCheetah-v5, 256-256 ReLU, minibatch 512": {
+        "env": "HalfCheetah-v5", "envs_per_actor": 8, "unroll_length": 256, "minibatch_size": 512, "epochs": 1,
+    },
 }  # fmt: skip
 TURNS = 40
-SIDES = (AUTOGRAD, ANALYTIC) = ("autograd", "analytic")
+SIDES = (AUTOGRAD, ANALYTIC, COMPILED) = ("autograd", "analytic", "compiled")
 Times = dict[str, float]
 
 
 def make(work: Settings, side: str) -> PacedParts:
     """Return parts with one batch acted, whose learner takes the wanted path."""
     settings = {key: value for key, value in work.items() if key != "env"}
-    parts: PacedParts = build(resolve("ppo", work["env"], flags=settings))
+    kernels = "numba" if side == COMPILED else "numpy"
+    parts: PacedParts = build(resolve("ppo", work["env"], flags={**settings, "kernels": kernels}))
     algorithm: Any = parts.policy.algorithm
     if side == AUTOGRAD:
         algorithm._fast = algorithm.passes._fast = None  # noqa: SLF001  (users have no switch)
@@ -79,7 +85,7 @@ def update_us(parts: PacedParts) -> float:
 
 
 def compare(work: Settings) -> Settings:
-    """Measure both sides by turns, then the parts of a learning step."""
+    """Measure all sides by turns, then the parts of a learning step."""
     sides = {side: make(work, side) for side in SIDES}
     turns = []
     for turn in range(TURNS):
@@ -115,7 +121,7 @@ class Stopwatch:
 
 
 def parts_us(parts: PacedParts) -> Times:
-    """Return the CPU microseconds of each part of a learning step with analytic gradients."""
+    """Return the CPU microseconds of each part of a learning step with gradients in NumPy."""
     learner: Any = parts.policy.learner
     algorithm: Any = parts.policy.algorithm
     fast, watch = algorithm._fast, Stopwatch()  # noqa: SLF001
@@ -155,9 +161,10 @@ def table(records: dict[str, Settings]) -> str:
     for name, record in records.items():
         turns = record["us_an_update"]
         medians = [f"{median(turn[side] for turn in turns):,.0f}" for side in SIDES]
-        ratio = median(turn[AUTOGRAD] / turn[ANALYTIC] for turn in turns)
-        rows.append([name, *medians, f"{ratio:.2f}"])
-    return markdown_table(["learning step", *(f"{side}, us per update" for side in SIDES), "ratio"], rows)
+        ratios = [f"{median(turn[one] / turn[other] for turn in turns):.2f}" for one, other in pairwise(SIDES)]
+        rows.append([name, *medians, *ratios])
+    names = [f"{side}, us per update" for side in SIDES]
+    return markdown_table(["learning step", *names, *(f"{one} / {other}" for one, other in pairwise(SIDES))], rows)
 
 
 def parts_table(records: dict[str, Settings]) -> str:
@@ -175,10 +182,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS, help="directory of the results")
     options = parser.parse_args()
     limit(1)
-    about = {**machine(), "blas_kernels": blas_kernels()}
+    about = {**machine(), "numba": installed("numba"), "blas_kernels": blas_kernels()}
     record = {"machine": about, "records": {name: compare(WORKS[name]) for name in options.works}}
     write_json(options.out / "gradients.json", record)
-    head = f"# PPO's analytic gradients and autograd\n\n{describe(about)}; OpenBLAS's kernels: {about['blas_kernels']}."
+    described = f"{describe(about)}, numba {about['numba']}; OpenBLAS's kernels: {about['blas_kernels']}"
+    head = f"# PPO's analytic gradients and autograd\n\n{described}."
     text = f"{head}\n\n{table(record['records'])}\n{parts_table(record['records'])}"
     (options.out / "gradients.md").write_text(text)
     print(text)

@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.reference.compiled import KERNELS
 from tests.reference.models import policy_spec
 from tests.reference.thorough import examples
 from tests.reference.update_rows import ALGORITHMS, bench, perturb, random_minibatch
@@ -52,17 +53,18 @@ def algorithm_of(config: OnPolicyConfig, action: str, **spec: Any) -> tuple[OnPo
     return algorithm, policy
 
 
+@KERNELS
 # Drawn without chance: rows that lie on a clip's very edge would have two derivatives.
 @examples(300, derandomize=True)
 @given(
     configs,
     st.sampled_from(["discrete", "box", "matrix"]),
-    st.sampled_from([1, 2, 3, 17, 64]),
+    st.sampled_from([1, 2, 3, 17, 64, 300]),
     st.sampled_from([0.02, 0.4]),
     st.integers(0, 2**32 - 1),
 )
-def test_loss_metrics_and_every_gradient_equal_those_of_autograd(config, action, rows, drift, seed):
-    algorithm, spec = algorithm_of(config, action)
+def test_loss_metrics_and_every_gradient_equal_those_of_autograd(kernels, config, action, rows, drift, seed):
+    algorithm, spec = algorithm_of(replace(config, kernels=kernels), action)
     flat = algorithm.groups[GROUP].parameters
     minibatch = random_minibatch(algorithm, spec, rows, seed, drift)
     [stage] = algorithm.stages
@@ -83,10 +85,11 @@ def test_loss_metrics_and_every_gradient_equal_those_of_autograd(config, action,
             assert float(value) == pytest.approx(float(autograds[name]), rel=1e-4, abs=atol), name
 
 
+@KERNELS
 @examples(30, derandomize=True)
 @given(configs, st.sampled_from(["discrete", "box"]), st.integers(1, 9), st.integers(0, 2**32 - 1))
-def test_a_minibatch_of_another_size_is_not_affected_by_the_one_before(config, action, rows, seed):
-    algorithm, spec = algorithm_of(config, action)
+def test_a_minibatch_of_another_size_is_not_affected_by_the_one_before(kernels, config, action, rows, seed):
+    algorithm, spec = algorithm_of(replace(config, kernels=kernels), action)
     flat = algorithm.groups[GROUP].parameters
     gradients = algorithm.stages[0].gradients
     assert gradients is not None
@@ -98,12 +101,13 @@ def test_a_minibatch_of_another_size_is_not_affected_by_the_one_before(config, a
     assert torch.equal(flat.gradients, alone)
 
 
+@KERNELS
 @pytest.mark.parametrize("small", [PPOConfig(epochs=1), A2CConfig(), IMPALAConfig()])
 @pytest.mark.parametrize("action", ["discrete", "box"])
 @pytest.mark.parametrize("between", ["nothing", "another pass"])
 @pytest.mark.parametrize("max_lag", [0, 1])
-def test_the_gradients_of_a_pass_that_is_used_again_are_those_of_a_new_one(small, action, between, max_lag):
-    config = replace(small, hidden_sizes=(7, 5), entropy_coef=0.1)
+def test_the_gradients_of_a_pass_that_is_used_again_are_those_of_a_new_one(kernels, small, action, between, max_lag):
+    config = replace(small, hidden_sizes=(7, 5), entropy_coef=0.1, kernels=kernels)
     side = bench(config, action, max_lag=max_lag)
     algorithm, flat = side.algorithm, side.algorithm.groups[GROUP].parameters
     rows = {name: torch.from_numpy(array) for name, array in side.fill(0, seed=11).items()}

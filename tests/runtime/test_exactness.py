@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from tests.reference.checks import assert_parts_are_the_whole, assert_same, same_bits
+from tests.reference.compiled import WITH_NUMBA
 from tests.reference.hogwild_runs import assert_whole
 from tests.reference.matrix import CARTS, IN_CI, TEAMS
 from tests.reference.replay_runs import SMALL_SAC, assert_ratio, small_sac
@@ -159,6 +160,13 @@ SERVED_CELLS = [
     Cell("sac", "Pendulum-v1", 3, 2, 0, "serial", "processes", {**SERVED, "layer_norm": True}, OFTEN_ON_A_REPLAY),
 ]
 CELLS += SERVED_CELLS
+COMPILED = {"kernels": "numba", "unroll_length": 40}
+COMPILED_CELLS = [
+    # Minibatches of several blocks of rows, and updates that use the forward pass of the targets again.
+    Cell("ppo", "CartPole-v1", 1, 2, 2, "processes", "threads", {"minibatch_size": 160, **COMPILED}, OFTEN),
+    Cell("a2c", "Pendulum-v1", 1, 2, 2, "threads", "processes", COMPILED),
+    Cell("impala", "Pendulum-v1", 2, 2, 1, "processes", "serial", {"shards": 2, **COMPILED}),
+]
 REMEMBERS = {"core_size": 8, "batch_size": 24, "burn_in": 6, "n_step": 3}
 SOFT = {"exploration_fraction": 0.9, "ema_rate": 0.05, "ema_every": 1}
 MORE_CELLS = [
@@ -219,7 +227,13 @@ def test_the_matrix_has_every_algorithm_and_every_pair_of_runtimes():
 
 
 @pytest.mark.parametrize(
-    "cell", [*CELLS, *thorough(*((cell,) for cell in MORE_CELLS))], ids=lambda c: "-".join(map(str, c[:-2]))
+    "cell",
+    [
+        *CELLS,
+        *(pytest.param(cell, marks=WITH_NUMBA) for cell in COMPILED_CELLS),
+        *thorough(*((cell,) for cell in MORE_CELLS)),
+    ],
+    ids=lambda c: "-".join(map(str, c[:-2])),
 )
 def test_a_run_resumed_in_another_runtime_has_the_weights_and_metrics_of_serial(tmp_path, cell):
     whole, resumed = assert_parts_are_the_whole(cell.train, cell.first, cell.second, tmp_path, **cell.parts)

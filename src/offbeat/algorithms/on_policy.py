@@ -40,6 +40,7 @@ from offbeat.algorithms.rows import (
 )
 from offbeat.algorithms.statistics import Statistics
 from offbeat.config.config import Config
+from offbeat.core.errors import ConfigError
 from offbeat.core.seeding import derive_seed
 from offbeat.core.types import LAST_NO_DECISION, NO_DECISION, Field
 from offbeat.losses.actor_critic import (
@@ -112,6 +113,7 @@ class OnPolicy(Checkpointed, Generic[Settings]):
             GROUP: ParameterGroup(self.parameters, config.max_grad_norm, config.adam_eps)
         }
         self._fast: FastPath | None = fast_paths.fast_path_of(self)
+        _require_kernels(self, self._fast, device)
         self.passes = NetworkPasses(spec, self.network, self._fast)
         """Runs the network on batches and minibatches."""
         gradients = self._fast.gradients if self._fast else None
@@ -341,6 +343,17 @@ class OnPolicy(Checkpointed, Generic[Settings]):
 
     def arrays(self) -> dict[str, Tensor]:
         return self.parameters.arrays()
+
+
+def _require_kernels(algorithm: OnPolicy[Any], fast: FastPath | None, device: str) -> None:
+    """Raise ConfigError if the setting kernels is not numpy, and the fast path does not have such kernels."""
+    kernels: str = algorithm.config.kernels
+    if kernels not in ("numpy", getattr(fast, "kernels", "numpy")):
+        raise ConfigError(
+            f"kernels is {kernels}, but {type(algorithm).__name__} has no such gradients for this policy on the device "
+            f"{device}: only PPO, A2C and IMPALA themselves have them, on a CPU, for a plain MLP of which policy and "
+            "critic have one each, and one discrete action or Gaussian box actions. Pass --set kernels=numpy"
+        )
 
 
 def scheduled(start: float, schedule: str, progress: float) -> float:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from offbeat.api import no_updates
 from offbeat.api.callbacks import Callback, CallbackFunction
 from offbeat.api.called_callbacks import Callbacks
+from offbeat.api.compiled_modules import import_compiled
 from offbeat.api.initial import InitialPolicy, initial_policies, load_initial, origin_of
 from offbeat.api.named_code import env_settings, name_of_algorithm, name_of_encoder, name_of_env
 from offbeat.api.resume import (
@@ -304,6 +305,7 @@ def _with_measured_topology(config: Config, view: Progress, caller: CallerState)
     caller.save_library_settings()
     from offbeat.tuning.auto_layout import with_measured_topology
 
+    import_compiled(config, view.message)
     with notifying_if_slow(f"measuring {config.run.env}", view.message):
         return with_measured_topology(config, view.message)
 
@@ -314,6 +316,7 @@ def _prepare(config: Config, view: Progress, caller: CallerState) -> Parts:
     caller.save_library_settings()
     limit(config.blas_threads)
     keep_freed_memory()
+    import_compiled(config, view.message)
     with notifying_if_slow(f"testing {config.run.env}", view.message):
         from offbeat.runtime.devices import set_up_device
         from offbeat.runtime.runtimes import build

@@ -36,6 +36,7 @@ EXTRAS = {
     "envpool": "envpool",
     "agents": "mpe2",
     "openspiel": "pyspiel",
+    "compiled": "numba",
     "optuna": "optuna",
     "ray": "ray",
     "video": "imageio_ffmpeg",

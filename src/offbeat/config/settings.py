@@ -58,6 +58,11 @@ class AlgorithmSettings:
         """
         return dict(table)
 
+    @property
+    def compiled_modules(self) -> tuple[str, ...]:
+        """Modules of the algorithm that are compiled when they are imported for the first time on a machine."""
+        return ()
+
     def memory(self, runtime: RuntimeConfig, history: int = 0) -> MemoryShape:
         """Return the shape of the unroll memory or the replay, with its pace.
 

@@ -82,7 +82,7 @@ class ActorCriticFastPath(Generic[Owner]):
         """Write all gradients of `OnPolicy.loss` for a minibatch; return the same result, with a float as the loss."""
         if minibatch["rows"] is not None:
             return self._by_autograd(minibatch)
-        rows = _arrays(minibatch)
+        rows = arrays_of(minibatch)
         with np.errstate(over="ignore", invalid="ignore"):  # the learner refuses updates that are not finite
             if isinstance(minibatch, FastPass) and minibatch.number == self._networks.passes:
                 output, values = self._networks.outputs()
@@ -130,7 +130,8 @@ class ActorCriticFastPath(Generic[Owner]):
         return squared_value_loss(values, rows["value_target"])
 
 
-def _arrays(minibatch: Minibatch) -> Rows:
+def arrays_of(minibatch: Minibatch) -> Rows:
+    """Return the arrays of a minibatch, without those that are None."""
     if isinstance(minibatch, RowRange):
         return minibatch.arrays()
     return {name: value.numpy() for name, value in minibatch.items() if isinstance(value, Tensor)}

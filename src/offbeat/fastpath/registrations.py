@@ -3,10 +3,14 @@
 This is a separate module because it imports torch, while actors import `mlp` without torch.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 from offbeat.algorithms.a2c import A2C
 from offbeat.algorithms.crossq import CrossQ
 from offbeat.algorithms.fast_paths import register
 from offbeat.algorithms.impala import IMPALA
+from offbeat.algorithms.on_policy import OnPolicy
 from offbeat.algorithms.ppo import PPO
 from offbeat.algorithms.sac import SAC
 from offbeat.algorithms.td3 import TD3
@@ -16,9 +20,23 @@ from offbeat.fastpath.ppo import PPOFastPath
 from offbeat.fastpath.sac import SACFastPath
 from offbeat.fastpath.td3 import TD3FastPath
 
-register(A2C, ActorCriticFastPath, applies=ActorCriticFastPath.applies)
+
+def _actor_critic(fast_path: type[ActorCriticFastPath[Any]]) -> Callable[[OnPolicy[Any]], ActorCriticFastPath[Any]]:
+    """Return the function that makes a fast path for an algorithm: compiled, or this one, in NumPy."""
+
+    def make(algorithm: OnPolicy[Any]) -> ActorCriticFastPath[Any]:
+        if algorithm.config.kernels == "numpy":
+            return fast_path(algorithm)
+        from offbeat.fastpath.compiled_actor_critic import CompiledFastPath  # here: Numba is optional
+
+        return CompiledFastPath(algorithm)
+
+    return make
+
+
+register(A2C, _actor_critic(ActorCriticFastPath), applies=ActorCriticFastPath.applies)
 register(CrossQ, CrossQFastPath, applies=CrossQFastPath.applies)
-register(IMPALA, ActorCriticFastPath, applies=ActorCriticFastPath.applies)
-register(PPO, PPOFastPath, applies=PPOFastPath.applies)
+register(IMPALA, _actor_critic(ActorCriticFastPath), applies=ActorCriticFastPath.applies)
+register(PPO, _actor_critic(PPOFastPath), applies=PPOFastPath.applies)
 register(SAC, SACFastPath, applies=SACFastPath.applies)
 register(TD3, TD3FastPath, applies=TD3FastPath.applies)

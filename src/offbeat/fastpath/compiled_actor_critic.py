@@ -1,0 +1,143 @@
+"""The fast path of PPO, A2C and IMPALA with compiled gradients (`kernels = "numba"`)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from offbeat.algorithms.base import LossResult, Minibatch
+from offbeat.algorithms.network_passes import FastEvaluated, FastPass
+from offbeat.algorithms.on_policy import GROUP, OnPolicy
+from offbeat.algorithms.on_policy_shards import NORMALIZED
+from offbeat.algorithms.ppo import PPO
+from offbeat.fastpath import compiled
+from offbeat.fastpath.actor_critic import ActorCriticFastPath, Rows, arrays_of
+from offbeat.fastpath.mlp import F32
+from offbeat.models.flat import FlatParameters
+
+Sums = NDArray[np.float64]
+Pass = tuple[compiled.Network, F32, bool, NDArray[np.int64]]
+"""A network, observations [N, inputs], whether the last forward pass was with them, and the M rows of the loss."""
+_f32: Callable[[NDArray[Any]], F32] = partial(np.ascontiguousarray, dtype=np.float32)
+
+
+class CompiledFastPath(ActorCriticFastPath[OnPolicy[Any]]):
+    """See `compiled`. The gradients of the policy and those of the critic are one call each."""
+
+    kernels = "numba"
+
+    def __init__(self, algorithm: OnPolicy[Any]) -> None:
+        """Read and write the parameters of an algorithm for which `applies` is true."""
+        super().__init__(algorithm)
+        spec, parameters = algorithm.spec, algorithm.groups[GROUP].parameters
+        policy, relu = spec.layer_names(), spec.activation == "relu"
+        self._policy = _Network(parameters, policy, relu=relu)
+        self._value = _Network(parameters, [name.replace("policy", "critic") for name in policy], relu=relu)
+        self._log_std: Sequence[F32] = ()
+        if spec.action.kind == "box":
+            buffers = parameters.values.detach().numpy(), parameters.gradients.numpy()
+            self._log_std = [parameters.layout.views(buffer)["log_std"] for buffer in buffers]
+        self._ppo = algorithm if isinstance(algorithm, PPO) else None
+        self._value_clip = self._ppo.config.value_clip if self._ppo else None
+        self._passes, self._x = 0, np.zeros((0, spec.inputs), np.float32)
+        self._sums = np.zeros((2, compiled.SUMS))
+
+    def values(self, observation: Tensor) -> Tensor:
+        return torch.from_numpy(self._forward(_f32(observation.numpy()), self._value)[:, 0].copy())
+
+    def evaluate(self, observation: Tensor, action: Tensor) -> FastEvaluated:
+        x = _f32(observation.numpy())
+        output, values = self._forward(x, self._policy), self._forward(x, self._value)
+        log_prob = self._head.log_prob(output[: len(action)], action.numpy())
+        return FastEvaluated(torch.from_numpy(log_prob), torch.from_numpy(values[:, 0].copy()), self._passes)
+
+    def _forward(self, x: F32, network: _Network) -> F32:
+        self._passes += 1
+        self._x = x
+        with_workspaces = network.of(len(x))
+        compiled.forward(with_workspaces, x)
+        return with_workspaces.output[: len(x)]
+
+    def gradients(self, minibatch: Minibatch) -> LossResult:
+        if minibatch["rows"] is not None:
+            return self._by_autograd(minibatch)
+        rows = arrays_of(minibatch)
+        if isinstance(minibatch, FastPass) and minibatch.number == self._passes:
+            x, forwarded, index = self._x, True, minibatch.valid.numpy()
+        else:
+            x, forwarded, index = _f32(rows["observation"]), False, np.arange(len(rows["observation"]))
+        self._passes += 1
+        self._sums[:] = 0
+        self._policy_gradients((self._policy.of(len(x)), x, forwarded, index), rows, self._sums[0])
+        self._value_gradients((self._value.of(len(x)), x, forwarded, index), rows, self._sums[1])
+        return self._result(len(index))
+
+    def _policy_gradients(self, of_pass: Pass, rows: Rows, sums: Sums) -> None:
+        config, clip = self.algorithm.config, self._ppo.clip if self._ppo else math.inf
+        normalize, advantages = config.normalize_advantages, rows["advantage"]
+        if normalize and NORMALIZED in rows:  # a shard
+            normalize, advantages = False, rows[NORMALIZED]
+        loss = compiled.PolicyLoss(normalize, self._ppo is not None, clip, config.entropy_coef)
+        of_rows = _f32(rows["proximal_log_prob"]), _f32(advantages), loss, sums
+        if self._log_std:
+            action = _f32(rows["action"]).reshape(len(advantages), -1)
+            compiled.gaussian_gradients(*of_pass, action, *of_rows, *self._log_std)
+        else:
+            compiled.categorical_gradients(*of_pass, rows["action"].astype(np.int64, copy=False), *of_rows)
+
+    def _value_gradients(self, of_pass: Pass, rows: Rows, sums: Sums) -> None:
+        clip = math.inf if self._value_clip is None else self._value_clip
+        of_rows = _f32(rows["proximal_value"]), _f32(rows["value_target"])
+        compiled.value_gradients(*of_pass, *of_rows, clip, self.algorithm.config.value_coef, sums)
+
+    def _result(self, rows: int) -> LossResult:
+        config = self.algorithm.config
+        (policy_loss, kl, ratio, clipped, deviation, entropy), (value_loss, *_) = self._sums.tolist()
+        policy_loss, value_loss, entropy = policy_loss / rows, value_loss / rows, entropy / rows
+        loss = policy_loss + config.value_coef * value_loss - config.entropy_coef * entropy
+        losses = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
+        if self._ppo is None:
+            return LossResult(loss, losses)
+        ratios = {"approx_kl": kl / rows, "ratio_mean": ratio / rows, "clip_fraction": clipped / rows}
+        return LossResult(loss, {**losses, **ratios}, {"ratio_deviation": deviation})
+
+
+class _Network:
+    """A network for compiled functions, with workspaces that grow with the number of rows."""
+
+    def __init__(self, parameters: FlatParameters, names: Sequence[str], *, relu: bool) -> None:
+        """Find the layers by their names in the flat buffers, the head last."""
+        entries = {entry.name: entry for entry in parameters.layout.entries}
+        pairs = [(entries[f"{name}.weight"], entries[f"{name}.bias"]) for name in names]
+        layers = np.array([(weight.offset, bias.offset, *weight.shape) for weight, bias in pairs], np.int64)
+        self._widest, self._outputs = int(layers[:, compiled.OUTPUTS :].max()), int(layers[-1, compiled.OUTPUTS])
+        largest = int(layers[:, compiled.OUTPUTS :].prod(axis=1).max())
+        none = np.zeros((0, 0), np.float32)
+        self._network = compiled.Network(
+            values=parameters.values.detach().numpy(),
+            gradients=parameters.gradients.numpy(),
+            layers=layers,
+            relu=relu,
+            hidden=none,
+            output=none,
+            d_output=none,
+            transposed=np.zeros((len(layers) - 1, compiled.SMALL), np.float32),
+            scratch=np.zeros((3, max(largest, compiled.BLOCK * self._widest)), np.float32),
+        )
+
+    def of(self, rows: int) -> compiled.Network:
+        """Return the network with workspaces for this number of rows. Larger ones lose the activations."""
+        if rows > len(self._network.output):
+            self._network = self._network._replace(
+                hidden=np.zeros((len(self._network.layers) - 1, rows * self._widest), np.float32),
+                output=np.zeros((rows, self._outputs), np.float32),
+                d_output=np.zeros((rows, self._outputs), np.float32),
+            )
+        return self._network

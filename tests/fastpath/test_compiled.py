@@ -1,0 +1,194 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.reference.compiled import WITH_NUMBA
+from tests.reference.models import policy_spec
+from tests.reference.runs import small_run
+from tests.reference.update_rows import ALGORITHMS, perturb, random_minibatch
+
+from offbeat.algorithms.a2c import A2C, A2CConfig
+from offbeat.algorithms.base import LossResult
+from offbeat.algorithms.impala import IMPALAConfig
+from offbeat.algorithms.on_policy import GROUP, OnPolicy
+from offbeat.algorithms.on_policy_config import OnPolicyConfig
+from offbeat.algorithms.ppo import PPOConfig
+from offbeat.api.train import resume
+from offbeat.config.config_file import load
+from offbeat.core.errors import ConfigError
+
+NUMBA: dict[str, Any] = {"kernels": "numba"}
+
+
+def algorithm_of(config: OnPolicyConfig, action: str = "discrete", **spec: Any) -> OnPolicy[Any]:
+    policy = policy_spec(action, hidden_sizes=(64, 64), activation=config.activation, **spec)
+    algorithm = ALGORITHMS[type(config)](config, policy, seed=0, corrected=False)
+    perturb(algorithm, 0.3)
+    return algorithm
+
+
+def gradients_of(algorithm: OnPolicy[Any], minibatch: Any) -> tuple[LossResult, torch.Tensor]:
+    [stage] = algorithm.stages
+    assert stage.gradients is not None
+    result = stage.gradients(minibatch)
+    return result, algorithm.groups[GROUP].parameters.gradients.clone()
+
+
+# --- the results --------------------------------------------------------------------------------------------
+
+
+@WITH_NUMBA
+@pytest.mark.parametrize("config", [PPOConfig(**NUMBA, value_clip=0.2), A2CConfig(**NUMBA)])
+@pytest.mark.parametrize("action", ["discrete", "box"])
+def test_gradients_have_the_same_bits_in_another_thread(config, action):
+    algorithm = algorithm_of(config, action)
+    minibatch = random_minibatch(algorithm, algorithm.spec, 300, seed=1)
+    here = gradients_of(algorithm, minibatch)
+    there: list[tuple[LossResult, torch.Tensor]] = []
+    thread = threading.Thread(target=lambda: there.append(gradients_of(algorithm, minibatch)))
+    thread.start()
+    thread.join()
+    [(result, gradients)] = there
+    assert torch.equal(gradients, here[1])
+    assert result == here[0]
+
+
+@WITH_NUMBA
+@pytest.mark.parametrize("poisoned", ["advantage", "observation", "proximal_log_prob", "value_target"])
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+@pytest.mark.parametrize("action", ["discrete", "box"])
+def test_a_number_that_is_not_finite_makes_the_gradients_or_the_loss_not_finite(poisoned, activation, action):
+    algorithm = algorithm_of(PPOConfig(**NUMBA, activation=activation, value_clip=0.2), action)
+    minibatch = random_minibatch(algorithm, algorithm.spec, 200, seed=1)
+    assert np.isfinite(gradients_of(algorithm, minibatch)[0].loss)
+    minibatch[poisoned].view(-1)[3] = np.nan
+    result, gradients = gradients_of(algorithm, minibatch)
+    assert not (np.isfinite(float(result.loss)) and gradients.isfinite().all())
+
+
+@WITH_NUMBA
+def test_tanh_has_a_relative_error_of_less_than_3e_7():
+    compiled: Any = import_module("offbeat.fastpath.compiled")
+
+    x = np.concatenate([np.linspace(-12, 12, 100_001), np.geomspace(1e-30, 1, 1000), [np.inf, -np.inf, 0]])
+    given = x.astype(np.float32)[:, None]
+    ours = given.copy()
+    compiled._activate(ours, np.zeros(1, np.float32), False)
+    np.testing.assert_allclose(ours, np.tanh(given.astype(np.float64)), rtol=3e-7, atol=0)
+    assert np.isnan(compiled._tanh(np.float32(np.nan)))
+
+
+@WITH_NUMBA
+@pytest.mark.parametrize("action", ["discrete", "box"])
+@pytest.mark.parametrize("hidden_sizes", [(), (7,), (9, 5, 12)])
+def test_training_from_numpys_gradients_and_from_compiled_ones_stays_close(tmp_path, action, hidden_sizes):
+    env = "CartPole-v1" if action == "discrete" else "Pendulum-v1"
+    runs = [
+        small_run(tmp_path / kernels, env, kernels=kernels, hidden_sizes=hidden_sizes, steps=256, lag="exact")
+        for kernels in ("numpy", "numba")
+    ]
+    recorded = [load(run.path / "config.toml").settings_as(PPOConfig).kernels for run in runs]
+    assert recorded == ["numpy", "numba"]
+    for name in ("policy_loss", "value_loss", "entropy", "grad_norm"):
+        assert runs[1].metrics[name] == pytest.approx(runs[0].metrics[name], rel=1e-2, abs=1e-3), name
+
+
+# --- compilation --------------------------------------------------------------------------------------------
+
+
+@WITH_NUMBA
+def test_an_array_of_another_type_is_an_error_and_compiles_nothing():
+    compiled: Any = import_module("offbeat.fastpath.compiled")
+
+    algorithm = algorithm_of(PPOConfig(**NUMBA))
+    fast: Any = algorithm._fast
+    network = fast._policy.of(2)
+    with pytest.raises(TypeError, match="No matching definition"):
+        compiled.forward(network, np.zeros((2, algorithm.spec.inputs)))
+    assert len(compiled.forward.signatures) == 1
+
+
+IMPORTS = """
+import numpy
+from threadpoolctl import threadpool_info, threadpool_limits
+threadpool_limits(1)
+import offbeat.fastpath.compiled as compiled
+assert {info["num_threads"] for info in threadpool_info()} == {1}, threadpool_info()
+print([sum(function.stats.cache_hits.values()) for function in (
+    compiled.forward, compiled.categorical_gradients, compiled.gaussian_gradients, compiled.value_gradients)])
+"""
+
+
+@WITH_NUMBA
+def test_the_import_reads_the_machine_code_from_the_disk_and_leaves_the_number_of_threads():
+    import_module("offbeat.fastpath.compiled")  # so that it is there
+    done = subprocess.run([sys.executable, "-c", IMPORTS], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "[1, 1, 1, 1]"
+
+
+@WITH_NUMBA
+def test_without_a_folder_for_machine_code_the_error_names_the_variable(monkeypatch):
+    compiled: Any = import_module("offbeat.fastpath.compiled")
+    monkeypatch.setattr("numba.core.caching.CacheImpl._locator_classes", [])
+    with pytest.raises(ConfigError, match="set the environment variable NUMBA_CACHE_DIR to a folder"):
+        compiled.compiled()(lambda: None)
+
+
+# --- what is not supported ----------------------------------------------------------------------------------
+
+
+class OwnA2C(A2C):
+    pass
+
+
+@WITH_NUMBA
+@pytest.mark.parametrize("config", [PPOConfig(**NUMBA), A2CConfig(**NUMBA), IMPALAConfig(**NUMBA)])
+@pytest.mark.parametrize(
+    ("action", "settings"),
+    [
+        ("multidiscrete", {}),
+        ("discrete", {"shared_trunk": True}),
+        ("discrete", {"exploration": "symmetric_kl"}),
+        ("box", {"action_distribution": "squashed"}),
+    ],
+)
+def test_a_policy_without_compiled_gradients_is_an_error(config, action, settings):
+    config = replace(config, **settings)
+    with pytest.raises(ConfigError, match=r"kernels is numba, but .* has no such gradients for this policy"):
+        algorithm_of(config, action, squashed=config.action_distribution == "squashed")
+
+
+@WITH_NUMBA
+def test_a_subclass_of_a_user_has_no_compiled_gradients():
+    with pytest.raises(ConfigError, match="kernels is numba, but OwnA2C has no such gradients"):
+        OwnA2C(A2CConfig(**NUMBA), policy_spec("discrete", hidden_sizes=(4,)), seed=0, corrected=False)
+    OwnA2C(A2CConfig(), policy_spec("discrete", hidden_sizes=(4,)), seed=0, corrected=False)
+
+
+@pytest.mark.parametrize("missing", ["numba", pytest.param("scipy.linalg.cython_blas", marks=WITH_NUMBA)])
+def test_without_numba_the_error_says_what_to_install(tmp_path, monkeypatch, missing):
+    for name in ("compiled", "compiled_actor_critic"):
+        monkeypatch.delitem(sys.modules, f"offbeat.fastpath.{name}", raising=False)
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(ConfigError, match=rf'kernels is numba, but {missing} is not installed: run pip install "off'):
+        small_run(tmp_path / "run", kernels="numba")
+    assert not (tmp_path / "run").exists()
+
+
+@WITH_NUMBA
+def test_a_run_with_compiled_gradients_is_resumed_without_numba(tmp_path, monkeypatch):
+    stopped = small_run(tmp_path / "run", kernels="numba", steps=512, stop_at=256)
+    monkeypatch.delitem(sys.modules, "offbeat.fastpath.compiled")
+    monkeypatch.setitem(sys.modules, "numba", None)
+    with pytest.raises(ConfigError, match="kernels is numba, but numba is not installed"):
+        resume(stopped.path, progress="none")
+    assert resume(stopped.path, progress="none", settings={"kernels": "numpy"}).metrics["env_steps"] >= 512
