@@ -42,7 +42,8 @@ def shortest_path(env: Any) -> list[int]:
         ValueError: the goal cannot be reached.
     """
     cells = cells_by_kind(env.grid)
-    start = State(tuple(map(int, env.agent_pos)), int(env.agent_dir), has_key=False, is_open=False)
+    x, y = env.agent_pos
+    start = State((int(x), int(y)), int(env.agent_dir), has_key=False, is_open=False)
     paths: dict[State, list[int]] = {start: []}
     waiting = deque([start])
     while waiting:
