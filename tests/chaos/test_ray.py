@@ -142,6 +142,18 @@ def test_stopped_actor_is_replaced_and_its_process_is_killed(nodes):  # noqa: AR
         wait_until(lambda: not is_alive(stopped))
 
 
+def test_actor_that_is_stopped_before_it_has_answered_a_question_is_replaced(nodes):  # noqa: ARG001
+    """Its deadline is then not that of its start any more, which leaves ten minutes to find a node."""
+    with scene(**ON_RAY, stall_timeout_s=1.0) as it, patch.object(proxy, "ANSWER_S", 2.0):
+        with patch.object(ActorProxy, "ask"):
+            it.begin()
+            stopped = pid_of(it, 0)
+            os.kill(stopped, signal.SIGSTOP)
+        Batches(it, lag=2).take_until(lambda: it.acting.restarts > 0)
+        assert f"actor 0 (process {stopped}" in it.said[0]
+        assert "made no progress in time" in it.said[0]
+
+
 def test_actor_that_is_stopped_when_the_run_ends_is_killed(nodes):  # noqa: ARG001
     with patch.object(supervisor, "CLOSE_S", 1.0), scene(**ON_RAY) as it:
         it.begin()

@@ -46,7 +46,7 @@ def proxy_of(answers: Answers) -> tuple[ActorProxy, Deadline]:
     """Return a proxy whose answers are handled at once, and its deadline."""
     deadline = Deadline(np.zeros(ROW))
     cluster = cast(Cluster, None)
-    return ActorProxy(0, 0, answers, cluster, deadline, lambda answer: answer(), lambda _proxy: None), deadline
+    return ActorProxy(0, 0, answers, cluster, deadline, 100.0, lambda answer: answer(), lambda _proxy: None), deadline
 
 
 def rows_of(ticket: int) -> Acted:

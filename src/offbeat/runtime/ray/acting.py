@@ -16,6 +16,7 @@ from typing import Any
 
 from offbeat.config.ray import runtime_env_of
 from offbeat.core.errors import RunFailed
+from offbeat.runtime.deadline import stall_timeout
 from offbeat.runtime.gated import GatedActing
 from offbeat.runtime.paced import PacedRuntime
 from offbeat.runtime.parts import PacedParts
@@ -94,6 +95,7 @@ class RayActing(GatedActing):
             actor.options(**self._options).remote(launch),
             self._cluster,
             self.board.deadlines[index],
+            stall_timeout(self.plan.runtime),
             self._dispatcher.on_answer,
             self._dispatcher.remove,
         )

@@ -55,6 +55,7 @@ class ActorProxy:
         actor: Any,
         cluster: Cluster,
         deadline: Deadline,
+        stall_s: float,
         on_answer: Callable[[Answer], None],
         on_kill: Callable[[ActorProxy], None],
     ) -> None:
@@ -66,11 +67,12 @@ class ActorProxy:
             actor: Ray's handle.
             cluster: the cluster.
             deadline: the deadline that the supervisor reads. It repeats what the actor answers.
+            stall_s: seconds of its first deadline after the start, until it has answered a question.
             on_answer: is called in another thread with each answer.
             on_kill: is called before the actor is killed: its tickets are refused from then on.
         """
         self.index, self.incarnation = index, incarnation
-        self._actor, self._cluster, self._deadline = actor, cluster, deadline
+        self._actor, self._cluster, self._deadline, self._stall_s = actor, cluster, deadline, stall_s
         self._on_answer, self._on_kill = on_answer, on_kill
         self.ready, self.has_ended = False, False
         self.placed = False
@@ -157,6 +159,7 @@ class ActorProxy:
             self._end = "has other versions"
             return
         self.started, self.placed, self.ready, self.since = started, True, True, monotonic()
+        self._deadline.set(Span.WORK, self._stall_s + ANSWER_S)  # that of the start is much longer
 
     def _take_rows(self, sent: Sent, acted: Acted) -> None:
         """Pass on rows in the order of the tickets: Ray may bring a small message before an earlier, large one."""
