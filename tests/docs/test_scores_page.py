@@ -18,9 +18,9 @@ EARLIER = {"return_scale": 1.0}
 """Settings that older results do not have, with the values that all runs had before."""
 
 
-@pytest.mark.parametrize("work", all_works(), ids=lambda work: f"{work.algorithm}-{work.env}-{work.runtime}")
+@pytest.mark.parametrize("work", all_works(), ids=lambda work: "-".join(work.folder.parts[-3:]))
 def test_results_have_the_values_of_the_preset(work: Work):
-    tables = preset_tables(work.algorithm, work.env, None)
+    tables = preset_tables(work.algorithm, work.env, work.preset or None)
     preset = {**tables[work.algorithm], **tables.get("env", {})}
     for result in work.results():
         settings = {**EARLIER, **result["config"][work.algorithm], **result["config"].get("env", {})}

@@ -78,7 +78,7 @@ def test_registering_the_same_env_again_gives_no_warning():
     [
         ("own Pole", Pole, {}, "'own Pole' is not a valid env id.*'my_env/MyEnv-v0'"),
         ("CartPole-v1", Pole, {}, "CartPole-v1 is already registered, with .*use another id"),
-        ("own/Pole-v0", Pole(), {}, "own/Pole-v0 has entry_point .*each column has its own env"),
+        ("own/Pole-v0", Pole(), {}, "own/Pole-v0 has entry_point .*each actor makes several envs"),
         ("own/Pole-v0", "Pole", {}, "own/Pole-v0 has entry_point 'Pole': pass 'my_module:MyEnv' or the class itself"),
         ("own/Pole-v0", dict, {}, "own/Pole-v0 has the class dict, which must extend gymnasium.Env"),
         ("own/Pole-v0", Pole, {"max_steps": 5}, r"unknown argument 'max_steps'. Did you mean 'max_episode_steps'"),

@@ -558,7 +558,7 @@ def test_an_n_step_longer_than_a_column_of_the_window_is_refused():
     shape = shape_of(2, 3, 4, 60, 2)  # 5 tickets of two actors: two of the same one at least
     shape.check(1, 8)
     text = refusal(lambda: shape.check(1, 9))
-    assert "n_step is 9, but with capacity=60 the replay holds 8 successive rows of a column" in text
+    assert "n_step is 9, but with capacity=60 the replay holds 8 successive rows of an env" in text
     assert "--set n_step=8 or less, or --set capacity=72 or more" in text
     shape_of(2, 3, 4, 72, 2).check(1, 9)
 

@@ -320,5 +320,5 @@ def test_a_finished_run_resumed_with_more_steps_has_the_bits_of_serial(tmp_path)
 
 
 def test_the_command_line_trains_with_hogwild_and_reports_its_workers(prepared):
-    assert "lock-free: 2 workers keep" in log_of(prepared / "free")
+    assert "lock-free: 2 workers have work for" in log_of(prepared / "free")
     assert len(pids_of(prepared / "free", "worker")) in (0, 2)
