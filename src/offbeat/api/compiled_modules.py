@@ -17,6 +17,8 @@ def import_compiled(config: Config, notify: Callable[[str], None]) -> None:
     """Import the compiled modules of all policies, before the run, because the clock of its speed does not run yet."""
     policies = [config.of_policy(name).settings for name in names_of(config.policies)]
     modules = dict.fromkeys(module for settings in policies for module in settings.compiled_modules)
+    if not modules:
+        return
     slow = Timer(SLOW_S, notify, ["compiling the gradients for this machine: this takes some seconds, only once"])
     slow.daemon = True
     slow.start()
@@ -25,3 +27,4 @@ def import_compiled(config: Config, notify: Callable[[str], None]) -> None:
             import_module(module)
     finally:
         slow.cancel()
+        slow.join()

@@ -36,7 +36,7 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 """Signals that a terminal, a service manager or a batch scheduler sends to all processes of a run at once."""
 LAST_REPORT_S = 1.0
-"""Seconds to wait for the last reports of a process that has ended."""
+"""Seconds to wait for the last reports and the last output of a process that has ended."""
 POLL_S = 0.005
 """Seconds between two checks whether a process has ended."""
 
@@ -155,7 +155,7 @@ class Child:
     """A child process and its reports.
 
     A thread receives the reports. So a child that sends a large report does not wait for the learner, and the learner
-    does not wait for a child that hangs in the middle of a report.
+    does not wait for a child that hangs in the middle of a report. Another thread forwards its output.
     """
 
     def __init__(
@@ -193,6 +193,8 @@ class Child:
         self._connection = connection
         self._thread = threading.Thread(target=self._send_and_receive, args=(pickle.dumps(launch),), daemon=True)
         self._thread.start()
+        self._output = threading.Thread(target=_forward_output, args=(process.stdout,), daemon=True)
+        self._output.start()
 
     def _send_and_receive(self, launch: bytes) -> None:
         """Send the launch spec, then receive reports until the process has ended."""
@@ -278,6 +280,7 @@ class Child:
             with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self._connection.fileno())) as both:
                 both.shutdown(socket.SHUT_RDWR)
             self._thread.join(LAST_REPORT_S)
+        self._output.join(LAST_REPORT_S)  # likewise for its output
         self.take_reports()
 
     def exit_reason(self) -> str:
@@ -323,7 +326,6 @@ def start_child(
         )
     GROUPS.add(process.pid)
     theirs.close()
-    threading.Thread(target=_forward_output, args=(process.stdout,), daemon=True).start()
     return Child(index, process, ours, launch, on_report, notify)
 
 

@@ -174,11 +174,13 @@ def notifying_if_slow(what: str, notify: Callable[[str], None]) -> Iterator[None
         while not finished.wait(STEP_TIMEOUT_S):
             notify(f"still {what} after {monotonic() - started:.0f} s: if it hangs, press Ctrl-C")
 
-    Thread(target=remind, daemon=True).start()
+    reminder = Thread(target=remind, daemon=True)
+    reminder.start()
     try:
         yield
     finally:
         finished.set()
+        reminder.join()
 
 
 class StallWatch:
