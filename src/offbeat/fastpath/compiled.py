@@ -209,6 +209,14 @@ def forward(network: Network, x: F32) -> None:
 
 
 @compiled()
+def _begin(network: Network, x: F32, forwarded: bool) -> None:
+    """Run the forward pass for x unless it was the last one, and set `network.d_output` to 0 for its rows."""
+    if not forwarded:
+        forward(network, x)
+    network.d_output[: len(x)] = 0
+
+
+@compiled()
 def _backward(network: Network, x: F32) -> None:
     """Write all gradients for the activations of the last `forward`, for x, and for `network.d_output`."""
     for layer in network.layers:
@@ -309,9 +317,7 @@ def categorical_gradients(
         loss: its settings.
         sums: see `LOSS`; they begin at 0.
     """
-    if not forwarded:
-        forward(network, x)
-    network.d_output[: len(x)] = 0
+    _begin(network, x, forwarded)
     mean, scale = _shift_and_scale(advantages, loss.normalize)
     choices, share = network.output.shape[1], np.float32(1 / len(rows))
     coef = np.float32(loss.entropy_coef) * share
@@ -357,9 +363,7 @@ def gaussian_gradients(
 
     The arguments are those of `categorical_gradients`. `action` is [M, P]; `d_log_std` is written.
     """
-    if not forwarded:
-        forward(network, x)
-    network.d_output[: len(x)] = 0
+    _begin(network, x, forwarded)
     mean, scale = _shift_and_scale(advantages, loss.normalize)
     size, share = len(log_std), np.float32(1 / len(rows))
     inverse_std, constant = np.exp(-log_std), np.float32(0)
@@ -407,9 +411,7 @@ def value_gradients(
         coef: factor of the loss in the gradients.
         sums: see `LOSS`; they begin at 0.
     """
-    if not forwarded:
-        forward(network, x)
-    network.d_output[: len(x)] = 0
+    _begin(network, x, forwarded)
     share = np.float32(coef / len(rows))
     for i in range(len(rows)):
         value = network.output[rows[i], 0]
