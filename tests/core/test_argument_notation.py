@@ -68,6 +68,10 @@ SOURCES = Path(offbeat.__file__).parent
             "`offbeat train ppo ENV --init-from a --preset none`",
             '`offbeat.train("ppo", ENV, init_from="a", preset="none")`',
         ),
+        (
+            """`offbeat check A-v0 --set 'ignore_observations=["a,b", " c"]'`""",
+            """`offbeat.check("A-v0", ignore_observations=['a,b', ' c'])`""",
+        ),
         ("`offbeat eval runs/a --sampled`", '`offbeat.evaluate("runs/a", sampled=True)`'),
         ("that `offbeat train` has created", "that `offbeat.train` has created"),
         ("`offbeat bench ppo ENV --actors 2` measures it", "`offbeat bench ppo ENV --actors 2` measures it"),

@@ -63,6 +63,10 @@ def test_without_a_search_there_is_one_trial():
         {"settings": {"runtime": "threads", "actors": 2, "max_lag": 2, "lag": "exact", "learner_cores": [0]}},
         {"settings": {"league": {"window": 3, "sides": ["red_*", "blue_*"]}}},
         {"settings": {"league": True}},
+        {"settings": {"league": {}}},
+        {"settings": {"ignore_observations": ["a,b", " c"], "kwargs": {"text": "\x7f"}}},
+        {"settings": {"kwargs": {"size": 2, "wind": 1}}, "search": grid(**{"env.kwargs.size": [3, 4]})},
+        {"env": "Ant-v5", "preset": "ppo-ant-v5", "settings": {"kwargs": {"frame_skip": 5}}},
     ],
     ids=str,
 )

@@ -22,8 +22,9 @@ from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.config.unknown_keys import unknown_key
 from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.field_definitions import defaults_of, hints_of
-from offbeat.core.field_texts import as_text, example_of
+from offbeat.core.field_texts import example_of
 from offbeat.core.fields import read
+from offbeat.core.typed_text import as_text
 
 TAKES_SETTINGS = ("train", "resume", "bench", "check")
 """Commands that have `--set`."""

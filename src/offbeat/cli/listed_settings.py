@@ -14,8 +14,9 @@ from offbeat.config.registry import algorithm_entry
 from offbeat.config.run_config import RunConfig
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.field_definitions import field_docstrings, hints_of
-from offbeat.core.field_texts import as_text, describe
+from offbeat.core.field_texts import describe
 from offbeat.core.frozen_table import EMPTY
+from offbeat.core.typed_text import as_text
 
 SUITED = {
     "max_lag": "0 in serial, 1 in threads and processes",

@@ -1,12 +1,13 @@
-"""Assignments as they are typed: `--set key=value ...` and `--env-kwargs NAME=VALUE ...`."""
+"""Assignments as they are typed, read and written: `--set key=value ...` and `--env-kwargs NAME=VALUE ...`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import shlex
+from collections.abc import Iterable, Mapping
 
 from offbeat.config.env import KWARGS
 from offbeat.core.errors import ConfigError
-from offbeat.core.frozen_table import value_of
+from offbeat.core.typed_text import argument_text, as_text, value_of
 
 
 def parse_assignments(items: Iterable[str]) -> dict[str, object]:
@@ -29,6 +30,45 @@ def parse_env_kwargs(items: Iterable[str]) -> dict[str, object]:
     return {name: value_of(text) for name, text in texts.items()}
 
 
+def assignments_of(settings: Mapping[str, object]) -> list[str]:
+    """Return settings as ['key=value', ...], which `parse_assignments` and the types of the keys turn back into them.
+
+    Args:
+        settings: key -> value; `flat_keys` turns a table of arguments of the env's constructor into such keys.
+    """
+    return [
+        f"{key}={argument_text(value) if key.startswith(KWARGS) else as_text(value)}" for key, value in settings.items()
+    ]
+
+
+def flat_keys(settings: Mapping[str, object]) -> dict[str, object]:
+    """Return settings with a key for each argument of the env's constructor, in place of the table `kwargs`."""
+    kwargs = settings.get("kwargs")
+    if not isinstance(kwargs, Mapping):
+        return dict(settings)
+    others = {key: value for key, value in settings.items() if key != "kwargs"}
+    return {**{f"{KWARGS}{name}": value for name, value in kwargs.items()}, **others}
+
+
+def set_flag(settings: Mapping[str, object]) -> str:
+    """Return `--set` with the settings, quoted as for a shell; '' without settings."""
+    return _flag("--set", assignments_of(settings))
+
+
+def env_kwargs_flag(kwargs: Mapping[str, object]) -> str:
+    """Return `--env-kwargs` with arguments of the env's constructor, quoted as for a shell; '' without arguments."""
+    return _flag("--env-kwargs", [f"{name}={argument_text(value)}" for name, value in kwargs.items()])
+
+
+def given_twice(key: str) -> ConfigError:
+    """Return the error for a key that is given by a flag and by `--set`."""
+    return ConfigError(f"{key} is given twice, by a flag and by --set: pass only one of them")
+
+
+def _flag(flag: str, items: list[str]) -> str:
+    return shlex.join([flag, *items]) if items else ""
+
+
 def _named_texts(items: Iterable[str], flag: str, form: str, *, example: str) -> dict[str, str]:
     """Split the items of a flag at their first '='. Refuse an item without one, and a name that is given twice."""
     texts: dict[str, str] = {}
@@ -40,8 +80,3 @@ def _named_texts(items: Iterable[str], flag: str, form: str, *, example: str) ->
             raise ConfigError(f"{flag} gives {name} twice ({texts[name]!r} and {text!r}): pass only one of them")
         texts[name] = text
     return texts
-
-
-def given_twice(key: str) -> ConfigError:
-    """Return the error for a key that is given by a flag and by `--set`."""
-    return ConfigError(f"{key} is given twice, by a flag and by --set: pass only one of them")

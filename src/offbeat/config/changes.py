@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from shlex import quote
 
+from offbeat.config.assignments import env_kwargs_flag, set_flag
 from offbeat.config.config import Config
 from offbeat.config.env import EnvConfig
 from offbeat.config.league import LEAGUE
@@ -19,7 +19,8 @@ from offbeat.config.settings import AlgorithmSettings
 from offbeat.core.argument_notation import for_reader
 from offbeat.core.errors import ConfigError
 from offbeat.core.field_definitions import flag_of, hints_of
-from offbeat.core.field_texts import as_text, syntax_of
+from offbeat.core.field_texts import syntax_of
+from offbeat.core.typed_text import as_text
 
 MAY_DIFFER = {
     *("runtime", "shards", "inference", "step_timeout_s", "reset_timeout_s", "stall_timeout_s", "restart_budget"),
@@ -130,10 +131,11 @@ def _reason_of_env(key: str, settings: AlgorithmSettings) -> tuple[str, str] | N
 
 
 def _refused(config: Config, run: Path, key: str, old: object, new: object, reason: str, remedy: str) -> ConfigError:
+    flags = "" if key in ("algorithm", "env") else _as_flags(key, new)
     remedy = remedy.format(
         algorithm=quote(str(new if key == "algorithm" else config.run.algorithm)),
         env=quote(str(new if key == "env" else config.run.env)),
-        change="" if key in ("algorithm", "env") else f" {_as_flags(key, new)}",
+        change=flags and f" {flags}",
         run=quote(str(run)),
         with_flag=for_reader(", with --import MODULE", ""),
     )
@@ -155,8 +157,8 @@ def from_weights(config: Config, run: Path, change: str = "") -> str:
 def _as_flags(key: str, value: object) -> str:
     """Return the flags that give a new run this value of a setting, quoted as for a shell."""
     if isinstance(value, Mapping):
-        return " ".join(f"--env-kwargs {quote(f'{name}={json.dumps(each)}')}" for name, each in value.items())
+        return env_kwargs_flag(value)
     hints = {**hints_of(RunConfig), **hints_of(RuntimeConfig)}
     if key in hints and flag_of(hints[key]):
         return syntax_of(key, hints[key], quote(as_text(value)))
-    return f"--set {quote(f'{key}={as_text(value)}')}"
+    return set_flag({key: value})

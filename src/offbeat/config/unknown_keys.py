@@ -13,8 +13,9 @@ from offbeat.config.run_config import RunConfig
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.field_definitions import defaults_of, hints_of
-from offbeat.core.field_texts import as_text, example_of, syntax_of
+from offbeat.core.field_texts import example_of, syntax_of
 from offbeat.core.fields import read
+from offbeat.core.typed_text import as_text
 
 ARGUMENTS = {
     "callbacks": "callbacks=[my_function]",

@@ -236,6 +236,8 @@ def _python(text: str) -> str:
         return constants[text]
     if text == "..." or text.startswith('"') or re.fullmatch(r"[A-Z]+|-?\d[\d_]*(\.\d+)?(e-?\d+)?", text):
         return text
+    if text.startswith('["'):
+        return _literal(text)
     if "," in text:
         return f"({', '.join(map(_python, text.strip('[]').split(',')))})"
     return f'"{text}"'

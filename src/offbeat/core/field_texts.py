@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from offbeat.core.checks import Bound, Check
 from offbeat.core.field_definitions import flag_of, hints_of
 from offbeat.core.frozen_table import PlainTable
+from offbeat.core.typed_text import as_text
 
 _DESCRIPTIONS = {
     int: "a whole number",
@@ -36,15 +37,6 @@ def syntax_of(name: str, hint: Any, value: str = "VALUE") -> str:
     if hint is PlainTable:
         return "--env-kwargs NAME=VALUE"
     return f"--{name.replace('_', '-')} {value}" if flag_of(hint) else f"--set {name}={value}"
-
-
-def as_text(value: object) -> str:
-    """Return the value of a field as it is typed on the command line."""
-    if value is None:
-        return "none"
-    if isinstance(value, bool):
-        return str(value).lower()
-    return ",".join(map(as_text, value)) if isinstance(value, tuple | list) else str(value)
 
 
 def example_of(hint: Any, default: object = None) -> str:

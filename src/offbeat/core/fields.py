@@ -22,6 +22,7 @@ from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.field_definitions import defaults_of, hints_of, required
 from offbeat.core.field_texts import describe, example_of, syntax_of
 from offbeat.core.frozen_table import PlainTable, is_flag
+from offbeat.core.typed_text import items_of
 
 T = TypeVar("T")
 _FILE_REMEDY = "the file was changed, or was written by another version of offbeat"
@@ -95,18 +96,14 @@ def _read(value: object, hint: Any) -> Any:
 
 
 def _items(value: object) -> Sequence[object]:
-    """Return the items of a list. As typed it is 64,64 or [64, 64], one number for one item, none for no item."""
+    """Return the items of a list: of a list itself, one number for one item, or a text."""
     if isinstance(value, Integral):
         return [value]
     if isinstance(value, list | tuple):
         return value
     if not isinstance(value, str):
         raise TypeError
-    text = "" if value == "none" else value.strip()
-    if (text[:1], text[-1:]) in (("[", "]"), ("(", ")")):
-        text = text[1:-1]
-        return [item.strip(" '\"") for item in text.split(",") if item.strip()]
-    return [item for item in text.split(",") if item]
+    return items_of(value)
 
 
 def _read_table(value: object, hint: Any) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from numbers import Integral, Real
@@ -104,12 +103,3 @@ def in_toml(value: object) -> Any:
     if value is None:
         return "none"
     return str(value) if isinstance(value, Fraction) else value
-
-
-def value_of(text: str) -> object:
-    """Return the value of a text from the command line: the TOML value if it is a plain one, else the text itself."""
-    try:
-        tables = tomllib.loads(f"value = {text}")
-        return PlainTable(tables)["value"] if len(tables) == 1 else text
-    except (ValueError, TypeError, RecursionError):  # ValueError: also if it is not TOML
-        return text

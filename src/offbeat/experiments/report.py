@@ -10,9 +10,9 @@ from typing import Any
 
 from offbeat.core.errors import ConfigError
 from offbeat.core.files import replace_file
+from offbeat.core.typed_text import as_text
 from offbeat.experiments.results import ReturnKind, Row, result_of, summary
 from offbeat.experiments.sessions import Session
-from offbeat.experiments.trials import value_text
 from offbeat.metrics.text import compact, rounded
 from offbeat.plots.curves import plot_runs
 from offbeat.plots.runs import XAxis, runs_of
@@ -34,7 +34,7 @@ def row_of(sessions: Sequence[Session], failed: Collection[str], target: float |
     results = [result for session in sessions if (result := result_of(session, target, kind))]
     return {
         "trial": trial.name,
-        **{key: value_text(value) for key, value in trial.values.items()},
+        **{key: as_text(value) for key, value in trial.values.items()},
         "env": trial.env,
         "sessions": len(sessions),
         "finished": sum(result.finished for result in results),

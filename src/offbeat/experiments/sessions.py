@@ -9,13 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from offbeat.config.assignments import assignments_of
 from offbeat.config.config import Config
 from offbeat.config.policies import Policies, tables_of
 from offbeat.config.trust import code_to_run, flag_for, module_of, policies_code
 from offbeat.core.errors import ConfigError
 from offbeat.core.strict_json import LARGEST_RECORD, read_json
 from offbeat.core.threads import usable_cores
-from offbeat.experiments.trials import POLICIES, Trial, as_toml, assignments_of, value_text
+from offbeat.core.typed_text import as_text
+from offbeat.experiments.trials import POLICIES, Trial, as_toml
 from offbeat.run_directory.checkpoint import MANIFEST
 from offbeat.run_directory.directory import RunDirectory
 
@@ -159,17 +161,17 @@ class Session(RunProcess):
         preset = ["--preset", run.preset] if run.preset else []
         imports = [word for module in run.imports for word in ("--import", module)]
         policies = flags_of_policies(self.trial.config.policies, self.folder / POLICIES)
-        pairs = assignments_of(self.trial.settings)
         return [
             *("train", run.algorithm, run.env, *preset, *imports, *policies, "--run-dir", str(self.run.path), *view),
-            *("--set", f"seed={self.seed}", *pairs),
+            *("--set", *assignments_of({"seed": self.seed, **self.trial.settings})),
         ]
 
     def _limits(self) -> list[str]:
         """Return the arguments for the limits of the settings, which a resumed run does not have by itself."""
         run = self.trial.config.run
         limits = {"stop_at": run.stop_at, "time": run.time}
-        return [word for key, limit in limits.items() if limit is not None for word in ("--set", f"{key}={limit}")]
+        given = assignments_of({key: limit for key, limit in limits.items() if limit is not None})
+        return ["--set", *given] if given else []
 
     def require_same(self) -> None:
         """Raise ConfigError, with the differences, if the run directory is of another trial or seed."""
@@ -210,7 +212,7 @@ def _differences(saved: dict[str, Any], current: dict[str, Any], ignored: set[st
     if saved.keys() != current.keys():
         return [f"algorithm was {saved['run']['algorithm']} and is {current['run']['algorithm']} now"]
     return [
-        f"{key} was {value_text(saved[name].get(key))} and is {value_text(value)} now"
+        f"{key} was {as_text(saved[name].get(key))} and is {as_text(value)} now"
         for name, table in current.items()
         for key, value in table.items()
         if key not in ignored and saved[name].get(key) != value

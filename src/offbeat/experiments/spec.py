@@ -196,8 +196,9 @@ def _with_flat_keys(table: dict[str, Any]) -> dict[str, Any]:
     match table:
         case {"env": {"kwargs": dict(kwargs), **other}, **rest} if not other:
             return _with_flat_keys({**rest, **{f"{KWARGS}{name}": value for name, value in kwargs.items()}})
-        case {"league": dict(league), **rest} if league:
-            return _with_flat_keys({**rest, **{f"{LEAGUE}{name}": value for name, value in league.items()}})
+        case {"league": dict(league), **rest}:
+            keys = {f"{LEAGUE}{name}": value for name, value in league.items()}
+            return _with_flat_keys({**rest, **(keys or {"league": True})})
         case {"policies": dict(policies), **rest} if policies:
             return _with_flat_keys({**rest, **dict(leaves(DEPTH, "policies", policies))})
     return table

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 
+from offbeat.config.assignments import flat_keys
 from offbeat.config.config import Config
-from offbeat.config.env import KWARGS, EnvConfig
+from offbeat.config.env import EnvConfig
 from offbeat.config.own_settings import setting_of
 from offbeat.config.policies import Policies, tables_of
 from offbeat.config.registry import algorithm_entry
@@ -22,6 +22,7 @@ from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import ConfigError
 from offbeat.core.field_definitions import hints_of
 from offbeat.core.files import replace_file
+from offbeat.core.typed_text import as_text
 from offbeat.experiments.search import Range, Values
 from offbeat.experiments.spec import Spec
 from offbeat.experiments.spec_notation import in_spec
@@ -55,33 +56,13 @@ class Trial:
     @property
     def label(self) -> str:
         """The values that are searched over, as text; '' without a search."""
-        return ", ".join(f"{key} {value_text(value)}" for key, value in self.values.items())
+        return ", ".join(f"{key} {as_text(value)}" for key, value in self.values.items())
 
     def tables(self) -> dict[str, Any]:
         """Return the content of trial.toml: the searched values, and the config without a seed."""
         tables = self.config.tables()
         del tables["run"]["seed"]
         return {"searched": self.values, **tables}
-
-
-def value_text(value: object) -> str:
-    """Return a value as text for --set."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return ",".join(map(value_text, value)) if isinstance(value, list | tuple) else str(value)
-
-
-def assignments_of(settings: Mapping[str, Any]) -> list[str]:
-    """Return settings as texts for --set. Arguments of the env's constructor are written as in TOML."""
-    texts = []
-    for key, value in settings.items():
-        if key == "kwargs":
-            texts += assignments_of({f"{KWARGS}{name}": each for name, each in value.items()})
-        elif key.startswith(KWARGS):
-            texts.append(f"{key}={json.dumps(value, ensure_ascii=False)}")
-        else:
-            texts.append(f"{key}={value_text(value)}")
-    return texts
 
 
 def trials_of(spec: Spec) -> list[Trial]:
@@ -104,7 +85,7 @@ def trial_of(spec: Spec, number: int, env: str, values: Values) -> Trial:
     Raises:
         ConfigError: a setting is invalid.
     """
-    settings = {**spec.settings, **values}
+    settings = flat_keys({**spec.settings, **values})
     policies = {"policies": tables_of(spec.policies)} if spec.policies else {}
     imports = {"imports": spec.imports} if spec.imports else {}
     flags = {**settings, **imports, **policies, "seed": spec.seeds[0]}
@@ -149,7 +130,7 @@ def kind_of(hint: Any) -> Any:
 
 def _in_trial(where: str, env: str, values: Values, error: ConfigError) -> ConfigError:
     """Return an error with the file, and with the env and the searched values of its trial."""
-    tried = ", ".join(f"{key} {value_text(value)}" for key, value in values.items())
+    tried = ", ".join(f"{key} {as_text(value)}" for key, value in values.items())
     return ConfigError(f"{where}, {f'a trial on {env} with {tried}' if tried else env}: {in_spec(error.args[0])}")
 
 
@@ -232,7 +213,7 @@ def require_same_trial(trial: Trial, file: Path) -> None:
         return
     saved, current = _flat(_tables_in(file)), _flat(as_toml(trial.tables()))
     differences = [
-        f"{key} was {value_text(value)} and is {value_text(current.get(key, 'not known'))} now"
+        f"{key} was {as_text(value)} and is {as_text(current.get(key, 'not known'))} now"
         for key, value in saved.items()
         if current.get(key) != value
     ]

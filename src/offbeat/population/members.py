@@ -8,13 +8,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from offbeat.config.assignments import assignments_of
 from offbeat.config.trust import code_to_run, flag_for
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import in_short
 from offbeat.core.strict_json import LARGEST_RECORD, read_json
 from offbeat.core.types import policy_key
 from offbeat.experiments.sessions import RunProcess, SessionStatus, flags_of_policies
-from offbeat.experiments.trials import POLICIES, assignments_of
+from offbeat.experiments.trials import POLICIES
 from offbeat.metrics.sinks import read_metrics
 from offbeat.population.mutation import Values
 from offbeat.population.plan import Plan

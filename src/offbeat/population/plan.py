@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from offbeat.config.assignments import flat_keys
 from offbeat.config.changes import reason_against, values_of
 from offbeat.config.config import Config
 from offbeat.config.env import EnvConfig
@@ -90,7 +91,7 @@ def settings_of(spec: Spec, population: PopulationSpec, values: Values) -> dict[
     if objective.startswith(INFO):
         names = _texts(settings.get("info_metrics", ()))
         settings["info_metrics"] = tuple(dict.fromkeys((*names, objective.removeprefix(INFO))))
-    return settings
+    return flat_keys(settings)
 
 
 def _as_settings(settings: Mapping[str, Any], values: Values) -> dict[str, Any]:

@@ -1,0 +1,118 @@
+"""Settings that are written as flags are read again as the same values."""
+
+from __future__ import annotations
+
+import shlex
+from fractions import Fraction
+from pathlib import Path
+from types import GenericAlias
+from typing import Any, Literal
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from offbeat.cli import main
+from offbeat.cli.train import Train
+from offbeat.config.assignments import (
+    assignments_of,
+    env_kwargs_flag,
+    flat_keys,
+    parse_assignments,
+    parse_env_kwargs,
+    set_flag,
+)
+from offbeat.config.changes import changed_config
+from offbeat.config.env import KWARGS
+from offbeat.config.resolve import resolve
+from offbeat.core.argument_notation import flags_shown
+from offbeat.core.errors import ConfigError
+from offbeat.core.fields import read
+from offbeat.core.frozen_table import PlainTable
+
+NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
+VALUES: dict[Any, st.SearchStrategy[Any]] = {
+    int: st.integers(),
+    float: NUMBERS,
+    bool: st.booleans(),
+    str: st.text(),
+    Fraction: st.fractions(),
+    Literal["a", "b-c"]: st.sampled_from(["a", "b-c"]),
+}
+"""Type of a field -> its values."""
+LISTS: dict[Any, st.SearchStrategy[Any]] = {
+    GenericAlias(tuple, (hint, ...)): st.lists(values).map(tuple) for hint, values in VALUES.items()
+}
+OPTIONAL: dict[Any, st.SearchStrategy[Any]] = {
+    hint | None: st.none() | values.filter(lambda value: value != "none") for hint, values in (VALUES | LISTS).items()
+}
+FIELDS = st.one_of(*(st.tuples(st.just(hint), values) for hint, values in (VALUES | LISTS | OPTIONAL).items()))
+"""Types of fields, each with one of its values. The text none is no value of a field that can be None."""
+ARGUMENTS: st.SearchStrategy[dict[str, Any]] = st.dictionaries(
+    st.sampled_from(["size", "name", "wind"]),
+    st.recursive(st.integers() | NUMBERS | st.booleans() | st.text(), st.lists, max_leaves=5),
+)
+
+
+def typed(flag: str) -> list[str]:
+    """Return the items of a flag as a shell passes them."""
+    return shlex.split(flag)[1:]
+
+
+@given(FIELDS)
+@example((tuple[str, ...], ("a,b", " c", "it's", '"', "")))
+@example((tuple[str, ...], ("none",)))
+@example((tuple[str, ...], ("[a", "b]")))
+@example((tuple[str, ...] | None, ()))
+@example((str, 'two words, "quotes" = \\ and `\n'))
+def test_a_value_of_a_field_that_is_written_is_read_unchanged(field: tuple[Any, Any]) -> None:
+    hint, value = field
+    items = typed(set_flag({"key": value}))
+    assert items == assignments_of({"key": value})
+    assert repr(read("key", parse_assignments(items)["key"], hint)) == repr(value)
+
+
+@given(ARGUMENTS)
+@example(
+    {"text": "none", "number": "8", "flag": "true", "list": "[1]", "empty": "", "spaced": " 1", "lines": "1\nx = 2"}
+)
+@example({"text": ["\U0001f600", "\x7f\n", "it's"], "nested": [[1, [0.5, "a,b"]], []], "deleted": '"\x7f"'})
+def test_arguments_of_an_env_that_are_written_are_read_unchanged(arguments: dict[str, Any]) -> None:
+    assert repr(PlainTable(parse_env_kwargs(typed(env_kwargs_flag(arguments))))) == repr(PlainTable(arguments))
+    read_again = parse_assignments(typed(set_flag(flat_keys({"kwargs": arguments}))))
+    expected = PlainTable({f"{KWARGS}{name}": value for name, value in arguments.items()})
+    assert repr(PlainTable(read_again)) == repr(expected)
+
+
+def test_a_key_of_its_own_replaces_the_argument_in_the_table():
+    given = {"env.kwargs.size": 3, "kwargs": {"size": 2, "wind": 0.5}, "gamma": 0.9}
+    assert flat_keys(given) == {"env.kwargs.size": 3, "env.kwargs.wind": 0.5, "gamma": 0.9}
+    assert flat_keys({"kwargs": "size=2"}) == {"kwargs": "size=2"}  # refused where it is read
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("kwargs", {"text": "\U0001f600 \x7f 'a'", "number": "8", "pair": [1, ["a,b", True]], "none": "none"}),
+        ("kwargs", {}),
+        ("ignore_observations", ["a,b", " c d"]),
+        ("info_metrics", ["a/b"]),
+        ("max_episode_steps", None),
+        ("grayscale", True),
+        ("seed", 3),
+        ("hidden_sizes", [8, 8]),
+        ("core", "gru"),
+    ],
+)
+def test_the_command_that_replaces_a_refused_change_gives_a_new_run_the_value(key, value):
+    config = resolve("ppo", "CartPole-v1", flags={"max_episode_steps": 100, "kwargs": {"size": 3}})
+    with flags_shown(), pytest.raises(ConfigError) as refused:
+        changed_config(config, {key: value}, Path("runs/a"))
+    command = str(refused.value).split("`")[1]
+    assert command == command.strip()
+    parsed = main._parse(shlex.split(command)[1:])
+    assert isinstance(parsed, Train)
+    expected = resolve("ppo", "CartPole-v1", flags={key: value}).tables()
+    made = parsed.config().tables()
+    assert {**made, "run": None} == {**expected, "run": None}
+    assert made["run"]["seed"] == expected["run"]["seed"]
