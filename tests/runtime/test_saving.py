@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,12 @@ from tests.reference.runs import small_run, weights_of
 from tests.reference.thorough import thorough
 
 import offbeat
+from offbeat.metrics.counters import Counters
 from offbeat.run_directory.checkpoint import Checkpoint, load
 from offbeat.run_directory.directory import RunDirectory
 from offbeat.run_directory.store import CheckpointStore
 from offbeat.runtime.hogwild.worker_pool import WorkerPool
-from offbeat.runtime.saving import SCORE
+from offbeat.runtime.saving import SCORE, Saving
 
 EXACT: dict[str, Any] = {"max_lag": 1, "lag": "exact", "actors": 2}
 KINDS: dict[str, dict[str, Any]] = {
@@ -79,3 +81,15 @@ def test_the_score_of_a_checkpoint_is_that_of_its_own_weights(tmp_path):
     assert [offbeat.load(run, name).trained.eval_return_mean for name in ("best", "latest")] == [best, last]
     stopped = small_run(tmp_path / "stopped", steps=1024, stop_at=600, **evaluated)  # between two evaluations
     assert offbeat.load(stopped).trained.eval_return_mean is None
+
+
+def test_the_best_weights_are_saved_with_their_score_if_others_are_evaluated_before(tmp_path, monkeypatch):
+    evaluated = Saving.evaluated
+
+    def evaluated_twice(saving: Saving, return_mean: float, weights: Any, counters: Counters) -> None:
+        evaluated(saving, return_mean, weights, counters)
+        evaluated(saving, return_mean - 1, weights, replace(counters, updates=counters.updates + 1))
+
+    monkeypatch.setattr(Saving, "evaluated", evaluated_twice)
+    run = small_run(tmp_path / "run", steps=512, eval_every=256, eval_episodes=2, evaluator="inline")
+    assert offbeat.load(run, "best").trained.eval_return_mean == run.metrics["best_eval_return_mean"]

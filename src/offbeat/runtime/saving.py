@@ -21,13 +21,6 @@ SCORE = "eval_return_mean"
 """Key in policy.json: mean return of the evaluation of these weights, if they have been evaluated."""
 
 
-class _Score(NamedTuple):
-    """The mean return of an evaluation, and the numbers of the run at the evaluated weights."""
-
-    return_mean: float
-    progress: Mapping[str, float]
-
-
 class _Evaluated(NamedTuple):
     """Weights with the mean return of their evaluation."""
 
@@ -36,6 +29,10 @@ class _Evaluated(NamedTuple):
     """By policy."""
     counters: Counters
     """Counters of the run at these weights."""
+
+    def is_at(self, counters: Counters) -> bool:
+        """Whether these are the weights of the run at the counters."""
+        return progress_of(self.counters) == progress_of(counters)
 
 
 class Saving:
@@ -51,9 +48,10 @@ class Saving:
         self._tried_at = monotonic()
         self._best: float | None = None
         """Mean return of the saved best weights."""
+        self._last: _Evaluated | None = None
+        """The weights that were evaluated last."""
         self._new_best: _Evaluated | None = None
-        """Weights with a higher mean return that are not saved yet."""
-        self._last_score: _Score | None = None
+        """Weights with a higher mean return that are not saved yet. Others may have been evaluated since."""
         self._saved_env_steps = 0
         self._written: list[Path] = []
 
@@ -79,13 +77,19 @@ class Saving:
 
     def evaluated(self, return_mean: float, weights: Mapping[str, Tree], counters: Counters) -> None:
         """Note the result of an evaluation: if it is the best so far, its weights are saved later."""
-        self._last_score = _Score(return_mean, progress_of(counters))
-        if self._best is None or return_mean > self._best:
-            self._new_best = _Evaluated(return_mean, weights, counters)
+        self._last = _Evaluated(return_mean, weights, counters)
+        best = self._best_return_mean
+        if best is None or return_mean > best:
+            self._new_best = self._last
+
+    @property
+    def _best_return_mean(self) -> float | None:
+        """The mean return of the best weights, saved or not; None if none have been evaluated."""
+        return self._new_best.return_mean if self._new_best else self._best
 
     @property
     def best_is_unsaved(self) -> bool:
-        """Whether the last evaluated weights are the best ones and not saved yet."""
+        """Whether the best weights are not saved yet."""
         return self._new_best is not None
 
     @property
@@ -124,16 +128,15 @@ class Saving:
 
     def save(self, counters: Counters, state: dict[str, Any], arrays: Tree | None) -> None:
         """Save a checkpoint to resume from. Also save it as the best one, if its weights are the best and not saved."""
-        if self._new_best and progress_of(self._new_best.counters) != progress_of(counters):
+        if self._new_best and not self._new_best.is_at(counters):
             self.save_best()
         names = ("best", "latest") if self._new_best else ("latest",)
-        best = self._new_best.return_mean if self._new_best else self._best
-        weights = self._run_parts.snapshot()
-        if self._try_to_write(counters, weights, {**state, "best": best}, arrays, names):
+        state = {**state, "best": self._best_return_mean}
+        if self._try_to_write(counters, self._run_parts.snapshot(), state, arrays, names):
             self._saved_env_steps = counters.env_steps
 
     def save_best(self) -> None:
-        """Save the last evaluated weights as the best ones, without the state that a resume needs."""
+        """Save the new best weights, without the state that a resume needs."""
         assert self._new_best is not None
         self._try_to_write(self._new_best.counters, self._new_best.weights, None, None, ("best",))
 
@@ -167,8 +170,7 @@ class Saving:
         names: tuple[str, ...],
     ) -> None:
         started = monotonic()
-        progress = progress_of(counters)
-        progress |= self._score_at(progress)
+        progress = progress_of(counters) | self._score_at(counters)
         policies = {
             policy.name: SavedPolicy(weights[policy.name], about(self._run_parts.config, policy, progress))
             for policy in self._policies
@@ -183,11 +185,10 @@ class Saving:
             if state is not None:
                 self._tried_at = monotonic()
 
-    def _score_at(self, progress: Mapping[str, float]) -> dict[str, float]:
-        """Return the mean return of these weights by its key; empty if they have not been evaluated."""
-        new_best = self._new_best and _Score(self._new_best.return_mean, progress_of(self._new_best.counters))
-        scores = (new_best, self._last_score)
-        return next(({SCORE: score.return_mean} for score in scores if score and score.progress == progress), {})
+    def _score_at(self, counters: Counters) -> dict[str, float]:
+        """Return the mean return of the weights at the counters by its key; empty if they have not been evaluated."""
+        evaluated = (self._new_best, self._last)
+        return next(({SCORE: each.return_mean} for each in evaluated if each and each.is_at(counters)), {})
 
 
 def progress_of(counters: Counters) -> dict[str, float]:
