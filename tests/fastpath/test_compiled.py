@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import errno
+import os
+import signal
 import subprocess
 import sys
 import threading
 from dataclasses import replace
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -135,12 +139,91 @@ def test_the_import_reads_the_machine_code_from_the_disk_and_leaves_the_number_o
     assert done.stdout.strip() == "[1, 1, 1, 1]"
 
 
+KERNELS = """
+from numba import types
+from offbeat.fastpath.compiled import compiled
+
+@compiled(types.float64[::1])
+def add(x):
+    x[0] += {}
+"""
+ADD = """
+import os, signal, sys
+import numpy
+import offbeat.fastpath.compiled  # before: its own files do not count
+
+def replace_or_die(source, target, replace=os.replace):
+    global files
+    if files == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    files -= 1
+    replace(source, target)
+
+files = int(sys.argv[1])
+os.replace = replace_or_die
+import kernels_of_a_test
+x = numpy.zeros(1)
+kernels_of_a_test.add(x)
+print(x[0])
+"""
+
+
+def add(folder: Path, number: float, *, files: int = -1) -> str:
+    """Return what a new process prints that compiles and adds a number, and is killed after it has written files."""
+    (folder / "kernels_of_a_test.py").write_text(KERNELS.format(number))
+    path = os.pathsep.join([str(folder), *sys.path])
+    environment = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-c", ADD, str(files)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
+    assert done.returncode == (0 if files < 0 else -signal.SIGKILL), done.stderr
+    return done.stdout.strip()
+
+
+@WITH_NUMBA
+@pytest.mark.parametrize("files", [0, 1])
+def test_a_process_that_is_killed_while_it_compiles_leaves_no_machine_code_of_an_earlier_version(tmp_path, files):
+    assert add(tmp_path, 1.0) == "1.0"
+    assert add(tmp_path, 2.0, files=files) == ""
+    assert add(tmp_path, 2.0) == "2.0"
+
+
+@WITH_NUMBA
+def test_machine_code_for_another_cpu_is_in_files_of_its_own(tmp_path, monkeypatch):
+    compiled: Any = import_module("offbeat.fastpath.compiled")
+    (tmp_path / "kernels_of_cpus.py").write_text(KERNELS.format(1.0))
+    monkeypatch.syspath_prepend(tmp_path)
+    indices = []
+    for cpu in ("one", "other"):
+        monkeypatch.setattr("numba.core.codegen.JITCPUCodegen._get_host_cpu_name", lambda _, cpu=cpu: cpu)
+        compiled.fingerprint.cache_clear()
+        sys.modules.pop("kernels_of_cpus", None)
+        import_module("kernels_of_cpus")
+        indices.append({file.name for file in tmp_path.rglob("*.nbi")})
+    compiled.fingerprint.cache_clear()
+    assert [len(names) for names in indices] == [1, 2]
+
+
 @WITH_NUMBA
 def test_without_a_folder_for_machine_code_the_error_names_the_variable(monkeypatch):
     compiled: Any = import_module("offbeat.fastpath.compiled")
     monkeypatch.setattr("numba.core.caching.CacheImpl._locator_classes", [])
     with pytest.raises(ConfigError, match="set the environment variable NUMBA_CACHE_DIR to a folder"):
         compiled.compiled()(lambda: None)
+
+
+@WITH_NUMBA
+def test_machine_code_that_cannot_be_written_is_an_error_in_words(monkeypatch):
+    compiled: Any = import_module("offbeat.fastpath.compiled")
+
+    def no_space(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def nothing(_: float) -> None:
+        pass
+
+    monkeypatch.setattr("numba.core.caching.IndexDataCacheFile.save", no_space)
+    with pytest.raises(ConfigError, match="No space left on device: set the environment variable NUMBA_CACHE_DIR"):
+        compiled.compiled(import_module("numba").types.float64)(nothing)
 
 
 # --- what is not supported ----------------------------------------------------------------------------------

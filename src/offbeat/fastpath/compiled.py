@@ -11,12 +11,20 @@ of 3e-7. They do not depend on the thread, and calls release Python's global int
 The functions without an underscore have a signature. So they are compiled when this module is imported, for any network
 at once, and an array of another type is an error. Numba keeps the machine code on disk. It notices a change only of the
 file of a function, so all functions are in this one. In names, `d_x` is the derivative of the loss by x.
+
+Numba writes an index and then the machine code that it names: each atomically, but not both. If an earlier version has
+left machine code of the same name, and a process is killed in between, all later ones would load that. So names contain
+a fingerprint: a file has one content, whoever writes it, and whenever.
 """
 
 from __future__ import annotations
 
+import inspect
 import math
+import sys
 from collections.abc import Callable
+from functools import cache
+from hashlib import sha256
 from importlib import import_module
 from typing import Any, NamedTuple, TypeVar
 
@@ -29,7 +37,9 @@ from offbeat.fastpath.mlp import F32
 
 _COUNTS = ThreadCounts()
 try:
+    from numba import __version__ as numba_version
     from numba import njit, types
+    from numba.core.registry import cpu_target
 
     import_module("scipy.linalg.cython_blas")
 except ModuleNotFoundError as error:
@@ -102,19 +112,27 @@ _sums = types.float64[::1]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
+@cache
+def fingerprint(module: str) -> str:
+    """Return a text for all that machine code depends on: the source of a module, Numba's version, and the CPU."""
+    parts = (inspect.getsource(sys.modules[module]), numba_version, cpu_target.target_context.codegen().magic_tuple())
+    return sha256(repr(parts).encode()).hexdigest()[:16]
+
+
 def compiled(*signature: Any) -> Callable[[Function], Function]:
     """Compile a function for arguments of these types; without types, when another compiled function calls it.
 
     Raises:
-        ConfigError: there is no folder for the machine code.
+        ConfigError: there is no folder for the machine code, or it cannot be written.
     """
     # a * b + c may be rounded once, but sums keep their order.
     options = {"cache": True, "nogil": True, "error_model": "numpy", "fastmath": {"contract"}}
 
     def decorate(function: Function) -> Function:
         try:
+            function.__qualname__ += f"_{fingerprint(function.__module__)}"
             dispatcher: Function = njit(types.void(*signature) if signature else None, **options)(function)
-        except RuntimeError as error:
+        except (RuntimeError, OSError) as error:
             raise ConfigError(
                 f"{error}: set the environment variable NUMBA_CACHE_DIR to a folder that Numba can write to, or pass "
                 "--set kernels=numpy"
