@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import types
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -265,6 +266,14 @@ def test_without_numba_the_error_says_what_to_install(tmp_path, monkeypatch, mis
     with pytest.raises(ConfigError, match=rf'kernels is numba, but {missing} is not installed: run pip install "off'):
         small_run(tmp_path / "run", kernels="numba")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_numba_that_cannot_be_imported_is_an_error_with_its_reason(tmp_path, monkeypatch):
+    for name in ("compiled", "compiled_actor_critic"):
+        monkeypatch.delitem(sys.modules, f"offbeat.fastpath.{name}", raising=False)
+    monkeypatch.setitem(sys.modules, "numba", types.ModuleType("numba"))  # as one that refuses this NumPy
+    with pytest.raises(ConfigError, match=r"kernels is numba, but it cannot be imported \(cannot import name 'njit'"):
+        small_run(tmp_path / "run", kernels="numba")
 
 
 @WITH_NUMBA

@@ -42,11 +42,11 @@ try:
     from numba.core.registry import cpu_target
 
     import_module("scipy.linalg.cython_blas")
-except ModuleNotFoundError as error:
-    raise ConfigError(
-        f'kernels is numba, but {error.name} is not installed: run pip install "offbeat[compiled]", or pass --set '
-        "kernels=numpy"
-    ) from error
+except ImportError as error:  # also: Numba refuses a NumPy that is newer than it
+    missing = isinstance(error, ModuleNotFoundError)
+    problem = f"{error.name} is not installed" if missing else f"it cannot be imported ({error})"
+    install = 'pip install "offbeat[compiled]"' if missing else 'pip install --upgrade "offbeat[compiled]"'
+    raise ConfigError(f"kernels is numba, but {problem}: run {install}, or pass --set kernels=numpy") from error
 _COUNTS.restore()  # SciPy has a BLAS of its own, which uses all cores when it is loaded
 
 BLOCK = 128
