@@ -9,8 +9,8 @@ from typing import Any, cast
 import numpy as np
 
 from offbeat.runtime.deadline import ROW, Deadline, Span
-from offbeat.runtime.ray.cluster import Cluster
-from offbeat.runtime.ray.messages import Acted, Alive, Assignment, TicketRows
+from offbeat.runtime.ray.cluster import Cluster, own_versions
+from offbeat.runtime.ray.messages import Acted, Alive, Assignment, Started, TicketRows
 from offbeat.runtime.ray.proxy import ActorProxy
 
 
@@ -97,3 +97,24 @@ def test_an_actor_that_rests_while_the_state_of_its_envs_does_not_arrive_gets_no
     answers.futures["snapshot"][0].set_result({})
     proxy._take_alive(RESTING)
     assert deadline.time > before + 50
+
+
+def test_answers_of_a_killed_actor_do_not_change_the_deadline_which_is_that_of_the_next_one():
+    answers = Answers()
+    proxy, deadline = proxy_of(answers)
+    proxy.has_ended = True
+    deadline.set(Span.START, 600.0)
+    before = deadline.time
+    answers.futures["start"][0].set_result(Started(1, "node", "127.0.0.1", own_versions()))
+    answers.futures["alive"][0].set_result(Alive(Span.STEP, 5.0, has_stalled=False, rests=False))
+    proxy._take_alive(Alive(Span.STEP, -5.0, has_stalled=True, rests=False))
+    assert (deadline.time, deadline.span) == (before, Span.START)
+
+
+def test_the_deadline_of_an_actor_that_has_started_is_the_one_for_work():
+    answers = Answers()
+    _, deadline = proxy_of(answers)
+    of_start = deadline.time
+    answers.futures["start"][0].set_result(Started(1, "node", "127.0.0.1", own_versions()))
+    assert deadline.time < of_start - 400
+    assert deadline.span == Span.WORK

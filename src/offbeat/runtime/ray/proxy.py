@@ -159,7 +159,7 @@ class ActorProxy:
             self._end = "has other versions"
             return
         self.started, self.placed, self.ready, self.since = started, True, True, monotonic()
-        self._deadline.set(Span.WORK, self._stall_s + ANSWER_S)  # that of the start is much longer
+        self._set_deadline(Span.WORK, self._stall_s + ANSWER_S)  # that of the start is much longer
 
     def _take_rows(self, sent: Sent, acted: Acted) -> None:
         """Pass on rows in the order of the tickets: Ray may bring a small message before an earlier, large one."""
@@ -175,9 +175,14 @@ class ActorProxy:
         self._is_asked, self.placed = False, True
         if alive.has_stalled:
             if not self._deadline.has_passed:
-                self._deadline.set(alive.span, -1.0)
+                self._set_deadline(alive.span, -1.0)
         elif not (alive.rests and self._owes_answer):  # else a message was lost: the deadline stays
-            self._deadline.set(alive.span, max(0.0, alive.left_s) + ANSWER_S)
+            self._set_deadline(alive.span, max(0.0, alive.left_s) + ANSWER_S)
+
+    def _set_deadline(self, span: Span, seconds: float) -> None:
+        """Set the deadline, unless it was killed: it is then that of the next actor with its index."""
+        if not self.has_ended:
+            self._deadline.set(span, seconds)
 
     @property
     def _owes_answer(self) -> bool:
