@@ -12,7 +12,9 @@ from tests.reference.replay_runs import small_sac
 from tests.reference.runs import contents, files_up_to, lines_of, offbeat, small_run, weights_of
 
 from offbeat.api.train import resume
+from offbeat.config.changes import changed_config
 from offbeat.config.config_file import load
+from offbeat.config.resolve import resolve
 from offbeat.core.errors import ConfigError
 
 HALF: dict[str, Any] = {"steps": 1024, "stop_at": 512, "learning_rate_schedule": "constant"}
@@ -177,7 +179,10 @@ REFUSED: dict[str, tuple[Any, list[str]]] = {
     ),
     "normalize_observations": (False, ["normalize_observations is True in", "network and its statistics"]),
     "frame_stack": (2, ["frame_stack is 1 in", "belong to an env"]),
-    "init_from": ("elsewhere", ["initial weights"]),
+    "init_from": (
+        "elsewhere",
+        ["initial weights", "start a new run: `offbeat train ppo CartPole-v1 --init-from elsewhere`"],
+    ),
     "stop_at": (512, ["has learned from", "env steps, and stop_at is 512", "above"]),
     "time": (1e-9, ["time is 1e-09", "nothing is left to do"]),
     "steps": (100, ["nothing is left to do"]),
@@ -196,6 +201,12 @@ def test_a_setting_that_cannot_change_is_refused_in_words_and_nothing_is_changed
         resume(run, **{key: value, "gamma": 0.5})
     assert [fragment for fragment in says if fragment not in str(refused.value)] == []
     assert contents(run) == before
+
+
+def test_the_command_of_a_run_that_leaves_out_all_arguments_of_the_env_ends_with_its_last_flag():
+    config = resolve("ppo", "CartPole-v1", flags={"kwargs": {"sutton_barto_reward": True}})
+    with pytest.raises(ConfigError, match="`offbeat train ppo CartPole-v1 --init-from runs/a`"):
+        changed_config(config, {"kwargs": {}}, Path("runs/a"))
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ _RUN: Mapping[str, tuple[str, str]] = {
         "they are recorded when a run starts",
         "import them before the resume{with_flag}",
     ),
-    "init_from": ("it gives a new run its initial weights", _FROM_WEIGHTS),
+    "init_from": ("it gives a new run its initial weights", _NEW),
     "tracker": ("the run is recorded there from its start", "leave it out"),
 }
 """Keys of [run] that a resume cannot change -> the reason, and the remedy, where there is a better one than below."""
@@ -131,11 +131,11 @@ def _reason_of_env(key: str, settings: AlgorithmSettings) -> tuple[str, str] | N
 
 
 def _refused(config: Config, run: Path, key: str, old: object, new: object, reason: str, remedy: str) -> ConfigError:
-    flags = "" if key in ("algorithm", "env") else _as_flags(key, new)
+    change = "" if key in ("algorithm", "env") else _as_flags(key, new)
     remedy = remedy.format(
         algorithm=quote(str(new if key == "algorithm" else config.run.algorithm)),
         env=quote(str(new if key == "env" else config.run.env)),
-        change=flags and f" {flags}",
+        change=change and f" {change}",
         run=quote(str(run)),
         with_flag=for_reader(", with --import MODULE", ""),
     )
@@ -155,7 +155,7 @@ def from_weights(config: Config, run: Path, change: str = "") -> str:
 
 
 def _as_flags(key: str, value: object) -> str:
-    """Return the flags that give a new run this value of a setting, quoted as for a shell."""
+    """Return the flags that give a new run this value of a setting, quoted as for a shell; '' for an empty table."""
     if isinstance(value, Mapping):
         return env_kwargs_flag(value)
     hints = {**hints_of(RunConfig), **hints_of(RuntimeConfig)}
