@@ -1,30 +1,37 @@
 from __future__ import annotations
 
-import time
+import threading
+from typing import Any
 
 import pytest
-from tests.reference.compiled import WITH_NUMBA
 
 from offbeat.api import compiled_modules
 from offbeat.config.resolve import resolve
 
+COMPILED: dict[str, Any] = {"kernels": "numba"}
 
-@WITH_NUMBA
-@pytest.mark.parametrize(("takes_s", "messages"), [(0.5, 1), (0.0, 0)])
-def test_the_user_is_told_of_a_slow_compilation_only(monkeypatch, takes_s, messages):
+
+def test_the_user_is_notified_of_a_slow_compilation(monkeypatch):
+    messages, notified = list[str](), threading.Event()
+
+    def notify(message: str) -> None:
+        messages.append(message)
+        notified.set()
+
+    monkeypatch.setattr(compiled_modules, "SLOW_S", 0.01)
+    monkeypatch.setattr(compiled_modules, "import_module", lambda _name: notified.wait(timeout=60))
+    compiled_modules.import_compiled(resolve("ppo", "CartPole-v1", flags=COMPILED), notify)
+    assert [message.partition(":")[0] for message in messages] == ["compiling the gradients for this machine"]
+
+
+def test_the_user_is_not_notified_of_a_fast_import_then_or_later(monkeypatch):
     imported: list[str] = []
-    told: list[str] = []
-
-    def import_module(name):
-        imported.append(name)
-        time.sleep(takes_s)
-
-    monkeypatch.setattr(compiled_modules, "SLOW_S", 0.1)
-    monkeypatch.setattr(compiled_modules, "import_module", import_module)
-    compiled_modules.import_compiled(resolve("ppo", "CartPole-v1", flags={"kernels": "numba"}), told.append)
-    time.sleep(0.3)  # a reminder that was not stopped would come now
+    monkeypatch.setattr(compiled_modules, "SLOW_S", 60.0)
+    monkeypatch.setattr(compiled_modules, "import_module", imported.append)
+    before = set(threading.enumerate())
+    compiled_modules.import_compiled(resolve("ppo", "CartPole-v1", flags=COMPILED), pytest.fail)
     assert imported == ["offbeat.fastpath.compiled"]
-    assert [message.split(":")[0] for message in told] == ["compiling the gradients for this machine"] * messages
+    assert set(threading.enumerate()) <= before
 
 
 def test_without_compiled_kernels_nothing_is_imported(monkeypatch):
