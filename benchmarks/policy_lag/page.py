@@ -75,13 +75,15 @@ def scores_table(simulated: dict[Work, Runs]) -> str:
 
 
 def improvement_table(simulated: dict[Work, Runs]) -> str:
-    """Return the probabilities of improvement over no lag: a row for each work, and their mean."""
+    """Return the probabilities of improvement over no lag: a row for each work, and the mean over the presets."""
     pairs = {
         work: [(_scores(runs[lag]), _scores(runs[work.lags[0]])) for lag in work.lags[1:]]
         for work, runs in simulated.items()
     }
     rows = [[*_head(work, simulated[work]), *(_probability([pair]) for pair in found)] for work, found in pairs.items()]
-    rows.append(["**mean**", "", "", *(_probability(list(same)) for same in zip(*pairs.values(), strict=True))])
+    of_presets = [found for work, found in pairs.items() if not work.changes]  # each env counts once
+    means = [_probability(list(same)) for same in zip(*of_presets, strict=True)]
+    rows.append(["**mean of the presets**", "", "", *means])
     return markdown_table(["work", "bound", "seeds", "default of `processes`", "more lag"], rows)
 
 

@@ -18,7 +18,7 @@ from offbeat.runtime.parts import Parts, PolicyParts
 from offbeat.runtime.watchers import Watchers
 
 SCORE = "eval_return_mean"
-"""Key in policy.json: mean return of the evaluation of these weights, if they have been evaluated."""
+"""Key in policy.json: mean return of the evaluation of these weights, if it had ended when they were saved."""
 
 
 class _Evaluated(NamedTuple):
