@@ -25,7 +25,7 @@ class Work:
     seeds: int
     """The seeds are 1 to this number."""
     published: float
-    """The best published mean return that we know of."""
+    """The best mean return that we know of which was published for about as many env steps."""
     source: str
     """Who published it, with the version of the env and the number of seeds."""
     runtime: str = "serial"
