@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from offbeat.api import compiled_modules
+from offbeat.cli.main import run
 from offbeat.config.resolve import resolve
+from offbeat.core.errors import ConfigError
 
 COMPILED: dict[str, Any] = {"kernels": "numba"}
 
@@ -32,6 +34,15 @@ def test_the_user_is_not_notified_of_a_fast_import_then_or_later(monkeypatch):
     compiled_modules.import_compiled(resolve("ppo", "CartPole-v1", flags=COMPILED), pytest.fail)
     assert imported == ["offbeat.fastpath.compiled"]
     assert set(threading.enumerate()) <= before
+
+
+def test_bench_imports_compiled_modules_before_it_measures(monkeypatch, capsys):
+    def import_module(name: str) -> None:
+        raise ConfigError(f"{name} is imported first")
+
+    monkeypatch.setattr(compiled_modules, "import_module", import_module)
+    assert run(["bench", "ppo", "CartPole-v1", "--set", "kernels=numba"]) == 2
+    assert "offbeat: offbeat.fastpath.compiled is imported first" in capsys.readouterr().err
 
 
 def test_without_compiled_kernels_nothing_is_imported(monkeypatch):

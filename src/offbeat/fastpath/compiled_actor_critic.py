@@ -133,7 +133,7 @@ class _Network:
         )
 
     def of(self, rows: int) -> compiled.Network:
-        """Return the network with workspaces for this number of rows. Larger ones lose the activations."""
+        """Return the network with workspaces for this number of rows. New, larger ones are without activations."""
         if rows > len(self._network.output):
             self._network = self._network._replace(
                 hidden=np.zeros((len(self._network.layers) - 1, rows * self._widest), np.float32),
