@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -207,6 +208,14 @@ def test_the_command_of_a_run_that_leaves_out_all_arguments_of_the_env_ends_with
     config = resolve("ppo", "CartPole-v1", flags={"kwargs": {"sutton_barto_reward": True}})
     with pytest.raises(ConfigError, match="`offbeat train ppo CartPole-v1 --init-from runs/a`"):
         changed_config(config, {"kwargs": {}}, Path("runs/a"))
+
+
+def test_the_command_of_a_new_run_from_the_weights_has_the_network_of_the_run(run, tmp_path):
+    with pytest.raises(ConfigError, match="`offbeat train") as refused:
+        resume(run, envs_per_actor=8)
+    command = str(refused.value).partition("`offbeat ")[2].removesuffix("`")
+    said = offbeat(*shlex.split(command), "--steps", "64", "--run-dir", tmp_path / "new", "--progress", "none")
+    assert said.code == 0, said.err
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from shlex import quote
 
@@ -11,7 +12,7 @@ from offbeat.config.config import Config
 from offbeat.config.env import EnvConfig
 from offbeat.config.league import LEAGUE
 from offbeat.config.own_settings import POLICIES, own_values, parts_of, setting_of
-from offbeat.config.resolve import with_settings
+from offbeat.config.resolve import resolve, with_settings
 from offbeat.config.run_config import RunConfig
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.config.runtimes import OPTIONAL_KEYS
@@ -32,7 +33,9 @@ _REWARDS = ("reward_scale", "clip_rewards")
 """Settings of the rewards that are learned from. A replay contains rewards of the earlier values."""
 
 _NEW = "start a new run: `offbeat train {algorithm} {env}{change}`"
-_FROM_WEIGHTS = "start a new run from this run's weights: `offbeat train {algorithm} {env} --init-from {run}{change}`"
+_FROM_WEIGHTS = (
+    "start a new run from this run's weights: `offbeat train {algorithm} {env} --init-from {run}{own}{change}`"
+)
 _RUN: Mapping[str, tuple[str, str]] = {
     "algorithm": ("the saved networks and optimizers are those of the algorithm", _NEW),
     "env": ("the saved policy and episodes are those of the env", _FROM_WEIGHTS),
@@ -131,10 +134,12 @@ def _reason_of_env(key: str, settings: AlgorithmSettings) -> tuple[str, str] | N
 
 
 def _refused(config: Config, run: Path, key: str, old: object, new: object, reason: str, remedy: str) -> ConfigError:
+    env = str(new if key == "env" else config.run.env)
     change = "" if key in ("algorithm", "env") else _as_flags(key, new)
     remedy = remedy.format(
         algorithm=quote(str(new if key == "algorithm" else config.run.algorithm)),
-        env=quote(str(new if key == "env" else config.run.env)),
+        env=quote(env),
+        own=_own_flags(config, env, key),
         change=change and f" {change}",
         run=quote(str(run)),
         with_flag=for_reader(", with --import MODULE", ""),
@@ -150,8 +155,33 @@ def from_weights(config: Config, run: Path, change: str = "") -> str:
         run: the run directory.
         change: flags of the new run.
     """
-    algorithm, env = quote(config.run.algorithm), quote(config.run.env)
-    return _FROM_WEIGHTS.format(algorithm=algorithm, env=env, run=quote(str(run)), change=change and f" {change}")
+    return _FROM_WEIGHTS.format(
+        algorithm=quote(config.run.algorithm),
+        env=quote(config.run.env),
+        run=quote(str(run)),
+        own=_own_flags(config, config.run.env),
+        change=change and f" {change}",
+    )
+
+
+def _own_flags(config: Config, env: str, but: str = "") -> str:
+    """Return the flags, each after a space, for the settings of a run's network and env that a new run does not have by
+    itself. Without them its network would not fit the weights. Several policies have tables for that: ''.
+
+    Args:
+        config: the config of the run.
+        env: the env of the new run. If it is another one, the settings of the env are left out.
+        but: a key that is left out.
+    """
+    if config.policies:
+        return ""
+    values = values_of(config)
+    keys = [*config.settings.network_keys, *(hints_of(EnvConfig) if env == config.run.env else ())]
+    with suppress(ConfigError):  # the new env may be misspelt
+        usual = values_of(resolve(config.run.algorithm, env))
+        flags = (_as_flags(key, values[key]) for key in keys if key != but and values[key] != usual[key])
+        return "".join(f" {each}" for each in flags if each)
+    return ""
 
 
 def _as_flags(key: str, value: object) -> str:
