@@ -45,7 +45,7 @@ try:
 except ImportError as error:  # also: Numba refuses a NumPy that is newer than it
     missing = isinstance(error, ModuleNotFoundError)
     problem = f"{error.name} is not installed" if missing else f"it cannot be imported ({error})"
-    install = 'pip install "offbeat[compiled]"' if missing else 'pip install --upgrade "offbeat[compiled]"'
+    install = 'pip install "offbeat[compiled]"' if missing else 'pip install -U "offbeat[compiled]"'
     raise ConfigError(f"kernels is numba, but {problem}: run {install}, or pass --set kernels=numpy") from error
 _COUNTS.restore()  # SciPy has a BLAS of its own, which uses all cores when it is loaded
 
