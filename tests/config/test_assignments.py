@@ -105,14 +105,16 @@ def test_a_key_of_its_own_replaces_the_argument_in_the_table():
     ],
 )
 def test_the_command_that_replaces_a_refused_change_gives_a_new_run_the_value(key, value):
-    config = resolve("ppo", "CartPole-v1", flags={"max_episode_steps": 100, "kwargs": {"size": 3}})
+    own = {"max_episode_steps": 100, "kwargs": {"size": 3}}
+    config = resolve("ppo", "CartPole-v1", flags=own)
     with flags_shown(), pytest.raises(ConfigError) as refused:
         changed_config(config, {key: value}, Path("runs/a"))
     command = str(refused.value).split("`")[1]
     assert command == command.strip()
     parsed = main._parse(shlex.split(command)[1:])
     assert isinstance(parsed, Train)
-    expected = resolve("ppo", "CartPole-v1", flags={key: value}).tables()
+    kept = own if "--init-from" in command else {}
+    expected = resolve("ppo", "CartPole-v1", flags={**kept, key: value}).tables()
     made = parsed.config().tables()
     assert {**made, "run": None} == {**expected, "run": None}
     assert made["run"]["seed"] == expected["run"]["seed"]
