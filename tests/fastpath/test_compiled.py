@@ -272,7 +272,7 @@ def test_a_numba_that_cannot_be_imported_is_an_error_with_its_reason(tmp_path, m
     for name in ("compiled", "compiled_actor_critic"):
         monkeypatch.delitem(sys.modules, f"offbeat.fastpath.{name}", raising=False)
     monkeypatch.setitem(sys.modules, "numba", types.ModuleType("numba"))  # as one that refuses this NumPy
-    with pytest.raises(ConfigError, match=r"kernels is numba, but it cannot be imported \(cannot import name 'njit'"):
+    with pytest.raises(ConfigError, match=r"kernels is numba, but it cannot be imported \(cannot import name"):
         small_run(tmp_path / "run", kernels="numba")
 
 
