@@ -25,6 +25,7 @@ PPO: Settings = {
     "gamma": 0.99,
     "gae_lambda": 0.95,
     "clip": 0.2,
+    "clip_reference": "proximal",  # the default when this was measured first
     "clip_schedule": "constant",
     "value_clip": "none",
     "value_coef": 1.0,  # of half the squared error

@@ -30,7 +30,7 @@ ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_
 
 def identity(work: Work, lag: int, seed: int, runtime: str) -> Record:
     """Return what identifies a run."""
-    return {"name": work.name, "steps": work.steps, "lag": lag, "seed": seed, "runtime": runtime}
+    return {"name": work.name_of(lag), "steps": work.steps, "lag": lag, "seed": seed, "runtime": runtime}
 
 
 def make(work: Work, what: Record) -> Record:

@@ -56,7 +56,8 @@ def runs_of(work: Work, runtime: str, records: list[Record]) -> Runs:
     """Return the runs of a work in a runtime."""
     found: dict[int, dict[int, Record]] = {lag: {} for lag in work.lags}
     for record in records:
-        if (record["name"], record["runtime"], record["steps"]) == (work.name, runtime, work.steps):
+        is_of_work = record["lag"] in found and record["name"] == work.name_of(record["lag"])
+        if is_of_work and (record["runtime"], record["steps"]) == (runtime, work.steps):
             found[record["lag"]][record["seed"]] = record
     seeds = sorted(set.intersection(*(set(runs) for runs in found.values())))
     return {lag: [runs[seed] for seed in seeds] for lag, runs in found.items()}

@@ -18,27 +18,37 @@ class Work:
     lags: tuple[int, ...] = (0, 1, 3)
     key: str = "max_lag"
     """The setting that bounds the lag."""
-    unroll_length: int | None = None
-    """Env steps of an unroll, where the preset has others."""
+    clip_reference: str | None = None
+    """The setting of PPO, where it is not the default. It makes no difference without lag."""
+
+    @property
+    def preset(self) -> str:
+        """The name of the work without the change."""
+        return f"{self.algorithm}-{self.env}"
 
     @property
     def name(self) -> str:
         """How the command line and the tables call it."""
-        of_preset = f"{self.algorithm}-{self.env}"
-        return of_preset if self.unroll_length is None else f"{of_preset}-unroll-{self.unroll_length}"
+        return self.preset if self.clip_reference is None else f"{self.preset}-{self.clip_reference}"
+
+    def name_of(self, lag: int) -> str:
+        """Return the name of the runs with a lag: without one they are those of the preset."""
+        return self.name if lag else self.preset
 
     @property
-    def changes(self) -> dict[str, int]:
+    def changes(self) -> dict[str, str]:
         """The settings that are not those of the preset."""
-        return {} if self.unroll_length is None else {"unroll_length": self.unroll_length}
+        return {} if self.clip_reference is None else {"clip_reference": self.clip_reference}
 
 
 WORKS = (
     Work("ppo", "CartPole-v1", 200_000, 475),
     Work("ppo", "LunarLander-v3", 1_000_000, 200),
-    Work("ppo", "LunarLander-v3", 1_000_000, 200, unroll_length=128),
-    Work("ppo", "HalfCheetah-v5", 1_000_000, 3000),
     Work("ppo", "Hopper-v5", 1_000_000, 2000),
+    Work("ppo", "HalfCheetah-v5", 1_000_000, 3000),
+    Work("ppo", "CartPole-v1", 200_000, 475, clip_reference="proximal"),
+    Work("ppo", "LunarLander-v3", 1_000_000, 200, clip_reference="proximal"),
+    Work("ppo", "Hopper-v5", 1_000_000, 2000, clip_reference="proximal"),
     Work("sac", "Pendulum-v1", 20_000, -200, (0, 2, 8), "max_ahead"),
     Work("sac", "HalfCheetah-v5", 200_000, 3000, (0, 2, 8), "max_ahead"),
 )

@@ -86,7 +86,7 @@ def bench(
     if images:
         policy = replace(policy, observation=WITH_IMAGES, encoder="impala_resnet")
     pace = OnPolicyPace(UNROLLS, max_lag, config.resident_batches, config.passes)
-    algorithm = ALGORITHMS[type(config)](config, policy, seed=3, corrected=max_lag > 0 or config.passes > 1)
+    algorithm = ALGORITHMS[type(config)](config, policy, seed=3, corrected=config.corrects(max_lag))
     env = EnvSpec("test", policy.observation, policy.action, COLUMNS, no_decision=no_decision)
     fields = [*env_fields(env), *algorithm.fields()]
     slabs = [

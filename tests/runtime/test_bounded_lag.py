@@ -28,7 +28,6 @@ def test_no_row_exceeds_max_lag_with_envs_of_irregular_speed(tmp_path, runtime, 
     assert len(lines) >= 1024 // (2 * 4 * 16)
     for line in lines:
         assert 0 <= line["policy_lag_min"] <= line["policy_lag_mean"] <= line["policy_lag_max"] <= max_lag
-        assert line["ratio_max_deviation_first"] < 1e-5
 
 
 @pytest.mark.parametrize("runtime", BOTH)
@@ -48,7 +47,7 @@ def test_max_lag_0_is_strictly_on_policy_in_every_runtime(tmp_path, runtime):
     serial = small_run(tmp_path / "serial", **layout)
     for line in lines_of(run.path):
         assert line["policy_lag_max"] == 0
-        assert line["effective_sample_size"] == pytest.approx(1, abs=1e-5)
+        assert line["ratio_max_deviation_first"] < 1e-5
     assert weights_of(run.path) == weights_of(serial.path), "there is only one version that may act: it is exact too"
 
 

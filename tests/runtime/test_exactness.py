@@ -131,7 +131,10 @@ TASK_CELLS = [
 CELLS += TASK_CELLS
 SHARD_CELLS = [
     # Minibatches of rows, of which some train only the critic, of transitions, of columns and of sequences.
-    Cell("ppo", "curious/Waiting-v0", 1, 2, 1, "threads", "processes", {"shards": 3, "imports": (CURIOUS,)}),
+    Cell(
+        "ppo", "curious/Waiting-v0", 1, 2, 1, "threads", "processes",
+        {"shards": 3, "imports": (CURIOUS,), "clip_reference": "proximal"},
+    ),
     Cell("sac", "Pendulum-v1", 2, 2, 0, "processes", "serial", {"shards": 3, "learner_threads": 2}),
     Cell("td3", "Pendulum-v1", 1, 2, 0, "threads", "processes", {"shards": 3}),
     Cell("a2c", "CartPole-v1", 1, 1, 2, "serial", "threads", {**CORE, "shards": 3}),
@@ -144,8 +147,11 @@ CELLS += SHARD_CELLS
 RESIDENT_CELLS = [
     # Batches that are used several times; the run is cut where some of them still have passes to come.
     Cell("impala", "CartPole-v1", 3, 2, 1, "threads", "processes", {"resident_batches": 2, "passes": 3}, OFTEN),
-    Cell("ppo", CARTS, 2, 1, 2, "processes", "serial", {**CORE, "resident_batches": 3, "passes": 2}),
-]
+    Cell(
+        "ppo", CARTS, 2, 1, 2, "processes", "serial",
+        {**CORE, "resident_batches": 3, "passes": 2, "clip_reference": "proximal"},
+    ),
+]  # fmt: skip
 CELLS += RESIDENT_CELLS
 PREVIOUS = {"previous_action": True, "previous_reward": True}
 SERVED = {"inference": "worker"}

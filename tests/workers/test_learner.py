@@ -181,7 +181,8 @@ def test_reported_counts_episodes_and_lags_are_those_of_the_batch():
 
 
 def test_a_batch_that_is_used_again_counts_no_rows_again_and_gets_new_targets():
-    twice = replace(WHOLE, resident_batches=2, passes=2, normalize_observations=True, normalize_returns=True)
+    normalized = replace(WHOLE, normalize_observations=True, normalize_returns=True)
+    twice = replace(normalized, resident_batches=2, passes=2, clip_reference="proximal")
     side = bench(twice, max_lag=1)
     for step in (0, 1):
         side.fill(step, seed=11 + step)["episode_length"][0] = 3

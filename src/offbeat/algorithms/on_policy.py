@@ -5,8 +5,9 @@ it with several epochs of minibatches and clipped losses. The methods are in the
 prepare, minibatches, loss, finish, write_published.
 
 With max_lag = 0 the data is on-policy, and GAE estimates the advantages. With max_lag > 0 an older policy has collected
-the data. Then the log-probabilities of the *proximal* policy, the policy at the start of the learning step, are
-recomputed, and V-trace (arXiv:1802.01561) weights each row by the ratio of the proximal policy to the older one.
+the data. Then, if `corrected`, the log-probabilities of the *proximal* policy, the policy at the start of the learning
+step, are recomputed, and V-trace (arXiv:1802.01561) weights each row by the ratio of the proximal policy to the older
+one.
 
 docs/reference/extending.md lists what a subclass may override. T is the unroll's length, B the columns of a batch. The
 arrays of a minibatch, and its sizes M and m, are described in `rows.py`.
@@ -94,7 +95,7 @@ class OnPolicy(Checkpointed, Generic[Settings]):
             config: the settings.
             spec: the policy, from `config.policy_spec`.
             seed: seed of the initial weights.
-            corrected: whether V-trace corrects for older policies (max_lag > 0 or passes > 1).
+            corrected: whether V-trace corrects for older policies, see `OnPolicyConfig.corrects`.
             device: device of the learner's tensors.
             storage: registers the tensors that learning changes; None: private to this process.
         """
@@ -143,7 +144,7 @@ class OnPolicy(Checkpointed, Generic[Settings]):
     def for_run(cls, config: Config, spec: PolicySpec, device: str, storage: Storage | None = None) -> Self:
         """Make the algorithm of a run."""
         settings = config.settings_as(cls.config_class)
-        corrected = config.runtime.max_lag > 0 or settings.passes > 1
+        corrected = settings.corrects(config.runtime.max_lag)
         return cls(settings, spec, seed=config.run.seed, corrected=corrected, device=device, storage=storage)
 
     def fields(self) -> list[Field]:
@@ -321,7 +322,6 @@ class OnPolicy(Checkpointed, Generic[Settings]):
         log_ratio = (batch["proximal_log_prob"] - batch["behavior_log_prob"])[valid]
         metrics = {
             "explained_variance": explained_variance(batch["proximal_value"][valid], targets),
-            "effective_sample_size": effective_sample_size(log_ratio),
             **self.ratio_metrics(log_ratio),
         }
         return {name: float(value) for name, value in metrics.items()}
@@ -330,7 +330,11 @@ class OnPolicy(Checkpointed, Generic[Settings]):
         """Return metrics of the ratio of the proximal policy to the behavior policy, from its logarithm, [M]."""
         ratio = log_ratio.exp()
         clipped = ratio > self.config.rho_clip * (1 + ROUNDING)
-        return {"ratio_mean": ratio.mean(), "clip_fraction": clipped.float().mean()}
+        return {
+            "effective_sample_size": effective_sample_size(log_ratio),
+            "ratio_mean": ratio.mean(),
+            "clip_fraction": clipped.float().mean(),
+        }
 
     # --- published vector and checkpoints -------------------------------------------------------------------
 

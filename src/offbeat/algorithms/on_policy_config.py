@@ -62,8 +62,8 @@ class OnPolicyConfig(NetworkConfig):
     adam_eps: Positive = 1e-5
     """Adam's epsilon; 1e-5 as in PPO's first implementation."""
     passes: Count = 1
-    """Learning steps that use each batch. With more than 1, more is learned from each env step, and V-trace corrects
-    for the age of the data, again at each pass."""
+    """Learning steps that use each batch. With more than 1, more is learned from each env step. At each pass the age of
+    the data counts as a lag."""
     resident_batches: Count = 1
     """Batches that stay in memory and are used in turn, `passes` times. With more than 1, the passes of a batch do not
     follow each other directly."""
@@ -112,6 +112,10 @@ class OnPolicyConfig(NetworkConfig):
                 f"tickets can be acted at one time: pass --actors {pace.most_ahead} or fewer, or raise "
                 "unrolls_per_batch or max_lag"
             )
+
+    def corrects(self, max_lag: int) -> bool:
+        """Whether V-trace corrects for the age of the data."""
+        return max_lag > 0 or self.passes > 1
 
     @property
     def compiled_modules(self) -> tuple[str, ...]:

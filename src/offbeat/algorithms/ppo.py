@@ -1,8 +1,12 @@
 """Proximal Policy Optimization (arXiv:1707.06347), config and algorithm.
 
-The clip limits the ratio of the policy being learned to the *proximal* policy, the policy at the start of the learning
-step. With max_lag = 0 this is the policy that acted. With max_lag > 0 its log-probabilities are recomputed (decoupled
-PPO, arXiv:2110.00641), and V-trace gives the advantages, weighted by its ratio to the policy that acted.
+The clip limits the ratio of the policy being learned to the *behavior* policy, which acted, and GAE gives the
+advantages. With max_lag > 0 the behavior policy is a few learning steps old: what these steps changed counts towards
+the clip, so the policy does not move further away from its data than without lag.
+
+With clip_reference = proximal and max_lag > 0 the clip limits the ratio to the *proximal* policy instead, the policy at
+the start of the learning step, whose log-probabilities are recomputed (decoupled PPO, arXiv:2110.00641), and V-trace
+gives the advantages, weighted by the ratio of the proximal to the behavior policy.
 """
 
 from __future__ import annotations
@@ -32,6 +36,7 @@ from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import ConfigError
 from offbeat.core.field_texts import Example
 from offbeat.core.fields import Count, Positive
+from offbeat.losses.actor_critic import effective_sample_size
 from offbeat.losses.ppo import approx_kl, clipped_surrogate, clipped_value_loss
 from offbeat.models.storage import Storage
 
@@ -58,9 +63,11 @@ class PPOConfig(OnPolicyConfig):
     """linear: decreases to 0 over `steps`; kl: adapted so that the KL of a learning step stays near `kl_target`."""
     normalize_advantages: bool = True
     """Normalise advantages to mean 0 and standard deviation 1 over each minibatch."""
+    rho_clip: Positive = 1.0
+    """V-trace's bound on the weight of a TD error; used with clip_reference = proximal and max_lag > 0."""
     c_clip: Positive = 2.0
-    """V-trace's bound on the weight of later TD errors; used with max_lag > 0. With the paper's 1, lag shortens the
-    trace."""
+    """V-trace's bound on the weight of later TD errors; used with clip_reference = proximal and max_lag > 0. With the
+    paper's 1, lag shortens the trace."""
     normalize_observations: bool = True
     """Shift and scale observations by running statistics. Choices, and images for an encoder, stay as they are."""
     normalize_returns: bool = True
@@ -73,7 +80,10 @@ class PPOConfig(OnPolicyConfig):
     minibatch_size: Count = 64
     """Largest number of rows of an update: a batch is divided into equal minibatches of at most this size."""
     clip: Positive = 0.2
-    """Epsilon of the clipped loss: ratios to the proximal policy outside of 1 +- clip do not improve it further."""
+    """Epsilon of the clipped loss: ratios outside of 1 +- clip do not improve it further."""
+    clip_reference: Literal["behavior", "proximal"] = "behavior"
+    """Policy to which the clip limits the ratio. behavior: the policy that acted; proximal: the policy at the start of
+    the learning step, with V-trace (decoupled PPO). They differ only with max_lag > 0 or passes > 1."""
     clip_schedule: Literal["constant", "linear"] = "constant"
     """linear: decreases to 0 over `steps`."""
     value_clip: Annotated[Positive | None, Example("0.2")] = None
@@ -86,6 +96,7 @@ class PPOConfig(OnPolicyConfig):
     """Recompute values and advantages before each epoch (arXiv:2006.05990, section 3.5)."""
 
     runtime_defaults: ClassVar[Mapping[str, object]] = {"unroll_length": 128}
+    earlier_values: ClassVar[Mapping[str, object]] = {**OnPolicyConfig.earlier_values, "clip_reference": "proximal"}
 
     def check(self, runtime: RuntimeConfig) -> None:
         """Check that the settings do not contradict each other.
@@ -96,6 +107,9 @@ class PPOConfig(OnPolicyConfig):
         super().check(runtime)
         if self.learning_rate_schedule == "kl" and self.kl_target is None:
             raise ConfigError("learning_rate_schedule is kl, but kl_target is not set: pass --set kl_target=0.01")
+
+    def corrects(self, max_lag: int) -> bool:
+        return self.clip_reference == "proximal" and super().corrects(max_lag)
 
     def check_columns(self, runtime: RuntimeConfig, columns: int) -> None:
         unrolls, length, agents = runtime.batch_unrolls, runtime.unroll_length, columns // runtime.envs_per_actor
@@ -233,8 +247,9 @@ class PPO(OnPolicy[PPOConfig]):
             metrics["ratio_max_deviation_first"] = float(self._first_deviation)
         return metrics
 
-    def ratio_metrics(self, log_ratio: Tensor) -> dict[str, Tensor]:  # noqa: ARG002
-        return {}  # each update reports metrics of the ratio to the proximal policy instead
+    def ratio_metrics(self, log_ratio: Tensor) -> dict[str, Tensor]:
+        """Return only the effective sample size, if it is known: each update has reported the ratio that is clipped."""
+        return {"effective_sample_size": effective_sample_size(log_ratio)} if self.corrected else {}
 
     def _adapt_rate(self) -> None:
         """Decrease the learning rate if the KL is above twice the target, increase it below half of the target."""
@@ -254,8 +269,8 @@ class PPO(OnPolicy[PPOConfig]):
 
 
 def _metrics_of(log_ratio: Tensor, clip: float) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Return metrics of the ratio of the policy being learned to the proximal policy, [M], and as outputs its largest
-    deviation from 1.
+    """Return metrics of the ratio that is clipped, from its logarithm, [M], and as outputs its largest deviation from
+    1.
     """
     ratio = log_ratio.exp()
     deviation = (ratio - 1).abs()

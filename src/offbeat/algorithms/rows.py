@@ -7,7 +7,7 @@ and m rows without one, from which only the critic learns:
     encoded/LEAF        [M + m, *stacked_shape], for each leaf with an encoder
     action              [M, ...], as recorded
     mask                [M, logits], if the env has action masks
-    proximal_log_prob   [M], of the policy at the start of the learning step; with max_lag = 0 as recorded when acting
+    proximal_log_prob   [M], as recorded when acting; if V-trace corrects for lag, of the policy at the step's start
     advantage           [M]
     value_target        [M + m], in units of the normalised return
     proximal_value      [M + m], of the critic at the start of the learning step, in the same units

@@ -1,9 +1,9 @@
 """The clipped losses of PPO, and its estimate of the KL divergence.
 
-``log_ratio`` is the log-probability of the recorded action under the policy being learned minus that under the
-*proximal* policy, the policy at the start of the learning step (decoupled PPO, arXiv:2110.00641). If an older policy
-acted, the ratio of the proximal policy to that policy is not part of these losses: V-trace includes it in the
-advantages.
+``log_ratio`` is the log-probability of the recorded action under the policy being learned minus that under the policy
+that the clip refers to: the policy that acted or, in decoupled PPO (arXiv:2110.00641), the *proximal* policy, which is
+that of the start of the learning step. In decoupled PPO the ratio of the proximal policy to the one that acted is not
+part of these losses: V-trace includes it in the advantages.
 
 Shapes: M rows, the valid rows of a minibatch. Losses are per row, so that the caller can choose how to average.
 """
@@ -55,7 +55,7 @@ def clipped_value_loss(values: Tensor, proximal_values: Tensor, targets: Tensor,
 
 @torch.no_grad()
 def approx_kl(log_ratio: Tensor) -> Tensor:
-    """Estimate KL(proximal policy || policy being learned) in nats, a scalar, from actions of the proximal policy.
+    """Estimate KL(reference policy || policy being learned) in nats, a scalar, from actions of the reference policy.
 
     This is the mean of ``(ratio - 1) - log ratio``: unbiased, and not negative in any row (J. Schulman, "Approximating
     KL divergence", 2020, estimator k3).
