@@ -89,9 +89,9 @@ class PPOConfig(OnPolicyConfig):
     value_clip: Annotated[Positive | None, Example("0.2")] = None
     """Limit on the change of a value in a learning step, in units of the (normalised) return; none: no limit."""
     kl_target: Annotated[Positive | None, Example("0.01")] = None
-    """Target of the KL divergence between the policies before and after a learning step, in nats. With
-    learning_rate_schedule = kl the learning rate is adapted to it. With other schedules the remaining epochs are
-    skipped if the KL of an epoch is more than 1.5 times the target."""
+    """Target of the KL divergence between the policy that the clip refers to and the one after a learning step, in
+    nats. With learning_rate_schedule = kl the learning rate is adapted to it. With other schedules the remaining epochs
+    are skipped if the KL of an epoch is more than 1.5 times the target."""
     recompute_advantages: bool = False
     """Recompute values and advantages before each epoch (arXiv:2006.05990, section 3.5)."""
 
