@@ -77,7 +77,8 @@ def test_every_metrics_line_has_every_documented_key_and_the_last_is_the_state_a
     others = {*GROUPS["hogwild"], *GROUPS["replay"], *GROUPS["sac"], *GROUPS["dqn"]}
     games, cluster = {*GROUPS["league"], "eval_team_return_mean"}, set(GROUPS["messages"])
     tasks = {*GROUPS["tasks"], "eval_first_return_mean"}
-    assert unknown == waits | passes | inference | others | games | cluster | tasks, (
+    weights = {"effective_sample_size"}
+    assert unknown == waits | passes | inference | others | games | cluster | tasks | weights, (
         "one agent learns alone with PPO in serial"
     )
 

@@ -308,11 +308,14 @@ def test_a_preset_of_another_algorithm_is_refused(monkeypatch, tmp_path):
         resolve("ppo", "CartPole-v1", preset="mine")
 
 
-def test_a_run_that_is_older_than_a_key_has_the_value_with_which_it_was_trained(tmp_path: Path) -> None:
-    def scale_of(text: str) -> object:
+@pytest.mark.parametrize(
+    ("key", "chosen", "earlier"), [("return_scale", 5, 1), ("clip_reference", "behavior", "proximal")]
+)
+def test_a_run_that_is_older_than_a_key_has_the_value_with_which_it_was_trained(tmp_path: Path, key, chosen, earlier):
+    def value_of(text: str) -> object:
         (tmp_path / "config.toml").write_text(text)
-        return asdict(load(tmp_path / "config.toml").settings)["return_scale"]
+        return asdict(load(tmp_path / "config.toml").settings)[key]
 
-    resolve("ppo", "CartPole-v1", assignments={"return_scale": "5"}).save(tmp_path / "config.toml")
+    resolve("ppo", "CartPole-v1", assignments={key: str(chosen)}).save(tmp_path / "config.toml")
     text = (tmp_path / "config.toml").read_text()
-    assert (scale_of(text), scale_of(re.sub("return_scale = .*", "", text))) == (5, 1)
+    assert (value_of(text), value_of(re.sub(f"{key} = .*", "", text))) == (chosen, earlier)
