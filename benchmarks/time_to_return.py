@@ -16,7 +16,7 @@ import json
 from pathlib import Path
 
 from benchmarks.common import RESULTS, children_cpu_s, describe, machine, markdown_table, spread, thinned, write_json
-from benchmarks.works import LAYOUTS, PPO, Settings, run_offbeat, run_peer
+from benchmarks.works import EARLIER, LAYOUTS, PPO, Settings, run_offbeat, run_peer
 
 RETURN = 3000.0
 POINTS = 200
@@ -53,7 +53,7 @@ def earlier_runs(out: Path) -> list[Settings]:
     """Return the runs of the same work that an earlier call has written."""
     path = out / "time-to-return.json"
     record = json.loads(path.read_text()) if path.is_file() else {}
-    return record["runs"] if record.get("work") == WORK else []
+    return record["runs"] if {**EARLIER, **record.get("work", {})} == WORK else []
 
 
 def write_results(runs: list[Settings], out: Path) -> str:

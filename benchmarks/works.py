@@ -39,6 +39,8 @@ PPO: Settings = {
     "normalize_returns": False,
 }
 """Every key that decides the work or the result is given, so that no preset has a say."""
+EARLIER: Settings = {"clip_reference": "proximal"}
+"""Settings that older records do not name, with the values that all runs had before."""
 
 CARTPOLE: Settings = {
     **PPO, "env": "CartPole-v1", "steps": 500_000, "envs": 32, "unroll_length": 32, "minibatch_size": 256, "epochs": 4,

@@ -18,10 +18,15 @@ HEADER = ["env", "score", "side", "seeds", "env steps to it", "seconds to it", "
 
 def write_page(records: list[Record]) -> None:
     """Write the table of all records into the page."""
+    write_section(PAGE, START, END, content(records))
+
+
+def content(records: list[Record]) -> str:
+    """Return the table of all records."""
     rows = [row for work in WORKS for score in work.scores for row in rows_of(work, f"{score:g}", records)]
     machines = sorted({describe(record["machine"]) for record in records})
     parts = [markdown_table(HEADER, rows).strip(), *(f"Machine: {machine}." for machine in machines)]
-    write_section(PAGE, START, END, "\n\n".join(parts))
+    return "\n\n".join(parts)
 
 
 def rows_of(work: Work, score: str, records: list[Record]) -> list[list[str]]:

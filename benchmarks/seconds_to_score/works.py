@@ -9,7 +9,7 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 
-from benchmarks.works import PPO, Settings
+from benchmarks.works import EARLIER, PPO, Settings
 from offbeat.config.preset_files import preset_tables
 
 OURS = "offbeat"
@@ -40,7 +40,14 @@ class Work:
     def digest(self, side: str) -> str:
         """Return a digest of a side's settings: a record of other ones is not of this work."""
         given = preset_tables("ppo", self.env, self.preset) if side == OURS else self.peer_settings(0)
-        return hashlib.sha256(json.dumps([given, self.eval_every], sort_keys=True).encode()).hexdigest()[:16]
+        text = json.dumps([_as_recorded(given), self.eval_every], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _as_recorded(settings: Settings) -> Settings:
+    """Return settings, or tables of them, without those that older records do not name but had."""
+    named = {key: value for key, value in settings.items() if key not in EARLIER or value != EARLIER[key]}
+    return {key: _as_recorded(value) if isinstance(value, dict) else value for key, value in named.items()}
 
 
 WORKS = (
