@@ -31,6 +31,8 @@ from offbeat.core.field_definitions import hints_of
         ("ppo", {"batch_size": 64}, ["Sample Factory", "calls it minibatch_size"]),
         ("ppo", {"num_minibatches": 4}, ["calls it minibatch_size", "not the number of minibatches"]),
         ("sac", {"clip_range": 0.1}, ["calls it clip, which the algorithm of this run does not have"]),
+        ("ppo", {"with_vtrace": True}, ["calls it clip_reference. Pass proximal for V-trace, or behavior without it."]),
+        ("impala", {"vtrace": True}, ["calls it clip_reference, which the algorithm of this run does not have"]),
         ("ppo", {"vf_coef": 1}, ["calls it value_coef. Pass twice their value: theirs"]),
         (
             "ppo",
