@@ -219,6 +219,16 @@ def test_with_lag_the_first_ratio_is_that_to_the_policy_that_acted():
     assert "effective_sample_size" not in second, "nothing is weighted"
 
 
+@pytest.mark.parametrize("reference", ["behavior", "proximal"])
+def test_at_its_second_use_the_age_of_a_batch_counts_as_a_lag(reference):
+    side = bench(replace(SMALL, passes=2, clip_reference=reference, learning_rate=0.1))
+    side.fill(0, seed=11)
+    first, second = (side.learner.learn(step, 0.0).metrics for step in range(2))
+    assert first["ratio_max_deviation_first"] < 1e-5
+    assert (second["ratio_max_deviation_first"] > 0.01) == (reference == "behavior")
+    assert (second.get("effective_sample_size", 1) < 0.99) == (reference == "proximal")
+
+
 def test_with_lag_the_proximal_policy_is_the_policy_at_the_start_of_the_step():
     side = bench(replace(SMALL, **CORRECTED, learning_rate=0.1), max_lag=1)
     for step in range(2):

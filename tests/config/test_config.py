@@ -319,3 +319,14 @@ def test_a_run_that_is_older_than_a_key_has_the_value_with_which_it_was_trained(
     resolve("ppo", "CartPole-v1", assignments={key: str(chosen)}).save(tmp_path / "config.toml")
     text = (tmp_path / "config.toml").read_text()
     assert (value_of(text), value_of(re.sub(f"{key} = .*", "", text))) == (chosen, earlier)
+
+
+def test_the_policies_of_a_run_that_is_older_than_a_key_have_the_value_with_which_they_were_trained(tmp_path: Path):
+    resolve("ppo", "CartPole-v1").save(tmp_path / "config.toml")
+    text = re.sub("clip_reference = .*", "", (tmp_path / "config.toml").read_text())
+    text = re.sub("policies = .*", 'policies = "tables"', text)
+    tables = '[policies.a]\nagents = "a"\nsettings = { clip = 0.1 }\n[policies.b]\nagents = "b"\n'
+    (tmp_path / "config.toml").write_text(f"{text}\n{tables}")
+    config = load(tmp_path / "config.toml")
+    settings = [asdict(config.of_policy(name).settings) for name in "ab"]
+    assert [(each["clip"], each["clip_reference"]) for each in settings] == [(0.1, "proximal"), (0.2, "proximal")]

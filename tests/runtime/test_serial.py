@@ -77,6 +77,14 @@ def test_without_lag_the_first_ratio_is_one(tmp_path, env):
         assert line["ratio_max_deviation_first"] <= 1e-5
 
 
+def test_with_lag_the_first_ratio_is_that_to_the_policy_that_acted(tmp_path):
+    run = small_run(tmp_path / "run", max_lag=3, learning_rate=0.01, **EVERY_BATCH)
+    lines = batch_lines(run.path)
+    assert lines[0]["ratio_max_deviation_first"] <= 1e-5
+    assert min(line["ratio_max_deviation_first"] for line in lines[3:]) > 1e-3
+    assert {line["effective_sample_size"] for line in lines} == {None}  # nothing is weighted
+
+
 def test_with_lag_the_first_ratio_to_the_proximal_policy_is_one(tmp_path):
     run = small_run(tmp_path / "run", max_lag=3, clip_reference="proximal", learning_rate=0.01, **EVERY_BATCH)
     lines = batch_lines(run.path)
