@@ -304,7 +304,8 @@ class Learner:
         observation, action, behavior, reward, terminated, valid = (side_by_side(batch[name]) for name in names)
         with torch.no_grad():
             # The clip compares with the policy as it is now, not with the older one that acted (arXiv:2110.00641), so
-            # that its width means the same at any lag. What lies between those two is for V-trace to correct.
+            # that its width means the same at any lag. What lies between those two is for V-trace to correct. This is
+            # what offbeat does with clip_reference=proximal; its default compares with the policy that acted.
             proximal = self.log_prob(observation[:-1], action)  # [T, B]
             values = self.value(observation)[..., 0]  # [T + 1, B]
             inputs = proximal - behavior, reward, values, terminated, valid

@@ -1,8 +1,8 @@
 """Proximal Policy Optimization (arXiv:1707.06347), config and algorithm.
 
 The clip limits the ratio of the policy being learned to the *behavior* policy, which acted, and GAE gives the
-advantages. With max_lag > 0 the behavior policy is a few learning steps old: what these steps changed counts towards
-the clip, so the policy does not move further away from its data than without lag.
+advantages. With max_lag > 0 the behavior policy is a few learning steps old. What these steps changed counts towards
+the clip: a row whose ratio they have moved out of it, the way its advantage asks for, moves the policy no further.
 
 With clip_reference = proximal and max_lag > 0 the clip limits the ratio to the *proximal* policy instead, the policy at
 the start of the learning step, whose log-probabilities are recomputed (decoupled PPO, arXiv:2110.00641), and V-trace
@@ -60,7 +60,7 @@ class PPOConfig(OnPolicyConfig):
     """
 
     learning_rate_schedule: Literal["constant", "linear", "kl"] = "constant"
-    """linear: decreases to 0 over `steps`; kl: adapted so that the KL of a learning step stays near `kl_target`."""
+    """linear: decreases to 0 over `steps`; kl: adapted so that the KL divergence stays near `kl_target`."""
     normalize_advantages: bool = True
     """Normalise advantages to mean 0 and standard deviation 1 over each minibatch."""
     rho_clip: Positive = 1.0
@@ -90,8 +90,9 @@ class PPOConfig(OnPolicyConfig):
     """Limit on the change of a value in a learning step, in units of the (normalised) return; none: no limit."""
     kl_target: Annotated[Positive | None, Example("0.01")] = None
     """Target of the KL divergence between the policy that the clip refers to and the one after a learning step, in
-    nats. With learning_rate_schedule = kl the learning rate is adapted to it. With other schedules the remaining epochs
-    are skipped if the KL of an epoch is more than 1.5 times the target."""
+    nats. With lag and clip_reference = behavior the learning steps in between count too. With learning_rate_schedule =
+    kl the learning rate is adapted to it. With other schedules the remaining epochs are skipped if the KL of an epoch
+    is more than 1.5 times the target."""
     recompute_advantages: bool = False
     """Recompute values and advantages before each epoch (arXiv:2006.05990, section 3.5)."""
 

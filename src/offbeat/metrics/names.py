@@ -113,7 +113,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "entropy": "entropy of the policy",
         "approx_kl": "estimated KL divergence from the policy that the clip refers to",
         "clip_fraction": "fraction of rows whose ratio was clipped",
-        "ratio_mean": "mean probability ratio of the target policy to the behavior policy (or to the clip's reference)",
+        "ratio_mean": "mean probability ratio of the target to the behavior policy (PPO: to the clip's reference)",
         "ratio_max_deviation_first": "largest |ratio - 1| in the first minibatch of a learning step",
         "explained_variance": "fraction of the variance of value targets that the values explain",
         "grad_norm": "norm of the gradient before clipping",
