@@ -243,25 +243,20 @@ def live(actor: Actor, pipe: Connection[float, int], inherited: Sequence[Connect
         pipe.close()
 
 
-# --- the learner: V-trace corrects for the lag, PPO updates ------------------------------------------------------
+# --- the learner: GAE and PPO ------------------------------------------------------------------------------------
 
 
-def vtrace(log_ratio: Array, reward: Array, values: Array, terminated: Array, valid: Array) -> tuple[Array, Array]:
-    """Return advantages and value targets, [T, B] (arXiv:1802.01561, 4.1); all are [T, B], but `values` [T + 1, B].
+def gae(reward: Array, values: Array, terminated: Array, valid: Array) -> tuple[Array, Array]:
+    """Return advantages and value targets, [T, B] (arXiv:1506.02438); all are [T, B], but `values` [T + 1, B].
 
-    `log_ratio` is log pi(a|o) - log mu(a|o): of the policy that learns, over the one that acted. Where both are the
-    same, this is GAE. The row after an episode's end is not valid and has the final observation. So a truncated row is
-    worth the value of what follows, a terminated row is worth nothing more, and no trace passes from one to the next.
+    The row after an episode's end is not valid and has the final observation. So a truncated row is worth the value of
+    what follows, a terminated row is worth nothing more, and no trace passes from one episode to the next.
     """
-    weight = np.minimum(1, np.exp(log_ratio))
-    values_ahead = np.where(terminated, 0, values[1:])
-    error = valid * weight * (reward + GAMMA * values_ahead - values[:-1])
-    correction = np.zeros_like(values)  # [T + 1, B], of the values
+    error = reward + GAMMA * np.where(terminated, 0, values[1:]) - values[:-1]
+    advantages = np.zeros_like(values)  # [T + 1, B]
     for row in reversed(range(len(reward))):
-        correction[row] = error[row] + valid[row] * GAMMA * LAMBDA * weight[row] * correction[row + 1]
-    corrected_ahead = np.where(terminated, 0, values[1:] + LAMBDA * correction[1:])
-    advantages = valid * weight * (reward + GAMMA * corrected_ahead - values[:-1])
-    return advantages, values[:-1] + correction[:-1]
+        advantages[row] = valid[row] * (error[row] + GAMMA * LAMBDA * advantages[row + 1])
+    return advantages[:-1], values[:-1] + advantages[:-1]
 
 
 def side_by_side(unrolls: Array) -> Tensor:
@@ -303,14 +298,10 @@ class Learner:
         names = "observation", "action", "behavior_log_prob", "reward", "terminated", "valid"
         observation, action, behavior, reward, terminated, valid = (side_by_side(batch[name]) for name in names)
         with torch.no_grad():
-            # The clip compares with the policy as it is now, not with the older one that acted (arXiv:2110.00641), so
-            # that its width means the same at any lag. What lies between those two is for V-trace to correct. This is
-            # what offbeat does with clip_reference=proximal; its default compares with the policy that acted.
-            proximal = self.log_prob(observation[:-1], action)  # [T, B]
-            values = self.value(observation)[..., 0]  # [T + 1, B]
-            inputs = proximal - behavior, reward, values, terminated, valid
-            advantages, targets = map(torch.from_numpy, vtrace(*(each.numpy() for each in inputs)))  # [T, B]
-        columns = observation[:-1], action, proximal, advantages, targets
+            values = self.value(observation)[..., 0].numpy()  # [T + 1, B]
+        inputs = reward.numpy(), values, terminated.numpy(), valid.numpy()
+        advantages, targets = map(torch.from_numpy, gae(*inputs))  # [T, B]
+        columns = observation[:-1], action, behavior, advantages, targets
         rows = [column[valid] for column in columns]  # [T, B, ...] -> [valid rows, ...]
         random = np.random.default_rng([self.seed, 1, step])  # keyed by the learning step
         for _ in range(EPOCHS):
@@ -318,10 +309,14 @@ class Learner:
             for start in range(0, len(order), MINIBATCH):
                 self.update(*(row[order[start : start + MINIBATCH]] for row in rows))  # [M, ...]
 
-    def update(self, observation: Tensor, action: Tensor, proximal: Tensor, advantage: Tensor, target: Tensor) -> None:
-        """Make an update from M rows (arXiv:1707.06347, equation 7)."""
+    def update(self, observation: Tensor, action: Tensor, behavior: Tensor, advantage: Tensor, target: Tensor) -> None:
+        """Make an update from M rows (arXiv:1707.06347, equation 7).
+
+        The clip compares with the policy that acted, which is up to D learning steps old. So what these steps changed
+        counts, and D of them cannot all make the same large step before the data shows what the first one did.
+        """
         advantage = (advantage - advantage.mean()) / (advantage.std(correction=0) + 1e-8)
-        ratio = (self.log_prob(observation, action) - proximal).exp()  # [M]
+        ratio = (self.log_prob(observation, action) - behavior).exp()  # [M]
         policy_loss = -torch.minimum(ratio * advantage, ratio.clamp(1 - CLIP, 1 + CLIP) * advantage).mean()
         value_loss = 0.5 * (self.value(observation)[..., 0] - target).square().mean()
         self.optimizer.zero_grad()

@@ -28,7 +28,7 @@ from tests.reference.thorough import thorough
 from offbeat.core.errors import ConfigError
 from offbeat.core.pace import OnPolicyPace
 from offbeat.core.seeding import stream
-from offbeat.losses.advantages import vtrace
+from offbeat.losses.advantages import generalized_advantages
 
 EXAMPLES = ROOT / "examples"
 FROM_SCRATCH = EXAMPLES / "async_ppo_from_scratch.py"
@@ -187,10 +187,9 @@ def test_the_pace_of_the_from_scratch_example_equals_that_of_the_library(from_sc
         assert place == ours.slot(number)
 
 
-def test_vtrace_of_the_from_scratch_example_equals_that_of_the_library(from_scratch):
+def test_advantages_of_the_from_scratch_example_equal_those_of_the_library(from_scratch):
     random = np.random.default_rng(0)
-    log_ratio, reward = random.normal(size=(2, 40, 6))
-    values = random.normal(size=(41, 6))
+    reward, values = random.normal(size=(40, 6)), random.normal(size=(41, 6))
     terminated, truncated = random.random(size=(2, 40, 6)) < 0.1
     truncated &= ~terminated
     valid = np.ones((40, 6), bool)
@@ -199,19 +198,13 @@ def test_vtrace_of_the_from_scratch_example_equals_that_of_the_library(from_scra
         terminated[row] &= valid[row]
         truncated[row] &= valid[row]
     reward *= valid
-    found = from_scratch.vtrace(log_ratio, reward, values, terminated, valid)
-    tensors: dict[str, Any] = {
-        "log_ratio": torch.from_numpy(log_ratio),
-        "rewards": torch.from_numpy(reward),
-        "values": torch.from_numpy(values),
-        "terminated": torch.from_numpy(terminated),
-        "truncated": torch.from_numpy(truncated),
-        "valid": torch.from_numpy(valid),
-    }
-    constants = {"gamma": from_scratch.GAMMA, "gae_lambda": from_scratch.LAMBDA, "rho_clip": 1.0, "c_clip": 1.0}
-    expected = vtrace(**tensors, **constants)
+    found = from_scratch.gae(reward, values, terminated, valid)
+    rows: dict[str, Any] = {"rewards": reward, "values": values}
+    rows |= {"terminated": terminated, "truncated": truncated, "valid": valid}
+    tensors: dict[str, Any] = {name: torch.from_numpy(array) for name, array in rows.items()}
+    expected = generalized_advantages(**tensors, gamma=from_scratch.GAMMA, gae_lambda=from_scratch.LAMBDA)
     for ours, theirs in zip(expected, found, strict=True):
-        np.testing.assert_allclose(theirs, ours.numpy(), rtol=1e-10, atol=1e-12)
+        np.testing.assert_allclose(theirs[valid], ours.numpy()[valid], rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize(("exact", "version"), [(True, 1), (False, 3)])
