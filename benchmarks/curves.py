@@ -92,8 +92,8 @@ def main() -> None:
         for number, scored in enumerate(all_works()):
             if runs := scores(work / str(number), scored):
                 plot_runs(runs, out=scored.folder / "return.png")
-        of_page = ("ppo", "HalfCheetah-v5", "")
-        both = [scored for scored in all_works() if (scored.algorithm, scored.env, scored.preset) == of_page]
+        of_env = [scored for scored in all_works() if (scored.algorithm, scored.env) == ("ppo", "HalfCheetah-v5")]
+        both = [scored for scored in of_env if not scored.preset and not scored.settings]
         runs = [run for scored in both for run in scores(work / "halfcheetah", scored)]
         plot_runs(runs, out=IMAGES / "halfcheetah.png")
         pendulum = lock_free(work / "pendulum", "hogwild-pendulum", hogwild="shared", learning_rate="0.001")

@@ -37,7 +37,8 @@ def content(works: list[Work]) -> str:
 def _row(work: Work, results: list[dict[str, Any]]) -> str:
     runtime = "" if work.runtime == "serial" else f", `{work.runtime}`"
     preset = f", `{work.preset}`" if work.preset else ""
-    name = f"{work.algorithm.upper()}, {_linked(work)}{preset}{runtime}"
+    settings = "".join(f", `{key}={value}`" for key, value in work.settings.items())
+    name = f"{work.algorithm.upper()}, {_linked(work)}{preset}{runtime}{settings}"
     published = f"{work.published:,g}: {work.source}"
     head = f"| {name} | {work.steps:,} | {len(results)} of {work.seeds}"
     if not results:

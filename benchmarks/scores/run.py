@@ -54,7 +54,8 @@ def score(work: Work, seed: int) -> None:
 
 
 def _preset(work: Work) -> str:
-    return f"--preset {work.preset}" if work.preset else ""
+    preset = f"--preset {work.preset}" if work.preset else ""
+    return " ".join([preset, *(f"--set {key}={value}" for key, value in work.settings.items())])
 
 
 def finished(run: Path) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import tomllib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ class Work:
     runtime: str = "serial"
     preset: str = ""
     """The name of the preset; empty: the one for the algorithm and the env."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """The settings in which a run differs from the preset."""
 
     @property
     def folder(self) -> Path:
@@ -48,7 +51,7 @@ class Work:
     @property
     def _directory(self) -> str:
         env = self.env.replace(":", "-")  # not every file system has a colon
-        return f"{env}-{self.preset}" if self.preset else env
+        return "-".join(filter(None, (env, self.preset, *self.settings.values())))
 
     def results(self) -> list[dict[str, Any]]:
         """Return the results that are there, by seed."""

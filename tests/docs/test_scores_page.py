@@ -21,7 +21,7 @@ EARLIER = {"return_scale": 1.0, "clip_reference": "proximal"}
 @pytest.mark.parametrize("work", all_works(), ids=lambda work: "-".join(work.folder.parts[-3:]))
 def test_results_have_the_values_of_the_preset(work: Work):
     tables = preset_tables(work.algorithm, work.env, work.preset or None)
-    preset = {**tables[work.algorithm], **tables.get("env", {})}
+    preset = {**tables[work.algorithm], **tables.get("env", {}), **work.settings}
     for result in work.results():
         settings = {**EARLIER, **result["config"][work.algorithm], **result["config"].get("env", {})}
         assert {key: str(settings[key]) for key in preset} == {key: str(preset[key]) for key in preset}, result["seed"]
