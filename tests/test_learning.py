@@ -88,7 +88,8 @@ def test_the_preset_solves_cartpole(tmp_path, seed, layout: dict[str, Any]):
 
 
 def test_the_preset_with_lag_learns_cartpole_in_a_fifth_of_its_env_steps(tmp_path):
-    assert solved(tmp_path / "run", 40_000, 4, max_lag=1, lag="exact") > 200  # a random policy has 22
+    score = solved(tmp_path / "run", 40_000, 4, max_lag=3, lag="exact")
+    assert score > 400  # of the seeds of benchmarks/policy_lag all do, and few with clip_reference=proximal
 
 
 # --- games --------------------------------------------------------------------------------------------------
