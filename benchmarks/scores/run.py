@@ -32,7 +32,7 @@ def score(work: Work, seed: int) -> None:
         shutil.rmtree(run, ignore_errors=True)
         command = (
             f"train {work.algorithm} {work.env} --runtime {work.runtime} --steps {work.steps} --seed {seed} "
-            f"--run-dir {run} --progress none {_preset(work)} {THREADS.get(work.algorithm, '')}"
+            f"--run-dir {run} --progress none {_named(work)} {THREADS.get(work.algorithm, '')}"
         )
     is_whole = not command.startswith("resume")
     if not finished(run):
@@ -53,7 +53,8 @@ def score(work: Work, seed: int) -> None:
     print(f"{work.algorithm} on {work.env}, seed {seed}: {result['evaluation']['return_mean']:,.1f}", flush=True)
 
 
-def _preset(work: Work) -> str:
+def _named(work: Work) -> str:
+    """Return the flags for the preset and the settings that a work names."""
     preset = f"--preset {work.preset}" if work.preset else ""
     return " ".join([preset, *(f"--set {key}={value}" for key, value in work.settings.items())])
 

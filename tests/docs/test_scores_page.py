@@ -7,6 +7,7 @@ from benchmarks.common import read_section
 from benchmarks.scores.page import END, PAGE, START, content
 from benchmarks.scores.works import Work, all_works
 
+from offbeat.config.config_file import settings_class_of
 from offbeat.config.preset_files import preset_tables
 
 
@@ -14,15 +15,12 @@ def test_the_table_of_the_page_is_that_of_the_results():
     assert read_section(PAGE, START, END) == content(all_works()).strip(), "run: make scores ARGS=--only-page"
 
 
-EARLIER = {"return_scale": 1.0, "clip_reference": "proximal"}
-"""Settings that older results do not have, with the values that all runs had before."""
-
-
 @pytest.mark.parametrize("work", all_works(), ids=lambda work: "-".join(work.folder.parts[-3:]))
 def test_results_have_the_values_of_the_preset(work: Work):
     tables = preset_tables(work.algorithm, work.env, work.preset or None)
+    earlier = settings_class_of(work.algorithm).earlier_values
     preset = {**tables[work.algorithm], **tables.get("env", {}), **work.settings}
     for result in work.results():
-        settings = {**EARLIER, **result["config"][work.algorithm], **result["config"].get("env", {})}
+        settings = {**earlier, **result["config"][work.algorithm], **result["config"].get("env", {})}
         assert {key: str(settings[key]) for key in preset} == {key: str(preset[key]) for key in preset}, result["seed"]
         assert result["config"]["run"]["steps"] == work.steps
