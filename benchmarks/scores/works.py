@@ -51,7 +51,8 @@ class Work:
     @property
     def _directory(self) -> str:
         env = self.env.replace(":", "-")  # not every file system has a colon
-        return "-".join(filter(None, (env, self.preset, *self.settings.values())))
+        changes = [f"{key.rpartition('.')[2]}-{value}" for key, value in self.settings.items()]
+        return "-".join(filter(None, (env, self.preset, *changes)))
 
     def results(self) -> list[dict[str, Any]]:
         """Return the results that are there, by seed."""

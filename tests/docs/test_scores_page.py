@@ -7,8 +7,10 @@ from benchmarks.common import read_section
 from benchmarks.scores.page import END, PAGE, START, content
 from benchmarks.scores.works import Work, all_works
 
+from offbeat.config.assignments import flat_keys
 from offbeat.config.config_file import settings_class_of
 from offbeat.config.preset_files import preset_tables
+from offbeat.core.typed_text import as_text
 
 
 def test_the_table_of_the_page_is_that_of_the_results():
@@ -19,8 +21,9 @@ def test_the_table_of_the_page_is_that_of_the_results():
 def test_results_have_the_values_of_the_preset(work: Work):
     tables = preset_tables(work.algorithm, work.env, work.preset or None)
     earlier = settings_class_of(work.algorithm).earlier_values
-    preset = {**tables[work.algorithm], **tables.get("env", {}), **work.settings}
+    preset = {**tables[work.algorithm], **flat_keys(tables.get("env", {})), **work.settings}
     for result in work.results():
-        settings = {**earlier, **result["config"][work.algorithm], **result["config"].get("env", {})}
-        assert {key: str(settings[key]) for key in preset} == {key: str(preset[key]) for key in preset}, result["seed"]
+        settings = {**earlier, **result["config"][work.algorithm], **flat_keys(result["config"].get("env", {}))}
+        found = {key: as_text(settings[key]) for key in preset}
+        assert found == {key: as_text(value) for key, value in preset.items()}, result["seed"]
         assert result["config"]["run"]["steps"] == work.steps
