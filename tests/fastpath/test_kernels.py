@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from tests.reference.thorough import examples
 
 from offbeat.fastpath import kernels as library
-from offbeat.fastpath.kernels import BlasKernels, OneDNNKernels, fastest_kernels
+from offbeat.fastpath.kernels import BlasKernels, MKLKernels, OneDNNKernels, fastest_kernels
 from offbeat.fastpath.mlp import F32, MLP, Kernels, Layers, NumpyKernels
 from offbeat.models import onednn
 from offbeat.models.onednn import WIDE
 
-WAYS: list[Kernels] = [NumpyKernels(), BlasKernels()]
+WAYS: list[Kernels] = [NumpyKernels(), BlasKernels(), MKLKernels()]
 if onednn.works():
     WAYS.append(OneDNNKernels())
 
@@ -70,7 +70,7 @@ def test_matrix_products_do_not_change_their_inputs(way):
         np.testing.assert_array_equal(now, then)
 
 
-@pytest.mark.skipif(len(WAYS) == 2, reason="torch has no oneDNN here")
+@pytest.mark.skipif(not onednn.works(), reason="torch has no oneDNN here")
 @pytest.mark.parametrize(
     ("rows", "inputs", "outputs", "forward", "backward"),
     [
@@ -98,24 +98,66 @@ def test_wide_products_use_onednn_and_narrow_ones_do_not(monkeypatch, rows, inpu
 
 
 @pytest.mark.parametrize(
-    ("capability", "kernels", "works", "expected"),
+    ("capability", "processor", "mkl", "kernels", "works", "expected"),
     [
-        ("AVX512", "SkylakeX", True, BlasKernels),
-        ("AVX512", "Haswell", True, OneDNNKernels),
-        ("AVX512", "", True, OneDNNKernels),
-        ("AVX512", "Haswell", False, BlasKernels),
-        ("AVX2", "Haswell", True, BlasKernels),
-        ("AVX2", "Zen", True, BlasKernels),
-        ("DEFAULT", "neoversen1", True, BlasKernels),
+        ("AVX512", "AMD EPYC", True, "SkylakeX", True, BlasKernels),
+        ("AVX512", "AMD EPYC", True, "Haswell", True, OneDNNKernels),
+        ("AVX512", "AMD EPYC", True, "", True, OneDNNKernels),
+        ("AVX512", "AMD EPYC", True, "Haswell", False, BlasKernels),
+        ("AVX512", "Intel Xeon", True, "SkylakeX", True, MKLKernels),
+        ("AVX512", "Intel Xeon", True, "Haswell", True, MKLKernels),
+        ("AVX512", "Intel Xeon", False, "SkylakeX", True, BlasKernels),
+        ("AVX512", "Intel Xeon", False, "Haswell", True, OneDNNKernels),
+        ("AVX2", "Intel Xeon", True, "Haswell", True, BlasKernels),
+        ("AVX2", "AMD EPYC", True, "Zen", True, BlasKernels),
+        ("DEFAULT", "", False, "neoversen1", True, BlasKernels),
     ],
 )
-def test_onednn_is_used_only_where_openblas_does_not_use_the_avx512_of_the_processor(
-    monkeypatch, capability, kernels, works, expected
+def test_the_kernels_depend_on_the_processor_and_the_libraries(
+    monkeypatch, capability, processor, mkl, kernels, works, expected
 ):
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"cpu_name": processor}, raising=False)
+    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: mkl)
     monkeypatch.setattr(library, "blas_kernels", lambda: kernels)
     monkeypatch.setattr(onednn, "works", lambda: works)
     assert type(fastest_kernels.__wrapped__()) is expected
+
+
+def test_without_the_name_of_the_processor_numpy_computes_the_products(monkeypatch):
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
+    monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
+    monkeypatch.setattr(library, "blas_kernels", lambda: "SkylakeX")
+    assert type(fastest_kernels.__wrapped__()) is BlasKernels
+
+
+def at(array: F32, offset: int) -> F32:
+    """Return a copy that begins so many numbers after an address that is divisible by 64."""
+    buffer = np.zeros(array.size + 32, np.float32)
+    start = (-buffer.ctypes.data % 64) // buffer.itemsize + offset
+    copy = buffer[start : start + array.size].reshape(array.shape)
+    copy[:] = array
+    return copy
+
+
+@pytest.mark.parametrize("size", [(256, 256, 256), (256, 23, 256), (100, 256, 12), (128, 64, 64)], ids=str)
+def test_the_bits_do_not_depend_on_where_arrays_lie_in_memory(size):
+    rows, inputs, outputs = size
+    x, weight, bias, d = arrays(0, (rows, inputs), (outputs, inputs), (outputs,), (rows, outputs))
+    kernels, seen = fastest_kernels(), set()
+    for offset in range(16):
+        x, weight, bias, d = (
+            at(x, offset),
+            at(weight, 3 * offset % 16),
+            at(bias, 5 * offset % 16),
+            at(d, 7 * offset % 16),
+        )
+        of_output, of_x, of_weight = (at(np.zeros_like(array), offset) for array in (d, x, weight))
+        output = kernels.forward(x, weight, bias, of_output, relu=True)
+        input_gradient = kernels.input_gradient(d, weight, of_x)
+        kernels.weight_gradient(d, x, of_weight)
+        seen.add(output.tobytes() + input_gradient.tobytes() + of_weight.tobytes())
+    assert len(seen) == 1
 
 
 # --- networks -----------------------------------------------------------------------------------------------

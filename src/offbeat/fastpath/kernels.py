@@ -2,17 +2,22 @@
 
 NumPy computes matrix products with OpenBLAS. Its kernels almost reach the peak performance of a core, with AVX-512 and
 with AVX2. oneDNN, a part of torch, is as fast and adds bias and ReLU in the same call. But each call has about 15 us of
-overhead, its results are in new memory, and the operator is private to torch. So NumPy computes the products, with one
-exception: if a processor has AVX-512 and OpenBLAS has no kernels for it, OpenBLAS uses half of the core. Then wide
-products use oneDNN, if a test of the operator passes. The measurements are in sac-update.md and sac-update-avx2.md in
-benchmarks/results. The choice depends on the processor and the libraries, never on timing, so a run that is repeated on
-one machine has the same bits.
+overhead, its results are in new memory, and the operator is private to torch. torch's own products are those of MKL, in
+most of its packages for x86. So NumPy computes the products, with two exceptions for processors with AVX-512:
+
+- On those of Intel, MKL is faster, most of all if a dimension is small. On those of AMD it is slower.
+- If OpenBLAS has no kernels for AVX-512, it uses half of the core. Then wide products use oneDNN, if a test of the
+  operator passes.
+
+The measurements are in sac-update.md, sac-update-avx2.md and sac-update-xeon.md in benchmarks/results. The choice
+depends on the processor and the libraries, never on timing, so a run that is repeated on one machine has the same bits.
 
 The order of sums is only fixed if BLAS and torch have one thread each (`threads.limit`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 
 import numpy as np
@@ -58,6 +63,33 @@ class BlasKernels:
         torch.ops.aten.threshold_backward.grad_input(tensor, torch.from_numpy(activated), 0, grad_input=tensor)
 
 
+class MKLKernels(BlasKernels):
+    """Matrix products with torch, which are those of MKL if torch has it."""
+
+    def forward(self, x: F32, weight: F32, bias: F32, out: F32, *, relu: bool) -> F32:
+        if len(weight) == 1:
+            return super().forward(x, weight, bias, out, relu=relu)
+        tensor = torch.from_numpy(out)
+        # The bias is added afterwards: torch.addmm would write it into all rows first, which takes longer.
+        torch.mm(torch.from_numpy(x), torch.from_numpy(weight).t(), out=tensor)
+        tensor.add_(torch.from_numpy(bias))
+        if relu:
+            tensor.relu_()
+        return out
+
+    def input_gradient(self, d: F32, weight: F32, out: F32) -> F32:
+        if len(weight) == 1:
+            return super().input_gradient(d, weight, out)
+        torch.mm(torch.from_numpy(d), torch.from_numpy(weight), out=torch.from_numpy(out))
+        return out
+
+    def weight_gradient(self, d: F32, x: F32, out: F32) -> None:
+        if d.shape[1] == 1:
+            super().weight_gradient(d, x, out)
+        else:
+            torch.mm(torch.from_numpy(d).t(), torch.from_numpy(x), out=torch.from_numpy(out))
+
+
 class OneDNNKernels(BlasKernels):
     """oneDNN for wide matrix products, `BlasKernels` for all others."""
 
@@ -93,9 +125,19 @@ def processor_has_avx512() -> bool:
     return torch.backends.cpu.get_cpu_capability() == "AVX512"
 
 
+def processor_is_intels() -> bool:
+    """Return whether this processor is one of Intel's; False where torch cannot tell."""
+    capabilities: Mapping[str, object] = getattr(torch.cpu, "get_capabilities", dict)()
+    return str(capabilities.get("cpu_name", "")).startswith("Intel")
+
+
 @cache
 def fastest_kernels() -> Kernels:
     """Return the fastest kernels on this machine."""
-    if processor_has_avx512() and blas_kernels() not in AVX512_KERNELS and onednn.works():
+    if not processor_has_avx512():
+        return BlasKernels()
+    if processor_is_intels() and torch.backends.mkl.is_available():  # type: ignore[no-untyped-call]
+        return MKLKernels()
+    if blas_kernels() not in AVX512_KERNELS and onednn.works():
         return OneDNNKernels()
     return BlasKernels()
