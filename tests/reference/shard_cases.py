@@ -41,8 +41,13 @@ ShardCase = Callable[[Collective], Cut]
 """The same algorithm and minibatches at each call."""
 
 
-def unrolls(config: OnPolicyConfig, action: str = "discrete", *, fast: bool = False, **spec: Any) -> ShardCase:
-    """Minibatches of unrolls. With several updates, the policy has moved away from the proximal one."""
+def unrolls(
+    config: OnPolicyConfig, action: str = "discrete", *, fast: bool = False, only_one: bool = False, **spec: Any
+) -> ShardCase:
+    """Minibatches of unrolls. With several updates, the policy has moved away from the proximal one.
+
+    With `no_decision` the batch has rows without a decision, with `only_one` a single one, in the first minibatch.
+    """
 
     def make(collective: Collective) -> Cut:
         side = update_rows.bench(config, action, **spec)
@@ -51,7 +56,7 @@ def unrolls(config: OnPolicyConfig, action: str = "discrete", *, fast: bool = Fa
         algorithm.collective = collective
         batch = side.fill(0, seed=4)
         if spec.get("no_decision"):
-            leave_without_decision(batch)
+            leave_without_decision(batch, only_one=only_one)
         random = stream(0, "learn", 0)
         prepared = algorithm.prepare(side.learner.feed.take(0, Timings()).batch)
         minibatches = list(islice(algorithm.minibatches(prepared, random), UPDATES))
@@ -62,13 +67,16 @@ def unrolls(config: OnPolicyConfig, action: str = "discrete", *, fast: bool = Fa
     return make
 
 
-def leave_without_decision(batch: dict[str, Any]) -> None:
-    """Turn some decisions of a batch into rows without one, and all those of one column."""
+def leave_without_decision(batch: dict[str, Any], *, only_one: bool) -> None:
+    """Turn some decisions of a batch, and all of one column, into rows without one; or only one of them."""
     done = batch["terminated"] | batch["truncated"]
     ours = batch["valid"] & ~done
     ours[0] = ours[-1] = False
-    ours[:, 1:] &= np.random.default_rng(0).random(ours[:, 1:].shape) < 0.4
-    ours[:, 0] = True
+    if only_one:
+        ours &= np.cumsum(ours).reshape(ours.shape) == 1
+    else:
+        ours[:, 1:] &= np.random.default_rng(0).random(ours[:, 1:].shape) < 0.4
+        ours[:, 0] = True
     batch["valid"][ours] = False
     batch["no_decision"][ours] = True
 
@@ -130,6 +138,7 @@ SHARD_CASES: dict[str, ShardCase] = {
     "ppo, masks": unrolls(PPOConfig(**MINI), observation="masked"),
     "ppo, lag, images": unrolls(PPOConfig(hidden_sizes=(), minibatch_size=12), images=True, max_lag=1),
     "ppo, rows without a decision": unrolls(PPOConfig(**MINI), no_decision=True),
+    "ppo, one row without a decision": unrolls(PPOConfig(**MINI), no_decision=True, only_one=True),
     "ppo, gru": unrolls(PPOConfig(**MINI, **CORE)),
     "ppo, gru, rows without a decision": unrolls(PPOConfig(**MINI, **CORE), no_decision=True, max_lag=1),
     "ppo, gru, images": unrolls(PPOConfig(hidden_sizes=(), minibatch_size=12, **CORE), images=True),

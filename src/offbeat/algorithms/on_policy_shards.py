@@ -48,7 +48,7 @@ def cut_minibatch(minibatch: Minibatch, shards: int, *, normalize: bool, recurre
     if recurrent:
         return _cut_columns(minibatch, shards)
     decisions, valued = len(minibatch["advantage"]), len(minibatch["value_target"])
-    if decisions == valued:
+    if minibatch.get("rows") is None:
         return cut_rows(minibatch, decisions, shards)
     return _cut_with_critic_only_rows(minibatch, decisions, valued, shards)
 
@@ -70,7 +70,9 @@ def _value_weight(of_shard: tuple[int, int], of_minibatch: tuple[int, int]) -> d
 
 
 def _cut_with_critic_only_rows(minibatch: Minibatch, decisions: int, valued: int, shards: int) -> list[Shard]:
-    """Cut M rows with a decision and, behind them, m rows without one. `rows` of such a minibatch is 0 .. M - 1."""
+    """Cut M rows with a decision and, behind them, m rows without one; m may be 0. `rows` of such a minibatch is
+    0 .. M - 1.
+    """
     cuts = even_ranges(decisions, shards)
     with_rows = min(shards, decisions)
     behind = [*even_ranges(valued - decisions, with_rows), *[range(0)] * (shards - with_rows)]
