@@ -356,6 +356,14 @@ def test_the_learning_rate_adapts_to_the_kl_of_the_last_epoch(kl_target, rate, e
     assert ppo.start(0.9)[GROUP] == pytest.approx(expected)
 
 
+def test_the_learning_rate_does_not_change_while_updates_are_refused():
+    side = bench(replace(SMALL, learning_rate_schedule="kl", kl_target=0.01, learning_rate=0.003))
+    side.fill(0, seed=11)["reward"][...] = 1e30
+    learned = side.learner.learn(0, 0.0)
+    assert learned.refused == learned.updates > 0
+    assert side.algorithm.start(0.0)[GROUP] == pytest.approx(0.003)
+
+
 def _report_kl(ppo: OnPolicy[Any], kl: float) -> None:
     """Let the algorithm see one row whose probability has fallen so far that the KL is estimated so."""
     minibatch = random_minibatch(ppo, policy_spec("discrete"), 1, 0, drift=0.0)

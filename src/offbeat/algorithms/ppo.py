@@ -171,11 +171,9 @@ class PPO(OnPolicy[PPOConfig]):
             return
         for epoch in range(self.config.epochs if parts else 0):
             if epoch and self.config.recompute_advantages:
-                proximal_value = batch[
-                    "proximal_value"
-                ]  # not recomputed: value_clip refers to the learning step's start
                 targets = self.targets(batch, self.passes.values(batch, self.collective))
-                batch = {**batch, **targets, "proximal_value": proximal_value}
+                # value_clip refers to the values at the start of the learning step
+                batch = {**batch, **targets, "proximal_value": batch["proximal_value"]}
             self._epoch_kl.clear()
             yield from self._shuffled(batch, valid, critic_only, parts, random)
             if self._exceeds_kl_target():
@@ -211,7 +209,7 @@ class PPO(OnPolicy[PPOConfig]):
         return self._mean_kl() > KL_STOP_FACTOR * target
 
     def _mean_kl(self) -> float:
-        """Return the mean KL over the updates of the last epoch and over all learners."""
+        """Return the mean KL over the updates of the last epoch and over all learners; 0 if none was applied."""
         return fmean(map(float, self._epoch_kl)) if self._epoch_kl else 0.0
 
     # --- the losses -----------------------------------------------------------------------------------------
@@ -242,7 +240,7 @@ class PPO(OnPolicy[PPOConfig]):
 
     def finish(self, batch: Batch) -> dict[str, float]:
         metrics = super().finish(batch)
-        if metrics and self.config.learning_rate_schedule == "kl":
+        if self._epoch_kl and self.config.learning_rate_schedule == "kl":
             self._adapt_rate()
         if self._first_deviation is not None:
             metrics["ratio_max_deviation_first"] = float(self._first_deviation)
@@ -253,7 +251,10 @@ class PPO(OnPolicy[PPOConfig]):
         return {"effective_sample_size": effective_sample_size(log_ratio)} if self.corrected else {}
 
     def _adapt_rate(self) -> None:
-        """Decrease the learning rate if the KL is above twice the target, increase it below half of the target."""
+        """Decrease the learning rate if the KL is above twice the target, increase it below half of the target.
+
+        Not called if no update of the last epoch was applied: the KL is then unknown.
+        """
         kl, target = self._mean_kl(), self.config.kl_target or 0.0
         (low, high), rate = KL_RATE_RANGE, float(self._adapted_rate)
         if kl > 2 * target:
