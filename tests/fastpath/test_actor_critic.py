@@ -87,6 +87,22 @@ def test_loss_metrics_and_every_gradient_equal_those_of_autograd(kernels, config
 
 @KERNELS
 @examples(30, derandomize=True)
+@given(st.integers(1, 300), st.floats(-1e6, 1e6, width=32))
+def test_normalized_advantages_that_are_all_equal_do_not_change_the_policy(kernels, rows, advantage):
+    config = PPOConfig(hidden_sizes=(3,), entropy_coef=0.0, normalize_advantages=True, kernels=kernels)
+    algorithm, spec = algorithm_of(config, "box")
+    minibatch = random_minibatch(algorithm, spec, rows, seed=0)
+    minibatch["advantage"] = torch.full((rows,), advantage)
+    [stage] = algorithm.stages
+    assert stage.gradients is not None
+    stage.gradients(minibatch)
+    flat = algorithm.groups[GROUP].parameters
+    of_policy = [view for name, view in flat.layout.views(flat.gradients).items() if not name.startswith("critic")]
+    assert not any(view.any() for view in of_policy)
+
+
+@KERNELS
+@examples(30, derandomize=True)
 @given(configs, st.sampled_from(["discrete", "box"]), st.integers(1, 9), st.integers(0, 2**32 - 1))
 def test_a_minibatch_of_another_size_is_not_affected_by_the_one_before(kernels, config, action, rows, seed):
     algorithm, spec = algorithm_of(replace(config, kernels=kernels), action)

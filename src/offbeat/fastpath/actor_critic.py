@@ -163,9 +163,18 @@ def _advantages(rows: Rows) -> F32:
 
 
 def _normalized(advantages: F32) -> F32:
-    centered = advantages - np.add.reduce(advantages) * np.float32(1 / len(advantages))
-    result: F32 = centered / (math.sqrt(centered.dot(centered) / len(centered)) + 1e-8)
+    mean = float(np.add.reduce(advantages) * np.float32(1 / len(advantages)))
+    centered = advantages - mean
+    std = _root_mean_square(centered)
+    if std <= 1e-6 * abs(mean):  # perhaps only the rounding error of the mean, which must not be scaled up to 1
+        centered = advantages - np.float32(advantages.mean(dtype=np.float64))
+        std = _root_mean_square(centered)
+    result: F32 = centered / (std + 1e-8)
     return result
+
+
+def _root_mean_square(x: F32) -> float:
+    return math.sqrt(x.dot(x) / len(x))
 
 
 class _Head(Protocol):
