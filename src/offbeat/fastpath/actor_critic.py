@@ -45,7 +45,6 @@ class ActorCriticFastPath(Generic[Owner]):
         spec, parameters = algorithm.spec, algorithm.groups[GROUP].parameters
         values: dict[str, F32] = parameters.layout.views(parameters.values.detach().numpy())
         self.algorithm = algorithm
-        self._flat_gradients = parameters.gradients
         gradients: dict[str, F32] = parameters.layout.views(parameters.gradients.numpy())
         policy = spec.layer_names()
         critic = [name.replace("policy", "critic") for name in policy]
@@ -80,8 +79,6 @@ class ActorCriticFastPath(Generic[Owner]):
 
     def gradients(self, minibatch: Minibatch) -> LossResult:
         """Write all gradients of `OnPolicy.loss` for a minibatch; return the same result, with a float as the loss."""
-        if minibatch["rows"] is not None:
-            return self._by_autograd(minibatch)
         rows = arrays_of(minibatch)
         with np.errstate(over="ignore", invalid="ignore"):  # the learner refuses updates that are not finite
             if isinstance(minibatch, FastPass) and minibatch.number == self._networks.passes:
@@ -109,14 +106,6 @@ class ActorCriticFastPath(Generic[Owner]):
         losses = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
         result = LossResult(loss, {**losses, **metrics}, outputs)
         return result, d_output, d_values * np.float32(config.value_coef)
-
-    def _by_autograd(self, minibatch: Minibatch) -> LossResult:
-        """Do the same with autograd, for minibatches with rows from which only the critic learns."""
-        self._flat_gradients.zero_()
-        result = self.algorithm.loss(minibatch)
-        assert isinstance(result.loss, Tensor)
-        result.loss.backward()  # type: ignore[no-untyped-call]
-        return result._replace(loss=result.loss.detach())
 
     # --- the losses of the algorithm and their derivatives --------------------------------------------------
 

@@ -66,8 +66,6 @@ class CompiledFastPath(ActorCriticFastPath[OnPolicy[Any]]):
         return with_workspaces.output[: len(x)]
 
     def gradients(self, minibatch: Minibatch) -> LossResult:
-        if minibatch["rows"] is not None:
-            return self._by_autograd(minibatch)
         rows = arrays_of(minibatch)
         if isinstance(minibatch, FastPass) and minibatch.number == self._passes:
             x, forwarded, index = self._x, True, minibatch.valid.numpy()
