@@ -73,6 +73,8 @@ def test_a_loader_that_hangs_is_an_error_with_its_name_and_does_not_delay_the_en
         loader.take(0, Timings())
     loader.close()
     ended.set()
+    monkeypatch.undo()
+    loader.close()  # waits for the thread, which a later test would find
 
 
 @pytest.mark.parametrize("allowed", [0, 1])
