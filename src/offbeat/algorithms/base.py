@@ -87,7 +87,8 @@ class Stage:
     """Called with the result of the loss at the end of an update in which the stage was applied, in the order of the
     stages: to update ema copies, or to store outputs. Metrics are then on the host, so reading them costs nothing."""
     every: int = 1
-    """n: the stage is applied in every n-th update."""
+    """n: the stage is applied in every n-th update, the first one included. With a replay these are the updates of the
+    run, with unrolls those of each learning step."""
     pass_on: Callable[[LossResult], None] | None = None
     """Called with the result of the loss before the next stage: to store outputs that later stages of the same update
     need. It must not read a tensor on the host, and must not change anything that is learned, because it may not be

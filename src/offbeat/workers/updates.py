@@ -99,13 +99,13 @@ class Updates:
             self._others_at_read = self._counter.others()
 
     def apply(self, number: int, minibatch: Minibatch, rates: Mapping[str, float], collected: UpdateMetrics) -> bool:
-        """Make update `number` of the run, stage by stage.
+        """Make an update, stage by stage.
 
         If the loss or a gradient of a stage is not finite, this stage and those after it are not applied: the update
         is refused.
 
         Args:
-            number: decides which stages are due: see `Stage.every`.
+            number: of the update, in the run or in its learning step; decides which stages are due (`Stage.every`).
             minibatch: the data.
             rates: learning rate by parameter group.
             collected: metrics are added here.
