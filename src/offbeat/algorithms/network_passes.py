@@ -18,11 +18,11 @@ from offbeat.algorithms.rows import (
     columns_of,
     encoded_of,
     network_inputs,
-    no_decision_of,
     padded,
     row_ranges,
     valid_rows,
     value_rows,
+    without_decision_of,
 )
 from offbeat.algorithms.shards import even_ranges
 from offbeat.models.actor_critic import ActorCritic
@@ -122,7 +122,9 @@ class NetworkPasses:
         for rows in row_ranges(self._spec, batch):
             mask = None if masks is None else masks[rows]
             distribution, row_values = self._network.distribution_and_values(
-                *network_inputs(self._spec, batch, rows), mask=mask, no_decision=no_decision_of(self._spec, batch, rows)
+                *network_inputs(self._spec, batch, rows),
+                mask=mask,
+                no_decision=without_decision_of(self._spec, batch, rows),
             )
             log_probs.append(distribution.log_prob(actions[rows]))
             values.append(row_values)
@@ -138,7 +140,7 @@ class NetworkPasses:
             return _by_time(batch, [self._fast.values(batch["observation"].flatten(0, 1))])
         values = [
             self._network.value(
-                *network_inputs(self._spec, batch, rows), no_decision=no_decision_of(self._spec, batch, rows)
+                *network_inputs(self._spec, batch, rows), no_decision=without_decision_of(self._spec, batch, rows)
             )
             for rows in row_ranges(self._spec, batch)
         ]
@@ -184,7 +186,7 @@ class NetworkPasses:
             *network_inputs(self._spec, batch, all_rows),
             rows=valid,
             mask=mask,
-            no_decision=no_decision_of(self._spec, batch, all_rows),
+            no_decision=without_decision_of(self._spec, batch, all_rows),
         )
         return Outputs(distribution, values[value_rows(batch, valid)]), _by_time(batch, [values.detach()])
 

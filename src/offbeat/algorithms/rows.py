@@ -145,8 +145,10 @@ def network_inputs(spec: PolicySpec, batch: Batch, rows: slice) -> tuple[Tensor,
     return batch["observation"].flatten(0, 1)[rows], encoded, core_state
 
 
-def no_decision_of(spec: PolicySpec, batch: Batch, rows: slice) -> Tensor | None:
-    """Return the marks of the rows without a decision in a range of row indices of [(T + 1) * B]; None for none."""
+def without_decision_of(spec: PolicySpec, batch: Batch, rows: slice) -> Tensor | None:
+    """Return the marks of all rows without a decision in a range of row indices of [(T + 1) * B]; None if the env has
+    none.
+    """
     return batch[WITHOUT_DECISION].flatten()[rows] if spec.no_decision else None
 
 
