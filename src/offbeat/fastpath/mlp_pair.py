@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from offbeat.fastpath.mlp import F32
+from offbeat.fastpath.mlp import F32, NUMPY, multiply_by_derivative
 from offbeat.models.buffer_layout import BufferLayout
 from offbeat.models.spec import Activation
 
@@ -111,21 +111,12 @@ class MLPPair:
         np.dot(d_output, self._layers.policy_weight, out=d[0])
         np.dot(d_values[:, None], self._layers.critic_weight, out=d[1])
         for i in range(len(self._hidden) - 1, -1, -1):
-            self._activation_gradient(d, self._hidden[i])
+            multiply_by_derivative(NUMPY, d, self._hidden[i], relu=self._relu)
             x = self._hidden[i - 1] if i else self._x
             np.matmul(d.transpose(0, 2, 1), x, out=gradients.weights[i])
             np.matmul(ones, d, out=gradients.biases[i])  # faster than np.sum
             if i:
                 d = np.matmul(d, self._layers.weights[i], out=self._scratch[i - 1])
-
-    def _activation_gradient(self, d: F32, activated: F32) -> None:
-        """Multiply d by the derivative of the activation, in place; `activated` is overwritten."""
-        if self._relu:
-            d *= activated > 0
-            return
-        np.multiply(activated, activated, out=activated)
-        np.subtract(1, activated, out=activated)
-        np.multiply(d, activated, out=d)
 
     def _resize(self, rows: int) -> None:
         """Use workspaces of this number of rows; allocate only if it is the largest so far, as new memory is slow."""
