@@ -253,7 +253,8 @@ def test_list_settings_prints_a_line_of_tab_separated_texts_for_each_setting():
     assert names == ["table", "key", "takes", "default", "preset", "meaning"]
     assert {len(row) for row in rows} == {len(names)}
     (gamma,) = (row for row in rows if row[1] == "gamma")
-    assert gamma == ["ppo", "gamma", "a number at least 0 and at most 1", "0.99", "0.98", "Discount per env step."]
+    meaning = "Discount per env step; in envs with rows without a decision, per decision."
+    assert gamma == ["ppo", "gamma", "a number at least 0 and at most 1", "0.99", "0.98", meaning]
 
 
 @pytest.mark.parametrize("width", [80, 200])

@@ -28,7 +28,7 @@ class OnPolicyConfig(NetworkConfig):
     learning_rate_schedule: str = "linear"
     """constant; linear: decreases to 0 over `steps`; an algorithm may have more schedules."""
     gamma: Share = 0.99
-    """Discount per env step."""
+    """Discount per env step; in envs with rows without a decision, per decision."""
     gae_lambda: Share = 0.95
     """Decay of the trace in GAE and V-trace; 1 uses the full return."""
     value_coef: NonNegative = 0.5

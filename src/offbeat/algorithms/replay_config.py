@@ -33,7 +33,7 @@ class ReplayConfig(NetworkConfig):
     learning_rate: Positive = 3e-4
     """Adam's step size, also for a part of the algorithm without its own setting."""
     gamma: Share = 0.99
-    """Discount per env step."""
+    """Discount per env step; in envs with rows without a decision, per decision."""
     batch_size: Count = 256
     """Transitions per update. With a core: rows per update, in whole sequences, so a multiple of chunk_length."""
     utd_ratio: Ratio | None = None
@@ -54,9 +54,10 @@ class ReplayConfig(NetworkConfig):
     capacity: Count = 1_000_000
     """Smallest number of rows in a full replay, of all actors together: transitions and reset rows."""
     n_step: Count = 1
-    """Env steps whose rewards are summed in a target, before the critic's value of the next state. The sum stops at the
-    end of an episode, and with a core at the end of a sequence. With more than 1, targets are not corrected for older
-    policies, and in SAC and CrossQ they do not include the entropy of the steps between."""
+    """Env steps whose rewards are summed in a target, before the critic's value of the next state; in envs with rows
+    without a decision, the number of decisions. The sum stops at the end of an episode, and with a core at the end of a
+    sequence. With more than 1, targets are not corrected for older policies, and in SAC and CrossQ they do not include
+    the entropy of the steps between."""
     prioritized: bool = False
     """Sample transitions in proportion to their last errors (arXiv:1511.05952), with a core sequences. The loss of the
     values is weighted to correct the bias."""
