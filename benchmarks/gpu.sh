@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs everything of offbeat that needs a GPU, each part within its own time limit; a part that fails does not stop the
-# others. All parts take less than half an hour, each at most ten minutes.
+# others. Each part takes at most ten minutes, all of them together less than 75; we expect half an hour.
 #
 #   benchmarks/gpu.sh                        all parts
 #   benchmarks/gpu.sh tests pong             some of them
