@@ -122,7 +122,10 @@ TASKS = {**VISITS, "meta_batch": 2, "batch_size": 16, "context_size": 8, "warmup
 ENCODER = {"context_hidden_sizes": (8,), "latent_size": 2, "temperature": None}
 TASK_CELLS = [
     # Tickets that are parts of a visit, which runs are cut in, and whole visits.
-    Cell("pearl", "offbeat/PointRobot-v0", 2, 2, 0, "threads", "processes", {**TASKS, **ENCODER, "chunk_length": 5}),
+    Cell(
+        "pearl", "offbeat/PointRobot-v0", 2, 2, 0, "threads", "processes",
+        {**TASKS, **ENCODER, "chunk_length": 5, "learner_threads": 2},
+    ),
     Cell(
         "pearl", "offbeat/PointRobot-v0", 1, 2, 0, "processes", "serial",
         {**TASKS, **ENCODER, "chunk_length": 30, "layer_norm": True},

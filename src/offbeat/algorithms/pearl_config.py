@@ -70,6 +70,7 @@ class PEARLConfig(SACConfig):
         *SACConfig.network_keys,
         *("latent_size", "context_hidden_sizes", "context_next_observation"),
     )
+    splits_updates: ClassVar[bool] = False
     supports_shards: ClassVar[bool] = False
     not_lock_free: ClassVar[str] = "each worker would have to visit all tasks to fill a replay of its own"
 
