@@ -1,10 +1,11 @@
 """The best possible mean return of MiniGrid's small envs: shortest paths by breadth-first search, played in the env.
 
     python -m benchmarks.shortest_paths                     a few seconds; it needs `.venv/bin/pip install minigrid`
+    python -m benchmarks.shortest_paths --episodes 10 --out /tmp/trial
 
 The search knows the whole grid, so it is a bound for agents, which see a part of it. It has the actions left, right,
 forward, pickup (of the key) and toggle (of the door). Each path is played in the env, whose return counts. It writes
-benchmarks/results/shortest-paths.json.
+shortest-paths.json to benchmarks/results, or to the folder `--out`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from typing import Any, NamedTuple
 
 import gymnasium
 
-from benchmarks.common import RESULTS, machine, write_json
+from benchmarks.common import machine, write_json
+from benchmarks.options import read_options
 
 ENVS = ("MiniGrid-Empty-5x5-v0", "MiniGrid-DoorKey-5x5-v0")
 LEFT, RIGHT, FORWARD, PICKUP, TOGGLE = 0, 1, 2, 3, 5
@@ -103,15 +105,15 @@ def main() -> None:
     """Search all envs; print the means and write them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--episodes", type=int, default=1000)
-    episodes = parser.parse_args().episodes
+    options = read_options(parser)
     records = {}
     for name in ENVS:
         with gymnasium.make(f"minigrid:{name}") as env:
-            returns = [best_return(env, seed) for seed in range(episodes)]
+            returns = [best_return(env, seed) for seed in range(options.episodes)]
         records[name] = {"return_mean": round(mean(returns), 5), "return_std": round(stdev(returns), 5)}
         print(f"{name}: {mean(returns):.4f}, standard deviation {stdev(returns):.4f}")
-    record = {"machine": machine(), "episodes": episodes, "envs": records}
-    write_json(RESULTS / "shortest-paths.json", record)
+    record = {"machine": machine(), "episodes": options.episodes, "envs": records}
+    write_json(options.out / "shortest-paths.json", record)
 
 
 if __name__ == "__main__":
