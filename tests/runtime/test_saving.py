@@ -93,3 +93,25 @@ def test_the_best_weights_are_saved_with_their_score_if_others_are_evaluated_bef
     monkeypatch.setattr(Saving, "evaluated", evaluated_twice)
     run = small_run(tmp_path / "run", steps=512, eval_every=256, eval_episodes=2, evaluator="inline")
     assert offbeat.load(run, "best").trained.eval_return_mean == run.metrics["best_eval_return_mean"]
+
+
+class StopAtOnce(offbeat.Callback):
+    def on_start(self) -> None:
+        self.run.stop()
+
+
+def test_a_resumed_run_that_is_saved_before_a_learning_step_keeps_the_score_of_its_weights(tmp_path, monkeypatch):
+    evaluated: dict[str, Any] = {"eval_every": 100, "eval_episodes": 1, "evaluator": "inline"}
+    run = trained(tmp_path / "run", **KINDS["one lock-free worker"], **evaluated, stop_at=100)
+    before = offbeat.load(run).trained
+    assert before.eval_return_mean is not None
+    set_limit = WorkerPool.set_limit
+
+    def set_only_stops(pool: WorkerPool, limit: int) -> None:
+        if limit < 0:  # the stop reaches the workers before they begin a learning step
+            set_limit(pool, limit)
+
+    monkeypatch.setattr(WorkerPool, "set_limit", set_only_stops)
+    offbeat.resume(run, callbacks=[StopAtOnce()])
+    assert offbeat.load(run).trained == before
+    assert (run / "checkpoints" / "latest").resolve().name.endswith("-2"), "the resumed run was not saved"

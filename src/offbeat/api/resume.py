@@ -281,12 +281,13 @@ class Continuation:
     def start(self, parts: Parts, loop: TrainingLoop) -> str:
         """Restore the parts and start acting; return a message about the resume."""
         from offbeat.runtime.saved_state import refuse_mismatches
+        from offbeat.runtime.saving import score_of
 
         replay, self.replay = self.replay, None
         with refuse_mismatches(self.run):
             parts.require_like(self.state)
             parts.load_weights(self.saved.weights_by_policy)
-            continued, memory = loop.restore(self.state, replay)
+            continued, memory = loop.restore(self.state, replay, score_of(self.saved))
         restores_replay = replay is not None
         del replay
         counted = loop.counters.env_steps

@@ -26,7 +26,7 @@ class _Evaluated(NamedTuple):
 
     return_mean: float
     weights: Mapping[str, Tree]
-    """By policy."""
+    """By policy. Empty if the run was resumed from a checkpoint with these weights."""
     counters: Counters
     """Counters of the run at these weights."""
 
@@ -49,7 +49,7 @@ class Saving:
         self._best: float | None = None
         """Mean return of the saved best weights."""
         self._last: _Evaluated | None = None
-        """The weights that were evaluated last."""
+        """The weights that were evaluated last. After a resume, those of its checkpoint if they were evaluated."""
         self._new_best: _Evaluated | None = None
         """Weights with a higher mean return that are not saved yet. Others may have been evaluated since."""
         self._saved_env_steps = 0
@@ -60,19 +60,22 @@ class Saving:
         written, self._written = self._written, []
         return written
 
-    def restore(self, env_steps: int, best: float | None) -> None:
-        """Continue a run from a checkpoint at `env_steps`; `best`: mean return of the best weights at that time.
+    def restore(self, counters: Counters, score: float | None, best: float | None) -> None:
+        """Continue a run from a checkpoint. If a better one was saved after it, before a crash, that stays the best.
 
-        If a better checkpoint was saved after that one, before a crash, it stays the best.
+        Args:
+            counters: the counters of the checkpoint.
+            score: mean return of its weights; None if it is not known.
+            best: mean return of the best weights at that time.
         """
-        score = self._score_of_best()
-        self._saved_env_steps, self._best = env_steps, best if score is None else score
+        score_of_best = self._score_of_best()
+        self._saved_env_steps, self._best = counters.env_steps, best if score_of_best is None else score_of_best
+        self._last = None if score is None else _Evaluated(score, {}, counters)
 
     def _score_of_best(self) -> float | None:
         """Return the mean return of the best checkpoint; None if there is none or its mean return is unknown."""
         with suppress(ConfigError):  # the checkpoint is damaged
-            score = next(iter(load(self._store.path("best")).policies.values())).about.get(SCORE)
-            return float(score) if isinstance(score, int | float) else None
+            return score_of(load(self._store.path("best")))
         return None
 
     def evaluated(self, return_mean: float, weights: Mapping[str, Tree], counters: Counters) -> None:
@@ -189,6 +192,12 @@ class Saving:
         """Return the mean return of the weights at the counters by its key; empty if they have not been evaluated."""
         evaluated = (self._new_best, self._last)
         return next(({SCORE: each.return_mean} for each in evaluated if each and each.is_at(counters)), {})
+
+
+def score_of(checkpoint: Checkpoint) -> float | None:
+    """Return the mean return of the weights of a checkpoint; None if it is unknown."""
+    score = next(iter(checkpoint.policies.values())).about.get(SCORE)
+    return float(score) if isinstance(score, int | float) else None
 
 
 def progress_of(counters: Counters) -> dict[str, float]:

@@ -96,14 +96,19 @@ class TrainingLoop(ABC):
             self.saving.save_start(self.counters, self._state())
         self._workforce.begin_episodes()
 
-    def restore(self, state: Mapping[str, Any], arrays: Tree | None) -> tuple[bool, str]:
-        """Restore a run from a checkpoint's state and the arrays of its memory, and start acting.
+    def restore(self, state: Mapping[str, Any], arrays: Tree | None, score: float | None) -> tuple[bool, str]:
+        """Restore a run from a checkpoint, and start acting.
+
+        Args:
+            state: the state of the checkpoint.
+            arrays: the arrays of its memory; None if it has none.
+            score: the mean return of its weights; None if it is not known.
 
         Returns:
             Whether the unfinished episodes were restored too, and a message about the memory.
         """
         self.counters = Counters.of_state(state["counters"])
-        self.saving.restore(self.counters.env_steps, state["best"])
+        self.saving.restore(self.counters, score, state["best"])
         self._restarts_before = self.counters.actor_restarts
         self._evaluator_restarts_before = self.counters.evaluator_restarts
         self.evaluations.seconds = self.counters.evaluation_s
