@@ -108,6 +108,30 @@ def test_a_gap_between_samples_longer_than_a_window_is_included():
     assert rates.over(10.0) == (2.0, 0.0)
 
 
+def test_time_in_which_the_run_was_suspended_does_not_count():
+    rates = Rates()
+    for second in range(100):
+        rates.add(float(second), 10 * second, second)
+    rates.add(700.0, 1000, 100)  # ten minutes later, with the steps of one second
+    rates.add(701.0, 1010, 101)
+    rates.add(3000.0, 1020, 102)
+    for second in range(1, 4):
+        rates.add(3000.0 + second, 1020 + 10 * second, 102 + second)
+    assert rates.elapsed_s == 103.0
+    assert rates.over(10.0) == pytest.approx((12.0, 1.2))  # the steps of two seconds more
+    assert rates.eta_s(2050) == pytest.approx(1000 / 10, rel=0.05)
+
+
+def test_long_learning_steps_count_though_nothing_is_shown_meanwhile():
+    rates = Rates()
+    for cycle in range(5):  # a second of acting, then a learning step of 20 seconds
+        for tenth in range(11):
+            rates.add(21.0 * cycle + tenth / 10, 2100 * cycle, cycle)
+    rates.add(105.0, 10_500, 5)
+    assert rates.elapsed_s == 105.0
+    assert rates.over(300.0) == (100.0, 5 / 105)
+
+
 def test_rates_are_none_before_two_samples():
     rates = Rates()
     assert rates.over(10.0) == (None, None)

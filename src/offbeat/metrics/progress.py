@@ -6,6 +6,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
+from math import inf
 from typing import Protocol, TextIO
 
 from offbeat.core.argument_notation import as_shown
@@ -33,21 +35,44 @@ class Progress(Protocol):
         ...
 
 
+PAUSE = 5
+"""A run was suspended between two samples that are this many times further apart than usual, with an SPS that is this
+many times lower."""
+
+
 class Rates:
-    """SPS and UPS over windows of time, from samples that are at least half a second apart."""
+    """SPS and UPS over windows of time, from samples that are at least half a second apart.
+
+    Time in which the run was suspended does not count: it says nothing about the speed of the run from then on.
+    """
 
     def __init__(self, windows_s: tuple[float, ...] = (10.0, 60.0, 300.0)) -> None:
         self.windows_s = windows_s
         self._samples: deque[tuple[float, int, int]] = deque()
         self._now = (0.0, 0, 0)
+        self._suspended_s = 0.0
 
     def add(self, now: float, env_steps: int, updates: int) -> None:
         """Add a sample. The two counters need not start at 0: those of a resumed run do not."""
+        now -= self._suspended_s
+        if self._was_suspended(now, env_steps):
+            self._suspended_s += now - self._now[0]
+            now = self._now[0]
         self._now = (now, env_steps, updates)
         if not self._samples or now - self._samples[-1][0] >= 0.5:
             self._samples.append(self._now)
         while len(self._samples) > 2 and self._samples[1][0] <= now - self.windows_s[-1]:
             self._samples.popleft()
+
+    def _was_suspended(self, now: float, env_steps: int) -> bool:
+        """Whether the run was suspended since the last sample, by SIGSTOP or with the whole machine.
+
+        A learning step may take as long, but makes progress.
+        """
+        sps, _ = self.over(self.windows_s[-1])
+        longest = max((later[0] - earlier[0] for earlier, later in pairwise(self._samples)), default=inf)
+        seconds, progress = now - self._now[0], env_steps - self._now[1]
+        return sps is not None and seconds > PAUSE * longest and progress < sps * seconds / PAUSE
 
     @property
     def elapsed_s(self) -> float:
