@@ -13,7 +13,9 @@ from tests.reference.replay_runs import small_sac
 from tests.reference.runs import contents, files_up_to, lines_of, offbeat, small_run, weights_of
 
 from offbeat.api.train import resume
+from offbeat.config import changes
 from offbeat.config.changes import changed_config
+from offbeat.config.config import Config
 from offbeat.config.config_file import load
 from offbeat.config.resolve import resolve
 from offbeat.core.errors import ConfigError
@@ -216,6 +218,23 @@ def test_the_command_of_a_new_run_from_the_weights_has_the_network_of_the_run(ru
     command = str(refused.value).partition("`offbeat ")[2].removesuffix("`")
     said = offbeat(*shlex.split(command), "--steps", "64", "--run-dir", tmp_path / "new", "--progress", "none")
     assert said.code == 0, said.err
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "resolved"),
+    [("algorithm", "a2c", 0), ("hidden_sizes", "8", 0), ("preset", "none", 0), ("seed", 3, 1)],
+)
+def test_the_settings_of_a_new_run_are_only_resolved_for_a_command_that_has_them(key, value, resolved, monkeypatch):
+    envs: list[str] = []
+
+    def counted(algorithm: str, env: str) -> Config:
+        envs.append(env)
+        return resolve(algorithm, env)
+
+    monkeypatch.setattr(changes, "resolve", counted)
+    with pytest.raises(ConfigError, match="Instead, "):
+        changed_config(resolve("ppo", "CartPole-v1"), {key: value}, Path("runs/a"))
+    assert len(envs) == resolved
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from shlex import quote
@@ -32,10 +32,9 @@ MAY_DIFFER = {
 _REWARDS = ("reward_scale", "clip_rewards")
 """Settings of the rewards that are learned from. A replay contains rewards of the earlier values."""
 
-_NEW = "start a new run: `offbeat train {algorithm} {env}{change}`"
-_FROM_WEIGHTS = (
-    "start a new run from this run's weights: `offbeat train {algorithm} {env} --init-from {run}{own}{change}`"
-)
+_NEW = "start a new run"
+_FROM_WEIGHTS = "start a new run from this run's weights"
+"""Remedies that are completed with the command."""
 _RUN: Mapping[str, tuple[str, str]] = {
     "algorithm": ("the saved networks and optimizers are those of the algorithm", _NEW),
     "env": ("the saved policy and episodes are those of the env", _FROM_WEIGHTS),
@@ -134,39 +133,39 @@ def _reason_of_env(key: str, settings: AlgorithmSettings) -> tuple[str, str] | N
 
 
 def _refused(config: Config, run: Path, key: str, old: object, new: object, reason: str, remedy: str) -> ConfigError:
-    env = str(new if key == "env" else config.run.env)
     change = "" if key in ("algorithm", "env") else _as_flags(key, new)
-    remedy = remedy.format(
-        algorithm=quote(str(new if key == "algorithm" else config.run.algorithm)),
-        env=quote(env),
-        own=_own_flags(config, env, key),
-        change=change and f" {change}",
-        run=quote(str(run)),
-        with_flag=for_reader(", with --import MODULE", ""),
-    )
+    if remedy == _FROM_WEIGHTS:
+        remedy = from_weights(config, run, change, env=str(new) if key == "env" else config.run.env, but=key)
+    elif remedy == _NEW:
+        algorithm = str(new) if key == "algorithm" else config.run.algorithm
+        remedy = f"{_NEW}: {_train_command(algorithm, config.run.env, [change])}"
+    else:
+        remedy = remedy.format(with_flag=for_reader(", with --import MODULE", ""))
     return ConfigError(f"{key} is {old} in {run}, and a resume cannot change it to {new}: {reason}. Instead, {remedy}")
 
 
-def from_weights(config: Config, run: Path, change: str = "") -> str:
+def from_weights(config: Config, run: Path, change: str = "", *, env: str | None = None, but: str = "") -> str:
     """Return the remedy to start a new run from the weights of a run, with its command.
 
     Args:
         config: the config of the run.
         run: the run directory.
         change: flags of the new run.
+        env: the env of the new run; None: that of the run.
+        but: a setting that the new run does not take from the run.
     """
-    return _FROM_WEIGHTS.format(
-        algorithm=quote(config.run.algorithm),
-        env=quote(config.run.env),
-        run=quote(str(run)),
-        own=_own_flags(config, config.run.env),
-        change=change and f" {change}",
-    )
+    env = config.run.env if env is None else env
+    flags = [f"--init-from {quote(str(run))}", *_own_flags(config, env, but), change]
+    return f"{_FROM_WEIGHTS}: {_train_command(config.run.algorithm, env, flags)}"
 
 
-def _own_flags(config: Config, env: str, but: str = "") -> str:
-    """Return the flags, each after a space, for the settings of a run's network and env that a new run does not have by
-    itself. Without them its network would not fit the weights. Several policies have tables for that: ''.
+def _train_command(algorithm: str, env: str, flags: Iterable[str]) -> str:
+    return f"`{' '.join(['offbeat train', quote(algorithm), quote(env), *filter(None, flags)])}`"
+
+
+def _own_flags(config: Config, env: str, but: str) -> list[str]:
+    """Return the flags for the settings of a run's network and env that a new run does not have by itself. Without them
+    its network would not fit the weights. Several policies have tables for that: none.
 
     Args:
         config: the config of the run.
@@ -174,14 +173,13 @@ def _own_flags(config: Config, env: str, but: str = "") -> str:
         but: a key that is left out.
     """
     if config.policies:
-        return ""
+        return []
     values = values_of(config)
     keys = [*config.settings.network_keys, *(hints_of(EnvConfig) if env == config.run.env else ())]
     with suppress(ConfigError):  # the new env may be misspelt
         usual = values_of(resolve(config.run.algorithm, env))
-        flags = (_as_flags(key, values[key]) for key in keys if key != but and values[key] != usual[key])
-        return "".join(f" {each}" for each in flags if each)
-    return ""
+        return [_as_flags(key, values[key]) for key in keys if key != but and values[key] != usual[key]]
+    return []
 
 
 def _as_flags(key: str, value: object) -> str:
