@@ -212,6 +212,14 @@ def test_the_command_of_a_run_that_leaves_out_all_arguments_of_the_env_ends_with
         changed_config(config, {"kwargs": {}}, Path("runs/a"))
 
 
+@pytest.mark.parametrize("change", [{"seed": 3}, {"hidden_sizes": "8"}])
+def test_the_command_of_a_new_run_imports_what_the_run_imports_and_the_encoders_of_its_policies(change):
+    policies = {"all": {"agents": "*", "settings": {"encoder": "csv:Encoder"}}}
+    config = resolve("ppo", "CartPole-v1", flags={"imports": ("json",), "policies": policies})
+    with pytest.raises(ConfigError, match=r"`offbeat train ppo CartPole-v1 .*--import json --import csv"):
+        changed_config(config, change, Path("runs/a"))
+
+
 def test_the_command_of_a_new_run_from_the_weights_has_the_network_of_the_run(run, tmp_path):
     with pytest.raises(ConfigError, match="`offbeat train") as refused:
         resume(run, envs_per_actor=8)

@@ -73,7 +73,7 @@ VALUES = [
     train("--policies sharde", 2, "policies is 'sharde'", "--policies shared", "--policies FILE.toml"),
     train("--policies nowhere.toml", 2, "nowhere.toml cannot be read"),
     train("--policies text/config.toml", 2, "text/config.toml is not TOML"),
-    train("--policies kept/config.toml", 2, "has run, env, runtime", "only tables [policies.NAME]"),
+    train("--policies kept/config.toml", 2, "kept/config.toml has no policy", "only tables [policies.NAME]"),
     train("--policies shared --set policies=separate", 2, "policies is given twice"),
     Row("bench ppo CartPole-v1 --policies sharde", 2, ["policies is 'sharde'"]),
     train("--set actor_nice=-1", 2, "actor_nice", "at least 0"),

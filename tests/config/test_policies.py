@@ -138,6 +138,11 @@ def test_a_file_of_tables_gives_the_same_config_as_the_tables(tmp_path):
     assert config(str(tmp_path / "mine.toml")) == config(tmp_path / "mine.toml") == config()
 
 
+def test_the_config_of_a_run_as_a_file_gives_its_policies_and_nothing_else(tmp_path):
+    config(steps=300).save(tmp_path / "config.toml")
+    assert config(str(tmp_path / "config.toml")) == config()
+
+
 def test_separate_tables_are_made_once_the_agents_are_known_and_round_trip(tmp_path):
     asked = config("separate")
     assert not asked.policies
@@ -296,6 +301,7 @@ def test_settings_that_change_the_pace_or_the_memory_are_refused_for_one_policy(
         ("", "has no policy"),
         ("policies = 3", "has no policy"),
         ("steps = 3\n" + FILE, "has steps, but only tables"),
+        ('[run]\npolicies = "shared"', "has no policy"),
         ("[policies", "is not TOML"),
     ],
 )

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from shlex import quote
 
 from offbeat.config.assignments import env_kwargs_flag, set_flag
 from offbeat.config.config import Config
 from offbeat.config.env import EnvConfig
-from offbeat.config.league import LEAGUE
+from offbeat.config.league import LEAGUE, LeagueConfig
 from offbeat.config.own_settings import POLICIES, own_values, parts_of, setting_of
+from offbeat.config.policies import tables_of
 from offbeat.config.resolve import resolve, with_settings
 from offbeat.config.run_config import RunConfig
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.config.runtimes import OPTIONAL_KEYS
 from offbeat.config.settings import AlgorithmSettings
+from offbeat.config.trust import modules_of, policies_code
 from offbeat.core.argument_notation import for_reader
 from offbeat.core.errors import ConfigError
 from offbeat.core.field_definitions import flag_of, hints_of
@@ -138,7 +141,8 @@ def _refused(config: Config, run: Path, key: str, old: object, new: object, reas
         remedy = from_weights(config, run, change, env=str(new) if key == "env" else config.run.env, but=key)
     elif remedy == _NEW:
         algorithm = str(new) if key == "algorithm" else config.run.algorithm
-        remedy = f"{_NEW}: {_train_command(algorithm, config.run.env, [change])}"
+        flags = [*_flags_of_world(config, run / "config.toml", key), change]
+        remedy = f"{_NEW}: {_train_command(algorithm, config.run.env, flags)}"
     else:
         remedy = remedy.format(with_flag=for_reader(", with --import MODULE", ""))
     return ConfigError(f"{key} is {old} in {run}, and a resume cannot change it to {new}: {reason}. Instead, {remedy}")
@@ -154,26 +158,47 @@ def from_weights(config: Config, run: Path, change: str = "", *, env: str | None
         env: the env of the new run; None: that of the run.
         but: a setting that the new run does not take from the run.
     """
-    env = config.run.env if env is None else env
-    flags = [f"--init-from {quote(str(run))}", *_own_flags(config, env, but), change]
-    return f"{_FROM_WEIGHTS}: {_train_command(config.run.algorithm, env, flags)}"
+    file, note, env = run / "config.toml", "", config.run.env if env is None else env
+    if any(policy.init_policy or (policy.train and policy.init_from) for policy in config.policies.values()):
+        note = f", where FILE.toml has the tables [policies.NAME] of {file} without init_from and init_policy"
+        file = Path("FILE.toml")
+    own = [*_flags_of_world(config, file, but), *_own_flags(config, env, but)]
+    command = _train_command(config.run.algorithm, env, [f"--init-from {quote(str(run))}", *own, change])
+    return f"{_FROM_WEIGHTS}: {command}{note}"
 
 
 def _train_command(algorithm: str, env: str, flags: Iterable[str]) -> str:
     return f"`{' '.join(['offbeat train', quote(algorithm), quote(env), *filter(None, flags)])}`"
 
 
+def _flags_of_world(config: Config, file: Path, but: str) -> Iterator[str]:
+    """Yield the flags for what a run imports, for its policies with the modules of their encoders, and for its league.
+
+    Args:
+        config: the config of the run.
+        file: has the tables of its policies.
+        but: a key that is left out.
+    """
+    modules = (*config.run.imports, *modules_of(policies_code(tables_of(config.policies))))
+    yield from (f"--import {quote(module)}" for module in modules)
+    if config.run.policies != "shared" and but != "policies":
+        yield f"--policies {quote(str(file)) if config.run.policies == 'tables' else config.run.policies}"
+    if config.league is not None:
+        usual = asdict(LeagueConfig())
+        values = {key: value for key, value in asdict(config.league).items() if value != usual[key]}
+        own = {f"{LEAGUE}{key}": value for key, value in values.items() if f"{LEAGUE}{key}" != but}
+        yield set_flag(own or {"league": True})
+
+
 def _own_flags(config: Config, env: str, but: str) -> list[str]:
     """Return the flags for the settings of a run's network and env that a new run does not have by itself. Without them
-    its network would not fit the weights. Several policies have tables for that: none.
+    its network would not fit the weights.
 
     Args:
         config: the config of the run.
         env: the env of the new run. If it is another one, the settings of the env are left out.
         but: a key that is left out.
     """
-    if config.policies:
-        return []
     values = values_of(config)
     keys = [*config.settings.network_keys, *(hints_of(EnvConfig) if env == config.run.env else ())]
     with suppress(ConfigError):  # the new env may be misspelt

@@ -59,7 +59,7 @@ def choice_of(given: object) -> PolicyChoice:
 
 
 def _tables_in(path: Path) -> Mapping[str, Any]:
-    """Return the tables [policies.NAME] of a file."""
+    """Return the tables [policies.NAME] of a file, which may be the config.toml of a run."""
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -70,6 +70,8 @@ def _tables_in(path: Path) -> Mapping[str, Any]:
             'agents = "hunter_*"'
         ) from None
     own = tables.pop("policies", None)
+    if "run" in tables:  # the config.toml of a run, of which only the policies are taken
+        tables = {}
     if tables or not isinstance(own, Mapping) or not own:
         found = f"has {', '.join(tables)}" if tables else "has no policy"
         raise ConfigError(

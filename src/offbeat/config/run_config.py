@@ -70,8 +70,8 @@ class RunConfig:
     """Name of the preset that the values are based on."""
     policies: Annotated[Literal["shared", "separate", "tables"], Flag("shared|separate|FILE.toml")] = "shared"
     """The policies of a world with several agents. shared: one policy for all agents; separate: one policy per agent,
-    with its name; a file: as its tables [policies.NAME] say. The config of the run has these tables, and here `tables`.
-    """
+    with its name; a file, also the config.toml of a run: as its tables [policies.NAME] say. The config of the run has
+    these tables, and here `tables`."""
     init_from: Annotated[str | None, Flag("RUN"), Example("runs/NAME")] = None
     """Run directory whose weights are the initial weights of the run."""
 

@@ -117,6 +117,11 @@ def clusters_of(settings: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
+def modules_of(code: Code) -> list[str]:
+    """Return the modules of the paths in some code, each once."""
+    return list(dict.fromkeys(module_of(kind, path) for kind, path in code.paths))
+
+
 def policies_code(tables: object) -> Code:
     """Return the code that the tables [policies.NAME] name."""
     policies = tables.values() if isinstance(tables, Mapping) else ()

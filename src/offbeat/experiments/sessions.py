@@ -12,7 +12,7 @@ from typing import Any, Literal
 from offbeat.config.assignments import assignments_of
 from offbeat.config.config import Config
 from offbeat.config.policies import Policies, tables_of
-from offbeat.config.trust import code_to_run, flag_for, module_of, policies_code
+from offbeat.config.trust import code_to_run, flag_for, modules_of, policies_code
 from offbeat.core.errors import ConfigError
 from offbeat.core.strict_json import LARGEST_RECORD, read_json
 from offbeat.core.threads import usable_cores
@@ -194,8 +194,7 @@ def flags_of_policies(policies: Policies, file: Path) -> list[str]:
 
     The modules of their encoders must be named, because a file names the encoders.
     """
-    paths = policies_code(tables_of(policies)).paths
-    modules = dict.fromkeys(module_of(kind, path) for kind, path in paths)
+    modules = modules_of(policies_code(tables_of(policies)))
     imports = [word for module in modules for word in ("--import", module)]
     return [*imports, "--policies", str(file)] if policies else []
 
