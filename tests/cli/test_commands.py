@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -45,6 +46,15 @@ def test_the_next_commands_of_a_league_have_a_match(tmp_path):
     said = offbeat(*small_arguments(path, "offbeat.envs.testing.games:Nim", steps=256, league="true"))
     commands = [line.removeprefix("  next:").strip() for line in said.out.splitlines()[1:]]
     assert commands == [f"offbeat {verb} {path}" for verb in ("eval", "match", "plot")]
+
+
+def test_the_next_commands_of_a_run_whose_path_has_a_space_can_be_run_as_printed(tmp_path):
+    said = offbeat(*small_arguments(tmp_path / "my run", steps=256))
+    commands = [shlex.split(line.removeprefix("  next:")) for line in said.out.splitlines()[1:]]
+    assert [command[:2] for command in commands] == [["offbeat", "eval"], ["offbeat", "plot"]]
+    for _, *arguments in commands:
+        done = offbeat(*arguments)
+        assert done.code == 0, done.err
 
 
 def test_flags_and_set_reach_the_same_settings(tmp_path):

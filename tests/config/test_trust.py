@@ -282,6 +282,11 @@ def test_another_process_resumes_custom_code_only_with_the_flag_printed_by_train
     trusted = offbeat_in_new_process(tmp_path, "resume", "run", "--trust-code", "--progress", "none")
     assert trusted.code == 0, trusted.err
     assert trusted.err.startswith(f"offbeat: trusting run, which will import and call {module.stem}:call as its env\n")
+    again = offbeat_in_new_process(tmp_path, "resume", "run", "--trust-code")
+    command = again.err.partition("`offbeat ")[2].partition("`")[0]
+    assert command.startswith("resume run --steps ")
+    longer = offbeat_in_new_process(tmp_path, *command.split(), "--progress", "none")
+    assert longer.code == 0, longer.err
 
 
 def test_the_import_flag_allows_an_env_class_of_that_module(module, tmp_path):

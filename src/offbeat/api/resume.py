@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from offbeat.api import no_updates
@@ -68,10 +67,10 @@ def resumed_config(config: Config, run: Path, counters: Mapping[str, Any], given
     changed = changed_config(config.with_run(stop_at=None, time=None), given, run)
     env_steps, seconds, limits = counters["env_steps"], counters["wall_time_s"], changed.run
     if limits.steps <= env_steps:
+        command = RunDirectory(run).next_command("resume", f"--steps {2 * env_steps}")
         raise ConfigError(
             f"{run} has learned from {env_steps} env steps, and steps is {limits.steps}: nothing is left to do. To "
-            f"train longer, run `offbeat resume {quote(str(run))} --steps {2 * env_steps}`, or pass any number above "
-            f"{env_steps}"
+            f"train longer, run `{command}`, or pass any number above {env_steps}"
         )
     if limits.stop_at is not None and limits.stop_at <= env_steps:
         raise ConfigError(

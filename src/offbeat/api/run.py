@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from offbeat.api import no_updates
@@ -119,8 +118,8 @@ def _record_failure(context: RunContext, error: BaseException) -> str:
     if not context.started and context.roll_back():
         return reason
     note = (
-        f"The run is saved in {directory.path}: log.txt has the traceback, and `offbeat resume "
-        f"{quote(str(directory.path))}` resumes from the latest checkpoint"
+        f"The run is saved in {directory.path}: log.txt has the traceback, and `{directory.next_command('resume')}` "
+        "resumes from the latest checkpoint"
     )
     error.add_note(as_shown(note))
     directory.write_status("failed", reason)

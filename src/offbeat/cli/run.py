@@ -183,6 +183,7 @@ class _PopulationCommand:
     def run(self, launcher: Launcher, view: View, resume_command: str) -> int:
         """Run the population, print the winner, and return the exit code."""
         from offbeat.metrics.text import rounded
+        from offbeat.run_directory.directory import RunDirectory
 
         result = self.population.run(launcher, view)
         path = self.population.path
@@ -192,7 +193,8 @@ class _PopulationCommand:
         print(f"{state}: the table of all generations is {path / 'table.md'}")
         if result.winner is not None:
             print(f"  the winner is {result.winner.name}, score {rounded(result.score)}")
-            print(f"  next: offbeat eval {path / 'winner'}\n        offbeat watch {path / 'winner'}")
+            winner = RunDirectory(path / "winner")
+            print(f"  next: {winner.next_command('eval')}\n        {winner.next_command('watch')}")
         if result.exit_code:
             print(f"  to resume: {resume_command}")
         return result.exit_code

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import Positional, UseAppendAction, arg
@@ -142,18 +143,16 @@ class Resume:
 
 def _report(run: Run) -> int:
     """Print how the run ended and the next commands."""
-    from offbeat.config.trust import flag_for
     from offbeat.run_directory.directory import RunDirectory
 
     print(f"{run.state}: {run.reason}")
     if (run.path / "checkpoints" / "latest").exists():
         directory = RunDirectory(run.path)
-        code = directory.code()
-        acting = flag_for(replace(code, algorithm="", clusters=()))
         if run.state == "interrupted":
-            commands = [f"resume {run.path}{flag_for(code)}"]
+            commands = [directory.next_command("resume")]
         else:  # the returns of a league say little: each policy plays against itself
-            verbs = ["eval", *(["match"] if directory.read_league() is not None else [])]
-            commands = [f"{verb} {run.path}{acting}" for verb in verbs]
-        print("  next: " + "\n        ".join(f"offbeat {command}" for command in [*commands, f"plot {run.path}"]))
+            commands = [directory.next_command("eval")]
+            if directory.read_league() is not None:
+                commands.append(directory.next_command("match"))
+        print("  next: " + "\n        ".join([*commands, f"offbeat plot {quote(str(run.path))}"]))
     return run.exit_code

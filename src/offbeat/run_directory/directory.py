@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from shlex import quote
@@ -21,7 +22,7 @@ from offbeat.config.config_file import league_of, load, load_run, load_settings_
 from offbeat.config.importing import accept
 from offbeat.config.league import LeagueConfig
 from offbeat.config.run_config import RunConfig
-from offbeat.config.trust import UNCHANGED, Code, code_to_run, require
+from offbeat.config.trust import UNCHANGED, Code, code_to_run, flag_for, require
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import in_short
 from offbeat.core.files import replace_file, sync, user_path
@@ -126,6 +127,21 @@ class RunDirectory:
             ConfigError: with the refused code, and how to allow it. Nothing was imported.
         """
         require(self.code(changes), str(self.path), trust_code=trust_code)
+
+    def next_command(self, verb: Literal["resume", "eval", "match", "watch"], *flags: str) -> str:
+        """Return the command that does something with the run in a new process, with --trust-code if it is needed.
+
+        Only for a run whose code the caller has trusted already: a message must not invite to trust another one.
+
+        Args:
+            verb: what is done.
+            flags: other flags with their values, quoted as for a shell.
+        """
+        trust = ""
+        with suppress(ConfigError):  # the config cannot be read, which the command will say
+            code = self.code()
+            trust = flag_for(code if verb == "resume" else replace(code, algorithm="", clusters=())).strip()
+        return " ".join(filter(None, [f"offbeat {verb}", quote(str(self.path)), *flags, trust]))
 
     def next_old_config(self) -> Path:
         """Return the path for the config of the run so far, before a resume changes settings: config-1.toml, ..."""
