@@ -27,7 +27,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from benchmarks.common import RESULTS, describe, machine, markdown_table, spread, write_json
+from benchmarks.common import describe, machine, markdown_table, spread, write_json
+from benchmarks.options import read_options
 from benchmarks.works import CARTPOLE, HALF_CHEETAH
 from offbeat.config.resolve import resolve
 from offbeat.core.allocator import keep_freed_memory
@@ -295,8 +296,7 @@ def main() -> None:
     parser.add_argument("--env-steps", type=int, default=16_384, help="env steps of each measurement, about")
     parser.add_argument("--actors", type=int, nargs="+", default=ACTORS)
     parser.add_argument("--envs", type=int, nargs="+", default=ENVS)
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
-    options = parser.parse_args()
+    options = read_options(parser)
     warnings.simplefilter("ignore")
     limit(1)
     keep_freed_memory()

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.cluster_events import Cluster, MessageCosts, Result
 from benchmarks.common import RESULTS, describe, markdown_table, write_json
+from benchmarks.options import read_options
 from offbeat.core.pace import OnPolicyPace
 
 if TYPE_CHECKING:
@@ -273,8 +274,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--works", nargs="+", choices=WORKS, default=list(WORKS))
     parser.add_argument("--nodes", nargs="+", type=int, default=list(NODES))
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
-    options = parser.parse_args()
+    options = read_options(parser)
     measured = json.loads((RESULTS / "ray-costs.json").read_text())
     record: Record = {"machine": measured["machine"], "ray": measured["ray"], "settings": []}
     for setting in simulate(options.works, options.nodes):

@@ -25,7 +25,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common import RESULTS, describe, finish, installed, machine, markdown_table
+from benchmarks.common import describe, finish, installed, machine, markdown_table
+from benchmarks.options import read_options
 from benchmarks.peers.untuned_run import EPISODES
 from benchmarks.records import Record, append_record, find_record, read_records
 from benchmarks.untuned import UNTUNED, Untuned
@@ -198,8 +199,7 @@ def main() -> None:
     parser.add_argument(
         "--set", nargs="+", default=[], metavar="KEY=VALUE", help="settings of offbeat, to try them out"
     )
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
-    options = parser.parse_args()
+    options = read_options(parser, "algorithms", "sides", "env", "seeds", "runs")
     options.set = parse_assignments(options.set)
     path = options.out / "defaults.jsonl"
     make_missing(options, path)

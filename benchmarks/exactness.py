@@ -1,7 +1,7 @@
 """The matrix of algorithms and features: the same bits in every runtime, whatever happens.
 
     python -m benchmarks.exactness                                                  all of it
-    python -m benchmarks.exactness --algorithms ppo --features image --checks run_killed
+    python -m benchmarks.exactness --algorithms ppo --features image --checks run_killed --out /tmp/trial
 
 Which algorithm is trained on what is in tests/reference/matrix.py, and what must hold in tests/reference/checks.py.
 
@@ -35,7 +35,8 @@ from tests.reference.matrix import ALGORITHMS, FEATURES, Case, cases
 from tests.reference.runs import weights_of
 
 import offbeat
-from benchmarks.common import RESULTS, describe, machine, markdown_table, write_json
+from benchmarks.common import describe, machine, markdown_table, write_json
+from benchmarks.options import read_options
 from offbeat.core.errors import OffbeatError
 
 RUNTIMES = ("serial", "threads", "processes")
@@ -218,8 +219,7 @@ def main() -> int:
     parser.add_argument("--checks", nargs="+", choices=CHECKS, default=tuple(CHECKS))
     parser.add_argument("--runtimes", nargs="+", choices=RUNTIMES, default=RUNTIMES, help="the first is the reference")
     parser.add_argument("--jobs", type=int, default=2, help="cells at a time")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
-    options = parser.parse_args()
+    options = read_options(parser, "jobs")
     chosen = [case for case in cases() if case.algorithm in options.algorithms and case.feature in options.features]
     work: list[Work] = [
         partial(suffer, case, mishap) for case in chosen for mishap in MISHAPS if mishap in options.checks

@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 from statistics import median
 from time import process_time, thread_time
 from typing import Any
 
-from benchmarks.common import RESULTS, describe, installed, machine, markdown_table, write_json
+from benchmarks.common import describe, installed, machine, markdown_table, write_json
+from benchmarks.options import read_options
 from offbeat.config.resolve import resolve
 from offbeat.core.threads import blas_kernels, limit
 from offbeat.runtime.parts import PacedParts
@@ -179,8 +179,7 @@ def main() -> None:
     """Measure all works; write the raw results and the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--works", nargs="+", default=list(WORKS), choices=WORKS, metavar="WORK")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="directory of the results")
-    options = parser.parse_args()
+    options = read_options(parser)
     limit(1)
     about = {**machine(), "numba": installed("numba"), "blas_kernels": blas_kernels()}
     record = {"machine": about, "records": {name: compare(WORKS[name]) for name in options.works}}

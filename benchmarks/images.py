@@ -16,7 +16,6 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import cache
 from multiprocessing import get_context
-from pathlib import Path
 from statistics import median
 from time import process_time
 from typing import Any, NamedTuple
@@ -25,7 +24,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from benchmarks.common import RESULTS, describe, machine, markdown_table, spread, write_json
+from benchmarks.common import describe, machine, markdown_table, spread, write_json
+from benchmarks.options import read_options
 from offbeat.core.allocator import keep_freed_memory
 from offbeat.core.threads import limit
 from offbeat.core.types import Leaf
@@ -193,8 +193,7 @@ def main() -> None:
     """Measure all sides; write the raw results and the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=9, help="rounds that count")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="directory of the results")
-    arguments = parser.parse_args()
+    arguments = read_options(parser)
     about, results = machine(), measure(arguments.rounds)
     write_json(arguments.out / "images.json", {"machine": about, "us": results})
     text = f"# Images\n\n{describe(about)}. CPU time on one thread.\n\n{table(results)}"

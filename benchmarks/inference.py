@@ -22,7 +22,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import benchmarks.slow_images  # noqa: F401 - registers the env
-from benchmarks.common import RESULTS, describe, machine, markdown_table, write_json
+from benchmarks.common import describe, machine, markdown_table, write_json
+from benchmarks.options import read_options
 from offbeat.config.config import Config
 from offbeat.config.resolve import resolve
 from offbeat.core.threads import limit
@@ -224,8 +225,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--out", type=Path, default=RESULTS)
-    arguments = parser.parse_args()
+    arguments = read_options(parser)
     passes = {network: row_costs(network, arguments.seconds / 8) for network in NETWORKS}
     runs: list[dict[str, Any]] = []
     text = ""

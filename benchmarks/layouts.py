@@ -1,7 +1,7 @@
 """What each layout costs, what it could do at most, and what it does: `offbeat bench` on the works of `speed.py`.
 
 python -m benchmarks.layouts
-python -m benchmarks.layouts --works halfcheetah --seconds 10
+python -m benchmarks.layouts --works halfcheetah --seconds 10 --out /tmp/trial
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import argparse
 import json
 from pathlib import Path
 
-from benchmarks.common import RESULTS, describe, machine, markdown_table, offbeat, write_json
+from benchmarks.common import describe, machine, markdown_table, offbeat, write_json
+from benchmarks.options import read_options
 from benchmarks.works import LAYOUTS, WORKS, Settings, command
 
 SIDES = {
@@ -60,8 +61,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--works", nargs="+", choices=WORKS, default=list(WORKS))
     parser.add_argument("--seconds", type=float, default=5.0)
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
-    options = parser.parse_args()
+    options = read_options(parser)
     runs = []
     for name in options.works:
         for side in SIDES[name]:

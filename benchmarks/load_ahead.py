@@ -16,7 +16,6 @@ from statistics import fmean, median
 from typing import Any
 
 from benchmarks.common import (
-    RESULTS,
     children_cpu_s,
     describe,
     machine,
@@ -26,6 +25,7 @@ from benchmarks.common import (
     spread,
     write_json,
 )
+from benchmarks.options import read_options
 
 WARM_UP = 1000
 """Env steps without an update, and the same number with updates that are not measured."""
@@ -87,8 +87,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=6000)
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
-    options = parser.parse_args()
+    options = read_options(parser)
     runs = []
     with tempfile.TemporaryDirectory() as folder:
         for number in range(options.rounds):

@@ -1,7 +1,7 @@
 """What it gains to compute the columns of MuJoCo's locomotion envs together: CPU time beside Gymnasium's own `step`.
 
     python -m benchmarks.locomotion
-    python -m benchmarks.locomotion --pairs 4
+    python -m benchmarks.locomotion --pairs 4 --out /tmp/trial
 
 Both sides make the same env steps with the same bits (`tests/envs/adapters/test_mujoco_columns.py`). The side `own` is
 given an argument of the env with its default value, so that it is stepped by its own `step`. A pair measures both sides
@@ -21,7 +21,8 @@ from statistics import median
 from time import thread_time
 from typing import Any
 
-from benchmarks.common import RESULTS, describe, machine, markdown_table, spread, write_json
+from benchmarks.common import describe, machine, markdown_table, spread, write_json
+from benchmarks.options import read_options
 from benchmarks.works import HALF_CHEETAH
 from offbeat.config.env import EnvConfig
 from offbeat.config.resolve import resolve
@@ -128,8 +129,7 @@ def main() -> None:
     """Measure all works and write the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=11)
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
-    options = parser.parse_args()
+    options = read_options(parser)
     warnings.simplefilter("ignore")
     limit(1)
     keep_freed_memory()

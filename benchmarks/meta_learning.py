@@ -1,8 +1,8 @@
 """PEARL on the dense point robot: the return in new tasks over updates, and the seconds to a score, by runtime.
 
-    python -m benchmarks.meta_learning --seeds 1 2 3 4 5 --runtimes serial
-    python -m benchmarks.meta_learning --seeds 1 2 --runtimes serial processes --append
-    python -m benchmarks.meta_learning --env offbeat/AntGoal-v0 --seeds 1 --time 3600 --set batch_size=512
+    python -m benchmarks.meta_learning
+    python -m benchmarks.meta_learning --seeds 6 7 --append --out benchmarks/results
+    python -m benchmarks.meta_learning --env offbeat/AntGoal-v0 --seeds 1 --time 3600 --out /tmp/trial
     python -m benchmarks.meta_learning --tables benchmarks/results/meta-learning.json
 
 Trains with the preset and the settings of `--set`, and reads the evaluations in the test tasks: the return of the
@@ -21,7 +21,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.common import (
-    RESULTS,
     children_cpu_s,
     describe,
     machine,
@@ -31,6 +30,7 @@ from benchmarks.common import (
     spread,
     write_json,
 )
+from benchmarks.options import read_options
 
 ENV = "offbeat/PointRobot-v0"
 SCORE = -12.0
@@ -154,8 +154,7 @@ def main() -> None:
     parser.add_argument("--eval-every", type=int, default=EVAL_EVERY, help="env steps between evaluations")
     parser.add_argument("--append", action="store_true", help="keep the runs that are in the results")
     parser.add_argument("--tables", type=Path, metavar="FILE.json", help="only write the tables of these raw results")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
-    options = parser.parse_args()
+    options = read_options(parser, "env", "append", unless="tables")
     if options.tables:
         print(write_tables(options.tables))
         return

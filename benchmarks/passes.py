@@ -1,7 +1,7 @@
 """Env steps and seconds to a score on CartPole-v1, with IMPALA that uses each batch 1, 2 or 4 times.
 
     python -m benchmarks.passes
-    python -m benchmarks.passes --seeds 1 2 3 --passes 1 4
+    python -m benchmarks.passes --seeds 1 2 3 --passes 1 4 --out /tmp/trial
 
 The score is that of `benchmarks.steps_to_score`, one run at a time, seed by seed, the numbers of passes by turns. The
 settings are those of the preset in the serial runtime, with four resident batches where there are several passes.
@@ -10,10 +10,10 @@ settings are those of the preset in the serial runtime, with four resident batch
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
-from benchmarks.common import RESULTS, describe, machine, markdown_table, write_json
+from benchmarks.common import describe, machine, markdown_table, write_json
+from benchmarks.options import read_options
 from benchmarks.steps_to_score import EVAL_EVERY, SCORE, STEPS, row_of, until_score
 
 RESIDENT = 4
@@ -46,8 +46,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--passes", nargs="+", type=int, default=[1, 2, 4])
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3, 4, 5])
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
-    options = parser.parse_args()
+    options = read_options(parser)
     runs = []
     for seed in options.seeds:
         for passes in options.passes if seed % 2 else reversed(options.passes):

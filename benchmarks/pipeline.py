@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from benchmarks.common import RESULTS, describe, machine, markdown_table, read_metrics, write_json
+from benchmarks.common import describe, machine, markdown_table, read_metrics, write_json
+from benchmarks.options import read_options
 from benchmarks.pipeline_simulation import Pipeline
 from benchmarks.sleeping_env import ENV
 from offbeat.algorithms.a2c import A2C
@@ -152,8 +153,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runtime", default="processes", choices=("threads", "processes"))
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
-    options = parser.parse_args()
+    options = read_options(parser)
     staging.BUFFERS["cpu"] = SleepingBuffers
     register_algorithm("sleeping_a2c", SleepingA2C)
     times: dict[Setting, list[float]] = {setting: [] for setting in SETTINGS}

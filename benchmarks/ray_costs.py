@@ -15,7 +15,6 @@ import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from statistics import median
 from time import perf_counter, process_time, thread_time
 from typing import Any
@@ -23,7 +22,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.common import RESULTS, describe, machine, markdown_table, write_json
+from benchmarks.common import describe, machine, markdown_table, write_json
+from benchmarks.options import read_options
 
 SIZES = (1_000, 10_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000)
 """Bytes of a message, or of the weights."""
@@ -196,8 +196,7 @@ def main() -> None:
     """Measure, and write the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
-    options = parser.parse_args()
+    options = read_options(parser)
     records = measure(options.rounds, lambda text: print(text, flush=True))
     import ray
 

@@ -1,7 +1,7 @@
 """Random runs on a Ray cluster of two nodes on this machine, whose actors, nodes and main processes are killed.
 
-    python -m benchmarks.ray_soak                     30 runs, one at a time
-    python -m benchmarks.ray_soak --runs 3 --first 7  some of them again
+    python -m benchmarks.ray_soak                                       30 runs, one at a time
+    python -m benchmarks.ray_soak --runs 3 --first 7 --out /tmp/trial   some of them again
 
 A run follows from its seed and index. Something happens to each (`MISHAPS`); what was stopped or killed is resumed,
 often in another runtime. A part of a run that takes longer than LIMIT_S has failed, and so has a run that does not
@@ -29,7 +29,8 @@ from typing import Any
 from tests.reference.ray_clusters import STORE, two_nodes
 from tests.reference.runs import is_alive
 
-from benchmarks.common import RESULTS, write_json
+from benchmarks.common import write_json
+from benchmarks.options import read_options
 from benchmarks.soak.processes import command_of, descendants
 from offbeat.metrics.sinks import read_metrics
 
@@ -65,8 +66,7 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=30)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--out", type=Path, default=RESULTS)
-    options = parser.parse_args()
+    options = read_options(parser)
     shutil.rmtree(RUNS, ignore_errors=True)
     RUNS.mkdir(parents=True)
     reports: list[Report] = []

@@ -1,7 +1,7 @@
 """The runtime `ray` beside `processes` on one machine, and beside RLlib's APPO: PPO on HalfCheetah-v5, two actors.
 
     python -m benchmarks.ray_speed                                  all sides, five rounds
-    python -m benchmarks.ray_speed --sides processes ray --rounds 9
+    python -m benchmarks.ray_speed --sides processes ray --rounds 9 --out /tmp/trial
 
 Rounds of runs, A B C, C B A, ..., each run a process of its own. Env steps per second and CPU time per env step are
 those after the first fifth of a run, so starts do not count. CPU time is that of all processes of a side, Ray's own
@@ -22,7 +22,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.common import (
-    RESULTS,
     adopt_orphans,
     describe,
     finish,
@@ -32,6 +31,7 @@ from benchmarks.common import (
     spread,
     write_json,
 )
+from benchmarks.options import read_options
 from benchmarks.peers.cpu_time import tree_cpu_s
 from benchmarks.works import HALF_CHEETAH, NOT_SETTINGS, Settings
 
@@ -155,10 +155,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES))
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
     parser.add_argument("--rllib-python", type=Path, default=Path(".venv-rllib/bin/python"))
     parser.add_argument("--train", type=json.loads, help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = read_options(parser, "rllib_python", unless="train")
     if options.train:
         print(json.dumps(train(options.train)))
         return

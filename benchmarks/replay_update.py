@@ -1,6 +1,6 @@
 """The update of SAC, or of TD3, with analytic gradients and by autograd, on the same minibatches.
 
-    python -m benchmarks.replay_update sac [--rounds 15] [--skip SIDE ...] [--out DIR] [--name sac-update]
+    python -m benchmarks.replay_update sac [--rounds 15] [--skip SIDE ...] [--name sac-update] [--out DIR]
     python -m benchmarks.replay_update td3
 
 The libraries can be limited to AVX2, as on a processor without AVX-512:
@@ -21,7 +21,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Collection
 from dataclasses import replace
-from pathlib import Path
 from statistics import median
 from time import perf_counter, process_time
 from typing import Any
@@ -29,7 +28,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.common import RESULTS, describe, machine, markdown_table, spread, write_json
+from benchmarks.common import describe, machine, markdown_table, spread, write_json
+from benchmarks.options import read_options
 from offbeat.algorithms.base import Minibatch
 from offbeat.algorithms.replay_actor_critic import ReplayActorCritic
 from offbeat.algorithms.sac import SAC
@@ -267,9 +267,8 @@ def main() -> None:
     parser.add_argument("algorithm", choices=list(ALGORITHMS))
     parser.add_argument("--rounds", type=int, default=15, help="blocks of each side that count")
     parser.add_argument("--skip", nargs="+", default=[], metavar="SIDE", help="sides that are not measured")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="directory of the results")
     parser.add_argument("--name", help="file name of the results, without its ending; default: ALGORITHM-update")
-    arguments = parser.parse_args()
+    arguments = read_options(parser, "algorithm", "name")
     title, make = ALGORITHMS[arguments.algorithm]
     name = arguments.name or f"{arguments.algorithm}-update"
     limit(1)

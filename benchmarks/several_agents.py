@@ -1,7 +1,7 @@
 """What several agents and several policies cost: pairs of runs in the serial runtime, measured in turn.
 
     python -m benchmarks.several_agents
-    python -m benchmarks.several_agents --pairs 4
+    python -m benchmarks.several_agents --pairs 4 --out /tmp/trial
 
 All sides have 32 columns of CartPole and the same hyperparameters:
 
@@ -29,7 +29,8 @@ from statistics import median
 from time import process_time
 from typing import Any, NamedTuple
 
-from benchmarks.common import RESULTS, describe, machine, markdown_table, spread, write_json
+from benchmarks.common import describe, machine, markdown_table, spread, write_json
+from benchmarks.options import read_options
 from offbeat.config.resolve import resolve
 from offbeat.core.allocator import keep_freed_memory
 from offbeat.core.threads import limit
@@ -199,8 +200,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=80)
     parser.add_argument("--steps", type=int, default=2, help="learning steps of each side of a pair")
     parser.add_argument("--only", nargs=2, metavar=("SIDE", "WORK"), help="only run one side, and write nothing")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
-    options = parser.parse_args()
+    options = read_options(parser, unless="only")
     limit(1)
     keep_freed_memory()
     if options.only:

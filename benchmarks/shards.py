@@ -22,7 +22,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from benchmarks.common import RESULTS, describe, finish, machine, markdown_table, spread, write_json
+from benchmarks.common import describe, finish, machine, markdown_table, spread, write_json
+from benchmarks.options import read_options
 
 Times = dict[str, list[float]]
 EXCHANGES, DROPPED = 2000, 200
@@ -173,9 +174,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3, help="times that each side is measured")
     parser.add_argument("--only", nargs="+", default=["exchange", *WORKS], help="what to measure")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="directory of the results")
     parser.add_argument("--one", nargs="+", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
+    arguments = read_options(parser, "only", unless="one")
     if arguments.one:
         what, *rest = arguments.one
         times = exchange(rest[0], int(rest[1])) if what == "exchange" else run(WORKS[what], SIDES[rest[0]])

@@ -3,6 +3,7 @@
     python -m benchmarks.speed                                     all works, all sides
     python -m benchmarks.speed --only halfcheetah                  one work
     python -m benchmarks.speed --only cartpole processes sb3       one work, two sides
+    python -m benchmarks.speed --steps 50000 --out /tmp/trial      to try it out
 
 Rounds of runs, A B C C B A A B C ..., each run a process of its own, alone on the machine. Speeds are those after
 the first tenth of the steps, or after those that a work names; a figure is the median of the rounds' ratios. README.md
@@ -18,7 +19,8 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from benchmarks.common import RESULTS, adopt_orphans, children_cpu_s, machine, reap, thinned, write_json
+from benchmarks.common import adopt_orphans, children_cpu_s, machine, reap, thinned, write_json
+from benchmarks.options import read_options
 from benchmarks.speed_report import draw, has_curves, write_tables
 from benchmarks.works import (
     LAYOUTS,
@@ -140,7 +142,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--pairs", type=int, default=5, help="rounds; at least 5 for a figure that counts")
     parser.add_argument("--steps", type=int, help="other than the work's own: to try the benchmark out")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="where all sides learn")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
     parser.add_argument(
         "--pythons",
         type=peer_and_python,
@@ -149,7 +150,7 @@ def _options() -> argparse.Namespace:
         metavar="PEER=PATH",
         help="interpreters of peers; default: .venv-PEER/bin/python",
     )
-    options = parser.parse_args()
+    options = read_options(parser, "pythons", "only")
     options.chosen = choose(options.only)
     options.pythons = {side: Path(f".venv-{side}/bin/python") for side in PEERS} | dict(options.pythons)
     for side, python in options.pythons.items():

@@ -1,8 +1,9 @@
-"""Env steps and seconds to a score on CartPole-v1: serial beside processes, several seeds.
+r"""Env steps and seconds to a score on CartPole-v1: serial beside processes, several seeds.
 
     python -m benchmarks.steps_to_score
-    python -m benchmarks.steps_to_score --sides serial processes --seeds 1 2 3
-    python -m benchmarks.steps_to_score --sides processes-exact --set c_clip=1.0 --name steps-to-score-c-clip-1
+    python -m benchmarks.steps_to_score --sides serial processes --seeds 1 2 3 --out /tmp/trial
+    python -m benchmarks.steps_to_score --sides processes-exact --set c_clip=1.0 --name steps-to-score-c-clip-1 \
+        --out benchmarks/results
 
 A seed has the score at the first evaluation of 20 episodes whose mean return is 475 or more; there is one every 2048
 env steps. Seconds count from the start of the process, imports and evaluations included, to the moment at which
@@ -19,8 +20,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import RESULTS, describe, machine, markdown_table, spread, write_json
+from benchmarks.common import describe, machine, markdown_table, spread, write_json
 from benchmarks.lines import follow
+from benchmarks.options import read_options
 from benchmarks.works import CARTPOLE, LAYOUTS, Settings, command
 
 SCORE = 475.0
@@ -98,8 +100,7 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=list(range(1, 16)))
     parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="other settings than the work's")
     parser.add_argument("--name", default="steps-to-score", help="of the results")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
-    options = parser.parse_args()
+    options = read_options(parser, "name")
     runs = []
     for seed in options.seeds:
         for side in options.sides if seed % 2 else reversed(options.sides):

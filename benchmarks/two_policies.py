@@ -1,8 +1,8 @@
 """Two policies in worlds of four CartPoles: offbeat beside Sample Factory and RLlib, on the same work.
 
     python -m benchmarks.two_policies                              all sides, three rounds: half an hour
-    python -m benchmarks.two_policies --sides serial rllib-old     two sides
-    python -m benchmarks.two_policies --rounds 5
+    python -m benchmarks.two_policies --sides serial rllib-old --out /tmp/trial
+    python -m benchmarks.two_policies --rounds 5 --out benchmarks/results
 
 Rounds of runs, A B C, C B A, ..., each run a process of its own. The cost of an agent step is the CPU time of all
 processes of a side, without the start-up: for a peer from a tenth of the steps to the last, for offbeat the difference
@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import (
-    RESULTS,
     adopt_orphans,
     children_cpu_s,
     describe,
@@ -29,6 +28,7 @@ from benchmarks.common import (
     spread,
     write_json,
 )
+from benchmarks.options import read_options
 from benchmarks.speed import speed
 from benchmarks.works import PPO, Settings, run_offbeat, run_peer
 
@@ -133,10 +133,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES))
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
     parser.add_argument("--sample-factory-python", type=Path, default=Path(".venv-sample-factory/bin/python"))
     parser.add_argument("--rllib-python", type=Path, default=Path(".venv-rllib/bin/python"))
-    options = parser.parse_args()
+    options = read_options(parser, "sample_factory_python", "rllib_python")
     pythons = {"sample-factory": options.sample_factory_python, "rllib": options.rllib_python}
     adopt_orphans()
     record: dict[str, Any] = {"work": WORK, "machine": machine(), "runs": []}

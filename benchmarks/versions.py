@@ -22,7 +22,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.common import RESULTS, describe, finish, machine, markdown_table, read_metrics, spread, write_json
+from benchmarks.common import describe, finish, machine, markdown_table, read_metrics, spread, write_json
+from benchmarks.options import read_options
 from benchmarks.works import NOTHING_ELSE, REPLAY_WORKS, WORKS, algorithm_of, command
 
 ROOT = Path(__file__).parent.parent
@@ -79,8 +80,7 @@ def main() -> None:
     parser.add_argument("revisions", nargs=2, metavar="REVISION")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--works", nargs="+", choices=STEPS, default=list(STEPS))
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
-    options = parser.parse_args()
+    options = read_options(parser, "revisions")
     names = [finish(["git", "-C", str(ROOT), "rev-parse", "--short", name]).strip() for name in options.revisions]
     record, rows = {}, []
     with tempfile.TemporaryDirectory() as folder:

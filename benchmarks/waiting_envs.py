@@ -22,7 +22,8 @@ from statistics import median
 from typing import Any
 
 from benchmarks.actors_and_envs import Run, settings_of
-from benchmarks.common import RESULTS, describe, machine, markdown_table, spread, write_json
+from benchmarks.common import describe, machine, markdown_table, spread, write_json
+from benchmarks.options import read_options
 from benchmarks.sleeping_env import ENV
 from benchmarks.works import CARTPOLE
 from offbeat.core.threads import limit
@@ -127,8 +128,7 @@ def main() -> None:
     """Measure all layouts and write the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
-    options = parser.parse_args()
+    options = read_options(parser)
     warnings.simplefilter("ignore")
     import_module("benchmarks.sleeping_env")
     limit(1)

@@ -1,11 +1,11 @@
 """Do all runs of the soak and write the results.
 
-    python -m benchmarks.soak                               200 runs, two at a time
-    python -m benchmarks.soak --runs 20 --seed 7 --jobs 1
-    python -m benchmarks.soak --seed 2 --first 137 --runs 1 one of them again
-    python -m benchmarks.soak --minutes 10                  as many as ten minutes allow
-    python -m benchmarks.soak --again                       those that are missing in soak.json, or failed there
-    python -m benchmarks.soak --only "SIGSTOP a worker"     those of one mishap, runtime, algorithm, env or world
+    python -m benchmarks.soak                         200 runs, two at a time
+    python -m benchmarks.soak --again                 those that are missing in soak.json, or failed there
+    python -m benchmarks.soak --out /tmp/trial --runs 20 --seed 7 --jobs 1
+    python -m benchmarks.soak --out /tmp/trial --seed 2 --first 137 --runs 1    one of them again
+    python -m benchmarks.soak --out /tmp/trial --minutes 10                     as many as ten minutes allow
+    python -m benchmarks.soak --out /tmp/trial --only "SIGSTOP a worker"        of one mishap, runtime, env or world
 
 A run follows from its seed and index alone. Needs Linux. What failed stays under runs/soak, with its output.
 """
@@ -19,11 +19,10 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from pathlib import Path
 
 from tests.reference import survivors
 
-from benchmarks.common import RESULTS
+from benchmarks.options import read_options
 from benchmarks.soak.draw import draw
 from benchmarks.soak.one_run import RUNS, Report, prepare, soak
 from benchmarks.soak.plan import Plan
@@ -66,8 +65,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no run after so many minutes")
     parser.add_argument("--again", action="store_true", help="go on with the soak.json that is there")
     parser.add_argument("--only", default="", help="leave out runs whose description does not contain this text")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
-    return parser.parse_args()
+    return read_options(parser, "jobs", "again")
 
 
 def _done(plans: list[Plan], jobs: int, minutes: float) -> Iterator[Report]:
