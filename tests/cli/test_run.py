@@ -203,6 +203,14 @@ def test_a_dry_run_prints_every_run_that_would_start_and_creates_no_file(folder)
     assert "4 sessions, 3 at a time, in experiments/two" in said.out
 
 
+def test_a_dry_run_says_that_the_files_of_its_commands_are_not_there_yet(folder):
+    env = "offbeat.envs.testing.worlds:CartPoles"
+    write_spec(folder / "several.toml", env=env, policies={"all": {"agents": "*"}})
+    note = "`offbeat run` writes the files of --policies"
+    assert note in offbeat("run", "several.toml", "--dry-run").out
+    assert note not in offbeat("run", "spec.toml", "--dry-run").out
+
+
 def test_a_session_killed_after_its_last_checkpoint_counts_as_finished(folder):
     status = folder / "experiments/spec/trial-000/seed-1/status.json"
     status.write_text(status.read_text().replace("finished", "running"))

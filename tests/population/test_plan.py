@@ -118,6 +118,13 @@ def test_a_dry_run_prints_the_first_command_of_each_member_and_creates_no_file(t
     assert contents(tmp_path) == before
 
 
+def test_a_dry_run_says_that_the_files_of_its_commands_are_not_there_yet(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("spec.toml").write_text(population_text(**worlds()))
+    said = offbeat("run", "spec.toml", "--dry-run")
+    assert "`offbeat run` writes the files of --policies" in said.out, said.err
+
+
 def test_another_population_in_the_same_directory_is_refused(tmp_path):
     one = population(tmp_path)
     run_here(one, stop=lambda _: True)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from offbeat.experiments.experiment import Experiment, ExperimentResult
     from offbeat.experiments.launching import Launcher
     from offbeat.experiments.progress import View
+    from offbeat.experiments.spec import Spec
     from offbeat.population.population import Population
 
 
@@ -146,6 +147,7 @@ class _ExperimentCommand:
                 print(f"{session.name}: {actions[status]}")
                 if status != "finished":
                     print(f"  offbeat {shlex.join(session.arguments())}")
+        _print_note_on_policies(experiment.spec)
         known = len(experiment.trials) * len(experiment.spec.seeds)
         if known < experiment.total:
             print(f"{experiment.total - known} more sessions, of trials that Optuna chooses one after the other")
@@ -175,6 +177,7 @@ class _PopulationCommand:
         for process in population.next_processes():
             print(f"{process.name}: {process.about}\n  offbeat {shlex.join(process.arguments())}")
         plan = population.plan
+        _print_note_on_policies(plan.spec)
         print(
             f"{plan.members} members, {plan.generations} generations of {plan.population.settings.generation} env "
             f"steps, {jobs} at a time, in {population.path}"
@@ -198,6 +201,12 @@ class _PopulationCommand:
         if result.exit_code:
             print(f"  to resume: {resume_command}")
         return result.exit_code
+
+
+def _print_note_on_policies(spec: Spec) -> None:
+    """Print why the commands of a plan cannot be run yet, if they name files of policies."""
+    if spec.policies:
+        print("`offbeat run` writes the files of --policies before it starts the first command that needs them")
 
 
 def _report(result: ExperimentResult, path: Path, resume_command: str) -> None:
