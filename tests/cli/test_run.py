@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import sys
 from collections.abc import Callable
@@ -209,6 +210,17 @@ def test_a_dry_run_says_that_the_files_of_its_commands_are_not_there_yet(folder)
     note = "`offbeat run` writes the files of --policies"
     assert note in offbeat("run", "several.toml", "--dry-run").out
     assert note not in offbeat("run", "spec.toml", "--dry-run").out
+
+
+@pytest.mark.parametrize("what", ["experiments/spec", "experiments/spec/trial-000"])
+def test_a_plot_without_returns_proposes_a_command_that_continues_the_experiment(folder, what):
+    for metrics in folder.glob("experiments/spec/trial-*/seed-*/metrics.jsonl"):
+        metrics.unlink()
+    refused = offbeat("plot", what)
+    command = refused.err.partition("`offbeat ")[2].partition("`")[0]
+    said = offbeat(*shlex.split(command), "--dry-run")
+    assert said.code == 0, f"{refused.err} {said.err}"
+    assert "trial-000/seed-1: skip" in said.out
 
 
 def test_a_session_killed_after_its_last_checkpoint_counts_as_finished(folder):

@@ -273,6 +273,10 @@ def _has_returns(run: Path) -> bool:
 
 
 def _no_returns(path: Path) -> ConfigError:
+    """Return the error, with the command that continues the experiment or the population, which keeps no spec."""
+    experiment = next((folder for folder in (path, path.parent) if (folder / EXPERIMENT).is_file()), None)
+    spec, folder = ("SPEC.toml", path) if experiment is None else (str(experiment / "spec.toml"), experiment)
     return ConfigError(
-        f"{path} has no returns yet: no episode has ended in any of its sessions. Continue it with `offbeat run`"
+        f"{path} has no returns yet: no episode has ended in any of its sessions. Continue it with "
+        f"`offbeat run {quote(spec)} --dir {quote(str(folder))}`"
     )
