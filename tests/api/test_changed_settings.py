@@ -275,6 +275,21 @@ def test_a_replay_run_refuses_what_its_replay_depends_on(sac_run, key, value, re
         resume(sac_run, **{key: value})
 
 
+@pytest.mark.parametrize("algorithm", ["sac", "crossq"])
+@pytest.mark.parametrize(("old", "new"), [("none", "0.1"), ("0.2", "none")])
+def test_a_temperature_cannot_change_between_learned_and_fixed(algorithm, old, new):
+    config = resolve(algorithm, "Pendulum-v1", assignments={"temperature": old})
+    with pytest.raises(ConfigError) as refused:
+        changed_config(config, {"temperature": new}, Path("runs/a"))
+    assert f"temperature is {old} in runs/a, and a resume cannot change it to {new}" in str(refused.value)
+    assert f"start a new run: `offbeat train {algorithm} Pendulum-v1 --set temperature={new}`" in str(refused.value)
+
+
+def test_a_fixed_temperature_can_change_to_another_one():
+    config = resolve("sac", "Pendulum-v1", assignments={"temperature": "0.2"})
+    assert changed_config(config, {"temperature": "0.1"}, Path("runs/a")).tables()["sac"]["temperature"] == 0.1
+
+
 def test_the_learning_rate_of_a_run_that_adapts_it_cannot_change(tmp_path):
     run = small_run(
         tmp_path / "run", steps=256, stop_at=64, learning_rate_schedule="kl", kl_target=0.01

@@ -85,6 +85,11 @@ class SoftActorCriticConfig(ReplayActorCriticConfig):
                     f"{self.temperature:g}: leave it out, or pass --set temperature=none, so that it is learned"
                 )
 
+    def reason_against_value(self, key: str, old: object, new: object) -> str:
+        if key == "temperature" and "none" in (old, new):
+            return "a learned temperature is among the saved arrays, and a fixed one is not"
+        return super().reason_against_value(key, old, new)
+
     def entropy_target_of(self, spec: PolicySpec) -> float:
         """Return the target of the entropy in nats, without masks."""
         return self._default_target(spec) if self.target_entropy is None else self.target_entropy

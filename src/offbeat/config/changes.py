@@ -86,7 +86,7 @@ def changed_config(config: Config, given: Mapping[str, object], run: Path) -> Co
     others = {key: value for key, value in given.items() if key not in ("algorithm", "env", "preset")}
     after = with_settings(config, others)
     for key, (old, new) in changes_between(config, after).items():
-        if reason := reason_against(after, key):
+        if reason := reason_against(after, key) or _reason_against_value(after, key, old, new):
             raise _refused(config, run, key, old, new, *reason)
     return after
 
@@ -125,6 +125,12 @@ def reason_against(config: Config, key: str) -> tuple[str, str] | None:
         return "the saved opponents and results depend on it", _FROM_WEIGHTS
     reason = config.settings.reason_against_change(key)
     return (reason, _NEW if key in config.settings.network_keys else _FROM_WEIGHTS) if reason else None
+
+
+def _reason_against_value(config: Config, key: str, old: object, new: object) -> tuple[str, str] | None:
+    """Return the same for a key that may change, but perhaps not from `old` to `new`."""
+    reason = config.settings.reason_against_value(setting_of(key), old, new)
+    return (reason, _NEW) if reason else None
 
 
 def _reason_of_env(key: str, settings: AlgorithmSettings) -> tuple[str, str] | None:

@@ -136,6 +136,18 @@ class AlgorithmSettings:
             return "the saved network and its statistics were made with it"
         return "the saved memory and counts depend on it" if key in self.topology_keys else ""
 
+    def reason_against_value(self, key: str, old: object, new: object) -> str:  # noqa: ARG002
+        """Return the reason why a resume cannot change a key of this table from `old` to `new`; '' if it can.
+
+        It is asked only about keys for which `reason_against_change` has no reason.
+
+        Args:
+            key: the key.
+            old: the value so far, as config.toml has it: 'none' for None.
+            new: the new value, in the same form.
+        """
+        return ""
+
     def of_worker(self, index: int, workers: int) -> Self:  # noqa: ARG002
         """Return the settings of one worker of a lock-free run: by default, the same as those of the run."""
         return self
