@@ -295,7 +295,7 @@ def test_the_learning_rate_of_a_run_that_adapts_it_cannot_change(tmp_path):
         tmp_path / "run", steps=256, stop_at=64, learning_rate_schedule="kl", kl_target=0.01
     ).path  # fmt: skip
     with pytest.raises(ConfigError, match="the run adapts its rate"):
-        resume(run, learning_rate=0.1)
+        resume(run, learning_rate=0.002)
     assert resume(run, learning_rate=0.1, learning_rate_schedule="constant").state == "finished"
 
 

@@ -60,7 +60,8 @@ class PPOConfig(OnPolicyConfig):
     """
 
     learning_rate_schedule: Literal["constant", "linear", "kl"] = "constant"
-    """linear: decreases to 0 over `steps`; kl: adapted so that the KL divergence stays near `kl_target`."""
+    """linear: decreases to 0 over `steps`; kl: adapted, from 1e-6 to 0.01, so that the KL divergence stays near
+    `kl_target`."""
     normalize_advantages: bool = True
     """Normalise advantages to mean 0 and standard deviation 1 over each minibatch."""
     rho_clip: Positive = 1.0
@@ -108,6 +109,13 @@ class PPOConfig(OnPolicyConfig):
         super().check(runtime)
         if self.learning_rate_schedule == "kl" and self.kl_target is None:
             raise ConfigError("learning_rate_schedule is kl, but kl_target is not set: pass --set kl_target=0.01")
+        low, high = KL_RATE_RANGE
+        if self.learning_rate_schedule == "kl" and not low <= self.learning_rate <= high:
+            raise ConfigError(
+                f"learning_rate is {self.learning_rate:g}, but with learning_rate_schedule=kl it must be from {low:g} "
+                f"to {high:g}, the limits of the adapted rate: pass --set "
+                f"learning_rate={min(max(self.learning_rate, low), high):g}, or --set learning_rate_schedule=constant"
+            )
 
     def corrects(self, max_lag: int) -> bool:
         return self.clip_reference == "proximal" and super().corrects(max_lag)
