@@ -79,6 +79,17 @@ def test_a_number_that_is_not_finite_makes_the_gradients_or_the_loss_not_finite(
     assert not (np.isfinite(float(result.loss)) and gradients.isfinite().all())
 
 
+@pytest.mark.parametrize("kernels", ["numpy", pytest.param("numba", marks=WITH_NUMBA)])
+@pytest.mark.parametrize("action", ["discrete", "box"])
+def test_an_infinite_ratio_makes_the_gradients_not_finite_also_where_it_is_clipped(kernels, action):
+    algorithm = algorithm_of(PPOConfig(kernels=kernels, normalize_advantages=False), action)
+    minibatch = random_minibatch(algorithm, algorithm.spec, 200, seed=1)
+    minibatch["advantage"][3] = 1.0
+    assert gradients_of(algorithm, minibatch)[1].isfinite().all()
+    minibatch["proximal_log_prob"][3] -= 200  # exp(200) is infinite in float32
+    assert not gradients_of(algorithm, minibatch)[1].isfinite().all()
+
+
 @WITH_NUMBA
 def test_tanh_has_a_relative_error_of_less_than_3e_7():
     compiled: Any = import_module("offbeat.fastpath.compiled")

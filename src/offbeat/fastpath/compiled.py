@@ -307,7 +307,7 @@ def _policy_loss(log_prob: np.float32, proximal: np.float32, advantage: np.float
     sums[RATIO] += ratio
     sums[CLIPPED] += deviation > loss.clip
     sums[DEVIATION] = max(sums[DEVIATION], deviation)
-    return np.float32(0) if beyond else -surrogate
+    return np.float32(0) * ratio if beyond else -surrogate  # NaN for an infinite ratio, so that the update is refused
 
 
 @compiled(*_pass, _index, _vector, _vector, _policy_loss_type, _sums)
