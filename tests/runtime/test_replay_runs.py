@@ -238,6 +238,22 @@ def test_init_from_copies_the_weights_and_starts_a_new_update_ratio(tmp_path):
     assert "initial weights and normalisation are those of" in log_of(second)
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "env", "flag", "expected"),
+    [("dqn", "CartPole-v1", "epsilon", 0.25), ("sac", "Pendulum-v1", "uniform", 0.0)],
+)
+def test_a_run_with_initial_weights_explores_as_their_run_did_until_its_first_update(
+    tmp_path, algorithm, env, flag, expected
+):
+    settings: dict[str, Any] = {"algorithm": algorithm, "final_epsilon": 0.25} if algorithm == "dqn" else {}
+    first = small_sac(tmp_path / "first", env, **settings)
+    with pytest.warns(LearnsNothing):
+        second = small_sac(tmp_path / "second", env, **settings, init_from=str(first.path), stop_at=30)
+    assert second.metrics["updates"] == 0
+    for run in (first, second):
+        assert load(run.path / "checkpoints" / "latest").weights[flag] == [expected]
+
+
 @pytest.mark.parametrize("algorithm", ["sac", "td3", "crossq"])
 def test_learner_threads_change_no_bit(tmp_path, algorithm):
     changes: dict[str, Any] = {"algorithm": algorithm, "steps": 250}

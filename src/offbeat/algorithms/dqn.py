@@ -4,7 +4,7 @@ A network returns the values of all choices in a state. An update moves the valu
 target: the reward plus the discounted value of the next state. That value comes from the ema network, a slow copy of
 the network. The policy selects the choice with the highest value, or with probability epsilon a random one. Epsilon is
 1 until the first update and then decreases over the first part of the run. It is published with the weights, so each
-version has its own epsilon.
+version has its own epsilon: a run with initial weights from another run acts with theirs until its first update.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class DQN(OffPolicy[DQNConfig]):
         self._ema = storage.register("ema_q", self.policy.values.clone())
         self.ema_network = frozen(self.network, self.policy.layout.views(self._ema))
         self._updates = storage.register("updates", torch.zeros(1, dtype=torch.int64))
-        """Number of updates since the start of the run."""
+        """Number of updates of these weights: initial weights from another run bring theirs."""
         self.flags = {"epsilon": storage.register("epsilon", torch.ones(1))}
         self._epsilon = 1.0
         """Epsilon of this learning step; it is published after the first update of the step."""

@@ -1,7 +1,8 @@
 """What SAC, TD3 and CrossQ share: a policy and an ensemble of critics on a replay.
 
 In an update the critics learn the values of the sampled transitions, and in every n-th update the policy learns to
-maximise these values. Until the first update of the policy, actions are sampled uniformly.
+maximise these values. Until the first update of the policy, in this run or in the one of its initial weights, actions
+are sampled uniformly.
 """
 
 from __future__ import annotations
