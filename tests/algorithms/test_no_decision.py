@@ -14,6 +14,7 @@ from offbeat.algorithms.a2c import A2CConfig
 from offbeat.algorithms.impala import IMPALAConfig
 from offbeat.algorithms.on_policy_config import OnPolicyConfig
 from offbeat.algorithms.ppo import PPOConfig
+from offbeat.core.seeding import stream
 from offbeat.core.types import Tree
 
 SAME: dict[str, Any] = {
@@ -81,6 +82,19 @@ def test_the_critic_loss_is_the_mean_over_decision_and_no_decision_rows(name, ma
     counted[at] = True
     expected = 0.5 * (values - targets)[counted].square().mean()
     assert side.learner.learn(0, 0.0).metrics["value_loss"] == pytest.approx(float(expected), rel=1e-4)
+
+
+@EACH_LAG
+def test_a_prepared_batch_marks_all_rows_without_a_decision_and_the_critic_learns_from_all_but_the_first(max_lag):
+    side, batch, (row, column) = filled(PPOConfig(**SAME, epochs=2, minibatch_size=1000), max_lag)
+    first = int(np.flatnonzero(batch["valid"][0] & ~batch["terminated"][0] & ~batch["truncated"][0])[0])
+    batch["valid"][0, first], batch["no_decision"][0, first] = False, True
+    prepared = side.algorithm.prepare({key: torch.from_numpy(array.copy()) for key, array in batch.items()})
+    assert prepared["no_decision"].nonzero().tolist() == [[0, first], [row, column]]
+    minibatch = next(side.algorithm.minibatches(prepared, stream(0, "test")))
+    decisions = int(batch["valid"][:-1].sum())
+    assert minibatch["no_decision"].tolist() == [False] * decisions + [True]
+    torch.testing.assert_close(minibatch["observation"][-1], prepared["observation"][row, column])
 
 
 @EACH_LAG

@@ -14,17 +14,17 @@ from torch import Tensor
 
 from offbeat.algorithms.base import Batch, LossResult, Minibatch
 from offbeat.algorithms.rows import (
-    WITHOUT_DECISION,
     columns_of,
     encoded_of,
     network_inputs,
+    no_decision_of,
     padded,
     row_ranges,
     valid_rows,
     value_rows,
-    without_decision_of,
 )
 from offbeat.algorithms.shards import even_ranges
+from offbeat.core.types import NO_DECISION
 from offbeat.models.actor_critic import ActorCritic
 from offbeat.models.collective import ALONE, Collective
 from offbeat.models.distributions import ActionDistribution
@@ -124,7 +124,7 @@ class NetworkPasses:
             distribution, row_values = self._network.distribution_and_values(
                 *network_inputs(self._spec, batch, rows),
                 mask=mask,
-                no_decision=without_decision_of(self._spec, batch, rows),
+                no_decision=no_decision_of(self._spec, batch, rows),
             )
             log_probs.append(distribution.log_prob(actions[rows]))
             values.append(row_values)
@@ -140,7 +140,7 @@ class NetworkPasses:
             return _by_time(batch, [self._fast.values(batch["observation"].flatten(0, 1))])
         values = [
             self._network.value(
-                *network_inputs(self._spec, batch, rows), no_decision=without_decision_of(self._spec, batch, rows)
+                *network_inputs(self._spec, batch, rows), no_decision=no_decision_of(self._spec, batch, rows)
             )
             for rows in row_ranges(self._spec, batch)
         ]
@@ -186,7 +186,7 @@ class NetworkPasses:
             *network_inputs(self._spec, batch, all_rows),
             rows=valid,
             mask=mask,
-            no_decision=without_decision_of(self._spec, batch, all_rows),
+            no_decision=no_decision_of(self._spec, batch, all_rows),
         )
         return Outputs(distribution, values[value_rows(batch, valid)]), _by_time(batch, [values.detach()])
 
@@ -196,7 +196,7 @@ class NetworkPasses:
             return minibatch.outputs
         encoded, rows = encoded_of(self._spec, minibatch), minibatch["rows"]
         mask = minibatch["mask"] if self._spec.mask else None
-        no_decision = minibatch[WITHOUT_DECISION] if self._spec.no_decision else None
+        no_decision = minibatch[NO_DECISION] if self._spec.no_decision else None
         if not self._spec.recurrent:
             return Outputs(
                 *self._network.distribution_and_values(

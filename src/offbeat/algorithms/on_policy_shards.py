@@ -19,8 +19,9 @@ import torch
 from torch import Tensor
 
 from offbeat.algorithms.base import Minibatch, Shard
-from offbeat.algorithms.rows import ENCODED, WITHOUT_DECISION
+from offbeat.algorithms.rows import ENCODED
 from offbeat.algorithms.shards import cut_rows, even_ranges, selected
+from offbeat.core.types import NO_DECISION
 from offbeat.losses.actor_critic import normalized
 
 NORMALIZED = "normalized_advantage"
@@ -142,7 +143,7 @@ def _part_of_columns(minibatch: Minibatch, cut: _Columns) -> dict[str, Any]:
     of_columns = {
         name: value
         for name, value in minibatch.items()
-        if name in ("observation", WITHOUT_DECISION) or name.startswith(ENCODED)
+        if name in ("observation", NO_DECISION) or name.startswith(ENCODED)
     }
     apart = {"rows", "valued", "initial_state", "resets", *of_columns}
     others = {name: value for name, value in minibatch.items() if name not in apart}

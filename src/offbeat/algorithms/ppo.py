@@ -25,6 +25,7 @@ from offbeat.algorithms.network_passes import Evaluated, FastPass
 from offbeat.algorithms.on_policy import OnPolicy, scheduled
 from offbeat.algorithms.on_policy_config import OnPolicyConfig
 from offbeat.algorithms.rows import (
+    critic_only_marks,
     critic_only_rows,
     host_arrays,
     host_minibatches,
@@ -299,7 +300,7 @@ def _pieces_of_columns(batch: Batch, parts: int, random: np.random.Generator) ->
     minibatches, because the critic learns from them.
     """
     decides = batch["valid"].any(dim=0)
-    waits = batch["no_decision"].any(dim=0) & ~decides
+    waits = critic_only_marks(batch).any(dim=0) & ~decides
     deciding, waiting = (_permuted(flags.nonzero().squeeze(1), random) for flags in (decides, waits))
     pieces = min(parts, len(deciding))
     return map(torch.cat, zip(deciding.tensor_split(pieces), waiting.tensor_split(pieces), strict=True))

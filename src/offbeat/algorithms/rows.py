@@ -12,7 +12,7 @@ and m rows without one, from which only the critic learns:
     value_target        [M + m], in units of the normalised return
     proximal_value      [M + m], of the critic at the start of the learning step, in the same units
     rows                [M], indices of the rows with a decision in `observation`; None: all rows
-    without_decision    [M + m], whether a row has no decision, if the env has such rows; with a core [T * b]
+    no_decision         [M + m], whether a row has no decision, if the env has such rows; with a core [T * b]
 
 With a core a minibatch has whole columns. `observation` is [T * b, inputs], all rows of b columns. `rows` [M] are the
 indices of the rows with a decision in it, `valued` [M + m] those of all rows that the critic learns from.
@@ -41,8 +41,6 @@ from offbeat.models.tensor_inputs import flatten_tensors
 
 ENCODED = "encoded/"
 """Prefix of the name of a leaf with an encoder, in a prepared batch and its minibatches."""
-WITHOUT_DECISION = "without_decision"
-"""Name of the marks of rows without a decision, all of them, in a prepared batch [T + 1, B] and its minibatches."""
 ROWS_AT_ONCE = 1024
 """Number of rows of images that the network evaluates together: a whole batch would take gigabytes."""
 _POLICY_INPUTS = ("action", "proximal_log_prob", "advantage")
@@ -57,9 +55,9 @@ def prepared_rows(spec: PolicySpec, batch: Batch, statistics: Statistics) -> dic
     Returns:
         observation [T + 1, B, inputs], normalised; raw_observation, not normalised; the leaves with an encoder, see
         `encoded_leaves`; action, reward, terminated, truncated, valid and with masks mask, [T, B, ...]; no_decision
-        [T, B], the rows without a decision that the critic learns from; if the env has any, without_decision
-        [T + 1, B], all of them; behavior_log_prob [T, B]; proximal_log_prob, equal to it; with a core initial_state
-        [B, state_size] and resets [T + 1, B].
+        [T, B], the rows without a decision; if the env has any, last_no_decision [B], the same for row T;
+        behavior_log_prob [T, B]; proximal_log_prob, equal to it; with a core initial_state [B, state_size] and resets
+        [T + 1, B].
     """
     rows = {name: batch[name][:-1] for name in ("action", "reward", "terminated", "truncated", "valid")}
     if spec.mask:
@@ -78,25 +76,9 @@ def prepared_rows(spec: PolicySpec, batch: Batch, statistics: Statistics) -> dic
         "observation": statistics.normalized(raw),
         "behavior_log_prob": behavior,
         "proximal_log_prob": behavior,
-        NO_DECISION: _no_decision_rows(batch, rows["valid"]),
-        **({WITHOUT_DECISION: _without_decision(batch)} if spec.no_decision else {}),
+        NO_DECISION: batch[NO_DECISION][:-1] if NO_DECISION in batch else torch.zeros_like(rows["valid"]),
+        **({LAST_NO_DECISION: batch[LAST_NO_DECISION]} if spec.no_decision else {}),
     }
-
-
-def _no_decision_rows(batch: Batch, valid: Tensor) -> Tensor:
-    """Return the rows without a decision that the critic learns from, [T, B]; none if the env has no such rows.
-
-    Row 0 is not one of them: no earlier row of the unroll bootstraps from it.
-    """
-    rows = torch.zeros_like(valid)
-    if NO_DECISION in batch:
-        rows[1:] = batch[NO_DECISION][1:-1]
-    return rows
-
-
-def _without_decision(batch: Batch) -> Tensor:
-    """Return the marks of all rows without a decision, [T + 1, B]."""
-    return torch.cat((batch[NO_DECISION][:-1], batch[LAST_NO_DECISION][None]))
 
 
 # --- row indices --------------------------------------------------------------------------------------------
@@ -108,14 +90,23 @@ def valid_rows(batch: Batch) -> Tensor:
     return valid
 
 
+def critic_only_marks(batch: Batch) -> Tensor:
+    """Return the marks of the rows that only the critic learns from, [T, B]: those without a decision, but not row 0,
+    from which no earlier row of the unroll bootstraps.
+    """
+    marks: Tensor = batch[NO_DECISION].clone()
+    marks[0] = False
+    return marks
+
+
 def critic_only_rows(batch: Batch) -> Tensor | None:
-    """Return the indices of the rows without a decision, from which only the critic learns, [m]; None for no rows."""
-    rows: Tensor = batch["no_decision"].flatten().nonzero().squeeze(1)
+    """Return the indices of the rows that only the critic learns from, [m]; None for no rows."""
+    rows = critic_only_marks(batch).flatten().nonzero().squeeze(1)
     return rows if len(rows) else None
 
 
 def value_rows(batch: Batch, valid: Tensor) -> Tensor:
-    """Return the indices of the rows that the critic learns from, [M + m]: `valid`, then rows without a decision."""
+    """Return the indices of the rows that the critic learns from, [M + m]: `valid`, then critic-only rows."""
     return _joined(valid, critic_only_rows(batch))
 
 
@@ -145,11 +136,13 @@ def network_inputs(spec: PolicySpec, batch: Batch, rows: slice) -> tuple[Tensor,
     return batch["observation"].flatten(0, 1)[rows], encoded, core_state
 
 
-def without_decision_of(spec: PolicySpec, batch: Batch, rows: slice) -> Tensor | None:
-    """Return the marks of all rows without a decision in a range of row indices of [(T + 1) * B]; None if the env has
+def no_decision_of(spec: PolicySpec, batch: Batch, rows: slice) -> Tensor | None:
+    """Return the marks of rows without a decision in a range of row indices of [(T + 1) * B]; None if the env has
     none.
     """
-    return batch[WITHOUT_DECISION].flatten()[rows] if spec.no_decision else None
+    if not spec.no_decision:
+        return None
+    return torch.cat((batch[NO_DECISION], batch[LAST_NO_DECISION][None])).flatten()[rows]
 
 
 def targets_of(spec: PolicySpec, batch: Batch, decisions: Tensor, valued: Tensor) -> dict[str, Any]:
@@ -176,14 +169,14 @@ def minibatch_of_rows(spec: PolicySpec, batch: Batch, decisions: Tensor, critic_
         spec: the policy.
         batch: as `OnPolicy.prepare` returns it.
         decisions: indices of valid rows, [M].
-        critic_only: indices of rows without a decision, [m]; they come last in the minibatch. None: there are none.
+        critic_only: indices of critic-only rows, [m]; they come last in the minibatch. None: there are none.
     """
     valued = _joined(decisions, critic_only)
     minibatch = targets_of(spec, batch, decisions, valued)
     minibatch["observation"] = batch["observation"].flatten(0, 1).index_select(0, valued)
     minibatch |= {name: batch[name].at(valued) for name in (ENCODED + leaf.name for leaf in spec.encoded)}
     if spec.no_decision:
-        minibatch[WITHOUT_DECISION] = batch[WITHOUT_DECISION].flatten()[valued]
+        minibatch[NO_DECISION] = batch[NO_DECISION].flatten()[valued]
     minibatch["rows"] = torch.arange(len(decisions), device=decisions.device) if critic_only is not None else None
     return minibatch
 
@@ -242,7 +235,7 @@ def host_minibatches(
 def minibatch_of_columns(spec: PolicySpec, batch: Batch, columns: Tensor) -> dict[str, Any]:
     """Return a minibatch of whole columns, for a core, as in the module's docstring; `columns`: their indices, [b]."""
     length = len(batch["reward"])
-    names = (*_policy_inputs(spec), *_CRITIC_INPUTS, "reward", "valid", "no_decision")
+    names = (*_policy_inputs(spec), *_CRITIC_INPUTS, "reward", "valid", NO_DECISION)
     of_columns = {name: batch[name][:, columns] for name in names}
     valid = valid_rows(of_columns)
     valued = value_rows(of_columns, valid)
@@ -252,7 +245,7 @@ def minibatch_of_columns(spec: PolicySpec, batch: Batch, columns: Tensor) -> dic
         **{name: batch[name].of_columns(columns, length) for name in (ENCODED + leaf.name for leaf in spec.encoded)},
         "initial_state": batch["initial_state"][columns],
         "resets": batch["resets"][:length, columns],
-        **({WITHOUT_DECISION: batch[WITHOUT_DECISION][:length, columns].flatten()} if spec.no_decision else {}),
+        **({NO_DECISION: of_columns[NO_DECISION].flatten()} if spec.no_decision else {}),
         "rows": valid,
         "valued": valued,
     }
@@ -261,10 +254,9 @@ def minibatch_of_columns(spec: PolicySpec, batch: Batch, columns: Tensor) -> dic
 def columns_of(spec: PolicySpec, batch: Batch, columns: range) -> dict[str, Any]:
     """Return the part of a prepared batch that a network and its action distribution read, for a range of columns."""
     of_columns = slice(columns.start, columns.stop)
-    names = ("observation", "action", "reward", "mask", "resets", WITHOUT_DECISION)
+    names = ("observation", "action", "reward", "mask", "resets", NO_DECISION)
     part = {name: batch[name][:, of_columns] for name in names if name in batch}
-    if spec.recurrent:
-        part["initial_state"] = batch["initial_state"][of_columns]
+    part |= {name: batch[name][of_columns] for name in ("initial_state", LAST_NO_DECISION) if name in batch}
     length = len(batch["observation"])
     return part | {
         name: EncodedColumns(batch[name], columns, length) for name in (ENCODED + leaf.name for leaf in spec.encoded)
