@@ -132,6 +132,17 @@ def test_long_learning_steps_count_though_nothing_is_shown_meanwhile():
     assert rates.over(300.0) == (100.0, 5 / 105)
 
 
+def test_a_run_whose_learning_steps_become_long_is_slow_and_not_suspended():
+    rates = Rates()
+    for quarter in range(41):  # ten seconds of warm-up
+        rates.add(quarter / 4, 500 * quarter, 0)
+    for step in range(1, 101):  # each collects for 0.3 seconds and learns for 3.2 seconds
+        rates.add(10 + 3.5 * step - 3.2, 20_000 + 64 * (step - 1), 64 * (step - 1))
+        rates.add(10 + 3.5 * step, 20_000 + 64 * step, 64 * step)
+    assert rates.over(60.0) == pytest.approx((64 / 3.5, 64 / 3.5), rel=0.1)
+    assert rates.eta_s(26_400 + 640) == pytest.approx(35, rel=0.1)
+
+
 def test_rates_are_none_before_two_samples():
     rates = Rates()
     assert rates.over(10.0) == (None, None)

@@ -51,11 +51,16 @@ class Rates:
         self._samples: deque[tuple[float, int, int]] = deque()
         self._now = (0.0, 0, 0)
         self._suspended_s = 0.0
+        self._is_usual = True
+        """Whether the run has had its usual SPS since it was suspended. Else it has become slower."""
 
     def add(self, now: float, env_steps: int, updates: int) -> None:
         """Add a sample. The two counters need not start at 0: those of a resumed run do not."""
         now -= self._suspended_s
-        if self._was_suspended(now, env_steps):
+        if self._progresses(now, env_steps):
+            self._is_usual = True
+        elif self._is_usual and self._is_pause(now):
+            self._is_usual = False
             self._suspended_s += now - self._now[0]
             now = self._now[0]
         self._now = (now, env_steps, updates)
@@ -64,15 +69,17 @@ class Rates:
         while len(self._samples) > 2 and self._samples[1][0] <= now - self.windows_s[-1]:
             self._samples.popleft()
 
-    def _was_suspended(self, now: float, env_steps: int) -> bool:
-        """Whether the run was suspended since the last sample, by SIGSTOP or with the whole machine.
-
-        A learning step may take as long, but makes progress.
-        """
+    def _progresses(self, now: float, env_steps: int) -> bool:
+        """Whether the run has been about as fast as usual since the last sample. A long learning step is."""
         sps, _ = self.over(self.windows_s[-1])
+        return sps is not None and env_steps - self._now[1] >= sps * (now - self._now[0]) / PAUSE
+
+    def _is_pause(self, now: float) -> bool:
+        """Whether much more time than usual has passed since the last sample: the run may have been suspended, by
+        SIGSTOP or with the whole machine.
+        """
         longest = max((later[0] - earlier[0] for earlier, later in pairwise(self._samples)), default=inf)
-        seconds, progress = now - self._now[0], env_steps - self._now[1]
-        return sps is not None and seconds > PAUSE * longest and progress < sps * seconds / PAUSE
+        return now - self._now[0] > PAUSE * longest
 
     @property
     def elapsed_s(self) -> float:
