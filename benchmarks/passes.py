@@ -45,7 +45,7 @@ def main() -> None:
     """Run all seeds with each number of passes, and write the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--passes", nargs="+", type=int, default=[1, 2, 4])
-    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3, 4, 5])
+    parser.add_argument("--seeds", nargs="+", type=int, default=list(range(1, 16)))
     options = read_options(parser)
     runs = []
     for seed in options.seeds:

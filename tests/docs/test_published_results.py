@@ -1,21 +1,26 @@
-"""A trial of a benchmark does not replace the published results unnoticed."""
+"""A trial of a benchmark does not replace the published results unnoticed, and commands on the pages are accepted."""
 
 from __future__ import annotations
 
 import argparse
+import re
+import shlex
 import sys
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 from benchmarks.common import RESULTS
 from benchmarks.options import read_options
+from tests.reference.pages import PAGES, ROOT
 
 TRIALS = {
     "actors_and_envs": "--rounds 1",
     "cluster_simulation": "--nodes 1",
     "defaults": "--set epochs=5",
     "exactness": "--algorithms ppo --jobs 1",
+    "gradients": "--works 'HalfCheetah-v5, 64-64, minibatch 64'",
     "images": "--rounds 1",
     "inference": "--seconds 1",
     "layouts": "--seconds 1",
@@ -68,7 +73,49 @@ def test_a_trial_without_a_folder_is_refused_with_the_options_that_make_it_one(c
 
 @pytest.mark.parametrize("name", TRIALS)
 def test_a_benchmark_refuses_a_trial_without_a_folder(name, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", [name, *TRIALS[name].split()])
+    monkeypatch.setattr(sys, "argv", [name, *shlex.split(TRIALS[name])])
     with pytest.raises(SystemExit, match="2"):
         import_module(f"benchmarks.{name}").main()
     assert "pass --out FOLDER" in capsys.readouterr().err
+
+
+# --- the commands on the pages ----------------------------------------------------------------------------------
+
+BEHIND_MAKE = {"bench": "speed", "steps-to-score": "steps_to_score", "exactness": "exactness", "soak": "soak.__main__"}
+"""Target of the Makefile -> benchmark that it starts with ARGS."""
+
+
+class OptionsAccepted(Exception):
+    """A benchmark has accepted its options."""
+
+
+def shown_commands() -> dict[str, tuple[str, str]]:
+    """Return the commands on all pages that start a benchmark: page and command -> name of the benchmark, arguments."""
+    found: dict[str, tuple[str, str]] = {}
+    for page in ("benchmarks/README.md", *PAGES):
+        texts = (ROOT / page).read_text().replace("\\\n", " ").split("```")
+        spans = [" ".join(span.split()) for text in texts[::2] for span in re.findall("`([^`]+)`", text)]
+        lines = [line for text in texts[1::2] for line in text.splitlines()]
+        for command in spans + lines:
+            if module := re.search(r"python -m benchmarks\.([\w.]+)(.*)", command):
+                found[f"{page}: {command}"] = module[1], module[2]
+            elif make := re.search(r"make ([\w-]+) ARGS=(.*)", command):
+                arguments = " ".join(shlex.split(make[2], comments=True)[:1])
+                found[f"{page}: {command}"] = BEHIND_MAKE.get(make[1], ""), arguments
+    return {where: called for where, called in found.items() if called[0] in TRIALS}
+
+
+SHOWN = shown_commands()
+
+
+@pytest.mark.parametrize(("name", "arguments"), SHOWN.values(), ids=SHOWN)
+def test_a_benchmark_accepts_the_options_of_a_command_on_a_page(name, arguments, monkeypatch):
+    def read_and_stop(*given: Any, **more: Any) -> None:
+        read_options(*given, **more)
+        raise OptionsAccepted
+
+    module = import_module(f"benchmarks.{name}")
+    monkeypatch.setattr(module, "read_options", read_and_stop)
+    monkeypatch.setattr(sys, "argv", [name, *shlex.split(arguments, comments=True)])
+    with pytest.raises(OptionsAccepted):
+        module.main()
