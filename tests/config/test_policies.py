@@ -301,7 +301,7 @@ def test_settings_that_change_the_pace_or_the_memory_are_refused_for_one_policy(
         ("", "has no policy"),
         ("policies = 3", "has no policy"),
         ("steps = 3\n" + FILE, "has steps, but only tables"),
-        ('[run]\npolicies = "shared"', "has no policy"),
+        (FILE + "\n[run]\nsteps = 3\n", "has run, but only tables"),
         ("[policies", "is not TOML"),
     ],
 )

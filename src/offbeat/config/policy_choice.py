@@ -70,7 +70,7 @@ def _tables_in(path: Path) -> Mapping[str, Any]:
             'agents = "hunter_*"'
         ) from None
     own = tables.pop("policies", None)
-    if "run" in tables:  # the config.toml of a run, of which only the policies are taken
+    if {"run", "env", "runtime"} <= tables.keys():  # the config.toml of a run, of which only the policies are taken
         tables = {}
     if tables or not isinstance(own, Mapping) or not own:
         found = f"has {', '.join(tables)}" if tables else "has no policy"
