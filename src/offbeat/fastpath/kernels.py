@@ -5,7 +5,8 @@ with AVX2. oneDNN, a part of torch, is as fast and adds bias and ReLU in the sam
 overhead, its results are in new memory, and the operator is private to torch. torch's own products are those of MKL, in
 most of its packages for x86. So NumPy computes the products, with two exceptions for processors with AVX-512:
 
-- On those of Intel, MKL is faster, most of all if a dimension is small. On those of AMD it is slower.
+- On those of Intel, MKL is faster, most of all if a dimension is small. On those of AMD it is slower for SAC, and makes
+  no difference for TD3.
 - If OpenBLAS has no kernels for AVX-512, it uses half of the core. Then wide products use oneDNN, if a test of the
   operator passes.
 
