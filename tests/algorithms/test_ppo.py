@@ -340,6 +340,10 @@ def test_the_learning_rate_follows_its_schedule(schedule, rates):
         (1.0, 0.003, 0.003),  # near it
         (0.1, 1.2e-6, 1e-6),  # the rate stays within its range
         (9.0, 0.009, 0.01),
+        (9.0, 0.05, 0.05),  # one that starts outside of it does not go further away, and does not jump
+        (0.1, 0.06, 0.04),
+        (0.1, 1e-7, 1e-7),
+        (9.0, 1e-7, 1.5e-7),
     ],
 )
 def test_the_learning_rate_adapts_to_the_kl_of_the_last_epoch(kl_target, rate, expected):

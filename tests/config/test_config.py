@@ -75,14 +75,6 @@ def test_a_preset_can_be_used_for_another_env():
         ({"flags": {"steps": 10}, "assignments": {"steps": "20"}}, ["steps is given twice", "pass only one"]),
         ({"flags": {"steps": 0}}, ["steps is 0", "at least 1"]),
         ({"assignments": {"learning_rate_schedule": "kl"}}, ["--set kl_target=0.01"]),
-        (
-            {"assignments": {"learning_rate_schedule": "kl", "kl_target": "0.01", "learning_rate": "0.05"}},
-            ["learning_rate is 0.05", "from 1e-06 to 0.01", "--set learning_rate=0.01"],
-        ),
-        (
-            {"assignments": {"learning_rate_schedule": "kl", "kl_target": "0.01", "learning_rate": "1e-7"}},
-            ["learning_rate is 1e-07", "--set learning_rate=1e-06"],
-        ),
         ({"assignments": {"env_groups": "3"}}, ["env_groups is 3", "envs_per_actor=8"]),
         ({"assignments": {"actors": "4", "unrolls_per_batch": "1", "max_lag": "1"}}, ["(1 + 1) x 1 = 2", "--actors 2"]),
         ({"assignments": {"max_lag": "-1"}}, ["max_lag is '-1'", "at least 0"]),
@@ -92,12 +84,6 @@ def test_invalid_settings_are_refused_with_the_arithmetic_and_the_remedy(argumen
     with pytest.raises(ConfigError) as refused:
         resolve("ppo", "CartPole-v1", **arguments)
     assert all(word in str(refused.value) for word in words), str(refused.value)
-
-
-@pytest.mark.parametrize("rate", ["1e-6", "0.01"])
-def test_an_adapted_learning_rate_may_start_at_its_limits(rate):
-    kl = {"learning_rate_schedule": "kl", "kl_target": "0.01"}
-    assert resolve("ppo", "CartPole-v1", assignments={**kl, "learning_rate": rate})
 
 
 def test_an_unknown_algorithm_is_refused_with_the_nearest_name():

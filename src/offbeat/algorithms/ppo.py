@@ -110,13 +110,6 @@ class PPOConfig(OnPolicyConfig):
         super().check(runtime)
         if self.learning_rate_schedule == "kl" and self.kl_target is None:
             raise ConfigError("learning_rate_schedule is kl, but kl_target is not set: pass --set kl_target=0.01")
-        low, high = KL_RATE_RANGE
-        if self.learning_rate_schedule == "kl" and not low <= self.learning_rate <= high:
-            raise ConfigError(
-                f"learning_rate is {self.learning_rate:g}, but with learning_rate_schedule=kl it must be from {low:g} "
-                f"to {high:g}, the limits of the adapted rate: pass --set "
-                f"learning_rate={min(max(self.learning_rate, low), high):g}, or --set learning_rate_schedule=constant"
-            )
 
     def corrects(self, max_lag: int) -> bool:
         return self.clip_reference == "proximal" and super().corrects(max_lag)
@@ -262,10 +255,11 @@ class PPO(OnPolicy[PPOConfig]):
     def _adapt_rate(self) -> None:
         """Decrease the learning rate if the KL is above twice the target, increase it below half of the target.
 
-        Not called if no update of the last epoch was applied: the KL is then unknown.
+        A rate that starts outside of its range only comes nearer to it. Not called if no update of the last epoch was
+        applied: the KL is then unknown.
         """
-        kl, target = self._mean_kl(), self.config.kl_target or 0.0
-        (low, high), rate = KL_RATE_RANGE, float(self._adapted_rate)
+        kl, target, rate = self._mean_kl(), self.config.kl_target or 0.0, float(self._adapted_rate)
+        low, high = min(KL_RATE_RANGE[0], rate), max(KL_RATE_RANGE[1], rate)
         if kl > 2 * target:
             self._adapted_rate[0] = max(low, rate / KL_RATE_FACTOR)
         elif kl < target / 2:
