@@ -20,7 +20,7 @@ from offbeat.runtime.assembly import plan_of, policy_parts
 from offbeat.runtime.devices import device_of
 from offbeat.runtime.hogwild.device_buffer import DeviceBuffer, needs_device_buffer
 from offbeat.runtime.hogwild.shared_state import Arrays, SharedStateShape, SharedStorage, WorkersBoard, write_initial
-from offbeat.runtime.parts import Parts
+from offbeat.runtime.parts import Parts, PolicyParts
 from offbeat.runtime.plan import Plan
 from offbeat.runtime.saved_state import WorkerProgress, require_like
 from offbeat.runtime.tested_envs import TestedEnvs, tested_envs
@@ -98,11 +98,11 @@ def build_lock_free(config: Config, notify: Callable[[str], None]) -> LockFreePa
     initial, first_config = PrivateStorage(), config.of_worker(0)
     first = policy_parts(first_config, env, storage=initial)
     Updates(first.algorithm)  # adds the optimizers' moments to `initial`
-    worker_configs = [first_config, *map(config.of_worker, range(1, config.workers))]
-    plans = tuple(plan_of(replace(tested, config=own), [first], own.blas_threads) for own in worker_configs)
-    first_plan = plans[0]
-    first.algorithm.close()
+    first_plan = _plan_of_worker(tested, first_config, first)
     _require_memory(first_plan, config.workers)
+    others = map(config.of_worker, range(1, config.workers))
+    plans = (first_plan, *(_plan_of_worker(tested, own, first) for own in others))
+    first.algorithm.close()
     if message := first_plan.policy.memory.describe(first_plan.policy.fields):
         notify(message if config.workers == 1 else f"each of {config.workers} workers has a {message}")
     shape = _shape_of(config, initial)
@@ -148,6 +148,11 @@ def _shape_of(config: Config, initial: PrivateStorage) -> SharedStateShape:
         share_moments=config.runtime.hogwild_moments != "per_worker",
         in_device_buffer=needs_device_buffer(device_of(config)),
     )
+
+
+def _plan_of_worker(tested: TestedEnvs, config: Config, policy: PolicyParts) -> Plan:
+    """Return the plan of a worker's actor; `config`: that of the worker."""
+    return plan_of(replace(tested, config=config), [policy], config.blas_threads)
 
 
 def _require_memory(plan: Plan, workers: int) -> None:
