@@ -45,6 +45,7 @@ SIDES = (
     Side("CrossQ, policy_delay=1", OFFBEAT, {**CROSSQ, "policy_delay": 1}, "crossq", without=("ema_rate",)),
     Side("layer_norm", OFFBEAT, {"layer_norm": True}),
     Side("n_step=3", OFFBEAT, {"n_step": 3}),
+    Side("layer_norm, n_step=3", OFFBEAT, {"layer_norm": True, "n_step": 3}),
     Side("layer_norm, utd_ratio=2", OFFBEAT, {"layer_norm": True, "utd_ratio": 2}),
     Side("layer_norm, learning_rate=1e-3", OFFBEAT, {"layer_norm": True, "learning_rate": 1e-3}),
     Side("learning_rate=1e-3", OFFBEAT, {"learning_rate": 1e-3}),
