@@ -36,11 +36,15 @@ AVX512_KERNELS = ("SkylakeX", "Cooperlake", "SapphireRapids")
 class BlasKernels:
     """Matrix products with NumPy's BLAS, elementwise operators with torch."""
 
+    def multiply(self, a: F32, b: F32, out: F32) -> None:
+        """Write the product of two matrices into `out`."""
+        np.matmul(a, b, out=out)
+
     def forward(self, x: F32, weight: F32, bias: F32, out: F32, *, relu: bool) -> F32:
         if len(weight) == 1:  # a matrix-vector product takes a quarter of the time
             np.matmul(x, weight[0], out=out[:, 0])
         else:
-            np.matmul(x, weight.T, out=out)
+            self.multiply(x, weight.T, out)
         tensor = torch.from_numpy(out).add_(torch.from_numpy(bias))
         if relu:
             tensor.relu_()  # a quarter of the time of np.maximum
@@ -50,14 +54,14 @@ class BlasKernels:
         if len(weight) == 1:  # here np.matmul would not use BLAS and take ten times as long
             torch.mul(torch.from_numpy(d), torch.from_numpy(weight), out=torch.from_numpy(out))
         else:
-            np.matmul(d, weight, out=out)
+            self.multiply(d, weight, out)
         return out
 
     def weight_gradient(self, d: F32, x: F32, out: F32) -> None:
         if d.shape[1] == 1:
             np.matmul(d[:, 0], x, out=out[0])
         else:
-            np.matmul(d.T, x, out=out)
+            self.multiply(d.T, x, out)
 
     def relu_gradient(self, d: F32, activated: F32) -> None:
         tensor = torch.from_numpy(d)
@@ -65,30 +69,12 @@ class BlasKernels:
 
 
 class MKLKernels(BlasKernels):
-    """Matrix products with torch, which are those of MKL if torch has it."""
+    """Matrix products with torch, which are those of MKL if torch has it. The bias is added by a call of its own:
+    torch.addmm would write it into all rows first, which takes longer.
+    """
 
-    def forward(self, x: F32, weight: F32, bias: F32, out: F32, *, relu: bool) -> F32:
-        if len(weight) == 1:
-            return super().forward(x, weight, bias, out, relu=relu)
-        tensor = torch.from_numpy(out)
-        # The bias is added afterwards: torch.addmm would write it into all rows first, which takes longer.
-        torch.mm(torch.from_numpy(x), torch.from_numpy(weight).t(), out=tensor)
-        tensor.add_(torch.from_numpy(bias))
-        if relu:
-            tensor.relu_()
-        return out
-
-    def input_gradient(self, d: F32, weight: F32, out: F32) -> F32:
-        if len(weight) == 1:
-            return super().input_gradient(d, weight, out)
-        torch.mm(torch.from_numpy(d), torch.from_numpy(weight), out=torch.from_numpy(out))
-        return out
-
-    def weight_gradient(self, d: F32, x: F32, out: F32) -> None:
-        if d.shape[1] == 1:
-            super().weight_gradient(d, x, out)
-        else:
-            torch.mm(torch.from_numpy(d).t(), torch.from_numpy(x), out=torch.from_numpy(out))
+    def multiply(self, a: F32, b: F32, out: F32) -> None:
+        torch.mm(torch.from_numpy(a), torch.from_numpy(b), out=torch.from_numpy(out))
 
 
 class OneDNNKernels(BlasKernels):
