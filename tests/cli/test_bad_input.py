@@ -228,7 +228,7 @@ ON_A_REPLAY = [
     train_sac("--actors 3 --set max_ahead=1", "actors is 3", "max_ahead + 1 = 2", "--set max_ahead=3"),
     train_sac("--runtime threads --actors 3 --set max_ahead=1", "actors is 3", "--set max_ahead=3"),
     train_sac("--actors 2 --set max_ahead=0", "actors is 2", "--set max_ahead=2"),
-    train_sac("--set learner_threads=3", "learner_threads is 3", "box actions and a plain MLP, can have 2"),
+    train_sac("--set learner_threads=3", "learner_threads is 3", "plain MLPs among at most 2", "learner_threads=2"),
     train_sac("--set temperature=0.2 initial_temperature=0.5", "initial_temperature is 0.5", "temperature=none"),
     train_sac("--set target_entropy=1", "target_entropy is 1", "less than 0.6931 nats", "target_entropy=-1"),
     train_sac("--set target_entropy=0.7", "target_entropy is 0.7", "target_entropy=0.4852", env="CartPole-v1"),

@@ -82,7 +82,7 @@ def test_a_layout_that_fails_is_named_with_its_reason_and_the_others_are_compare
     def fail_in_serial_and_alone(given: Config) -> MeasuredLayout:
         if given.runtime.actors == 1:
             raise error
-        return layout_of(given, 1_000, 900)
+        return layout_of(given, given.threads, 1_000, 900)
 
     run = config(runtime="processes", actors=2, envs_per_actor=4)
     alone, other = (config(runtime="processes", actors=actors, envs_per_actor=8 // actors) for actors in (1, 4))
@@ -183,5 +183,5 @@ def test_a_speed_far_from_its_prediction_is_explained():
 
 
 def test_a_layout_has_the_numbers_of_its_config():
-    found = layout_of(config(runtime="threads", actors=2, envs_per_actor=4, learner_threads=2), 10.0, 9.0)
+    found = layout_of(config(runtime="threads", actors=2, envs_per_actor=4, learner_threads=2), 2, 10.0, 9.0)
     assert found.name == "threads, 2 actors x 4 envs, 2 learner threads"

@@ -116,11 +116,10 @@ class ReplayActorCritic(OffPolicy[Settings], Generic[Settings, Fast]):
         """Make the algorithm of a run."""
         settings, threads = config.settings_as(cls.config_class), config.threads
         algorithm = cls(settings, spec, seed=config.run.seed, threads=threads, device=device, storage=storage)
-        if settings.splits_updates and config.runtime.learner_threads not in (None, algorithm.threads):
+        if algorithm.threads and config.runtime.learner_threads not in (None, algorithm.threads):
             raise ConfigError(
-                f"learner_threads is {config.runtime.learner_threads}, but {cls.__name__} has {algorithm.threads} "
-                "here: only SAC, CrossQ and TD3 themselves, on a CPU with box actions and a plain MLP, can have 2. "
-                "Leave it out"
+                f"learner_threads is {config.runtime.learner_threads}, but {cls.__name__} divides the updates of plain "
+                f"MLPs among at most 2 threads: pass --set learner_threads={algorithm.threads}"
             )
         return algorithm
 
@@ -145,7 +144,7 @@ class ReplayActorCritic(OffPolicy[Settings], Generic[Settings, Fast]):
         adam = self.config.adam_eps, self.config.adam_beta1
         self.groups = {name: ParameterGroup(flat, max_grad_norm, *adam) for name, flat in flats.items()}
         self._fast: Fast | None = fast_paths.fast_path_of(self)
-        self.threads = self._fast.threads if self._fast else 1
+        self.threads = self._fast.threads if self._fast else 0
         self.stages = self.make_stages(self._fast)
 
     def build_more(self, storage: Storage) -> dict[str, FlatParameters]:  # noqa: ARG002

@@ -37,7 +37,6 @@ from offbeat.core.allocator import keep_freed_memory
 from offbeat.core.caller_state import CallerState, caller_state
 from offbeat.core.errors import ConfigError
 from offbeat.core.files import GivenPath, user_path
-from offbeat.core.threads import limit
 from offbeat.metrics.progress import Progress
 from offbeat.run_directory.directory import RunDirectory, default_path
 from offbeat.runtime.deadline import notifying_if_slow
@@ -314,7 +313,6 @@ def _prepare(config: Config, view: Progress, caller: CallerState) -> Parts:
     """Check the env and the settings, and create the parts of the learner, or those that lock-free workers share."""
     import_modules(config.run.imports)
     caller.save_library_settings()
-    limit(config.blas_threads)
     keep_freed_memory()
     import_compiled(config, view.message)
     with notifying_if_slow(f"testing {config.run.env}", view.message):

@@ -241,20 +241,19 @@ class Config:
 
     @property
     def threads(self) -> int:
-        """Number of threads of the learner, or of each worker."""
+        """Number of threads of the learner, or of each worker; if the algorithm divides its updates where it can, among
+        how many threads.
+        """
         alone = self.runtime.learners == 1 and not self.runtime.entry.workers_learn
         splits = self.settings.splits_updates and alone
         return self.runtime.learner_threads or (min(2, usable_cores()) if splits else 1)
 
     @property
     def blas_threads(self) -> int:
-        """Threads that torch and BLAS may use in the learner: 1 if the algorithm divides an update among threads."""
-        return 1 if self.settings.splits_updates else self.threads
-
-    @property
-    def actor_threads(self) -> int:
-        """Threads that BLAS may use in an actor process; with lag exact the same as in the learner, as in serial."""
-        return self.blas_threads if self.runtime.lag == "exact" else self.runtime.actor_threads or 1
+        """Threads that torch and BLAS may use in the learner, or in each worker, if the algorithm does not divide its
+        updates among threads of its own.
+        """
+        return self.runtime.learner_threads or 1
 
     def topology(self) -> dict[str, object]:
         """Return, by key, the settings that must not change when a run is resumed.

@@ -80,9 +80,9 @@ class RuntimeConfig:
     """Devices of the learners, one process each: cpu,cpu or cuda:0,cuda:1. They share the shards of each update, with
     the same bits as one learner on such a device. None: one learner on `device`. Only for processes."""
     learner_threads: Count | None = None
-    """Threads of each learner; none: 1, or the number that auto layout chooses. With SAC, CrossQ and TD3, none is 2 if
-    there is one learner with plain MLPs and box actions on a CPU, and at least two cores; the bits are the same as with
-    1. In hogwild: threads of each worker; none: 1."""
+    """Threads of each learner; none: 1, or the number that auto layout chooses. SAC, CrossQ and TD3 with plain MLPs and
+    box actions on a CPU have at most 2, with the same bits; there none is 2 for a single learner, if there are at least
+    two cores. In hogwild: threads of each worker; none: 1."""
     learner_workers: Count | None = None
     """Learners that run side by side in a run with several policies, each in a thread of its own, with the same bits as
     1. None: 1. Only for processes."""

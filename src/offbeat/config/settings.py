@@ -23,7 +23,8 @@ class AlgorithmSettings:
     learns_from: ClassVar[Literal["unrolls", "replay"]]
     """The kind of memory that the algorithm learns from."""
     splits_updates: ClassVar[bool] = False
-    """Whether the algorithm itself divides an update among threads; BLAS then has one thread."""
+    """Whether the algorithm itself divides an update among threads, for the policies for which it can
+    (`Algorithm.threads`); BLAS then has one thread."""
     lag_flag: ClassVar[str] = "--max-lag"
     """The flag or key that allows actors to be further ahead."""
     topology_keys: ClassVar[tuple[str, ...]] = ()

@@ -28,7 +28,7 @@ from offbeat.models.storage import Storage
 from offbeat.runtime.deadline import stall_timeout
 from offbeat.runtime.devices import device_of, require_inference_devices
 from offbeat.runtime.league import League
-from offbeat.runtime.parts import LearnedPolicy, PacedParts, PolicyParts
+from offbeat.runtime.parts import LearnedPolicy, PacedParts, PolicyParts, blas_threads
 from offbeat.runtime.plan import Plan, PolicyPlan
 from offbeat.runtime.tested_envs import TestedEnvs, tested_envs
 from offbeat.workers.feed import Feed
@@ -58,7 +58,7 @@ def build_paced(config: Config, notify: Callable[[str], None], *, shared: bool) 
         policy_parts(tested.config, env, name, sides=tested.league.sides_of(name) if tested.league else ())
         for name, env in tested.policies.items()
     ]
-    plan = plan_of(tested, policies, config.actor_threads)
+    plan = plan_of(tested, policies, _actor_threads(config, policies))
     memory_shape = plan.policies[0].memory
     require_memory(plan.slabs(), memory_shape.purpose, memory_shape.remedy)
     for policy_plan in plan.policies:
@@ -88,6 +88,15 @@ def build_paced(config: Config, notify: Callable[[str], None], *, shared: bool) 
         memory=memory,
         league=league,
     )
+
+
+def _actor_threads(config: Config, policies: Sequence[PolicyParts]) -> int:
+    """Return the threads that BLAS may use in an actor process; with lag exact as in the learner, which has the same
+    bits.
+    """
+    if config.runtime.lag == "exact":
+        return blas_threads(config, policies)
+    return config.runtime.actor_threads or 1
 
 
 # --- the policies -------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ A run has one or several policies; `PolicyParts` has what exists once per policy
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,6 +79,15 @@ class LearnedPolicy(PolicyParts):
             require_like(state["learner"][part], expected[part], f"{where}, {part}")
 
 
+def blas_threads(config: Config, policies: Sequence[PolicyParts]) -> int:
+    """Return the threads that torch and BLAS may use in the learner of these policies, or in each worker.
+
+    If an algorithm divides its updates among threads of its own, it is one thread.
+    """
+    divided = any(policy.algorithm.threads for policy in policies)
+    return 1 if divided else config.blas_threads
+
+
 @dataclass(frozen=True, kw_only=True)
 class Parts:
     """The parts that every run has."""
@@ -104,7 +113,12 @@ class Parts:
     @property
     def threads(self) -> int:
         """Number of threads of the learner; in a lock-free run, of each worker."""
-        return self.policies[0].algorithm.threads or self.config.threads
+        return max(policy.algorithm.threads for policy in self.policies) or self.blas_threads
+
+    @property
+    def blas_threads(self) -> int:
+        """Threads that torch and BLAS may use in the learner; in a lock-free run, in each worker."""
+        return blas_threads(self.config, self.policies)
 
     def snapshot(self) -> dict[str, Tree]:
         """Return the learned parameters of each policy, as in a checkpoint. They are views that change later."""

@@ -8,9 +8,10 @@ from importlib import import_module
 from typing import Any, Protocol, cast
 
 from offbeat.config.config import Config
+from offbeat.core.threads import limit
 from offbeat.runtime.acting import Acting
 from offbeat.runtime.paced import PacedRuntime
-from offbeat.runtime.parts import PacedParts
+from offbeat.runtime.parts import PacedParts, Parts
 from offbeat.runtime.supervisor import Reporting
 from offbeat.runtime.training_loop import TrainingLoop
 from offbeat.runtime.watchers import Watchers
@@ -56,8 +57,15 @@ def runtime_of(config: Config) -> Runtime:
 
 
 def build(config: Config, notify: Callable[[str], None] = lambda _message: None) -> Any:
-    """Build the parts of a run with the runtime of its config: see `Runtime.build`."""
-    return runtime_of(config).build(config, notify)
+    """Build the parts of a run with the runtime of its config: see `Runtime.build`.
+
+    Then torch and BLAS use as many threads in this process as the learner may have (`Parts.blas_threads`). While the
+    parts are built they use one: algorithms that divide their updates among threads start them there.
+    """
+    limit(1)
+    parts: Parts = runtime_of(config).build(config, notify)
+    limit(parts.blas_threads)
+    return parts
 
 
 def acting_of(parts: PacedParts, learned: int, reporting: Reporting) -> Acting:

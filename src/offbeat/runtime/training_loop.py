@@ -66,7 +66,7 @@ class TrainingLoop(ABC):
         return Evaluations(
             config.run,
             policies,
-            partial(make_evaluator, plan, config, reporting, concurrent=concurrent),
+            partial(make_evaluator, plan, config, reporting, threads=self._parts.blas_threads, concurrent=concurrent),
             watchers.recorder,
             watchers.observer,
             self.saving,

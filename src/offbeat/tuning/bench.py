@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from offbeat.config.config import Config
 from offbeat.core.allocator import keep_freed_memory
 from offbeat.core.errors import ConfigError, RunFailed
-from offbeat.core.threads import limit, limit_blas
+from offbeat.core.threads import limit_blas
 from offbeat.metrics.speed_model import SpeedModel, Topology
 from offbeat.runtime.assembly import topology_of
 from offbeat.runtime.devices import set_up_device
@@ -87,7 +87,6 @@ def report(config: Config, seconds: float, notify: Notify, others: Sequence[Conf
         RunFailed: the speed is above the limit, so the costs were measured wrongly.
     """
     other_load = other_cores()
-    limit(config.blas_threads)
     set_up_device(config)
     keep_freed_memory()
     lock_free = lock_free_sps(config, seconds, notify) if config.runtime.entry.workers_learn else None
@@ -105,9 +104,9 @@ def report(config: Config, seconds: float, notify: Notify, others: Sequence[Conf
     result = results(topology, costs, speed, other_load) | several_agents
     if costs.inference is not None:
         result |= _inference_results(config, topology, costs, speed, seconds)
-    run = layout_of(config, _speed_model(topology, costs, speed).attainable_sps, speed.sps)
+    run = layout_of(config, threads, _speed_model(topology, costs, speed).attainable_sps, speed.sps)
     if lock_free is not None:
-        in_turn = layout_of(config.of_worker(0), costs.speed_model(topology).serial_sps, one_worker_sps)
+        in_turn = layout_of(config.of_worker(0), threads, costs.speed_model(topology).serial_sps, one_worker_sps)
         compared = Comparison(run, serial=in_turn, concurrent=run)
     else:
         compared = compare(run, config, others, partial(_measured_layout, costs, seconds))
@@ -116,14 +115,13 @@ def report(config: Config, seconds: float, notify: Notify, others: Sequence[Conf
 
 def _measured_layout(costs: Costs, seconds: float, config: Config) -> MeasuredLayout:
     """Run with another layout for `seconds`, and return what the costs predict for it beside its speed."""
-    limit(config.blas_threads)
     parts: PacedParts = build(config)
     try:
         topology = topology_of(config, parts.threads)
         achieved = run_speed(parts, seconds, ignore, learns=True).sps
     finally:
         parts.close()
-    return layout_of(config, costs.speed_model(topology).attainable_sps, achieved)
+    return layout_of(config, topology.learner_threads, costs.speed_model(topology).attainable_sps, achieved)
 
 
 def _inference_results(
@@ -173,7 +171,6 @@ def sampling_sps(config: Config, seconds: float, notify: Notify) -> float:
             f"act_only is given, but the workers of the {config.runtime.runtime} runtime learn too: pass another "
             "--runtime"
         )
-    limit(config.blas_threads)
     set_up_device(config)
     keep_freed_memory()
     parts: PacedParts = build(config)
@@ -198,8 +195,8 @@ def _costs(parts: PacedParts, step: int) -> Costs:
             [(columns, policy.loaded()) for columns, policy in zip(envs.values(), acting, strict=True)], run.seed
         )
         measures = (
-            partial(_with_actor_threads, parts.config, stepper.cost),
-            partial(_with_actor_threads, parts.config, partial(act_cost, acting)),
+            partial(_with_actor_threads, parts, stepper.cost),
+            partial(_with_actor_threads, parts, partial(act_cost, acting)),
             partial(learn_cost, parts, step),
         )
         rounds = [[measure(SECONDS / ROUNDS) for measure in measures] for _ in range(ROUNDS)]
@@ -211,7 +208,7 @@ def _costs(parts: PacedParts, step: int) -> Costs:
         learn_wall=median(learn.wall for _, _, learn in rounds),
         loading=median(learn.loading for _, _, learn in rounds),
         env_wait=median(cost.time - min(cost.cpu, cost.time) for cost, _, _ in rounds),
-        inference=_with_actor_threads(parts.config, partial(_inference_costs, parts, acting), SECONDS / ROUNDS),
+        inference=_with_actor_threads(parts, partial(_inference_costs, parts, acting), SECONDS / ROUNDS),
     )
 
 
@@ -250,15 +247,15 @@ def _newest_ticket_with_decisions(parts: PacedParts, step: int) -> int:
     )
 
 
-def _with_actor_threads(config: Config, measure: Callable[[float], Measured], seconds: float) -> Measured:
+def _with_actor_threads(parts: PacedParts, measure: Callable[[float], Measured], seconds: float) -> Measured:
     """Measure with as many threads as an actor process may use."""
-    if not config.runtime.entry.in_processes:
+    if not parts.config.runtime.entry.in_processes:
         return measure(seconds)
-    limit_blas(config.actor_threads)
+    limit_blas(parts.plan.actor_threads)
     try:
         return measure(seconds)
     finally:
-        limit_blas(config.blas_threads)
+        limit_blas(parts.blas_threads)
 
 
 # --- results ------------------------------------------------------------------------------------------------

@@ -118,9 +118,9 @@ def concurrent_layout(config: Config) -> Config:
     return with_measured_topology(replace(processes, runtime=runtime), ignore).config
 
 
-def layout_of(config: Config, predicted_sps: float, achieved_sps: float) -> MeasuredLayout:
-    """Return the layout of a config with its speeds."""
-    return MeasuredLayout(*_layout_of(config), predicted_sps, achieved_sps)
+def layout_of(config: Config, threads: int, predicted_sps: float, achieved_sps: float) -> MeasuredLayout:
+    """Return the layout of a run with its speeds; `threads`: those that its learner has."""
+    return replace(MeasuredLayout(*_layout_of(config), predicted_sps, achieved_sps), learner_threads=threads)
 
 
 def _layout_of(config: Config) -> tuple[str, int, int, int]:

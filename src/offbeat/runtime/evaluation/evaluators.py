@@ -98,6 +98,7 @@ class ProcessEvaluator:
         config: Config,
         reporting: Reporting,
         *,
+        threads: int,
         concurrent: bool,
     ) -> None:
         """Make an evaluator.
@@ -106,6 +107,7 @@ class ProcessEvaluator:
             plan: the plan of the evaluations.
             config: the config of the run.
             reporting: is notified of restarts, and of the process.
+            threads: number of threads for BLAS and torch.
             concurrent: whether the learner continues during an evaluation; the process then has a higher niceness.
 
         Raises:
@@ -113,7 +115,7 @@ class ProcessEvaluator:
         """
         encoders = (policy.spec.encoder for policy in plan.policies)
         self._env = sending.package(plan.run.env, plan.run.imports, plan.env.wrappers, encoders)
-        self._plan, self._config = plan, config
+        self._plan, self._config, self._threads = plan, config, threads
         self._nice = min(19, niceness() + NICENESS_INCREASE) if concurrent else None
         self._cores = usable_core_numbers()
         self._arena = SharedArena(board_slabs(plan.policies))
@@ -145,7 +147,7 @@ class ProcessEvaluator:
             env=self._env,
             parent=os.getpid(),
             cores=self._cores,
-            threads=self._config.blas_threads,
+            threads=self._threads,
             own_bell=self._bell.reader,
             plan=self._plan,
             runtime=self._config.runtime,
@@ -158,7 +160,7 @@ class ProcessEvaluator:
             launch,
             (launch.arena, launch.own_bell),
             index=index,
-            threads=self._config.blas_threads,
+            threads=self._threads,
             on_report=self._on_report,
             notify=self._own_bell.ring,
         )
@@ -194,12 +196,17 @@ class ProcessEvaluator:
         self._arena.close()
 
 
-def make_evaluator(plan: EvaluationPlan, config: Config, reporting: Reporting, *, concurrent: bool) -> Evaluator:
-    """Make the evaluator of a run. It evaluates in this process if code cannot be sent to another one."""
+def make_evaluator(
+    plan: EvaluationPlan, config: Config, reporting: Reporting, *, threads: int, concurrent: bool
+) -> Evaluator:
+    """Make the evaluator of a run. It evaluates in this process if code cannot be sent to another one.
+
+    The arguments are those of `ProcessEvaluator`.
+    """
     if config.run.evaluator == "inline":
         return InlineEvaluator(plan)
     try:
-        return ProcessEvaluator(plan, config, reporting, concurrent=concurrent)
+        return ProcessEvaluator(plan, config, reporting, threads=threads, concurrent=concurrent)
     except sending.NotSendable as error:
         reporting.notify(
             f"evaluations run in the learner's process, where an env that hangs stops the run: {error.reason}"

@@ -20,7 +20,7 @@ from offbeat.runtime.assembly import plan_of, policy_parts
 from offbeat.runtime.devices import device_of
 from offbeat.runtime.hogwild.device_buffer import DeviceBuffer, needs_device_buffer
 from offbeat.runtime.hogwild.shared_state import Arrays, SharedStateShape, SharedStorage, WorkersBoard, write_initial
-from offbeat.runtime.parts import Parts, PolicyParts
+from offbeat.runtime.parts import Parts, PolicyParts, blas_threads
 from offbeat.runtime.plan import Plan
 from offbeat.runtime.saved_state import WorkerProgress, require_like
 from offbeat.runtime.tested_envs import TestedEnvs, tested_envs
@@ -152,7 +152,7 @@ def _shape_of(config: Config, initial: PrivateStorage) -> SharedStateShape:
 
 def _plan_of_worker(tested: TestedEnvs, config: Config, policy: PolicyParts) -> Plan:
     """Return the plan of a worker's actor; `config`: that of the worker."""
-    return plan_of(replace(tested, config=config), [policy], config.blas_threads)
+    return plan_of(replace(tested, config=config), [policy], blas_threads(config, [policy]))
 
 
 def _require_memory(plan: Plan, workers: int) -> None:

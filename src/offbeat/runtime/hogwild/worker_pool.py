@@ -81,7 +81,7 @@ class WorkerPool:
             env=self._env,
             parent=os.getpid(),
             cores=self._cores,
-            threads=parts.config.blas_threads,
+            threads=parts.blas_threads,
             own_bell=self._bells[index].reader,
             config=parts.config.of_worker(index),
             runtime=parts.config.runtime,
@@ -98,7 +98,7 @@ class WorkerPool:
             launch,
             (*launch.arenas, launch.own_bell),
             index=index,
-            threads=parts.config.blas_threads,
+            threads=parts.blas_threads,
             on_report=partial(self._take_report, index),
             notify=self._bell.ring,
         )

@@ -103,7 +103,7 @@ class LearnerProcesses:
             env=self._env,
             parent=os.getpid(),
             cores=self._runtime.cores_of_learner(rank) or self._cores,
-            threads=config.blas_threads,
+            threads=self._parts.blas_threads,
             own_bell=self._bells[rank].reader,
             config=config,
             plan=self._parts.plan,
@@ -119,7 +119,7 @@ class LearnerProcesses:
             launch,
             (*launch.arenas, launch.own_bell, *launch.bells),
             index=rank,
-            threads=config.blas_threads,
+            threads=self._parts.blas_threads,
             notify=self._bells[0].ring,
         )
 
