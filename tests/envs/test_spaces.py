@@ -108,6 +108,13 @@ def test_a_mixed_action_has_discrete_choices_first_and_box_numbers_last():
     assert (switches.tolist(), switches.dtype, number.tolist(), number.dtype) == ([0, 1], np.int8, [9], np.float64)
 
 
+def test_actions_at_bounds_that_float32_rounds_are_in_a_space_of_float64():
+    space = spaces.Box(np.array([-0.1, 0.7]), np.array([0.1, np.inf]), dtype=np.float64)
+    actions = action_encoder(action_spec(space, "Test-v0"))(np.array([[-0.1, 0.7], [0.1, 3]], np.float32))
+    assert actions.tolist() == [[-0.1, 0.7], [0.1, 3]]
+    assert all(map(space.contains, actions))
+
+
 # --- observations -------------------------------------------------------------------------------------------
 
 

@@ -18,6 +18,7 @@ from offbeat.core.errors import RunFailed
 from offbeat.core.types import ActionSpec, Array, Tree
 from offbeat.exporting.agreement import TOLERANCE, compare
 from offbeat.exporting.formats import Runner
+from offbeat.exporting.observations import sample_observations
 from offbeat.exporting.policy_file import _ports
 from offbeat.models.acting import make_policy
 from offbeat.models.published import published_layout
@@ -62,6 +63,15 @@ def test_rounding_of_large_outputs_is_no_difference_of_the_clipped_actions():
     policy = loaded(spec, seed=4)
     agreement = compare(policy, runner(policy))
     assert agreement.error <= TOLERANCE
+
+
+def test_numbers_stay_within_bounds_of_float64_that_float32_rounds():
+    action = ActionSpec("box", (2,), low=(-0.1, -0.1), high=(0.1, 0.1), env_dtype="float64")
+    policy = loaded(replace(policy_spec("box"), action=action))
+    policy.policy.vector *= 10
+    inputs = sample_observations(policy.policy, 50, np.random.default_rng(0))
+    [numbers] = runner(policy)(inputs).values()
+    assert np.abs(numbers).max() == 0.1
 
 
 def answering(policy: LoadedPolicy, how: Callable[[Tree, Tree], Tree]) -> Runner:

@@ -70,6 +70,9 @@ def _part_encoder(part: ActionSpec, slices: _SliceAllocator) -> ActionEncoder:
 
 def _array_encoder(spec: ActionSpec) -> ActionEncoder:
     dtype = np.dtype(spec.env_dtype or spec.dtype)
+    if spec.env_dtype == "float64":  # a bound such as 0.1 is another number in float32, perhaps outside of the space
+        low, high = (np.array(bounds).reshape(spec.shape) for bounds in (spec.low, spec.high))
+        return lambda actions: np.clip(np.array(actions, dtype), low, high)
     if not spec.start:
         return lambda actions: np.array(actions, dtype)
     start = np.array(spec.start, dtype).reshape(spec.shape)

@@ -100,7 +100,7 @@ class ToEnv:
     """Converts recorded actions to the env's range. It has the `Bounds` as NumPy arrays.
 
     Choices do not change; in a mixed action they come first, then the numbers. The env's dtype and the structure of
-    mixed actions are restored elsewhere (envs/encoding.py).
+    mixed actions are restored elsewhere (envs/actions.py).
     """
 
     def __init__(self, spec: PolicySpec) -> None:

@@ -1,7 +1,7 @@
 """A whole policy as one torch module for export: from observations to the most likely actions.
 
 The network is the one that acts in torch. The formulas of actions are in ``actions.py``, those of inputs in
-``tensor_inputs.py``. The conversions of ``envs/encoding.py`` are repeated here with standard operators.
+``tensor_inputs.py``. The conversions of ``envs/actions.py`` are repeated here with standard operators.
 """
 
 from __future__ import annotations
@@ -172,7 +172,11 @@ def _stack_choices(part: ActionSpec, choices: Iterator[Tensor]) -> Tensor:
 
 def _as_env_action(part: ActionSpec, flat: Tensor) -> Tensor:
     """Return numbers [N, size] in the shape and dtype of the env."""
-    return flat.reshape(flat.shape[0], *part.shape).to(getattr(torch, output_dtype(part)))
+    values = flat.reshape(flat.shape[0], *part.shape).to(getattr(torch, output_dtype(part)))
+    if part.env_dtype != "float64":
+        return values
+    low, high = (torch.tensor(bounds, dtype=values.dtype).reshape(part.shape) for bounds in (part.low, part.high))
+    return values.clamp(low, high)  # as in envs/actions.py
 
 
 class _Numbers(nn.Module):
