@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+from typing import Any
+
+import gymnasium as gym
 import numpy as np
 import pytest
+from tests.reference.curious_envs import Waiting
 from tests.reference.env_zoo import SOUND, DictActions, Unbounded, zoo_id
 
 from offbeat.core.errors import ConfigError
@@ -25,6 +29,18 @@ QUESTIONS = [f"offbeat/{name}-v0" for name in ("Recall", "Pixels", "PixelsMotion
 )
 def test_check_finds_nothing_in_a_correct_env(env_id: str) -> None:
     assert check_env(env_id, steps=250) == []
+
+
+class MaskOfDecisions(Waiting):
+    def info(self) -> dict[str, Any]:
+        waits = self.age % 3 != 0
+        return {"no_decision": waits, "action_mask": np.full(2, not waits)}
+
+
+def test_a_mask_may_allow_nothing_in_a_row_without_a_decision(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = gym.envs.registration.EnvSpec("curious/MaskOfDecisions-v0", MaskOfDecisions)
+    monkeypatch.setitem(gym.registry, spec.id, spec)
+    assert check_env(spec.id, steps=50) == []
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ import numpy as np
 from offbeat.core.argument_notation import as_shown
 from offbeat.core.choices import allows_each
 from offbeat.core.seeding import stream
-from offbeat.core.types import INFO_MASK, ActionSpec, Array, EnvSpec, Tree
+from offbeat.core.types import INFO_MASK, NO_DECISION, ActionSpec, Array, EnvSpec, Tree
 from offbeat.envs.actions import action_encoder, random_actions, split_columns
 from offbeat.envs.opengl import opengl_remedy
 from offbeat.envs.rows import mask_writer
@@ -63,7 +63,7 @@ class MaskReader:
 
     def __init__(self, spec: EnvSpec) -> None:
         self.mask: Array | None = None
-        """[sum(nvec)] bool, for the next action."""
+        """[sum(nvec)] bool, for the next action; None allows all choices."""
         self._name, self._nvec = spec.mask, spec.action.nvec
         self._started = False
 
@@ -74,6 +74,9 @@ class MaskReader:
             self._name = INFO_MASK
         self._started = True
         if self._name is None:
+            return None
+        if info.get(NO_DECISION):  # the next action is ignored
+            self.mask = None
             return None
         given = info.get(INFO_MASK) if self._name == INFO_MASK else _observed(parts["observation"])
         return self._store(given)
