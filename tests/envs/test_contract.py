@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.envs.registration import EnvSpec
+from tests.reference.curious_envs import Waiting
 from tests.reference.env_rows import actions_of, assert_same, collect, episodes_under_way, plain_rows
 from tests.reference.env_zoo import TREES, ChoicesFromFive, DictObservations, ManyChoices, Unbounded, zoo_id
 
@@ -232,6 +233,21 @@ def test_an_episode_that_ends_in_the_last_step_of_advance_is_followed_by_its_res
     np.testing.assert_array_equal(advanced.returns, 0)
     np.testing.assert_array_equal(advanced.observation["observation"][[1, 3], 0], 4)  # the final one
     np.testing.assert_array_equal(collect(envs, actions_of(envs, 1))["valid"][0], [True, False, True, False])
+
+
+class WaitsOnce(Waiting):
+    def info(self) -> dict[str, Any]:
+        return {"no_decision": self.age == 3}
+
+
+def test_a_row_without_a_decision_after_advance_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(gym.registry, "curious/WaitsOnce-v0", EnvSpec("curious/WaitsOnce-v0", WaitsOnce))
+    envs = made("curious/WaitsOnce-v0")
+    for _ in range(2):
+        envs.reset()
+        envs.advance(np.full(COLUMNS, 3), stream(0, "advance"))
+        rows = collect(envs, actions_of(envs, 3))
+        np.testing.assert_array_equal(rows["no_decision"], np.array([True, False, False])[:, None].repeat(COLUMNS, 1))
 
 
 @pytest.mark.parametrize("env_id", [*VECTORS, "Pendulum-v1", "offbeat/OneStep-v0"])

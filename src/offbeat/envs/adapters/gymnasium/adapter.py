@@ -114,6 +114,7 @@ class GymnasiumEnvs:
         self._no_decision[:] = False
         self._rows.terminated[:] = self._rows.truncated[:] = False
         for columns in self._columns:
+            columns.no_decision.possible = True  # `advance` steps parts of the columns, which mark their own rows
             columns.reset(None if self._seeds is None else self._seeds[columns.span])
         self._seeds = None
         return self.observation
