@@ -115,6 +115,15 @@ def test_actions_at_bounds_that_float32_rounds_are_in_a_space_of_float64():
     assert all(map(space.contains, actions))
 
 
+def test_bounds_too_large_for_float32_are_none():
+    largest = float(np.finfo(np.float64).max)
+    space = spaces.Box(np.array([-largest, -1e300, -3e38]), np.array([largest, 1, 3e38]), dtype=np.float64)
+    spec = action_spec(space, "Test-v0")
+    assert (spec.low, spec.high) == ((-np.inf, -np.inf, -3e38), (np.inf, 1, 3e38))
+    [action] = action_encoder(spec)(random_actions(spec, 1, np.random.default_rng(0)))
+    assert space.contains(action)
+
+
 # --- observations -------------------------------------------------------------------------------------------
 
 

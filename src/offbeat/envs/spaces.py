@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import spaces
 
 from offbeat.core.errors import ConfigError
-from offbeat.core.types import OBSERVED_MASK, ActionSpec
+from offbeat.core.types import OBSERVED_MASK, ActionSpec, Array
 
 # --- parts of a space ---------------------------------------------------------------------------------------
 
@@ -73,13 +73,19 @@ def action_spec(space: gym.Space[Any], env_id: str) -> ActionSpec:
         )
         return ActionSpec(kind, space.shape or (), choices, start, env_dtype=_env_dtype("int64", space))
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
-        low, high = (tuple(float(bound) for bound in bounds.flat) for bounds in (space.low, space.high))
+        low, high = _bounds(space.low), _bounds(space.high)
         return ActionSpec("box", space.shape, low=low, high=high, env_dtype=_env_dtype("float32", space))
     raise ConfigError(
         f"{env_id} has actions of {shown(space)}, but only Discrete, MultiDiscrete, MultiBinary and Box (of floats), "
         "and Dicts and Tuples of these, are supported: wrap the env in gymnasium.wrappers.TransformAction where it is "
         "registered"
     )
+
+
+def _bounds(bounds: Array) -> tuple[float, ...]:
+    """Return bounds of a Box, flattened. One that float32 cannot have is no bound for actions, which are float32."""
+    too_large = np.abs(bounds) > np.finfo(np.float32).max
+    return tuple(np.where(too_large, np.copysign(np.inf, bounds), bounds).ravel().tolist())
 
 
 def _mixed(space: gym.Space[Any], parts: list[ActionSpec]) -> ActionSpec:
