@@ -70,7 +70,11 @@ SOURCES = Path(offbeat.__file__).parent
         ),
         (
             """`offbeat check A-v0 --set 'ignore_observations=["a,b", " c"]'`""",
-            """`offbeat.check("A-v0", ignore_observations=['a,b', ' c'])`""",
+            """`offbeat.check("A-v0", ignore_observations=('a,b', ' c'))`""",
+        ),
+        (
+            "`offbeat check A-v0 --env-kwargs start=2020-01-01 mode=inf sizes='[1, 2]'`",
+            '`offbeat.check("A-v0", env_kwargs={"start": "2020-01-01", "mode": "inf", "sizes": (1, 2)})`',
         ),
         ("`offbeat eval runs/a --sampled`", '`offbeat.evaluate("runs/a", sampled=True)`'),
         ("that `offbeat train` has created", "that `offbeat.train` has created"),

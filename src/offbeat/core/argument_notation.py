@@ -18,9 +18,10 @@ from __future__ import annotations
 
 import re
 import shlex
-import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from offbeat.core.typed_text import value_of
 
 _SWITCHES = ("average", "sampled", "trust-code")
 _LISTS = {"import": "imports", "wrapper": "wrappers"}
@@ -175,11 +176,8 @@ def _list(texts: list[str]) -> str:
 
 
 def _literal(text: str) -> str:
-    """Return a TOML value, or else a text, as Python code."""
-    try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = text
+    """Return an argument of an env's constructor, as it is typed, as Python code."""
+    value = value_of(text)
     quoted = isinstance(value, str) and value.isprintable() and not {'"', "\\"} & set(value)
     return f'"{value}"' if quoted else repr(value)
 
