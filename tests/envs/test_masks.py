@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.envs.registration import EnvSpec
+from tests.reference.curious_envs import Waiting
 from tests.reference.env_rows import stacked
 from tests.reference.env_zoo import MASKED, zoo_id
 
 from offbeat.core.choices import allows_each
-from offbeat.core.errors import EnvFailed
+from offbeat.core.errors import ConfigError, EnvFailed
 from offbeat.core.seeding import stream
 from offbeat.core.types import Tree
 from offbeat.envs.actions import random_actions
-from offbeat.envs.check import preflight
+from offbeat.envs.check import check_env, preflight
 from offbeat.envs.contract import Envs
 from offbeat.envs.make import make_envs
 from offbeat.envs.rows import named
@@ -61,6 +66,39 @@ def test_preflight_finds_the_mask_of_an_env(env_id: str, name: str, size: int) -
 
 def test_infos_without_a_mask_add_no_mask_leaf() -> None:
     assert preflight("zoo/ManyChoices-v0").mask is None
+
+
+class WaitsFirst(Waiting):
+    """Has a mask where it decides only, first in its second step."""
+
+    def info(self) -> dict[str, Any]:
+        return {"no_decision": False, "action_mask": np.ones(2)} if self.age % 2 else {"no_decision": True}
+
+
+class NoMaskAtFirst(Waiting):
+    """Has a mask after each step, but not after a reset."""
+
+    def info(self) -> dict[str, Any]:
+        return {"action_mask": np.ones(2)} if self.age else {}
+
+
+def registered_as(name: str, kind: type[Any], monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setitem(gym.registry, f"curious/{name}-v0", EnvSpec(f"curious/{name}-v0", kind))
+    return f"curious/{name}-v0"
+
+
+def test_preflight_finds_the_mask_of_a_first_decision_after_a_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    env_id = registered_as("WaitsFirst", WaitsFirst, monkeypatch)
+    assert preflight(env_id).mask == "action_mask"
+    assert check_env(env_id, steps=50) == []
+
+
+def test_a_mask_that_is_missing_at_the_first_decision_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    env_id = registered_as("NoMaskAtFirst", NoMaskAtFirst, monkeypatch)
+    with pytest.raises(ConfigError, match="masks are not read: give it in the info of reset and of each step"):
+        preflight(env_id)
+    [finding] = check_env(env_id, steps=50)
+    assert "masks are not read" in finding.problem
 
 
 @every_env

@@ -186,6 +186,16 @@ class LateWaiting(Waiting):
         return super().info() if self.steps > 20 else {"age": self.age}
 
 
+class LateMask(Waiting):
+    """Has a mask only after its first episodes."""
+
+    steps = 0
+
+    def info(self) -> dict[str, Any]:
+        self.steps += 1
+        return {"age": self.age, **({"action_mask": np.ones(2)} if self.steps > 20 else {})}
+
+
 class WaitingCue(Waiting):
     """What is to be done in the last decision, after 6 steps, is shown after 4, when there is nothing to decide.
 
@@ -270,7 +280,7 @@ class TooLargeReward(TooLarge):
 
 def register() -> None:
     kinds: list[Any] = [Line, Sampling, SamplingShared, Reporting, Learning, Waiting, LateWaiting, WaitingCue, Rude]
-    kinds += [TooLarge, TooLargeReward]
+    kinds += [LateMask, TooLarge, TooLargeReward]
     for kind in kinds:
         if f"curious/{kind.__name__}-v0" not in gym.registry:
             gym.register(f"curious/{kind.__name__}-v0", kind)

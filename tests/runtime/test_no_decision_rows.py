@@ -56,6 +56,11 @@ def test_a_run_ends_if_no_decision_is_reported_only_after_the_first_steps(tmp_pa
         small_run(tmp_path / "run", "curious/LateWaiting-v0", **CURIOUS)
 
 
+def test_a_run_ends_if_a_mask_is_given_only_after_the_first_steps(tmp_path):
+    with pytest.raises(EnvFailed, match="masks are not read: give it in the info of reset and of each step"):
+        small_run(tmp_path / "run", "curious/LateMask-v0", **CURIOUS)
+
+
 def test_only_decisions_are_counted_and_returns_include_all_rewards(tmp_path):
     run = small_run(tmp_path / "run", WAITING, **CURIOUS, eval_every=1000, eval_episodes=2)
     last = run.metrics

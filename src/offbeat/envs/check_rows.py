@@ -12,28 +12,69 @@ import numpy as np
 from offbeat.config.env import EnvConfig
 from offbeat.core.seeding import stream
 from offbeat.core.tasks import TaskSample
-from offbeat.core.types import Tree
+from offbeat.core.types import INFO_MASK, Tree
+from offbeat.envs.actions import random_actions
 from offbeat.envs.check_parts import SEED, same_actions
 from offbeat.envs.contract import Envs, InfoSignals
 from offbeat.envs.make import make_envs
-from offbeat.envs.rows import named
+from offbeat.envs.rows import column_failed, named
 
 
 @contextmanager
 def started(
     env_id: str, columns: int, role: str, settings: EnvConfig, tasks: TaskSample | None = None
 ) -> Iterator[tuple[Envs, Tree]]:
-    """Make envs and reset them. If their infos have an action mask, make them again with a leaf for it."""
+    """Make envs and reset them. If their infos have an action mask, make them again with a leaf for it.
+
+    Raises:
+        EnvFailed: an info has a mask, but not that of the first decision. It is raised at the end, too.
+    """
     make = partial(make_envs, env_id, columns, seed=SEED, role=role, settings=settings, tasks=tasks)
     with closing(make()) as envs:
         envs.set_progress(0.0)
         first = envs.reset()
-        if not (isinstance(envs, InfoSignals) and envs.offers_mask):
+        if _may_get_a_mask(envs):
+            _wait(envs)
+            first = envs.reset()
+        if not _offers_mask(envs):
             yield envs, first
+            if _offers_mask(envs):
+                raise column_failed(envs.spec, 0, LATE_MASK)
             return
     with closing(make(info_mask=True)) as envs:
         envs.set_progress(0.0)
         yield envs, envs.reset()
+
+
+LONGEST_WAIT = 1000
+"""Env steps in which the first decision is looked for."""
+LATE_MASK = (
+    f"an info has {INFO_MASK!r}, but not that of the first decision, so masks are not read: give it in the info of "
+    "reset and of each step"
+)
+
+
+def _offers_mask(envs: Envs) -> bool:
+    return isinstance(envs, InfoSignals) and envs.offers_mask
+
+
+def _may_get_a_mask(envs: Envs) -> bool:
+    """Whether envs without a mask may get one with the first decision: in the infos before it, it may be missing."""
+    if not isinstance(envs, InfoSignals) or envs.offers_mask or envs.spec.mask or not envs.spec.action.nvec:
+        return False
+    return bool(envs.next_no_decision.any())
+
+
+def _wait(envs: Envs) -> None:
+    """Step envs until a mask appears, or until all columns have had a decision."""
+    assert isinstance(envs, InfoSignals)
+    random, waits = stream(SEED, "first decision"), envs.next_no_decision.copy()
+    for _ in range(LONGEST_WAIT):
+        envs.send(random_actions(envs.spec.action, envs.spec.columns, random))
+        envs.recv()
+        waits &= envs.next_no_decision
+        if envs.offers_mask or not waits.any():
+            return
 
 
 def rollout(envs: Envs, first: Tree, steps: int, stepped: Callable[[], None] = lambda: None) -> Tree:

@@ -161,7 +161,7 @@ class InfoSignals(Protocol):
 
     @property
     def offers_mask(self) -> bool:
-        """Whether the infos have an action mask that the spec does not have yet."""
+        """Whether an info has had an action mask so far, and the spec has none."""
         ...
 
     @property

@@ -244,7 +244,7 @@ class WorldColumns:
 
     @property
     def offers_mask(self) -> bool:
-        """Whether the infos have an action mask that the spec does not have yet: `preflight_world` has read it."""
+        """Whether an info has had an action mask so far, and the spec has none: `preflight_world` looks for them."""
         return False
 
     @property

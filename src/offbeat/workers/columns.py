@@ -18,6 +18,7 @@ from offbeat.core.types import (
     ENV_STEP,
     FRAME_AGE,
     HISTORY,
+    INFO_MASK,
     LAST_NO_DECISION,
     NO_DECISION,
     Acted,
@@ -267,12 +268,17 @@ class PolicyColumns:
         """End a ticket of `length` rows: copy the observation after its last row.
 
         Raises:
-            EnvFailed: the env has rows without a decision, which are not recorded.
+            EnvFailed: the env has rows without a decision, which are not recorded, or masks, which are not read.
         """
         if self._signals and self._signals.no_decision and NO_DECISION not in self._slot:
             raise EnvFailed(
                 f"{self._envs.spec.id} has {NO_DECISION!r} in an info, but not in those of its first steps, so rows "
                 "without a decision are not recorded: give it in the info of reset and of each step, true or false"
+            )
+        if self._signals and self._signals.offers_mask:
+            raise EnvFailed(
+                f"{self._envs.spec.id} has {INFO_MASK!r} in an info, but not in those of its first steps, so masks are "
+                "not read: give it in the info of reset and of each step"
             )
         self._following = {name: self._slot[name][length].copy() for name in self._leaves}
         if LAST_NO_DECISION in self._slot and self._signals:

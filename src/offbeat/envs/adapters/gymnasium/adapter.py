@@ -86,8 +86,12 @@ class GymnasiumEnvs:
 
     @property
     def offers_mask(self) -> bool:
-        """Whether the infos have an action mask that the spec does not have yet."""
-        return self.spec.mask is None and bool(self.spec.action.nvec) and self._columns[0].offers_mask
+        """Whether an info has had an action mask so far, and the spec has none."""
+        return (
+            self.spec.mask is None
+            and bool(self.spec.action.nvec)
+            and any(columns.offers_mask for columns in self._columns)
+        )
 
     def set_progress(self, progress: float) -> None:
         """Pass the progress to the envs that use it, and set the parameters of the curriculum."""

@@ -47,7 +47,7 @@ class Columns(Protocol):
 
     @property
     def offers_mask(self) -> bool:
-        """Whether the infos of the last reset had an action_mask."""
+        """Whether an info has had an action_mask so far."""
         ...
 
     def reset(self, seeds: Sequence[int] | None) -> None: ...

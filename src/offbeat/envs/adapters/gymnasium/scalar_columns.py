@@ -61,10 +61,9 @@ class ScalarColumns:
                 observation, info = env.reset(seed=None if seeds is None else seeds[column])
                 write(observation)
                 if info:
-                    self.no_decision.read(column, info)
+                    self._read(column, info)
                 if write_mask is not None:
                     write_mask(info)
-            self.offers_mask = has_mask(info)
         except FAILURES as error:
             if not isinstance(info, Mapping):  # an observation of two numbers can be unpacked too
                 what = f"reset() did not return {RETURNED['reset']}: its second value is {kind_of(info)}, not a dict"
@@ -97,7 +96,7 @@ class ScalarColumns:
                     reward, terminated, truncated = 0.0, False, False
                 write(observation)
                 if info:
-                    no_decision.read(column, info)
+                    self._read(column, info)
                 if write_mask is not None:
                     write_mask(info)
                 rewards[column] = reward
@@ -112,6 +111,12 @@ class ScalarColumns:
         prefer_termination(self._rows)
         self._checks.require()
         return self._rows
+
+    def _read(self, column: int, info: Any) -> None:
+        """Read from the info of one env whether its next row has no decision, and whether there are masks."""
+        self.no_decision.read(column, info)
+        if not self.offers_mask:
+            self.offers_mask = has_mask(info)
 
     def _require_types(self, column: int, reward: Any, terminated: Any, truncated: Any) -> None:
         """Raise EnvFailed for a reward or flags that NumPy would convert, such as text or None, or that it cannot."""

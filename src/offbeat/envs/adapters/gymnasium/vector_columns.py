@@ -44,7 +44,6 @@ class VectorColumns:
                 seed_spaces(self._env, seeds[0])
             observation, info = self._env.reset(seed=None if seeds is None else seeds[0])
             self._write_row(observation, info)
-            self.offers_mask = has_mask(info)
         except FAILURES as error:
             raise self._failed("reset", error) from error
         self._checks.require()
@@ -102,6 +101,7 @@ class VectorColumns:
         self._write(observation)
         if info:
             self.no_decision.read_all(info)
+            self.offers_mask = self.offers_mask or has_mask(info)
         if self._write_mask is not None:
             self._write_mask(info)
 
