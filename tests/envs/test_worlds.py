@@ -10,9 +10,11 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from offbeat.config.env import UNSET
 from offbeat.core.errors import ConfigError, EnvFailed
 from offbeat.core.types import ActionSpec, EnvSpec, Leaf
 from offbeat.envs.contract import Envs, Outcome, State
+from offbeat.envs.make_worlds import spec_of_world
 from offbeat.envs.world import PoliciesOf, WorldSpec, WorldStep
 from offbeat.envs.world_rows import spec_of_policy
 from offbeat.envs.worlds import Worlds
@@ -280,15 +282,29 @@ ENDED = step({"a": "terminated"}, a=0, b=0)
         (step(a=0, b=1), "agent a is alive again, but its episode has ended before"),
         (step(a=0)._replace(deciding=["b"]), "agent b is missing, but it was neither terminated nor truncated"),
         (step(b=1, z=1), "agent z appears, but it is not one of the world's possible agents"),
+        (
+            step(b=1, c=1)._replace(infos={"c": {"action_mask": [1, 1]}}),
+            "agent c appears with 'action_mask' in its info",
+        ),
         (step(b=1)._replace(over=True), "agent b is missing, but it was neither terminated nor truncated"),
         (step(b=float("nan")), "agent b: observation is NaN"),
     ],
 )
 def test_a_world_that_breaks_the_contract_is_refused_with_agent_and_step(wrong, message):
-    envs = worlds_of(Script(step(a=0, b=0), ENDED, wrong)).envs["default"]
+    envs = worlds_of(Script(step(a=0, b=0), ENDED, wrong, agents="abc")).envs["default"]
     with pytest.raises(EnvFailed, match=message) as raised:
         play(envs, 2)
     assert "world 0: step 2 of the episode" in str(raised.value)
+
+
+def test_agents_without_a_decision_at_first_have_masks_in_their_infos_if_others_of_their_kind_have_them():
+    mask = {"action_mask": np.array([1, 0])}
+    first = step(a=0, b=0, deciding="a")._replace(infos={"a": mask, "b": {}})
+    spec = spec_of_world("script", Script(first, agents="abc"), first, UNSET)
+    assert [spec.spec_of(agent).mask for agent in "abc"] == ["action_mask"] * 3
+    first = step(a=0, b=0)._replace(infos={"a": mask, "b": {}})
+    spec = spec_of_world("script", Script(first), first, UNSET)
+    assert [spec.spec_of(agent).mask for agent in "ab"] == ["action_mask", None]
 
 
 def test_agents_of_one_policy_must_have_equal_spaces():

@@ -229,7 +229,7 @@ def spec_of_world(env_id: str, world: World, first: WorldStep, settings: EnvConf
 def _agent_spec(env_id: str, world: World, agent: str, first: WorldStep, settings: EnvConfig) -> EnvSpec:
     where = f"{env_id}, agent {agent}"
     action = action_spec(world.action_space(agent), where)
-    info_mask = bool(action.nvec) and INFO_MASK in first.infos.get(agent, {})
+    info_mask = bool(action.nvec) and _has_info_mask(world, agent, first)
     spec = EnvSpec(
         id=env_id,
         observation=observation_leaves(
@@ -248,3 +248,14 @@ def _agent_spec(env_id: str, world: World, agent: str, first: WorldStep, setting
         check_command=check_command(env_id, settings),
     )
     return stacked(spec, settings.frame_stack or 1)
+
+
+def _has_info_mask(world: World, agent: str, first: WorldStep) -> bool:
+    """Whether the infos of an agent have an action mask. One that decides nothing at first is as others of its kind."""
+
+    def is_alike(other: str) -> bool:
+        spaces = (world.action_space, world.observation_space)
+        return all(space(agent) == space(other) for space in spaces)
+
+    alike = [agent] if agent in first.deciding else [agent, *filter(is_alike, first.deciding)]
+    return any(INFO_MASK in first.infos.get(each, {}) for each in alike)

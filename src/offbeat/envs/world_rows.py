@@ -179,6 +179,8 @@ class Cell:
         """Writes an observation into the next row. It raises ValueError for a wrong one."""
         self._write_mask = info_mask_writer(targets[INFO_MASK]) if INFO_MASK in targets else None
         self.reads_info = bool(rows.spec.info) or self._write_mask is not None
+        self.lacks_mask = rows.spec.mask is None and bool(rows.spec.action.nvec)
+        """Whether the agent has choices, and no mask of them is read."""
 
     def write_info(self, info: Mapping[str, Any]) -> None:
         """Write what an info has: the mask of the next action, and the numbers of `info_metrics`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from offbeat.core.errors import EnvFailed
+from offbeat.core.types import INFO_MASK
 from offbeat.envs.check_parts import fault_of_ends
 from offbeat.envs.contract import State
 from offbeat.envs.rows import FAILURES, failed
@@ -150,8 +151,13 @@ class WorldState:
                 raise ValueError(f"agent {agent} appears, but it is not one of the world's possible agents")
             cell = self._alive[agent] = self._cells[agent]
             cell.write(observation)
-            if cell.reads_info:
-                cell.write_mask(step.infos.get(agent, {}))  # it has no step whose numbers would count
+            info = step.infos.get(agent, {})
+            if cell.lacks_mask and isinstance(info, Mapping) and INFO_MASK in info:
+                raise ValueError(
+                    f"agent {agent} appears with {INFO_MASK!r} in its info, but no agent of its kind had one after the "
+                    "first reset of the world, so its masks are not read: give them in its observations"
+                )
+            cell.write_mask(info)  # it has no step whose numbers would count
 
     def _set_next(self, step: WorldStep) -> None:
         """Set who chooses the next actions."""
