@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.reference.thorough import examples
 
+from offbeat.core.errors import ConfigError
 from offbeat.core.types import ActionSpec, Leaf
 from offbeat.envs.actions import action_encoder, random_actions, split_columns
 from offbeat.envs.observations import observation_leaves
@@ -113,6 +114,13 @@ def test_actions_at_bounds_that_float32_rounds_are_in_a_space_of_float64():
     actions = action_encoder(action_spec(space, "Test-v0"))(np.array([[-0.1, 0.7], [0.1, 3]], np.float32))
     assert actions.tolist() == [[-0.1, 0.7], [0.1, 3]]
     assert all(map(space.contains, actions))
+
+
+@pytest.mark.parametrize("empty", [spaces.Box(-1, 1, (0,)), spaces.MultiDiscrete([])])
+def test_empty_actions_are_refused(empty):
+    for space in (empty, spaces.Tuple((spaces.Discrete(2), empty))):
+        with pytest.raises(ConfigError, match=r"Test-v0 has actions of .*, which is empty: leave it out"):
+            action_spec(space, "Test-v0")
 
 
 def test_bounds_too_large_for_float32_are_none():

@@ -61,8 +61,10 @@ def action_spec(space: gym.Space[Any], env_id: str) -> ActionSpec:
 
     Raises:
         ConfigError: the space is not a Discrete, MultiDiscrete, MultiBinary, Box of floats, or a Dict or Tuple of
-            these.
+            these, or it is empty.
     """
+    if 0 in (space.shape or ()):
+        raise ConfigError(f"{env_id} has actions of {shown(space)}, which is empty: leave it out of the action space")
     parts, found = children(space), choices_of(space)
     if parts:
         return _mixed(space, [action_spec(part, env_id) for _, part in parts])
