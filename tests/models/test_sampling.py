@@ -184,6 +184,11 @@ def test_unrecorded_discrete_actions_equal_recorded_ones():
 # --- what the env is given ----------------------------------------------------------------------------------
 
 
+def test_a_number_with_equal_bounds_is_recorded_as_0():
+    to_env = box(0.5, 0.5)
+    assert to_env.inverse(to_env(np.array([[-1], [0.3]], np.float32))).tolist() == [[0], [0]]
+
+
 def box(low: float, high: float, squashed: bool = False) -> actions.ToEnv:
     action = ActionSpec("box", (1,), low=(low,), high=(high,))
     distribution: Distribution = "squashed" if squashed else "gaussian"

@@ -127,6 +127,9 @@ class ToEnv:
         return np.concatenate([choices, to_env_range(self, numbers, np.tanh)], axis=1)
 
     def inverse(self, action: Array) -> Array:
-        """Return the recorded numbers, [N, *shape], for numbers in the env's range; for Box actions after the tanh."""
-        inner: Array = (action - self.center) / self.half_width if self.scales else action
+        """Return the recorded numbers, [N, *shape], for numbers in the env's range; for Box actions after the tanh.
+
+        A number with equal bounds, which cannot be known, is 0.
+        """
+        inner: Array = (action - self.center) / np.where(self.half_width > 0, self.half_width, 1)
         return inner.astype(np.float32)
