@@ -30,6 +30,11 @@ def test_atari_settings_are_translated_to_envpools_names() -> None:
     assert _arguments("envpool:Ant-v4", SimpleNamespace(), EnvConfig(reward_scale=2)) == {}
 
 
+@pytest.mark.parametrize(("frames", "steps"), [(3, 1), (4, 1), (5, 2)])
+def test_the_step_that_reaches_max_frames_is_the_last_one(frames: int, steps: int) -> None:
+    assert _arguments("envpool:Pong-v5", GAME, EnvConfig(max_frames=frames))["max_episode_steps"] == steps
+
+
 def test_envpool_refuses_settings_that_its_env_does_not_support() -> None:
     with pytest.raises(ConfigError, match="frame_skip is 2, which is not supported by envpool:Ant-v4"):
         _arguments("envpool:Ant-v4", SimpleNamespace(), EnvConfig(frame_skip=2))

@@ -270,7 +270,8 @@ def _arguments(env_id: str, config: Any, settings: EnvConfig) -> dict[str, Any]:
     if given.get("noop_max") == 0:
         raise ConfigError(f"noop_max is 0, but {env_id} needs at least 1: pass --set noop_max=1")
     frames = given.pop("max_frames", None)
-    steps = {} if frames is None else {"max_episode_steps": frames // given.get("frame_skip", config.frame_skip)}
+    skip = given.get("frame_skip", config.frame_skip)
+    steps = {} if frames is None else {"max_episode_steps": -(-frames // skip)}  # as in ale.py
     return {"stack_num": 1, **{_OPTIONS[key]: value for key, value in given.items()}, **steps}
 
 
