@@ -15,6 +15,7 @@ from tests.reference.env_zoo import (
     TextActions,
     TextObservations,
     Unbounded,
+    Wanderer,
     zoo_id,
 )
 
@@ -61,6 +62,12 @@ def test_a_missing_envpool_is_reported_with_the_install_command(monkeypatch: pyt
     monkeypatch.setitem(sys.modules, "envpool", None)
     with pytest.raises(ConfigError, match=r'pip install "offbeat\[envpool\]"'):
         make_envs("envpool:Pong-v5", 1, seed=0)
+
+
+@pytest.mark.parametrize(("declared", "frames"), [(np.int64(4), 4), (None, 1), ((2, 5), 1), (0, 1)])
+def test_a_frame_skip_counts_if_it_is_a_number(declared: Any, frames: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Wanderer, "frame_skip", declared, raising=False)
+    assert make_envs(zoo_id(Wanderer), 1, seed=0).spec.frame_skip == frames
 
 
 @pytest.mark.parametrize(("columns", "groups"), [(3, 2), (0, 1), (2, 0), (2, 4)])

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -226,6 +227,12 @@ NO_LIMITS = Limits()
 def shortest(*limits: int | None) -> int | None:
     """Return the shortest limit; None if there is none."""
     return min((limit for limit in limits if limit is not None), default=None)
+
+
+def frame_skip_of(env: Any) -> int:
+    """Return the simulated frames per env step of an env without its wrappers; 1 if its `frame_skip` is no number."""
+    declared = getattr(env, "frame_skip", 1)
+    return int(declared) if isinstance(declared, Integral) and declared > 0 else 1
 
 
 @dataclass(frozen=True)

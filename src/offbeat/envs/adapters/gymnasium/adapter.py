@@ -35,7 +35,7 @@ from offbeat.envs.adapters.gymnasium.sources import (
 )
 from offbeat.envs.adapters.gymnasium.tasks import TaskSetter
 from offbeat.envs.adapters.gymnasium.vector_columns import VectorColumns
-from offbeat.envs.contract import Advanced, EnvRequest, Envs, Outcome, State
+from offbeat.envs.contract import Advanced, EnvRequest, Envs, Outcome, State, frame_skip_of
 from offbeat.envs.observations import observation_leaves
 from offbeat.envs.registration import registered, registered_ids
 from offbeat.envs.reproduce import check_command
@@ -316,7 +316,7 @@ def _spec_of(request: EnvRequest, source: AnyVectorEnv | list[SingleEnv]) -> Env
         ),
         action=action,
         columns=len(request.seeds),
-        frame_skip=int(getattr(first.unwrapped, "frame_skip", 1)),
+        frame_skip=frame_skip_of(first.unwrapped),
         info=request.settings.info_metrics,
         check_command=check_command(request.env_id, request.settings),
     )

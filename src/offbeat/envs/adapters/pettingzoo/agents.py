@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 import gymnasium as gym
 
 from offbeat.core.errors import ConfigError
+from offbeat.envs.contract import frame_skip_of
 from offbeat.envs.space_generators import seed_each, separate_spaces_of_agents
 
 Api = Literal["parallel", "AEC"]
@@ -47,7 +48,7 @@ class AgentsOfEnv:
             )
         self.env = env
         self.agents = _possible_agents(env)
-        self.frame_skip = int(getattr(getattr(env, "unwrapped", env), "frame_skip", 1))
+        self.frame_skip = frame_skip_of(getattr(env, "unwrapped", env))
         self._known = frozenset(self.agents)
 
     def observation_space(self, agent: str) -> gym.Space[Any]:
