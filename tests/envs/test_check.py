@@ -38,7 +38,8 @@ class MaskOfDecisions(Waiting):
 
 
 def test_a_mask_may_allow_nothing_in_a_row_without_a_decision(monkeypatch: pytest.MonkeyPatch) -> None:
-    spec = gym.envs.registration.EnvSpec("curious/MaskOfDecisions-v0", MaskOfDecisions)
+    kind: Any = MaskOfDecisions
+    spec = gym.envs.registration.EnvSpec("curious/MaskOfDecisions-v0", kind)
     monkeypatch.setitem(gym.registry, spec.id, spec)
     assert check_env(spec.id, steps=50) == []
 

@@ -241,7 +241,8 @@ class WaitsOnce(Waiting):
 
 
 def test_a_row_without_a_decision_after_advance_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(gym.registry, "curious/WaitsOnce-v0", EnvSpec("curious/WaitsOnce-v0", WaitsOnce))
+    kind: Any = WaitsOnce
+    monkeypatch.setitem(gym.registry, "curious/WaitsOnce-v0", EnvSpec("curious/WaitsOnce-v0", kind))
     envs = made("curious/WaitsOnce-v0")
     for _ in range(2):
         envs.reset()

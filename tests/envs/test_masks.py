@@ -82,7 +82,7 @@ class NoMaskAtFirst(Waiting):
         return {"action_mask": np.ones(2)} if self.age else {}
 
 
-def registered_as(name: str, kind: type[Any], monkeypatch: pytest.MonkeyPatch) -> str:
+def registered_as(name: str, kind: Any, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setitem(gym.registry, f"curious/{name}-v0", EnvSpec(f"curious/{name}-v0", kind))
     return f"curious/{name}-v0"
 

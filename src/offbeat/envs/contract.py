@@ -232,7 +232,7 @@ def shortest(*limits: int | None) -> int | None:
 def frame_skip_of(env: Any) -> int:
     """Return the simulated frames per env step of an env without its wrappers; 1 if its `frame_skip` is no number."""
     declared = getattr(env, "frame_skip", 1)
-    return int(declared) if isinstance(declared, Integral) and declared > 0 else 1
+    return int(declared) if isinstance(declared, Integral) and int(declared) > 0 else 1
 
 
 @dataclass(frozen=True)
