@@ -298,7 +298,8 @@ def test_the_import_flag_allows_an_env_class_of_that_module(module, tmp_path):
 
 
 def test_a_spec_that_names_a_module_of_the_current_folder_is_refused_also_in_a_dry_run(module, tmp_path):
-    spec = tmp_path / "spec.toml"
+    spec, policies = tmp_path / "spec.toml", tmp_path / "policies.toml"
+    policies.write_text(f'[policies.a]\nagents = "*"\nsettings = {{ encoder = "{module.stem}:call" }}\n')
     parts = 'algorithm = "ppo"\nseeds = [1]\n{}\n[settings]\nsteps = 1000\n{}'
     for top, setting in [
         (f'env = "CartPole-v1"\nimports = ["{module.stem}"]', ""),
@@ -308,11 +309,13 @@ def test_a_spec_that_names_a_module_of_the_current_folder_is_refused_also_in_a_d
         ('env = "CartPole-v1"', f'[search]\nmethod = "grid"\n[search.over]\nencoder = ["{module.stem}:call"]'),
         ('env = "CartPole-v1"', f'policies.a.settings.encoder = "{module.stem}:call"'),
         ('env = "CartPole-v1"', f'[search.over]\n"policies.a.settings.encoder" = ["{module.stem}:call"]'),
+        ('env = "CartPole-v1"', f'policies = "{policies}"'),
+        ('env = "CartPole-v1"', f'[search.over]\npolicies = ["shared", "{policies}"]'),
     ]:
         spec.write_text(parts.format(top, setting))
         said = offbeat("run", spec, "--dry-run")
         assert said.code == 2, said
-        assert f"would import {module.stem}" in said.err
+        assert f"{spec} would import {module.stem}" in said.err
     assert executed_code(module) == set()
     spec.write_text(parts.format(f'env = "{module.stem}:Env"', ""))
     assert offbeat("run", spec, "--dry-run", "--trust-code").code == 0

@@ -83,6 +83,18 @@ def test_the_command_of_a_session_resolves_to_its_config(changes, tmp_path):
         assert made.tables() == expected.tables()
 
 
+@pytest.mark.parametrize("place", ["settings", "search"])
+def test_the_command_of_a_session_with_a_file_of_policies_resolves_to_its_config(place, tmp_path):
+    file = tmp_path / "given.toml"
+    file.write_text('[policies.a]\nagents = "*_0"\nsettings = { clip = 0.1 }\n[policies.b]\nagents = "*"\n')
+    changes = {"settings": {"policies": str(file)}} if place == "settings" else {"search": grid(policies=[str(file)])}
+    (trial,) = trials_of(spec(**changes))
+    write_trial(trial, tmp_path / "trial.toml")
+    typed = main._parse(Session(trial, 7, tmp_path).arguments())
+    assert isinstance(typed, Train)
+    assert typed.config() == trial.config.with_run(seed=7)
+
+
 @pytest.mark.parametrize(
     ("over", "says"),
     [

@@ -9,6 +9,9 @@ import pytest
 from tests.reference.populations import CARTS, CARTS_POLICIES, SETTINGS, TABLE, population, population_text, run_here
 from tests.reference.runs import contents, offbeat
 
+from offbeat.cli import main
+from offbeat.cli.train import Train
+from offbeat.config.importing import import_modules
 from offbeat.core.errors import ConfigError
 from offbeat.experiments.spec import read_spec
 from offbeat.population.plan import plan_of
@@ -23,6 +26,10 @@ def mutate(**genes: Any) -> dict[str, Any]:
 
 def settings(**changes: Any) -> dict[str, Any]:
     return {"settings": {**SETTINGS, **changes}}
+
+
+OWN = "tests.reference.own_code"
+"""A module with an encoder."""
 
 
 def worlds(objective: str = "return_mean", **genes: Any) -> dict[str, Any]:
@@ -123,6 +130,23 @@ def test_a_dry_run_says_that_the_files_of_its_commands_are_not_there_yet(tmp_pat
     Path("spec.toml").write_text(population_text(**worlds()))
     said = offbeat("run", "spec.toml", "--dry-run")
     assert "`offbeat run` writes the files of --policies" in said.out, said.err
+
+
+def test_members_are_given_the_policies_of_a_file_once_and_the_modules_of_their_encoders(tmp_path):
+    (tmp_path / "given.toml").write_text(
+        f'[policies.cat]\nagents = "cart_1"\n[policies.dog]\nagents = "*"\nsettings = {{ encoder = "{OWN}:Rows" }}\n'
+    )
+    mutate = {"policies": {"cat": {"settings": {"learning_rate": {"low": 1e-4, "high": 1e-2}}}}}
+    settings = {**SETTINGS, "policies": str(tmp_path / "given.toml")}
+    import_modules((OWN,))
+    one = population(tmp_path / "one", {"mutate": mutate}, env=CARTS, settings=settings)
+    with one.directory.locked():
+        one.write_files()
+    typed = main._parse(one.next_processes()[1].arguments())
+    assert isinstance(typed, Train)
+    assert typed.imports == (OWN,)
+    stop_at, imports = one.plan.population.settings.generation, (OWN,)
+    assert typed.config() == one.plan.config(1).with_run(stop_at=stop_at, imports=imports)
 
 
 def test_another_population_in_the_same_directory_is_refused(tmp_path):

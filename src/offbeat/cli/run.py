@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from offbeat.experiments.experiment import Experiment, ExperimentResult
     from offbeat.experiments.launching import Launcher
     from offbeat.experiments.progress import View
-    from offbeat.experiments.spec import Spec
     from offbeat.population.population import Population
 
 
@@ -147,7 +146,7 @@ class _ExperimentCommand:
                 print(f"{session.name}: {actions[status]}")
                 if status != "finished":
                     print(f"  offbeat {shlex.join(session.arguments())}")
-        _print_note_on_policies(experiment.spec)
+        _print_note_on_policies(self.configs)
         known = len(experiment.trials) * len(experiment.spec.seeds)
         if known < experiment.total:
             print(f"{experiment.total - known} more sessions, of trials that Optuna chooses one after the other")
@@ -177,7 +176,7 @@ class _PopulationCommand:
         for process in population.next_processes():
             print(f"{process.name}: {process.about}\n  offbeat {shlex.join(process.arguments())}")
         plan = population.plan
-        _print_note_on_policies(plan.spec)
+        _print_note_on_policies(self.configs)
         print(
             f"{plan.members} members, {plan.generations} generations of {plan.population.settings.generation} env "
             f"steps, {jobs} at a time, in {population.path}"
@@ -203,9 +202,9 @@ class _PopulationCommand:
         return result.exit_code
 
 
-def _print_note_on_policies(spec: Spec) -> None:
+def _print_note_on_policies(configs: Sequence[Config]) -> None:
     """Print why the commands of a plan cannot be run yet, if they name files of policies."""
-    if spec.policies:
+    if any(config.policies for config in configs):
         print("`offbeat run` writes the files of --policies before it starts the first command that needs them")
 
 

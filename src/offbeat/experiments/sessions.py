@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -157,13 +158,14 @@ class Session(RunProcess):
                 code_to_run(self.trial.config.tables())
             ).split()  # of the spec, which the caller has accepted
             return ["resume", str(self.run.path), *flag, *self._limits(), *view]
-        run = self.trial.config.run
+        run, policies = self.trial.config.run, self.trial.config.policies
         preset = ["--preset", run.preset] if run.preset else []
         imports = [word for module in run.imports for word in ("--import", module)]
-        policies = flags_of_policies(self.trial.config.policies, self.folder / POLICIES)
+        flags = flags_of_policies(policies, self.folder / POLICIES)
+        settings = without_file_of_policies(self.trial.settings, policies)
         return [
-            *("train", run.algorithm, run.env, *preset, *imports, *policies, "--run-dir", str(self.run.path), *view),
-            *("--set", *assignments_of({"seed": self.seed, **self.trial.settings})),
+            *("train", run.algorithm, run.env, *preset, *imports, *flags, "--run-dir", str(self.run.path), *view),
+            *("--set", *assignments_of({"seed": self.seed, **settings})),
         ]
 
     def _limits(self) -> list[str]:
@@ -197,6 +199,11 @@ def flags_of_policies(policies: Policies, file: Path) -> list[str]:
     modules = modules_of(policies_code(tables_of(policies)))
     imports = [word for module in modules for word in ("--import", module)]
     return [*imports, "--policies", str(file)] if policies else []
+
+
+def without_file_of_policies(settings: Mapping[str, Any], policies: Policies) -> dict[str, Any]:
+    """Return settings without the file that has these policies, which `flags_of_policies` gives."""
+    return {key: value for key, value in settings.items() if key != "policies" or not policies}
 
 
 def _keys_that_may_differ(config: Config) -> set[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from offbeat.config.importing import import_modules
 from offbeat.config.league import LEAGUE
 from offbeat.config.own_settings import DEPTH, POLICIES, leaves
 from offbeat.config.policies import NO_POLICIES, Policies, read_policies, tables_of
+from offbeat.config.policy_choice import choice_of
 from offbeat.config.registry import algorithm_entry
 from offbeat.config.trust import Code, clusters_of, modules_in, policies_code, require, texts, wrappers_in
 from offbeat.core.errors import ConfigError, suggestion
@@ -123,7 +125,7 @@ def _read_tables(path: Path) -> dict[str, Any]:
 
 
 def _codes_of(tables: Mapping[str, Any]) -> Iterator[Code]:
-    """Yield all code that a spec names. Values of wrong types are skipped; they are refused later."""
+    """Yield all code that a spec and its files of policies name. Wrong values are skipped; they are refused later."""
     over = tables.get("search", {}).get("over") if isinstance(tables.get("search"), dict) else None
     settings = [_with_flat_keys(table) for table in (tables.get("settings"), over) if isinstance(table, dict)]
     encoders = [value for table in settings for key, value in table.items() if key.rpartition(".")[2] == "encoder"]
@@ -135,6 +137,14 @@ def _codes_of(tables: Mapping[str, Any]) -> Iterator[Code]:
     yield from (Code(wrappers=wrappers_in(text)) for value in wrappers for text in _all_texts(value))
     yield from (Code(clusters=clusters_of(table)) for table in settings)
     yield policies_code(tables.get("policies"))
+    yield from (policies_code(_tables_named_by(text)) for table in settings for text in texts(table.get("policies")))
+
+
+def _tables_named_by(policies: str) -> Mapping[str, Any] | None:
+    """Return the tables of policies in the file that a value of `policies` names; None if it names none."""
+    with suppress(ConfigError):
+        return choice_of(policies).tables
+    return None
 
 
 def _all_texts(value: object) -> Iterator[str]:

@@ -14,7 +14,7 @@ from offbeat.core.errors import ConfigError
 from offbeat.core.fields import in_short
 from offbeat.core.strict_json import LARGEST_RECORD, read_json
 from offbeat.core.types import policy_key
-from offbeat.experiments.sessions import RunProcess, SessionStatus, flags_of_policies
+from offbeat.experiments.sessions import RunProcess, SessionStatus, flags_of_policies, without_file_of_policies
 from offbeat.experiments.trials import POLICIES
 from offbeat.metrics.sinks import read_metrics
 from offbeat.population.mutation import Values
@@ -74,11 +74,13 @@ class Training(MemberProcess):
         spec = self.plan.spec
         preset = ["--preset", spec.preset] if spec.preset else []
         imports = [word for module in spec.imports for word in ("--import", module)]
-        policies = flags_of_policies(spec.policies, self.path / POLICIES)
+        policies = self.plan.policies
+        flags = flags_of_policies(policies, self.path / POLICIES)
         seed = {"seed": self.plan.seed_of(self.member)}
-        pairs = assignments_of({**seed, **self.plan.settings(self.values), **limits})
+        settings = without_file_of_policies(self.plan.settings(self.values), policies)
+        pairs = assignments_of({**seed, **settings, **limits})
         return [
-            *("train", spec.algorithm, spec.envs[0], *preset, *imports, *policies),
+            *("train", spec.algorithm, spec.envs[0], *preset, *imports, *flags),
             *("--run-dir", str(self.run.path), *view),
             *("--set", *pairs),
         ]

@@ -11,7 +11,7 @@ from offbeat.config.changes import reason_against, values_of
 from offbeat.config.config import Config
 from offbeat.config.env import EnvConfig
 from offbeat.config.own_settings import POLICIES, own_values, parts_of, setting_of
-from offbeat.config.policies import tables_of
+from offbeat.config.policies import Policies, tables_of
 from offbeat.config.registry import algorithm_entry
 from offbeat.config.resolve import resolve, settings_list
 from offbeat.config.run_config import RunConfig
@@ -54,6 +54,11 @@ class Plan:
     @property
     def members(self) -> int:
         return self.population.settings.members
+
+    @property
+    def policies(self) -> Policies:
+        """The tables [policies.NAME] of all members, without the values that mutate."""
+        return _config(self.spec, self.population, {}).policies
 
     def config(self, member: int) -> Config:
         """Return the config of a member in its first generation."""

@@ -140,7 +140,7 @@ class Population:
     def write_files(self) -> None:
         """Write the record of the population and what its members need, before anything starts."""
         self.directory.write_record(self.plan.spec, self._text)
-        write_policies(self.plan.spec.policies, self.path)
+        write_policies(self.plan.policies, self.path)
         for folder in ("scores", "kept"):
             (self.path / folder).mkdir(exist_ok=True)
 
