@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shutil
 import signal
 import statistics
 import tomllib
@@ -33,6 +34,8 @@ from tests.reference.runs import (
 )
 from tests.reference.specs import TINY, grid, write_spec
 
+from offbeat.experiments.experiment import Experiment
+from offbeat.experiments.trials import Trial
 from offbeat.plots.runs import runs_of
 
 LONG: dict[str, Any] = {**TINY, "steps": 8000, "checkpoint_every": 500, "eval_every": 2000, "eval_episodes": 3}
@@ -345,3 +348,21 @@ def test_an_optuna_search_resumes_with_its_earlier_results(tmp_path):
     assert [row["trial"] for row in rows] == ["trial-000", "trial-001"]
     assert len({row["learning_rate"] for row in rows}) == 2
     assert {row["hidden_sizes"] for row in rows} <= {"8", "16"}
+
+
+def test_optuna_chooses_a_trial_anew_whose_folder_was_deleted(tmp_path):
+    pytest.importorskip("optuna")
+    search = {"method": "optuna", "trials": 4, "over": {"gamma": {"low": 0.9, "high": 0.99}}}
+    write_spec(tmp_path / "spec.toml", search=search)
+
+    def started() -> list[Trial]:
+        experiment = Experiment(tmp_path / "spec.toml", tmp_path / "experiment")
+        with experiment.directory.locked():
+            experiment.directory.write_record(experiment.spec, b"")
+        for (trial,) in experiment._batches():
+            experiment.directory.write_trial(trial)
+        return experiment.trials
+
+    before = started()
+    shutil.rmtree(tmp_path / "experiment" / before[1].name)
+    assert [(trial.number, trial.values) for trial in started()] == [(each.number, each.values) for each in before]

@@ -140,9 +140,11 @@ class Experiment:
         for trial in list(self.trials):
             yield [trial]
         search = cast("Search", self.spec.search)
-        for number in range(len(self.trials), search.trials or 0):
-            self.trials.append(self._next_trial(search, number))
-            yield self.trials[-1:]
+        known = {trial.number for trial in self.trials}
+        for number in range(search.trials or 0):
+            if number not in known:  # not started yet, or its folder was deleted
+                self.trials = sorted([*self.trials, self._next_trial(search, number)], key=lambda trial: trial.number)
+                yield [trial for trial in self.trials if trial.number == number]
 
     def _next_trial(self, search: Search, number: int) -> Trial:
         """Return the trial with this number, whose settings Optuna chooses."""
