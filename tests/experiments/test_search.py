@@ -52,6 +52,20 @@ def test_sampled_numbers_with_a_step_lie_on_its_grid(share):
     assert found in (0.5, 0.6, 0.7, 0.8, 0.9)
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("grid", [Range(100, 101, step=0.0125), Range(0.1, 1, step=1 / 3)], ids=str)
+def test_a_grid_of_numbers_with_many_digits_is_kept_and_optuna_accepts_its_numbers(grid):
+    allowed = [grid.low + number * grid.step for number in range(100) if grid.low + number * grid.step <= grid.high]
+    drawn = {grid.at(share, whole=False) for share in np.linspace(0, 1, 1000, endpoint=False)}
+    assert sorted(drawn) == pytest.approx(allowed, rel=1e-11)
+    pytest.importorskip("optuna")
+    told: list[tuple[dict[str, object], float]] = []
+    for number in range(4):
+        values = optuna_search.choose(Search("optuna", {"rate": grid}, 4), (), told, number)
+        assert values["rate"] == pytest.approx(min(allowed, key=lambda each: abs(each - values["rate"])), rel=1e-11)
+        told.append((values, 0.0))
+
+
 @pytest.mark.parametrize("log", [False, True])
 def test_integers_are_sampled_uniformly_on_their_scale(log):
     scale = Range(1, 4, "log" if log else "linear")

@@ -53,8 +53,8 @@ def _distribution(values: Choices | Range, whole: bool) -> Any:
         return CategoricalDistribution(tuple(range(len(values.values))))
     log = values.scale == "log"
     if whole:
-        return IntDistribution(int(values.low), int(values.high), log=log, step=int(values.step or 1))
-    return FloatDistribution(values.low, values.high, log=log, step=values.step)
+        return IntDistribution(int(values.low), int(values.highest), log=log, step=int(values.step or 1))
+    return FloatDistribution(values.low, values.highest, log=log, step=values.step)
 
 
 def _to_optuna(values: Choices | Range, value: Any) -> Any:

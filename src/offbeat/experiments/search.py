@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
+from decimal import Decimal
 from itertools import product
 from typing import Any, Literal, cast
 
@@ -23,7 +24,7 @@ Values = dict[str, Any]
 Method = Literal["grid", "random", "optuna"]
 
 _DIGITS = 6
-"""Significant digits of a number that is sampled from a range."""
+"""Significant digits of a number that is sampled from a range without a step."""
 
 
 @dataclass(frozen=True)
@@ -58,11 +59,25 @@ class Range:
         step = 1.0 if whole and self.step is None else self.step
         if step is None:
             return self.rounded(self.low + fraction * (self.high - self.low), whole=whole)
-        count = math.floor((self.high - self.low) / step + 1e-9) + 1
-        return self.rounded(self.low + int(fraction * count) * step, whole=whole)
+        return self.rounded(self.low + int(fraction * (self._steps(step) + 1)) * step, whole=whole)
+
+    @property
+    def highest(self) -> float:
+        """The highest number that is allowed: `high`, or with a step the last one that is not above it."""
+        return self.high if self.step is None else self._after(self._steps(self.step), self.step)
+
+    def _after(self, steps: int, step: float) -> float:
+        """Return the number that is some steps above low, as decimal numbers add up: 0.1 + 2 x 0.1 is 0.3."""
+        return float(Decimal(str(self.low)) + steps * Decimal(str(step)))
+
+    def _steps(self, step: float) -> int:
+        """Return how many steps fit between low and high."""
+        return math.floor((self.high - self.low) / step + 1e-9)
 
     def rounded(self, number: float, *, whole: bool) -> float:
-        """Return a number rounded to `_DIGITS` digits, within the range."""
+        """Return a number within the range, rounded to `_DIGITS` digits; with a step, the nearest on its grid."""
+        if self.step is not None and not whole:
+            return self._after(round((number - self.low) / self.step), self.step)
         rounded = round(number) if whole else float(f"{number:.{_DIGITS}g}")
         return min(max(rounded, int(self.low) if whole else self.low), int(self.high) if whole else self.high)
 
