@@ -138,3 +138,18 @@ def test_a_repository_with_content_filters_has_its_commit_recorded_without_a_dif
     assert len(state["commit"]) == 40
     assert versions.git_diff(repository) == b""
     assert not (repository / "STARTED").exists()
+
+
+def test_missing_objects_of_a_partial_clone_are_not_fetched(repository):
+    program = repository / "fetch.sh"
+    program.write_text(f"#!/bin/sh\ntouch {repository / 'STARTED'}\nexit 1\n")
+    program.chmod(0o755)
+    origin = {"url": repository, "promisor": "true", "uploadpack": program}
+    settings = {"core.repositoryformatversion": 1, "extensions.partialClone": "origin"}
+    for key, value in {**settings, **{f"remote.origin.{name}": each for name, each in origin.items()}}.items():
+        _git("config", key, str(value))
+    blob = _git("rev-parse", "HEAD:agent.py")
+    (repository / ".git/objects" / blob[:2] / blob[2:]).unlink()
+    (repository / "agent.py").write_text("rate = 3\n")
+    assert versions.git_diff(repository) == b""
+    assert not (repository / "STARTED").exists()

@@ -29,6 +29,8 @@ DIFF_BYTES = 2_000_000
 """Maximum size of a recorded diff, in bytes."""
 _GIT = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
 """Git with options that keep it from running programs of the repository and from writing to it."""
+_NO_FETCH = {"GIT_ALLOW_PROTOCOL": ""}
+"""The environment of git in which it fetches nothing: for missing objects of a partial clone it would run a program."""
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 """The name of a package at the start of a requirement."""
 _NVIDIA = Path("/proc/driver/nvidia/gpus")
@@ -212,6 +214,7 @@ def _git(folder: Path, max_bytes: int, *arguments: str) -> bytes | None:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             process_group=0,
+            env={**os.environ, **_NO_FETCH},
         )
     except OSError:
         return None
