@@ -17,6 +17,7 @@ from offbeat.core import files
 from offbeat.core.errors import ConfigError
 from offbeat.run_directory.checkpoint import load
 from offbeat.run_directory.directory import RunDirectory
+from offbeat.run_directory.links import require_inside
 
 # --- on the disk --------------------------------------------------------------------------------------------
 
@@ -154,3 +155,10 @@ def test_a_run_on_a_disk_that_fills_warns_once_ends_as_failed_and_resumes_when_t
     assert load(run / "checkpoints" / "latest").state is not None
     ballast.unlink()
     assert offbeat("resume", run, "--progress", "none").code == 0
+
+
+def test_a_checkpoint_that_is_deleted_while_links_are_looked_for_is_no_error(tmp_path, monkeypatch):
+    (tmp_path / "checkpoint").mkdir()
+    gone = [(str(tmp_path), ["checkpoint", "deleted"], ["config.toml"])]
+    monkeypatch.setattr(os, "walk", lambda _folder: iter(gone))
+    require_inside(tmp_path)

@@ -25,7 +25,10 @@ def require_inside(run: Path) -> None:
         return
     for folder, folders, files in os.walk(inside):
         for path in (Path(folder, name) for name in (*folders, *files)):
-            mode = path.lstat().st_mode
+            try:
+                mode = path.lstat().st_mode
+            except FileNotFoundError:  # the run still trains, and has deleted an older checkpoint
+                continue
             if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode)):
                 raise ConfigError(f"{path} is neither a file nor a folder: delete it")
             if stat.S_ISLNK(mode) and not _leads_inside(path, inside) and not _is_log_of_wandb(path, inside):
