@@ -203,6 +203,27 @@ def test_a_damaged_checkpoint_fails_the_member_that_copies_it_with_the_reason(fi
     assert "damaged" in failed[copies[0].member].reason
 
 
+def test_a_member_whose_run_directory_is_missing_is_not_trained_from_new_weights(tmp_path):
+    one = population(tmp_path)
+    run_here(one, stop=lambda process: isinstance(process, Training) and process.generation == 1)
+    kept = next(each.member for each in one.family().ledger.decisions.values() if each.donor is None)
+    run = one.path / f"member-{kept:03}"
+    run.rename(tmp_path / "moved")
+    failed = run_here(one).failed
+    assert f"{run} has no checkpoint, but the member has finished 1 generation" in failed[kept].reason
+    assert not run.exists()
+    (tmp_path / "moved").rename(run)
+    assert not run_here(one).failed
+
+
+def test_a_dry_run_prints_the_evaluation_of_a_member_whose_training_has_ended(tmp_path):
+    one = population(tmp_path)
+    run_here(one, stop=lambda process: isinstance(process, Scoring))
+    done = {process.member for process in one.next_processes() if isinstance(process, Scoring)}
+    assert done
+    assert done == {member for member in range(3) if (one.path / f"member-{member:03}").exists()}
+
+
 def test_the_curves_of_all_members_are_plotted(finished):
     assert offbeat("plot", finished.path).code == 0
     assert (finished.path / "return.png").is_file()
@@ -277,7 +298,7 @@ def test_an_objective_that_was_not_measured_fails_the_member_and_says_what_was(s
 def test_a_killed_process_is_started_again_a_limited_number_of_times(tmp_path):
     one = population(tmp_path)
     schedule = run_here(one, stop=lambda _: True)
-    process = schedule._process(Training, 0, 0)
+    process = schedule.first_generation()[0]
     for _ in range(RESTARTS):
         schedule.ended(Outcome(process, "failed", "killed", killed=True))
         assert not schedule.failed
@@ -289,7 +310,7 @@ def test_the_other_members_of_a_failed_one_continue_until_they_need_its_scores(t
     one = population(tmp_path, {"lag": 1})
     schedule = run_here(one, stop=lambda _: True)
     schedule = type(schedule)(one.plan, one.path, one.family(), schedule._view)
-    schedule.failed[0] = Outcome(schedule._process(Training, 0, 0), "failed", "broken")
+    schedule.failed[0] = Outcome(schedule.first_generation()[0], "failed", "broken")
     from tests.reference.populations import run_process
 
     while (process := schedule.next_process()) is not None:

@@ -21,9 +21,11 @@ from offbeat.experiments.running import Outcome, Pool, StopSignals, wait_until_f
 from offbeat.experiments.sessions import RunProcess
 from offbeat.experiments.spec import read_spec
 from offbeat.experiments.trials import Trial, require_startable, write_policies
+from offbeat.metrics.text import counted
 from offbeat.population.copying import keep, read_kept, with_policies_of
 from offbeat.population.ledger import Decision, Ledger, Score
 from offbeat.population.members import MemberProcess, Scoring, Training, member_name
+from offbeat.population.mutation import Values
 from offbeat.population.plan import Plan, plan_of, require_measurable
 from offbeat.population.report import write_report
 from offbeat.population.tree import Family
@@ -98,7 +100,7 @@ class Population:
             and (generation == 0 or (member, generation - 1) in family.ledger.decisions)
         }
         return [
-            Training(self.plan, self.path, member, generation, family.values(member, generation))
+            _next_process(self.plan, self.path, member, generation, family.values(member, generation))
             for member, generation in known.items()
         ]
 
@@ -158,7 +160,8 @@ class Schedule:
 
     def first_generation(self) -> list[RunProcess]:
         """Return the first process of each member."""
-        return [self._process(Training, member, 0) for member in range(self._plan.members)]
+        members = range(self._plan.members)
+        return [Training(self._plan, self._path, member, 0, self._family.values(member, 0)) for member in members]
 
     def next_process(self) -> RunProcess | None:
         """Return a process that can start now; None if none can. The member with the fewest generations is first."""
@@ -180,14 +183,11 @@ class Schedule:
         generation = self._ledger.finished(member)
         if generation == self._plan.generations or not self._is_prepared(member, generation):
             return None
-        training = self._process(Training, member, generation)
-        if training.status_on_disk() != "finished":
-            return training
-        keep(training.run.checkpoints / "latest", self._kept(member, generation))
-        return self._process(Scoring, member, generation)
-
-    def _process(self, kind: type[MemberProcess], member: int, generation: int) -> MemberProcess:
-        return kind(self._plan, self._path, member, generation, self._family.values(member, generation))
+        values = self._family.values(member, generation)
+        process = _next_process(self._plan, self._path, member, generation, values)
+        if isinstance(process, Scoring):
+            keep(process.run.checkpoints / "latest", self._kept(member, generation))
+        return process
 
     def ended(self, outcome: Outcome) -> None:
         """Enter the score of an evaluation that has ended; start a process that was killed once more."""
@@ -230,7 +230,8 @@ class Schedule:
     def _has_trained(self, member: int, generation: int) -> bool:
         """Whether a member has a checkpoint that was made in a generation."""
         before = self._ledger.scores[member, generation - 1].env_steps
-        saved = self._process(Training, member, generation).saved_steps()
+        values = self._family.values(member, generation)
+        saved = Training(self._plan, self._path, member, generation, values).saved_steps()
         return saved is not None and saved > before
 
     def _copy(self, decision: Decision) -> None:
@@ -264,6 +265,23 @@ class Schedule:
         for path in (self._path / "kept").iterdir():
             if slowest == self._plan.generations or int(path.name.rpartition("-")[2]) < needed:
                 shutil.rmtree(path, ignore_errors=True)
+
+
+def _next_process(plan: Plan, path: Path, member: int, generation: int, values: Values) -> Training | Scoring:
+    """Return the process of a member's generation that is next: its training, or else its evaluation.
+
+    Raises:
+        ConfigError: the checkpoint with which it has finished the generation before is missing.
+    """
+    training = Training(plan, path, member, generation, values)
+    if generation and training.status_on_disk() in ("new", "lost"):
+        raise ConfigError(
+            f"{training.run.path} has no checkpoint, but the member has finished {counted(generation, 'generation')}: "
+            "restore the directory, or pass another --dir"
+        )
+    if training.status_on_disk() != "finished":
+        return training
+    return Scoring(plan, path, member, generation, values)
 
 
 def _require_startable(plan: Plan, where: str, *, elsewhere: bool) -> None:
