@@ -10,12 +10,16 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from tests.reference.runs import REPOSITORY, contents, offbeat, small_run
+from tests.reference.runs import REPOSITORY, contents, files_up_to, offbeat, small_run
 from tests.reference.specs import TINY, grid, spec_text, write_spec
+
+from offbeat.cli.run import _PopulationCommand
+from offbeat.population.population import PopulationResult
 
 
 @pytest.fixture(scope="module")
@@ -243,6 +247,34 @@ def test_the_example_specs_pass_a_dry_run(spec, tmp_path, monkeypatch):
     assert said.code == 0, said
     assert re.search(r"^\d+ (sessions|members), .*\d+ at a time, in experiments/", said.out, re.MULTILINE)
     assert not any(tmp_path.iterdir())
+
+
+# --- a full disk --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_full_disk_ends_an_experiment_with_one_message():
+    with files_up_to(0):
+        said = offbeat("run", "spec.toml", "--progress", "none")
+    assert said.code == 1
+    assert "experiments/spec cannot be written to (File too large): free some disk space" in said.err
+    assert "Traceback" not in said.err
+
+
+@pytest.mark.usefixtures("folder")
+def test_an_experiment_whose_graphs_cannot_be_written_says_so_and_prints_its_results():
+    with files_up_to(10_000):
+        said = offbeat("run", "spec.toml", "--progress", "lines")
+    assert said.code == 0, said.err
+    assert "trial-000 is not plotted: " in said.err
+    assert "`offbeat plot experiments/spec/trial-000` tries again" in said.err
+    assert "finished: 1 of 1 sessions finished" in said.out
+
+
+def test_a_population_without_a_score_names_no_table(tmp_path, capsys):
+    population = SimpleNamespace(path=tmp_path, run=lambda _launcher, _view: PopulationResult(1, (), None, None))
+    assert _PopulationCommand(population).run(None, None, "offbeat run spec.toml") == 1  # type: ignore[arg-type]
+    assert capsys.readouterr().out.startswith("failed: no member has finished a generation\n")
 
 
 def test_comments_and_more_seeds_do_not_make_another_experiment(folder):

@@ -192,7 +192,9 @@ class _PopulationCommand:
         for outcome in result.failed:
             print(f"failed: {outcome.session.name}: {outcome.reason}\n  its log: {outcome.session.log}")
         state = {0: "finished", 1: "failed", 130: "interrupted"}[result.exit_code]
-        print(f"{state}: the table of all generations is {path / 'table.md'}")
+        table = path / "table.md"
+        has = f"the table of all generations is {table}" if table.exists() else "no member has finished a generation"
+        print(f"{state}: {has}")
         if result.winner is not None:
             print(f"  the winner is {result.winner.name}, score {rounded(result.score)}")
             winner = RunDirectory(path / "winner")

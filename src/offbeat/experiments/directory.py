@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from offbeat.core.errors import ConfigError
+from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.files import replace_file
 from offbeat.experiments.sessions import Session
 from offbeat.experiments.spec import Spec
@@ -72,6 +72,7 @@ class ExperimentDirectory:
 
         Raises:
             ConfigError: another process has the lock, or the directory cannot be created.
+            RunFailed: while entered, a file could not be written, for example because the disk is full.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -80,7 +81,15 @@ class ExperimentDirectory:
             raise ConfigError(f"{self.path} cannot be created ({error.strerror}): pass another --dir") from None
         with file:
             lock_file(file, f"another `offbeat run` is using {self.path}: wait for it, stop it, or pass another --dir")
-            yield
+            try:
+                yield
+            except BrokenPipeError:  # the reader of the output has closed it
+                raise
+            except OSError as error:
+                raise RunFailed(
+                    f"{self.path} cannot be written to ({error.strerror or error}): free some disk space, or make it "
+                    "writable, then run the command again"
+                ) from error
 
     def write_record(self, spec: Spec, text: bytes) -> None:
         """Save the spec and its text, and add the versions of the packages, the machine and the code."""

@@ -152,9 +152,14 @@ class Lines:
         """Do nothing: the end of each session has been printed."""
 
     def message(self, text: str) -> None:
-        """Print ``text`` on a line."""
-        self._stream.write(text + "\n")
-        self._stream.flush()
+        """Print ``text`` on a line. A full disk does not end the sessions."""
+        try:
+            self._stream.write(text + "\n")
+            self._stream.flush()
+        except BrokenPipeError:
+            raise
+        except OSError:
+            pass
 
     def close(self) -> None:
         """Do nothing."""

@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from offbeat.core.errors import ConfigError
@@ -86,7 +87,7 @@ def plot_experiment(experiment: Path, trials: Sequence[Path], notify: Callable[[
     Args:
         experiment: Path of the experiment.
         trials: Paths of its trials. Those without returns are skipped.
-        notify: Called with a message before each directory is plotted.
+        notify: Called with a message before each directory is plotted, and if its graphs cannot be written.
     """
     for folder in (*trials, experiment):
         try:
@@ -94,5 +95,8 @@ def plot_experiment(experiment: Path, trials: Sequence[Path], notify: Callable[[
         except ConfigError:  # no returns yet
             continue
         notify(f"plotting {folder.name}")
-        for x in _AXES:
-            plot_runs(runs, x, out=folder / f"return-{x}.png")
+        try:
+            for x in _AXES:
+                plot_runs(runs, x, out=folder / f"return-{x}.png")
+        except ConfigError as error:
+            notify(f"{folder.name} is not plotted: {error}; `offbeat plot {quote(str(folder))}` tries again")
