@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from tests.reference.runs import offbeat as typed
 from tests.reference.runs import small_run
 
@@ -171,6 +172,33 @@ def test_a_match_that_cannot_be_played_is_refused(runs, flags, message, folder, 
     said = typed("match", *(folder / name for name in runs), *flags)
     assert said.code == 2
     assert re.search(message, said.err.replace("\n", " ")), said.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"runs": []}, "no run is given"),
+        ({"games": 0}, "games is 0, but at least 1 is expected: pass games=1 or more"),
+        ({"seed": -1}, "seed is -1, but at least 0"),
+        ({"max_episode_steps": 0}, "max_episode_steps is 0, but at least 1"),
+        ({"snapshots": "newest"}, "snapshots is 'newest', but one of all, window, none"),
+        ({"snapshots": "none"}, "pass several runs, or the run of a league with --snapshots window"),
+    ],
+    ids=str,
+)
+def test_a_match_in_python_refuses_wrong_values(arguments, message, league):
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        offbeat.match(**{"runs": [league], **arguments})
+
+
+def test_a_match_leaves_the_threads_of_its_caller_as_they_were(league):
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        offbeat.match([league], games=2, snapshots="window")
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_a_league_is_evaluated_by_the_average_of_its_snapshots(league, plain):

@@ -18,7 +18,9 @@ from offbeat.api.snapshots import Snapshots
 from offbeat.config.arguments import checked
 from offbeat.config.env import EVALUATION_STEPS
 from offbeat.config.trust import require
-from offbeat.core.errors import ConfigError, EnvFailed
+from offbeat.core.caller_state import caller_state
+from offbeat.core.errors import ConfigError, EnvFailed, require_at_least
+from offbeat.core.fields import read
 from offbeat.core.files import GivenPath, user_path
 from offbeat.core.seeding import derive_seed
 from offbeat.envs import sending
@@ -119,32 +121,43 @@ def match(
         pool: plays the games of each pair of players, in each seating, on a node of a cluster; None: here.
 
     Raises:
-        ConfigError: there is only one player, the runs have different worlds, or the game has only one side.
+        ConfigError: an argument is invalid, there is only one player, the runs have different worlds, or the game has
+            only one side.
         EnvFailed: a world failed, or no game had a result.
     """
     directories = [user_path(run) for run in runs]
-    entrants, config = entrants_of(directories, snapshots, average=average, trust_code=trust_code)
-    trained = entrants[0].trained
-    require(trained.env_code, "the policy")
-    agents = entrants[0].run_agents
-    playing = _sides(trained.env, agents, sides or (config.sides if config else ()))
-    pairs = _pairings(entrants, playing)
-    each = {pairing: -(-games // count) for pairing, count in pairs.items()}
-    outcome = config.outcome if config else ""
-    make_envs = partial(
-        game_envs, world_of(trained, agents), [side.agents for side in playing], max(each.values()), seed=seed,
-        settings=trained.env_config, outcome=outcome, max_episode_steps=max_episode_steps,
-    )  # fmt: skip
-    sets, policies = _sets(entrants, playing, each, seed)
-    if pool is None:
-        games_of_sets = play_here(sets, policies, make_envs, greedy=greedy, on_step=on_step)
-    else:
-        env = sending.package(trained.env, _imports(directories), trained.env_config.wrappers)
-        games_of_sets = play_on_nodes(pool, env, sets, policies, make_envs, greedy=greedy, on_step=on_step)
-    played = _match(entrants, playing, each, games_of_sets)
-    if played.no_result == played.played:
-        raise EnvFailed(_no_results(played, outcome))
-    return played
+    if not directories:
+        raise ConfigError("no run is given: run `offbeat match RUN RUN...` with directories of `offbeat train`")
+    if games < 1:
+        raise ConfigError(f"games is {games}, but at least 1 is expected: pass games=1 or more")
+    require_at_least("seed", seed, 0)
+    require_at_least("max_episode_steps", max_episode_steps, 1)
+    if snapshots is not None:
+        snapshots = read("snapshots", snapshots, Snapshots, "pass --snapshots window")
+    with caller_state() as caller:
+        entrants, config = entrants_of(directories, snapshots, average=average, trust_code=trust_code)
+        caller.save_library_settings()
+        trained = entrants[0].trained
+        require(trained.env_code, "the policy")
+        agents = entrants[0].run_agents
+        playing = _sides(trained.env, agents, sides or (config.sides if config else ()))
+        pairs = _pairings(entrants, playing)
+        each = {pairing: -(-games // count) for pairing, count in pairs.items()}
+        outcome = config.outcome if config else ""
+        make_envs = partial(
+            game_envs, world_of(trained, agents), [side.agents for side in playing], max(each.values()), seed=seed,
+            settings=trained.env_config, outcome=outcome, max_episode_steps=max_episode_steps,
+        )  # fmt: skip
+        sets, policies = _sets(entrants, playing, each, seed)
+        if pool is None:
+            games_of_sets = play_here(sets, policies, make_envs, greedy=greedy, on_step=on_step)
+        else:
+            env = sending.package(trained.env, _imports(directories), trained.env_config.wrappers)
+            games_of_sets = play_on_nodes(pool, env, sets, policies, make_envs, greedy=greedy, on_step=on_step)
+        played = _match(entrants, playing, each, games_of_sets)
+        if played.no_result == played.played:
+            raise EnvFailed(_no_results(played, outcome))
+        return played
 
 
 def _imports(runs: Sequence[Path]) -> tuple[str, ...]:
@@ -184,7 +197,7 @@ def _pairings(entrants: Sequence[Entrant], sides: Sequence[Side]) -> dict[_Pairi
     if not pairs:
         raise ConfigError(
             f"a match needs 2 players that can play against each other, but it has {_listed(entrants)}: pass several "
-            "runs, or a run with snapshots of a league and without --snapshots none"
+            "runs, or the run of a league with --snapshots window"
         )
     return pairs
 

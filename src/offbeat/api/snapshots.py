@@ -13,6 +13,7 @@ from offbeat.api.load import chosen_policy, load
 from offbeat.api.loaded_policy import LoadedPolicy
 from offbeat.config.arguments import checked
 from offbeat.core.errors import ConfigError
+from offbeat.core.fields import read
 from offbeat.core.files import GivenPath, user_path
 from offbeat.envs.adapters.openspiel import ADAPTER, PREFIX
 from offbeat.league.average import average_policy, draw_snapshot
@@ -37,8 +38,9 @@ def load_snapshots(
         trust_code: as for `load`.
 
     Raises:
-        ConfigError: a snapshot is damaged, or names code that was refused.
+        ConfigError: a snapshot is damaged, or names code that was refused; or `which` is something else.
     """
+    which = read("which", which, Literal["all", "window"], "pass which='window'")
     directory = RunDirectory.open(user_path(run), trust_code=trust_code)
     store, league = directory.snapshots(), directory.read_league()
     if league is None:

@@ -13,7 +13,7 @@ from tyro.conf import Positional, arg
 from offbeat.cli.flags import RunImports, TrustCode
 from offbeat.cli.on_ray import Cpus, Gpus, On, OnRay, RayAddress, Resources
 from offbeat.cli.output import progress_bar, stdout_to_stderr
-from offbeat.core.errors import ConfigError, require_at_least
+from offbeat.core.errors import require_at_least
 
 if TYPE_CHECKING:
     from offbeat.api.match import Match as Played
@@ -69,11 +69,7 @@ class Match:
         from offbeat.api.match import match
         from offbeat.config.importing import import_modules
 
-        if not self.runs:
-            raise ConfigError("no run is given: run `offbeat match RUN RUN...` with directories of `offbeat train`")
         require_at_least("episodes", self.episodes, 1)
-        require_at_least("seed", self.seed, 0)
-        require_at_least("max_episode_steps", self.max_episode_steps, 1)
         on_ray = OnRay.read(self.on, self.ray_address, self.cpus, self.gpus, self.resources)
         nodes = nullcontext() if on_ray is None else on_ray.task_pool("a match of two players")
         with stdout_to_stderr(), progress_bar("games", shown=not self.json) as on_step:
