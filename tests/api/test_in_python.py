@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from dataclasses import fields
@@ -108,6 +109,8 @@ def test_user_path_replaces_the_home_directory_and_refuses_one_of_nobody(in_home
         user_path("~nobody-of-this-name/run")
     with pytest.raises(ConfigError, match="3 is given as a path, but text or a Path is expected"):
         user_path(3)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"the path 'r.udcff' has bytes that are not UTF-8"):
+        user_path(os.fsdecode(b"r\xff"))
     with pytest.raises(ConfigError, match="run is 3, but a run directory or a Run is expected"):
         offbeat.load(3)  # type: ignore[arg-type]
 

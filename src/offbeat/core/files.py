@@ -16,12 +16,19 @@ def user_path(given: GivenPath) -> Path:
     """Return a path that a user has given, with `~` and `~NAME` replaced by the home directory.
 
     Raises:
-        ConfigError: it is no path, or there is no such user.
+        ConfigError: it is no path, there is no such user, or it cannot be written as text in UTF-8.
     """
     if not isinstance(given, str | os.PathLike):
         raise ConfigError(
             f"{given!r} is given as a path, but text or a Path is expected: pass, for example, 'runs/first'"
         )
+    try:
+        os.fspath(given).encode()
+    except UnicodeEncodeError:
+        raise ConfigError(
+            f"the path {os.fspath(given)!a} has bytes that are not UTF-8, which the files of a run cannot contain: "
+            "rename it, or pass another path"
+        ) from None
     try:
         return Path(given).expanduser()
     except RuntimeError:
