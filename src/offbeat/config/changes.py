@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict
+from enum import Enum
 from pathlib import Path
 from shlex import quote
 
@@ -35,29 +36,37 @@ MAY_DIFFER = {
 _REWARDS = ("reward_scale", "clip_rewards")
 """Settings of the rewards that are learned from. A replay contains rewards of the earlier values."""
 
-_NEW = "start a new run"
-_FROM_WEIGHTS = "start a new run from this run's weights"
-"""Remedies that are completed with the command."""
-_RUN: Mapping[str, tuple[str, str]] = {
-    "algorithm": ("the saved networks and optimizers are those of the algorithm", _NEW),
-    "env": ("the saved policy and episodes are those of the env", _FROM_WEIGHTS),
+
+class NewRun(Enum):
+    """A new run as the remedy. A message says it with the command."""
+
+    ANEW = "start a new run"
+    FROM_WEIGHTS = "start a new run from this run's weights"
+
+
+Against = tuple[str, NewRun | str]
+"""Why a resume cannot change a setting, and the remedy: a new run, or another one in words."""
+
+_RUN: Mapping[str, Against] = {
+    "algorithm": ("the saved networks and optimizers are those of the algorithm", NewRun.ANEW),
+    "env": ("the saved policy and episodes are those of the env", NewRun.FROM_WEIGHTS),
     "preset": ("a preset gives a new run its settings", "pass the settings themselves with --set"),
-    "seed": ("every random stream of the run depends on it", _FROM_WEIGHTS),
+    "seed": ("every random stream of the run depends on it", NewRun.FROM_WEIGHTS),
     "imports": (
         "they are recorded when a run starts",
         "import them before the resume{with_flag}",
     ),
-    "init_from": ("it gives a new run its initial weights", _NEW),
+    "init_from": ("it gives a new run its initial weights", NewRun.ANEW),
     "tracker": ("the run is recorded there from its start", "leave it out"),
 }
 """Keys of [run] that a resume cannot change -> the reason, and the remedy, where there is a better one than below."""
-_RUNTIME: Mapping[str, tuple[str, str]] = {
-    "split": ("the topology of a run is chosen at its start", _FROM_WEIGHTS),
-    "decorrelate": ("it is about the first episodes of a run", _FROM_WEIGHTS),
+_RUNTIME: Mapping[str, Against] = {
+    "split": ("the topology of a run is chosen at its start", NewRun.FROM_WEIGHTS),
+    "decorrelate": ("it is about the first episodes of a run", NewRun.FROM_WEIGHTS),
 }
 """Keys of [runtime] that a resume cannot change, and that have a reason of their own."""
-_OF_THE_TOPOLOGY = ("the saved envs, tickets and versions depend on it", _FROM_WEIGHTS)
-_OF_THE_RUN = ("the saved policies depend on it", _FROM_WEIGHTS)
+_OF_THE_TOPOLOGY: Against = ("the saved envs, tickets and versions depend on it", NewRun.FROM_WEIGHTS)
+_OF_THE_RUN: Against = ("the saved policies depend on it", NewRun.FROM_WEIGHTS)
 _RUN_MAY_CHANGE = {
     *("steps", "stop_at", "time", "eval_every", "eval_episodes", "eval_time_share", "evaluator"),
     *("eval_max_episode_steps", "eval_max_steps", "checkpoint_every", "checkpoint_every_s", "checkpoints_kept"),
@@ -110,7 +119,7 @@ def values_of(config: Config) -> dict[str, object]:
     return {**values, **dict(own_values(policies))}
 
 
-def reason_against(config: Config, key: str) -> tuple[str, str] | None:
+def reason_against(config: Config, key: str) -> Against | None:
     """Return why a resume cannot change a setting of a run with this config, and the remedy; None if it can."""
     if key.startswith(POLICIES):
         policy, own = parts_of(key)
@@ -122,36 +131,39 @@ def reason_against(config: Config, key: str) -> tuple[str, str] | None:
     if key in hints_of(EnvConfig):
         return _reason_of_env(key, config.settings)
     if key.startswith(LEAGUE):
-        return "the saved opponents and results depend on it", _FROM_WEIGHTS
+        return "the saved opponents and results depend on it", NewRun.FROM_WEIGHTS
     reason = config.settings.reason_against_change(key)
-    return (reason, _NEW if key in config.settings.network_keys else _FROM_WEIGHTS) if reason else None
+    return (reason, NewRun.ANEW if key in config.settings.network_keys else NewRun.FROM_WEIGHTS) if reason else None
 
 
-def _reason_against_value(config: Config, key: str, old: object, new: object) -> tuple[str, str] | None:
+def _reason_against_value(config: Config, key: str, old: object, new: object) -> Against | None:
     """Return the same for a key that may change, but perhaps not from `old` to `new`."""
     reason = config.settings.reason_against_value(setting_of(key), old, new)
-    return (reason, _NEW) if reason else None
+    return (reason, NewRun.ANEW) if reason else None
 
 
-def _reason_of_env(key: str, settings: AlgorithmSettings) -> tuple[str, str] | None:
+def _reason_of_env(key: str, settings: AlgorithmSettings) -> Against | None:
     """Return the same for a key of [env]."""
     if key == "curriculum" or (key in _REWARDS and settings.learns_from == "unrolls"):
         return None
     what = "replay has rewards that were made" if key in _REWARDS else "policy and episodes belong to an env"
-    return f"the saved {what} with it", _FROM_WEIGHTS
+    return f"the saved {what} with it", NewRun.FROM_WEIGHTS
 
 
-def _refused(config: Config, run: Path, key: str, old: object, new: object, reason: str, remedy: str) -> ConfigError:
+def _refused(
+    config: Config, run: Path, key: str, old: object, new: object, reason: str, remedy: NewRun | str
+) -> ConfigError:
     change = "" if key in ("algorithm", "env") else _as_flags(key, new)
-    if remedy == _FROM_WEIGHTS:
-        remedy = from_weights(config, run, change, env=str(new) if key == "env" else config.run.env, but=key)
-    elif remedy == _NEW:
-        algorithm = str(new) if key == "algorithm" else config.run.algorithm
-        flags = [*_flags_of_world(config, run / "config.toml", key), change]
-        remedy = f"{_NEW}: {_train_command(algorithm, config.run.env, flags)}"
-    else:
-        remedy = remedy.format(with_flag=for_reader(", with --import MODULE", ""))
-    return ConfigError(f"{key} is {old} in {run}, and a resume cannot change it to {new}: {reason}. Instead, {remedy}")
+    match remedy:
+        case NewRun.FROM_WEIGHTS:
+            instead = from_weights(config, run, change, env=str(new) if key == "env" else config.run.env, but=key)
+        case NewRun.ANEW:
+            algorithm = str(new) if key == "algorithm" else config.run.algorithm
+            flags = [*_flags_of_world(config, run / "config.toml", key), change]
+            instead = f"{remedy.value}: {_train_command(algorithm, config.run.env, flags)}"
+        case str():
+            instead = remedy.format(with_flag=for_reader(", with --import MODULE", ""))
+    return ConfigError(f"{key} is {old} in {run}, and a resume cannot change it to {new}: {reason}. Instead, {instead}")
 
 
 def from_weights(config: Config, run: Path, change: str = "", *, env: str | None = None, but: str = "") -> str:
@@ -170,7 +182,7 @@ def from_weights(config: Config, run: Path, change: str = "", *, env: str | None
         file = Path("FILE.toml")
     own = [*_flags_of_world(config, file, but), *_own_flags(config, env, but)]
     command = _train_command(config.run.algorithm, env, [f"--init-from {quote(str(run))}", *own, change])
-    return f"{_FROM_WEIGHTS}: {command}{note}"
+    return f"{NewRun.FROM_WEIGHTS.value}: {command}{note}"
 
 
 def _train_command(algorithm: str, env: str, flags: Iterable[str]) -> str:
