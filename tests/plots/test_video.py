@@ -9,6 +9,7 @@ import imageio_ffmpeg  # type: ignore[import-untyped]
 import numpy as np
 import pytest
 from PIL import Image
+from tests.reference.runs import files_up_to
 
 from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.plots.video import Frame, write_video
@@ -82,10 +83,27 @@ def test_a_frame_of_another_shape_is_refused(tmp_path, suffix):
         write_video(mixed, tmp_path / f"run{suffix}", fps=5)
 
 
-def test_float_frames_are_refused(tmp_path):
-    wrong: Any = np.zeros((4, 4, 3))
-    with pytest.raises(RunFailed, match="float64"):
-        write_video([wrong], tmp_path / "run.gif", fps=5)
+@pytest.mark.parametrize(
+    ("frame", "what"),
+    [
+        (np.zeros((4, 4, 3)), r"float64 \[4, 4, 3\]"),
+        (np.zeros((4, 4), np.uint8), r"uint8 \[4, 4\]"),
+        (np.zeros((4, 4, 4), np.uint8), r"uint8 \[4, 4, 4\]"),
+        ([np.zeros((4, 4, 3), np.uint8)], "list"),
+        (None, "NoneType"),
+    ],
+    ids=["float", "grey", "alpha", "list", "nothing"],
+)
+def test_a_frame_that_is_no_picture_is_refused(tmp_path, frame, what):
+    with pytest.raises(RunFailed, match=rf"frame 0 .* is {what}, but an array uint8 \[height, width, 3\] is expected"):
+        write_video([frame], tmp_path / "run.gif", fps=5)
+
+
+@pytest.mark.parametrize("suffix", [".mp4", ".gif"])
+def test_a_video_that_does_not_fit_on_the_disk_is_an_error(tmp_path, suffix):
+    path = tmp_path / f"run{suffix}"
+    with files_up_to(100), pytest.raises(RunFailed, match=rf"{path} could not be written .*: free some disk space"):
+        write_video(frames(8), path, fps=5)
 
 
 def test_a_frame_rate_of_zero_is_refused(tmp_path):

@@ -27,7 +27,7 @@ def write_video(frames: Iterable[Frame], path: Path, fps: int) -> Path:
 
     Raises:
         ConfigError: the suffix is unknown, fps is not positive, or ffmpeg is not installed.
-        RunFailed: there are no frames, or one has another shape or dtype.
+        RunFailed: there are no frames, one is no picture or has another shape, or the disk is full.
     """
     write = {".mp4": _write_mp4, ".gif": _write_gif}.get(path.suffix.lower())
     if write is None:
@@ -44,7 +44,13 @@ def write_video(frames: Iterable[Frame], path: Path, fps: int) -> Path:
         _require_writable(path)
     except OSError as error:
         raise ConfigError(f"{path} cannot be written ({error.strerror}): pass another file") from None
-    write(_checked(frames, path), path, fps)
+    try:
+        write(_checked(frames, path), path, fps)
+    except OSError as error:
+        reason = error.strerror or "ffmpeg has failed"
+        raise RunFailed(
+            f"{path} could not be written ({reason}): free some disk space, or pass another file"
+        ) from error
     return path
 
 
@@ -69,11 +75,17 @@ def _require_ffmpeg(path: Path) -> None:
 def _checked(frames: Iterable[Frame], path: Path) -> Iterator[Frame]:
     shape = None
     for index, frame in enumerate(frames):
-        shape = shape or (*frame.shape[:2], 3)
-        if frame.dtype != np.uint8 or frame.shape != shape:
+        if not isinstance(frame, np.ndarray) or frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] != 3:
+            what = f"{frame.dtype} {list(frame.shape)}" if isinstance(frame, np.ndarray) else type(frame).__name__
             raise RunFailed(
-                f"frame {index} of {path} is {frame.dtype} {list(frame.shape)}, "
-                f"but uint8 {list(shape)} is expected: all frames of a video must have the same shape"
+                f"frame {index} of {path} is {what}, but an array uint8 [height, width, 3] is expected: return it in "
+                "the env's render()"
+            )
+        shape = shape or frame.shape
+        if frame.shape != shape:
+            raise RunFailed(
+                f"frame {index} of {path} has the shape {list(frame.shape)}, but {list(shape)} is expected: all frames "
+                "of a video must have the same shape"
             )
         yield frame
     if shape is None:
@@ -98,6 +110,10 @@ def _write_mp4(frames: Iterator[Frame], path: Path, fps: int) -> None:
             writer.send(np.ascontiguousarray(np.pad(frame, padding, mode="edge")))
     finally:
         writer.close()
+    try:
+        imageio_ffmpeg.count_frames_and_secs(str(path))
+    except RuntimeError:  # the end of the file is missing, which ffmpeg only prints
+        raise OSError from None
 
 
 def _write_gif(frames: Iterator[Frame], path: Path, fps: int) -> None:
