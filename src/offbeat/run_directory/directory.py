@@ -173,7 +173,7 @@ class RunDirectory:
         Raises:
             ConfigError: there is no such checkpoint, or it is damaged or of another env.
         """
-        if Path(name).name != name:
+        if name in ("", "..") or Path(name).name != name:
             raise ConfigError(
                 f"{name!r} is not the name of a checkpoint: pass --checkpoint latest, best or step-<12 digits>"
             )
