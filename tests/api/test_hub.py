@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +17,7 @@ from huggingface_hub import ModelCard
 from safetensors.numpy import load
 from tests.reference.hub_server import TOKEN, Hub, hub_server
 from tests.reference.mutations import rehashed
-from tests.reference.runs import OFFBEAT, CommandResult, contents, offbeat, run_python, small_run
+from tests.reference.runs import OFFBEAT, CommandResult, contents, files_up_to, offbeat, run_python, small_run
 
 from offbeat.algorithms.ppo import PPOConfig
 from offbeat.api.hub import card
@@ -175,6 +176,24 @@ def test_a_push_of_a_missing_checkpoint_is_refused(run, monkeypatch):
     assert said.code == 2
     assert "has no checkpoint" in said.err
     assert offbeat("push", run / "nowhere", "--repo", REPO).code == 2
+
+
+def test_a_run_without_returns_is_not_pushed_and_not_changed(tmp_path):
+    run = small_run(tmp_path / "run", env="Pendulum-v1", steps=64, eval_every=0).path
+    before = contents(run)
+    said = offbeat("push", run, "--repo", REPO, "--episodes", "1", "--dry-run")
+    assert said.code == 2
+    assert "has no returns yet" in said.err
+    assert contents(run) == before
+
+
+def test_a_push_on_a_full_disk_is_one_message(run, tmp_path):
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy, symlinks=True)
+    with files_up_to(0):
+        said = offbeat("push", copy, "--repo", REPO, "--episodes", "1", "--dry-run")
+    assert said.code == 1
+    assert "hub could not be written (File too large): free some disk space" in said.err
 
 
 def test_a_file_modified_on_the_hub_is_not_loaded(run, hub, tmp_path):

@@ -24,6 +24,7 @@ from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.types import PREVIOUS_REWARD
 from offbeat.models.published import published_layout
 from offbeat.plots.curves import plot_runs
+from offbeat.plots.runs import read_run
 from offbeat.run_directory import checkpoint
 from offbeat.run_directory.checkpoint import Checkpoint, SavedPolicy
 from offbeat.run_directory.directory import RunDirectory
@@ -78,15 +79,34 @@ def write_folder(
         repo: the repository, USER/NAME.
 
     Raises:
-        ConfigError: the run has no metrics to plot yet, or no agent of the policy took part in the evaluation.
+        ConfigError: the run has no metrics to plot yet, or no agent of the policy took part in the evaluation; nothing
+            was changed.
+        RunFailed: the folder could not be written, for example because the disk is full.
     """
     if scores["return_mean"] is None:
         raise ConfigError(
             f"the agents {', '.join(loaded.trained.agents)} took part in no episode of the evaluation, so there is no "
             "score for the model card: push with more --episodes"
         )
+    read_run(directory.path, "steps")  # a run without returns is refused first
     folder = directory.path / "hub"
     shutil.rmtree(folder, ignore_errors=True)
+    try:
+        _write(folder, directory, saved, loaded, scores, repo)
+    except OSError as error:
+        raise RunFailed(f"{folder} could not be written ({error.strerror or error}): free some disk space") from error
+    return folder
+
+
+def _write(
+    folder: Path,
+    directory: RunDirectory,
+    saved: SavedPolicy,
+    loaded: LoadedPolicy,
+    scores: Mapping[str, Any],
+    repo: str,
+) -> None:
+    """Write the files of the folder, which does not exist. The other arguments are those of `write_folder`."""
     names = [entry.name for entry in published_layout(loaded.policy.spec).entries]
     weights = {name: saved.weights[name] for name in names}
     checkpoint.write(folder, Checkpoint.of_one(weights, saved.about, None))
@@ -94,7 +114,6 @@ def write_folder(
     (folder / EVALUATION).write_text(json.dumps(scores, indent=1) + "\n")
     plot_runs([directory.path], out=folder / CURVE)
     (folder / CARD).write_text(card(loaded, scores, repo))
-    return folder
 
 
 def push(folder: Path, repo: str, *, private: bool) -> str:
