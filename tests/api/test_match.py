@@ -157,6 +157,8 @@ def test_games_that_are_cut_before_the_env_reports_an_outcome_are_in_no_score(fo
         (["plain", "league"], ["--snapshots", "window"], "plain has no league"),
         (["league"], ["--sides", "player_0"], "player_1 .* matches none of them"),
         (["league"], ["--episodes", "0"], "episodes is 0"),
+        (["league"], ["--out", "rates.txt"], "rates.txt: its name must end in one of"),
+        (["league"], ["--ratings", "ratings"], "ratings: its name must end in one of"),
     ],
 )
 def test_a_match_that_cannot_be_played_is_refused(runs, flags, message, folder, league, plain):  # noqa: ARG001
@@ -170,7 +172,7 @@ def test_a_match_that_cannot_be_played_is_refused(runs, flags, message, folder, 
         if name in made and not (folder / name).exists():
             made[name](folder / name)
     said = typed("match", *(folder / name for name in runs), *flags)
-    assert said.code == 2
+    assert (said.code, said.out) == (2, "")
     assert re.search(message, said.err.replace("\n", " ")), said.err
 
 
@@ -189,6 +191,13 @@ def test_a_match_that_cannot_be_played_is_refused(runs, flags, message, folder, 
 def test_a_match_in_python_refuses_wrong_values(arguments, message, league):
     with pytest.raises(ConfigError, match=re.escape(message)):
         offbeat.match(**{"runs": [league], **arguments})
+
+
+def test_a_match_whose_picture_cannot_be_written_shows_its_standings(league):
+    said = typed("match", league, "--episodes", 2, "--out", "/proc/nobody/rates.png")
+    assert said.code == 2
+    assert "/proc/nobody/rates.png cannot be written" in said.err
+    assert "latest" in said.out
 
 
 def test_a_match_leaves_the_threads_of_its_caller_as_they_were(league):

@@ -412,6 +412,12 @@ def test_an_unknown_picture_format_is_refused(tmp_path):
         plot_runs([make_run(tmp_path / "run")], out=tmp_path / "curve.doc")
 
 
+@pytest.mark.parametrize("out", [".", "/", ".."])
+def test_a_folder_in_place_of_a_picture_is_refused(tmp_path, out):
+    with pytest.raises(ConfigError, match=f"must end in one of .*, such as {Path(out, 'picture.png')}$"):
+        plot(make_run(tmp_path / "run"), out=out)
+
+
 def test_a_plot_of_no_run_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="no run to plot"):
         plot_runs([], out=tmp_path / "curve.png")

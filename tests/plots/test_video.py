@@ -57,6 +57,12 @@ def test_a_video_file_with_another_suffix_is_refused(tmp_path, name):
         write_video(frames(2), tmp_path / name, fps=5)
 
 
+@pytest.mark.parametrize("folder", [".", "/", ".."])
+def test_a_folder_in_place_of_a_video_file_is_refused(folder):
+    with pytest.raises(ConfigError, match=rf"must end in .mp4 or .gif, for example {Path(folder, 'picture.mp4')}$"):
+        write_video(frames(2), Path(folder), fps=5)
+
+
 @pytest.mark.parametrize("suffix", [".mp4", ".gif"])
 def test_a_video_in_a_folder_where_nothing_can_be_written_is_refused(suffix):
     with pytest.raises(ConfigError, match=r"/proc/run\.\w+ cannot be written \(.*\): pass another file"):

@@ -15,6 +15,7 @@ from offbeat.core.files import GivenPath, user_path
 from offbeat.metrics.notebook import show_picture
 from offbeat.plots.adaptation import plot_adaptation
 from offbeat.plots.curves import plot_runs
+from offbeat.plots.figures import require_format
 from offbeat.plots.league import plot_elo
 from offbeat.plots.runs import RETURN, runs_of
 
@@ -71,6 +72,7 @@ def plot(
         )
     name = "adaptation.png" if x == "episodes" else "return.png"
     file = (paths[0] / name if len(paths) == 1 else _unused(Path(name))) if out is None else user_path(out)
+    require_format(file)
     elo = file.with_name(f"{file.stem}-elo{file.suffix}")
     for path in (file, elo) if out is None else ():
         if path.is_symlink():

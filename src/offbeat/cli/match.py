@@ -68,8 +68,11 @@ class Match:
     def run(self) -> int:
         from offbeat.api.match import match
         from offbeat.config.importing import import_modules
+        from offbeat.plots.figures import require_format
 
         require_at_least("episodes", self.episodes, 1)
+        for picture in self._pictures:
+            require_format(picture)
         on_ray = OnRay.read(self.on, self.ray_address, self.cpus, self.gpus, self.resources)
         nodes = nullcontext() if on_ray is None else on_ray.task_pool("a match of two players")
         with stdout_to_stderr(), progress_bar("games", shown=not self.json) as on_step:
@@ -88,12 +91,19 @@ class Match:
                     on_step=on_step,
                     pool=pool,
                 )
-        self._draw(played)
         if self.json:
             print(json.dumps(played.as_json()))
         else:
             self._show(played)
+        self._draw(played)
+        for picture in () if self.json else self._pictures:
+            print(picture)
         return 0
+
+    @property
+    def _pictures(self) -> list[Path]:
+        """The files of pictures that were asked for."""
+        return [path for path in (self.out, self.ratings) if path is not None]
 
     def _draw(self, played: Played) -> None:
         """Draw the pictures that were asked for."""
@@ -127,5 +137,3 @@ class Match:
         elif played.cut:
             limit = f"--max-episode-steps {self.max_episode_steps}"
             print(f"{played.cut} games were cut by {limit}: their results up to there count")
-        for path in filter(None, (self.out, self.ratings)):
-            print(path)

@@ -21,18 +21,34 @@ def line_style(index: int) -> dict[str, Any]:
     return {"color": COLORS[index % len(COLORS)], "linestyle": ("-", "--", "-.")[index // len(COLORS) % 3]}
 
 
+def require_format(out: Path) -> None:
+    """Refuse the name of a file whose suffix is no format of matplotlib.
+
+    Raises:
+        ConfigError: with the suffixes that are.
+    """
+    from matplotlib.backend_bases import FigureCanvasBase
+
+    known = FigureCanvasBase.get_supported_filetypes()
+    if out.suffix[1:].lower() not in known:
+        raise ConfigError(
+            f"an image cannot be written to {out}: its name must end in one of "
+            f"{', '.join('.' + suffix for suffix in sorted(known))}, such as {example_path(out, '.png')}"
+        )
+
+
+def example_path(path: Path, suffix: str) -> Path:
+    """Return a path with another suffix, for a message; for . and / and .., which have no name, a file in them."""
+    return path / f"picture{suffix}" if path.name in ("", "..") else path.with_suffix(suffix)
+
+
 def save_figure(figure: Figure, out: Path) -> None:
     """Write a figure to a file, in the format of its suffix.
 
     Raises:
         ConfigError: the suffix is unknown, or the file cannot be written.
     """
-    known = figure.canvas.get_supported_filetypes()
-    if out.suffix[1:].lower() not in known:
-        raise ConfigError(
-            f"an image cannot be written to {out}: its name must end in one of "
-            f"{', '.join('.' + suffix for suffix in sorted(known))}, such as {out.with_suffix('.png')}"
-        )
+    require_format(out)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(out)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offbeat.core.errors import ConfigError, RunFailed
+from offbeat.plots.figures import example_path
 
 Frame = NDArray[np.uint8]
 """[height, width, 3], RGB."""
@@ -33,7 +34,7 @@ def write_video(frames: Iterable[Frame], path: Path, fps: int) -> Path:
     if write is None:
         raise ConfigError(
             f"a video cannot be written to {path}: its name must end in .mp4 or .gif, for example "
-            f"{path.with_suffix('.mp4')}"
+            f"{example_path(path, '.mp4')}"
         )
     if fps < 1:
         raise ConfigError(f"fps is {fps}, but a video needs at least 1 frame per second")
