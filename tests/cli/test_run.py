@@ -139,6 +139,10 @@ def no_record(folder: Path) -> None:
     (folder / "experiments/spec/experiment.json").write_text("{")
 
 
+def another_record(folder: Path) -> None:
+    (folder / "experiments/spec/experiment.json").write_text('{"spec": 5}')
+
+
 @pytest.mark.parametrize(
     ("how", "says"),
     [
@@ -153,6 +157,7 @@ def no_record(folder: Path) -> None:
         (session_of_another_seed, ["seed was 5 and is 1 now"]),
         (session_of_another_algorithm, ["algorithm was a2c and is ppo now"]),
         (no_record, ["experiment.json is not JSON"]),
+        (another_record, ["experiment.json was changed"]),
     ],
 )
 def test_a_directory_that_belongs_to_another_spec_is_refused(

@@ -50,9 +50,10 @@ def test_an_incomplete_last_line_is_ignored(tmp_path, cut):
     assert read_metrics(path) == [line(1), line(2)]
 
 
-def test_an_invalid_line_in_the_middle_is_refused_with_its_number(tmp_path):
+@pytest.mark.parametrize("wrong", [b"what is this", b"\xff\xfe", b"\x00" * 8])
+def test_an_invalid_line_in_the_middle_is_refused_with_its_number(tmp_path, wrong):
     path = tmp_path / "metrics.jsonl"
-    path.write_text('{"learning_step": 1}\nwhat is this\n{"learning_step": 2}\n')
+    path.write_bytes(b'{"learning_step": 1}\n' + wrong + b'\n{"learning_step": 2}\n')
     with pytest.raises(ConfigError, match=r"line 2 of .*metrics\.jsonl is not a JSON object"):
         read_metrics(path)
 

@@ -10,12 +10,16 @@ from typing import Any
 
 from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.files import replace_file
+from offbeat.core.strict_json import LARGEST_RECORD, read_json
 from offbeat.experiments.sessions import Session
 from offbeat.experiments.spec import Spec
 from offbeat.experiments.trials import Trial, read_trial, require_same_trial, write_trial
 from offbeat.plots.runs import EXPERIMENT, TRIAL
 from offbeat.run_directory.lock import lock_file
 from offbeat.run_directory.versions import made_with
+
+_RECORD = {"spec": dict, "seeds": list, "trials": int | None, "made_with": list}
+"""Key of the record -> its type."""
 
 
 class ExperimentDirectory:
@@ -59,9 +63,11 @@ class ExperimentDirectory:
 
     def _read(self) -> dict[str, Any]:
         try:
-            record: dict[str, Any] = json.loads(self.record.read_text(encoding="utf-8"))
+            record = read_json(self.record, LARGEST_RECORD)
         except ValueError as error:
-            raise ConfigError(f"{self.record} is not JSON ({error}): restore it, or pass another --dir") from None
+            raise ConfigError(f"{self.record} {error}: restore it, or pass another --dir") from None
+        if not all(isinstance(record.get(key), kind) for key, kind in _RECORD.items()):
+            raise ConfigError(f"{self.record} was changed: restore it, or pass another --dir")
         return record
 
     # --- the lock -------------------------------------------------------------------------------------------

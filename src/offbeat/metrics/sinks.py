@@ -95,11 +95,11 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     Raises:
         ConfigError: another line is not a JSON object.
     """
-    lines = path.read_text(encoding="utf-8").splitlines()
+    lines = path.read_bytes().splitlines()
     records = []
     for number, line in enumerate(lines, start=1):
         try:
-            record = json.loads(line, parse_constant=_refuse)
+            record = json.loads(line.decode(), parse_constant=_refuse)
             if not isinstance(record, dict):
                 raise TypeError  # noqa: TRY301 - handled below, like the errors of json.loads
             records.append(record)
@@ -107,7 +107,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
             if number == len(lines):
                 break
             raise ConfigError(
-                f"line {number} of {path} is not a JSON object: {line[:60]!r}. "
+                f"line {number} of {path} is not a JSON object: {line[:60].decode(errors='replace')!r}. "
                 "The file was changed by another program: remove that line, or restore the file"
             ) from error
     return records
