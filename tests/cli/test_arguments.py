@@ -71,6 +71,12 @@ $ offbeat eval a b
 'b' is not expected: `offbeat eval` takes RUN
 $ offbeat eval a --episodes x
 episodes is 'x', but a whole number is expected: pass, for example, --episodes 20
+$ offbeat eval a --seed None
+seed is 'None', but a whole number is expected: pass, for example, --seed 0
+$ offbeat plot a --x None
+x is 'None', but one of steps, frames, time, episodes is expected: pass, for example, --x steps
+$ offbeat check CartPole-v1 --steps 0
+steps is 0, but at least 1 is expected: pass --steps 1 or more
 $ offbeat eval a --json=true
 --json=true has a value, but --json takes none: pass --json
 $ offbeat plot

@@ -77,7 +77,7 @@ class Argument:
 
     def check(self, value: str) -> None:
         """Refuse a value of the wrong type, or that is not one of the choices."""
-        if self.checked_kind is None or value == "None":
+        if self.checked_kind is None or (value == "None" and type(None) in get_args(self.kind)):
             return
         example = self.example if self.checked_kind in (int, float) else str(get_args(self.checked_kind)[0])
         typed = example if self.is_positional else f"{self.name} {example}"

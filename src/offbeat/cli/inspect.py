@@ -12,7 +12,8 @@ from tyro.conf import Positional, UseAppendAction, arg
 
 from offbeat.cli.flags import EnvKwargs, Imports, Wrappers, assigned, env_settings_of
 from offbeat.cli.output import progress_bar
-from offbeat.core.fields import Count, read
+from offbeat.core.errors import require_at_least
+from offbeat.core.fields import Count
 from offbeat.core.threads import usable_cores
 from offbeat.run_directory.versions import installed
 
@@ -72,7 +73,7 @@ class Check:
 
         settings = env_settings(self.given())
         import_modules(self.imports)
-        read("steps", self.steps, Count)
+        require_at_least("steps", self.steps, 1)
         with progress_bar(f"stepping {self.env}", shown=True) as report:
             findings = check_env(self.env, settings=settings, steps=self.steps, report=report)
         for finding in findings:
