@@ -81,7 +81,9 @@ def test_only_runs_that_differ_in_the_seed_alone_share_a_colour(tmp_path):
 
 def test_a_run_without_evaluations_is_plotted_with_runs_that_have_them(tmp_path):
     runs = [make_run(tmp_path / "short", seed=0, lines=5), make_run(tmp_path / "long", seed=1)]
-    assert plot_runs(runs, out=tmp_path / "curve.svg").read_text().count("<svg") == 1
+    out = plot_runs(runs, out=tmp_path / "curve.svg")
+    assert out.read_text().count("<svg") == 1
+    assert legend(out) == ["training episodes, mean of 2 seeds", "range of the 2 seeds"]  # they have no common range
 
 
 def test_an_evaluation_is_one_point_although_later_lines_repeat_it(tmp_path):

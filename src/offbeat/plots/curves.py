@@ -150,7 +150,7 @@ def _group_handles(names: Sequence[str]) -> list[Any]:
 
 
 def _kind_handles(panels: Sequence[Panel], names: Sequence[str], *, smooth: int, average: bool) -> list[Any]:
-    """Return the legend's entries for the kinds of lines: evaluation, training, average, band.
+    """Return the legend's entries for the kinds of lines that are drawn: evaluation, training, average, band.
 
     For a single group they have its color, and its name in the text. Otherwise they are grey.
     """
@@ -159,13 +159,13 @@ def _kind_handles(panels: Sequence[Panel], names: Sequence[str], *, smooth: int,
 
     color = line_style(0)["color"] if len(names) == 1 else _GREY
     groups = [group for panel in panels for group in panel.groups]
-    runs = [run for panel in panels if panel.metric == RETURN for group in panel.groups for run in group]
+    of_returns = [group for panel in panels if panel.metric == RETURN for group in panel.groups]
     sizes = {len(group) for group in groups}
     of = ", ".join(filter(None, [names[0] if len(names) == 1 else "", _mean_text(sizes), _smooth_text(smooth)]))
     texts: list[tuple[str, dict[str, Any]]] = []
-    if any(len(run.evaluation.x) for run in runs):
+    if any(len(aligned([run.evaluation for run in group])[0]) for group in of_returns):
         texts.append(("evaluation", {**_STRONG, **_MARKED}))
-    if any(len(run.training.x) for run in runs):
+    if any(len(aligned([run.training for run in group])[0]) for group in of_returns):
         texts.append(("training episodes", _FAINT if texts else _STRONG))
     if not texts and of:
         texts.append(("", _STRONG))
@@ -173,7 +173,7 @@ def _kind_handles(panels: Sequence[Panel], names: Sequence[str], *, smooth: int,
         Line2D([], [], color=color, label=", ".join(filter(None, [text, "" if index else of])), **style)
         for index, (text, style) in enumerate(texts)
     ]
-    if average and runs:
+    if average and of_returns:
         kinds.append(
             Line2D([], [], color=color, label=f"training, average over {MOVING_AVERAGE_POINTS} points", **_DOTTED)
         )
