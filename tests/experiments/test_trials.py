@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import tomllib
 from dataclasses import replace
 from typing import Any
@@ -195,6 +196,14 @@ def test_a_session_with_several_policies_knows_its_saved_env_steps(tmp_path):
     settings = {"steps": 64, "envs_per_actor": 2, "policies": "separate", "runtime": "serial"}
     run = small_run(tmp_path / "seed-7", "offbeat.envs.testing.worlds:MixedSpaces", **settings)
     assert Session(trial, 7, tmp_path).saved_steps() == run.metrics["env_steps"]
+
+
+def test_the_last_metrics_line_is_found_however_long_it_is(tmp_path):
+    session = Session(trials_of(spec())[0], 1, tmp_path)
+    session.run.path.mkdir()
+    line = {f"policies/p{number}/episode_return_mean": float(number) for number in range(3000)}
+    session.run.metrics.write_text(f'{{"env_steps": 1}}\n{json.dumps(line)}\n{{"env_st')
+    assert session.last_line() == line
 
 
 def test_arguments_of_the_env_can_be_searched_over():

@@ -26,7 +26,7 @@ SessionStatus = Literal["new", "lost", "unfinished", "finished"]
 """new: there is no run yet; lost: the run has no checkpoint; unfinished: the run can be resumed; finished."""
 
 _TAIL = 1 << 16
-"""Size of the part of metrics.jsonl, in bytes, that is searched for its last line."""
+"""Size of the part of metrics.jsonl, in bytes, that is first searched for its last line."""
 
 
 class RunProcess(ABC):
@@ -104,11 +104,12 @@ class RunProcess(ABC):
         """Return the last complete metrics line; empty if there is none yet."""
         with suppress(OSError), self.run.metrics.open("rb") as file:
             size = file.seek(0, 2)
-            file.seek(max(0, size - _TAIL))
-            for text in reversed(file.read().splitlines()):
-                with suppress(ValueError):  # truncated by a kill, or still being written
-                    line: dict[str, Any] = json.loads(text)
-                    return line
+            for tail in (min(size, _TAIL), size):  # the lines of a run with very many policies are longer
+                file.seek(size - tail)
+                for text in reversed(file.read().splitlines()):
+                    with suppress(ValueError):  # truncated by a kill, or still being written
+                        line: dict[str, Any] = json.loads(text)
+                        return line
         return {}
 
     def is_locked(self) -> bool:
