@@ -8,9 +8,11 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import time
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -34,6 +36,8 @@ from offbeat.core.types import DEFAULT_POLICY
 from offbeat.envs.make import make_envs
 from offbeat.models.spec import PolicySpec
 from offbeat.run_directory.checkpoint import load
+from offbeat.runtime.hogwild import loop
+from offbeat.runtime.hogwild.workforce import LockFreeWorkforce
 from offbeat.workers.evaluation_envs import EVALUATION_ENVS, EvaluationEnvs
 from offbeat.workers.evaluator import evaluate
 
@@ -238,6 +242,29 @@ def test_a_worker_with_a_slow_learning_step_is_saved_after_the_step(tmp_path):
     assert sum(worker["done"]["env_steps"] for worker in workers) == run.metrics["env_steps"] > 0
     for worker in workers:
         assert worker["learner"]["algorithm"]["observations"]["count"] == worker["done"]["env_steps"]
+
+
+def test_a_failed_run_is_saved_whole_and_resumes_although_a_worker_did_not_pause_in_time(tmp_path):
+    def fail(_line: Any) -> None:
+        raise LookupError("the callback fails")
+
+    def state_after_an_update(self: LockFreeWorkforce) -> dict[str, Any]:
+        made = self._board.updates[0, 0]
+        while begun and self._board.updates[0, 0] == made and begun[0]._supervisor.processes[0].is_alive():
+            time.sleep(0.001)
+        return state(self)
+
+    path, state = tmp_path / "run", LockFreeWorkforce.state
+    with (
+        pools() as begun,
+        patch.object(loop, "DRAIN_S", 0.0),
+        patch.object(LockFreeWorkforce, "state", state_after_an_update),
+        pytest.raises(LookupError),
+    ):
+        small_run(path, runtime="hogwild", workers=1, steps=100_000, epochs=500, log_every=64, callbacks=[fail])
+    assert workers_of(path)[0]["learner"] is None, "it was in the middle of its learning step"
+    assert_whole(path)
+    assert resume(path, stop_at=200).state == "interrupted"
 
 
 def test_no_transition_crosses_an_episode_end_after_a_resume_without_snapshots(tmp_path):

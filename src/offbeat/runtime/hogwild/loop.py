@@ -22,7 +22,7 @@ from offbeat.runtime.training_loop import TrainingLoop
 from offbeat.runtime.watchers import Ending, Watchers
 
 DRAIN_S = 5.0
-"""Seconds that workers get to pause after one of them has failed and is not restarted."""
+"""Seconds that workers get to pause, after the run has failed, until they are killed."""
 
 
 class HogwildLoop(TrainingLoop):

@@ -154,16 +154,22 @@ class WorkerPool:
         return all(child.paused[0] == limit for child in self._supervisor.processes)
 
     def drain(self, seconds: float) -> None:
-        """Let the living workers pause at once, and wait up to `seconds` for that; do not restart dead ones."""
+        """Let the living workers pause at once; kill those that have not paused within `seconds`, and restart none.
+
+        After that no worker changes the shared state any more.
+        """
         limit = self.stop_at_once()
         children, deadline = self._supervisor.processes, monotonic() + seconds
         while True:
             living = [child for child in children if child.is_alive()]  # read before the last reports are handled
             for child in children:
                 child.take_reports()
-            if all(child.paused[0] == limit for child in living) or monotonic() > deadline:
-                return
+            late = [child for child in living if child.paused[0] != limit]
+            if not late or monotonic() > deadline:
+                break
             self._bell.sleep(POLL_INTERVAL_S)
+        for child in late:
+            child.kill()
 
     def states(self) -> list[State | None]:
         """Return the state of each paused worker; None for a worker that is not paused because it died."""
