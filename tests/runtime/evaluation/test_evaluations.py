@@ -137,16 +137,23 @@ def test_exact_runs_have_the_same_evaluations_and_best_checkpoint_in_every_runti
     assert weights_of(runs[0], "best") == weights_of(runs[1], "best") == weights_of(runs[2], "best")
 
 
-def test_an_env_that_cannot_be_sent_is_evaluated_in_the_process_of_the_learner():
+@pytest.mark.parametrize(
+    "layout", [{"runtime": "serial"}, {"runtime": "threads", "actors": 2}], ids=lambda layout: layout["runtime"]
+)
+def test_an_env_that_cannot_be_sent_is_evaluated_in_the_process_of_the_learner_which_waits_for_it(layout):
     def local(**_arguments: Any) -> Wave:
         """Is found under no name."""
         return Wave()
 
     gym.register("evaluated/Local-v0", entry_point=local)
     try:
-        said = train("Local", **EVALUATED)
+        said = train("Local", **EVALUATED, **layout)
     finally:
         del gym.registry["evaluated/Local-v0"]
     assert said.code == 0, said.err
     assert "evaluations run in the learner's process" in said.err
-    assert last_line()["evaluations"] == 2
+    assert "in parallel to learning" not in said.err
+    first_lines = {line["evaluations"]: line for line in reversed(lines_of(Path("run"))) if line["evaluations"]}
+    assert len(first_lines) == 2
+    for line in first_lines.values():
+        assert line["eval_env_steps"] == line["env_steps"]

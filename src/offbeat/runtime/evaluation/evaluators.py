@@ -44,6 +44,11 @@ class Result(NamedTuple):
 class Evaluator(Protocol):
     """Evaluates one version of the weights of all policies at a time."""
 
+    @property
+    def concurrent(self) -> bool:
+        """Whether the learner can continue during an evaluation."""
+        ...
+
     def start(self, vectors: Vectors) -> None:
         """Start to evaluate weights. No evaluation may be running."""
         ...
@@ -66,6 +71,7 @@ class Evaluator(Protocol):
 class InlineEvaluator:
     """Evaluates in this process. An env that hangs or crashes then stops the run."""
 
+    concurrent = False
     restarts = 0
 
     def __init__(self, plan: EvaluationPlan) -> None:
@@ -115,7 +121,8 @@ class ProcessEvaluator:
         """
         encoders = (policy.spec.encoder for policy in plan.policies)
         self._env = sending.package(plan.run.env, plan.run.imports, plan.env.wrappers, encoders)
-        self._plan, self._config, self._threads = plan, config, threads
+        self._plan, self._config = plan, config
+        self._threads, self.concurrent = threads, concurrent
         self._nice = min(19, niceness() + NICENESS_INCREASE) if concurrent else None
         self._cores = usable_core_numbers()
         self._arena = SharedArena(board_slabs(plan.policies))

@@ -62,7 +62,7 @@ class Evaluations:
             notify: shows messages to the user.
             expected_s: estimates the seconds of the first evaluation.
             write_line: writes a metrics line; each result gets its own line.
-            concurrent: whether the learner continues during an evaluation.
+            concurrent: whether the learner continues during an evaluation, if the evaluator has a process of its own.
             bounded: whether evaluations are skipped to bound their share of the time.
         """
         self._run, self._policies, self._make_evaluator = run, policies, make_evaluator
@@ -138,6 +138,7 @@ class Evaluations:
         weights = {policy: {name: np.array(a) for name, a in tree.items()} for policy, tree in snapshot.items()}
         if self._evaluator is None:
             self._evaluator = self._make_evaluator()
+            self.concurrent = self._evaluator.concurrent
         self._running = weights, counters
         self._evaluator.start(
             {policy.name: published_vector(policy.spec, weights[policy.name]) for policy in self._policies}
