@@ -123,6 +123,18 @@ def test_ray_that_was_started_here_is_closed_to_other_machines_ends_and_leaves_n
     assert resource.getrlimit(resource.RLIMIT_NOFILE) == limit
 
 
+def test_settings_that_ray_refuses_leave_the_limit_of_open_files_as_it_was() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lower = (min(1024, before[0]), before[1])
+    resource.setrlimit(resource.RLIMIT_NOFILE, lower)
+    try:
+        with pytest.raises(ConfigError, match="Ray refuses the settings"):
+            connecting.connect(runtime_env={"pip": ["anything"], "conda": "anything"})
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == lower
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
 STARTS_RAY = """
 import os, ray, sys
 from offbeat.runtime.ray.connecting import LEAST_STORE, connect

@@ -79,9 +79,13 @@ def connect(
         if address != LOCAL:
             address = _answering(address)
         restore_limit = _open_files_limit()
-        if address == LOCAL:
-            return _start(local_cpus, local_resources, object_store_memory, runtime_env, show_output, restore_limit)
-        _init(address, runtime_env=runtime_env, log_to_driver=show_output)
+        try:
+            if address == LOCAL:
+                return _start(local_cpus, local_resources, object_store_memory, runtime_env, show_output, restore_limit)
+            _init(address, runtime_env=runtime_env, log_to_driver=show_output)
+        except BaseException:
+            restore_limit()
+            raise
         return Cluster(address, is_local=False, closing=[ray.shutdown, restore_limit])
 
 
