@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.reference.replay_runs import small_sac
 from tests.reference.runs import SMALL, contents, lines_of, offbeat, small_run, untimed, weights_of
 
 from offbeat.api.resume import require_fit
@@ -202,6 +203,17 @@ def test_a_resumed_run_with_two_policies_has_the_bits_of_one_that_was_not_stoppe
     stopped = small_run(tmp_path / "stopped", stop_at=512, **ON_POLICY)
     assert weights_of_each(stopped) != weights_of_each(whole)
     assert weights_of_each(resume(stopped.path)) == weights_of_each(whole)
+
+
+def test_a_policy_that_does_not_save_its_replay_warms_up_again_and_the_others_go_on(tmp_path):
+    policies = {**CARTS_POLICIES, "cat": {"agents": "cart_1", "settings": {"save_replay": False}}}
+    stopped = small_sac(tmp_path / "run", CARTS, algorithm="dqn", policies=policies, stop_at=200)
+    resumed = resume(stopped.path)
+    assert resumed.state == "finished"
+    log, size = (stopped.path / "log.txt").read_text(), stopped.metrics["policies/dog/replay_size"]
+    assert "; cat: the checkpoint has no replay: it warms up again, and the ratio counts from here; dog: " in log
+    assert f"dog: the replay of {size:.0f} transitions restored" in log
+    assert resumed.metrics["policies/cat/replay_size"] < resumed.metrics["policies/dog/replay_size"]
 
 
 def test_a_resume_says_which_policies_keep_their_own_values_of_a_changed_setting(tmp_path):

@@ -185,17 +185,24 @@ class PacedWorkforce(Workforce):
         self.learned = Counters.of_state(state["counters"]).learning_step
         if self._parts.league is not None:
             self._parts.league.restore(state["league"])
-        messages = [self._restore_policy(policy, state, arrays) for policy in self._parts.policies]
+        messages = {policy.name: self._restore_policy(policy, state, arrays) for policy in self._parts.policies}
         self._learners.start(self.learned)
         continued = None not in state["actors"]
         self._acting.start(state["actors"] if continued else [None] * len(state["actors"]))
-        return continued, "; ".join(dict.fromkeys(filter(None, messages)))
+        return continued, _message_of_policies(messages)
 
     def _restore_policy(self, policy: LearnedPolicy, state: Mapping[str, Any], arrays: Tree | None) -> str:
         """Restore a policy from a checkpoint; return a message about its memory."""
         policy.restore(state_of(policy.name, state))
-        memory = None if arrays is None else arrays_of_policy(policy.name, arrays)
+        memory = arrays_of_policy(policy.name, arrays or {}) or None  # some policies may not save their replay
         return policy.learner.feed.attach(memory, self.learned)
+
+
+def _message_of_policies(messages: Mapping[str, str]) -> str:
+    """Join a message of each policy; with the names of the policies, if the messages differ."""
+    if len(set(messages.values())) == 1:
+        return next(iter(messages.values()))
+    return "; ".join(f"{name}: {message}" for name, message in messages.items() if message)
 
 
 class PacedLoop(TrainingLoop):
