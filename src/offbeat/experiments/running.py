@@ -13,6 +13,7 @@ from types import FrameType, TracebackType
 from typing import Literal, Self
 
 from offbeat.core.errors import ConfigError
+from offbeat.core.signal_names import signal_name
 from offbeat.experiments.launching import End, Launcher, SessionProcess
 from offbeat.experiments.progress import Row, RowState, SessionCounts, View
 from offbeat.experiments.sessions import RunProcess
@@ -108,7 +109,7 @@ class Child:
     def _failure(self, code: int) -> str:
         status = self.session.status()
         if code < 0:
-            return f"its process was killed by {signal.Signals(-code).name}"
+            return f"its process was killed by {signal_name(-code)}"
         if status.get("state") in ("failed", "interrupted") and status.get("reason"):
             return str(status["reason"])
         printed = [line for line in self.session.log.read_text(errors="replace").splitlines() if line.strip()]

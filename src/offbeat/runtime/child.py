@@ -28,6 +28,7 @@ from typing import IO, Any, NamedTuple, Protocol, cast
 
 from offbeat.core.argument_notation import keep_flags
 from offbeat.core.errors import Closed, RunFailed, explained
+from offbeat.core.signal_names import signal_name
 from offbeat.runtime.process_groups import GROUPS
 
 PR_SET_PDEATHSIG = 1
@@ -286,7 +287,7 @@ class Child:
     def exit_reason(self) -> str:
         """Return how it ended, after `kill`."""
         code = self.process.returncode
-        return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        return f"was killed by {signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
 
 
 def start_child(
