@@ -135,6 +135,9 @@ SHARD_CASES: dict[str, ShardCase] = {
     "ppo, box, fast path": unrolls(PPOConfig(**MINI, value_clip=0.1, entropy_coef=0.1), "box", fast=True),
     "ppo": unrolls(PPOConfig(**MINI, value_clip=0.1, entropy_coef=0.1), "multidiscrete"),
     "ppo, advantages as they are": unrolls(PPOConfig(**MINI, normalize_advantages=False), "tree"),
+    "ppo, recomputed advantages": unrolls(  # each minibatch is an epoch
+        PPOConfig(**SMALL, minibatch_size=1000, recompute_advantages=True), "multidiscrete"
+    ),
     "ppo, masks": unrolls(PPOConfig(**MINI), observation="masked"),
     "ppo, lag, images": unrolls(PPOConfig(hidden_sizes=(), minibatch_size=12), images=True, max_lag=1),
     "ppo, rows without a decision": unrolls(PPOConfig(**MINI), no_decision=True),

@@ -173,7 +173,8 @@ class PPO(OnPolicy[PPOConfig]):
             return
         for epoch in range(self.config.epochs if parts else 0):
             if epoch and self.config.recompute_advantages:
-                targets = self.targets(batch, self.passes.values(batch, self.collective))
+                with torch.no_grad():
+                    targets = self.targets(batch, self.passes.values(batch, self.collective))
                 # value_clip refers to the values at the start of the learning step
                 batch = {**batch, **targets, "proximal_value": batch["proximal_value"]}
             self._epoch_kl.clear()
