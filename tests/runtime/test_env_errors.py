@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import pytest
 from tests.reference import raising_envs
+from tests.reference.run_envs import Wave
 from tests.reference.runs import CommandResult, offbeat, small_arguments, small_run
 
 from offbeat.api.train import train
@@ -56,6 +58,34 @@ def test_an_env_error_before_training_shows_only_lines_of_the_env(tmp_path, kind
     assert said.code == 2
     assert set(frames_in(said.err)) == {OWN}
     assert "return 1.0 / len(shares)" in said.err
+
+
+class Counted(Wave):
+    """At most `most` of them can be made. Knows how many are open."""
+
+    made = opened = most = 0
+
+    def __init__(self, **_arguments: Any) -> None:
+        if Counted.made == Counted.most:
+            raise ConnectionError("no port is free")
+        Counted.made += 1
+        Counted.opened += 1
+
+    def close(self) -> None:
+        Counted.opened -= 1
+
+
+@pytest.mark.parametrize("most", [1, 3, 5], ids=["in a group", "in another group", "in another actor"])
+@pytest.mark.parametrize("runtime", ["serial", "threads"])
+def test_if_an_env_cannot_be_made_those_before_it_are_closed(tmp_path, runtime, most):
+    Counted.made, Counted.opened, Counted.most = 0, 0, 1 + most  # one is made and closed before the run
+    gym.register("raising/Counted-v0", Counted)
+    try:
+        with pytest.raises(ConfigError, match="no port is free"):
+            small_run(tmp_path / "run", "raising/Counted-v0", runtime=runtime, actors=2, env_groups=2)
+    finally:
+        del gym.registry["raising/Counted-v0"]
+    assert (Counted.made, Counted.opened) == (1 + most, 0)
 
 
 def test_an_env_error_is_shown_with_its_cause_in_user_code(tmp_path):

@@ -11,6 +11,7 @@ import gymnasium as gym
 
 from offbeat.config.curriculum import parameters
 from offbeat.config.env import UNSET, EnvConfig, adapter_prefix, cannot_be_wrapped
+from offbeat.core.closing import all_or_closed
 from offbeat.core.errors import ConfigError, EnvFailed, OffbeatError, with_notes_of
 from offbeat.core.seeding import derive_seed, stream
 from offbeat.core.types import INFO_MASK, NO_DECISION, EnvSpec
@@ -131,7 +132,7 @@ def make_worlds(
     settings = settings.completed(spec.id)
     limits = Limits(settings.max_episode_steps, cut_after)
     limited = replace(spec, agents=tuple((name, limits.added_to(agent, None)) for name, agent in spec.agents))
-    made = [existing(make_world(spec.id, settings.kwargs), spec.id) for _ in range(count)]
+    made = all_or_closed(existing(make_world(spec.id, settings.kwargs), spec.id) for _ in range(count))
     worlds = Worlds(
         limited,
         made,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from offbeat.core.closing import all_or_closed
 from offbeat.runtime.acting import Messages
 from offbeat.runtime.gate import NO_PAUSE, share_of
 from offbeat.runtime.links import TurnsLink
@@ -22,7 +23,8 @@ class SerialActing:
         self.restarts, self.commits = 0, None
         self._plan, self._pace, self._memory = parts.plan, parts.plan.pace, parts.memory
         self._link = TurnsLink(self._pace, parts.memory, learned)
-        self._actors = [self._plan.actor(index, self._link.origin) for index in range(self._plan.runtime.actors)]
+        actors = range(self._plan.runtime.actors)
+        self._actors = all_or_closed(self._plan.actor(index, self._link.origin) for index in actors)
 
     def start(self, snapshots: Sequence[Snapshot]) -> None:
         for actor, snapshot in zip(self._actors, snapshots, strict=True):

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Sequence
 from time import monotonic
 
+from offbeat.core.closing import all_or_closed
 from offbeat.core.errors import Closed, EnvFailed, OffbeatError, RunFailed, with_notes_of
 from offbeat.core.threads import core_of, set_affinity
 from offbeat.runtime.deadline import StallWatch
@@ -38,7 +39,7 @@ class ThreadActing(GatedActing):
             for index in actors
         ]
         try:
-            self._actors = [plan.actor(index, self.origin, self._gates[index]) for index in actors]
+            self._actors = all_or_closed(plan.actor(index, self.origin, self._gates[index]) for index in actors)
         except BaseException:
             self.gate.discard()
             raise

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from offbeat.config.curriculum import Parameter, parameters
 from offbeat.config.env import EnvConfig
+from offbeat.core.closing import all_or_closed
 from offbeat.core.errors import ConfigError
 from offbeat.core.frozen_table import thawed
 from offbeat.core.types import Array, EnvSpec, Tree
@@ -282,7 +283,7 @@ ADAPTER = GymnasiumAdapter()
 def _make_gymnasium(request: EnvRequest, registered: RegisteredEnv) -> Envs:
     single = request.tasks is not None  # the columns of a vector env cannot have tasks of their own
     with mujoco_warnings_once(registered):
-        made = [
+        made = all_or_closed(
             make_source(
                 registered,
                 group.stop - group.start,
@@ -292,7 +293,7 @@ def _make_gymnasium(request: EnvRequest, registered: RegisteredEnv) -> Envs:
                 single=single,
             )
             for group in request.groups
-        ]
+        )
     sources = [source.envs for source in made]
     spec = made[0].limits.added_to(_spec_of(request, sources[0]), made[0].own_limit)
     envs = [env for source in sources for env in (source if isinstance(source, list) else [source])]

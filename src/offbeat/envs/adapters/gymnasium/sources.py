@@ -18,6 +18,7 @@ from gymnasium.wrappers import TimeLimit
 
 from offbeat.config.env import EnvConfig
 from offbeat.config.importing import find
+from offbeat.core.closing import all_or_closed
 from offbeat.core.errors import ConfigError, with_traceback_of
 from offbeat.core.frozen_table import thawed
 from offbeat.envs.arguments import accepts, require_render_mode
@@ -39,6 +40,11 @@ class Source(NamedTuple):
     """The env's own time limit; None if there is none, or it is not known."""
     limits: Limits
     """The limits that were requested. A shorter limit of the env itself still applies."""
+
+    def close(self) -> None:
+        """Close all envs."""
+        for env in self.envs if isinstance(self.envs, list) else [self.envs]:
+            env.close()
 
 
 def make_source(
@@ -76,7 +82,7 @@ def make_source(
         raise ConfigError(
             f"{registered.id} has only a vector env, which {reason}, or register an entry_point for single envs"
         )
-    envs = [make_single(registered, kwargs, wrappers=wrappers) for _ in range(columns)]
+    envs = all_or_closed(make_single(registered, kwargs, wrappers=wrappers) for _ in range(columns))
     own = time_limit_of(envs[0])
     limit = limits.shorter_than(own)
     return Source(envs if limit is None else [TimeLimit(env, limit) for env in envs], own, limits)
