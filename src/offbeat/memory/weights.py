@@ -1,8 +1,8 @@
 """Published weights: a ring of versions, each a flat float32 vector.
 
 Version v has the weights after v learning steps. Actors read them without a lock and without torn reads: until ticket k
-is committed, learning step k // S cannot finish, so the newest version that can be written is k // S. The actor of
-ticket k reads no version older than k // S - D, and the ring has D + 1 versions. (For a replay, S is 1 and D is
+is committed, learning step j in which it is first used cannot finish, so the newest version that can be written is j.
+The actor of ticket k reads no version older than j - D, and the ring has D + 1 versions. (For a replay, D is
 max_ahead.)
 """
 

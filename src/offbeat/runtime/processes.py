@@ -36,7 +36,7 @@ class ProcessActing(GatedActing):
                 parts.plan, self._env, parts.arena, self.gate.actors, self.gate.own, reporting
             )
         self._supervisor = Supervisor(
-            self._start, self.board, parts.plan.runtime, reporting, role="actor", work="ticket", exact=True
+            self._start, self.board, parts.plan.runtime, reporting, role="actor", work="ticket", changes_result=True
         )
 
     @property

@@ -133,7 +133,7 @@ class Supervisor(Generic[C]):
         *,
         role: str,
         work: str,
-        exact: bool,
+        changes_result: bool,
     ) -> None:
         """Make a supervisor; `start` starts the children.
 
@@ -146,12 +146,12 @@ class Supervisor(Generic[C]):
             reporting: is notified of restarts, and of the processes.
             role: name of a child in messages: actor, worker or evaluator.
             work: name of one piece of its work in messages: ticket, learning step or evaluation.
-            exact: whether a restart changes the result of the run.
+            changes_result: whether a restart changes the result of the run: new episodes start.
         """
         self.processes: list[C] = []
         self.restarts = 0
         self._start, self._board, self._runtime = start, board, runtime
-        self._role, self._work, self._exact = role, work, exact
+        self._role, self._work, self._changes_result = role, work, changes_result
         self._notify, self._show = reporting
         self._stalls = StallWatch(board.deadlines)
         self._budget = RESTART_BUDGET if runtime.restart_budget is None else runtime.restart_budget
@@ -228,8 +228,8 @@ class Supervisor(Generic[C]):
         self._show(self._role, self.processes)
         summary, _, lines = dead.explained.partition("\n")
         lines, self._last_code_lines = "" if lines == self._last_code_lines else lines, lines
-        cut = ", at a marked cut" if self._exact else ""
-        inexact = "; this run is no longer exact" if self._exact and self._runtime.lag == "exact" else ""
+        cut = ", at a marked cut" if self._changes_result else ""
+        inexact = "; this run is no longer exact" if self._changes_result and self._runtime.lag == "exact" else ""
         again = f"started again{cut}; restart {deaths} of {self._budget}{inexact}"
         headline = f"{text}{f' ({summary})' if summary else ''}: {again}"
         self._notify("\n".join(filter(None, (headline, lines))), dead.failure)

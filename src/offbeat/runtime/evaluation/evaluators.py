@@ -129,7 +129,13 @@ class ProcessEvaluator:
         self._board = EvaluatorBoard(self._arena.arrays, plan.policies)
         self._bell, self._own_bell = Bell.make(), Bell.make()
         self._supervisor = Supervisor(
-            self._start, self._board, config.runtime, reporting, role="evaluator", work="evaluation", exact=False
+            self._start,
+            self._board,
+            config.runtime,
+            reporting,
+            role="evaluator",
+            work="evaluation",
+            changes_result=False,
         )
         self._results: list[Evaluated] = []
         self._started = 0.0

@@ -54,7 +54,13 @@ class WorkerPool:
         self.reports: list[tuple[int, WorkerReport]] = []
         """Reports of workers that the training loop has not recorded yet, with the worker's index."""
         self._supervisor = Supervisor(
-            self._start, self._board, parts.config.runtime, reporting, role="worker", work="learning step", exact=True
+            self._start,
+            self._board,
+            parts.config.runtime,
+            reporting,
+            role="worker",
+            work="learning step",
+            changes_result=True,
         )
 
     @property

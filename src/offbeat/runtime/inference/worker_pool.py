@@ -43,7 +43,13 @@ class InferencePool:
         self._counted = (0, 0)
         """Batches and requests at the last call of `metrics`."""
         self._supervisor = Supervisor(
-            self._start, self.board, plan.runtime, reporting, role="inference worker", work="batch", exact=False
+            self._start,
+            self.board,
+            plan.runtime,
+            reporting,
+            role="inference worker",
+            work="batch",
+            changes_result=False,
         )
 
     @property

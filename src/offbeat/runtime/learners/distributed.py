@@ -1,7 +1,7 @@
 """A collective of torch.distributed, for learners on different GPUs: rows go from GPU to GPU (NCCL).
 
-NCCL refuses two ranks on one GPU, and
-is often not there on a CPU; learners on such devices use shared memory, which is faster there than Gloo.
+NCCL refuses two ranks on one GPU, and needs GPUs. Learners on other devices use shared memory, which is faster there
+than Gloo.
 """
 
 from __future__ import annotations

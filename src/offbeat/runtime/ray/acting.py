@@ -54,7 +54,7 @@ class RayActing(GatedActing):
         (bell,) = self.gate.actors
         self._dispatcher = Dispatcher(parts.plan, parts.memory, self.board, bell, self.gate.own)
         self._supervisor: Supervisor[ActorProxy] = Supervisor(
-            self._start, self.board, runtime, reporting, role="actor", work="ticket", exact=True
+            self._start, self.board, runtime, reporting, role="actor", work="ticket", changes_result=True
         )
         self._notify = reporting.notify
         self._incarnations: defaultdict[int, int] = defaultdict(int)
