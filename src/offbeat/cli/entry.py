@@ -5,7 +5,6 @@ Both install their signal handler before they import any slow module.
 
 from __future__ import annotations
 
-import atexit
 import os
 import signal
 import sys
@@ -29,7 +28,9 @@ def main() -> NoReturn:
         _ignore_signals()
         sys.stderr.write("offbeat: interrupted\n")
         code = 130
-    _exit(code)
+    from offbeat.core.process_exit import exit_process
+
+    exit_process(code)
 
 
 def session() -> NoReturn:
@@ -57,16 +58,3 @@ def _ignore_signals() -> None:
     """Ignore signals from now on: during exit they could only cause a traceback or another exit code."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-
-
-def _exit(code: int) -> NoReturn:
-    """Exit without Python's finalization.
-
-    With torch, finalization takes a second. A thread that still hangs in an env could resume during finalization and
-    crash.
-    """
-    atexit._run_exitfuncs()  # noqa: SLF001 - the exit handlers of libraries
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):  # the reader of the pipe has closed it
-            stream.flush()
-    os._exit(code)

@@ -24,10 +24,11 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from time import monotonic, sleep
 from types import FrameType
-from typing import IO, Any, NamedTuple, Protocol, cast
+from typing import IO, Any, NamedTuple, NoReturn, Protocol, cast
 
 from offbeat.core.argument_notation import keep_flags
 from offbeat.core.errors import Closed, RunFailed, explained
+from offbeat.core.process_exit import exit_process
 from offbeat.core.signal_names import signal_name
 from offbeat.runtime.process_groups import GROUPS
 
@@ -72,8 +73,8 @@ class ChildModule(Protocol):
         """Do the work of the child, until `Closed` is raised; send reports on `connection`."""
 
 
-def run_child(module: str) -> None:
-    """In a child process: receive the launch spec, run `main` of a module, and report an error if there is one."""
+def run_child(module: str) -> NoReturn:
+    """In a child process: receive the launch spec, run `main` of a module, report its error, if any, and exit."""
     _ignore_stop_signals()
     keep_flags()
     connection: Connection[Report, Any] = Connection(int(sys.argv[1]))
@@ -81,20 +82,21 @@ def run_child(module: str) -> None:
     try:
         received = connection.recv_bytes()  # before slow imports
     except EOFError:
-        return  # the parent has died
+        exit_process(0)  # the parent has died
     with _modules_exempt_from_collection():
         program, launch = cast(ChildModule, import_module(module)), pickle.loads(received)  # noqa: S301 - from the parent
     _exit_with_parent(launch.parent, connection)
     try:
         program.main(launch, connection)
     except Closed:
-        return
+        pass
     except BaseException as error:  # noqa: BLE001 - every error is reported to the parent
         if type(error) is RunFailed:  # other errors, such as those of envs, may not occur again in a new process
             connection.send(Report("gave up", str(error)))
         connection.send(Report("explained", explained(error)))
         connection.send(Report("failed", traceback.format_exc()))
-        raise SystemExit(1) from None
+        exit_process(1)
+    exit_process(0)
 
 
 @contextlib.contextmanager
