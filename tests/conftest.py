@@ -13,6 +13,7 @@ from hypothesis import settings
 from tests.reference import survivors, thorough
 
 from offbeat.core.argument_notation import keep_flags
+from offbeat.core.threads import forbid_spinning
 from offbeat.run_directory import versions
 
 settings.register_profile("offbeat", deadline=None)  # no test depends on how fast a machine is
@@ -70,6 +71,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Begin before any test, in each of xdist's processes too."""
     thorough.THOROUGH = "not thorough" not in config.option.markexpr
     survivors.mark_and_watch()
+    forbid_spinning()  # as a run does, but before a test file loads torch
     keep_flags()  # tests expect messages as they are written; core/test_argument_notation.py has what Python shows
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # which nohup would have ignored, in what tests start too
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in the background of a shell
