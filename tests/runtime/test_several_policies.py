@@ -157,14 +157,13 @@ def test_an_env_with_one_agent_cannot_have_several_policies(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_a_policy_that_does_not_learn_keeps_its_weights_and_has_no_slots(tmp_path):
-    first = small_run(tmp_path / "first", runtime="serial", **CARTS_RUN)
+def test_a_policy_that_does_not_learn_keeps_its_weights_and_has_no_slots(serial, tmp_path):
     policies = {"cat": {**CARTS_POLICIES["cat"], "train": False}, "dog": CARTS_POLICIES["dog"]}
-    frozen = {**CARTS_RUN, "policies": policies, "init_from": str(first.path)}
+    frozen = {**CARTS_RUN, "policies": policies, "init_from": str(serial.path)}
     runs = [small_run(tmp_path / runtime, runtime=runtime, **frozen) for runtime in ("serial", "threads", "processes")]
     for run in runs:
-        assert weights_of_each(run)["cat"] == weights_of_each(first)["cat"]
-        assert weights_of_each(run)["dog"] == weights_of_each(runs[0])["dog"] != weights_of_each(first)["dog"]
+        assert weights_of_each(run)["cat"] == weights_of_each(serial)["cat"]
+        assert weights_of_each(run)["dog"] == weights_of_each(runs[0])["dog"] != weights_of_each(serial)["dog"]
     parts = build_paced(resolve("ppo", CARTS, flags={**SMALL, **SETTINGS, **frozen_flags(frozen)}), print, shared=False)
     assert any(name.startswith("policies/dog/unrolls/") for name in parts.arrays)
     assert not any(name.startswith("policies/cat/unrolls/") for name in parts.arrays)
@@ -198,11 +197,10 @@ def test_settings_of_one_policy_do_not_change_what_another_learns_in_a_learning_
 ON_POLICY: dict[str, Any] = {**CARTS_RUN, "runtime": "serial"}
 
 
-def test_a_resumed_run_with_two_policies_has_the_bits_of_one_that_was_not_stopped(tmp_path):
-    whole = small_run(tmp_path / "whole", **ON_POLICY)
+def test_a_resumed_run_with_two_policies_has_the_bits_of_one_that_was_not_stopped(serial, tmp_path):
     stopped = small_run(tmp_path / "stopped", stop_at=512, **ON_POLICY)
-    assert weights_of_each(stopped) != weights_of_each(whole)
-    assert weights_of_each(resume(stopped.path)) == weights_of_each(whole)
+    assert weights_of_each(stopped) != weights_of_each(serial)
+    assert weights_of_each(resume(stopped.path)) == weights_of_each(serial)
 
 
 def test_a_policy_that_does_not_save_its_replay_warms_up_again_and_the_others_go_on(tmp_path):

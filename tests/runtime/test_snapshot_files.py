@@ -20,7 +20,7 @@ from offbeat.run_directory.snapshots import SnapshotStore
 
 GAME = "offbeat.envs.testing.games:RockPaperScissors"
 LEAGUE: dict[str, Any] = {"window": 3, "snapshot_every": 4}
-SETTINGS: dict[str, Any] = {"steps": 2048, "env": GAME, "runtime": "serial", "league": LEAGUE}
+SETTINGS: dict[str, Any] = {"steps": 1280, "env": GAME, "runtime": "serial", "lag": "exact", "league": LEAGUE}
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +32,18 @@ def trained(tmp_path_factory) -> Path:
 @pytest.fixture
 def copy(trained, tmp_path) -> Path:
     return Path(shutil.copytree(trained, tmp_path / "copy", symlinks=True))
+
+
+@pytest.fixture(scope="module")
+def stopped_once(tmp_path_factory) -> Path:
+    run = small_run(tmp_path_factory.mktemp("runs") / "stopped", stop_at=640, **SETTINGS)
+    return run.path
+
+
+@pytest.fixture
+def stopped(stopped_once, tmp_path) -> Path:
+    """The run that `trained` is, stopped on the way."""
+    return Path(shutil.copytree(stopped_once, tmp_path / "stopped", symlinks=True))
 
 
 def files_of(run: Path) -> dict[str, bytes]:
@@ -79,24 +91,19 @@ def test_each_policy_of_a_league_has_its_own_snapshots(tmp_path):
         offbeat.load(run.path, snapshot=number)
 
 
-def test_a_resumed_league_has_the_snapshot_files_of_a_run_without_a_stop(tmp_path):
-    settings = {**SETTINGS, "lag": "exact"}
-    whole = small_run(tmp_path / "whole", **settings)
-    stopped = small_run(tmp_path / "stopped", stop_at=1024, **settings)
-    offbeat.resume(stopped.path)
-    assert files_of(stopped.path) == files_of(whole.path)
+def test_a_resumed_league_has_the_snapshot_files_of_a_run_without_a_stop(trained, stopped):
+    assert taken(stopped) < taken(trained)
+    offbeat.resume(stopped)
+    assert files_of(stopped) == files_of(trained)
 
 
-def test_a_resume_replaces_snapshots_of_a_crash_and_writes_those_of_the_window_that_are_missing(tmp_path):
-    settings = {**SETTINGS, "lag": "exact"}
-    whole = small_run(tmp_path / "whole", **settings)
-    stopped = small_run(tmp_path / "stopped", stop_at=1024, **settings).path
+def test_a_resume_replaces_snapshots_of_a_crash_and_writes_those_of_the_window_that_are_missing(trained, stopped):
     store, number = SnapshotStore(stopped / "league"), taken(stopped)
     shutil.copytree(stopped / f"league/default/snapshot-{number - 1:06d}", store._path("default", number))
     shutil.rmtree(store._path("default", number - 1))
     (stopped / "league/default/.writing-snapshot-000009").mkdir()
     offbeat.resume(stopped)
-    assert files_of(stopped) == files_of(whole.path)
+    assert files_of(stopped) == files_of(trained)
     assert not list((stopped / "league/default").glob(".writing-*"))
 
 
