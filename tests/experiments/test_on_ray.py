@@ -53,6 +53,13 @@ def folder(tmp_path) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def one_session(tmp_path) -> Path:
+    """The folder of an experiment with the first of the sessions alone."""
+    write_spec(tmp_path / "spec.toml", seeds=[1], settings=LONG)
+    return tmp_path
+
+
 def on_ray(nodes: Any, *arguments: str) -> list[str]:
     """Return the arguments of a command on the nodes."""
     return ["run", "spec.toml", "--on", "ray", "--ray-address", nodes.address, *arguments]
@@ -148,14 +155,14 @@ def test_a_second_signal_kills_the_sessions(nodes, folder):
     assert not any(is_alive(pid) for pid in pids)
 
 
-def test_sessions_save_and_end_if_the_experiment_is_killed(nodes, folder, undisturbed):
-    started = Started(on_ray(nodes), folder)
-    started.wait_until(lambda: all(is_under_way(folder / run) for run in SESSIONS))
+def test_a_session_saves_and_ends_if_the_experiment_is_killed(nodes, one_session, undisturbed):
+    started, session = Started(on_ray(nodes), one_session), one_session / SESSIONS[0]
+    started.wait_until(lambda: is_under_way(session))
     started.end(signal.SIGKILL)
-    said = run_to_end(folder, on_ray(nodes))
+    said = run_to_end(one_session, on_ray(nodes))
     assert said.code == 0, said
-    assert [weights_of(folder / run) for run in SESSIONS] == undisturbed
-    assert "interrupted" in (folder / f"{SESSIONS[0]}.log").read_text()
+    assert weights_of(session) == undisturbed[0]
+    assert "interrupted" in Path(f"{session}.log").read_text()
 
 
 def test_a_session_whose_process_is_killed_fails_and_the_others_continue(nodes, folder):
@@ -168,15 +175,15 @@ def test_a_session_whose_process_is_killed_fails_and_the_others_continue(nodes, 
     assert "1 of 2 sessions finished, 1 failed" in said.out
 
 
-def test_a_session_whose_worker_of_ray_is_killed_saves_and_starts_again(nodes, folder, undisturbed):
-    started = Started(on_ray(nodes), folder)
-    started.wait_until(lambda: is_under_way(folder / SESSIONS[0]))
-    os.kill(worker_of(process_of(folder / SESSIONS[0])), signal.SIGKILL)
+def test_a_session_whose_worker_of_ray_is_killed_saves_and_starts_again(nodes, one_session, undisturbed):
+    started, session = Started(on_ray(nodes), one_session), one_session / SESSIONS[0]
+    started.wait_until(lambda: is_under_way(session))
+    os.kill(worker_of(process_of(session)), signal.SIGKILL)
     said = started.end()
     assert said.code == 0, said
     assert re.search(r"trial-000/seed-1: the node \S+, or Ray's worker there, was lost .*; it starts again", said.err)
     assert "trial-000/seed-1 resumes from its checkpoint" in said.err
-    assert [weights_of(folder / run) for run in SESSIONS] == undisturbed
+    assert weights_of(session) == undisturbed[0]
 
 
 # --- what is refused ----------------------------------------------------------------------------------------
@@ -225,11 +232,12 @@ def test_resources_that_no_node_has_are_refused_and_a_dry_run_counts_those_that_
 # --- nodes that come and go: last, because Ray lists a lost node for some seconds -----------------------------
 
 
-def test_a_session_of_a_lost_node_continues_on_a_node_that_joins_later(nodes, folder, undisturbed):
+def test_a_session_of_a_lost_node_continues_on_a_node_that_joins_later(nodes, one_session, undisturbed):
+    session = one_session / SESSIONS[0]
     with third_node(nodes, special=1):
-        started = Started(on_ray(nodes, "--resources", "special=1"), folder)
-        started.wait_until(lambda: is_under_way(folder / SESSIONS[0]))
-        pid = process_of(folder / SESSIONS[0])
+        started = Started(on_ray(nodes, "--resources", "special=1"), one_session)
+        started.wait_until(lambda: is_under_way(session))
+        pid = process_of(session)
         os.kill(pid, signal.SIGSTOP)  # so that it cannot finish before its node is lost
     started.wait_for_text("no node is left: the sessions wait until a node with 1 CPU, 1 special joins")
     continued(pid)
@@ -238,4 +246,4 @@ def test_a_session_of_a_lost_node_continues_on_a_node_that_joins_later(nodes, fo
     assert said.code == 0, said
     assert "with 1 CPU, 1 special joined" in said.err
     assert re.search(r"trial-000/seed-1 (has crashed and )?resumes from its checkpoint", said.err)
-    assert [weights_of(folder / run) for run in SESSIONS] == undisturbed
+    assert weights_of(session) == undisturbed[0]
