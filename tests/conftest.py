@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
 import pytest
 from hypothesis import settings
-from tests.reference import survivors, thorough
+from tests.reference import survivors, thorough, warm
 
 from offbeat.core.argument_notation import keep_flags
 from offbeat.core.threads import forbid_spinning
+from offbeat.experiments import launching
 from offbeat.run_directory import versions
+from offbeat.runtime import child
 
 settings.register_profile("offbeat", deadline=None)  # no test depends on how fast a machine is
 settings.load_profile("offbeat")
@@ -65,6 +70,24 @@ def _git_is_asked_once() -> Iterator[None]:
 
     with patch.multiple(versions, git_state=once(versions.git_state), git_diff=once(versions.git_diff)):
         yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _children_are_forked() -> Iterator[None]:
+    """In `make test`, fork the children of runs in this process instead of starting a Python for each (warm.py)."""
+    if thorough.THOROUGH or sys.platform != "linux":
+        yield
+        return
+    forking = SimpleNamespace(Popen=warm.popen, PIPE=subprocess.PIPE, DEVNULL=subprocess.DEVNULL)
+    with patch.object(child, "subprocess", forking), patch.object(launching, "subprocess", forking):
+        yield
+
+
+@pytest.fixture
+def fresh_children(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start the children of runs in this process as users do: each is a new Python, which has loaded nothing."""
+    for module in (child, launching):
+        monkeypatch.setattr(module, "subprocess", subprocess)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,23 +1,35 @@
-"""Programs that tests start, each in a process of its own, without the two seconds that it takes to load torch.
+"""Processes that tests start, without the two seconds that it takes to load torch.
 
 A Python that has loaded torch and offbeat, and has done nothing else, waits beside each test process. It forks for each
-program. Such a program has the environment, working directory, files and arguments that it is given, the default signal
-handlers and the usual end of an interpreter: signals, kills and exit codes are real. What it starts itself are fresh
-Pythons, as always. Where the start of an interpreter is itself the point, a test starts a fresh one.
+process, which has the environment, working directory, files and arguments that it is given, the default signal handlers
+and the usual end of an interpreter: signals, kills and exit codes are real. There are two kinds:
+
+- Programs that a test starts (`start`). What they start themselves are fresh Pythons, as always.
+- Children of a run in the test process, such as actors (`popen`), in `make test`; in `make test-all` these are fresh
+  Pythons too. A child is a child of the test process, as the run expects, not of the Python that was forked.
+
+Where the start of an interpreter is itself the point, a test starts a fresh one.
 """
 
 from __future__ import annotations
 
+import ctypes
+import fcntl
 import gc
+import io
 import json
 import os
 import random
+import resource
 import select
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import IO, Any
@@ -27,12 +39,21 @@ LOADED = (
     *("torch", "gymnasium", "torch.utils.tensorboard", "offbeat.cli.main", "offbeat.api.train", "offbeat.api.evaluate"),
     *("offbeat.runtime.serial", "offbeat.runtime.threads", "offbeat.runtime.processes", "offbeat.runtime.hogwild.loop"),
     *("offbeat.algorithms.ppo", "offbeat.algorithms.sac", "offbeat.fastpath.registrations"),
+    *("offbeat.runtime.actor_process", "offbeat.runtime.inference.worker_process"),
+    *("offbeat.runtime.evaluation.evaluator_process", "offbeat.runtime.hogwild.worker_process"),
+    *("offbeat.runtime.learners.learner_process", "offbeat.experiments.running"),
 )
-"""What a program finds loaded."""
+"""What a process finds loaded."""
 Files = tuple[IO[Any], IO[Any]]
 """What a program prints: stdout and stderr."""
 LARGEST = 1 << 20
-"""Bytes of a message: code, arguments and environment of a program."""
+"""Bytes of a message: code, arguments and environment of a process."""
+MOST_FILES = 64
+"""Files that a process can be given."""
+LIMITS = (resource.RLIMIT_FSIZE, resource.RLIMIT_NOFILE)
+"""Resource limits that tests change."""
+PR_SET_CHILD_SUBREAPER = 36
+"""Option of prctl(2): orphans among the descendants of this process become its children."""
 
 
 class ForkedProcess:
@@ -101,31 +122,103 @@ class Warm:
             "folder": str(folder.resolve()),
             "environment": dict(environment),
         }
+        return ForkedProcess(self._ask(program, [file.fileno() for file in files]))
+
+    def start_child(self, child: Mapping[str, Any], files: Mapping[int, int]) -> int:
+        """Start a child of this process, and return its pid; `files`: its number of a file -> ours."""
+        here = os.open(".", os.O_RDONLY)
+        try:
+            with _ADOPTS_ONE_AT_A_TIME, _adopting_orphans():
+                status = self._ask({**child, "files": list(files), "parent": os.getpid()}, [here, *files.values()])
+                number = os.read(status, 8)
+        finally:
+            os.close(here)
+        os.close(status)
+        assert number, "the Python that forks has ended"
+        return int.from_bytes(number, "little")
+
+    def _ask(self, process: Mapping[str, Any], files: Sequence[int]) -> int:
+        """Ask for a process; return the end of a pipe on which it is reported."""
         reader, writer = os.pipe()
-        message = json.dumps(program).encode()
+        message = json.dumps(process).encode()
         assert len(message) < LARGEST
-        socket.send_fds(self._socket, [message], [*(file.fileno() for file in files), writer])
+        assert len(files) < MOST_FILES
+        socket.send_fds(self._socket, [message], [writer, *files])
         os.close(writer)
-        return ForkedProcess(reader)
+        return reader
+
+
+_ADOPTS_ONE_AT_A_TIME = threading.Lock()
+
+
+@contextmanager
+def _adopting_orphans() -> Iterator[None]:
+    libc = ctypes.CDLL(None)
+    libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
+    try:
+        yield
+    finally:
+        libc.prctl(PR_SET_CHILD_SUBREAPER, 0)
 
 
 _WARM: list[Warm] = []
 
 
+def _warm() -> Warm:
+    """Return this test process's warm Python, which is started when it is first needed."""
+    if not _WARM or _WARM[0].process.poll() is not None:
+        _WARM[:] = [Warm()]
+    return _WARM[0]
+
+
 def start(
     code: str, arguments: Sequence[str], folder: Path, environment: Mapping[str, str], files: Files
 ) -> ForkedProcess:
-    """Start a program from this test process's warm Python, which is started when it is first needed."""
-    if not _WARM or _WARM[0].process.poll() is not None:
-        _WARM[:] = [Warm()]
-    return _WARM[0].start(code, arguments, folder, environment, files)
+    """Start a program from the warm Python."""
+    return _warm().start(code, arguments, folder, environment, files)
+
+
+class ForkedChild(subprocess.Popen[Any]):
+    """What `subprocess.Popen([sys.executable, ..., "-c", code, ...])` starts, forked from the warm Python."""
+
+    def _execute_child(  # as `Popen` calls it: there is no public way to keep all but the start itself
+        self, args: Any, _executable: Any, _preexec_fn: Any, _close_fds: Any, pass_fds: Any, _cwd: Any, env: Any,
+        _startupinfo: Any, _creationflags: Any, _shell: Any, p2cread: int, p2cwrite: int, c2pread: int, c2pwrite: int,
+        errread: int, errwrite: int, *_others: Any,
+    ) -> None:  # fmt: skip
+        place = args.index("-c")
+        child = {
+            "code": args[place + 1],
+            "arguments": args[place + 2 :],
+            "flags": args[1:place],
+            "environment": dict(os.environ if env is None else env),
+            "blocked": [int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, ())],
+            "niceness": os.getpriority(os.PRIO_PROCESS, 0),
+            "cores": list(os.sched_getaffinity(0)),
+            "limits": [resource.getrlimit(limit) for limit in LIMITS],
+        }
+        streams = {0: p2cread, 1: c2pwrite, 2: errwrite}
+        files = {number: number if ours == -1 else ours for number, ours in streams.items()}
+        self.pid = _warm().start_child(child, {**files, **{number: number for number in pass_fds}})
+        self._child_created = True
+        self._close_pipe_fds(p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite)  # type: ignore[attr-defined]
+
+
+def popen(command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
+    """Start a child of a run: stands for `subprocess.Popen` there.
+
+    Where it is to compute on several threads, it is a fresh Python: libraries count them when they are loaded.
+    """
+    environment: Mapping[str, str] = options.get("env") or os.environ
+    one_thread = environment.get("OMP_NUM_THREADS") == "1"
+    return (ForkedChild if one_thread else subprocess.Popen)(command, **options)
 
 
 # --- in the warm Python -------------------------------------------------------------------------------------
 
 
-def serve(descriptor: int) -> tuple[Any, dict[str, Any]]:
-    """Fork for each program that is asked for; return only in a forked process, with the code that it is to run."""
+def serve(descriptor: int) -> Code:
+    """Fork for each process that is asked for; return only in a forked process, with the code that it is to run."""
     for module in LOADED:
         import_module(module)
     own = os.environ["PYTHONPATH"].split(os.pathsep)
@@ -134,19 +227,25 @@ def serve(descriptor: int) -> tuple[Any, dict[str, Any]]:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the processes that wait for programs
     with socket.socket(fileno=descriptor) as requests:
         while True:
-            message, files, _, _ = socket.recv_fds(requests, LARGEST, 3)
+            message, files, _, _ = socket.recv_fds(requests, LARGEST, MOST_FILES)
             if not message:
                 raise SystemExit  # the test process has ended
             if os.fork() == 0:
                 break
             for file in files:
                 os.close(file)
-    return _program(json.loads(message), *files)
+    process = json.loads(message)
+    return (_child if "parent" in process else _program)(process, *files)
 
 
-def _program(program: Mapping[str, Any], out: int, err: int, status: int) -> tuple[Any, dict[str, Any]]:
+Code = tuple[Any, dict[str, Any]]
+"""What a process runs: code, and its global variables."""
+
+
+def _program(program: Mapping[str, Any], status: int, out: int, err: int) -> Code:
     """Fork once more: wait for the program here, and return what it is to run there."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     if pid := os.fork():
         os.write(status, pid.to_bytes(8, "little"))
         os.write(status, os.waitpid(pid, 0)[1].to_bytes(8, "little"))
@@ -155,12 +254,56 @@ def _program(program: Mapping[str, Any], out: int, err: int, status: int) -> tup
     os.dup2(err, 2)
     for file in (out, err, status):
         os.close(file)
-    os.environ.clear()
-    os.environ.update(program["environment"])
     os.chdir(program["folder"])
-    sys.argv = ["-c", *program["arguments"]]
-    sys.orig_argv = [sys.executable, "-c", program["code"], *program["arguments"]]
+    return _begin(program)
+
+
+def _child(child: Mapping[str, Any], status: int, here: int, *files: int) -> Code:
+    """Fork once more and end, so that the child is an orphan, which the test process adopts."""
+    if os.fork():
+        os._exit(0)
+    os.setpgid(0, 0)
+    while os.getppid() != child["parent"]:
+        if not Path(f"/proc/{child['parent']}").exists():
+            os._exit(1)
+        time.sleep(0.0005)
+    os.fchdir(here)
+    os.sched_setaffinity(0, child["cores"])
+    os.setpriority(os.PRIO_PROCESS, 0, child["niceness"])
+    for limit, values in zip(LIMITS, child["limits"], strict=True):
+        resource.setrlimit(limit, values)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, child["blocked"])
+    os.write(status, os.getpid().to_bytes(8, "little"))
+    _place(dict(zip(child["files"], files, strict=True)))
+    if "-u" in child["flags"]:
+        sys.stdout, sys.stderr = (_unbuffered(number) for number in (1, 2))
+    return _begin(child)
+
+
+def _place(files: Mapping[int, int]) -> None:
+    """Give files the numbers that they are to have, and close all others."""
+    above = 1 + max(100, *files)
+    kept = {number: fcntl.fcntl(file, fcntl.F_DUPFD, above) for number, file in files.items()}
+    os.closerange(0, above)
+    for number, file in kept.items():
+        os.dup2(file, number)
+        os.close(file)
+
+
+def _unbuffered(number: int) -> io.TextIOWrapper:
+    raw: Any = io.FileIO(number, "w", closefd=False)
+    return io.TextIOWrapper(raw, write_through=True)
+
+
+def _begin(process: Mapping[str, Any]) -> Code:
+    """Let this process be as one that `python -c` has just begun."""
+    os.environ.clear()
+    os.environ.update(process["environment"])
+    sys.argv = ["-c", *process["arguments"]]
+    sys.orig_argv = [sys.executable, "-c", process["code"], *process["arguments"]]
     search = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-    sys.path[:] = ["", *search, *sys.path]
+    sys.path[:] = [*([] if "-P" in process.get("flags", ()) else [""]), *search, *sys.path]
     random.seed()
-    return compile(program["code"], "<string>", "exec"), {"__name__": "__main__", "__builtins__": __builtins__}
+    sys.modules["numpy"].random.seed()
+    return compile(process["code"], "<string>", "exec"), {"__name__": "__main__", "__builtins__": __builtins__}
