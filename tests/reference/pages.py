@@ -96,4 +96,6 @@ def shortened(text: str) -> str:
     """
     text = re.sub(r"(offbeat train \S+ \S+)(?!(?:\\\n|.)*\bsteps[ =])", r"\1 --steps 100000", text)
     text = re.sub(r"(for \w+ in \S+)[^;\n]*;", r"\1;", text)
-    return re.sub(r"((?:steps|stop.at)[= ])(\d[\d_]+)", lambda match: match[1] + str(max(1, int(match[2]) // 50)), text)
+    return re.sub(
+        r"((?:steps|stop.at)(?:[= ]|\": ))(\d[\d_]+)", lambda match: match[1] + str(max(1, int(match[2]) // 50)), text
+    )
