@@ -26,7 +26,7 @@ from offbeat.api.train import Run, resume
 from offbeat.config.config_file import load
 from offbeat.config.registry import ALGORITHMS
 
-STEPS = 1536
+STEPS = 1024
 ENVS = "tests.reference.run_envs"
 CURIOUS = "tests.reference.curious_envs"
 BOTH = ("threads", "processes")
