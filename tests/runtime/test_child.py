@@ -1,10 +1,16 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from contextlib import suppress
 from multiprocessing.connection import Pipe
+from pathlib import Path
 from threading import Event, Timer
 from typing import Any
+
+import pytest
+from tests.reference.runs import small_run
 
 from offbeat.runtime.child import Child
 
@@ -38,3 +44,40 @@ def test_the_last_output_of_a_child_is_written_before_kill_returns(monkeypatch):
     Timer(0.2, stream.may_write.set).start()
     child.kill()
     assert stream.text == "last words\n"
+
+
+def modules_of_children() -> set[str]:
+    """Return the modules that the children of this process were started to run, each in a new Python."""
+    found = set()
+    for children in Path("/proc/self/task").glob("*/children"):
+        for pid in children.read_text().split():
+            with suppress(OSError):  # it has ended
+                command = Path(f"/proc/{pid}/cmdline").read_text()
+                found.update(re.findall(r"run_child\('offbeat\.runtime\.(.+?)'\)", command))
+    return found
+
+
+PROCESSES: dict[str, Any] = {"runtime": "processes", "inference": "worker", "devices": ("cpu", "cpu"), "shards": 2}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.usefixtures("fresh_children")
+@pytest.mark.parametrize(
+    ("layout", "modules"),
+    [
+        (
+            {**PROCESSES, "eval_every": 256, "eval_episodes": 1},
+            {
+                *("actor_process", "inference.worker_process", "learners.learner_process"),
+                "evaluation.evaluator_process",
+            },
+        ),
+        ({"runtime": "hogwild", "workers": 1}, {"hogwild.worker_process"}),
+    ],
+    ids=["processes", "hogwild"],
+)
+def test_each_process_of_a_run_begins_as_a_new_python(tmp_path, layout, modules):
+    seen: set[str] = set()
+    run = small_run(tmp_path / "run", steps=512, callbacks=[lambda _: seen.update(modules_of_children())], **layout)
+    assert (run.state, run.metrics["actor_restarts"]) == ("finished", 0)
+    assert seen == modules
