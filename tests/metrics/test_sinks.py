@@ -80,3 +80,20 @@ def test_tensorboard_shows_metrics_in_groups_over_env_steps(tmp_path):
     assert [(event.step, event.value) for event in events.Scalars("learning/policy_loss")] == [(200, 0.25)]
     assert [event.value for event in events.Scalars("learning/surprise")] == [0.5]
     assert [event.value for event in events.Scalars("policies/red/entropy")] == [1.25]
+
+
+def test_tensorboard_leaves_out_the_points_beyond_the_checkpoint_of_a_resume(tmp_path):
+    before = TensorBoard(tmp_path)
+    for step in (1, 2, 3):
+        before.write(line(step, sps=50.0))
+    before.close()
+    resumed = TensorBoard(tmp_path, resumed_at=100)
+    for step in (2, 3):
+        resumed.write(line(step, sps=60.0))
+    resumed.close()
+    events = EventAccumulator(str(tmp_path)).Reload()
+    assert [(event.step, event.value) for event in events.Scalars("speed/sps")] == [
+        (100, 50.0),
+        (200, 60.0),
+        (300, 60.0),
+    ]

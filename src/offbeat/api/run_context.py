@@ -40,8 +40,8 @@ class RunContext:
     """Number of finished learning steps."""
     metrics_size: int = 0
     """Bytes of metrics.jsonl after `commit`."""
-    resumed: bool = False
-    """Whether the run continues from a checkpoint."""
+    resumed_at: int | None = None
+    """Env steps of the checkpoint from which the run continues; None for a new run."""
     expectation: Expectation | None = None
     """What auto layout expects of the run; None if it did not choose the topology."""
     shows_end: bool = False
@@ -54,6 +54,11 @@ class RunContext:
     @property
     def config(self) -> Config:
         return self.parts.config
+
+    @property
+    def resumed(self) -> bool:
+        """Whether the run continues from a checkpoint."""
+        return self.resumed_at is not None
 
     def notify(self, text: str, details: str = "", /) -> None:
         """Show a message to the user and write it to the log; `details` are only written to the log."""

@@ -23,7 +23,10 @@ from offbeat.runtime.watchers import Watchers
 def make_sinks(context: RunContext, tracker: Sink | None, warn: Callable[[str], None]) -> list[LateSink]:
     """Return the sinks of the run, which are not open yet. The tracker is last: it reads the line in the file."""
     metrics, tensorboard = context.directory.metrics, context.directory.tensorboard
-    makers: list[Callable[[], Sink]] = [partial(JsonLines, metrics), partial(TensorBoard, tensorboard)]
+    makers: list[Callable[[], Sink]] = [
+        partial(JsonLines, metrics),
+        partial(TensorBoard, tensorboard, context.resumed_at),
+    ]
     if tracker is not None:
         makers.append(lambda: tracker)
     return [LateSink(make, warn) for make in makers]

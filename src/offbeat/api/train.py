@@ -254,7 +254,7 @@ def continue_run(
                     *(continuation.start, changes.commit, changes.roll_back),
                     learned=state["counters"]["learning_step"],
                     metrics_size=changes.metrics_size,
-                    resumed=True,
+                    resumed_at=state["counters"]["env_steps"],
                     shows_end=shows_end,
                 )
                 if crash:

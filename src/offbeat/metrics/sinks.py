@@ -50,9 +50,14 @@ class TensorBoard:
     """Writes an event file for TensorBoard, over env steps, with one section for each group of metrics.
 
     It does not use TensorBoard's writer, which writes in a thread: there a full disk causes a traceback.
+
+    Args:
+        directory: Folder of the event files. It is created if it does not exist.
+        resumed_at: Env steps at which the run is resumed; None for a new run. TensorBoard leaves out the later points
+            of earlier files.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, resumed_at: int | None = None) -> None:
         from tensorboard.compat.proto import event_pb2, summary_pb2
         from tensorboard.summary.writer.record_writer import RecordWriter
 
@@ -62,6 +67,9 @@ class TensorBoard:
         self._file = (directory / name).open("wb")
         self._records = RecordWriter(self._file)
         self._write(file_version="brain.Event:2")
+        if resumed_at is not None:
+            start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+            self._write(step=resumed_at + 1, session_log=start)
 
     def write(self, line: Line) -> None:
         """Write all metrics that are known, at this line's env_steps."""
