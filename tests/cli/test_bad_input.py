@@ -50,6 +50,7 @@ NAMES = [
     Row("check CartPol-v1", 2, ["'CartPole-v1'"]),
     train("--preset ppo-cartpol", 2, "'ppo-cartpol'", "'ppo-cartpole-v1'", "list presets"),
     train("--step 100", 2, "--step", "--steps"),
+    train("--env-kwargs render_mode=\udcff", 2, r"'render_mode=\udcff'", "LC_ALL"),
     train("--set learning_rat=0.1", 2, "'learning_rat'", "'learning_rate'", "offbeat list settings ppo"),
     Row("check CartPole-v1 --set max_episode_step=9", 2, ["unknown key", "'max_episode_steps'", "table [env]"]),
     Row("check CartPole-v1 --set learning_rate=1", 2, ["unknown key 'learning_rate'", "Only settings of the env"]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,6 +44,32 @@ def test_a_failed_replacement_keeps_the_file_and_leaves_no_temporary_file(tmp_pa
         files.replace_file(tmp_path / "file", b"new and long")
     assert contents(tmp_path).keys() == {"file"}
     assert (tmp_path / "file").read_text() == "old"
+
+
+ASCII = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C"}
+"""Environment variables with which Python opens text files as ASCII, if it is not told otherwise."""
+WITH_NAMES = r"""
+import locale, sys
+from pathlib import Path
+from offbeat.config.resolve import resolve
+from offbeat.plots.runs import read_settings
+from offbeat.run_directory.directory import RunDirectory
+assert locale.getencoding() != "utf-8"
+config = resolve("ppo", "CartPole-v1", assignments={"env.kwargs.name": "gr\xfcn"})
+sys.argv = ["train.py", "gr\xfcn", "\udcff"]
+directory = RunDirectory.create(Path(sys.orig_argv[-1]), config)
+directory.note("gr\xfcn \udcff")
+assert read_settings(directory.path)["env.kwargs.name"] == "gr\xfcn"
+"""
+
+
+def test_text_files_of_a_run_are_utf_8_in_every_locale(tmp_path):
+    run = tmp_path / "run"
+    code = [sys.executable, "-c", WITH_NAMES, str(run)]
+    done = subprocess.run(code, env={**os.environ, **ASCII}, check=False, capture_output=True, text=True)
+    assert not done.returncode, done.stderr
+    assert (run / "command.txt").read_bytes() == "train.py 'grün' '\udcff'\n".encode(errors="surrogateescape")
+    assert (run / "log.txt").read_text(encoding="utf-8").endswith(" grün \\udcff\n")
 
 
 # --- a new directory ----------------------------------------------------------------------------------------

@@ -111,9 +111,9 @@ def _write(
     weights = {name: saved.weights[name] for name in names}
     checkpoint.write(folder, Checkpoint.of_one(weights, saved.about, None))
     shutil.copyfile(directory.config, folder / directory.config.name)
-    (folder / EVALUATION).write_text(json.dumps(scores, indent=1) + "\n")
+    (folder / EVALUATION).write_text(json.dumps(scores, indent=1) + "\n", encoding="utf-8")
     plot_runs([directory.path], out=folder / CURVE)
-    (folder / CARD).write_text(card(loaded, scores, repo))
+    (folder / CARD).write_text(card(loaded, scores, repo), encoding="utf-8")
 
 
 def push(folder: Path, repo: str, *, private: bool) -> str:

@@ -95,6 +95,7 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _parse(arguments: Sequence[str]) -> Command:
+    _require_utf8(arguments)
     if arguments and arguments[0] == "--version":
         print(f"offbeat {__version__}")
         sys.exit(0)
@@ -113,6 +114,18 @@ def _parse(arguments: Sequence[str]) -> Command:
         config=(tyro.conf.OmitSubcommandPrefixes,),
     )
     return _with_user_paths(command)
+
+
+def _require_utf8(arguments: Sequence[str]) -> None:
+    """Refuse an argument that the files of a run cannot contain: Python has decoded it with another encoding."""
+    for argument in arguments:
+        try:
+            argument.encode()
+        except UnicodeEncodeError:
+            raise ConfigError(
+                f"the argument {argument!a} has bytes that are not text in the encoding of this shell, "
+                f"{sys.getfilesystemencoding()}: set LC_ALL to a locale with UTF-8, such as C.UTF-8, or pass other text"
+            ) from None
 
 
 def _with_user_paths(command: Command) -> Command:

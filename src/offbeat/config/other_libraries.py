@@ -35,7 +35,7 @@ def other_names() -> tuple[OtherName, ...]:
 
 
 def _tables() -> dict[str, Any]:
-    text = (resources.files("offbeat") / "config" / "other_libraries.toml").read_text()
+    text = (resources.files("offbeat") / "config" / "other_libraries.toml").read_text(encoding="utf-8")
     return tomllib.loads(text)
 
 

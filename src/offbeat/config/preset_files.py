@@ -40,7 +40,7 @@ def preset_tables(algorithm: str, env: str, preset: str | None) -> dict[str, dic
         return {"run": {}}
     if name not in preset_names():
         raise unknown("preset", name, preset_names(), "`offbeat list presets` shows them; none: only the defaults.")
-    tables: dict[str, dict[str, Any]] = tomllib.loads((_presets() / f"{name}.toml").read_text())
+    tables: dict[str, dict[str, Any]] = tomllib.loads((_presets() / f"{name}.toml").read_text(encoding="utf-8"))
     for table in ALGORITHMS:
         if table in tables and table != algorithm:
             raise ConfigError(

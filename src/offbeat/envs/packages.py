@@ -101,7 +101,7 @@ def _text(file: PurePath) -> str:
     """Return the text of a source file; '' if it cannot be read."""
     path = Path(file)
     try:
-        return path.read_text(errors="replace") if path.stat().st_size <= MAX_FILE else ""
+        return path.read_text(encoding="utf-8", errors="replace") if path.stat().st_size <= MAX_FILE else ""
     except OSError:
         return ""
 

@@ -94,7 +94,7 @@ class NodeSession:
         reader, writer = os.pipe()
         keeper = [sys.executable, "-I", "-S", "-c", _KEEPER, str(writer)]
         files = logged(Path(launch.log), Path(launch.output) if launch.output else None, launch.arguments, self.host())
-        with files as (out, errors), open(reader) as pipe:  # noqa: PTH123
+        with files as (out, errors), open(reader, encoding="utf-8") as pipe:  # noqa: PTH123
             self._keeper = subprocess.Popen(  # noqa: S603 - our own command, with arguments that were checked
                 [*keeper, *COMMAND, *launch.arguments], pass_fds=[writer], process_group=0, cwd=launch.folder,
                 stdin=subprocess.PIPE, stdout=out, stderr=errors, env=_environment(launch.environment),
@@ -136,7 +136,7 @@ def reason_against(token: str, content: str, folder: str) -> str:
     """
     disk = Path(token).parent
     try:
-        with open(token) as file:  # noqa: PTH123 - as everywhere else for locks
+        with open(token, encoding="utf-8") as file:  # noqa: PTH123 - as everywhere else for locks
             if file.read() != content:
                 return f"has another file {token}"
             if not _is_locked(file):

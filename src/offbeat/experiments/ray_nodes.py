@@ -119,7 +119,7 @@ def _token_in(folder: Path) -> Iterator[tuple[Path, str]]:
     """
     token, content = folder / f".offbeat-{uuid4().hex}", uuid4().hex
     try:
-        with token.open("w") as file:
+        with token.open("w", encoding="utf-8") as file:
             file.write(content)
             file.flush()
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

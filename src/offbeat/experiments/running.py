@@ -112,7 +112,9 @@ class Child:
             return f"its process was killed by {signal_name(-code)}"
         if status.get("state") in ("failed", "interrupted") and status.get("reason"):
             return str(status["reason"])
-        printed = [line for line in self.session.log.read_text(errors="replace").splitlines() if line.strip()]
+        printed = [
+            line for line in self.session.log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()
+        ]
         return f"exit code {code}: {printed[-1].removeprefix('offbeat: ')}"
 
 

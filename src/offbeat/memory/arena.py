@@ -97,9 +97,9 @@ def usable_memory() -> int | None:
     meminfo, limit = Path("/proc/meminfo"), _CGROUP / "memory.max"
     if not meminfo.is_file():
         return None
-    lines = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())
+    lines = dict(line.split(":", 1) for line in meminfo.read_text(encoding="utf-8").splitlines())
     free = int(lines["MemAvailable"].split()[0]) * 1024
-    if limit.is_file() and (allowed := limit.read_text().strip()) != "max":
+    if limit.is_file() and (allowed := limit.read_text(encoding="utf-8").strip()) != "max":
         free = min(free, max(0, int(allowed) - _used_in_container()))
     return free
 
@@ -109,8 +109,8 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 def _used_in_container() -> int:
     """Return the memory that the container uses in bytes, without file caches that can be dropped."""
-    statistics = dict(line.split() for line in (_CGROUP / "memory.stat").read_text().splitlines())
-    return int((_CGROUP / "memory.current").read_text()) - int(statistics.get("inactive_file", 0))
+    statistics = dict(line.split() for line in (_CGROUP / "memory.stat").read_text(encoding="utf-8").splitlines())
+    return int((_CGROUP / "memory.current").read_text(encoding="utf-8")) - int(statistics.get("inactive_file", 0))
 
 
 def _nameless_file() -> int:

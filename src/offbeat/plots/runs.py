@@ -165,10 +165,10 @@ def read_settings(run_dir: Path) -> dict[str, Any]:
 
     Those of a member of a population are the last ones, because they change: its number says which member it is.
     """
-    tables = tomllib.loads((run_dir / "config.toml").read_text())
+    tables = tomllib.loads((run_dir / "config.toml").read_text(encoding="utf-8"))
     trial = run_dir.parent / "trial.toml"
     if trial.is_file():
-        of_trial = tomllib.loads(trial.read_text())
+        of_trial = tomllib.loads(trial.read_text(encoding="utf-8"))
         tables = {name: {**of_trial.get(name, table), **_seed_of(name, table)} for name, table in tables.items()}
     number = run_dir.name.removeprefix("member-")
     if number.isdecimal() and (run_dir.parent / LEDGER).is_file():

@@ -238,7 +238,7 @@ def write(directory: Path, checkpoint: Checkpoint) -> None:
 
 
 def _dump(path: Path, data: Mapping[str, Any]) -> None:
-    path.write_text(json.dumps(data, indent=1))
+    path.write_text(json.dumps(data, indent=1), encoding="utf-8")
 
 
 def _dump_arrays(path: Path, arrays: Mapping[str, Array]) -> None:

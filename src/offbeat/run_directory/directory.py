@@ -70,7 +70,8 @@ class RunDirectory:
         directory._created = [p for p in (path, *path.parents) if not p.exists()]
         try:
             path.mkdir(parents=True, exist_ok=True)
-            with directory.command.open("x") as file:  # of two that start at the same time, one creates it
+            # "x": of two that start at the same time, one creates it. Arguments may have bytes that are not UTF-8.
+            with directory.command.open("x", encoding="utf-8", errors="surrogateescape") as file:
                 file.write(shlex.join(sys.argv) + "\n")
             config.save(directory.config)
             for folder in directory._created:
@@ -305,7 +306,7 @@ class RunDirectory:
 
     def note(self, text: str) -> None:
         """Append a text with the time to log.txt."""
-        with suppress(OSError), self.log.open("a") as log:
+        with suppress(OSError), self.log.open("a", encoding="utf-8", errors="backslashreplace") as log:
             log.write(f"{_now()} {text}\n")
 
 

@@ -62,7 +62,7 @@ def record(directory: Path) -> list[str]:
         changes.append("the uncommitted changes in git.diff differ")
     if changes:
         _rename_existing(directory)
-    versions.write_text(json.dumps(now, indent=1) + "\n")
+    versions.write_text(json.dumps(now, indent=1) + "\n", encoding="utf-8")
     patch.unlink(missing_ok=True)
     if diff:
         patch.write_bytes(diff)
@@ -148,7 +148,7 @@ def machine() -> dict[str, Any]:
 
 def _processor() -> str | None:
     with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
             name, _, value = line.partition(":")
             if name.strip() == "model name":
                 return value.strip()
@@ -167,7 +167,7 @@ def _gpus() -> list[str]:
     names = []
     with suppress(OSError):
         for file in sorted(_NVIDIA.glob("*/information")):
-            lines = (line.partition(":") for line in file.read_text(errors="replace").splitlines())
+            lines = (line.partition(":") for line in file.read_text(encoding="utf-8", errors="replace").splitlines())
             names += [value.strip() for name, _, value in lines if name.strip() == "Model"]
     return names
 

@@ -125,7 +125,7 @@ def start_tracker(
         os.close(pipe[1])
         raise
     known, location = reports.content
-    saved.write_text(json.dumps({"tracker": name, **known}, indent=1) + "\n")
+    saved.write_text(json.dumps({"tracker": name, **known}, indent=1) + "\n", encoding="utf-8")
     notify(f"tracked by {name}: {location}")
     return Tracker(name, child, pipe[1], notify)
 

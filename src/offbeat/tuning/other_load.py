@@ -21,9 +21,9 @@ def other_cores() -> float | None:
     """Sleep, and return how many of the usable cores were busy meanwhile; None if the system does not tell."""
     cores = os.sched_getaffinity(0)
     try:
-        before = Path("/proc/stat").read_text()
+        before = Path("/proc/stat").read_text(encoding="utf-8")
         time.sleep(SAMPLE_S)
-        return busy_cores(before, Path("/proc/stat").read_text(), cores)
+        return busy_cores(before, Path("/proc/stat").read_text(encoding="utf-8"), cores)
     except (OSError, ValueError):
         return None
 

@@ -124,7 +124,11 @@ def _found(address: str, runtime_env: Mapping[str, Any] | None) -> Cluster:
 def _answering(address: str) -> str:
     """Return the address of a cluster, host:port, which has answered."""
     with subprocess.Popen(  # noqa: S603 - our own code, in the same Python
-        [sys.executable, "-c", _PROBE, address], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", _PROBE, address],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        errors="replace",
     ) as probe:
         assert probe.stdout is not None
         probe.stdout.readline()  # Ray is imported: the time of the import does not count
