@@ -7,6 +7,7 @@ Each arrow can be interrupted: the ledger and the run directories say what has b
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections import Counter
 from dataclasses import dataclass
@@ -34,6 +35,8 @@ from offbeat.run_directory.directory import RunDirectory
 RESTARTS = 3
 """Times that a process which was killed is started again in one generation of a member."""
 LEDGER = "population.jsonl"
+_KEPT = re.compile(r"(?:\.writing-)?member-\d+-generation-(\d+)")
+"""Name of a kept checkpoint, with its generation; also of one that was not written to its end."""
 
 
 @dataclass(frozen=True)
@@ -263,7 +266,8 @@ class Schedule:
         slowest = min(self._ledger.finished(member) for member in range(self._plan.members))
         needed = slowest - 1 - self._plan.population.settings.lag
         for path in (self._path / "kept").iterdir():
-            if slowest == self._plan.generations or int(path.name.rpartition("-")[2]) < needed:
+            found = _KEPT.fullmatch(path.name)
+            if found and (slowest == self._plan.generations or int(found[1]) < needed):
                 shutil.rmtree(path, ignore_errors=True)
 
 
