@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.reference.specs import write_spec
 
+from offbeat.core.errors import ConfigError
 from offbeat.experiments.report import row_of
 from offbeat.experiments.results import return_kind
 from offbeat.experiments.sessions import Session
@@ -40,3 +42,9 @@ def test_a_session_without_an_evaluation_is_not_averaged_with_evaluated_ones(tmp
 def test_without_any_evaluation_the_returns_are_those_of_training(tmp_path):
     found = row(tmp_path, [TRAINED], [{**TRAINED, "episode_return_mean": 40.0}])
     assert (found["return_kind"], found["final_return"]) == ("training", 30.0)
+
+
+def test_a_line_without_a_counter_is_refused_with_the_file(tmp_path):
+    without = {key: value for key, value in TRAINED.items() if key != "wall_time_s"}
+    with pytest.raises(ConfigError, match=r"seed-0/metrics.jsonl has a line without the number wall_time_s"):
+        row(tmp_path, [without, TRAINED])

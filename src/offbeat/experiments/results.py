@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Literal
 
 import numpy as np
 
+from offbeat.core.errors import ConfigError
 from offbeat.experiments.sessions import Session
 from offbeat.metrics.sinks import read_metrics
 from offbeat.plots.runs import EVALUATION, TRAINING, evaluated
@@ -16,6 +18,8 @@ from offbeat.plots.statistics import iqm, stratified_bootstrap_band
 
 ReturnKind = Literal["evaluation", "training"]
 """evaluation: mean returns of evaluations; training: of the last 100 training episodes."""
+_COUNTERS = ("env_steps", "updates", "wall_time_s")
+"""Numbers that each metrics line has."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +49,12 @@ def return_kind(sessions: Iterable[Session]) -> ReturnKind:
 
 
 def result_of(session: Session, target: float | None, kind: ReturnKind) -> Result | None:
-    """Return the results of a session, with its returns of this kind; None before its first metrics line."""
-    metrics = session.run.metrics
-    lines = read_metrics(metrics) if metrics.is_file() else []
+    """Return the results of a session, with its returns of this kind; None before its first metrics line.
+
+    Raises:
+        ConfigError: its metrics lines were changed by another program.
+    """
+    lines = _lines_of(session.run.metrics)
     if not lines:
         return None
     returns = _returns(lines, kind)
@@ -64,6 +71,18 @@ def result_of(session: Session, target: float | None, kind: ReturnKind) -> Resul
         _rate(last["env_steps"], last["wall_time_s"]),
         _rate(last["updates"], last["wall_time_s"]),
     )
+
+
+def _lines_of(metrics: Path) -> list[dict[str, Any]]:
+    """Return all metrics lines of a file, which may be missing."""
+    lines = read_metrics(metrics) if metrics.is_file() else []
+    for counter in _COUNTERS:
+        if not all(isinstance(line.get(counter), int | float) for line in lines):
+            raise ConfigError(
+                f"{metrics} has a line without the number {counter}: the file was changed by another program. Remove "
+                "that line, or restore the file"
+            )
+    return lines
 
 
 def _returns(lines: Sequence[Mapping[str, Any]], kind: ReturnKind) -> list[tuple[float, Mapping[str, Any]]]:
