@@ -23,7 +23,7 @@ from offbeat.config.env import family_of
 from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.types import PREVIOUS_REWARD
 from offbeat.models.published import published_layout
-from offbeat.plots.curves import plot_runs
+from offbeat.plots.curves import draw_runs
 from offbeat.plots.runs import read_run
 from offbeat.run_directory import checkpoint
 from offbeat.run_directory.checkpoint import Checkpoint, SavedPolicy
@@ -112,7 +112,7 @@ def _write(
     checkpoint.write(folder, Checkpoint.of_one(weights, saved.about, None))
     shutil.copyfile(directory.config, folder / directory.config.name)
     (folder / EVALUATION).write_text(json.dumps(scores, indent=1) + "\n", encoding="utf-8")
-    plot_runs([directory.path], out=folder / CURVE)
+    draw_runs([directory.path]).savefig(folder / CURVE)
     (folder / CARD).write_text(card(loaded, scores, repo), encoding="utf-8")
 
 

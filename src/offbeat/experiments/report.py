@@ -15,7 +15,7 @@ from offbeat.core.typed_text import as_text
 from offbeat.experiments.results import ReturnKind, Row, result_of, summary
 from offbeat.experiments.sessions import Session
 from offbeat.metrics.text import compact, rounded
-from offbeat.plots.curves import plot_runs
+from offbeat.plots.curves import draw_runs
 from offbeat.plots.runs import XAxis, runs_of
 
 _COMPACT = ("steps_to_target", "env_steps", "sps", "ups")
@@ -97,6 +97,6 @@ def plot_experiment(experiment: Path, trials: Sequence[Path], notify: Callable[[
         notify(f"plotting {folder.name}")
         try:
             for x in _AXES:
-                plot_runs(runs, x, out=folder / f"return-{x}.png")
-        except ConfigError as error:
+                draw_runs(runs, x).savefig(folder / f"return-{x}.png")
+        except (ConfigError, OSError) as error:
             notify(f"{folder.name} is not plotted: {error}; `offbeat plot {quote(str(folder))}` tries again")

@@ -67,6 +67,26 @@ def plot_runs(
         ConfigError: a directory is not a run or has no returns yet, no run has one of the metrics, the number of labels
             is wrong, or ``out`` has an unknown suffix or cannot be written.
     """
+    figure = draw_runs(run_dirs, x, metrics=metrics, labels=labels, smooth=smooth, average=average, title=title)
+    save_figure(figure, out)
+    return out
+
+
+def draw_runs(
+    run_dirs: Sequence[Path],
+    x: XAxis = "steps",
+    *,
+    metrics: Sequence[str] = (RETURN,),
+    labels: Sequence[str] = (),
+    smooth: int = 1,
+    average: bool = False,
+    title: str | None = None,
+) -> Figure:
+    """Return the figure of `plot_runs`, whose arguments these are.
+
+    Raises:
+        ConfigError: as in `plot_runs`, but for the file.
+    """
     if not run_dirs:
         raise ConfigError("no run to plot: pass a run directory, `offbeat plot RUN`")
     if smooth < 1:
@@ -75,8 +95,7 @@ def plot_runs(
     of_runs = dict(zip(map(Path, run_dirs), labels, strict=True)) if len(labels) == len(run_dirs) else {}
     panels = read_panels(directories, x, metrics, of_runs, smooth)
     names = names_of(panels, () if of_runs else labels)
-    save_figure(_draw(panels, names, x, smooth=smooth, average=average, title=title), out)
-    return out
+    return _draw(panels, names, x, smooth=smooth, average=average, title=title)
 
 
 def _draw(
