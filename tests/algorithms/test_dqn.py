@@ -178,17 +178,19 @@ def test_the_initial_weights_depend_on_the_seed_alone():
 
 # --- what is refused ----------------------------------------------------------------------------------------
 
+FLAGS = "--env-kwargs size=8"
+
 
 @pytest.mark.parametrize(
     ("action", "words"),
     [
-        ("box", "only one Discrete action, but .* has box actions: run `offbeat train sac Test-v0`"),
-        ("multidiscrete", "has multidiscrete actions: run `offbeat train ppo Test-v0`"),
+        ("box", f"only one Discrete action, but .* has box actions: run `offbeat train sac Test-v0 {FLAGS}`"),
+        ("multidiscrete", f"has multidiscrete actions: run `offbeat train ppo Test-v0 {FLAGS}`"),
     ],
 )
 def test_action_spaces_other_than_discrete_are_refused(action, words):
     with pytest.raises(ConfigError, match=words):
-        SMALL.policy_spec(EnvSpec("Test-v0", OBSERVATIONS["vector"], ACTIONS[action], 4))
+        SMALL.policy_spec(EnvSpec("Test-v0", OBSERVATIONS["vector"], ACTIONS[action], 4, flags=FLAGS))
 
 
 @pytest.mark.parametrize(

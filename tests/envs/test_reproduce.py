@@ -13,7 +13,7 @@ from offbeat.config.env import EnvConfig
 from offbeat.config.importing import import_modules
 from offbeat.config.resolve import env_settings
 from offbeat.core.frozen_table import PlainTable
-from offbeat.envs.reproduce import check_command
+from offbeat.envs.reproduce import env_flags
 
 
 def settings_of(command: Check) -> EnvConfig:
@@ -35,8 +35,8 @@ def settings_of(command: Check) -> EnvConfig:
     ids=["nothing", "arguments", "lists", "characters", "wrappers", "numbers", "texts"],
 )
 def test_the_command_has_the_settings_with_which_the_env_was_made(settings: EnvConfig) -> None:
-    command = check_command("CartPole-v1", settings.completed("CartPole-v1"))
-    parsed = _parse(shlex.split(command)[1:])
+    flags = env_flags("CartPole-v1", settings.completed("CartPole-v1"))
+    parsed = _parse(["check", "CartPole-v1", *shlex.split(flags)])
     assert isinstance(parsed, Check)
     assert parsed.env == "CartPole-v1"
     assert settings_of(parsed) == settings
@@ -50,7 +50,7 @@ def test_the_command_imports_the_modules_only_of_an_env_that_they_register(
     )
     monkeypatch.syspath_prepend(tmp_path)
     import_modules(("registering_envs",))
-    assert "--import registering_envs" in check_command("tests/Registered-v0", EnvConfig())
-    assert "--import" not in check_command("CartPole-v1", EnvConfig())
-    assert "--import" not in check_command("registering_envs:Own", EnvConfig())
+    assert "--import registering_envs" in env_flags("tests/Registered-v0", EnvConfig())
+    assert "--import" not in env_flags("CartPole-v1", EnvConfig())
+    assert "--import" not in env_flags("registering_envs:Own", EnvConfig())
     del gym.registry["tests/Registered-v0"]

@@ -70,7 +70,7 @@ class DQNConfig(ReplayConfig):
             other = "sac" if env.action.kind == "box" else "ppo"
             raise ConfigError(
                 f"DQN supports only one Discrete action, but {env.id} has {env.action.kind} actions: run "
-                f"`offbeat train {other} {env.id}`"
+                f"`{env.train_command(other)}`"
             )
         return PolicySpec(
             **self.network(env),

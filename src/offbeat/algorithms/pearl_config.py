@@ -139,7 +139,7 @@ class PEARLConfig(SACConfig):
             )
         if env.agents or env.no_decision:
             kind = "several agents" if env.agents else "rows without a decision"
-            raise ConfigError(f"{env.id} has {kind}, which PEARL does not support: run `offbeat train sac {env.id}`")
+            raise ConfigError(f"{env.id} has {kind}, which PEARL does not support: run `{env.train_command('sac')}`")
         encoder = ContextEncoderSpec(self.latent_size, self.context_hidden_sizes, self.context_next_observation)
         return replace(spec, context_encoder=encoder, uniform_start=False)
 

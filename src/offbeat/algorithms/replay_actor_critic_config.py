@@ -84,7 +84,7 @@ def require_bounded_box(env: EnvSpec, algorithm: str) -> None:
         other = "dqn" if env.action.kind == "discrete" else "ppo"
         raise ConfigError(
             f"{env.id} has {env.action.kind} actions, but {algorithm} expects a bounded box: run "
-            f"`offbeat train {other} {env.id}`"
+            f"`{env.train_command(other)}`"
         )
     refuse_infinite_bounds(env, algorithm)
 
@@ -103,5 +103,5 @@ def refuse_infinite_bounds(env: EnvSpec, algorithm: str) -> None:
     if action.kind == "box" and not np.isfinite([*action.low, *action.high]).all():
         raise ConfigError(
             f"{env.id} has actions from {list(action.low)} to {list(action.high)}, but {algorithm} expects a box with "
-            f"finite bounds: wrap the env so that it has them, or run `offbeat train ppo {env.id}`"
+            f"finite bounds: wrap the env so that it has them, or run `{env.train_command('ppo')}`"
         )

@@ -130,7 +130,7 @@ class SACConfig(SoftActorCriticConfig, EmaCriticsConfig):
             boxes = f" and {len(action.low)} numbers" if action.low else ""
             raise ConfigError(
                 f"{env.id} has {action.kind} actions of {list(action.nvec)} choices{boxes}, but SAC expects a bounded "
-                f"box or one discrete action: run `offbeat train ppo {env.id}`"
+                f"box or one discrete action: run `{env.train_command('ppo')}`"
             )
         refuse_infinite_bounds(env, "SAC")
 

@@ -12,6 +12,7 @@ and B = S * N the columns of a batch.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -214,8 +215,21 @@ class EnvSpec:
     """In a world with several agents: the name of this policy."""
     cut_at: int | None = None
     """Env steps after which an evaluation truncates an episode, which would continue in training; None: never."""
-    check_command: str = ""
-    """The command that checks the same env, for messages: `offbeat check` with its arguments, wrappers and settings."""
+    flags: str = ""
+    """Flags of the command line with which offbeat makes the same env, for messages: its arguments, wrappers and
+    settings."""
+
+    @property
+    def check_command(self) -> str:
+        """The command that checks the same env, for messages."""
+        return self._command("offbeat check")
+
+    def train_command(self, algorithm: str) -> str:
+        """Return the command that trains another algorithm on the same env, for messages."""
+        return self._command(f"offbeat train {algorithm}")
+
+    def _command(self, start: str) -> str:
+        return " ".join(filter(None, (start, shlex.quote(self.id), self.flags)))
 
     @property
     def mask(self) -> str | None:

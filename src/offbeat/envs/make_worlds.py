@@ -23,7 +23,7 @@ from offbeat.envs.make import adapter_of, cannot_make, groups_of
 from offbeat.envs.observations import observation_leaves, stacked
 from offbeat.envs.previous_inputs import with_previous_inputs
 from offbeat.envs.registration import own_maker
-from offbeat.envs.reproduce import check_command
+from offbeat.envs.reproduce import env_flags
 from offbeat.envs.rows import FAILURES
 from offbeat.envs.spaces import action_spec
 from offbeat.envs.world import PoliciesOf, World, WorldAdapter, WorldSpec, WorldStep
@@ -246,7 +246,7 @@ def _agent_spec(env_id: str, world: World, agent: str, first: WorldStep, setting
         frame_skip=world.frame_skip,
         info=settings.info_metrics,
         agents=(agent,),
-        check_command=check_command(env_id, settings),
+        flags=env_flags(env_id, settings),
     )
     return stacked(spec, settings.frame_stack or 1)
 

@@ -1,4 +1,4 @@
-"""The command that checks an env exactly as a run makes it, for messages about envs that failed."""
+"""The flags of the command line with which an env is made exactly as a run makes it, for messages."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from offbeat.config.env import EnvConfig, adapter_prefix
 from offbeat.config.importing import accepted_modules
 
 _NOT_OF_THE_ENV = ("kwargs", "wrappers", "clip_rewards", "reward_scale")
-"""Keys of [env] that are no `--set` of the command, or change only what is learned from."""
+"""Keys of [env] that are no `--set`, or change only what is learned from."""
 _LIBRARIES = ("gymnasium", "ale_py", "offbeat")
 """Packages whose envs are registered without an import by the user."""
 
 
-def check_command(env_id: str, settings: EnvConfig) -> str:
-    """Return `offbeat check` with the modules, arguments, wrappers and settings with which an env is made."""
-    return " ".join(["offbeat check", shlex.quote(env_id), *filter(None, _flags(env_id, settings))])
+def env_flags(env_id: str, settings: EnvConfig) -> str:
+    """Return the flags for the modules, arguments, wrappers and settings with which an env is made."""
+    return " ".join(filter(None, _flags(env_id, settings)))
 
 
 def _flags(env_id: str, settings: EnvConfig) -> Iterator[str]:

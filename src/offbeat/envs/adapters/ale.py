@@ -25,7 +25,7 @@ from offbeat.envs.contract import EPISODE_START, Advanced, EnvRequest, Envs, Lim
 from offbeat.envs.infos import numbers_reader
 from offbeat.envs.observations import observation_leaves
 from offbeat.envs.registration import registered as registered_entry
-from offbeat.envs.reproduce import check_command
+from offbeat.envs.reproduce import env_flags
 from offbeat.envs.rows import empty_rows, mark_reset_rows, rows_of
 from offbeat.envs.spaces import action_spec
 
@@ -209,7 +209,7 @@ def _spec_of(request: EnvRequest, envs: Any) -> EnvSpec:
         columns=len(request.seeds),
         frame_skip=request.settings.frame_skip or 1,
         info=request.settings.info_metrics,
-        check_command=check_command(request.env_id, request.settings),
+        flags=env_flags(request.env_id, request.settings),
     )
 
 

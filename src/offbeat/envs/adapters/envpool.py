@@ -23,7 +23,7 @@ from offbeat.envs.actions import StepUnit, action_encoder, take_random_steps
 from offbeat.envs.contract import NO_LIMITS, Advanced, EnvRequest, Envs, Limits, Outcome
 from offbeat.envs.infos import numbers_reader
 from offbeat.envs.observations import observation_leaves
-from offbeat.envs.reproduce import check_command
+from offbeat.envs.reproduce import env_flags
 from offbeat.envs.rows import (
     FiniteCheck,
     MaskCheck,
@@ -214,7 +214,7 @@ def _spec_of(request: EnvRequest, pool: Any) -> EnvSpec:
         columns=len(request.seeds),
         frame_skip=int(getattr(pool.spec.config, "frame_skip", 1)),
         info=request.settings.info_metrics,
-        check_command=check_command(request.env_id, request.settings),
+        flags=env_flags(request.env_id, request.settings),
     )
 
 

@@ -39,7 +39,7 @@ from offbeat.envs.adapters.gymnasium.vector_columns import VectorColumns
 from offbeat.envs.contract import Advanced, EnvRequest, Envs, Outcome, State, frame_skip_of
 from offbeat.envs.observations import observation_leaves
 from offbeat.envs.registration import registered, registered_ids
-from offbeat.envs.reproduce import check_command
+from offbeat.envs.reproduce import env_flags
 from offbeat.envs.rows import FAILURES, column_failed, empty_rows, named, rows_of
 from offbeat.envs.spaces import action_spec
 
@@ -319,7 +319,7 @@ def _spec_of(request: EnvRequest, source: AnyVectorEnv | list[SingleEnv]) -> Env
         columns=len(request.seeds),
         frame_skip=frame_skip_of(first.unwrapped),
         info=request.settings.info_metrics,
-        check_command=check_command(request.env_id, request.settings),
+        flags=env_flags(request.env_id, request.settings),
     )
 
 
