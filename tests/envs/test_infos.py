@@ -125,7 +125,7 @@ def wind_and_progress(env: Any) -> tuple[float, float]:
 def test_progress_passes_wrappers_and_parameters_are_set_on_the_inner_env():
     inner = curious_envs.Learning()
     env = TimeLimit(inner, 5)
-    for set_progress in progress_setters([env], parameters(["wind 0:0 1:4"]), "it"):
+    for set_progress in progress_setters(env, parameters(["wind 0:0 1:4"]), "it"):
         set_progress(0.25)
     assert (inner.wind, inner.progress) == (1.0, 0.25)
     assert "wind" not in vars(env)
@@ -133,13 +133,13 @@ def test_progress_passes_wrappers_and_parameters_are_set_on_the_inner_env():
 
 def test_a_vector_env_receives_progress_and_parameters_by_its_methods():
     env = curious_envs.LearningVector(3)
-    for set_progress in progress_setters([env], parameters(["wind 0:0 1:4"]), "it"):
+    for set_progress in progress_setters(env, parameters(["wind 0:0 1:4"]), "it"):
         set_progress(0.5)
     assert (env.wind, env.progress) == (2.0, 0.5)
 
 
 def test_an_env_without_set_progress_gets_no_setter():
-    assert progress_setters([curious_envs.Line()], [], "it") == []
+    assert progress_setters(curious_envs.Line(), [], "it") == []
 
 
 def test_a_parameter_that_the_env_does_not_have_is_refused():
@@ -150,10 +150,15 @@ def test_a_parameter_that_the_env_does_not_have_is_refused():
 
 
 def test_an_exception_in_set_progress_names_the_env(monkeypatch):
-    def refuse(_self: Any, _fraction: float) -> None:
-        raise RuntimeError("not now")
+    called = []
+
+    def refuse(env: Any, _fraction: float) -> None:
+        called.append(env)
+        if len(called) == 2:
+            raise RuntimeError("not now")
 
     monkeypatch.setattr(curious_envs.Learning, "set_progress", refuse)
-    envs = make_envs("curious/Learning-v0", 2, seed=0)
-    with pytest.raises(EnvFailed, match=r"set_progress\(0.5\) raised RuntimeError: not now"):
+    envs = make_envs("curious/Learning-v0", 3, seed=0)
+    with pytest.raises(EnvFailed, match=r"env 1: set_progress\(0.5\) raised RuntimeError: not now") as failed:
         envs.set_progress(0.5)
+    assert failed.value.column == 1

@@ -44,7 +44,8 @@ def step(ended: Mapping[str, str] | None = None, deciding: str | None = None, **
 class Script:
     """A world that plays a script of steps; its first step is what `reset` returns. It can be saved."""
 
-    turns, frame_skip, env = False, 1, None
+    turns, frame_skip = False, 1
+    env: Any = None
 
     def __init__(self, *steps: WorldStep, agents: str = "ab") -> None:
         self.agents = tuple(agents)
@@ -312,3 +313,17 @@ def test_agents_of_one_policy_must_have_equal_spaces():
     world = WorldSpec("script", (("a", SPEC), ("b", other)))
     with pytest.raises(ConfigError, match="agents a and b of script, whose observations differ: give each kind"):
         spec_of_policy(world, "default", ("a", "b"), 2)
+
+
+class RefusesProgress:
+    """An env that raises when it gets the progress."""
+
+    def set_progress(self, fraction: float) -> None:  # noqa: ARG002
+        raise RuntimeError("not now")
+
+
+def test_an_exception_in_set_progress_names_the_world():
+    scripts = [Script(step(a=0, b=0)), Script(step(a=0, b=0))]
+    scripts[1].env = RefusesProgress()
+    with pytest.raises(EnvFailed, match=r"world 1: set_progress\(0.5\) raised RuntimeError: not now"):
+        worlds_of(*scripts).set_progress(0.5)

@@ -173,7 +173,7 @@ def make_renderable_world(env_id: str, settings: EnvConfig, render_mode: str) ->
     """
     settings = settings.completed(env_id)
     world = existing(_make_world(env_id, settings.kwargs, render_mode), env_id)
-    for set_progress in progress_setters([world.env], parameters(settings.curriculum), env_id):
+    for set_progress in progress_setters(world.env, parameters(settings.curriculum), env_id):
         set_progress(1.0)
     return world
 

@@ -67,7 +67,7 @@ class Worlds:
         self._states = [
             WorldState(spec, index, self._cells_of(index, world, owners), world) for index, world in enumerate(worlds)
         ]
-        self._progress_setters = progress_setters([world.env for world in worlds], curriculum, spec.id)
+        self._progress_setters = [progress_setters(world.env, curriculum, spec.id) for world in worlds]
         self._seeded = False
         self._episodes = [0] * len(self._worlds)
         """Episodes that each world has started since the last reset of all worlds."""
@@ -92,12 +92,14 @@ class Worlds:
 
     def set_progress(self, progress: float) -> None:
         """Pass the training progress to the worlds that use it."""
-        try:
-            for set_progress in self._progress_setters:
-                set_progress(progress)
-        except FAILURES as error:
-            what = f"set_progress({progress}) raised {type(error).__name__}: {error}"
-            raise failed(self._spec.id, 0, what, error, unit="world", command=self._spec.check_command) from error
+        for world, setters in enumerate(self._progress_setters):
+            try:
+                for set_progress in setters:
+                    set_progress(progress)
+            except FAILURES as error:
+                what = f"set_progress({progress}) raised {type(error).__name__}: {error}"
+                command = self._spec.check_command
+                raise failed(self._spec.id, world, what, error, unit="world", command=command) from error
 
     def reset(self, caller: int) -> None:
         """Start a new episode in every world, if the caller is the first of the policies to ask."""

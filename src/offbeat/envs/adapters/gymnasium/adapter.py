@@ -77,7 +77,12 @@ class GymnasiumEnvs:
             for source, group in zip(sources, groups, strict=True)
         ]
         self._encode = action_encoder(spec.action)
-        self._progress_setters = progress_setters(self._all_envs(), curriculum, spec.id)
+        self._progress_setters = [
+            (columns.span.start + index, progress_setters(env, curriculum, spec.id))
+            for columns in self._columns
+            for index, env in enumerate(columns.envs)
+        ]
+        """The first column of each env, and the functions that pass the progress to it."""
         self._sent: list[Any] = [None] * len(groups)
 
     @property
@@ -96,12 +101,13 @@ class GymnasiumEnvs:
 
     def set_progress(self, progress: float) -> None:
         """Pass the progress to the envs that use it, and set the parameters of the curriculum."""
-        try:
-            for set_progress in self._progress_setters:
-                set_progress(progress)
-        except FAILURES as error:
-            what = f"set_progress({progress}) raised {type(error).__name__}: {error}"
-            raise column_failed(self.spec, 0, what, error) from error
+        for column, setters in self._progress_setters:
+            try:
+                for set_progress in setters:
+                    set_progress(progress)
+            except FAILURES as error:
+                what = f"set_progress({progress}) raised {type(error).__name__}: {error}"
+                raise column_failed(self.spec, column, what, error) from error
 
     @property
     def no_decision(self) -> bool:
@@ -268,7 +274,7 @@ class GymnasiumAdapter:
             return ale.RenderedGame(env_id, settings, render_mode)
         with mujoco_warnings_once(entry):
             env = make_in_mode(entry, settings, render_mode)
-        for set_progress in progress_setters([env], parameters(settings.curriculum), env_id):
+        for set_progress in progress_setters(env, parameters(settings.curriculum), env_id):
             set_progress(1.0)
         return env
 

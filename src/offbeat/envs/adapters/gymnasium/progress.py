@@ -19,16 +19,16 @@ AnyEnv = gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any]
 ProgressSetter = Callable[[float], None]
 
 
-def progress_setters(envs: Sequence[AnyEnv], curriculum: Sequence[Parameter], env_id: str) -> list[ProgressSetter]:
-    """Return the functions that pass the progress to the envs: none for envs that do not use it.
+def progress_setters(env: AnyEnv, curriculum: Sequence[Parameter], env_id: str) -> list[ProgressSetter]:
+    """Return the functions that pass the progress to an env: none if it does not use it.
 
     Raises:
-        ConfigError: an env does not have a parameter of the curriculum.
+        ConfigError: the env does not have a parameter of the curriculum.
     """
-    methods = [getattr(owner_of(env, "set_progress"), "set_progress", None) for env in envs]
-    setters = [method for method in methods if method is not None]
+    method = getattr(owner_of(env, "set_progress"), "set_progress", None)
+    setters = [] if method is None else [method]
     if curriculum:
-        setters += [_parameter_setter(env, curriculum, env_id) for env in envs]
+        setters.append(_parameter_setter(env, curriculum, env_id))
     return setters
 
 
