@@ -22,6 +22,7 @@ from offbeat.core.errors import RunFailed
 from offbeat.core.types import Tree
 from offbeat.runtime.acting import Acting
 from offbeat.runtime.parts import PacedParts
+from offbeat.runtime.processes import ProcessActing
 from offbeat.runtime.runtimes import acting_of, build
 from offbeat.runtime.supervisor import Reporting, Supervised
 
@@ -173,3 +174,16 @@ def kill_before_each_batch(it: Scene) -> None:
     for step in range(10_000):
         it.kill(0)
         it.next_batch(step)
+
+
+def test_an_error_after_which_an_actor_is_not_restarted_is_raised_with_its_traceback():
+    with scene(actors=1) as it:
+        it.begin()
+        assert isinstance(it.acting, ProcessActing)
+        (actor,) = it.acting._supervisor.processes
+        actor.kill()
+        actor.no_restart_reason, actor.explained = "no work is left", "RunFailed: no work is left\nline 3 of own.py"
+        actor.failure = "Traceback: in own.py"
+        with pytest.raises(RunFailed, match=r"^actor 0: no work is left\nline 3 of own.py$") as raised:
+            it.acting.wait(1_000_000)
+    assert "in own.py" in str(raised.value.__cause__)

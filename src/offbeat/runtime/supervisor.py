@@ -215,14 +215,13 @@ class Supervisor(Generic[C]):
         index, ticket = dead.index, int(self._board.next[dead.index][0])
         text = f"{self._role} {index} ({dead.name}) {reason}, in {self._work} {ticket}"
         if dead.no_restart_reason:
-            raise RunFailed(f"{self._role} {index}: {dead.no_restart_reason}")
+            lines = dead.explained.partition("\n")[2]
+            raise _failure(f"{self._role} {index}: {dead.no_restart_reason}", lines) from _traceback_of(dead)
         deaths = self._count_death(index)
         if deaths > self._budget:
             minutes = f"{RESTART_WINDOW_S / 60:g} minutes"
-            error = RunFailed(f"{text}: its restart_budget of {self._budget} in {minutes} is used up")
-            if dead.failure:
-                error.add_note(dead.explained)
-            raise error from (ChildTraceback(f"\n{dead.failure}") if dead.failure else None)
+            what = f"{text}: its restart_budget of {self._budget} in {minutes} is used up"
+            raise _failure(what, dead.explained) from _traceback_of(dead)
         self.restarts += 1
         self.processes[index] = self._start_process(index, ticket, None, attempt=deaths)
         self._show(self._role, self.processes)
@@ -273,3 +272,16 @@ class Supervisor(Generic[C]):
 
     def _closing_s(self, index: int) -> float:
         return ENV_CLOSE_S if self._board.deadlines[index].is_in_env else CLOSE_S
+
+
+def _failure(what: str, note: str) -> RunFailed:
+    """Return the error for a child that is not restarted, with a note about its own error; '': no note."""
+    error = RunFailed(what)
+    if note:
+        error.add_note(note)
+    return error
+
+
+def _traceback_of(dead: Supervised) -> ChildTraceback | None:
+    """Return the traceback of the error that ended a child; None if there was none."""
+    return ChildTraceback(f"\n{dead.failure}") if dead.failure else None
