@@ -55,8 +55,12 @@ class SharedArena:
         self.slabs = tuple(slabs)
         self.fd = _nameless_file()
         """File descriptor for child processes (`pass_fds`). It stays open for processes that start later."""
-        os.ftruncate(self.fd, max(ALIGNMENT, arena_bytes(self.slabs)))
-        self.arrays = attach(self.fd, self.slabs)
+        try:
+            os.ftruncate(self.fd, max(ALIGNMENT, arena_bytes(self.slabs)))
+            self.arrays = attach(self.fd, self.slabs)
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Close the descriptor. The memory is freed with the last array that uses it."""

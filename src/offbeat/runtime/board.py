@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from offbeat.core.closing import all_or_closed
 from offbeat.core.memory_shape import Slab
 from offbeat.core.types import Tree
 from offbeat.runtime.deadline import ROW, Deadline
@@ -39,6 +40,11 @@ class Bell:
         os.set_blocking(reader, False)
         os.set_blocking(writer, False)
         return cls(reader, writer)
+
+    @classmethod
+    def make_several(cls, count: int) -> list[Bell]:
+        """Return new bells; if one of them cannot be made, none is left open."""
+        return all_or_closed(cls.make() for _ in range(count))
 
     def ring(self) -> None:
         # A full pipe wakes the reader too. A reader that has died is detected elsewhere.

@@ -214,9 +214,8 @@ class LearnerGate:
     def __init__(self, board: PaceBoard, pace: Pace, timings: Timings, bells: int | None = None) -> None:
         """Make a gate that rings this number of bells when actors may act further tickets; None: one per actor."""
         self._board, self._pace, self._timings = board, pace, timings
-        self.own = Bell.make()
+        self.own, *self.actors = Bell.make_several(1 + (bells or board.workers))
         self._shared = SharedBell(self.own)
-        self.actors = [Bell.make() for _ in range(bells or board.workers)]
 
     def wait(self, tickets: int, watch: Callable[[], None]) -> None:
         """Wait until tickets 0 .. tickets-1 are committed; `watch` is called often while it waits, and may raise."""

@@ -32,9 +32,13 @@ class ProcessActing(GatedActing):
         self._arena, self._cores = parts.arena, usable_core_numbers()
         self._inference: InferencePool | None = None
         if parts.plan.runtime.uses_inference:
-            self._inference = InferencePool(
-                parts.plan, self._env, parts.arena, self.gate.actors, self.gate.own, reporting
-            )
+            try:
+                self._inference = InferencePool(
+                    parts.plan, self._env, parts.arena, self.gate.actors, self.gate.own, reporting
+                )
+            except BaseException:
+                self.gate.discard()
+                raise
         self._supervisor = Supervisor(
             self._start, self.board, parts.plan.runtime, reporting, role="actor", work="ticket", changes_result=True
         )

@@ -127,7 +127,11 @@ class ProcessEvaluator:
         self._cores = usable_core_numbers()
         self._arena = SharedArena(board_slabs(plan.policies))
         self._board = EvaluatorBoard(self._arena.arrays, plan.policies)
-        self._bell, self._own_bell = Bell.make(), Bell.make()
+        try:
+            self._bell, self._own_bell = Bell.make_several(2)
+        except BaseException:
+            self._arena.close()
+            raise
         self._supervisor = Supervisor(
             self._start,
             self._board,

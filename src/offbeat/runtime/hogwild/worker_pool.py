@@ -40,8 +40,7 @@ class WorkerPool:
         for code in (self._algorithm, type(parts.config.settings)):
             sending.require_importable(f"{run.algorithm}, the class {code.__qualname__},", code)
         self._parts, self._board, self._cores = parts, parts.board, usable_core_numbers()
-        self._bell = Bell.make()
-        self._bells = [Bell.make() for _ in parts.plans]
+        self._bell, *self._bells = Bell.make_several(1 + len(parts.plans))
         self._states: list[State | None] = [None] * len(parts.plans)
         """The state that each worker continues from, until it has finished a learning step."""
         self._initial_progress: list[WorkerProgress] = []

@@ -39,7 +39,11 @@ class InferencePool:
         self._actors, self._own_bell, self._cores = actors, own_bell, usable_core_numbers()
         self._arena = SharedArena(inference_slabs(plan))
         self.board = InferenceBoard(self._arena.arrays, plan)
-        self._bells = [Bell.make() for _ in range(self.board.workers)]
+        try:
+            self._bells = Bell.make_several(self.board.workers)
+        except BaseException:
+            self._arena.close()
+            raise
         self._counted = (0, 0)
         """Batches and requests at the last call of `metrics`."""
         self._supervisor = Supervisor(

@@ -8,6 +8,7 @@ in the middle of an update. The last checkpoint is complete.
 from __future__ import annotations
 
 import os
+from contextlib import ExitStack
 from time import monotonic
 from time import perf_counter as clock
 
@@ -58,19 +59,24 @@ class LearnerProcesses:
         self._run_arena = parts.arena
         self._cores = usable_core_numbers()
         count = self._runtime.learners
-        self._arena = SharedArena(board_slabs(count))
-        self._board = LearnersBoard(self._arena.arrays, count)
-        self._bells = [Bell.make() for _ in range(count)]
-        self._stalls = StallWatch(self._board.deadlines)
+        self._devices = self._runtime.devices or ()
         self._children: list[Child] = []
         self._next_poll = 0.0
         self.failed = False
         """Whether a learner process has died or hangs."""
-        self._devices = self._runtime.devices or ()
-        self._store = host_store(count) if uses_nccl(self._devices) else None
-        self._collective = make_collective(
-            parts.config, self._board, 0, self._bells, self._store, self.watch, parts.timings
-        )
+        with ExitStack() as made:
+            self._arena = SharedArena(board_slabs(count))
+            made.callback(self._arena.close)
+            self._board = LearnersBoard(self._arena.arrays, count)
+            self._stalls = StallWatch(self._board.deadlines)
+            self._bells = Bell.make_several(count)
+            for bell in self._bells:
+                made.callback(bell.close)
+            self._store = host_store(count) if uses_nccl(self._devices) else None
+            self._collective = make_collective(
+                parts.config, self._board, 0, self._bells, self._store, self.watch, parts.timings
+            )
+            made.pop_all()
         self._alone = [policy.algorithm.collective for policy in parts.trained]
         """The collectives of rank 0 without the other learners."""
 
@@ -226,4 +232,10 @@ def learners_of(parts: PacedParts, acting: Acting, reporting: Reporting) -> Lear
     """
     runtime, learners = parts.config.runtime, [policy.learner for policy in parts.policies]
     pool = LearnerPool(learners, parts.timings, runtime.learner_workers or 1, acting.commits)
-    return LearnerProcesses(parts, pool, reporting) if runtime.learners > 1 else pool
+    if runtime.learners == 1:
+        return pool
+    try:
+        return LearnerProcesses(parts, pool, reporting)
+    except BaseException:
+        pool.close()
+        raise

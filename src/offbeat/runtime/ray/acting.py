@@ -44,15 +44,15 @@ class RayActing(GatedActing):
         self._resources, self._options = resources_of(runtime), options_of(runtime)
         self._runtime_env = runtime_env_of(runtime)
         self._cluster = _connect(parts.plan, self._runtime_env)
-        try:
+        with ExitStack() as made:
+            made.callback(self._cluster.close)
             self._cluster.require_resources(self._resources, "an actor", _REMEDY)
             self._cluster.require_versions()
-        except BaseException:
-            self._cluster.close()
-            raise
-        super().__init__(parts, learned, bells=1)
-        (bell,) = self.gate.actors
-        self._dispatcher = Dispatcher(parts.plan, parts.memory, self.board, bell, self.gate.own)
+            super().__init__(parts, learned, bells=1)
+            made.callback(self.gate.discard)
+            (bell,) = self.gate.actors
+            self._dispatcher = Dispatcher(parts.plan, parts.memory, self.board, bell, self.gate.own)
+            made.pop_all()
         self._supervisor: Supervisor[ActorProxy] = Supervisor(
             self._start, self.board, runtime, reporting, role="actor", work="ticket", changes_result=True
         )
