@@ -254,6 +254,11 @@ ON_A_REPLAY = [
     ),
     Row("train sac Pendulum-v1 --init-from kept", 2, ["CartPole-v1", "does not fit Pendulum-v1"]),
     Row(
+        "train sac Pendulum-v1 --init-from soft --set temperature=0.2",
+        2,
+        ["temperature is 0.2, but in soft,", "it was none", "pass --set temperature=none"],
+    ),
+    Row(
         "train sac Pendulum-v1 --init-from soft --set hidden_sizes=8", 2, ["hidden_sizes is (16, 16) in the checkpoint"]
     ),
     Row("resume soft-cut", 2, ["is damaged", "replay.safetensors"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -49,35 +50,62 @@ def initial_policies(parts: Parts) -> dict[str, InitialPolicy]:
         run = user_path(runs[policy.name])
         saved, state = read[runs[policy.name]]
         source = _source_of(policy.name, parts.config, saved, run)
+        settings = RunDirectory.open(run).read_settings_of(source)
+        _require_same_arrays(policy.name, parts.config, run, settings)
         require_policy_fit(saved.policies[source], policy, parts.config, run)
         if policy.trained:
-            _require_same_scale(policy.name, parts.config, RunDirectory.open(run), source)
+            _require_same_scale(policy.name, parts.config, run, settings)
         with refuse_mismatches(run):
             statistics = state_of(source, state)["learner"]["algorithm"]
         initial[policy.name] = InitialPolicy(run, source, saved.policies[source].weights, statistics)
     return initial
 
 
-def _require_same_scale(policy: str, config: Config, directory: RunDirectory, source: str) -> None:
-    """Refuse the weights of a run whose critic learned values in other units.
+def _require_same_arrays(policy: str, config: Config, run: Path, saved: Mapping[str, object]) -> None:
+    """Refuse the weights of a run in which a setting had another value, on which it depends which arrays there are.
+
+    Args:
+        policy: the policy of the new run.
+        config: the config of the new run.
+        run: the run directory.
+        saved: the settings of the policy in that run, as its config.toml has them.
+
+    Raises:
+        ConfigError: with the settings of both runs.
+    """
+    own = config.of_policy(policy)
+    for key, value in own.tables()[own.run.algorithm].items():
+        theirs = saved.get(key, value)
+        if theirs != value and (reason := own.settings.reason_against_value(key, theirs, value)):
+            raise ConfigError(
+                f"{key} is {value}, but in {run}, whose weights are to be used, it was {theirs}: {reason}. Instead, "
+                f"{_remedy(policy, config, key, theirs)}"
+            )
+
+
+def _require_same_scale(policy: str, config: Config, run: Path, saved: Mapping[str, object]) -> None:
+    """Refuse the weights of a run whose critic learned values in other units. The arguments are the same.
 
     Raises:
         ConfigError: with the settings of both runs.
     """
     settings = config.of_policy(policy).settings
     scale = settings.scale_of_values()
-    saved = {**settings.earlier_values, **directory.read_settings_of(source)} if scale else {}
+    saved = {**settings.earlier_values, **saved} if scale else {}
     for key, value in scale.items():
         theirs = saved.get(key, value)
-        if theirs == value:
-            continue
-        remedy = f"pass --set {key}={theirs}"
-        if policy in config.policies:
-            remedy = f"write {key} = {theirs} in the settings of [policies.{policy}]"
-        raise ConfigError(
-            f"{key} is {value:g}, but the critic of {directory.path} learned with {theirs}, so all its values would be "
-            f"wrong by a factor: {remedy}"
-        )
+        if theirs != value:
+            raise ConfigError(
+                f"{key} is {value:g}, but the critic of {run} learned with {theirs}, so all its values would be wrong "
+                f"by a factor: {_remedy(policy, config, key, theirs)}"
+            )
+
+
+def _remedy(policy: str, config: Config, key: str, value: object) -> str:
+    """Return how to give a policy this value of a setting."""
+    if policy in config.policies:
+        return f"write {key} = {json.dumps(value)} in the settings of [policies.{policy}]"
+    return f"pass --set {key}={value}"
 
 
 def _source_of(policy: str, config: Config, saved: Checkpoint, run: Path) -> str:

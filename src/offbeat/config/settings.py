@@ -140,7 +140,8 @@ class AlgorithmSettings:
     def reason_against_value(self, key: str, old: object, new: object) -> str:  # noqa: ARG002
         """Return the reason why a resume cannot change a key of this table from `old` to `new`; '' if it can.
 
-        It is asked only about keys for which `reason_against_change` has no reason.
+        It is asked only about keys for which `reason_against_change` has no reason. The reason is about the saved
+        arrays: initial weights from a run with another value are refused for it too.
 
         Args:
             key: the key.
