@@ -88,6 +88,16 @@ def test_a_killed_session_has_ended_when_kill_returns(session, tmp_path, files):
     assert session.wait().code == -signal.SIGKILL
 
 
+def test_a_signal_while_a_session_starts_reaches_no_other_process(session, tmp_path, files):
+    slow = f"import time; time.sleep(0.5)\n{node_session._KEEPER}"
+    starting = threading.Thread(target=run, args=(WAITS, session, launch_of(tmp_path, files)))
+    with patch.object(node_session, "_KEEPER", slow), patch.object(os, "kill") as kill:
+        starting.start()
+        while starting.is_alive():
+            session.signal(signal.SIGTERM)
+    assert {pid for (pid, _), _ in kill.call_args_list} <= {session._pid}
+
+
 def test_a_session_gets_the_environment_of_the_launch_and_outlives_its_killed_keeper(session, tmp_path, files):
     ends_at_end_of_file = (
         "import os, sys; print(os.environ.get('OMP_NUM_THREADS'), flush=True); sys.stdin.read(); print('saved')"

@@ -95,12 +95,13 @@ class NodeSession:
         keeper = [sys.executable, "-I", "-S", "-c", _KEEPER, str(writer)]
         files = logged(Path(launch.log), Path(launch.output) if launch.output else None, launch.arguments, self.host())
         with files as (out, errors), open(reader, encoding="utf-8") as pipe:  # noqa: PTH123
-            self._keeper = subprocess.Popen(  # noqa: S603 - our own command, with arguments that were checked
+            started = subprocess.Popen(  # noqa: S603 - our own command, with arguments that were checked
                 [*keeper, *COMMAND, *launch.arguments], pass_fds=[writer], process_group=0, cwd=launch.folder,
                 stdin=subprocess.PIPE, stdout=out, stderr=errors, env=_environment(launch.environment),
             )  # fmt: skip
             os.close(writer)
             self._pid = int(pipe.read())
+        self._keeper = started  # last: from now on, other threads may send signals to the process
 
     def wait(self) -> NodeEnd:
         """Wait until the process has ended."""
