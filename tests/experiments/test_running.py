@@ -130,3 +130,12 @@ def test_sessions_wait_while_there_is_no_room(session):
     pool = pool_of(launcher)
     pool.run([session])
     assert [outcome.state for outcome in pool.outcomes] == ["finished"]
+
+
+def test_the_reason_of_a_process_that_could_not_start_is_not_that_of_an_earlier_one(session):
+    session.run.path.mkdir()
+    session.run.write_status("failed", "an env failed")
+    session.log.write_text("$ offbeat resume\noffbeat: the disk is full\n")
+    pool = pool_of(FakeLauncher([End(2)]))
+    pool.run([session])
+    assert [outcome.reason for outcome in pool.outcomes] == ["exit code 2: the disk is full"]

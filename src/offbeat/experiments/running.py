@@ -67,8 +67,10 @@ class StopSignals:
 class Child:
     """A session and its process."""
 
-    def __init__(self, session: RunProcess, process: SessionProcess) -> None:
-        self.session, self._process = session, process
+    def __init__(self, session: RunProcess, launch: Callable[[], SessionProcess]) -> None:
+        """Start the process of a session with `launch`."""
+        self.session, self._status = session, session.status()
+        self._process = launch()
         self._started = time.monotonic()
         self._stopping = False
 
@@ -110,7 +112,8 @@ class Child:
         status = self.session.status()
         if code < 0:
             return f"its process was killed by {signal_name(-code)}"
-        if status.get("state") in ("failed", "interrupted") and status.get("reason"):
+        written = status != self._status  # else the status is that of an earlier process
+        if written and status.get("state") in ("failed", "interrupted") and status.get("reason"):
             return str(status["reason"])
         printed = [
             line for line in self.session.log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()
@@ -209,7 +212,7 @@ class Pool:
             self._view.message(f"{session.name} had no checkpoint: it was renamed to {renamed} and starts again")
         crashed = "has crashed and " * bool(session.run.crash())
         arguments = session.arguments()
-        child = Child(session, self._launcher.launch(session, arguments))
+        child = Child(session, lambda: self._launcher.launch(session, arguments))
         what = f"{crashed}resumes from its checkpoint" if arguments[0] == "resume" else "starts"
         self._view.message(f"{session.name} {what}: {session.about}")
         return child
