@@ -361,6 +361,16 @@ def test_a_run_is_refused_if_its_tracker_cannot_start(tmp_path, monkeypatch, how
 
 
 @pytest.mark.usefixtures("fake_tracker")
+def test_a_tracker_whose_id_cannot_be_saved_is_refused_and_ended(tmp_path):
+    directory = RunDirectory(tmp_path / "run")
+    directory.tracker.mkdir(parents=True)  # as on a full disk, it cannot be written
+    config = resolve("ppo", "CartPole-v1", flags={"tracker": "trackio"})
+    with pytest.raises(ConfigError, match=r"tracker.json cannot be written \(Is a directory\), so the run"):
+        tracker.start_tracker(config, directory, lambda _text: None)
+    assert not descendants(os.getpid()) & followers()
+
+
+@pytest.mark.usefixtures("fake_tracker")
 def test_a_signal_while_a_tracker_starts_ends_the_run_and_the_tracker(tmp_path, monkeypatch):
     monkeypatch.setenv("STRANGE_TRACKER", "hang in init")
     path = tmp_path / "run"

@@ -104,7 +104,7 @@ def start_tracker(
         metrics_size: Number of bytes of metrics.jsonl that the tracker has already logged, if it has the run.
 
     Raises:
-        ConfigError: the tracker could not start, with its message.
+        ConfigError: the tracker could not start, with its message; or the disk is full.
     """
     name = config.run.tracker
     if name is None:
@@ -120,12 +120,12 @@ def start_tracker(
     os.close(pipe[0])
     try:
         _wait_for_start(child, reports, name)
+        known, location = reports.content
+        _save(saved, {"tracker": name, **known})
     except BaseException:
         child.kill()
         os.close(pipe[1])
         raise
-    known, location = reports.content
-    saved.write_text(json.dumps({"tracker": name, **known}, indent=1) + "\n", encoding="utf-8")
     notify(f"tracked by {name}: {location}")
     return Tracker(name, child, pipe[1], notify)
 
@@ -167,6 +167,15 @@ def _ended(child: Child, seconds: float) -> bool:
         return False
     child.kill()
     return True
+
+
+def _save(path: Path, known: dict[str, str]) -> None:
+    try:
+        path.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(
+            f"{path} cannot be written ({error.strerror}), so the run does not start: free some disk space"
+        ) from error
 
 
 def _known(path: Path, name: str) -> dict[str, str]:
