@@ -67,9 +67,8 @@ class TensorBoard:
         self._file = (directory / name).open("wb")
         self._records = RecordWriter(self._file)
         self._write(file_version="brain.Event:2")
-        if resumed_at is not None:
-            start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-            self._write(step=resumed_at + 1, session_log=start)
+        start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)  # TensorBoard ignores the first one of a run
+        self._write(step=0 if resumed_at is None else resumed_at + 1, session_log=start)
 
     def write(self, line: Line) -> None:
         """Write all metrics that are known, at this line's env_steps."""
