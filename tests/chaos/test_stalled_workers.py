@@ -114,6 +114,7 @@ def test_an_actor_stopped_while_it_waits_for_the_learner_is_replaced():
     with scene(actors=2, max_lag=1, stall_timeout_s=1) as it:
         it.begin()
         it.next_batch(0)
+        it.acting.wait(it.parts.pace.acted_before_learn(2))  # all that they may act before the next learning step
         stopped = it.pids[0]
         os.kill(stopped, signal.SIGSTOP)
         for step in range(1, 8):

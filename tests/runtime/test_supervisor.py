@@ -124,6 +124,7 @@ def test_no_ticket_is_lost_or_written_twice_when_actors_are_killed(lag):
         assert all(("no longer exact" in text) == (lag == "exact") for text in it.said)
 
 
+@pytest.mark.usefixtures("fresh_children")
 def test_an_actor_killed_at_any_moment_of_its_start_is_restarted():
     random = Random(1)
     with scene(actors=2, restart_budget=100) as it:
