@@ -29,7 +29,7 @@ from offbeat.cli.run import RunSpec
 from offbeat.cli.train import Resume, Train
 from offbeat.core.argument_notation import flags_shown
 from offbeat.core.errors import ConfigError, LearnsNothing, OffbeatError, message_with_notes, unknown
-from offbeat.core.files import user_path
+from offbeat.core.files import is_utf8, user_path
 
 COMMANDS = {
     "train": Train,
@@ -119,13 +119,11 @@ def _parse(arguments: Sequence[str]) -> Command:
 def _require_utf8(arguments: Sequence[str]) -> None:
     """Refuse an argument that the files of a run cannot contain: Python has decoded it with another encoding."""
     for argument in arguments:
-        try:
-            argument.encode()
-        except UnicodeEncodeError:
+        if not is_utf8(argument):
             raise ConfigError(
                 f"the argument {argument!a} has bytes that are not text in the encoding of this shell, "
                 f"{sys.getfilesystemencoding()}: set LC_ALL to a locale with UTF-8, such as C.UTF-8, or pass other text"
-            ) from None
+            )
 
 
 def _with_user_paths(command: Command) -> Command:

@@ -12,6 +12,15 @@ GivenPath = str | os.PathLike[str]
 """A path as a user gives it. A `Run` is one too: that of its directory."""
 
 
+def is_utf8(text: str) -> bool:
+    """Whether a text can be written in UTF-8: not if it has bytes that Python could not decode, as in a file name."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def user_path(given: GivenPath) -> Path:
     """Return a path that a user has given, with `~` and `~NAME` replaced by the home directory.
 
@@ -22,13 +31,11 @@ def user_path(given: GivenPath) -> Path:
         raise ConfigError(
             f"{given!r} is given as a path, but text or a Path is expected: pass, for example, 'runs/first'"
         )
-    try:
-        os.fspath(given).encode()
-    except UnicodeEncodeError:
+    if not is_utf8(os.fspath(given)):
         raise ConfigError(
             f"the path {os.fspath(given)!a} has bytes that are not UTF-8, which the files of a run cannot contain: "
             "rename it, or pass another path"
-        ) from None
+        )
     try:
         return Path(given).expanduser()
     except RuntimeError:
