@@ -95,6 +95,21 @@ def test_the_best_weights_are_saved_with_their_score_if_others_are_evaluated_bef
     assert offbeat.load(run, "best").trained.eval_return_mean == run.metrics["best_eval_return_mean"]
 
 
+def test_the_best_weights_of_lock_free_workers_that_are_about_to_pause_are_saved_once(tmp_path, monkeypatch):
+    paused, found = WorkerPool.paused, []
+
+    def paused_at_the_second_look(pool: WorkerPool) -> bool:
+        found.append(paused.fget(pool))  # type: ignore[attr-defined]
+        return found.count(True) > 1 and found[-1]
+
+    monkeypatch.setattr(WorkerPool, "paused", property(paused_at_the_second_look))
+    evaluated: dict[str, Any] = {"eval_every": 100, "eval_episodes": 1, "evaluator": "inline"}
+    run = trained(tmp_path / "run", **KINDS["one lock-free worker"], **evaluated, stop_at=100)
+    best, latest = [(run / "checkpoints" / name).resolve() for name in ("best", "latest")]
+    assert best == latest
+    assert not latest.name.endswith("-2"), "the same weights were saved twice"
+
+
 class StopAtOnce(offbeat.Callback):
     def on_start(self) -> None:
         self.run.stop()
@@ -104,7 +119,7 @@ def test_a_resumed_run_that_is_saved_before_a_learning_step_keeps_the_score_of_i
     evaluated: dict[str, Any] = {"eval_every": 100, "eval_episodes": 1, "evaluator": "inline"}
     run = trained(tmp_path / "run", **KINDS["one lock-free worker"], **evaluated, stop_at=100)
     before, latest = offbeat.load(run).trained, run / "checkpoints" / "latest"
-    resumed_from = latest.resolve()
+    resumed_from = latest.resolve().name
     assert before.eval_return_mean is not None
     set_limit = WorkerPool.set_limit
 
@@ -115,4 +130,4 @@ def test_a_resumed_run_that_is_saved_before_a_learning_step_keeps_the_score_of_i
     monkeypatch.setattr(WorkerPool, "set_limit", set_only_stops)
     offbeat.resume(run, callbacks=[StopAtOnce()])
     assert offbeat.load(run).trained == before
-    assert latest.resolve() != resumed_from, "the resumed run was not saved"
+    assert latest.resolve().name == f"{resumed_from}-2", "the resumed run was not saved once"

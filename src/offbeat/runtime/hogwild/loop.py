@@ -34,8 +34,6 @@ class HogwildLoop(TrainingLoop):
         self._replay_sizes = [0.0] * parts.board.workers
         self._limit = 0
         """Total env steps at which workers pause; negative while they stop at once."""
-        self._is_stopping = False
-        """Whether workers were told to pause at once."""
         self._end_is_evaluated = False
 
     def run(self) -> None:
@@ -53,7 +51,7 @@ class HogwildLoop(TrainingLoop):
             limits.append(run.stop_at)
         if interval := run.checkpoint_interval:
             limits.append((env_steps // interval + 1) * interval)
-        self._limit, self._is_stopping = min(limits), False
+        self._limit = min(limits)
         self._pool.set_limit(self._limit)
 
     def _poll(self) -> None:
@@ -74,11 +72,8 @@ class HogwildLoop(TrainingLoop):
             self._write_line()
         if at_boundary:
             self._at_boundary(finished=finished)
-        elif self.saving.best_is_unsaved:
-            self._save_best()
-        elif (self._planned_ending or self.saving.is_due) and not self._is_stopping and env_steps < self._limit:
-            self._is_stopping = True
-            self._limit = self._pool.stop_at_once()
+        elif env_steps < self._limit:  # otherwise workers are about to pause: what is due is saved then, once
+            self._between_boundaries()
         self._show("training")
 
     def _evaluation_due(self, before: Counters, *, finished: bool) -> bool:
@@ -95,6 +90,13 @@ class HogwildLoop(TrainingLoop):
         if not self.ending:
             self._save()
             self._continue()
+
+    def _between_boundaries(self) -> None:
+        """Save the best weights if they are not saved; else stop workers at once if a checkpoint or the end is due."""
+        if self.saving.best_is_unsaved:
+            self._save_best()
+        elif self._planned_ending or self.saving.is_due:
+            self._limit = self._pool.stop_at_once()
 
     def _ending_at(self, *, finished: bool) -> Ending | None:
         """Return how the run ends when all workers are paused; None if it continues."""
