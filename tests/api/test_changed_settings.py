@@ -299,6 +299,17 @@ def test_the_learning_rate_of_a_run_that_adapts_it_cannot_change(tmp_path):
     assert resume(run, learning_rate=0.1, learning_rate_schedule="constant").state == "finished"
 
 
+@pytest.mark.parametrize(("given", "expected"), [({}, 0.002), ({"learning_rate": 0.004}, 0.004)])
+def test_a_run_that_changes_to_an_adapted_learning_rate_starts_from_the_setting(tmp_path, given, expected):
+    adapted: dict[str, Any] = {"learning_rate_schedule": "kl", "kl_target": 1e-9}  # decreases in each learning step
+    run = small_run(tmp_path / "run", steps=256, stop_at=64, **adapted).path
+    resume(run, stop_at=128, learning_rate_schedule="constant", learning_rate=0.002)
+    resume(run, learning_rate_schedule="kl", **given)
+    rates = [line["learning_rate"] for line in lines_of(run)]
+    assert rates[3] == expected  # the first step after the second resume
+    assert rates[4] < expected
+
+
 def test_a_full_disk_leaves_the_settings_as_they_were(run):
     before = (run / "config.toml").read_text()
     with files_up_to(500), pytest.raises(ConfigError, match="free some disk space"):

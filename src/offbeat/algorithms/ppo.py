@@ -61,8 +61,8 @@ class PPOConfig(OnPolicyConfig):
     """
 
     learning_rate_schedule: Literal["constant", "linear", "kl"] = "constant"
-    """linear: decreases to 0 over `steps`; kl: adapted, from 1e-6 to 0.01, so that the KL divergence stays near
-    `kl_target`."""
+    """linear: decreases to 0 over `steps`; kl: starts at `learning_rate` and is adapted, from 1e-6 to 0.01, so that the
+    KL divergence stays near `kl_target`."""
     normalize_advantages: bool = True
     """Normalise advantages to mean 0 and standard deviation 1 over each minibatch."""
     rho_clip: Positive = 1.0
@@ -145,20 +145,19 @@ class PPO(OnPolicy[PPOConfig]):
         self.one_update_rows = config.minibatch_size if config.epochs == 1 else 0
         self.clip = config.clip
         """The clip of this learning step, see `clip_schedule`."""
-        self._adapted_rate = storage.register(
-            "learning_rate", torch.tensor([config.learning_rate], dtype=torch.float64)
-        )
-        """[1]: the learning rate, as adapted with learning_rate_schedule = kl."""
+        self._adapted_rate = storage.register("learning_rate", torch.zeros(1, dtype=torch.float64))
+        """[1]: the learning rate, as adapted with learning_rate_schedule = kl. 0: it is not adapted so far."""
         self._epoch_kl: list[Tensor | float] = []
         self._first_deviation: Tensor | float | None = None
 
     def start(self, progress: float) -> dict[str, float]:
         self.clip = scheduled(self.config.clip, self.config.clip_schedule, progress)
+        if self.config.learning_rate_schedule != "kl":  # the run may have adapted it before it was resumed
+            self._adapted_rate.zero_()
         return super().start(progress)
 
     def learning_rate(self, progress: float) -> float:
-        adapted = self.config.learning_rate_schedule == "kl"
-        return float(self._adapted_rate) if adapted else super().learning_rate(progress)
+        return float(self._adapted_rate) or super().learning_rate(progress)
 
     # --- minibatches ----------------------------------------------------------------------------------------
 
@@ -259,7 +258,7 @@ class PPO(OnPolicy[PPOConfig]):
         A rate that starts outside of its range only comes nearer to it. Not called if no update of the last epoch was
         applied: the KL is then unknown.
         """
-        kl, target, rate = self._mean_kl(), self.config.kl_target or 0.0, float(self._adapted_rate)
+        kl, target, rate = self._mean_kl(), self.config.kl_target or 0.0, self.learning_rate(0.0)
         low, high = min(KL_RATE_RANGE[0], rate), max(KL_RATE_RANGE[1], rate)
         if kl > 2 * target:
             self._adapted_rate[0] = max(low, rate / KL_RATE_FACTOR)

@@ -95,7 +95,9 @@ def changed_config(config: Config, given: Mapping[str, object], run: Path) -> Co
     others = {key: value for key, value in given.items() if key not in ("algorithm", "env", "preset")}
     after = with_settings(config, others)
     for key, (old, new) in changes_between(config, after).items():
-        if reason := reason_against(after, key) or _reason_against_value(after, key, old, new):
+        # The reason is about what was saved with the settings so far, and what the run will do with it.
+        against = reason_against(config, key) and reason_against(after, key)
+        if reason := against or _reason_against_value(after, key, old, new):
             raise _refused(config, run, key, old, new, *reason)
     return after
 
