@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -18,10 +20,11 @@ from offbeat.metrics.speed_model import Topology
 from offbeat.runtime import runtimes
 from offbeat.runtime.acting import Acting
 from offbeat.runtime.assembly import topology_of
+from offbeat.runtime.board import Bell
 from offbeat.runtime.runtimes import build
 from offbeat.tuning import bench
 from offbeat.tuning.bench import Costs, results
-from offbeat.tuning.run_speed import Speed, run_speed
+from offbeat.tuning.run_speed import Speed, lock_free_sps, run_speed
 
 RUNTIMES = ("serial", "threads", "processes")
 COSTS = Costs(env=30.0, act=2.0, learn=8.0, learn_wall=8.0)
@@ -119,6 +122,22 @@ def test_an_env_that_fails_ends_the_benchmark_with_its_error(name):
     with pytest.raises(RunFailed) as caught:
         bench.report(config, 30.0, print)
     assert "out of breath" in str(caught.value) + "".join(getattr(caught.value, "__notes__", []))
+
+
+def test_lock_free_workers_that_cannot_be_made_leave_nothing_open(monkeypatch):
+    def fail(_number: int) -> None:
+        raise OSError("Too many open files")
+
+    monkeypatch.setattr(Bell, "make_several", fail)
+    before = open_descriptors()
+    with pytest.raises(OSError, match="Too many open files"):
+        lock_free_sps(small(runtime="hogwild", workers=2), 0.1, print)
+    assert open_descriptors() == before
+
+
+def open_descriptors() -> int:
+    gc.collect()  # a mapping of an arena has a descriptor of its own
+    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def test_the_thread_that_loads_ahead_has_ended_when_the_actors_are_closed(monkeypatch):

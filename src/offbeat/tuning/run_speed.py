@@ -100,9 +100,11 @@ def _traffic_since(before: MessageTraffic, acting: Acting) -> MessageTraffic:
 
 def lock_free_sps(config: Config, seconds: float, notify: Notify) -> float:
     """Return the env steps per second of all workers together, once each of them learns."""
-    parts = build_lock_free(config, ignore)
-    pool, board = WorkerPool(parts, Reporting(notify, ignore)), parts.board
-    try:
+    with (
+        closing(build_lock_free(config, ignore)) as parts,
+        closing(WorkerPool(parts, Reporting(notify, ignore))) as pool,
+    ):
+        board = parts.board
         pool.start([None] * board.workers)
         pool.set_limit(NO_PAUSE)
         while not board.updates[:, 0].all():  # a worker that hangs is found by its deadline, as in a run
@@ -113,9 +115,6 @@ def lock_free_sps(config: Config, seconds: float, notify: Notify) -> float:
         while board.env_steps == before:  # on a busy machine, no worker may have learned in this time
             _supervise_for(0.1, pool)
         return (board.env_steps - before) / (perf_counter() - start)
-    finally:
-        pool.close()
-        parts.close()
 
 
 def _supervise_for(seconds: float, pool: WorkerPool) -> None:
