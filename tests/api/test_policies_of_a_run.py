@@ -338,7 +338,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "another network": (
         {"scout": {"agents": ["scout"], "init_from": "{run}", "settings": {"hidden_sizes": [4]}}},
-        r"with these settings as the policy scout: hidden_sizes is \(16,\) in the checkpoint and \(4,\) now",
+        r"as the policy scout: hidden_sizes is 16 in .* 4 now\..*: write hidden_sizes = \[16\] .*\[policies\.scout\]",
     ),
     "another scale of values": (
         {"scout": {"agents": ["scout"], "init_from": "{run}", "settings": {"return_scale": 2.0}}},

@@ -186,8 +186,10 @@ def test_a_resume_does_not_apply_init_from_again(run, tmp_path):
     ("env", "settings", "says"),
     [
         ("Pendulum-v1", {}, "trained on CartPole-v1, does not fit Pendulum-v1"),
-        ("CartPole-v1", {"hidden_sizes": (8,)}, "hidden_sizes"),
-        ("CartPole-v1", {"normalize_observations": False}, "normalize"),
+        ("CartPole-v1", {"hidden_sizes": (8, 4)}, r": hidden_sizes is 16 in the checkpoint and 8,4 now\. .*=16$"),
+        ("CartPole-v1", {"shared_trunk": True}, r": shared_trunk is none in the checkpoint and true now\. .*=none$"),
+        ("CartPole-v1", {"normalize_returns": False}, r": normalize_returns is true in .* and false now\. .*=true$"),
+        ("CartPole-v1", {"core": "gru", "layer_norm": True}, r"pass --set layer_norm=false core=none$"),
     ],
 )
 def test_init_from_refuses_weights_of_other_shapes(run, tmp_path, env, settings, says):

@@ -252,14 +252,21 @@ ON_A_REPLAY = [
         Row(f"resume soft-{key} --steps 500", 2, [key, "--init-from"])
         for key in ("capacity", "chunk_length", "max_ahead", "prioritized", "utd_ratio", "warmup")
     ),
+    Row("train td3 Pendulum-v1 --init-from soft", 2, ["algorithm is sac in the checkpoint and td3 now"]),
+    Row(
+        "train sac Pendulum-v1 --init-from soft --set critics=3",
+        2,
+        [
+            "critics is 2 in the checkpoint and 3 now",
+            "hidden_sizes is 16,16 in",
+            "pass --set hidden_sizes=16,16 critics=2",
+        ],
+    ),
     Row("train sac Pendulum-v1 --init-from kept", 2, ["CartPole-v1", "does not fit Pendulum-v1"]),
     Row(
         "train sac Pendulum-v1 --init-from soft --set temperature=0.2",
         2,
         ["temperature is 0.2, but in soft,", "it was none", "pass --set temperature=none"],
-    ),
-    Row(
-        "train sac Pendulum-v1 --init-from soft --set hidden_sizes=8", 2, ["hidden_sizes is (16, 16) in the checkpoint"]
     ),
     Row("resume soft-cut", 2, ["is damaged", "replay.safetensors"]),
 ]
@@ -394,7 +401,7 @@ RUNS = [
     train("--init-from nowhere", 2, "nowhere is not a run directory"),
     train("--init-from cut", 2, "is damaged", "weights.safetensors"),
     Row("train ppo Pendulum-v1 --init-from kept", 2, ["CartPole-v1", "does not fit Pendulum-v1", "action"]),
-    train("--init-from kept --set hidden_sizes=8", 2, "hidden_sizes is (16,) in the checkpoint and (8,) now"),
+    train("--init-from kept --set hidden_sizes=8", 2, "hidden_sizes is 16 in the checkpoint and 8 now"),
     Row("resume kept", 2, ["nothing is left to do", "offbeat resume kept --steps"]),
     Row("resume kept --steps 100", 2, ["nothing is left to do"]),
     Row("resume empty", 2, ["empty is not a run directory"]),

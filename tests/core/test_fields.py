@@ -63,6 +63,7 @@ Colour = Literal["red", "blue"]
         ("a,b", tuple[str, ...], ("a", "b")),
         ("none", Count | None, None),
         (None, Count | None, None),
+        (None, Literal["none", "gru"], "none"),
         ("5", Count | None, 5),
         ("0", Natural, 0),
         ("1", Share, 1.0),

@@ -192,15 +192,6 @@ def test_a_resume_with_an_edited_topology_is_refused_and_changes_nothing(tmp_pat
     assert (run / "config.toml").read_text() == edited
 
 
-@pytest.mark.parametrize("change", [{"shared_trunk": True}, {"hidden_sizes": (8,)}, {"normalize_returns": False}])
-def test_init_from_refuses_weights_of_another_network(tmp_path, change):
-    small_run(tmp_path / "first", steps=128)
-    settings = {**SMALL, **change, "init_from": str(tmp_path / "first")}
-    with pytest.raises(ConfigError, match="does not fit"):
-        start(resolve("ppo", "CartPole-v1", flags=settings), tmp_path / "second")
-    assert not (tmp_path / "second").exists()
-
-
 @pytest.mark.parametrize("saved", ["return_scale = 1.0\n", ""])
 def test_init_from_refuses_a_critic_with_another_return_scale(tmp_path, saved):
     first = small_run(tmp_path / "first", steps=128, return_scale=1).path

@@ -8,15 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from offbeat.api.resume import read_resumable, require_policy_fit
+from offbeat.config.assignments import set_flag
 from offbeat.core.errors import ConfigError
 from offbeat.core.files import user_path
 from offbeat.core.types import DEFAULT_POLICY
 from offbeat.run_directory.directory import RunDirectory
 
 if TYPE_CHECKING:
+    from offbeat.config.changes import Changed
     from offbeat.config.config import Config
     from offbeat.core.types import Tree
-    from offbeat.run_directory.checkpoint import Checkpoint
+    from offbeat.run_directory.checkpoint import Checkpoint, SavedPolicy
     from offbeat.runtime.parts import Parts
 
 
@@ -52,7 +54,9 @@ def initial_policies(parts: Parts) -> dict[str, InitialPolicy]:
         source = _source_of(policy.name, parts.config, saved, run)
         settings = RunDirectory.open(run).read_settings_of(source)
         _require_same_arrays(policy.name, parts.config, run, settings)
-        require_policy_fit(saved.policies[source], policy, parts.config, run)
+        differing = _differing(policy.name, parts.config, saved.policies[source], settings)
+        remedy = _remedy(policy.name, parts.config, {key: theirs for key, (theirs, _) in differing.items()})
+        require_policy_fit(saved.policies[source], policy, parts.config, run, differing, remedy)
         if policy.trained:
             _require_same_scale(policy.name, parts.config, run, settings)
         with refuse_mismatches(run):
@@ -79,8 +83,30 @@ def _require_same_arrays(policy: str, config: Config, run: Path, saved: Mapping[
         if theirs != value and (reason := own.settings.reason_against_value(key, theirs, value)):
             raise ConfigError(
                 f"{key} is {value}, but in {run}, whose weights are to be used, it was {theirs}: {reason}. Instead, "
-                f"{_remedy(policy, config, key, theirs)}"
+                f"{_remedy(policy, config, {key: theirs})}"
             )
+
+
+def _differing(policy: str, config: Config, saved: SavedPolicy, settings: Mapping[str, object]) -> Changed:
+    """Return the settings on which the network depends, and that another run has other values of.
+
+    Args:
+        policy: the policy of the new run.
+        config: the config of the new run.
+        saved: the policy in the other run.
+        settings: its settings there, as config.toml has them.
+
+    Returns:
+        Key -> the value there, and here. It has the algorithm too, if it is another one.
+    """
+    own = config.of_policy(policy)
+    values = own.tables()[own.run.algorithm]
+    keys = [key for key in own.settings.network_keys if key in settings]
+    both = {
+        "algorithm": (saved.about["algorithm"], own.run.algorithm),
+        **{key: (settings[key], values[key]) for key in keys},
+    }
+    return {key: (theirs, ours) for key, (theirs, ours) in both.items() if theirs != ours}
 
 
 def _require_same_scale(policy: str, config: Config, run: Path, saved: Mapping[str, object]) -> None:
@@ -97,15 +123,17 @@ def _require_same_scale(policy: str, config: Config, run: Path, saved: Mapping[s
         if theirs != value:
             raise ConfigError(
                 f"{key} is {value:g}, but the critic of {run} learned with {theirs}, so all its values would be wrong "
-                f"by a factor: {_remedy(policy, config, key, theirs)}"
+                f"by a factor: {_remedy(policy, config, {key: theirs})}"
             )
 
 
-def _remedy(policy: str, config: Config, key: str, value: object) -> str:
-    """Return how to give a policy this value of a setting."""
-    if policy in config.policies:
-        return f"write {key} = {json.dumps(value)} in the settings of [policies.{policy}]"
-    return f"pass --set {key}={value}"
+def _remedy(policy: str, config: Config, values: Mapping[str, object]) -> str:
+    """Return how to give a policy these values of settings, by key; '' if there is nothing to do with its settings."""
+    settings = {key: value for key, value in values.items() if key != "algorithm"}
+    if policy in config.policies and settings:
+        table = ", ".join(f"{key} = {json.dumps(value)}" for key, value in settings.items())
+        return f"write {table} in the settings of [policies.{policy}]"
+    return f"pass {set_flag(settings)}" if settings else ""
 
 
 def _source_of(policy: str, config: Config, saved: Checkpoint, run: Path) -> str:

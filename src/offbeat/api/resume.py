@@ -16,6 +16,7 @@ from offbeat.config.runtimes import runtime_entry
 from offbeat.core.errors import ConfigError
 from offbeat.core.files import stage, sync
 from offbeat.core.threads import blas_kernels
+from offbeat.core.typed_text import as_text
 from offbeat.core.types import DEFAULT_POLICY, ActionSpec, Leaf
 from offbeat.run_directory.directory import RunDirectory
 
@@ -27,6 +28,11 @@ if TYPE_CHECKING:
 
 LIMITS = ("stop_at", "time")
 """Settings that apply to one part of a run only."""
+OF_ENV = ("observation", "action", "no_decision")
+"""Fields of a policy's spec that follow from the env."""
+NAMED_ARRAYS = 3
+"""Number of arrays that a message names."""
+NOTHING: Changed = {}
 
 # --- checks before any change -------------------------------------------------------------------------------
 
@@ -101,7 +107,9 @@ def require_fit(saved: Checkpoint, parts: Parts, run: Path) -> None:
         require_policy_fit(saved.policies[policy.name], policy, parts.config, run)
 
 
-def require_policy_fit(saved: SavedPolicy, policy: PolicyParts, config: Config, run: Path) -> None:
+def require_policy_fit(
+    saved: SavedPolicy, policy: PolicyParts, config: Config, run: Path, settings: Changed = NOTHING, remedy: str = ""
+) -> None:
     """Refuse a saved policy whose spec or arrays differ from those of a policy with the current settings.
 
     Args:
@@ -109,36 +117,39 @@ def require_policy_fit(saved: SavedPolicy, policy: PolicyParts, config: Config, 
         policy: the policy of the new run.
         config: settings of the new run.
         run: run directory of the checkpoint, for messages.
+        settings: the settings of the network that differ, if they are known: key -> value in the checkpoint and now.
+            The message names them in place of what follows from them.
+        remedy: what to pass so that they are the same.
 
     Raises:
         ConfigError: with the differences.
     """
-    if differences := _differences(saved, policy):
+    if differences := _differences(saved, policy, settings):
         name = "" if policy.name == DEFAULT_POLICY else f" as the policy {policy.name}"
         raise ConfigError(
             f"the checkpoint of {run}, trained on {saved.about['env']}, does not fit {config.run.env} with these "
             f"settings{name}: {'; '.join(differences)}. Use the env, the network and the normalisation that it was "
-            f"trained with, as in {run / 'config.toml'}"
+            f"trained with, as in {run / 'config.toml'}" + f": {remedy}" * bool(remedy)
         )
 
 
-def _differences(saved: SavedPolicy, policy: PolicyParts) -> list[str]:
+def _differences(saved: SavedPolicy, policy: PolicyParts, settings: Changed) -> list[str]:
     """Return the differences between a saved policy and the policy of a run, as phrases."""
     from offbeat.models.spec import PolicySpec
 
     spec, current = PolicySpec.from_json(saved.about.get("policy")), policy.spec
-    differences = [
-        f"{field.name} is {_brief(getattr(spec, field.name))} in the checkpoint and "
-        f"{_brief(getattr(current, field.name))} now"
-        for field in fields(PolicySpec)
-        if getattr(spec, field.name) != getattr(current, field.name)
-    ]
-    arrays, expected = _shapes(saved.weights), _shapes(policy.algorithm.weights())
-    if not differences and arrays != expected:
-        differences = [
-            f"the array {name} is missing in one of them, or has another shape" for name, _ in sorted(arrays ^ expected)
-        ]
-    return differences
+    both = {field.name: (getattr(spec, field.name), getattr(current, field.name)) for field in fields(PolicySpec)}
+    differs = {name: tuple(map(_brief, values)) for name, values in both.items() if values[0] != values[1]}
+    arrays = sorted({name for name, _ in _shapes(saved.weights) ^ _shapes(policy.algorithm.weights())})
+    if not differs and not arrays:
+        return []
+    if settings:
+        of_env = {name: values for name, values in differs.items() if name in OF_ENV}
+        differs = {**of_env, **{key: tuple(map(as_text, values)) for key, values in settings.items()}}
+    if differs:
+        return [f"{name} is {old} in the checkpoint and {new} now" for name, (old, new) in differs.items()]
+    more = f" and {len(arrays) - NAMED_ARRAYS} more" if len(arrays) > NAMED_ARRAYS else ""
+    return [f"these arrays are missing in one of them, or have another shape: {', '.join(arrays[:NAMED_ARRAYS])}{more}"]
 
 
 def _brief(value: object) -> str:

@@ -115,6 +115,8 @@ def _read_table(value: object, hint: Any) -> Any:
 
 
 def _read_literal(value: object, choices: tuple[Any, ...]) -> Any:
+    if value is None and "none" in choices:  # none on the command line is None in Python
+        return "none"
     if value not in choices:
         raise ValueError
     return value
