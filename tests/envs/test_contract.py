@@ -462,6 +462,28 @@ def test_a_reward_of_a_vector_env_that_is_no_number_is_named_in_every_step(
         collect(envs, actions_of(envs, 2))
 
 
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_reward_that_a_vector_env_pays_in_a_reset_row_is_ignored(
+    monkeypatch: pytest.MonkeyPatch, waits: bool
+) -> None:
+    class Pays(CartPoleVectorEnv):
+        def step(self, action: Any) -> Any:
+            resets = self.prev_done.copy()
+            observation, reward, *flags, info = super().step(action)
+            assert not reward[resets].any()
+            return observation, reward + 5 * resets, *flags, info | ({"no_decision": ~resets} if waits else {})
+
+    registered = EnvSpec("own/Pays-v0", vector_entry_point=Pays)  # type: ignore[arg-type]
+    monkeypatch.setitem(gym.registry, "own/Pays-v0", registered)
+    envs = make_envs("own/Pays-v0", 2, seed=0)
+    envs.reset()
+    rows = collect(envs, actions_of(envs, 60))
+    resets = (rows["terminated"] | rows["truncated"])[:-1]
+    assert resets.sum() > 2
+    assert not rows["reward"][1:][resets].any()
+    assert (rows["reward"][1:][~resets] == 1).all()
+
+
 def test_the_exception_of_an_env_is_chained_as_the_cause() -> None:
     envs = make_envs("zoo/Raises-v0", 2, seed=0)
     envs.reset()

@@ -72,6 +72,8 @@ class VectorColumns:
         if not self._stepped:
             self._stepped = True
             self._require_types(ends)
+        if not continues.all():
+            rows.reward[~continues] = 0  # a reset pays nothing: Gymnasium's own wrappers ignore such a reward too
         prefer_termination(rows)
         self._checks.require()
         return rows
