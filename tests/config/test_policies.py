@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offbeat.algorithms.on_policy_config import OnPolicyConfig
+from offbeat.algorithms.sac_config import SACConfig
 from offbeat.config.config import Config
 from offbeat.config.config_file import load
 from offbeat.config.policies import assigned, names_of, owners, read_policies, separate, tables_of
@@ -293,6 +294,14 @@ def test_a_value_for_one_policy_is_refused_without_tables(policies):
 def test_settings_that_change_the_pace_or_the_memory_are_refused_for_one_policy(settings):
     message = refusal(only(settings={**settings, "learning_rate": 0.1}), "sac")
     assert f"[policies.mine.settings] has {', '.join(settings)}, which all policies of a run share" in message
+
+
+def test_the_batches_of_a_policy_may_have_their_own_size_but_the_warmup_of_the_run_must_fill_one():
+    own = config(only(settings={"batch_size": 512}), "sac").of_policy("mine")
+    assert own.settings_as(SACConfig).batch_size == 512
+    message = refusal(only(settings={"batch_size": 512}), "sac", warmup=300)
+    assert "the policy mine" in message
+    assert "the first sample needs 512: pass --set warmup=512 or more" in message
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.reference.replay_runs import small_sac
+from tests.reference.replay_runs import SMALL_SAC, small_sac
 from tests.reference.runs import SMALL, contents, lines_of, offbeat, small_run, untimed, weights_of
 
 from offbeat.api.resume import require_fit
@@ -212,6 +212,17 @@ def test_a_policy_that_does_not_save_its_replay_warms_up_again_and_the_others_go
     assert "; cat: the checkpoint has no replay: it warms up again, and the ratio counts from here; dog: " in log
     assert f"dog: the replay of {size:.0f} transitions restored" in log
     assert resumed.metrics["policies/cat/replay_size"] < resumed.metrics["policies/dog/replay_size"]
+
+
+def test_policies_with_batches_of_different_sizes_have_the_bits_of_serial_in_every_runtime(tmp_path):
+    policies = {**CARTS_POLICIES, "cat": {"agents": "cart_1", "settings": {"batch_size": 8}}}
+    shared: dict[str, Any] = {"algorithm": "dqn", "policies": policies, "actors": 2, "max_ahead": 2, "lag": "exact"}
+    serial, threads = (
+        small_sac(tmp_path / runtime, CARTS, runtime=runtime, **shared) for runtime in ("serial", "threads")
+    )
+    assert weights_of_each(serial) == weights_of_each(threads)
+    sampled = [serial.metrics[f"policies/{name}/samples_per_insert"] for name in ("cat", "dog")]
+    assert sampled[1] == pytest.approx(sampled[0] * SMALL_SAC["batch_size"] / 8)
 
 
 def test_a_resume_says_which_policies_keep_their_own_values_of_a_changed_setting(tmp_path):

@@ -44,8 +44,8 @@ class PolicyConfig:
     init_policy: str | None = None
     """Name of the policy of that run whose weights are taken; none: the one with the same name, or the only one."""
     settings: PlainTable = EMPTY
-    """Values that differ from the algorithm's own table, by key. Keys that change when or how much is learned, or the
-    layout of the memory, can only be set for the whole run."""
+    """Values that differ from the algorithm's own table, by key. Keys that change when actors act, how often policies
+    learn, or the layout of the memory can only be set for the whole run."""
 
 
 Policies = FrozenTable[PolicyConfig]

@@ -13,7 +13,7 @@ bound on policy lag, the exact ratio of updates to transitions and the number of
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 from fractions import Fraction
 from functools import cached_property
 from itertools import count
@@ -216,10 +216,11 @@ class ReplayPace:
     """W, valid transitions before the first update can become due."""
     max_ahead: int
     """G, in tickets."""
-    sample_needs: int = 1
-    """Minimum number of valid transitions for the first sample."""
+    sample_needs: InitVar[int] = 1
+    """Number of valid transitions that the first sample needs, which `warmup` must reach. It changes nothing else, so
+    it is not stored, and policies with different batches have the same pace."""
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, sample_needs: int) -> None:
         if self.utd_ratio <= 0:
             raise ConfigError(
                 f"utd_ratio is {self.utd_ratio}, but learning needs a positive number of updates per env step: "
@@ -229,10 +230,10 @@ class ReplayPace:
             raise ConfigError(
                 f"max_ahead is {self.max_ahead}, but it cannot be negative: pass --set max_ahead=0 or more"
             )
-        if self.warmup < self.sample_needs:
+        if self.warmup < sample_needs:
             raise ConfigError(
-                f"warmup is {self.warmup} transitions, but the first sample needs {self.sample_needs}: "
-                f"pass --set warmup={self.sample_needs} or more"
+                f"warmup is {self.warmup} transitions, but the first sample needs {sample_needs}: "
+                f"pass --set warmup={sample_needs} or more"
             )
 
     @property
