@@ -1,7 +1,8 @@
-"""What acting and learners have opened is closed if one of their later steps fails."""
+"""What acting, learners and evaluators have opened is closed if one of their later steps fails."""
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -11,7 +12,11 @@ import pytest
 from tests.reference.runs import SMALL
 
 from offbeat.config.resolve import resolve
+from offbeat.memory.arena import SharedArena
 from offbeat.runtime.board import Bell
+from offbeat.runtime.evaluation.evaluators import ProcessEvaluator
+from offbeat.runtime.evaluation.plan import EvaluatedPolicy, EvaluationPlan
+from offbeat.runtime.hogwild import parts as parts_of_workers
 from offbeat.runtime.learners import processes
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.runtimes import acting_of, build
@@ -21,6 +26,7 @@ REPORTING = Reporting(lambda _text, _details="": None, lambda _role, _children: 
 
 
 def descriptors() -> int:
+    gc.collect()  # a mapping of an arena has a descriptor of its own
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
@@ -29,6 +35,10 @@ def parts(request) -> Iterator[PacedParts]:
     made: PacedParts = build(resolve("ppo", "CartPole-v1", flags={**SMALL, "runtime": "processes", **request.param}))
     yield made
     made.close()
+
+
+def fail(*_arguments: Any) -> Any:
+    raise OSError("Too many open files")
 
 
 class Failing:
@@ -41,7 +51,7 @@ class Failing:
     def __call__(self) -> Bell:
         self.left -= 1
         if not self.left:
-            raise OSError("Too many open files")
+            fail()
         return self._make()
 
 
@@ -72,11 +82,34 @@ def test_learner_processes_that_cannot_be_made_leave_nothing_open(parts, monkeyp
     acting = acting_of(parts, 0, REPORTING)
     before = descriptors()
 
-    def fail(*_arguments: Any) -> None:
-        raise OSError("Too many open files")
-
     monkeypatch.setattr(processes, "make_collective", fail)
     with pytest.raises(OSError, match="Too many open files"):
         processes.learners_of(parts, acting, REPORTING)
     assert descriptors() == before
     acting.close()
+
+
+@pytest.mark.parametrize("parts", [{}], indirect=True)
+def test_an_evaluator_that_cannot_be_made_leaves_nothing_open(parts, monkeypatch):
+    config, policy = parts.config, parts.policy
+    plan = EvaluationPlan(config.run, config.env, (EvaluatedPolicy(policy.name, policy.spec),))
+    monkeypatch.setattr(Bell, "make_several", fail)
+    before = descriptors()
+    with pytest.raises(OSError, match="Too many open files"):
+        ProcessEvaluator(plan, config, REPORTING, threads=1, concurrent=False)
+    assert descriptors() == before
+
+
+def test_lock_free_workers_whose_memory_cannot_be_made_leave_nothing_open(monkeypatch):
+    made: list[SharedArena] = []
+
+    def make(slabs: Any) -> SharedArena:
+        made.append(SharedArena(slabs) if len(made) < 2 else fail())
+        return made[-1]
+
+    monkeypatch.setattr(parts_of_workers, "SharedArena", make)
+    before = descriptors()
+    with pytest.raises(OSError, match="Too many open files"):
+        build(resolve("ppo", "CartPole-v1", flags={**SMALL, "runtime": "hogwild", "workers": 3}))
+    made.clear()
+    assert descriptors() == before

@@ -12,6 +12,7 @@ import mmap
 import os
 import tempfile
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from math import prod
 from pathlib import Path
 
@@ -55,12 +56,11 @@ class SharedArena:
         self.slabs = tuple(slabs)
         self.fd = _nameless_file()
         """File descriptor for child processes (`pass_fds`). It stays open for processes that start later."""
-        try:
+        with ExitStack() as made:
+            made.callback(self.close)
             os.ftruncate(self.fd, max(ALIGNMENT, arena_bytes(self.slabs)))
             self.arrays = attach(self.fd, self.slabs)
-        except BaseException:
-            self.close()
-            raise
+            made.pop_all()
 
     def close(self) -> None:
         """Close the descriptor. The memory is freed with the last array that uses it."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 
 from offbeat.core.threads import usable_core_numbers
 from offbeat.runtime.actor_process import ActorLaunch
@@ -30,17 +31,13 @@ class ProcessActing(GatedActing):
         self._env = plan.sent_code()  # first: it may raise
         super().__init__(parts, learned)
         self._arena, self._cores = parts.arena, usable_core_numbers()
-        self._inference: InferencePool | None = None
-        if parts.plan.runtime.uses_inference:
-            try:
-                self._inference = InferencePool(
-                    parts.plan, self._env, parts.arena, self.gate.actors, self.gate.own, reporting
-                )
-            except BaseException:
-                self.gate.discard()
-                raise
+        with ExitStack() as made:
+            made.callback(self.gate.discard)
+            inference = (plan, self._env, parts.arena, self.gate.actors, self.gate.own, reporting)
+            self._inference = InferencePool(*inference) if plan.runtime.uses_inference else None
+            made.pop_all()
         self._supervisor = Supervisor(
-            self._start, self.board, parts.plan.runtime, reporting, role="actor", work="ticket", changes_result=True
+            self._start, self.board, plan.runtime, reporting, role="actor", work="ticket", changes_result=True
         )
 
     @property

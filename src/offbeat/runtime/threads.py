@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from contextlib import ExitStack
 from time import monotonic
 
 from offbeat.core.closing import all_or_closed
@@ -38,11 +39,10 @@ class ThreadActing(GatedActing):
             ActorGate(self.board, plan.pace, plan.runtime, index, self.gate.actors[index], self.gate.own)
             for index in actors
         ]
-        try:
+        with ExitStack() as made:
+            made.callback(self.gate.discard)
             self._actors = all_or_closed(plan.actor(index, self.origin, self._gates[index]) for index in actors)
-        except BaseException:
-            self.gate.discard()
-            raise
+            made.pop_all()
         self._stalls = StallWatch(self.board.deadlines)
         self._threads: list[threading.Thread] = []
         self._failures: dict[int, BaseException] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from time import monotonic
 from typing import NamedTuple, Protocol
 
@@ -125,13 +126,12 @@ class ProcessEvaluator:
         self._threads, self.concurrent = threads, concurrent
         self._nice = min(19, niceness() + NICENESS_INCREASE) if concurrent else None
         self._cores = usable_core_numbers()
-        self._arena = SharedArena(board_slabs(plan.policies))
-        self._board = EvaluatorBoard(self._arena.arrays, plan.policies)
-        try:
+        with ExitStack() as made:
+            self._arena = SharedArena(board_slabs(plan.policies))
+            made.callback(self._arena.close)
+            self._board = EvaluatorBoard(self._arena.arrays, plan.policies)
             self._bell, self._own_bell = Bell.make_several(2)
-        except BaseException:
-            self._arena.close()
-            raise
+            made.pop_all()
         self._supervisor = Supervisor(
             self._start,
             self._board,

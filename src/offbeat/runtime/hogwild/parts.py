@@ -8,6 +8,7 @@ from typing import Any
 
 from offbeat.algorithms.replay_config import ReplayConfig
 from offbeat.config.config import Config
+from offbeat.core.closing import all_or_closed
 from offbeat.core.errors import ConfigError
 from offbeat.core.types import EnvSpec, Tree
 from offbeat.envs.world import WorldSpec
@@ -106,7 +107,8 @@ def build_lock_free(config: Config, notify: Callable[[str], None]) -> LockFreePa
     if message := first_plan.policy.memory.describe(first_plan.policy.fields):
         notify(message if config.workers == 1 else f"each of {config.workers} workers has a {message}")
     shape = _shape_of(config, initial)
-    arenas = (SharedArena(shape.slabs()), *(SharedArena(plan.slabs()) for plan in plans))
+    slabs = (shape.slabs(), *(plan.slabs() for plan in plans))
+    arenas = tuple(all_or_closed(SharedArena(each) for each in slabs))
     buffer = DeviceBuffer(shape.learned_slabs(), device_of(config)) if shape.in_device_buffer else None
     arrays: Arrays = {**arenas[0].arrays, **(buffer.tensors if buffer else {})}
     write_initial(arrays, initial)

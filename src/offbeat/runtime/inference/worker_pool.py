@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from offbeat.core.threads import usable_core_numbers
@@ -37,13 +38,12 @@ class InferencePool:
         """
         self._plan, self._env, self._weights = plan, env, arena
         self._actors, self._own_bell, self._cores = actors, own_bell, usable_core_numbers()
-        self._arena = SharedArena(inference_slabs(plan))
-        self.board = InferenceBoard(self._arena.arrays, plan)
-        try:
+        with ExitStack() as made:
+            self._arena = SharedArena(inference_slabs(plan))
+            made.callback(self._arena.close)
+            self.board = InferenceBoard(self._arena.arrays, plan)
             self._bells = Bell.make_several(self.board.workers)
-        except BaseException:
-            self._arena.close()
-            raise
+            made.pop_all()
         self._counted = (0, 0)
         """Batches and requests at the last call of `metrics`."""
         self._supervisor = Supervisor(

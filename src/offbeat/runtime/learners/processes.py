@@ -234,8 +234,8 @@ def learners_of(parts: PacedParts, acting: Acting, reporting: Reporting) -> Lear
     pool = LearnerPool(learners, parts.timings, runtime.learner_workers or 1, acting.commits)
     if runtime.learners == 1:
         return pool
-    try:
-        return LearnerProcesses(parts, pool, reporting)
-    except BaseException:
-        pool.close()
-        raise
+    with ExitStack() as made:
+        made.callback(pool.close)
+        processes = LearnerProcesses(parts, pool, reporting)
+        made.pop_all()
+    return processes
