@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tomli_w
 from tests.reference.populations import CARTS, CARTS_POLICIES, SETTINGS, TABLE, population, population_text, run_here
 from tests.reference.runs import contents, offbeat
 
@@ -165,3 +166,14 @@ def test_values_can_start_at_given_ones_or_at_those_of_the_settings(tmp_path, ke
     plan = plan_of(read_spec(spec), "spec")
     first = [plan.genome.first(member, 3, 1)[key] for member in range(3)]
     assert first == (given[key] if key == "learning_rate" else [0.95] * 3)
+
+
+def test_all_members_have_the_same_policies_if_their_file_is_deleted_meanwhile(tmp_path):
+    file, spec = tmp_path / "policies.toml", tmp_path / "spec.toml"
+    file.write_text(tomli_w.dumps({"policies": CARTS_POLICIES}))
+    spec.write_text(population_text(env=CARTS, settings={**SETTINGS, "policies": str(file)}))
+    plan = plan_of(read_spec(spec), "spec")
+    policies = plan.policies
+    assert list(policies) == list(CARTS_POLICIES)
+    file.unlink()
+    assert plan.policies == policies

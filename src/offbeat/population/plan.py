@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from offbeat.config.assignments import flat_keys
@@ -55,7 +56,7 @@ class Plan:
     def members(self) -> int:
         return self.population.settings.members
 
-    @property
+    @cached_property  # each member needs them at each start, and they may be in a file that changes meanwhile
     def policies(self) -> Policies:
         """The tables [policies.NAME] of all members, without the values that mutate."""
         return _config(self.spec, self.population, {}).policies
