@@ -1,9 +1,9 @@
 """Env steps per second of offbeat's runtimes and of other libraries, on the same work.
 
-    python -m benchmarks.speed                                     all works, all sides
-    python -m benchmarks.speed --only halfcheetah                  one work
-    python -m benchmarks.speed --only cartpole processes sb3       one work, two sides
-    python -m benchmarks.speed --steps 50000 --out /tmp/trial      to try it out
+    python -m benchmarks.speed                                                   all works, all sides
+    python -m benchmarks.speed --only halfcheetah                                one work
+    python -m benchmarks.speed --only cartpole processes sb3 --out /tmp/trial    one work, two sides
+    python -m benchmarks.speed --steps 50000 --out /tmp/trial                    to try it out
 
 Rounds of runs, A B C C B A A B C ..., each run a process of its own, alone on the machine. Speeds are those after
 the first tenth of the steps, or after those that a work names; a figure is the median of the rounds' ratios. README.md
@@ -152,6 +152,13 @@ def _options() -> argparse.Namespace:
     )
     options = read_options(parser, "pythons", "only")
     options.chosen = choose(options.only)
+    for name, sides in options.chosen.items():
+        file = options.out / f"speed-{name}.json"
+        if lost := [side for side in sides_in(file) if side not in sides]:
+            parser.error(
+                f"{file} has {', '.join(lost)} too, which would be lost, because a record is of one machine and one "
+                "time: name these sides too, pass another --out FOLDER, or delete the file"
+            )
     options.pythons = {side: Path(f".venv-{side}/bin/python") for side in PEERS} | dict(options.pythons)
     for side, python in options.pythons.items():
         if not python.exists() and any(side in sides for sides in options.chosen.values()):
@@ -169,6 +176,12 @@ def peer_and_python(text: str) -> tuple[str, Path]:
     if peer not in PEERS or not path:
         raise argparse.ArgumentTypeError(f"{text} is not PEER=PATH with a PEER of {', '.join(PEERS)}")
     return peer, Path(path)
+
+
+def sides_in(file: Path) -> list[str]:
+    """Return the sides of a record; none if there is no such file."""
+    runs = json.loads(file.read_text())["runs"] if file.exists() else []
+    return list(dict.fromkeys(run["side"] for run in runs))
 
 
 def choose(only: list[str]) -> dict[str, list[str]]:

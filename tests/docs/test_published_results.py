@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import shlex
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks import speed
 from benchmarks.common import RESULTS
 from benchmarks.options import read_options
 from tests.reference.pages import PAGES, ROOT
@@ -77,6 +79,27 @@ def test_a_benchmark_refuses_a_trial_without_a_folder(name, monkeypatch, capsys)
     with pytest.raises(SystemExit, match="2"):
         import_module(f"benchmarks.{name}").main()
     assert "pass --out FOLDER" in capsys.readouterr().err
+
+
+def test_a_record_of_speeds_does_not_lose_sides_that_are_not_measured_again(tmp_path, monkeypatch, capsys):
+    file, measured = tmp_path / "speed-cartpole.json", list[list[str]]()
+    file.write_text(json.dumps({"runs": [{"side": side} for side in ("serial", "threads", "serial", "threads")]}))
+
+    def compare(_name: str, _work: Any, sides: list[str], *_more: Any) -> None:
+        measured.append(sides)
+        sys.exit(0)
+
+    monkeypatch.setattr(speed, "compare", compare)
+    monkeypatch.setattr(speed, "adopt_orphans", lambda: None)
+    arguments = ["speed", "--out", str(tmp_path), "--only", "cartpole", "serial"]
+    monkeypatch.setattr(sys, "argv", arguments)
+    with pytest.raises(SystemExit, match="2"):
+        speed.main()
+    assert "speed-cartpole.json has threads too, which would be lost" in capsys.readouterr().err
+    monkeypatch.setattr(sys, "argv", [*arguments, "threads", "processes"])
+    with pytest.raises(SystemExit, match="0"):
+        speed.main()
+    assert measured == [["serial", "threads", "processes"]]
 
 
 # --- the commands on the pages ----------------------------------------------------------------------------------
