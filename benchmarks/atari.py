@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import RESULTS, describe, machine, markdown_table, offbeat, read_metrics, write_json
+from benchmarks.options import read_options
 from benchmarks.scores.run import CURVE_KEYS, curve, finished
 
 GAMES = {"Pong": (3_000_000, 18.0), "Breakout": (1_000_000, None)}
@@ -97,8 +98,7 @@ def main() -> None:
     """Train what is not trained yet, then write results and table of all games that are there."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--games", nargs="+", choices=GAMES, default=list(GAMES))
-    parser.add_argument("--out", type=Path, default=RESULTS / "atari", help="folder of the results")
-    options = parser.parse_args()
+    options = read_options(parser, "games", folder=RESULTS / "atari")
     options.out.mkdir(parents=True, exist_ok=True)
     for game in options.games:
         record(game, train(game), options.out)

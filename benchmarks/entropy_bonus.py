@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
 from tests.reference.kuhn_poker import KuhnPoker, equilibrium_with_entropy
 
-from benchmarks.common import RESULTS, describe, machine, markdown_table, write_json
+from benchmarks.common import describe, machine, markdown_table, write_json
+from benchmarks.options import read_options
 from offbeat.league.average import average_policy
 
 COEFFICIENTS = (0.3, 0.2, 0.15, 0.1, 0.07)
@@ -23,8 +23,7 @@ COEFFICIENTS = (0.3, 0.2, 0.15, 0.1, 0.07)
 def main() -> int:
     """Compute the figures and write them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
-    options = parser.parse_args()
+    options = read_options(parser)
     from open_spiel.python.algorithms.exploitability import nash_conv
 
     kuhn, found = KuhnPoker(), []

@@ -17,7 +17,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import RESULTS, describe, finish, machine, markdown_table, write_json
+from benchmarks.common import describe, finish, machine, markdown_table, write_json
+from benchmarks.options import read_options
 from benchmarks.versions import ROOT, exported
 
 UNROLLS: dict[str, Any] = {
@@ -126,8 +127,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("first", metavar="REVISION_A")
     parser.add_argument("second", metavar="REVISION_B", nargs="?", help="without it: the working tree")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
-    options = parser.parse_args()
+    options = read_options(parser, "first", "second")
     with tempfile.TemporaryDirectory() as folder:
         before = hashes_of(exported(options.first, Path(folder) / "a").parent)
         after = hashes_of(exported(options.second, Path(folder) / "b").parent if options.second else ROOT)

@@ -9,7 +9,8 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import RESULTS, write_json
+from benchmarks.common import write_json
+from benchmarks.options import read_options
 from offbeat.api.train import train
 
 Scores = dict[str, Any]
@@ -56,8 +57,7 @@ def measure(
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar=noun.upper(), help=f"of {', '.join(names)}; without any: all")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
-    options = parser.parse_args()
+    options = read_options(parser, "names", "seeds")
     if unknown := set(options.names) - set(names):
         parser.error(f"no {noun} {', '.join(sorted(unknown))}: choose from {', '.join(names)}")
     for name in options.names or names:

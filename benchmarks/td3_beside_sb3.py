@@ -20,7 +20,8 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from benchmarks.common import RESULTS, describe, finish, installed, machine, markdown_table
+from benchmarks.common import describe, finish, installed, machine, markdown_table
+from benchmarks.options import read_options
 from benchmarks.peers.untuned_run import Act, cpu_s, evaluate
 
 ENV, STEPS, WARMUP = "Pendulum-v1", 8_000, 1_000
@@ -126,9 +127,8 @@ def main() -> None:
     """Make the runs, one of them with --one, and write the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--one", nargs=2, metavar=("SIDE", "SEED"), help="one run in this process, as JSON")
-    options = parser.parse_args()
+    options = read_options(parser, "seeds", unless="one")
     if options.one:
         side, seed = options.one
         print(json.dumps(measure(side, int(seed))))

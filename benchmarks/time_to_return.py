@@ -15,7 +15,8 @@ import argparse
 import json
 from pathlib import Path
 
-from benchmarks.common import RESULTS, children_cpu_s, describe, machine, markdown_table, spread, thinned, write_json
+from benchmarks.common import children_cpu_s, describe, machine, markdown_table, spread, thinned, write_json
+from benchmarks.options import read_options
 from benchmarks.works import EARLIER, LAYOUTS, PPO, Settings, run_offbeat, run_peer
 
 RETURN = 3000.0
@@ -88,8 +89,7 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--sb3-python", type=Path, default=Path(".venv-sb3/bin/python"))
     parser.add_argument("--sb3-threads", type=int, default=2)
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
-    options = parser.parse_args()
+    options = read_options(parser, "sides", "seeds", "sb3_python")
     runs = earlier_runs(options.out)
     done = {(run["side"], run["seed"]) for run in runs}
     for seed in options.seeds:

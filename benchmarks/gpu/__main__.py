@@ -26,6 +26,7 @@ from benchmarks.common import RESULTS, describe, machine, write_json
 from benchmarks.gpu.jobs import Figures, Job, run
 from benchmarks.gpu.parts import PARTS, Scale
 from benchmarks.gpu.table import as_markdown
+from benchmarks.options import read_options
 
 SECONDS, SMOKE_SECONDS = 12.0, 3.0
 """Of training in each run."""
@@ -53,13 +54,12 @@ def main() -> int:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", choices=[[], *PARTS], metavar="PART", help="default: all")
-    parser.add_argument("--out", type=Path, default=RESULTS / "gpu", help="folder of the results")
     parser.add_argument("--seconds", type=float, help=f"of training in each run; default: {SECONDS:g}")
     parser.add_argument("--minutes", type=float, default=MINUTES, help="after which no other job begins")
     parser.add_argument("--smoke", action="store_true", help="on the CPU, in seconds, to test the script")
     parser.add_argument("--table", action="store_true", help="run nothing: only make the table again")
     parser.add_argument("--list", action="store_true", help="run nothing: list the parts")
-    return parser.parse_args()
+    return read_options(parser, "parts", "minutes", "table", "list", folder=RESULTS / "gpu")
 
 
 def _scale(options: argparse.Namespace) -> Scale:

@@ -22,6 +22,7 @@ TRIALS = {
     "cluster_simulation": "--nodes 1",
     "defaults": "--set epochs=5",
     "exactness": "--algorithms ppo --jobs 1",
+    "gpu.__main__": "--seconds 1",
     "gradients": "--works 'HalfCheetah-v5, 64-64, minibatch 64'",
     "images": "--rounds 1",
     "inference": "--seconds 1",
@@ -41,6 +42,7 @@ TRIALS = {
     "soak.__main__": "--runs 1",
     "speed": "--steps 1000",
     "steps_to_score": "--seeds 1",
+    "time_to_return": "--sb3-threads 1",
     "two_policies": "--rounds 1",
     "versions": "HEAD HEAD --rounds 1",
     "waiting_envs": "--rounds 1",
@@ -59,6 +61,10 @@ def options_of(*arguments: str) -> argparse.Namespace:
 def test_only_results_with_the_default_options_are_published_without_a_folder():
     assert options_of().out == options_of("--rounds", "5", "--jobs", "1").out == RESULTS
     assert options_of("--rounds", "1", "--out", "/tmp/trial").out == Path("/tmp/trial")
+
+
+def test_results_are_published_in_the_folder_of_the_benchmark():
+    assert read_options(argparse.ArgumentParser(), folder=RESULTS / "atari", arguments=[]).out == RESULTS / "atari"
 
 
 def test_a_command_that_writes_no_results_needs_no_folder():
