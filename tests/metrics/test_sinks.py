@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing import plugin_event_accumulator
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tests.reference.runs import files_up_to
 
 from offbeat.core.errors import ConfigError
 from offbeat.metrics.sinks import JsonLines, TensorBoard, metrics_up_to, read_metrics
@@ -34,6 +35,34 @@ def test_a_line_can_be_read_as_soon_as_it_is_written(tmp_path):
     sink.write(line(1))
     assert read_metrics(tmp_path / "metrics.jsonl") == [line(1)]
     sink.close()
+
+
+def long_line(step: int) -> dict[str, float | None]:
+    """A line of a run with many policies: longer than the buffer of a file."""
+    return line(step, **{f"policies/{policy:03}/elo": 1200.0 for policy in range(1000)})
+
+
+def test_a_line_that_does_not_fit_on_the_disk_leaves_no_part_of_itself(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    sink = JsonLines(path)
+    sink.write(long_line(1))
+    with files_up_to(path.stat().st_size * 3 // 2), pytest.raises(OSError, match="File too large"):
+        sink.write(long_line(2))
+    sink.write(long_line(3))
+    sink.close()
+    assert read_metrics(path) == [long_line(1), long_line(3)]
+
+
+def test_tensorboard_shows_what_is_written_after_the_disk_was_full(tmp_path):
+    sink = TensorBoard(tmp_path)
+    sink.write(long_line(1))
+    [file] = tmp_path.iterdir()
+    with files_up_to(file.stat().st_size * 3 // 2), pytest.raises(OSError, match="File too large"):
+        sink.write(long_line(2))
+    sink.write(long_line(3))
+    sink.close()
+    events = EventAccumulator(str(tmp_path)).Reload()
+    assert [event.step for event in events.Scalars("policies/000/elo")] == [100, 300]
 
 
 def test_a_value_that_strict_json_does_not_support_is_refused(tmp_path):

@@ -30,16 +30,41 @@ class Sink(Protocol):
         ...
 
 
-class JsonLines:
-    """Appends one JSON object per line to a file. Each line is flushed, so that another program can read it."""
+class WholeWrites:
+    """A file to which each `write` appends all of its bytes or none, so that a full disk leaves no part of a record."""
 
     def __init__(self, path: Path) -> None:
-        self._file = path.open("a", encoding="utf-8")
+        """Open a file, which is created if it does not exist."""
+        self._file = path.open("ab", buffering=0)
+
+    def write(self, data: bytes) -> None:
+        """Append bytes.
+
+        Raises:
+            OSError: they could not be written.
+        """
+        end, rest = self._file.seek(0, os.SEEK_END), memoryview(data)
+        try:
+            while rest:
+                rest = rest[self._file.write(rest) :]
+        except OSError:
+            self._file.truncate(end)
+            raise
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+class JsonLines:
+    """Appends one JSON object per line to a file. Another program can read each line as soon as it is written."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = WholeWrites(path)
 
     def write(self, line: Line) -> None:
         """Append ``line``; unknown values are null, as strict JSON has no NaN."""
-        self._file.write(json.dumps(line, allow_nan=False) + "\n")
-        self._file.flush()
+        self._file.write((json.dumps(line, allow_nan=False) + "\n").encode())
 
     def close(self) -> None:
         """Close the file."""
@@ -64,7 +89,7 @@ class TensorBoard:
         self._event, self._summary = event_pb2.Event, summary_pb2.Summary
         directory.mkdir(exist_ok=True)
         name = f"events.out.tfevents.{time.time_ns():020d}.{socket.gethostname()}.{os.getpid()}"
-        self._file = (directory / name).open("wb")
+        self._file = WholeWrites(directory / name)
         self._records = RecordWriter(self._file)
         self._write(file_version="brain.Event:2")
         start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)  # TensorBoard ignores the first one of a run
@@ -81,7 +106,6 @@ class TensorBoard:
 
     def _write(self, **content: Any) -> None:
         self._records.write(self._event(wall_time=time.time(), **content).SerializeToString())
-        self._file.flush()
 
     def close(self) -> None:
         """Close the file."""
