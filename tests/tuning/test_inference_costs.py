@@ -7,10 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from tests.reference.registries import registries_kept
 from tests.reference.runs import SMALL
+from torch import nn
 
+from offbeat import register_encoder
 from offbeat.config.resolve import resolve
 from offbeat.config.runtimes import RUNTIMES
+from offbeat.core.types import Leaf
 from offbeat.metrics.speed_model import SpeedModel, Topology
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.runtimes import build
@@ -73,6 +78,29 @@ def test_networks_are_measured_in_actors_and_in_full_batches(settings):
     assert min(costs.own.cpu, costs.request.cpu, costs.batch.cpu) > 0
     assert costs.env_groups == settings.get("env_groups", 2)
     assert costs.rows == 2 * 4 // costs.env_groups
+
+
+class LookUp(nn.Module):
+    """Looks its features up in a table with a row for each choice."""
+
+    def __init__(self, observation: Leaf) -> None:
+        super().__init__()
+        self.table = nn.Embedding(*observation.choices, 8)
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        features: torch.Tensor = self.table(observations)
+        return features
+
+
+def test_a_network_that_looks_choices_up_in_a_table_is_measured():
+    with registries_kept():
+        register_encoder("table", LookUp)
+        parts: PacedParts = build(small(env="FrozenLake-v1", encoder="table"))
+        try:
+            weights = [np.zeros(policy.layout.size, np.float32) for policy in parts.plan.policies]
+            assert inference_costs(parts.plan, weights, 0.01).own.cpu > 0
+        finally:
+            parts.close()
 
 
 @pytest.mark.parametrize("inference", ["actor", "worker"])

@@ -140,7 +140,7 @@ def inference_costs(plan: Plan, weights: Sequence[F32], seconds: float) -> Infer
 
 
 class _Inputs(NamedTuple):
-    """Random inputs of a network, for the columns of one env group."""
+    """Random inputs of a network, for the columns of one env group. Whole numbers are 0, which each choice can be."""
 
     vector: F32
     observation: dict[str, Any]
@@ -149,9 +149,7 @@ class _Inputs(NamedTuple):
 
 def _inputs(policy: PolicyPlan, env_groups: int) -> _Inputs:
     rows, random, spec = rows_of(policy.env.columns, env_groups), stream(0, "measure"), policy.policy
-    observation = {
-        leaf.name: (100 * random.random((rows, *leaf.stacked_shape))).astype(leaf.dtype) for leaf in spec.encoded
-    }
+    observation = {leaf.name: random.random((rows, *leaf.stacked_shape)).astype(leaf.dtype) for leaf in spec.encoded}
     vector = random.random((rows, spec.inputs), np.float32)
     return _Inputs(vector, observation, np.zeros((rows, spec.state_size), np.float32))
 
