@@ -260,9 +260,28 @@ class Counting(Deciding):
         return self.layer(observations).reshape(len(observations), 4)
 
 
+class LookingUp(nn.Module):
+    """Looks whole numbers up in a table that has no row for most of them."""
+
+    def __init__(self, _observation: Any) -> None:
+        super().__init__()
+        self.table = nn.Embedding(11, 2)
+
+    def forward(self, observations: Any) -> Any:
+        return self.table(observations.long()).flatten(1)
+
+
+@pytest.mark.usefixtures("own_encoders")
+def test_an_encoder_that_looks_whole_numbers_up_in_a_table_is_exported(tmp_path):
+    policy = loaded("ppo", "offbeat/Pixels-v0", {"encoder": "looking_up", "hidden_sizes": ()})
+    exported = export_policy(policy, tmp_path / "policy.pt", "torchscript")
+    assert exported.agreement.decisions == 68
+
+
 @pytest.fixture
 def own_encoders():
     with registries_kept():
+        package.register_encoder("looking_up", LookingUp)
         package.register_encoder("deciding", Deciding)
         package.register_encoder("counting", Counting)
         yield

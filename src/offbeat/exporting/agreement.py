@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +17,7 @@ from offbeat.core.previous_inputs import action_parts
 from offbeat.core.seeding import stream
 from offbeat.core.types import INFO_MASK, Array, Tree
 from offbeat.exporting.formats import Runner, quiet
-from offbeat.exporting.observations import sample_observations
+from offbeat.exporting.observations import LARGEST, sample_observations
 from offbeat.models import actions
 from offbeat.models.encoders import env_structure
 from offbeat.models.spec import PolicySpec
@@ -28,6 +29,8 @@ largest output of the network (of a state: its largest value) if this is above 1
 If the logits (of DQN: Q-values) of two choices differ by less, either is correct."""
 BATCHES = (1, 3, 64)
 """Number of observations in each batch that is compared."""
+LARGER_NUMBERS = (LARGEST, 127, 63, 31, 15, 7, 3)
+"""The whole numbers above 1 that are tried as the largest."""
 STEPS = 5
 """Env steps of each batch for a recurrent policy; other policies get one."""
 
@@ -42,8 +45,27 @@ class Agreement:
     """The largest difference of a value, defined as for `TOLERANCE`; 0 if all actions are choices."""
 
 
-def compare(policy: LoadedPolicy, run: Runner) -> Agreement:
+def largest_number(policy: LoadedPolicy) -> int:
+    """Return the largest whole number of the observations to compare with: `LARGEST`, unless the network refuses it.
+
+    An encoder may look numbers up in a table. How many rows the table has is not known: the bounds of the env's
+    observations are not saved.
+    """
+    for largest in LARGER_NUMBERS:
+        inputs = sample_observations(policy.policy, max(BATCHES), stream(0, "largest"), largest)
+        with suppress(RunFailed):
+            _expected(policy, inputs, np.zeros((max(BATCHES), policy.policy.spec.state_size), np.float32))
+            return largest
+    return 1
+
+
+def compare(policy: LoadedPolicy, run: Runner, largest: int = LARGEST) -> Agreement:
     """Run a file and its policy on the same observations, each with its own recurrent state.
+
+    Args:
+        policy: the policy.
+        run: runs the file.
+        largest: as for `sample_observations`.
 
     Raises:
         RunFailed: their actions differ.
@@ -53,7 +75,7 @@ def compare(policy: LoadedPolicy, run: Runner) -> Agreement:
     for rows in BATCHES:
         state, memory = np.zeros((rows, spec.state_size), np.float32), initial_state(spec, rows)
         for _ in range(STEPS if spec.recurrent else 1):
-            inputs = sample_observations(policy.policy, rows, random)
+            inputs = sample_observations(policy.policy, rows, random, largest)
             values, expected = _expected(policy, inputs, state)
             found = _found(run, inputs | memory)
             outputs = dict.fromkeys(expected, values)

@@ -13,6 +13,8 @@ from offbeat.models.acting import ActingPolicy
 from offbeat.models.published import published_layout
 from offbeat.models.whole_policy import input_dtype
 
+LARGEST = 255
+"""Largest of the random whole numbers, unless the network or the dtype does not take it."""
 SPREAD = 4.0
 """Standard deviation of the random values, in units of the normalisation: some values are outside of the clip range."""
 
@@ -24,22 +26,31 @@ class Scale(NamedTuple):
     deviation: Array
 
 
-def sample_observations(policy: ActingPolicy, rows: int, random: np.random.Generator) -> Tree:
-    """Return `rows` observations by leaf, in the order and the dtypes of a file's inputs."""
+def sample_observations(policy: ActingPolicy, rows: int, random: np.random.Generator, largest: int = LARGEST) -> Tree:
+    """Return `rows` observations by leaf, in the order and the dtypes of a file's inputs.
+
+    Args:
+        policy: the policy.
+        rows: number of observations.
+        random: generator to sample with.
+        largest: largest whole number of images and of other leaves of whole numbers.
+    """
     spec, scales = policy.spec, _scales(policy)
     return {
-        leaf.name: _sample_mask(spec.action.nvec, rows, random) if leaf.is_mask else _sample(leaf, rows, random, scales)
+        leaf.name: _sample_mask(spec.action.nvec, rows, random)
+        if leaf.is_mask
+        else _sample(leaf, rows, random, scales, largest)
         for leaf in spec.observation
     }
 
 
-def _sample(leaf: Leaf, rows: int, random: np.random.Generator, scales: Mapping[str, Scale]) -> Array:
+def _sample(leaf: Leaf, rows: int, random: np.random.Generator, scales: Mapping[str, Scale], largest: int) -> Array:
     shape, dtype = (rows, *leaf.as_given.stacked_shape), np.dtype(input_dtype(leaf))
     if leaf.choices:
         numbers: Array = sample_choices(leaf.choices, rows, random) + np.array(leaf.start or 0)
         return numbers.reshape(shape)
     if not np.issubdtype(dtype, np.floating):
-        maximum = 1 if dtype == np.bool_ else min(255, np.iinfo(dtype).max)
+        maximum = 1 if dtype == np.bool_ else min(largest, np.iinfo(dtype).max)
         return random.integers(0, maximum, shape, np.int64, endpoint=True).astype(dtype)
     numbers = random.normal(scale=SPREAD, size=(rows, leaf.size))
     if leaf.name in scales:

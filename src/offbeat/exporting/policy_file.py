@@ -14,7 +14,7 @@ from offbeat.api.loaded_policy import LoadedPolicy, Trained
 from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.previous_inputs import action_parts
 from offbeat.core.seeding import stream
-from offbeat.exporting.agreement import Agreement, compare, initial_state, short_text
+from offbeat.exporting.agreement import Agreement, compare, initial_state, largest_number, short_text
 from offbeat.exporting.formats import Format, FormatName, Port, Ports, Runner, format_of, quiet
 from offbeat.exporting.observations import sample_observations
 from offbeat.models.published import published_layout
@@ -56,8 +56,9 @@ def export_policy(loaded: LoadedPolicy, file: Path, format_name: FormatName) -> 
         raise ConfigError(f"{file} exists: pass another file with --out, or delete it")
     policy = _in_fp32(loaded)
     ports = _ports(policy.policy.spec)
-    content, runner = _convert(file_format, policy, ports)
-    agreement = compare(policy, runner)
+    largest = largest_number(policy)
+    content, runner = _convert(file_format, policy, ports, largest)
+    agreement = compare(policy, runner, largest)
     _write(file, content)
     was_bf16 = loaded.policy.spec.precision == "bf16"
     return Exported(file, format_name, loaded.trained, *ports, agreement, was_bf16)
@@ -78,9 +79,10 @@ def _ports(spec: PolicySpec) -> Ports:
     return Ports(tuple(inputs), tuple(outputs))
 
 
-def _convert(file_format: Format, policy: LoadedPolicy, ports: Ports) -> tuple[bytes, Runner]:
+def _convert(file_format: Format, policy: LoadedPolicy, ports: Ports, largest: int) -> tuple[bytes, Runner]:
     """Return the content of the file, and a function that runs it."""
-    example = sample_observations(policy.policy, 2, stream(0, "example")) | initial_state(policy.policy.spec, 2)
+    example = sample_observations(policy.policy, 2, stream(0, "example"), largest)
+    example |= initial_state(policy.policy.spec, 2)
     tensors = tuple(torch.from_numpy(part) for part in example.values())
     trained = {"version": __version__, **asdict(policy.trained)}
     notes = {f"offbeat.{key}": str(value) for key, value in trained.items()}
