@@ -16,6 +16,7 @@ from tests.reference.runs import contents, files_up_to, offbeat, small_arguments
 from offbeat.config.resolve import resolve
 from offbeat.core import files
 from offbeat.core.errors import ConfigError
+from offbeat.run_directory import directory
 from offbeat.run_directory.checkpoint import load
 from offbeat.run_directory.directory import RunDirectory
 from offbeat.run_directory.links import require_inside
@@ -96,6 +97,22 @@ def test_of_two_runs_that_start_in_an_empty_directory_one_is_refused_and_deletes
     with pytest.raises(ConfigError, match="run exists: pass another"):
         RunDirectory.create(tmp_path / "run", config)
     assert contents(tmp_path) == before
+
+
+def test_of_two_runs_that_start_in_the_same_second_without_a_path_each_gets_a_directory(tmp_path, monkeypatch):
+    config = resolve("ppo", "CartPole-v1")
+    monkeypatch.chdir(tmp_path)
+    first = RunDirectory.create_default(config)
+    looked_up = iter([first.path, Path("runs/second")])
+    monkeypatch.setattr(directory, "default_path", lambda _: next(looked_up))  # the first one did not exist then
+    assert RunDirectory.create_default(config).path == Path("runs/second")
+
+
+def test_a_default_directory_below_something_else_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").symlink_to("nowhere")
+    with pytest.raises(ConfigError, match=r"the run directory runs/ppo-CartPole-v1-s0-[-0-9]+ exists: pass another"):
+        RunDirectory.create_default(resolve("ppo", "CartPole-v1"))
 
 
 def test_a_run_that_fails_leaves_an_empty_directory_as_it_was(tmp_path):

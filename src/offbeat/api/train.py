@@ -38,7 +38,7 @@ from offbeat.core.caller_state import CallerState, caller_state
 from offbeat.core.errors import ConfigError
 from offbeat.core.files import GivenPath, user_path
 from offbeat.metrics.progress import Progress
-from offbeat.run_directory.directory import RunDirectory, default_path
+from offbeat.run_directory.directory import RunDirectory
 from offbeat.runtime.deadline import notifying_if_slow
 from offbeat.runtime.signals import StopSignals
 from offbeat.tracking.tracker import require_package
@@ -128,8 +128,8 @@ def start(
 ) -> Run:
     """Train with a complete config. Raises as `train`. `shows_end`: whether the progress view shows how it ended."""
     called = Callbacks(callbacks)
-    path = run_dir or default_path(config)
-    RunDirectory(path).refuse_existing()
+    if run_dir is not None:
+        RunDirectory(run_dir).refuse_existing()
     require_package(config.run.tracker)
     with caller_state() as caller:
         view = _view(progress)
@@ -139,7 +139,7 @@ def start(
         try:
             start_parts = partial(_start, initial=initial_policies(parts), reason=layout.reason)
             with StopSignals() as signals:  # from here on the directory exists, and a signal must not leave it behind
-                directory = RunDirectory.create(path, config)
+                directory = _create(run_dir, config)
                 roll_back = partial(_discard_empty, directory)
                 context = RunContext(
                     *(parts, directory, view, called, signals, start_parts, lambda: None, roll_back),
@@ -150,6 +150,10 @@ def start(
                     return run_to_end(context)
         finally:
             parts.close()
+
+
+def _create(run_dir: Path | None, config: Config) -> RunDirectory:
+    return RunDirectory.create_default(config) if run_dir is None else RunDirectory.create(run_dir, config)
 
 
 @checked

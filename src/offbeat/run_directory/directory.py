@@ -41,6 +41,10 @@ _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 RunState = Literal["running", "finished", "interrupted", "failed"]
 
 
+class RunDirectoryExists(ConfigError):
+    """The path of a new run is not free."""
+
+
 class RunDirectory:
     """The files of a run."""
 
@@ -63,7 +67,8 @@ class RunDirectory:
         """Create a new run directory.
 
         Raises:
-            ConfigError: the path exists and is no empty directory, or the directory cannot be created.
+            RunDirectoryExists: the path exists and is no empty directory.
+            ConfigError: the directory cannot be created.
         """
         directory = cls(path)
         directory.refuse_existing()
@@ -86,14 +91,29 @@ class RunDirectory:
             ) from None
         return directory
 
+    @classmethod
+    def create_default(cls, config: Config) -> RunDirectory:
+        """Create a new run directory at `default_path`. Of two runs that start in the same second, each gets its own.
+
+        Raises:
+            ConfigError: the directory cannot be created.
+        """
+        while True:
+            path = default_path(config)
+            try:
+                return cls.create(path, config)
+            except RunDirectoryExists:
+                if not path.is_dir():  # a folder above it is something else
+                    raise
+
     def refuse_existing(self) -> None:
-        """Raise ConfigError if the path exists and is no empty directory: a run is never reused silently."""
+        """Raise RunDirectoryExists if the path is no empty directory but exists: a run is never reused silently."""
         if self.path.is_symlink() or (self.path.exists() and not _is_empty_folder(self.path)):
             raise self._exists()
 
-    def _exists(self) -> ConfigError:
+    def _exists(self) -> RunDirectoryExists:
         resume = f", or run `offbeat resume {quote(str(self.path))}`" if self.config.is_file() else ""
-        return ConfigError(f"the run directory {self.path} exists: pass another --run-dir{resume}")
+        return RunDirectoryExists(f"the run directory {self.path} exists: pass another --run-dir{resume}")
 
     @classmethod
     def open(cls, path: Path, *, trust_code: bool = False) -> RunDirectory:
