@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import subprocess
 import sys
@@ -206,3 +208,16 @@ def test_a_checkpoint_that_is_deleted_while_links_are_looked_for_is_no_error(tmp
     gone = [(str(tmp_path), ["checkpoint", "deleted"], ["config.toml"])]
     monkeypatch.setattr(os, "walk", lambda _folder: iter(gone))
     require_inside(tmp_path)
+
+
+# --- locks --------------------------------------------------------------------------------------------------
+
+
+def test_a_disk_without_locks_is_refused_with_the_reason_and_leaves_no_directory(tmp_path, monkeypatch):
+    def flock(*_arguments: object) -> None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(ConfigError, match=r"\.lock cannot be locked \(Function not implemented\).*a disk with locks"):
+        small_run(tmp_path / "run")
+    assert not any(tmp_path.iterdir())

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -146,10 +146,22 @@ def start(
                     expectation=layout.expectation,
                     shows_end=shows_end,
                 )
-                with directory.lock():
+                with _locked(directory):
                     return run_to_end(context)
         finally:
             parts.close()
+
+
+@contextmanager
+def _locked(directory: RunDirectory) -> Iterator[None]:
+    """Lock a new run directory while entered. If that is not possible, discard it."""
+    with ExitStack() as closing:
+        try:
+            closing.enter_context(directory.lock())
+        except ConfigError:
+            directory.discard()
+            raise
+        yield
 
 
 def _create(run_dir: Path | None, config: Config) -> RunDirectory:

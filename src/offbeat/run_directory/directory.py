@@ -292,7 +292,7 @@ class RunDirectory:
         """Lock the run for this process while entered.
 
         Raises:
-            ConfigError: another process has the lock, or the folder is not writable.
+            ConfigError: another process has the lock, or the folder is not writable, or its disk has no locks.
         """
         try:
             file = self._lock.open("a")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -18,12 +17,18 @@ def lock_file(file: TextIO, message: str) -> None:
     """Lock an open file for this process. The lock ends with the file or the process.
 
     Raises:
-        ConfigError: another process has the lock. The message is `message`.
+        ConfigError: another process has the lock, with this message; or the file system has no locks.
     """
     for _ in range(LOCK_TRIES):
-        with suppress(OSError):
+        try:
             return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        time.sleep(LOCK_PAUSE_S)
+        except BlockingIOError:
+            time.sleep(LOCK_PAUSE_S)
+        except OSError as error:
+            raise ConfigError(
+                f"{file.name} cannot be locked ({error.strerror}), so two processes could write to the same files: use "
+                "a disk with locks, such as a local one, NFS 4, or Lustre with -o flock"
+            ) from None
     raise ConfigError(message)
 
 
