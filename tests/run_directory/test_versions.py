@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.reference.runs import small_run
+from tests.reference.runs import contents, files_up_to, small_run
 
 from offbeat.api.train import resume
 from offbeat.run_directory import versions
@@ -87,6 +87,14 @@ def test_a_resume_with_the_same_versions_logs_nothing_and_adds_no_record(reposit
     resume(run)
     assert "there," not in (run / "log.txt").read_text()
     assert not (run / "versions-1.json").exists()
+
+
+def test_the_record_of_an_earlier_start_survives_a_full_disk(repository):
+    versions.record(repository)
+    before = contents(repository)
+    with files_up_to(100), pytest.raises(OSError, match="File too large"):
+        versions.record(repository)
+    assert contents(repository) == before
 
 
 def test_a_huge_diff_is_truncated_with_a_note(repository):

@@ -20,6 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from offbeat.core.files import replace_file
 from offbeat.core.strict_json import LARGEST_RECORD, read_json
 from offbeat.core.threads import usable_cores
 
@@ -53,6 +54,9 @@ def record(directory: Path) -> list[str]:
     """Write versions.json and git.diff into a run directory; return the differences from the existing files.
 
     If there are differences, the existing files are renamed to versions-1.json and git-1.diff (or -2, ...).
+
+    Raises:
+        OSError: a file could not be written. The record of an earlier start is not lost.
     """
     now, diff = made_with(), git_diff(Path())
     versions, patch = directory / "versions.json", directory / "git.diff"
@@ -62,10 +66,11 @@ def record(directory: Path) -> list[str]:
         changes.append("the uncommitted changes in git.diff differ")
     if changes:
         _rename_existing(directory)
-    versions.write_text(json.dumps(now, indent=1) + "\n", encoding="utf-8")
-    patch.unlink(missing_ok=True)
+    replace_file(versions, (json.dumps(now, indent=1) + "\n").encode(), synced=False)
     if diff:
-        patch.write_bytes(diff)
+        replace_file(patch, diff, synced=False)
+    else:
+        patch.unlink(missing_ok=True)
     return changes
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from offbeat.config.config import Config
 from offbeat.core.errors import ConfigError
+from offbeat.core.files import replace_file
 from offbeat.core.strict_json import LARGEST_RECORD, read_json
 from offbeat.metrics.sinks import Line
 from offbeat.run_directory.directory import RunDirectory, RunState
@@ -171,7 +172,7 @@ def _ended(child: Child, seconds: float) -> bool:
 
 def _save(path: Path, known: dict[str, str]) -> None:
     try:
-        path.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
+        replace_file(path, (json.dumps(known, indent=1) + "\n").encode())
     except OSError as error:
         raise ConfigError(
             f"{path} cannot be written ({error.strerror}), so the run does not start: free some disk space"
