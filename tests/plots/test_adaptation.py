@@ -95,3 +95,11 @@ def test_a_run_without_evaluations_in_new_tasks_is_refused(tmp_path: Path) -> No
         plot_adaptation([run], out=tmp_path / "out.png")
     with pytest.raises(ConfigError, match="is not a run"):
         plot_adaptation([tmp_path], out=tmp_path / "out.png")
+
+
+@pytest.mark.parametrize(("file", "text"), [("config.toml", "[run"), ("metrics.jsonl", '{"evaluations": [1]}\n')])
+def test_a_run_whose_files_another_program_has_changed_is_refused(tmp_path: Path, file: str, text: str) -> None:
+    run = make_run(tmp_path / "run")
+    (run / file).write_text(text)
+    with pytest.raises(ConfigError, match=r"run cannot be plotted: its config.toml or metrics.jsonl was changed"):
+        plot_adaptation([run], out=tmp_path / "out.png")

@@ -99,3 +99,15 @@ def test_the_elo_ratings_of_each_policy_are_a_line_and_runs_without_a_league_hav
     (tmp_path / "metrics.jsonl").write_text('{"env_steps": 1, "elo": null}\n')
     assert plot_elo(tmp_path, out=tmp_path / "none.svg") is None
     assert not (tmp_path / "none.svg").exists()
+
+
+@pytest.mark.parametrize(
+    ("file", "text"), [("config.toml", "[run"), ("metrics.jsonl", '{"env_steps": 1, "elo": {}}\n')]
+)
+def test_a_league_whose_files_another_program_has_changed_is_refused(tmp_path, file, text):
+    (tmp_path / "metrics.jsonl").write_text('{"env_steps": 1, "elo": 1200.0}\n')
+    (tmp_path / "config.toml").write_text('[run]\nalgorithm = "ppo"\nenv = "chess"\n')
+    assert plot_elo(tmp_path, out=tmp_path / "elo.svg") is not None
+    (tmp_path / file).write_text(text)
+    with pytest.raises(ConfigError, match=r"cannot be plotted: its config.toml or metrics.jsonl was changed"):
+        plot_elo(tmp_path, out=tmp_path / "elo.svg")

@@ -19,7 +19,7 @@ from offbeat.metrics.sinks import read_metrics
 from offbeat.metrics.text import compact
 from offbeat.plots.figures import TITLE, line_style, save_figure
 from offbeat.plots.labels import group_by_settings, labels_of
-from offbeat.plots.runs import evaluated, read_settings
+from offbeat.plots.runs import evaluated, read_settings, refuse_changed
 from offbeat.plots.ticks import show_compact_numbers
 
 if TYPE_CHECKING:
@@ -92,19 +92,21 @@ def read_adaptation(run_dir: Path) -> AdaptationRun:
     """Read the first and the last evaluation of a run.
 
     Raises:
-        ConfigError: it is not a run, or has no evaluation in new tasks yet.
+        ConfigError: it is not a run, has no evaluation in new tasks yet, or has an invalid file.
     """
     metrics = run_dir / "metrics.jsonl"
     if not (run_dir / "config.toml").is_file():
         raise ConfigError(f"{run_dir} is not a run: pass a directory that `offbeat train` has created")
-    lines = evaluated(read_metrics(metrics)) if metrics.is_file() else []
-    found = [adaptation for line in lines if (adaptation := _adaptation_of(line)) is not None]
+    lines = read_metrics(metrics) if metrics.is_file() else []
+    with refuse_changed(run_dir):
+        settings = read_settings(run_dir)
+        found = [adaptation for line in evaluated(lines) if (adaptation := _adaptation_of(line)) is not None]
     if not found:
         raise ConfigError(
             f"{run_dir} has no evaluation in new tasks: --x episodes is for algorithms that infer tasks, such as "
             "pearl, after their first evaluation"
         )
-    return AdaptationRun(read_settings(run_dir), found[0], found[-1])
+    return AdaptationRun(settings, found[0], found[-1])
 
 
 def _adaptation_of(line: Mapping[str, Any]) -> Adaptation | None:
@@ -112,8 +114,8 @@ def _adaptation_of(line: Mapping[str, Any]) -> Adaptation | None:
     means: list[float] = []
     deviations: list[float] = []
     while (mean := line.get(adaptation_key(len(means) + 1, "mean"))) is not None:
-        deviations.append(line[adaptation_key(len(means) + 1, "std")])
-        means.append(mean)
+        deviations.append(float(line[adaptation_key(len(means) + 1, "std")]))
+        means.append(float(mean))
     trials = line.get(ADAPTATION_TRIALS)
     if not trials or not means:
         return None

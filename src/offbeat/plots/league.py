@@ -12,7 +12,7 @@ from offbeat.league.ratings import Ratings
 from offbeat.metrics.sinks import read_metrics
 from offbeat.metrics.text import compact
 from offbeat.plots.figures import COLORS, TITLE, line_style, save_figure
-from offbeat.plots.runs import read_settings
+from offbeat.plots.runs import read_settings, refuse_changed
 from offbeat.plots.ticks import show_compact_numbers
 
 if TYPE_CHECKING:
@@ -127,28 +127,38 @@ def plot_elo(run: Path, *, out: Path) -> Path | None:
         out: Path of the image, in any format of matplotlib.
 
     Raises:
-        ConfigError: ``out`` has an unknown suffix or cannot be written.
+        ConfigError: ``out`` has an unknown suffix or cannot be written, or the run has an invalid file.
     """
     from matplotlib.figure import Figure
 
-    metrics = run / "metrics.jsonl"
-    lines = [line for line in (read_metrics(metrics) if metrics.is_file() else []) if line.get("env_steps") is not None]
-    names = sorted({key for line in lines for key, value in line.items() if _ELO.fullmatch(key) and value is not None})
-    if not names:
+    with refuse_changed(run):
+        curves = _elo_curves(run)
+        title = _title_of(run) if curves else ""
+    if not curves:
         return None
     figure = Figure(figsize=(8.0, 4.8), dpi=150, layout="constrained")
     axes = figure.add_subplot()
-    for number, name in enumerate(names):
-        rated = [(line["env_steps"], line[name]) for line in lines if line.get(name) is not None]
+    for number, (name, points) in enumerate(curves.items()):
         policy = f"policy {name.split('/')[1]}" if "/" in name else None
-        axes.plot(*zip(*rated, strict=True), **line_style(number), linewidth=1.8, label=policy)
+        axes.plot(*zip(*points, strict=True), **line_style(number), linewidth=1.8, label=policy)
     _style_axes(axes, "Elo rating of the newest policy")
     axes.set_xlim(left=0)
-    if len(names) > 1:
+    if len(curves) > 1:
         axes.legend(frameon=False, fontsize=9)
-    figure.suptitle(_title_of(run), **TITLE)
+    figure.suptitle(title, **TITLE)
     save_figure(figure, out)
     return out
+
+
+def _elo_curves(run: Path) -> dict[str, list[tuple[float, float]]]:
+    """Return the name of each metric with ratings, and its (env steps, rating)."""
+    metrics = run / "metrics.jsonl"
+    lines = [line for line in (read_metrics(metrics) if metrics.is_file() else []) if line.get("env_steps") is not None]
+    names = sorted({key for line in lines for key, value in line.items() if _ELO.fullmatch(key) and value is not None})
+    return {
+        name: [(float(line["env_steps"]), float(line[name])) for line in lines if line.get(name) is not None]
+        for name in names
+    }
 
 
 def _title_of(run: Path) -> str:

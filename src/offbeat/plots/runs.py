@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
@@ -84,14 +85,9 @@ def read_run(run_dir: Path, x: XAxis, metric: str = RETURN) -> list[Run]:
             "Pass a directory that `offbeat train` has created, for example `offbeat plot runs/NAME`"
         )
     lines = read_metrics(metrics) if metrics.is_file() else []
-    try:
+    with refuse_changed(run_dir):
         settings, names = read_settings(run_dir), _policies_with(metric, lines) or [DEFAULT_POLICY]
         runs = [_curves_of(name, metric, lines, x, settings) for name in names]
-    except (AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
-        raise ConfigError(
-            f"{run_dir} cannot be plotted: its {config.name} or {metrics.name} was changed by another program "
-            f"({type(error).__name__}: {error})"
-        ) from error
     runs = [run for run in runs if len(run.training.x) or len(run.evaluation.x)]
     if metric == RETURN and not runs:
         raise ConfigError(
@@ -99,6 +95,18 @@ def read_run(run_dir: Path, x: XAxis, metric: str = RETURN) -> list[Run]:
             f"Train longer first: run `offbeat resume {quote(str(run_dir))}`, or train with more --steps"
         )
     return runs
+
+
+@contextmanager
+def refuse_changed(run_dir: Path) -> Iterator[None]:
+    """Convert the error of a value that offbeat has not written to a ConfigError; use it where a run is read."""
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
+        raise ConfigError(
+            f"{run_dir} cannot be plotted: its config.toml or metrics.jsonl was changed by another program "
+            f"({type(error).__name__}: {error})"
+        ) from error
 
 
 def metrics_of(run_dir: Path) -> set[str]:
