@@ -520,6 +520,33 @@ def test_a_failed_run_shows_the_cursor_again(death):
     assert "Error" in shown or "KeyboardInterrupt" in shown
 
 
+IN_BACKGROUND = """
+import os, subprocess, sys
+program = '''
+import os, sys
+from tests.metrics.test_progress import ABOUT, make_progress, status
+view = make_progress("dashboard", sys.stdout)
+{before}
+view.start(ABOUT)
+view.update(status(5000))
+{after}
+view.close("finished")
+'''
+child = subprocess.Popen([sys.executable, "-c", program])
+_, ended = os.waitpid(child.pid, os.WUNTRACED)
+child.kill()
+print("stopped by the terminal" if os.WIFSTOPPED(ended) else "ended")
+"""
+"""A shell that starts a program and keeps the terminal in its own foreground."""
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_dashboard_in_the_background_is_not_stopped_by_the_terminal(when):
+    """A program is in the background from the start with `&`, and from later on with Ctrl-Z and `bg`."""
+    leave = {"before": "", "after": "", when: "os.setpgid(0, 0)"}
+    assert run_in_terminal(IN_BACKGROUND.format(**leave)).rstrip().endswith("ended")
+
+
 def run_in_terminal(program: str) -> str:
     """Run a Python program in a terminal of its own; return all that it wrote there."""
     child, terminal = pty.fork()

@@ -102,15 +102,23 @@ class ControlEcho:
         self._before: list[Any] | None = None
 
     def off(self) -> None:
-        """Switch the echo off, if standard input is a terminal."""
-        if sys.stdin is not None and sys.stdin.isatty():
+        """Switch the echo off, if standard input is a terminal and this process is in its foreground."""
+        if sys.stdin is not None and sys.stdin.isatty() and _may_change_terminal():
             self._before = termios.tcgetattr(sys.stdin)
             changed = termios.tcgetattr(sys.stdin)
             changed[3] &= ~termios.ECHOCTL
             termios.tcsetattr(sys.stdin, termios.TCSANOW, changed)
 
     def restore(self) -> None:
-        """Restore the setting of the terminal."""
-        if self._before is not None:
+        """Restore the setting of the terminal. In the background it has the settings of the shell."""
+        if self._before is not None and _may_change_terminal():
             termios.tcsetattr(sys.stdin, termios.TCSANOW, self._before)
-            self._before = None
+        self._before = None
+
+
+def _may_change_terminal() -> bool:
+    """Whether this process may change the terminal. In the background, as after `&`, the system would stop it."""
+    try:
+        return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
+    except OSError:  # it is not the terminal of this session
+        return True
