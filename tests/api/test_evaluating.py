@@ -9,6 +9,8 @@ from inspect import signature
 from typing import Any
 
 import pytest
+from gymnasium.envs.classic_control.cartpole import CartPoleEnv
+from PIL import Image
 from tests.reference.runs import offbeat as command
 from tests.reference.runs import small_run
 
@@ -119,6 +121,13 @@ def test_watch_writes_a_video_of_a_run_and_of_a_policy(run, tmp_path):
     again = offbeat.watch(offbeat.load(run), video=tmp_path / "policy.gif", seed=3, max_steps=20)
     assert shown == again
     assert (tmp_path / "run.gif").read_bytes() == (tmp_path / "policy.gif").read_bytes()
+
+
+def test_a_video_of_an_env_with_less_than_a_frame_per_second_has_one(run, tmp_path, monkeypatch):
+    monkeypatch.setitem(CartPoleEnv.metadata, "render_fps", 0.2)
+    offbeat.watch(run, video=tmp_path / "run.gif", max_steps=3)
+    with Image.open(tmp_path / "run.gif") as picture:
+        assert picture.info["duration"] % 1000 == 0  # equal frames are joined
 
 
 FUNCTIONS: dict[str, Callable[..., object]] = {

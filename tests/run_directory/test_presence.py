@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
+from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -55,3 +59,16 @@ def test_a_run_directory_that_is_replaced_by_another_counts_as_deleted(tmp_path)
     (tmp_path / "run").mkdir()
     with pytest.raises(RunDirectoryGone):
         presence.require(at_once=True)
+
+
+@pytest.mark.parametrize(("error", "gone"), [(errno.EIO, False), (errno.EACCES, False), (errno.ESTALE, True)])
+def test_a_disk_that_does_not_answer_for_a_while_does_not_end_a_run(tmp_path, monkeypatch, error, gone):
+    presence = RunDirectory.create(tmp_path / "run", resolve("ppo", "CartPole-v1")).presence()
+
+    def stat(path: Path) -> None:
+        raise OSError(error, os.strerror(error), str(path))
+
+    with monkeypatch.context() as patched, pytest.raises(RunDirectoryGone) if gone else nullcontext():
+        patched.setattr(Path, "stat", stat)
+        presence.require(at_once=True)
+    presence.require(at_once=True)

@@ -105,7 +105,8 @@ def _show(policies: Mapping[str, LoadedPolicy], seed: int, video: Path | None, m
             from offbeat.plots.video import write_video
 
             metadata = getattr(env.env if trained.agents else env, "metadata", {})
-            write_video(episode.frames(), video, int(metadata.get("render_fps") or DEFAULT_FPS))
+            fps = max(1, int(metadata.get("render_fps") or DEFAULT_FPS))  # an env may have less than a step per second
+            write_video(episode.frames(), video, fps)
     finally:
         env.close()
     return ShownEpisode(episode.returns, episode.length, not episode.ended, episode.earlier_returns)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from time import monotonic
 
 from offbeat.core.errors import RunFailed
 
+_GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
+"""Errors of a folder that does not exist; the last one is of a network disk where it was deleted by another machine."""
 POLL_EVERY_S = 1.0
 """Seconds between checks whether the run directory is still there."""
 
@@ -25,13 +28,18 @@ class Presence:
     def require(self, *, at_once: bool = False) -> None:
         """Check the directory, at most every `POLL_EVERY_S` seconds, or `at_once`.
 
+        If its disk does not answer, as a network disk may for a while, it is not known whether it is still there.
+
         Raises:
             RunDirectoryGone: it was deleted, moved or replaced.
         """
         if monotonic() < self._next_poll and not at_once:
             return
         self._next_poll = monotonic() + POLL_EVERY_S
-        now = _identity(self._path)
+        try:
+            now = _identity(self._path)
+        except OSError:
+            return
         if now is None or now != self._identity:
             raise RunDirectoryGone(
                 f"the run directory {self._named} was deleted or moved during the run: the run stops, and all "
@@ -40,9 +48,15 @@ class Presence:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Return the identity of a folder (device and inode); None if it does not exist."""
+    """Return the identity of a folder (device and inode); None if it does not exist.
+
+    Raises:
+        OSError: its disk does not answer.
+    """
     try:
         found = path.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
+    except OSError as error:
+        if error.errno in _GONE:
+            return None
+        raise
     return found.st_dev, found.st_ino
