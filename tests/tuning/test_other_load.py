@@ -68,6 +68,10 @@ RESULT = {
 }
 
 
-def test_bench_prints_the_warning_of_a_busy_machine():
-    assert _table({**RESULT, "other_cores": 1.7}).endswith("when the machine is idle")
-    assert "other processes" not in _table({**RESULT, "other_cores": 0.1})
+def test_bench_prints_the_warning_of_a_busy_machine_as_the_only_reason_for_a_low_speed():
+    slow = asdict(MeasuredLayout("processes", 1, 8, 1, predicted_sps=2.9e4, achieved_sps=1e4))
+    busy, quiet = (_table({**RESULT, "layouts": [slow], "other_cores": others}) for others in (1.7, 0.1))
+    assert busy.endswith("when the machine is idle")
+    assert "slower than predicted" not in busy
+    assert "slower than predicted" in quiet
+    assert "other processes" not in quiet

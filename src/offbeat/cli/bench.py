@@ -110,8 +110,10 @@ def _agent_steps(result: dict[str, Any]) -> str:
 def _layouts(result: dict[str, Any]) -> str:
     """Return the layouts with their predicted and measured speeds, and what follows, as lines of text."""
     from offbeat.tuning.layouts import FailedLayout, MeasuredLayout, failures, misprediction, table
+    from offbeat.tuning.other_load import is_busy
 
+    busy = is_busy(result["other_cores"], result["cores"])
     layouts = [MeasuredLayout(**layout) for layout in result["layouts"]]
     failed = [FailedLayout(**layout) for layout in result["failed_layouts"]]
-    lines = (table(layouts), failures(failed), result["advice"], misprediction(layouts))
+    lines = (table(layouts), failures(failed), result["advice"], misprediction(layouts, busy=busy))
     return "".join(f"\n{line}" for line in lines if line)

@@ -216,8 +216,15 @@ def _layout_advice(comparison: Comparison) -> str:
     return f"{best.flags} is {gain:.2f}x as fast as the layout of this run" if gain > WORTH else ""
 
 
-def misprediction(layouts: Sequence[MeasuredLayout]) -> str:
-    """Return why speeds differ from their predictions by more than `FACTOR`; '' if none does."""
+def misprediction(layouts: Sequence[MeasuredLayout], *, busy: bool) -> str:
+    """Return why speeds differ from their predictions by more than `FACTOR`; '' if none does.
+
+    Args:
+        layouts: the measured layouts.
+        busy: whether other processes use the machine, which says enough.
+    """
+    if busy:
+        return ""
     slow = [layout for layout in layouts if layout.achieved_sps * FACTOR < layout.predicted_sps]
     fast = [layout for layout in layouts if layout.achieved_sps > FACTOR * layout.predicted_sps]
     if fast:
@@ -225,8 +232,9 @@ def misprediction(layouts: Sequence[MeasuredLayout]) -> str:
     if not slow:
         return ""
     return (
-        f"slower than predicted ({_names(slow)}): costs are measured one after the other, but actors and learner that "
-        "work at the same time share caches and memory, wait for each other, and in threads share Python's lock"
+        f"slower than predicted ({_names(slow)}): each cost is measured alone, but in a run acting and learning share "
+        "caches and memory, and where they work at the same time, they wait for each other, in threads also for "
+        "Python's lock"
     )
 
 
