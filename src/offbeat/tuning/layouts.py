@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from offbeat.config.config import Config
+from offbeat.config.runtimes import runtime_entry
 from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.metrics.expectation import FACTOR
 from offbeat.metrics.text import counted
@@ -30,9 +31,10 @@ class Layout:
 
     @property
     def name(self) -> str:
-        """The layout as text: processes, 2 actors x 16 envs."""
+        """The layout as text: processes, 2 actors x 16 envs; lock-free, hogwild, 2 workers x 16 envs."""
         threads = "" if self.learner_threads == 1 else f", {self.learner_threads} learner threads"
-        return f"{self.runtime}, {counted(self.actors, 'actor')} x {counted(self.envs_per_actor, 'env')}{threads}"
+        role = runtime_entry(self.runtime).role
+        return f"{self.runtime}, {counted(self.actors, role)} x {counted(self.envs_per_actor, 'env')}{threads}"
 
     @property
     def flags(self) -> str:
