@@ -191,6 +191,13 @@ def test_an_unknown_checkpoint_name_is_refused_with_the_existing_names(tmp_path)
         store.path("best")
 
 
+def test_a_checkpoint_that_is_deleted_while_it_is_read_is_not_called_damaged(tmp_path, monkeypatch):
+    path = store_in(tmp_path).save(7, full(7), ["latest"])
+    monkeypatch.setattr(checkpoint, "_verify", lambda *_: shutil.rmtree(path, ignore_errors=True))
+    with pytest.raises(ConfigError, match=r"step-000000000007 does not exist: if the run still trains, it was deleted"):
+        load(path)
+
+
 # --- damage -------------------------------------------------------------------------------------------------
 
 FILES = ["weights.safetensors", "policy.json", "state.json", "state.safetensors", "manifest.json"]

@@ -113,14 +113,20 @@ def load(path: Path, *, with_replay: bool = False) -> Checkpoint:
             views of the file, and stay valid if the checkpoint is deleted.
 
     Raises:
-        ConfigError: a file is missing, truncated, changed or unexpected, or the format has another version.
+        ConfigError: it does not exist; a file is missing, truncated, changed or unexpected; or the format has another
+            version.
     """
     resolved = path.resolve()  # once: a running process may change the link `latest` between two files
     try:
         return _load(resolved, with_replay)
     except (OSError, ConfigError):
-        if resolved.is_dir() or path.resolve() == resolved:
+        if resolved.is_dir():
             raise
+        if path.resolve() == resolved:
+            raise ConfigError(
+                f"the checkpoint {path} does not exist: if the run still trains, it was deleted a moment ago, because "
+                "newer ones replace it. Try again, or name another one"
+            ) from None
     return _load(path.resolve(), with_replay)  # the linked checkpoint was deleted: read the new one
 
 
