@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import importlib.util
 import json
@@ -368,6 +369,18 @@ def test_a_tracker_whose_id_cannot_be_saved_is_refused_and_ended(tmp_path):
     with pytest.raises(ConfigError, match=r"tracker.json cannot be written \(Is a directory\), so the run"):
         tracker.start_tracker(config, directory, lambda _text: None)
     assert not descendants(os.getpid()) & followers()
+
+
+def test_a_tracker_whose_process_cannot_be_started_leaves_no_file_open(tmp_path, monkeypatch):
+    def start_child(*_arguments: Any, **_named: Any) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(tracker, "start_child", start_child)
+    config = resolve("ppo", "CartPole-v1", flags={"tracker": "trackio"})
+    before = len([*Path("/proc/self/fd").iterdir()])
+    with pytest.raises(OSError, match="Too many open files"):
+        tracker.start_tracker(config, RunDirectory(tmp_path), lambda _text: None)
+    assert len([*Path("/proc/self/fd").iterdir()]) == before
 
 
 @pytest.mark.usefixtures("fake_tracker")

@@ -117,8 +117,13 @@ def start_tracker(
     position = metrics_size if known else 0
     path = directory.path.resolve()
     launch = TrackerLaunch(name, os.getpid(), path, _name_of(path), config.tables(), known, position, pipe[0])
-    child = start_child("offbeat.tracking.follower", launch, [pipe[0]], on_report=reports)
-    os.close(pipe[0])
+    try:
+        child = start_child("offbeat.tracking.follower", launch, [pipe[0]], on_report=reports)
+    except BaseException:
+        os.close(pipe[1])
+        raise
+    finally:
+        os.close(pipe[0])
     try:
         _wait_for_start(child, reports, name)
         known, location = reports.content
