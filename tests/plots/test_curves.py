@@ -277,6 +277,13 @@ def test_the_title_can_be_chosen(tmp_path):
     assert "PPO on" not in text
 
 
+def test_a_title_with_an_invalid_formula_is_refused_and_dollar_signs_can_be_escaped(tmp_path):
+    run, out = make_run(tmp_path / "run"), tmp_path / "curve.svg"
+    with pytest.raises(ConfigError, match=r"curve.svg cannot be drawn, .*: write \\\$ for each dollar sign"):
+        plot_runs([run], out=out, title="in US$_$")
+    assert plot_runs([run], out=out, title=r"in US\$_\$") == out
+
+
 @pytest.mark.parametrize(("suffix", "start"), [("png", b"\x89PNG"), ("pdf", b"%PDF"), ("svg", b"<?xml")])
 def test_the_suffix_selects_the_format(tmp_path, suffix, start):
     out = plot_runs([make_run(tmp_path / "run")], out=tmp_path / f"curve.{suffix}")

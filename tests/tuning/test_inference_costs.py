@@ -85,7 +85,7 @@ class LookUp(nn.Module):
 
     def __init__(self, observation: Leaf) -> None:
         super().__init__()
-        self.table = nn.Embedding(*observation.choices, 8)
+        self.table = nn.Embedding(observation.choices[0], 8)
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
         features: torch.Tensor = self.table(observations)

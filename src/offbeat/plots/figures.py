@@ -46,7 +46,7 @@ def save_figure(figure: Figure, out: Path) -> None:
     """Write a figure to a file, in the format of its suffix.
 
     Raises:
-        ConfigError: the suffix is unknown, or the file cannot be written.
+        ConfigError: the suffix is unknown, the file cannot be written, or a text has an invalid formula.
     """
     require_format(out)
     try:
@@ -54,3 +54,10 @@ def save_figure(figure: Figure, out: Path) -> None:
         figure.savefig(out)
     except OSError as error:
         raise ConfigError(f"{out} cannot be written ({error.strerror}): pass another path with --out") from None
+    except ValueError as error:
+        if "Parse" not in str(error):
+            raise
+        raise ConfigError(
+            f"{out} cannot be drawn, because a title or a label has an invalid formula between two dollar signs: write "
+            "\\$ for each dollar sign of a text"
+        ) from error
