@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict
 
 import pytest
 
 from offbeat.cli.bench import _table
+from offbeat.tuning import other_load
 from offbeat.tuning.layouts import MeasuredLayout
-from offbeat.tuning.other_load import busy_cores, warning
+from offbeat.tuning.other_load import busy_cores, other_cores, warning
 
 BEFORE = """\
 cpu  1000 0 0 3000 0 0 0 0 0 0
@@ -39,6 +41,12 @@ def test_cores_that_are_not_listed_are_refused(cores):
 
 def test_two_equal_texts_have_no_busy_core():
     assert busy_cores(BEFORE, BEFORE, {0, 1}) == 0.0
+
+
+def test_a_system_that_tells_neither_usable_cores_nor_their_load_is_not_an_error(monkeypatch, tmp_path):
+    monkeypatch.delattr(os, "sched_getaffinity")  # as on macOS
+    monkeypatch.setattr(other_load, "STAT", tmp_path / "stat")
+    assert other_cores() is None
 
 
 def test_a_busy_machine_is_told_and_a_quiet_or_unknown_one_is_not():

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Collection
 from pathlib import Path
 
+from offbeat.core.threads import usable_core_numbers
+
+STAT = Path("/proc/stat")
+"""The file with the times of all cores."""
 SAMPLE_S = 0.5
 """Seconds for which this process sleeps while the others are observed."""
 QUIET = 0.15
@@ -19,11 +22,11 @@ _COUNTED = 8
 
 def other_cores() -> float | None:
     """Sleep, and return how many of the usable cores were busy meanwhile; None if the system does not tell."""
-    cores = os.sched_getaffinity(0)
+    cores = usable_core_numbers()
     try:
-        before = Path("/proc/stat").read_text(encoding="utf-8")
+        before = STAT.read_text(encoding="utf-8")
         time.sleep(SAMPLE_S)
-        return busy_cores(before, Path("/proc/stat").read_text(encoding="utf-8"), cores)
+        return busy_cores(before, STAT.read_text(encoding="utf-8"), cores)
     except (OSError, ValueError):
         return None
 
