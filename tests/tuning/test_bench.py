@@ -114,6 +114,15 @@ def test_the_last_learned_batch_is_unchanged_after_the_actors_have_ended(name):
         parts.close()
 
 
+def test_the_last_batch_has_env_steps_where_every_second_one_has_only_resets():
+    parts = build(small(env="offbeat/Bandit-v0", kwargs={"pulls": 1}, unroll_length=1, minibatch_size=1))
+    try:
+        last = run_speed(parts, 0.0, print, learns=True).last_step
+        assert parts.trained[0].learner.feed.env_steps_per_use(last) > 0
+    finally:
+        parts.close()
+
+
 @pytest.mark.parametrize("name", RUNTIMES)
 def test_an_env_that_fails_ends_the_benchmark_with_its_error(name):
     config = small(runtime=name, env="bench/Tires-v0")

@@ -35,7 +35,7 @@ class Speed:
     policy_lag_mean: float
     policy_lag_max: float
     last_step: int
-    """The last learning step; its batch has not been overwritten."""
+    """The last learning step; its batch has env steps and has not been overwritten."""
     messages: MessageCosts | None = None
     """Costs of the messages to actors on a cluster; None if there are none."""
 
@@ -70,6 +70,8 @@ def run_speed(parts: PacedParts, seconds: float, notify: Notify, *, learns: bool
             ]
             before = _traffic(acting)
             timed = _run_for(seconds, steps, at_least=1)
+            while not timed[-1].env_steps:  # costs are measured with the last batch, which may have only resets
+                timed.append(next(steps))
             traffic = _traffic_since(before, acting)
         env_steps = sum(step.env_steps for step in timed)
         network = acting.messages.network() if acting.messages is not None else None
