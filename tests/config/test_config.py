@@ -63,6 +63,17 @@ def test_a_preset_can_be_used_for_another_env():
     )
 
 
+def test_a_named_preset_gives_a_subclass_of_its_algorithm_its_settings():
+    own = "tests.reference.own_methods:PPOPolicyLoss"
+    config = resolve(own, "CartPole-v1", preset="ppo-cartpole-v1")
+    preset = resolve("ppo", "CartPole-v1")
+    assert (config.run.algorithm, config.run.preset) == (own, "ppo-cartpole-v1")
+    assert (config.settings, config.runtime) == (preset.settings, preset.runtime)
+    assert resolve(own, "CartPole-v1").run.preset is None  # only if it is named
+    with pytest.raises(ConfigError, match=f"is for dqn, not {own}"):
+        resolve(own, "CartPole-v1", preset="dqn-cartpole-v1")
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

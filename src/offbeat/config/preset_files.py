@@ -8,7 +8,7 @@ from importlib.resources.abc import Traversable
 from typing import Any
 
 from offbeat.config.env import adapter_prefix, family_of
-from offbeat.config.registry import ALGORITHMS
+from offbeat.config.registry import ALGORITHMS, algorithm_entry
 from offbeat.core.errors import ConfigError, unknown
 
 NO_PRESET = "none"
@@ -32,6 +32,8 @@ def preset_tables(algorithm: str, env: str, preset: str | None) -> dict[str, dic
         env: id of the env.
         preset: name of the preset; `NO_PRESET`: none; None: the one for the algorithm and the env.
 
+    A preset that is named may also be for an algorithm of which this one is a subclass.
+
     Raises:
         ConfigError: the preset does not exist, or is for another algorithm.
     """
@@ -41,14 +43,22 @@ def preset_tables(algorithm: str, env: str, preset: str | None) -> dict[str, dic
     if name not in preset_names():
         raise unknown("preset", name, preset_names(), "`offbeat list presets` shows them; none: only the defaults.")
     tables: dict[str, dict[str, Any]] = tomllib.loads((_presets() / f"{name}.toml").read_text(encoding="utf-8"))
-    for table in ALGORITHMS:
-        if table in tables and table != algorithm:
+    for table in [table for table in tables if table in ALGORITHMS and table != algorithm]:
+        if not _extends(algorithm, table):
             raise ConfigError(
                 f"preset {name!r} is for {table}, not {algorithm}: run `offbeat train {table} ENV`, or leave out "
                 "--preset"
             )
+        tables[algorithm] = tables.pop(table)
     tables.setdefault("run", {})["preset"] = name
     return tables
+
+
+def _extends(algorithm: str, base: str) -> bool:
+    """Return whether the class of an algorithm is a subclass of that of another one, and so has all its settings."""
+    entries = algorithm_entry(algorithm), algorithm_entry(base)
+    classes = [(entry.algorithm_class(), entry.config_class()) for entry in entries]
+    return all(issubclass(*pair) for pair in zip(*classes, strict=True))
 
 
 def _preset_for(algorithm: str, env: str) -> str | None:
