@@ -7,12 +7,16 @@ from typing import Any
 import pytest
 from tests.reference import own_methods
 from tests.reference.matrix import OF_ALGORITHM
+from torch import Tensor
 
+from offbeat.algorithms.base import Minibatch
 from offbeat.algorithms.crossq import CrossQ
 from offbeat.algorithms.dqn import DQN
+from offbeat.algorithms.ppo import PPO
 from offbeat.algorithms.sac import SAC
 from offbeat.algorithms.td3 import TD3
 from offbeat.api.train import train
+from offbeat.core.errors import RunFailed
 
 SMALL: dict[str, Any] = {"hidden_sizes": (8,), "eval_every": 0, "checkpoint_every": 0, "seed": 1}
 ON_POLICY: dict[str, Any] = {"steps": 512, "unroll_length": 32, "envs_per_actor": 8}
@@ -37,6 +41,26 @@ def test_an_overridden_method_runs_and_the_log_reports_training_with_autograd(tm
         assert calls >= run.metrics["updates"] > 0
     said = f"{name} is trained with autograd" in (tmp_path / "run" / "log.txt").read_text()
     assert said == (base is not DQN)
+
+
+class BareLossPPO(PPO):
+    """Returns a tensor in place of a LossResult."""
+
+    def policy_loss(self, log_prob: Tensor, advantages: Tensor, minibatch: Minibatch) -> Any:  # noqa: ARG002
+        return -(log_prob * advantages).mean()
+
+
+class BareLossDQN(DQN):
+    """Returns a tensor in place of a LossResult."""
+
+    def loss(self, minibatch: Minibatch) -> Any:
+        return super().loss(minibatch).loss
+
+
+@pytest.mark.parametrize(("own", "settings"), [(BareLossPPO, ON_POLICY), (BareLossDQN, REPLAY)])
+def test_a_loss_that_is_not_a_loss_result_is_refused_by_the_name_of_its_method(tmp_path, own, settings):
+    with pytest.raises(RunFailed, match=rf"^{own.__name__}\.\w*loss returned a Tensor, but a LossResult is expected"):
+        train(own, "CartPole-v1", run_dir=tmp_path / "run", **SMALL, **settings)
 
 
 @pytest.mark.parametrize(("name", "settings"), [("ppo", ON_POLICY), ("pearl", TASKS)])

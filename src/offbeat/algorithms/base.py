@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from offbeat.config.settings import AlgorithmSettings
-from offbeat.core.errors import ConfigError
+from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.types import Array, EnvSpec, Field, Tree
 from offbeat.models.collective import Collective
 from offbeat.models.flat import FlatParameters
@@ -47,6 +47,21 @@ class LossResult(NamedTuple):
     outputs: Mapping[str, Any] = NO_OUTPUTS
     """Other values that `Stage.after` or `Stage.pass_on` needs, detached; not reported. With shards only scalars, and
     tensors with a value for each row of the minibatch."""
+
+
+def require_loss_result(result: object, method: Callable[..., Any]) -> LossResult:
+    """Return the result of a loss, which may be a method of the user's.
+
+    Raises:
+        RunFailed: it is not a `LossResult`.
+    """
+    if isinstance(result, LossResult):
+        return result
+    name = getattr(method, "__qualname__", repr(method))
+    raise RunFailed(
+        f"{name} returned a {type(result).__name__}, but a LossResult is expected: write `return LossResult(loss, {{}})`"
+        ", with from offbeat.algorithms.base import LossResult. The loss is a scalar, and the dict has metrics to report"
+    )
 
 
 Batch = Mapping[str, Any]

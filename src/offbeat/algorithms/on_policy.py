@@ -25,7 +25,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from offbeat.algorithms import fast_paths
-from offbeat.algorithms.base import Batch, LossResult, Minibatch, ParameterGroup, Shard, Stage
+from offbeat.algorithms.base import (
+    Batch,
+    LossResult,
+    Minibatch,
+    ParameterGroup,
+    Shard,
+    Stage,
+    require_loss_result,
+)
 from offbeat.algorithms.checkpointed import Checkpointed
 from offbeat.algorithms.network_passes import Evaluated, FastPass, FastPath, NetworkPasses, recomputed_log_prob
 from offbeat.algorithms.on_policy_config import OnPolicyConfig
@@ -259,8 +267,9 @@ class OnPolicy(Checkpointed, Generic[Settings]):
         """
         config, (distribution, values) = self.config, self.passes.outputs(minibatch)
         advantages = advantages_of(minibatch, normalize=config.normalize_advantages)
-        policy_loss, metrics, outputs = self.policy_loss(
-            distribution.log_prob(minibatch["action"]), advantages, minibatch
+        log_prob = distribution.log_prob(minibatch["action"])
+        policy_loss, metrics, outputs = require_loss_result(
+            self.policy_loss(log_prob, advantages, minibatch), self.policy_loss
         )
         assert isinstance(policy_loss, Tensor)
         value_loss = weighted_value_loss(self.value_loss(values, minibatch), minibatch)

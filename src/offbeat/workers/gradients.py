@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from offbeat.algorithms.base import Algorithm, LossResult, Minibatch, Shard, Stage
+from offbeat.algorithms.base import Algorithm, LossResult, Minibatch, Shard, Stage, require_loss_result
 from offbeat.workers.shard_vectors import VectorLayout
 
 Differentiate = Callable[[Stage], LossResult]
@@ -87,7 +87,7 @@ def differentiate(stage: Stage, minibatch: Minibatch, gradients: Tensor) -> Loss
     if stage.gradients is not None:
         return stage.gradients(minibatch)
     gradients.zero_()
-    result = stage.loss(minibatch)
+    result = require_loss_result(stage.loss(minibatch), stage.loss)
     if not isinstance(result.loss, Tensor):
         return result
     result.loss.backward()  # type: ignore[no-untyped-call]
