@@ -154,6 +154,12 @@ def test_rates_are_none_before_two_samples():
 # --- what the dashboard shows -------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("width", range(56, 66))
+def test_the_phase_is_apart_from_the_topology(width):
+    first = next(line for line in picture(width, status(10, phase="saving")).splitlines() if "saving" in line)
+    assert first.endswith("  saving │")
+
+
 @pytest.mark.parametrize("width", [80, 120])
 def test_the_dashboard_fits_the_terminal_and_shows_the_run(width):
     rates = Rates()
@@ -431,10 +437,13 @@ def test_the_dashboard_is_redrawn_at_most_once_per_interval_and_at_the_end():
     assert "30%" in file.getvalue()[drawn:]
     dashboard.update(status(99_000))
     dashboard.message("actor 1 was started again")
+    drawn = file.tell()
     dashboard.close("finished: 99,000 env steps")
     shown = file.getvalue()
     assert "20%" not in shown
-    assert "99%" in shown
+    assert "99%" in shown[drawn:]
+    assert "ended" in shown[drawn:]  # not the phase of the last update
+    assert "training" not in shown[drawn:]
     assert "actor 1 was started again" in shown
     assert shown.rstrip().endswith("finished: 99,000 env steps")
 

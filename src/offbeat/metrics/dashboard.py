@@ -8,6 +8,7 @@ import sys
 import termios
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Literal, TextIO
 
 from rich.console import Console
@@ -77,9 +78,9 @@ class Dashboard:
         self._live.console.print(Text(as_shown(text)))
 
     def close(self, summary: str) -> None:
-        """Draw the last status, restore the terminal and print the summary."""
+        """Draw the last status, with the phase "ended", restore the terminal and print the summary."""
         if self._status is not None and self._live.is_started:
-            self._draw(self._status, self._clock())
+            self._draw(replace(self._status, phase="ended"), self._clock())
         self._restore_terminal()
         atexit.unregister(self._restore_terminal)
         if summary:

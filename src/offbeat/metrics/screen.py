@@ -99,7 +99,7 @@ class Screen:
 
     def _head(self) -> RenderableType:
         phase = Text(self._status.phase, style="green" if self._status.phase == "training" else "yellow")
-        head = Table.grid(expand=True)
+        head = Table.grid(expand=True, padding=(0, 2, 0, 0))
         head.add_column(ratio=1)
         head.add_column(justify="right", no_wrap=True)
         head.add_row(Text(topology_of(self._about)), phase)

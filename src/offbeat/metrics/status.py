@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 from offbeat.config.runtimes import RuntimeEntry
 from offbeat.metrics.timings import Timings
 
-Phase = Literal["training", "evaluating", "saving", "stopping"]
+Phase = Literal["training", "evaluating", "saving", "stopping", "ended"]
 
 
 @dataclass(frozen=True)
