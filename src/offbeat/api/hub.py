@@ -22,6 +22,7 @@ from offbeat.api.loaded_policy import LoadedPolicy
 from offbeat.config.env import family_of
 from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.types import PREVIOUS_REWARD
+from offbeat.metrics.text import algorithm_title
 from offbeat.models.published import published_layout
 from offbeat.plots.curves import draw_runs
 from offbeat.plots.runs import read_run
@@ -218,7 +219,7 @@ action = policy(observation)"""
 
 
 def _page(trained: Mapping[str, Any], scores: Mapping[str, Any], score: str, repo: str, notes: str) -> str:
-    algorithm, env = str(trained["algorithm"]).upper(), trained["env"]
+    algorithm, env = algorithm_title(trained["algorithm"]), trained["env"]
     agents = f", for {', '.join(trained['agents'])}" if trained["agents"] else ""
     lowest, highest = f"{scores['return_min']:.2f}", f"{scores['return_max']:.2f}"
     return f"""

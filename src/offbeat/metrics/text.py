@@ -53,3 +53,9 @@ def duration(seconds: float | None) -> str:
     if days:
         return f"{days}d {hour:02}:{minute:02}:{second:02}"
     return f"{hour}:{minute:02}:{second:02}" if hour else f"{minute}:{second:02}"
+
+
+def algorithm_title(name: object) -> str:
+    """Return the name of an algorithm for a title: in capitals, or the name of the class if it is given by its place."""
+    _, colon, own = str(name).rpartition(":")
+    return own if colon else own.upper()

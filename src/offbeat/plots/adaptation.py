@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from offbeat.core.errors import ConfigError
 from offbeat.metrics.names import ADAPTATION_TRIALS, adaptation_key
 from offbeat.metrics.sinks import read_metrics
-from offbeat.metrics.text import compact
+from offbeat.metrics.text import algorithm_title, compact
 from offbeat.plots.figures import TITLE, line_style, save_figure
 from offbeat.plots.labels import group_by_settings, labels_of
 from offbeat.plots.runs import evaluated, read_settings, refuse_changed
@@ -188,5 +188,5 @@ def _style(axes: Axes, run: AdaptationRun) -> None:
     axes.grid(visible=True, color="#DDDDDD", linewidth=0.6)
     axes.spines[["top", "right"]].set_visible(False)
     algorithm, env = (run.settings.get(f"run.{key}", "?") for key in ("algorithm", "env"))
-    axes.set_title(f"{str(algorithm).upper()} on {env}\n", **TITLE)
+    axes.set_title(f"{algorithm_title(algorithm)} on {env}\n", **TITLE)
     axes.legend(frameon=False, fontsize=9)

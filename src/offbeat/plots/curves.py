@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from offbeat.core.errors import ConfigError
+from offbeat.metrics.text import algorithm_title
 from offbeat.plots.figures import TITLE, line_style, save_figure
 from offbeat.plots.labels import ALGORITHM, ENV
 from offbeat.plots.panels import Panel, names_of, read_panels, seeds_of
@@ -138,7 +139,7 @@ def _grid(panels: Sequence[Panel]) -> tuple[int, int]:
 
 
 def _title(runs: Sequence[Run]) -> str:
-    algorithms = dict.fromkeys(str(run.settings.get(ALGORITHM, "?")).upper() for run in runs)
+    algorithms = dict.fromkeys(algorithm_title(run.settings.get(ALGORITHM, "?")) for run in runs)
     envs = dict.fromkeys(str(run.settings.get(ENV, "?")) for run in runs)
     names = " and ".join(algorithms) if len(algorithms) <= 2 else f"Returns of {len(runs)} runs"
     return f"{names} on {next(iter(envs)) if len(envs) == 1 else f'{len(envs)} envs'}"

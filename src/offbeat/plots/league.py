@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from offbeat.league.payoffs import Payoffs
 from offbeat.league.ratings import Ratings
 from offbeat.metrics.sinks import read_metrics
-from offbeat.metrics.text import compact
+from offbeat.metrics.text import algorithm_title, compact
 from offbeat.plots.figures import COLORS, TITLE, line_style, save_figure
 from offbeat.plots.runs import read_settings, refuse_changed
 from offbeat.plots.ticks import show_compact_numbers
@@ -164,7 +164,7 @@ def _elo_curves(run: Path) -> dict[str, list[tuple[float, float]]]:
 def _title_of(run: Path) -> str:
     """Return the algorithm and the env of a run."""
     settings = read_settings(run)
-    return f"{str(settings['run.algorithm']).upper()} on {settings['run.env']}"
+    return f"{algorithm_title(settings['run.algorithm'])} on {settings['run.env']}"
 
 
 def _numbers_of_games(payoffs: Payoffs) -> set[int]:
