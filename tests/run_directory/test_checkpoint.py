@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import shutil
+import subprocess
 import sys
 import tracemalloc
 from collections.abc import Iterator
@@ -196,6 +197,43 @@ def test_a_checkpoint_that_is_deleted_while_it_is_read_is_not_called_damaged(tmp
     monkeypatch.setattr(checkpoint, "_verify", lambda *_: shutil.rmtree(path, ignore_errors=True))
     with pytest.raises(ConfigError, match=r"step-000000000007 does not exist: if the run still trains, it was deleted"):
         load(path)
+
+
+def run_as_typed(error: ConfigError) -> None:
+    """Run the command with which the message of an error ends."""
+    subprocess.run(str(error).rpartition("run `")[2].rstrip("`"), shell=True, check=True)
+
+
+def test_a_run_without_checkpoints_is_refused_without_advice_to_name_one(tmp_path):
+    (tmp_path / "checkpoints").mkdir()
+    with pytest.raises(ConfigError, match=f"{tmp_path} has no checkpoints: pass another run, or train a new one"):
+        store_in(tmp_path).path("latest")
+
+
+def test_the_link_to_the_latest_checkpoint_can_be_restored_by_the_command_of_the_message(tmp_path):
+    run = tmp_path / "a run"
+    run.mkdir()
+    store = store_in(run)
+    store.save(7, full(7), ["latest"])
+    (run / "checkpoints" / "latest").unlink()  # by a program that copies no links
+    with pytest.raises(ConfigError, match="has no checkpoint 'latest'; it has step-000000000007. To make") as error:
+        store.path("latest")
+    run_as_typed(error.value)
+    assert load(store.path("latest")).state == {"number": 7}
+
+
+def test_after_a_damage_the_run_continues_from_the_newest_other_full_checkpoint_by_the_command_of_the_message(tmp_path):
+    store = store_in(tmp_path)
+    for step in (5, 6, 7):
+        store.save(step, full(step), ["latest"])
+    store.save(8, weights_alone(), ["best"])
+    flip_a_byte(store.path("latest") / "state.safetensors")
+    with pytest.raises(
+        ConfigError, match=r"is damaged: state\.safetensors .*To resume from step-000000000006"
+    ) as error:
+        load(store.path("latest"))
+    run_as_typed(error.value)
+    assert load(store.path("latest")).state == {"number": 6}
 
 
 # --- damage -------------------------------------------------------------------------------------------------

@@ -125,6 +125,14 @@ def test_a_run_that_fails_leaves_an_empty_directory_as_it_was(tmp_path):
     assert not list(run.iterdir())
 
 
+@pytest.mark.parametrize("run", ["first", "trial-000/seed-1"])
+def test_a_folder_of_runs_is_refused_with_the_path_of_a_run_in_it(tmp_path, run):
+    (tmp_path / "my runs" / run).mkdir(parents=True)
+    (tmp_path / "my runs" / run / "config.toml").touch()
+    with pytest.raises(ConfigError, match=rf"my runs is not a run directory .* such as '{tmp_path}/my runs/{run}'$"):
+        RunDirectory.open(tmp_path / "my runs")
+
+
 def test_a_directory_that_cannot_be_listed_is_refused(tmp_path, monkeypatch):
     config = resolve("ppo", "CartPole-v1")
     (tmp_path / "run").mkdir()

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from shlex import quote
 from typing import Any, TypeVar
 
 import numpy as np
@@ -133,14 +134,14 @@ def load(path: Path, *, with_replay: bool = False) -> Checkpoint:
 def _load(path: Path, with_replay: bool) -> Checkpoint:
     manifest = _read_manifest(path)
     for name, expected in manifest["files"].items():
-        _verify(path / name, expected)
-    state = _read(path / STATE_ARRAYS, _with_arrays) if manifest["full"] else None
+        _verify(path, name, expected)
+    state = _read(path, STATE_ARRAYS, _with_arrays) if manifest["full"] else None
     policies = {policy: _read_policy(path, policy) for policy in _policies_of(manifest["files"])}
     listed = manifest.get("replay")  # older checkpoints have no such entry
     if listed is None or listed == DROPPED or not with_replay:
         return Checkpoint(policies, state, None, listed == DROPPED)
-    _verify(path / REPLAY, listed)
-    return Checkpoint(policies, state, _read(path / REPLAY, map_arrays))
+    _verify(path, REPLAY, listed)
+    return Checkpoint(policies, state, _read(path, REPLAY, map_arrays))
 
 
 def _policies_of(files: Iterable[str]) -> list[str]:
@@ -150,18 +151,18 @@ def _policies_of(files: Iterable[str]) -> list[str]:
 
 
 def _read_policy(path: Path, policy: str) -> SavedPolicy:
-    weights = _read(path / policy_key(policy, WEIGHTS), read_arrays)
-    return SavedPolicy(weights, _read(path / policy_key(policy, POLICY), partial(read_json, max_bytes=POLICY_BYTES)))
+    weights = _read(path, policy_key(policy, WEIGHTS), read_arrays)
+    return SavedPolicy(weights, _read(path, policy_key(policy, POLICY), partial(read_json, max_bytes=POLICY_BYTES)))
 
 
-def _read(path: Path, reader: Callable[[Path], T]) -> T:
-    """Read one file. If this fails, raise the ConfigError for a damaged checkpoint."""
+def _read(checkpoint: Path, name: str, reader: Callable[[Path], T]) -> T:
+    """Read one file of a checkpoint. If this fails, raise the ConfigError for a damaged checkpoint."""
     try:
-        return reader(path)
+        return reader(checkpoint / name)
     except OSError as error:
-        raise _damaged(path.parent, f"{path.name} cannot be read ({error.strerror})") from None
+        raise _damaged(checkpoint, f"{name} cannot be read ({error.strerror})") from None
     except ValueError as error:
-        raise _damaged(path.parent, f"{path.name} {error}") from None
+        raise _damaged(checkpoint, f"{name} {error}") from None
 
 
 def _with_arrays(path: Path) -> dict[str, Any]:
@@ -171,7 +172,7 @@ def _with_arrays(path: Path) -> dict[str, Any]:
 
 
 def _read_manifest(path: Path) -> dict[str, Any]:
-    manifest = _read(path / MANIFEST, partial(read_json, max_bytes=MANIFEST_BYTES))
+    manifest = _read(path, MANIFEST, partial(read_json, max_bytes=MANIFEST_BYTES))
     if type(manifest.get("format")) is not int or manifest["format"] != FORMAT:
         raise ConfigError(
             f"{path} has checkpoint format {in_short(manifest.get('format'))}, but this offbeat reads format {FORMAT}: "
@@ -191,9 +192,9 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     return manifest
 
 
-def _verify(path: Path, expected: object) -> None:
-    if _read(path, _regular_sha256) != expected:
-        raise _damaged(path.parent, f"{path.name} was changed after it was saved (SHA-256 differs)")
+def _verify(checkpoint: Path, name: str, expected: object) -> None:
+    if _read(checkpoint, name, _regular_sha256) != expected:
+        raise _damaged(checkpoint, f"{name} was changed after it was saved (SHA-256 differs)")
 
 
 def _regular_sha256(path: Path) -> str:
@@ -209,8 +210,21 @@ def _sha256(path: Path) -> str:
 def _damaged(path: Path, what: str) -> ConfigError:
     return ConfigError(
         f"the checkpoint {path} is damaged: {what}. Nothing was loaded or changed. "
-        f"Other checkpoints of the run are in {path.resolve().parent}"
+        f"Other checkpoints of the run are in {path.resolve().parent}{_how_to_resume(path.resolve())}"
     )
+
+
+def _how_to_resume(damaged: Path) -> str:
+    """Return how to resume the run from another checkpoint than a damaged one; '' if there is none."""
+    full = sorted({path.parent for path in damaged.parent.glob(f"step-*/{STATE}")} - {damaged})
+    if not full or damaged.name == "latest":  # a directory there is from a program that copies what links point to
+        return ""
+    return f". To resume from {full[-1].name}, first run `{link_to(full[-1])}`"
+
+
+def link_to(checkpoint: Path) -> str:
+    """Return the command that makes a checkpoint the latest one of its run, from which it is resumed."""
+    return f"ln -sfn {checkpoint.name} {quote(str(checkpoint.with_name('latest')))}"
 
 
 # --- writing ------------------------------------------------------------------------------------------------

@@ -127,9 +127,9 @@ class RunDirectory:
         if trust_code:
             accept(str(path.resolve()))
         if not directory.config.is_file():
-            raise ConfigError(
-                f"{path} is not a run directory (it has no config.toml): pass one that `offbeat train` has created"
-            )
+            runs = sorted(path.glob("*/config.toml")) or sorted(path.glob("*/*/config.toml"))  # of an experiment
+            example = f", such as {quote(str(runs[0].parent))}" if runs else " that `offbeat train` has created"
+            raise ConfigError(f"{path} is not a run directory (it has no config.toml): pass one{example}")
         require_inside(path)
         return directory
 

@@ -15,7 +15,15 @@ from typing import Any
 
 from offbeat.core.errors import ConfigError
 from offbeat.core.files import sync
-from offbeat.run_directory.checkpoint import MANIFEST, MANIFEST_WITHOUT_REPLAY, REPLAY, STATE, Checkpoint, write
+from offbeat.run_directory.checkpoint import (
+    MANIFEST,
+    MANIFEST_WITHOUT_REPLAY,
+    REPLAY,
+    STATE,
+    Checkpoint,
+    link_to,
+    write,
+)
 
 TEMPORARY = ".writing-"
 """Prefix of the names of directories and links that are not complete."""
@@ -47,12 +55,18 @@ class CheckpointStore:
         found = self._of_step(name) if name.startswith(_STEP) else []
         path = found[-1] if found else self._directory / name
         if not path.is_dir():
-            known = sorted(p.name for p in self._directory.glob("*") if not p.name.startswith("."))
-            raise ConfigError(
-                f"{self._directory.parent} has no checkpoint {name!r}; it has {', '.join(known) or 'none'}: "
-                "pass one of these with --checkpoint, or train first"
-            )
+            raise self._missing(name)
         return path
+
+    def _missing(self, name: str) -> ConfigError:
+        known = sorted(p.name for p in self._directory.glob("*") if p.is_dir() and not p.name.startswith("."))
+        if not known:
+            return ConfigError(f"{self._directory.parent} has no checkpoints: pass another run, or train a new one")
+        missing = f"{self._directory.parent} has no checkpoint {name!r}; it has {', '.join(known)}"
+        if name == "latest" and (full := self.full()):
+            newest = self._directory / full[-1]
+            return ConfigError(f"{missing}. To make {newest.name} the latest one, run `{link_to(newest)}`")
+        return ConfigError(f"{missing}: pass one of these with --checkpoint")
 
     def save(self, env_steps: int, checkpoint: Checkpoint, names: Sequence[str]) -> Path:
         """Write a checkpoint atomically, and link `names` (latest, best) to it, in this order.
