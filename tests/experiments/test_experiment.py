@@ -133,6 +133,7 @@ def test_a_stop_saves_running_sessions_and_starts_no_more(scenario):
 def test_finished_sessions_are_skipped_and_others_are_resumed(scenario):
     assert scenario.ended.code == 0, scenario.ended
     assert "finished: 4 of 4 sessions finished" in scenario.ended.out
+    assert f"trial-001 (learning_rate {RATES[1]:g}, CartPole-v1): final return " in scenario.ended.out
     assert "trial-001/seed-1 resumes from its checkpoint" in scenario.ended.err
     assert scenario.finished_before
     for run, before in scenario.finished_before.items():

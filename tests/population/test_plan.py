@@ -55,6 +55,7 @@ INVALID: list[tuple[dict[str, Any], list[str]]] = [
     ({"table": {"mutation_rate": 2}}, ["mutation_rate is 2"]),
     ({"table": {"objective": "return_meen"}}, ["unknown objective 'return_meen'", "'return_mean'"]),
     ({"table": {"mutate": None}}, ["nothing to mutate"]),
+    (mutate(lr=RATE), ["unknown key 'lr'. It is a name of RLlib, and offbeat calls it learning_rate."]),
     (mutate(learning_rat=RATE), ["unknown key 'learning_rat'", "'learning_rate'"]),
     (mutate(learning_rate=0.1), ["learning_rate is 0.1", "a range is expected"]),
     (mutate(learning_rate={"low": 1e-3}), ["lacks high"]),

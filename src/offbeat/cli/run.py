@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from offbeat.experiments.experiment import Experiment, ExperimentResult
     from offbeat.experiments.launching import Launcher
     from offbeat.experiments.progress import View
+    from offbeat.experiments.results import Row
     from offbeat.population.population import Population
 
 
@@ -210,13 +211,20 @@ def _print_note_on_policies(configs: Sequence[Config]) -> None:
         print("`offbeat run` writes the files of --policies before it starts the first command that needs them")
 
 
+def _setting_of(row: Row) -> str:
+    """Return the values of a trial that are searched over, and its env: the columns up to `env`."""
+    columns = list(row)[1 : list(row).index("env")]
+    return ", ".join([*(f"{key} {row[key]}" for key in columns), row["env"]])
+
+
 def _report(result: ExperimentResult, path: Path, resume_command: str) -> None:
     """Print the results of an experiment and the command to resume it."""
     from offbeat.metrics.text import rounded
 
     for row in result.rows:
         sessions = f"{row['finished']} of {row['sessions']} sessions finished"
-        print(f"{row['trial']}: final return {rounded(row['final_return'])} ({row['return_kind']}), {sessions}")
+        final = f"final return {rounded(row['final_return'])} ({row['return_kind']})"
+        print(f"{row['trial']} ({_setting_of(row)}): {final}, {sessions}")
     for outcome in result.failed:
         print(f"failed: {outcome.session.name}: {outcome.reason}\n  its log: {outcome.session.log}")
     state = {0: "finished", 1: "failed", 130: "interrupted"}[result.exit_code]

@@ -204,7 +204,7 @@ def _values(where: str, key: str, given: object) -> Choices | Range:
     if not isinstance(given, list) or not given:
         raise ConfigError(
             f"{where}: {key} is {given!r}, but a list of values is expected, such as [1e-3, 1e-4], or a range, such as "
-            "{ low = 1e-4, high = 1e-2 }"
+            "{ low = 1e-4, high = 1e-2 }; a value that all trials share belongs under [settings]"
         )
     refuse_duplicates(where, key, given)
     return Choices(tuple(given))

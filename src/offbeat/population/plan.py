@@ -11,6 +11,7 @@ from offbeat.config.assignments import flat_keys
 from offbeat.config.changes import reason_against, values_of
 from offbeat.config.config import Config
 from offbeat.config.env import EnvConfig
+from offbeat.config.other_libraries import names_like
 from offbeat.config.own_settings import POLICIES, own_values, parts_of, setting_of
 from offbeat.config.policies import Policies, tables_of
 from offbeat.config.registry import algorithm_entry
@@ -224,9 +225,13 @@ def _require_numeric(spec: Spec, key: str, hints: Mapping[str, Any], where: str)
         return
     setting = setting_of(key)
     if setting not in hints:
-        raise unknown(
-            "key", setting, hints, f"{where}, [population.mutate]: {settings_list(spec.algorithm)} shows all keys."
-        )
+        remedy = f"{where}, [population.mutate]: {settings_list(spec.algorithm)} shows all keys."
+        for other in names_like(setting):
+            if (ours := other.key_of(hints)) in hints:
+                raise ConfigError(
+                    f"unknown key {setting!r}. It is a name of {other.library}, and offbeat calls it {ours}. {remedy}"
+                )
+        raise unknown("key", setting, hints, remedy)
     if kind_of(hints[setting]) not in (int, float):
         raise ConfigError(f"{where}: {key} cannot mutate, because it is not a number: leave it out")
 
