@@ -68,7 +68,7 @@ def test_evaluate_plays_in_another_env(run):
         ({"average": True, "checkpoint": "best"}, "choose one"),
         (
             {"env": "Acrobot-v1"},
-            "differ from those that the policy was trained with: pass an env with the same observations",
+            r"differ .* \(observation \[6\] float32, not observation \[4\] float32\): pass an env with the same obs",
         ),
     ],
 )

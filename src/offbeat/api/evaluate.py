@@ -14,7 +14,7 @@ from offbeat.config.trust import require
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import in_short
 from offbeat.core.threads import limit_blas
-from offbeat.core.types import EnvSpec
+from offbeat.core.types import EnvSpec, in_brief
 from offbeat.envs import sending
 from offbeat.envs.make_worlds import preflight_world
 from offbeat.envs.world import WorldSpec
@@ -212,11 +212,13 @@ def require_fit(loaded: LoadedPolicy, env: EnvSpec) -> None:
     """
     spec, action = loaded.policy.spec, env.action
     known = (spec.action.kind, spec.action.shape, spec.action.nvec)
-    different = "observations" if spec.observation != env.observation else "actions"
+    different, then, now = "observations", spec.observation, env.observation
+    if then == now:
+        different, then, now = "actions", spec.action, env.action
     if spec.observation != env.observation or known != (action.kind, action.shape, action.nvec):
         of = f" of {', '.join(env.agents)}" if env.agents else ""
         raise ConfigError(
-            f"the {different}{of} of {env.id} differ from those that the policy was trained with: pass an env with "
-            f"the same {different}, or install the version of the env that it was trained with, which versions.json in "
-            "its run directory names"
+            f"the {different}{of} of {env.id} differ from those that the policy was trained with ({in_brief(now)}, "
+            f"not {in_brief(then)}): pass an env with the same {different}, or install the version of the env that it "
+            "was trained with, which versions.json in its run directory names"
         )

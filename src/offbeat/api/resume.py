@@ -17,7 +17,7 @@ from offbeat.core.errors import ConfigError
 from offbeat.core.files import stage, sync
 from offbeat.core.threads import blas_kernels
 from offbeat.core.typed_text import as_text
-from offbeat.core.types import DEFAULT_POLICY, ActionSpec, Leaf
+from offbeat.core.types import DEFAULT_POLICY, in_brief
 from offbeat.run_directory.directory import RunDirectory
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def _differences(saved: SavedPolicy, policy: PolicyParts, settings: Changed) -> 
 
     spec, current = PolicySpec.from_json(saved.about.get("policy")), policy.spec
     both = {field.name: (getattr(spec, field.name), getattr(current, field.name)) for field in fields(PolicySpec)}
-    differs = {name: tuple(map(_brief, values)) for name, values in both.items() if values[0] != values[1]}
+    differs = {name: tuple(map(in_brief, values)) for name, values in both.items() if values[0] != values[1]}
     arrays = sorted({name for name, _ in _shapes(saved.weights) ^ _shapes(policy.algorithm.weights())})
     if not differs and not arrays:
         return []
@@ -150,15 +150,6 @@ def _differences(saved: SavedPolicy, policy: PolicyParts, settings: Changed) -> 
         return [f"{name} is {old} in the checkpoint and {new} now" for name, (old, new) in differs.items()]
     more = f" and {len(arrays) - NAMED_ARRAYS} more" if len(arrays) > NAMED_ARRAYS else ""
     return [f"these arrays are missing in one of them, or have another shape: {', '.join(arrays[:NAMED_ARRAYS])}{more}"]
-
-
-def _brief(value: object) -> str:
-    """Return a short text for the value of a field of a policy's spec."""
-    if isinstance(value, ActionSpec):
-        return f"{value.kind} {list(value.nvec or value.shape)}"
-    if isinstance(value, tuple) and value and isinstance(value[0], Leaf):
-        return ", ".join(f"{leaf.name} {list(leaf.choices or leaf.shape)}" for leaf in value)
-    return str(value)
 
 
 def _shapes(weights: Tree) -> set[tuple[str, tuple[int, ...]]]:

@@ -192,6 +192,15 @@ class ActionSpec:
         return prod(self.shape)
 
 
+def in_brief(value: object) -> str:
+    """Return a short text for messages: of an observation, of an action or of another value of a policy's spec."""
+    if isinstance(value, ActionSpec):
+        return f"{value.kind} {list(value.nvec or value.shape)}"
+    if isinstance(value, tuple) and value and isinstance(value[0], Leaf):
+        return ", ".join(f"{leaf.name} {list(leaf.choices or leaf.shape)} {leaf.dtype}" for leaf in value)
+    return str(value)
+
+
 @dataclass(frozen=True)
 class EnvSpec:
     """Spaces and counts of one actor's envs."""
