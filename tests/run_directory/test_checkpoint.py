@@ -216,7 +216,7 @@ def test_the_link_to_the_latest_checkpoint_can_be_restored_by_the_command_of_the
     store = store_in(run)
     store.save(7, full(7), ["latest"])
     (run / "checkpoints" / "latest").unlink()  # by a program that copies no links
-    with pytest.raises(ConfigError, match="has no checkpoint 'latest'; it has step-000000000007. To make") as error:
+    with pytest.raises(ConfigError, match=r"has no checkpoint 'latest'; it has step-000000000007\. To make") as error:
         store.path("latest")
     run_as_typed(error.value)
     assert load(store.path("latest")).state == {"number": 7}

@@ -59,8 +59,9 @@ def require_loss_result(result: object, method: Callable[..., Any]) -> LossResul
         return result
     name = getattr(method, "__qualname__", repr(method))
     raise RunFailed(
-        f"{name} returned a {type(result).__name__}, but a LossResult is expected: write `return LossResult(loss, {{}})`"
-        ", with from offbeat.algorithms.base import LossResult. The loss is a scalar, and the dict has metrics to report"
+        f"{name} returned a {type(result).__name__}, but a LossResult is expected: write "
+        "`return LossResult(loss, {})`, a class of offbeat.algorithms.base. The loss is a scalar tensor, and the dict "
+        "has metrics to report"
     )
 
 

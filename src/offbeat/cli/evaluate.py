@@ -23,7 +23,7 @@ class Eval:
 
     run_directory: Annotated[Positional[Path], arg(metavar="RUN")]
     """Run directory."""
-    episodes: Annotated[int | None, arg(help_behavior_hint="")] = None
+    episodes: Annotated[int | None, arg(metavar="N", help_behavior_hint="")] = None
     """Number of whole episodes, by default 20. Each env gets a fixed share of them, so short episodes are not
     preferred. For a policy that infers its task: number of trials, by default one in each test task."""
     seed: int = 0

@@ -24,8 +24,8 @@ class List:
     """List the known names, or the settings of an algorithm: offbeat list envs, offbeat list settings ppo."""
 
     what: Annotated[Positional[Literal["envs", "algorithms", "runtimes", "presets", "settings"]], arg(metavar="WHAT")]
-    """What to list."""
-    algo: Annotated[Positional[str | None], arg(metavar="ALGO", help_behavior_hint="")] = None
+    """What to list: envs, algorithms, runtimes, presets or settings."""
+    algo: Annotated[Positional[str | None], arg(metavar="[ALGO]", help_behavior_hint="")] = None
     """Of settings: the algorithm. Your own: my_module:MyAlgorithm."""
     env: Annotated[str | None, arg(metavar="ENV", help_behavior_hint="")] = None
     """Of settings: the env whose preset is shown beside the defaults."""

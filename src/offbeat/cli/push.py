@@ -24,7 +24,7 @@ class Push:
     checkpoint: str = "latest"
     """latest, best or step-<12 digits>."""
     policy: ChosenPolicy = None
-    episodes: Annotated[int | None, arg(help_behavior_hint="")] = None
+    episodes: Annotated[int | None, arg(metavar="N", help_behavior_hint="")] = None
     """Number of whole episodes of the evaluation on the model card, by default 20. For a policy that infers its task:
     number of trials, by default one in each test task."""
     seed: int = 0

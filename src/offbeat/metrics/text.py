@@ -56,6 +56,6 @@ def duration(seconds: float | None) -> str:
 
 
 def algorithm_title(name: object) -> str:
-    """Return the name of an algorithm for a title: in capitals, or the name of the class if it is given by its place."""
+    """Return the name of an algorithm for a title: in capitals, or that of its class if it is given by its place."""
     _, colon, own = str(name).rpartition(":")
     return own if colon else own.upper()

@@ -24,8 +24,8 @@ from offbeat.models.spec import PolicySpec
 
 F32 = NDArray[np.float32]
 IF_NOT_FINITE = (
-    "If the encoder or the algorithm is your own, look in it for a division by zero or a logarithm of 0; else lower learning_rate or "
-    "set normalize_observations=true"
+    "If the encoder or the algorithm is your own, look in it for a division by zero or a logarithm of 0; else lower "
+    "learning_rate or set normalize_observations=true"
 )
 """What to do about a network that returns NaN or infinity."""
 FAST_PATH = "offbeat.fastpath.mlp"
