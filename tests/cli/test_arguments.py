@@ -69,6 +69,8 @@ $ offbeat eval
 RUN is missing: run, for example, offbeat eval runs/NAME
 $ offbeat eval a b
 'b' is not expected: `offbeat eval` takes RUN
+$ offbeat eval a --checkpoint
+--checkpoint has no value: pass, for example, --checkpoint best
 $ offbeat eval a --episodes x
 episodes is 'x', but a whole number is expected: pass, for example, --episodes 20
 $ offbeat eval a --seed None

@@ -143,6 +143,7 @@ def test_eval_without_json_prints_a_sentence_and_changes_no_file(run):
     said = offbeat("eval", run, "--episodes", 3)
     assert said.code == 0
     assert said.out.startswith("CartPole-v1, greedy, 3 episodes: return ")
+    assert offbeat("eval", run, "--episodes", 1).out.startswith("CartPole-v1, greedy, 1 episode: return ")
     assert contents(run) == before
 
 

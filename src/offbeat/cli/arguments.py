@@ -33,7 +33,7 @@ _EXAMPLES = {
     "DIR": "runs/NAME", "FILE": "episode.mp4", "FILE.png": "curve.png", "MODULE": "my_module", "NAME": "my_name",
     "USER/NAME": "me/my-agent", "KEY=VALUE ...": "learning_rate=0.001", "PATTERNS": "red_*,blue_*", "SECONDS": "5",
     "TEXT": "text", "POINTS": "10", "N": "1", "local|ray": "ray", "HOST:PORT|auto": "auto", "NAME=AMOUNT,...": "fast=1",
-    "WHAT": "envs", "episodes": "20",
+    "WHAT": "envs", "episodes": "20", "checkpoint": "best",
 }  # fmt: skip
 """Placeholder, or name of a field without a default -> a value."""
 

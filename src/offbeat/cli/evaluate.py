@@ -14,7 +14,7 @@ from tyro.conf import Positional, arg
 from offbeat.cli.flags import EnvKwargs, OtherEnv, RunImports, TrustCode, Wrappers, changed_env
 from offbeat.cli.on_ray import Cpus, Gpus, On, OnRay, RayAddress, Resources
 from offbeat.cli.output import progress_bar, spinner, stdout_to_stderr
-from offbeat.metrics.text import precise
+from offbeat.metrics.text import counted, precise
 
 
 @dataclass(frozen=True)
@@ -82,9 +82,11 @@ class Eval:
         how = "sampled" if self.sampled else "greedy"
         which = "average of the snapshots" if self.average else f"{self.checkpoint} checkpoint"
         by_episode = scores.get("return_mean_by_episode")
-        what = "episodes" if by_episode is None else "trials in test tasks, last episode"
+        what = counted(scores["episodes"], "episode" if by_episode is None else "trial")
+        if by_episode is not None:
+            what += " in test tasks, last episode"
         all_agents = (
-            f"{env}, {how}, {scores['episodes']} {what}: {_returns(scores)}; {which}, after "
+            f"{env}, {how}, {what}: {_returns(scores)}; {which}, after "
             f"{scores['env_steps']} env steps{self._cuts(scores)}"
         )
         if by_episode is not None:

@@ -28,6 +28,7 @@ from offbeat.core.types import (
     Tree,
 )
 from offbeat.envs.contract import Envs, InfoSignals, Outcome, Snapshots
+from offbeat.metrics.text import counted
 from offbeat.models.stacks import Stacks
 from offbeat.workers.env_calls import EnvCalls
 from offbeat.workers.link import PolicyWork
@@ -245,7 +246,7 @@ class PolicyColumns:
         if fault is not None:
             raise fault from error
         if error.column is not None:
-            error.problem += f", after {self._lengths[error.column]} env steps of the episode"
+            error.problem += f", after {counted(int(self._lengths[error.column]), 'env step')} of the episode"
 
     def _count_episodes(self, row: int, columns: slice, outcome: Outcome) -> bool:
         """Add a row to each column's return and length; write them into the row in which an episode (or game) ends.
