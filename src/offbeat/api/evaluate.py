@@ -212,10 +212,10 @@ def require_fit(loaded: LoadedPolicy, env: EnvSpec) -> None:
     """
     spec, action = loaded.policy.spec, env.action
     known = (spec.action.kind, spec.action.shape, spec.action.nvec)
-    different, then, now = "observations", spec.observation, env.observation
-    if then == now:
-        different, then, now = "actions", spec.action, env.action
-    if spec.observation != env.observation or known != (action.kind, action.shape, action.nvec):
+    same = spec.observation == env.observation
+    different = "actions" if same else "observations"
+    now, then = (action, spec.action) if same else (env.observation, spec.observation)
+    if not same or known != (action.kind, action.shape, action.nvec):
         of = f" of {', '.join(env.agents)}" if env.agents else ""
         raise ConfigError(
             f"the {different}{of} of {env.id} differ from those that the policy was trained with ({in_brief(now)}, "
