@@ -33,7 +33,7 @@ def test_the_first_refused_update_is_told_once_with_what_to_look_for(tmp_path):
 def test_a_run_whose_updates_are_all_refused_ends_with_its_weights_saved(tmp_path):
     with pytest.raises(
         offbeat.RunFailed,
-        match=r"updates of the policy were refused.* NaN or infinity\. If the encoder or the algorithm is your own, look in it",
+        match=r"updates of the policy were refused.* NaN or infinity\. If the encoder or the algorithm is your own,",
     ):
         small_run(tmp_path / "run", algorithm=f"{__name__}:BreaksInThirdStep", steps=10_000)
     assert offbeat.load(tmp_path / "run")(np.zeros(4, np.float32)) in (0, 1)
