@@ -186,7 +186,8 @@ COMBINATIONS = [
     train("--set env_groups=3", 2, "env_groups is 3", "env_groups=1"),
     train("--set learning_rate_schedule=kl", 2, "kl_target"),
     train("--set action_distribution=squashed", 2, "action_distribution=auto"),
-    Row("train ppo Pendulum-v1 --set exploration=symmetric_kl", 2, ["exploration=entropy"]),
+    Row("train ppo Pendulum-v1 --set exploration=symmetric_kl entropy_coef=0.01", 2, ["exploration=entropy"]),
+    train("--set exploration=symmetric_kl entropy_coef=0", 2, "entropy_coef is 0", "exploration=entropy"),
     Row("train ppo Pendulum-v1 --preset ppo-cartpole-v1 --run-dir kept", 2, ["kept exists", "--run-dir"]),
 ]
 LATE = {"envs_per_actor": 2, "unroll_length": 512, "steps": 4096}
