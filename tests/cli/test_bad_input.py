@@ -183,6 +183,12 @@ COMBINATIONS = [
         )
         for runtime in ("serial", "threads", "processes")
     ),
+    train(
+        "--set hidden_sizes=10000000,10000000",
+        2,
+        "4 inputs besides images, 2 outputs and 100,000,080,000,0",
+        "GB of memory are free: pass smaller hidden_sizes",
+    ),
     train("--set env_groups=3", 2, "env_groups is 3", "env_groups=1"),
     train("--set learning_rate_schedule=kl", 2, "kl_target"),
     train("--set action_distribution=squashed", 2, "action_distribution=auto"),

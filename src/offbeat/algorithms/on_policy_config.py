@@ -104,8 +104,8 @@ class OnPolicyConfig(NetworkConfig):
             )
         if self.exploration != "entropy" and not self.entropy_coef:
             raise ConfigError(
-                f"exploration is {self.exploration}, which has no effect while its weight entropy_coef is 0: pass --set "
-                "entropy_coef=0.01, or --set exploration=entropy"
+                f"exploration is {self.exploration}, which has no effect while its weight entropy_coef is 0: pass "
+                "--set entropy_coef=0.01, or --set exploration=entropy"
             )
         pace = self.memory(runtime).pace
         if runtime.actors > pace.most_ahead:

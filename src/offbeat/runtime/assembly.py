@@ -17,7 +17,7 @@ from offbeat.config.registry import algorithm_entry
 from offbeat.core.memory_shape import Slots
 from offbeat.core.threads import usable_cores
 from offbeat.core.types import DEFAULT_POLICY, EnvSpec, env_fields
-from offbeat.memory.arena import SharedArena, private_arena, require_memory
+from offbeat.memory.arena import SharedArena, private_arena, require_bytes, require_memory
 from offbeat.memory.weights import Weights
 from offbeat.metrics.speed_model import Topology
 from offbeat.metrics.timings import Timings
@@ -148,13 +148,30 @@ def _learned(
 
 
 def algorithm_of(config: Config, policy: PolicySpec, storage: Storage | None = None) -> Algorithm:
-    """Make the algorithm of a run. Its parameters are in `storage`; None: in private memory of this process."""
+    """Make the algorithm of a run. Its parameters are in `storage`; None: in private memory of this process.
+
+    Raises:
+        ConfigError: the algorithm does not support the settings, or the network needs more memory than is free.
+    """
+    _require_memory_of_network(policy)
     algorithm: Algorithm = (
         algorithm_entry(config.run.algorithm).algorithm_class().for_run(config, policy, device_of(config), storage)
     )
     if config.runtime.shards > 1:
         algorithm.collective = AllShards(config.runtime.shards)
     return algorithm
+
+
+def _require_memory_of_network(policy: PolicySpec) -> None:
+    """Refuse a network whose parameters, gradients and two moments of Adam alone need more memory than is free."""
+    size = published_layout(policy).size
+    require_bytes(
+        4 * 4 * size,
+        f"the network of the policy has {policy.inputs:,} inputs besides images, {policy.outputs:,} outputs and "
+        f"{size:,} parameters, which with their gradients and Adam's moments need",
+        "pass smaller hidden_sizes, or wrap the env: each choice of a discrete observation or action is an input or "
+        "an output",
+    )
 
 
 def plan_of(tested: TestedEnvs, policies: Sequence[PolicyParts], actor_threads: int) -> Plan:
