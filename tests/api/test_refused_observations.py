@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from tests.api.test_loading import loaded, recurrent
+
+from offbeat.algorithms.dqn import DQNConfig
+from offbeat.api.loaded_policy import LoadedPolicy, Trained
+from offbeat.core.types import ActionSpec
+from offbeat.envs.check import preflight
+from offbeat.models.acting import make_policy
 
 NUMBERS = np.zeros(4, np.float32)
 PLACE, FLAGS = np.zeros(3, np.float32), np.ones(5, np.int8)
@@ -67,6 +74,17 @@ def test_a_mask_that_allows_nothing_is_refused_unless_there_is_nothing_to_decide
     with pytest.raises(ValueError, match="action_mask allows no choice of component 0 of the action in row 1"):
         policy(np.stack([PLACE, PLACE]), action_mask=np.stack([FLAGS, nothing]))
     policy(PLACE, action_mask=nothing, no_decision=True)
+
+
+def test_an_explored_action_is_one_of_the_envs_where_the_mask_allows_nothing():
+    env = preflight("zoo/MaskInInfo-v0")
+    spec = DQNConfig(hidden_sizes=(4,)).policy_spec(replace(env, action=ActionSpec("discrete", (), nvec=(5,))))
+    policy = make_policy(spec)
+    policy.load(np.ones_like(policy.vector))  # epsilon is 1
+    explores = LoadedPolicy(policy, Trained(env.id, "dqn", 0, 0, 0))
+    random, nothing = np.random.default_rng(0), np.zeros(5)
+    actions = {explores(PLACE, action_mask=nothing, no_decision=True, random=random) for _ in range(100)}
+    assert actions == {0, 1, 2, 3, 4}
 
 
 @pytest.mark.parametrize("number", [np.nan, -np.inf, 0.5])

@@ -110,6 +110,16 @@ def require_choice(mask: Array, nvec: Choices) -> None:
         )
 
 
+def with_choices(mask: Array, nvec: Choices) -> Array:
+    """Return a mask [N, sum(nvec)] that allows all choices in rows in which it allows none of a component.
+
+    In training, masks of rows without a decision are changed in the same way: an action must be one of the env's, also
+    where it is ignored.
+    """
+    allowed: Array = mask | ~allows_each(mask, nvec).all(axis=1, keepdims=True)
+    return allowed
+
+
 def as_stored(leaf: Leaf, values: Array) -> Array:
     """Return the env's values [N, *shape] as training stores them.
 

@@ -17,6 +17,7 @@ from offbeat.api.inputs import (
     require_choice,
     require_same_columns,
     single_action,
+    with_choices,
 )
 from offbeat.api.task_memory import TaskMemory
 from offbeat.config.arguments import no_attribute
@@ -179,8 +180,10 @@ class LoadedPolicy:
         if others or not (random is None or isinstance(random, np.random.Generator)):
             raise _wrong_argument(others, random)
         leaves, single = self.leaves(observation, action_mask)
-        if self.policy.spec.mask is not None and not no_decision:
-            require_choice(leaves[self.policy.spec.mask], self.policy.spec.action.nvec)
+        if (mask := self.policy.spec.mask) is not None:
+            if no_decision:
+                leaves[mask] = with_choices(leaves[mask], self.policy.spec.action.nvec)
+            require_choice(leaves[mask], self.policy.spec.action.nvec)
         memory = self._memory_of(len(next(iter(leaves.values()))))
         inputs, state, policy = memory.inputs(leaves, reward), memory.state, self.policy
         if self._tasks is not None:
