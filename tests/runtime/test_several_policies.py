@@ -174,6 +174,15 @@ def frozen_flags(settings: dict[str, Any]) -> dict[str, Any]:
     return {key: settings[key] for key in ("policies", "init_from")}
 
 
+def test_policies_of_the_same_shape_begin_with_weights_of_their_own():
+    parts = build_paced(resolve("ppo", CARTS, flags={**SETTINGS, "policies": CARTS_POLICIES}), print, shared=False)
+    cat, dog = (policy.algorithm.weights() for policy in parts.policies)
+    parts.close()
+    layer = "policy_body.0.weight"
+    assert cat[layer].shape == dog[layer].shape
+    assert not np.isclose(cat[layer], dog[layer]).any()
+
+
 def test_settings_of_one_policy_do_not_change_what_another_learns_in_a_learning_step():
     other = {**CARTS_POLICIES, "dog": {"agents": "*", "settings": {"hidden_sizes": (16,), "learning_rate": 1e-3}}}
     snapshots = []

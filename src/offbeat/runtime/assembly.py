@@ -13,8 +13,10 @@ from typing import Any
 from offbeat.algorithms.base import Algorithm, policy_of
 from offbeat.algorithms.replay_config import ReplayConfig
 from offbeat.config.config import Config
+from offbeat.config.policies import names_of
 from offbeat.config.registry import algorithm_entry
 from offbeat.core.memory_shape import Slots
+from offbeat.core.seeding import derive_seed
 from offbeat.core.threads import usable_cores
 from offbeat.core.types import DEFAULT_POLICY, EnvSpec, env_fields
 from offbeat.memory.arena import SharedArena, private_arena, require_bytes, require_memory
@@ -115,7 +117,14 @@ def policy_parts(
     """
     own = config.of_policy(name)
     spec = policy_of(own.settings, env)
-    return PolicyParts(name=name, env=env, sides=sides, spec=spec, algorithm=algorithm_of(own, spec, storage))
+    seeded = own.with_run(seed=_seed_of_weights(config, name))
+    return PolicyParts(name=name, env=env, sides=sides, spec=spec, algorithm=algorithm_of(seeded, spec, storage))
+
+
+def _seed_of_weights(config: Config, name: str) -> int:
+    """Return the seed of a policy's initial weights: policies of the same shape must not begin as copies of one."""
+    index = names_of(config.policies).index(name)
+    return derive_seed(config.run.seed, "policy", index) if index else config.run.seed
 
 
 def _learned(
