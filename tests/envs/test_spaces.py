@@ -123,6 +123,11 @@ def test_empty_actions_are_refused(empty):
             action_spec(space, "Test-v0")
 
 
+def test_the_largest_number_of_float32_is_no_bound():
+    spec = action_spec(spaces.Box(-np.finfo(np.float32).max, np.finfo(np.float32).max, (1,)), "Test-v0")
+    assert (spec.low, spec.high) == ((-np.inf,), (np.inf,))
+
+
 def test_bounds_too_large_for_float32_are_none():
     largest = float(np.finfo(np.float64).max)
     space = spaces.Box(np.array([-largest, -1e300, -3e38]), np.array([largest, 1, 3e38]), dtype=np.float64)

@@ -85,8 +85,10 @@ def action_spec(space: gym.Space[Any], env_id: str) -> ActionSpec:
 
 
 def _bounds(bounds: Array) -> tuple[float, ...]:
-    """Return bounds of a Box, flattened. One that float32 cannot have is no bound for actions, which are float32."""
-    too_large = np.abs(bounds) > np.finfo(np.float32).max
+    """Return bounds of a Box, flattened. The largest number of float32, and what is larger, is no bound for actions,
+    which are float32: many envs have it in place of infinity.
+    """
+    too_large = np.abs(bounds) >= np.finfo(np.float32).max
     return tuple(np.where(too_large, np.copysign(np.inf, bounds), bounds).ravel().tolist())
 
 
