@@ -17,6 +17,7 @@ from offbeat.algorithms.on_policy import GROUP, OnPolicy
 from offbeat.algorithms.ppo import PPO, PPOConfig
 from offbeat.algorithms.rows import RowRange, minibatch_of_rows
 from offbeat.config.resolve import resolve
+from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import ConfigError
 from offbeat.core.seeding import stream
 from offbeat.core.types import ActionSpec, EnvSpec
@@ -434,6 +435,33 @@ def test_action_spaces_that_do_not_match_the_settings_are_refused(action, change
     env = EnvSpec("Test-v0", OBSERVATIONS["vector"], action, 4)
     with pytest.raises(ConfigError, match=words):
         PPOConfig(**changes).policy_spec(env)
+
+
+@pytest.mark.parametrize(
+    ("changes", "columns", "length", "remedy"),
+    [
+        ({}, 4, 8, "--set minibatch_size=2"),
+        ({}, 1, 1, "--set unroll_length=2"),
+        ({"core": "gru"}, 4, 1, "--set minibatch_size=2"),
+    ],
+)
+def test_minibatches_of_one_row_are_refused_if_advantages_are_normalised(changes, columns, length, remedy):
+    config, runtime = PPOConfig(minibatch_size=1, **changes), RuntimeConfig(unroll_length=length)
+    with pytest.raises(ConfigError, match=f"only 1 row, whose advantage would always be 0: pass {remedy} or more"):
+        config.check_columns(replace(runtime, envs_per_actor=columns), columns)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"minibatch_size": 2},  # 3 rows are divided into 2 and 1
+        {"minibatch_size": 1, "normalize_advantages": False},
+        {"minibatch_size": 1, "core": "gru"},  # a minibatch has whole columns
+    ],
+)
+def test_minibatches_of_one_row_are_allowed_if_others_have_more_or_advantages_are_not_normalised(changes):
+    length = 8 if "core" in changes else 1
+    PPOConfig(**changes).check_columns(RuntimeConfig(envs_per_actor=3, unroll_length=length), 3)
 
 
 @pytest.mark.parametrize(

@@ -118,6 +118,21 @@ class OnPolicyConfig(NetworkConfig):
                 "unrolls_per_batch or max_lag"
             )
 
+    def check_columns(self, runtime: RuntimeConfig, columns: int) -> None:
+        """Refuse minibatches of one row if advantages are normalised over them: each advantage would be 0.
+
+        Raises:
+            ConfigError: the largest minibatch has one row.
+        """
+        rows = runtime.batch_unrolls * runtime.unroll_length * columns
+        largest = max(-(-rows // self.updates_of(rows)), 1 if self.core == "none" else runtime.unroll_length)
+        if self.normalize_advantages and largest == 1:
+            larger = "minibatch_size=2 or more" if rows > 1 else "unroll_length=2 or more"
+            raise ConfigError(
+                "normalize_advantages is true, but a minibatch has only 1 row, whose advantage would always be 0: pass "
+                f"--set {larger}, or --set normalize_advantages=false"
+            )
+
     def corrects(self, max_lag: int) -> bool:
         """Whether V-trace corrects for the age of the data."""
         return max_lag > 0 or self.passes > 1

@@ -124,6 +124,7 @@ class PPOConfig(OnPolicyConfig):
                 f"x envs_per_actor{' x agents' if per_world else ''} = {unrolls} x {length} x {runtime.envs_per_actor}"
                 f"{per_world} = {rows} rows: pass --set minibatch_size={rows}, or a larger batch"
             )
+        super().check_columns(runtime, columns)
 
     def updates_of(self, rows: int) -> int:
         return -(-rows // self.minibatch_size)
