@@ -18,9 +18,10 @@ demo: $(READY)
 # Each of pytest's processes computes on one thread: with more, they would only wait for each other. There is one more
 # than there are cores, as tests often wait; all tests of a file run in one, so that what they share is made once. If one
 # ends in a test that takes too long, pytest-xdist would wait for its other tests forever, so the run then fails at once.
+# Bytecode is kept even where PYTHONDONTWRITEBYTECODE is set: else each of hundreds of processes compiles all modules.
 CORES := $(shell getconf _NPROCESSORS_ONLN)
-PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet --numprocesses $$(( $(CORES) < 8 ? $(CORES) + 1 : 8 )) \
-	--dist loadfile --no-loadscope-reorder --max-worker-restart 0
+PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet \
+	--numprocesses $$(( $(CORES) < 8 ? $(CORES) + 1 : 8 )) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 test: $(READY)
 	@$(PYTEST) -m "not thorough" $(ARGS)

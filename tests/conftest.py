@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -83,6 +84,19 @@ def _children_are_forked() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _nothing_is_synced() -> Iterator[None]:
+    """In `make test`, do not wait for the disk: only a crash of the system would show whether files are synced.
+
+    Which files are synced, and when, is tested in run_directory/test_run_directory.py.
+    """
+    if thorough.THOROUGH:
+        yield
+        return
+    with patch.object(os, "fsync", warm.no_fsync):
+        yield
+
+
 @pytest.fixture
 def fresh_children(monkeypatch: pytest.MonkeyPatch) -> None:
     """Start the children of runs in this process as users do: each is a new Python, which has loaded nothing."""
@@ -96,6 +110,7 @@ def pytest_configure(config: pytest.Config) -> None:
     survivors.mark_and_watch()
     forbid_spinning()  # as a run does, but before a test file loads torch
     keep_flags()  # tests expect messages as they are written; core/test_argument_notation.py has what Python shows
+    os.environ.setdefault("RAY_worker_niceness", "0")  # with Ray's 15, workers would hardly run beside other tests
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # which nohup would have ignored, in what tests start too
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in the background of a shell
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -8,7 +8,8 @@ and the usual end of an interpreter: signals, kills and exit codes are real. The
 - Children of a run in the test process, such as actors (`popen`), in `make test`; in `make test-all` these are fresh
   Pythons too. A child is a child of the test process, as the run expects, not of the Python that was forked.
 
-Where the start of an interpreter is itself the point, a test starts a fresh one.
+Where the start of an interpreter is itself the point, a test starts a fresh one. Forked processes do not sync files to
+the disk: only a crash of the system would show it.
 """
 
 from __future__ import annotations
@@ -34,11 +35,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import IO, Any
 
+from threadpoolctl import threadpool_info
+
 REPOSITORY = Path(__file__).parents[2]
 LOADED = (
     *("torch", "gymnasium", "torch.utils.tensorboard", "offbeat.cli.main", "offbeat.api.train", "offbeat.api.evaluate"),
     *("offbeat.runtime.serial", "offbeat.runtime.threads", "offbeat.runtime.processes", "offbeat.runtime.hogwild.loop"),
     *("offbeat.algorithms.ppo", "offbeat.algorithms.sac", "offbeat.fastpath.registrations"),
+    *("offbeat.envs.adapters.gymnasium.adapter", "gymnasium.envs.classic_control"),
     *("offbeat.runtime.actor_process", "offbeat.runtime.inference.worker_process"),
     *("offbeat.runtime.evaluation.evaluator_process", "offbeat.runtime.hogwild.worker_process"),
     *("offbeat.runtime.learners.learner_process", "offbeat.experiments.running"),
@@ -214,6 +218,10 @@ def popen(command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
     return (ForkedChild if one_thread else subprocess.Popen)(command, **options)
 
 
+def no_fsync(_file: int) -> None:
+    """Stand for `os.fsync`: do not wait for the disk."""
+
+
 # --- in the warm Python -------------------------------------------------------------------------------------
 
 
@@ -221,6 +229,8 @@ def serve(descriptor: int) -> Code:
     """Fork for each process that is asked for; return only in a forked process, with the code that it is to run."""
     for module in LOADED:
         import_module(module)
+    threadpool_info()  # which then knows the paths of all libraries
+    os.fsync = no_fsync
     own = os.environ["PYTHONPATH"].split(os.pathsep)
     sys.path[:] = [path for path in sys.path if path and path not in own]
     gc.freeze()

@@ -244,7 +244,7 @@ def write(directory: Path, checkpoint: Checkpoint) -> None:
         _dump(folder / POLICY, policy.about)
     if checkpoint.state is not None:
         arrays: Tree = {}
-        _dump(directory / STATE, _split(checkpoint.state, "", arrays))
+        _dump(directory / STATE, _split(checkpoint.state, "", arrays), indent=None)
         _dump_arrays(directory / STATE_ARRAYS, arrays)
     files = [path for path in sorted(directory.rglob("*")) if path.is_file()]
     hashes = {path.relative_to(directory).as_posix(): _sha256(path) for path in files}
@@ -257,8 +257,9 @@ def write(directory: Path, checkpoint: Checkpoint) -> None:
         sync(path)
 
 
-def _dump(path: Path, data: Mapping[str, Any]) -> None:
-    path.write_text(json.dumps(data, indent=1), encoding="utf-8")
+def _dump(path: Path, data: Mapping[str, Any], indent: int | None = 1) -> None:
+    """Write JSON. Without an indent, which takes several times as long, for large data."""
+    path.write_text(json.dumps(data, indent=indent), encoding="utf-8")
 
 
 def _dump_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
