@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
+from contextlib import suppress
+
 import pytest
 from tests.reference.own_code import CarefulDQN, Rows, make_pole
 
-from offbeat.config.importing import find, path_of
+from offbeat.config.importing import find, path_of, pause_collection
 from offbeat.core.errors import ConfigError
 
 
@@ -18,3 +21,16 @@ def test_find_returns_the_object_at_its_import_path():
 def test_an_object_without_an_import_path_is_refused(code):
     with pytest.raises(ConfigError, match=r"at the top level of a module.*write this"):
         path_of(code, "this")
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_collection_is_paused_and_is_afterwards_as_it_was(enabled):
+    switch = {True: gc.enable, False: gc.disable}
+    switch[enabled]()
+    try:
+        with suppress(ImportError), pause_collection():
+            assert not gc.isenabled()
+            raise ImportError
+        assert gc.isenabled() == enabled
+    finally:
+        gc.enable()

@@ -5,6 +5,7 @@ It also remembers what the caller has named or accepted, because files may name 
 
 from __future__ import annotations
 
+import gc
 import signal
 import sys
 import threading
@@ -114,6 +115,21 @@ def defer_signals() -> Iterator[None]:
             signal.signal(number, handler)
         if received:
             signal.raise_signal(received[0])
+
+
+@contextmanager
+def pause_collection() -> Iterator[None]:
+    """Pause garbage collection in this block, which imports modules.
+
+    Each collection would traverse all that they have created so far, and find no garbage: torch takes 25 % more time.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 # --- paths --------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from itertools import count
 from typing import Any
 
 from offbeat.config.arguments import checked
-from offbeat.config.importing import defer_signals, find, path_text
+from offbeat.config.importing import defer_signals, find, path_text, pause_collection
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.config.runtimes import OPTIONAL_KEYS, RUNTIMES, RuntimeEntry
 from offbeat.config.settings import AlgorithmSettings
@@ -41,7 +41,7 @@ class AlgorithmEntry:
             ConfigError: it does not exist, or is not a class.
         """
         forbid_spinning()  # before torch is loaded for the first time
-        with defer_signals():
+        with defer_signals(), pause_collection():
             algorithm = find(self.algorithm) if isinstance(self.algorithm, str) else self.algorithm
         if not isinstance(algorithm, type):
             raise ConfigError(f"{self.algorithm} is {algorithm!r}, but a class is expected, such as offbeat's DQN")
