@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -79,8 +78,7 @@ def _children_are_forked() -> Iterator[None]:
     if thorough.THOROUGH or sys.platform != "linux":
         yield
         return
-    forking = SimpleNamespace(Popen=warm.popen, PIPE=subprocess.PIPE, DEVNULL=subprocess.DEVNULL)
-    with patch.object(child, "subprocess", forking), patch.object(launching, "subprocess", forking):
+    with patch.object(child, "subprocess", warm.FORKING), patch.object(launching, "subprocess", warm.FORKING):
         yield
 
 

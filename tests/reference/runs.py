@@ -276,8 +276,9 @@ class Started:
     def __init__(self, arguments: list[str], folder: Path, code: str = OFFBEAT, threads: int | None = 1) -> None:
         """Start `offbeat`, or other code, in `folder`, where what it prints is kept.
 
-        It is forked from a warm Python (warm.py), where OpenMP has one thread, so that tests do not wait for each
-        other; with `threads=None` it is a fresh Python, whose environment says nothing of threads.
+        It is forked from a warm Python (warm.py), and so are the children of its runs if those of runs in this process
+        are. OpenMP has one thread there, so that tests do not wait for each other. With `threads=None` it is a fresh
+        Python, whose environment says nothing of threads.
         """
         self._files = [folder / "stdout.txt", folder / "stderr.txt"]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(REPOSITORY), *_python_path()])}
@@ -285,7 +286,8 @@ class Started:
         with self._files[0].open("w") as out, self._files[1].open("w") as err:
             if threads == 1:
                 environment["OMP_NUM_THREADS"] = "1"
-                self.process = warm.start(code, arguments, folder, environment, (out, err))
+                forks = warm.children_are_forked()
+                self.process = warm.start(code, arguments, folder, environment, (out, err), forks)
             else:
                 command = [sys.executable, "-c", code, *arguments]
                 self.process = subprocess.Popen(command, cwd=folder, env=environment, stdout=out, stderr=err)

@@ -4,9 +4,10 @@ A Python that has loaded torch and offbeat, and has done nothing else, waits bes
 process, which has the environment, working directory, files and arguments that it is given, the default signal handlers
 and the usual end of an interpreter: signals, kills and exit codes are real. There are two kinds:
 
-- Programs that a test starts (`start`). What they start themselves are fresh Pythons, as always.
-- Children of a run in the test process, such as actors (`popen`), in `make test`; in `make test-all` these are fresh
-  Pythons too. A child is a child of the test process, as the run expects, not of the Python that was forked.
+- Programs that a test starts (`start`).
+- Children of a run, such as actors (`popen`), in the test process or in one of its programs, in `make test`; in
+  `make test-all` these are fresh Pythons. A child is a child of the process with the run, as that expects, not of the
+  Python that was forked.
 
 Where the start of an interpreter is itself the point, a test starts a fresh one. Forked processes do not sync files to
 the disk: only a crash of the system would show it.
@@ -33,6 +34,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import IO, Any
 
 from threadpoolctl import threadpool_info
@@ -48,6 +50,8 @@ LOADED = (
     *("offbeat.runtime.learners.learner_process", "offbeat.experiments.running"),
 )
 """What a process finds loaded."""
+STARTING = ("offbeat.runtime.child", "offbeat.experiments.launching")
+"""Modules that start the children of runs and of experiments."""
 Files = tuple[IO[Any], IO[Any]]
 """What a program prints: stdout and stderr."""
 LARGEST = 1 << 20
@@ -100,31 +104,33 @@ class ForkedProcess:
         self.send_signal(signal.SIGKILL)
 
 
-class Warm:
-    """The Python that forks, from the side of the tests."""
+class Forks:
+    """The Python that forks, from the side of a process that asks it to."""
 
-    def __init__(self) -> None:
-        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        search = [str(REPOSITORY), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-        with theirs:
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", f"from tests.reference.warm import serve; exec(*serve({theirs.fileno()}))"],
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(search), "OMP_NUM_THREADS": "1"},
-                cwd=REPOSITORY,
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-            )
+    def __init__(self, asking: socket.socket) -> None:
+        self._socket = asking
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has ended."""
+        return False
 
     def start(
-        self, code: str, arguments: Sequence[str], folder: Path, environment: Mapping[str, str], files: Files
+        self,
+        code: str,
+        arguments: Sequence[str],
+        folder: Path,
+        environment: Mapping[str, str],
+        files: Files,
+        forks: bool = False,
     ) -> ForkedProcess:
-        """Start a program: Python code, as `python -c` runs it."""
+        """Start a program: see `start` below."""
         program = {
             "code": code,
             "arguments": list(arguments),
             "folder": str(folder.resolve()),
             "environment": dict(environment),
+            "forks": forks,
         }
         return ForkedProcess(self._ask(program, [file.fileno() for file in files]))
 
@@ -152,6 +158,28 @@ class Warm:
         return reader
 
 
+class Warm(Forks):
+    """The Python that forks for a test process, and ends with it."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        super().__init__(ours)
+        search = [str(REPOSITORY), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", f"from tests.reference.warm import serve; exec(*serve({theirs.fileno()}))"],
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(search), "OMP_NUM_THREADS": "1"},
+                cwd=REPOSITORY,
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+            )
+
+    @property
+    def has_ended(self) -> bool:
+        return self.process.poll() is not None
+
+
 _ADOPTS_ONE_AT_A_TIME = threading.Lock()
 
 
@@ -165,21 +193,35 @@ def _adopting_orphans() -> Iterator[None]:
         libc.prctl(PR_SET_CHILD_SUBREAPER, 0)
 
 
-_WARM: list[Warm] = []
+_WARM: list[Forks] = []
 
 
-def _warm() -> Warm:
-    """Return this test process's warm Python, which is started when it is first needed."""
-    if not _WARM or _WARM[0].process.poll() is not None:
+def _warm() -> Forks:
+    """Return this process's warm Python, which a test process starts when it is first needed."""
+    if not _WARM or _WARM[0].has_ended:
         _WARM[:] = [Warm()]
     return _WARM[0]
 
 
 def start(
-    code: str, arguments: Sequence[str], folder: Path, environment: Mapping[str, str], files: Files
+    code: str,
+    arguments: Sequence[str],
+    folder: Path,
+    environment: Mapping[str, str],
+    files: Files,
+    forks: bool = False,
 ) -> ForkedProcess:
-    """Start a program from the warm Python."""
-    return _warm().start(code, arguments, folder, environment, files)
+    """Start a program from the warm Python.
+
+    Args:
+        code: Python code, as `python -c` runs it.
+        arguments: the arguments of the program.
+        folder: its working directory.
+        environment: its environment variables.
+        files: where its output goes.
+        forks: whether the children of its runs are forked too; else each is a fresh Python.
+    """
+    return _warm().start(code, arguments, folder, environment, files, forks)
 
 
 class ForkedChild(subprocess.Popen[Any]):
@@ -218,7 +260,16 @@ def popen(command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
     return (ForkedChild if one_thread else subprocess.Popen)(command, **options)
 
 
-def no_fsync(_file: int) -> None:
+FORKING = SimpleNamespace(Popen=popen, PIPE=subprocess.PIPE, DEVNULL=subprocess.DEVNULL)
+"""Stands for the module `subprocess` where runs start their children."""
+
+
+def children_are_forked() -> bool:
+    """Whether the children of runs in this process are forked."""
+    return all(vars(import_module(module))["subprocess"] is FORKING for module in STARTING)
+
+
+def no_fsync(_file: object) -> None:
     """Stand for `os.fsync`: do not wait for the disk."""
 
 
@@ -230,16 +281,21 @@ def serve(descriptor: int) -> Code:
     for module in LOADED:
         import_module(module)
     threadpool_info()  # which then knows the paths of all libraries
-    os.fsync = no_fsync
+    vars(os)["fsync"] = no_fsync
     own = os.environ["PYTHONPATH"].split(os.pathsep)
     sys.path[:] = [path for path in sys.path if path and path not in own]
     gc.freeze()
+    return _serve(descriptor)
+
+
+def _serve(descriptor: int) -> Code:
+    """Fork for each process that is asked for; return only in a forked process."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the processes that wait for programs
     with socket.socket(fileno=descriptor) as requests:
         while True:
             message, files, _, _ = socket.recv_fds(requests, LARGEST, MOST_FILES)
             if not message:
-                raise SystemExit  # the test process has ended
+                os._exit(0)  # the process that asks has ended
             if os.fork() == 0:
                 break
             for file in files:
@@ -265,6 +321,15 @@ def _program(program: Mapping[str, Any], status: int, out: int, err: int) -> Cod
     for file in (out, err, status):
         os.close(file)
     os.chdir(program["folder"])
+    if program["forks"]:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        if os.fork() == 0:
+            ours.close()
+            return _serve(theirs.detach())
+        theirs.close()
+        _WARM[:] = [Forks(ours)]
+        for module in STARTING:
+            vars(sys.modules[module])["subprocess"] = FORKING
     return _begin(program)
 
 

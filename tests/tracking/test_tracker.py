@@ -172,7 +172,7 @@ def test_wandb_does_not_change_the_training_process_and_reads_project_and_name_f
     assert (written.project, written.name) == ("walking", "first steps")
 
 
-@pytest.mark.usefixtures("offline")
+@pytest.mark.usefixtures("offline", "fresh_children")
 def test_ctrl_c_ends_the_wandb_run_as_interrupted(tmp_path):
     path = tmp_path / "run"
     started = Started(small_arguments(path, **FOR_EVER, tracker="wandb"), tmp_path, GROUP)
@@ -200,7 +200,7 @@ def test_no_process_of_wandb_outlives_a_killed_run(tmp_path):
 
 
 @pytest.mark.parametrize("victim", ["follower", *thorough("wandb-core")])
-@pytest.mark.usefixtures("offline")
+@pytest.mark.usefixtures("offline", "fresh_children")
 def test_a_run_continues_after_the_processes_of_wandb_are_killed(tmp_path, victim):
     path = tmp_path / "run"
     started = Started(small_arguments(path, **FOR_EVER, tracker="wandb"), tmp_path)
