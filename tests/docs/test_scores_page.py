@@ -12,6 +12,9 @@ from offbeat.config.config_file import settings_class_of
 from offbeat.config.preset_files import preset_tables
 from offbeat.core.typed_text import as_text
 
+ENV_DEFAULTS = {"env.kwargs.include_cfrc_ext_in_observation": True}
+"""What Gymnasium's envs do where a config does not say it."""
+
 
 def test_the_table_of_the_page_is_that_of_the_results():
     assert read_section(PAGE, START, END) == content(all_works()).strip(), "run: make scores ARGS=--only-page"
@@ -23,7 +26,8 @@ def test_results_have_the_values_of_the_preset(work: Work):
     earlier = settings_class_of(work.algorithm).earlier_values
     preset = {**tables[work.algorithm], **flat_keys(tables.get("env", {})), **work.settings}
     for result in work.results():
-        settings = {**earlier, **result["config"][work.algorithm], **flat_keys(result["config"].get("env", {}))}
+        env = {**ENV_DEFAULTS, **flat_keys(result["config"].get("env", {}))}
+        settings = {**earlier, **result["config"][work.algorithm], **env}
         found = {key: as_text(settings[key]) for key in preset}
         assert found == {key: as_text(value) for key, value in preset.items()}, result["seed"]
         assert result["config"]["run"]["steps"] == work.steps

@@ -142,9 +142,9 @@ def test_a_copy_has_all_policies_and_the_mutated_setting_of_one_policy(tmp_path)
     }
     one = population(
         tmp_path, {"members": 2, "objective": "policies/dog/return_mean", "mutate": {"policies": own}},
-        env=CARTS, policies={"fox": fox, **CARTS_POLICIES}, settings={**SETTINGS, "steps": 512},
+        env=CARTS, policies={"fox": fox, **CARTS_POLICIES}, settings={**SETTINGS, "steps": 512}, seeds=[4],
     )  # fmt: skip
-    assert not run_here(one).failed
+    assert not run_here(one).failed  # with seed 4 the scores differ much: of equal ones none would be copied
     (decision,) = [each for each in copies_of(one) if each.generation == 0]
     log = (one.path / f"member-{decision.member:03}/log.txt").read_text()
     assert f"copied the weights of member-{decision.donor:03} after generation 0" in log

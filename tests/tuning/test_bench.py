@@ -115,7 +115,8 @@ def test_the_last_learned_batch_is_unchanged_after_the_actors_have_ended(name):
 
 
 def test_the_last_batch_has_env_steps_where_every_second_one_has_only_resets():
-    parts = build(small(env="offbeat/Bandit-v0", kwargs={"pulls": 1}, unroll_length=1, minibatch_size=1))
+    one_row = {"unroll_length": 1, "minibatch_size": 1, "normalize_advantages": False}
+    parts = build(small(env="offbeat/Bandit-v0", kwargs={"pulls": 1}, **one_row))
     try:
         last = run_speed(parts, 0.0, print, learns=True).last_step
         assert parts.trained[0].learner.feed.env_steps_per_use(last) > 0
