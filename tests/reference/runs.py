@@ -257,7 +257,7 @@ def run_python(
 ) -> CommandResult:
     """Run code in a process of its own, forked from a warm Python (warm.py), that knows no module of the tests."""
     with TemporaryFile("w+") as out, TemporaryFile("w+") as err:
-        process = warm.start(code, list(map(str, arguments)), folder, environment, (out, err))
+        process = warm.warm_python().start(code, list(map(str, arguments)), folder, environment, (out, err))
         try:
             process.wait(120)
         finally:
@@ -287,7 +287,7 @@ class Started:
             if threads == 1:
                 environment["OMP_NUM_THREADS"] = "1"
                 forks = warm.children_are_forked()
-                self.process = warm.start(code, arguments, folder, environment, (out, err), forks)
+                self.process = warm.warm_python().start(code, arguments, folder, environment, (out, err), forks)
             else:
                 command = [sys.executable, "-c", code, *arguments]
                 self.process = subprocess.Popen(command, cwd=folder, env=environment, stdout=out, stderr=err)

@@ -4,7 +4,7 @@ A Python that has loaded torch and offbeat, and has done nothing else, waits bes
 process, which has the environment, working directory, files and arguments that it is given, the default signal handlers
 and the usual end of an interpreter: signals, kills and exit codes are real. There are two kinds:
 
-- Programs that a test starts (`start`).
+- Programs that a test starts (`Forks.start`).
 - Children of a run, such as actors (`popen`), in the test process or in one of its programs, in `make test`; in
   `make test-all` these are fresh Pythons. A child is a child of the process with the run, as that expects, not of the
   Python that was forked.
@@ -124,7 +124,16 @@ class Forks:
         files: Files,
         forks: bool = False,
     ) -> ForkedProcess:
-        """Start a program: see `start` below."""
+        """Start a program.
+
+        Args:
+            code: Python code, as `python -c` runs it.
+            arguments: the arguments of the program.
+            folder: its working directory.
+            environment: its environment variables.
+            files: where its output goes.
+            forks: whether the children of its runs are forked too; else each is a fresh Python.
+        """
         program = {
             "code": code,
             "arguments": list(arguments),
@@ -196,32 +205,11 @@ def _adopting_orphans() -> Iterator[None]:
 _WARM: list[Forks] = []
 
 
-def _warm() -> Forks:
+def warm_python() -> Forks:
     """Return this process's warm Python, which a test process starts when it is first needed."""
     if not _WARM or _WARM[0].has_ended:
         _WARM[:] = [Warm()]
     return _WARM[0]
-
-
-def start(
-    code: str,
-    arguments: Sequence[str],
-    folder: Path,
-    environment: Mapping[str, str],
-    files: Files,
-    forks: bool = False,
-) -> ForkedProcess:
-    """Start a program from the warm Python.
-
-    Args:
-        code: Python code, as `python -c` runs it.
-        arguments: the arguments of the program.
-        folder: its working directory.
-        environment: its environment variables.
-        files: where its output goes.
-        forks: whether the children of its runs are forked too; else each is a fresh Python.
-    """
-    return _warm().start(code, arguments, folder, environment, files, forks)
 
 
 class ForkedChild(subprocess.Popen[Any]):
@@ -245,7 +233,7 @@ class ForkedChild(subprocess.Popen[Any]):
         }
         streams = {0: p2cread, 1: c2pwrite, 2: errwrite}
         files = {number: number if ours == -1 else ours for number, ours in streams.items()}
-        self.pid = _warm().start_child(child, {**files, **{number: number for number in pass_fds}})
+        self.pid = warm_python().start_child(child, {**files, **{number: number for number in pass_fds}})
         self._child_created = True
         self._close_pipe_fds(p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite)  # type: ignore[attr-defined]
 
