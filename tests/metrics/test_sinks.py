@@ -25,6 +25,7 @@ def write(path: Path, *lines: dict[str, float | None]) -> None:
 
 def test_lines_can_be_read_back_and_are_appended(tmp_path):
     path = tmp_path / "metrics.jsonl"
+    assert read_metrics(path) == []
     write(path, line(1, sps=None), line(2, sps=0.1))
     write(path, line(3))
     assert read_metrics(path) == [line(1, sps=None), line(2, sps=0.1), line(3)]

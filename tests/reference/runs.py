@@ -110,8 +110,7 @@ def weights_of(run: Path, name: str = "latest") -> bytes:
 
 def lines_of(run: Path) -> list[dict[str, Any]]:
     """Return the metrics lines, none where a run has not begun to write them."""
-    file = run / "metrics.jsonl"
-    return read_metrics(file) if file.exists() else []
+    return read_metrics(run / "metrics.jsonl")
 
 
 def status_of(run: Path) -> dict[str, Any]:

@@ -74,8 +74,8 @@ def result_of(session: Session, target: float | None, kind: ReturnKind) -> Resul
 
 
 def _lines_of(metrics: Path) -> list[dict[str, Any]]:
-    """Return all metrics lines of a file, which may be missing."""
-    lines = read_metrics(metrics) if metrics.is_file() else []
+    """Return all metrics lines of a file, which may not exist yet."""
+    lines = read_metrics(metrics)
     for counter in _COUNTERS:
         if not all(isinstance(line.get(counter), int | float) for line in lines):
             raise ConfigError(

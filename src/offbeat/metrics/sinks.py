@@ -121,12 +121,14 @@ def tag_of(name: str) -> str:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """Read a JSON Lines file. An incomplete last line (the writer was killed, or is still writing) is left out.
+    """Read a JSON Lines file, which has no lines as long as it does not exist.
+
+    An incomplete last line (the writer was killed, or is still writing) is left out.
 
     Raises:
         ConfigError: another line is not a JSON object.
     """
-    lines = path.read_bytes().splitlines()
+    lines = path.read_bytes().splitlines() if path.is_file() else []
     records = []
     for number, line in enumerate(lines, start=1):
         try:
@@ -155,7 +157,7 @@ def metrics_up_to(path: Path, learning_step: int) -> bytes:
     Raises:
         ConfigError: the file was changed by another program.
     """
-    lines = read_metrics(path) if path.exists() else []
+    lines = read_metrics(path)
     if not all(isinstance(line.get("learning_step"), int) for line in lines):
         raise ConfigError(f"{path} has a line without a learning_step: the file was changed by another program")
     earlier = [line for line in lines if line["learning_step"] <= learning_step]

@@ -94,10 +94,9 @@ def read_adaptation(run_dir: Path) -> AdaptationRun:
     Raises:
         ConfigError: it is not a run, has no evaluation in new tasks yet, or has an invalid file.
     """
-    metrics = run_dir / "metrics.jsonl"
     if not (run_dir / "config.toml").is_file():
         raise ConfigError(f"{run_dir} is not a run: pass a directory that `offbeat train` has created")
-    lines = read_metrics(metrics) if metrics.is_file() else []
+    lines = read_metrics(run_dir / "metrics.jsonl")
     with refuse_changed(run_dir):
         settings = read_settings(run_dir)
         found = [adaptation for line in evaluated(lines) if (adaptation := _adaptation_of(line)) is not None]

@@ -152,8 +152,7 @@ def plot_elo(run: Path, *, out: Path) -> Path | None:
 
 def _elo_curves(run: Path) -> dict[str, list[tuple[float, float]]]:
     """Return the name of each metric with ratings, and its (env steps, rating)."""
-    metrics = run / "metrics.jsonl"
-    lines = [line for line in (read_metrics(metrics) if metrics.is_file() else []) if line.get("env_steps") is not None]
+    lines = [line for line in read_metrics(run / "metrics.jsonl") if line.get("env_steps") is not None]
     names = sorted({key for line in lines for key, value in line.items() if _ELO.fullmatch(key) and value is not None})
     return {
         name: [(float(line["env_steps"]), float(line[name])) for line in lines if line.get(name) is not None]

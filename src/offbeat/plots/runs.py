@@ -78,13 +78,13 @@ def read_run(run_dir: Path, x: XAxis, metric: str = RETURN) -> list[Run]:
     Raises:
         ConfigError: the directory is not a run, has no returns yet, or has an invalid file.
     """
-    config, metrics = run_dir / "config.toml", run_dir / "metrics.jsonl"
-    if not config.is_file():
+    if not (run_dir / "config.toml").is_file():
         raise ConfigError(
             f"{run_dir} is not a run: it has no config.toml. "
             "Pass a directory that `offbeat train` has created, for example `offbeat plot runs/NAME`"
         )
-    lines = read_metrics(metrics) if metrics.is_file() else []
+    metrics = run_dir / "metrics.jsonl"
+    lines = read_metrics(metrics)
     with refuse_changed(run_dir):
         settings, names = read_settings(run_dir), _policies_with(metric, lines) or [DEFAULT_POLICY]
         runs = [_curves_of(name, metric, lines, x, settings) for name in names]
@@ -111,8 +111,7 @@ def refuse_changed(run_dir: Path) -> Iterator[None]:
 
 def metrics_of(run_dir: Path) -> set[str]:
     """Return the names of the metrics that a run has, without those of policies before them."""
-    metrics = run_dir / "metrics.jsonl"
-    lines = read_metrics(metrics) if metrics.is_file() else []
+    lines = read_metrics(run_dir / "metrics.jsonl")
     keys = {key for line in lines for key, value in line.items() if isinstance(value, int | float)}
     return {found["metric"] if (found := _OF_POLICY.fullmatch(key)) else key for key in keys}
 
@@ -275,8 +274,7 @@ def _number(trial: Path) -> int:
 
 
 def _has_returns(run: Path) -> bool:
-    metrics = run / "metrics.jsonl"
-    lines = read_metrics(metrics) if metrics.is_file() else []
+    lines = read_metrics(run / "metrics.jsonl")
     return any(line.get(key) is not None for line in lines for key in (TRAINING, EVALUATION))
 
 
