@@ -21,7 +21,7 @@ import gymnasium
 from benchmarks.common import machine, write_json
 from benchmarks.options import read_options
 
-ENVS = ("MiniGrid-Empty-5x5-v0", "MiniGrid-DoorKey-5x5-v0")
+ENVS = ("MiniGrid-Empty-5x5-v0", "MiniGrid-DoorKey-5x5-v0", "MiniGrid-FourRooms-v0")
 LEFT, RIGHT, FORWARD, PICKUP, TOGGLE = 0, 1, 2, 3, 5
 STEPS = ((1, 0), (0, 1), (-1, 0), (0, -1))
 """The move of each direction of the agent."""

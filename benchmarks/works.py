@@ -117,6 +117,8 @@ LAYOUTS = {
     "processes-2": "--runtime processes --max-lag 1 --lag bounded --actors 2",
     "processes-2-exact": "--runtime processes --max-lag 1 --lag exact --actors 2",
     "processes-2-equals": "--runtime processes --max-lag 1 --lag bounded --actors 2 --set actor_nice=0",
+    "serial-compiled": "--runtime serial --max-lag 0 --actors 1 --set kernels=numba",
+    "processes-compiled": "--runtime processes --max-lag 1 --lag bounded --actors 1 --set kernels=numba",
 }
 """Sides of offbeat's own. A work's envs are dealt out to the actors, so that every side has the same batch."""
 REPLAY_LAYOUTS = {
@@ -146,8 +148,13 @@ TORCH_PEERS = ("sb3", "tianshou", "torchrl", "rl-games")
 PEERS_IN_WORLDS = {"rllib": {"ppo": "rllib_ppo.py"}}
 """The same for sides that only `two_policies.py` measures."""
 SIDES: dict[str, tuple[str, ...]] = {
-    "cartpole": ("serial", "threads", "processes", "processes-exact", "sb3", "tianshou", "torchrl", "rl-games"),
-    "cartpole-one-epoch": ("serial", "processes", "processes-exact", "sample-factory"),
+    "cartpole": (
+        "serial", "serial-compiled", "threads", "processes", "processes-compiled", "processes-exact", "sb3",
+        "tianshou", "torchrl", "rl-games",
+    ),
+    "cartpole-one-epoch": (
+        "serial", "serial-compiled", "processes", "processes-compiled", "processes-exact", "sample-factory",
+    ),
     "halfcheetah": (
         "serial", "threads", "processes", "processes-exact", "processes-2", "processes-2-exact", "sb3",
         "tianshou", "torchrl", "rl-games", "sample-factory",
