@@ -96,6 +96,7 @@ def test_a_signal_while_an_actor_creates_its_env_ends_a_run_in_time(tmp_path):
 # --- at any moment ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("fresh_children")
 @pytest.mark.parametrize(
     ("settings", "steps"), [(PROCESSES, 10**9), *thorough((THREADS, 256), (THREADS, 10**9), (PROCESSES, 256))], ids=_id
 )

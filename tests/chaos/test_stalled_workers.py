@@ -218,6 +218,7 @@ def test_a_signal_to_every_process_of_a_run_stops_it_normally(tmp_path, runtime,
     assert status_of(Path("run"))["state"] == "interrupted"
 
 
+@pytest.mark.usefixtures("fresh_children")
 def test_a_signal_before_a_child_installed_its_handler_does_not_end_the_child():
     child = start_child("tests.reference.stalling", LaunchSpec(os.getpid()), on_report=lambda _report: None)
     try:
