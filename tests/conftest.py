@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -42,6 +43,17 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     for kind, names in KINDS.items():
         if places & set(names):
             item.add_marker(kind)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Exempt modules and tests, which live until the end, from garbage collection: it would traverse half a million."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(autouse=True, scope="session")
