@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import warnings
 from fractions import Fraction
 from typing import Any
 
 import pytest
+from tests.reference.runs import OFFBEAT, run_python
 
 import offbeat
 from offbeat.algorithms.dqn import DQNConfig
@@ -67,9 +66,7 @@ def test_the_first_update_follows_from_warmup_and_ratio():
 def test_the_command_line_says_once_before_the_run_that_nothing_will_be_learned(tmp_path):
     arguments = ["train", "dqn", "CartPole-v1", "--steps", "32", "--run-dir", str(tmp_path / "run"), "--set"]
     settings = ["warmup=40", "batch_size=8", "hidden_sizes=8", "eval_every=0", "envs_per_actor=4", "chunk_length=1"]
-    done = subprocess.run(
-        [sys.executable, "-m", "offbeat", *arguments, *settings], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.count(EXPECTED) == 1
-    assert "LearnsNothing" not in done.stderr
+    said = run_python(OFFBEAT, *arguments, *settings, folder=tmp_path)
+    assert said.code == 0, said.err
+    assert said.err.count(EXPECTED) == 1
+    assert "LearnsNothing" not in said.err

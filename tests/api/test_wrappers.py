@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 import gymnasium as gym
 import pytest
 from gymnasium.wrappers import FlattenObservation
-from tests.reference.runs import lines_of, small_arguments, small_run, weights_of
+from tests.reference.runs import CommandResult, lines_of, run_python, small_arguments, small_run, weights_of
 from tests.reference.runs import offbeat as command
 from tests.reference.wrapped_envs import HalvedReward, ShortCartPole
 
@@ -138,25 +137,23 @@ def test_a_run_of_another_user_does_not_import_its_wrappers_unless_trusted(tmp_p
     (tmp_path / "evil_wrappers.py").write_text(
         "import gymnasium\nprint('imported')\nclass Evil(gymnasium.Wrapper):\n    pass\n"
     )
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
 
-    def python(code: str) -> subprocess.CompletedProcess[str]:
-        program = [sys.executable, "-c", f"import offbeat\n{code}"]
-        return subprocess.run(program, check=False, capture_output=True, text=True, env=environment)
+    def python(code: str) -> CommandResult:
+        return run_python(f"import offbeat\n{code}", folder=tmp_path)
 
     run = str(tmp_path / "run")
     settings = "steps=64, envs_per_actor=4, unroll_length=16, minibatch_size=32, progress='none', eval_every=0"
     wrapped = "wrappers=['evil_wrappers:Evil']"
-    assert python(f"offbeat.train('ppo', 'CartPole-v1', run_dir={run!r}, {settings}, {wrapped})").returncode == 0
+    assert python(f"offbeat.train('ppo', 'CartPole-v1', run_dir={run!r}, {settings}, {wrapped})").code == 0
     for use in ("evaluate({})", "watch({}, video='a.gif')", "resume({}, steps=128)"):
         refused = python(f"offbeat.{use.format(repr(run))}")
-        assert "evil_wrappers" in refused.stderr
-        assert "Nothing was imported" in refused.stderr
-        assert "imported\n" not in refused.stdout
+        assert "evil_wrappers" in refused.err
+        assert "Nothing was imported" in refused.err
+        assert "imported\n" not in refused.out
     trusted = python(f"print(offbeat.evaluate({run!r}, episodes=1, trust_code=True))")
-    assert "import and call evil_wrappers:Evil as its wrapper" in trusted.stderr
-    assert trusted.returncode == 0, trusted.stderr
-    assert python(f"offbeat.load({run!r})").returncode == 0  # acting needs no env
+    assert "import and call evil_wrappers:Evil as its wrapper" in trusted.err
+    assert trusted.code == 0, trusted.err
+    assert python(f"offbeat.load({run!r})").code == 0  # acting needs no env
 
 
 def test_a_spec_of_another_user_does_not_import_its_wrappers(tmp_path, monkeypatch):

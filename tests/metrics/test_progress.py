@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from tests.reference.progress import ABOUT, status
 from tests.reference.runs import small_run
 
 from offbeat.config.runtimes import RUNTIMES
@@ -19,20 +20,7 @@ from offbeat.metrics.notebook import NotebookLines, show_picture
 from offbeat.metrics.progress import Lines, Rates, Silent, title_of, topology_of
 from offbeat.metrics.screen import History, Screen, sparkline
 from offbeat.metrics.status import About, FirstBatch, PolicyStatus, Status
-from offbeat.metrics.timings import Timings
 from offbeat.runtime import run_metrics
-
-ABOUT = About(
-    "ppo",
-    "CartPole-v1",
-    RUNTIMES["processes"],
-    4,
-    16,
-    "max_lag 1",
-    "cpu",
-    Path("runs/ppo-CartPole-v1"),
-    preset="ppo-cartpole-v1",
-)
 
 
 class Clock:
@@ -43,13 +31,6 @@ class Clock:
 
     def __call__(self):
         return self.now
-
-
-def status(env_steps: int, **figures: Any) -> Status:
-    timings = Timings()
-    timings.merge({"act": 1.0, "learn/update": 2.0, "wait/actor": 1.0})
-    usual: dict[str, Any] = {"steps": 100_000, "updates": env_steps // 10, "timings": timings}
-    return Status(env_steps=env_steps, **{**usual, **figures})
 
 
 WAITS: dict[str, Any] = {
@@ -513,7 +494,8 @@ def test_the_dashboard_is_used_on_a_terminal_that_can_redraw(monkeypatch):
 
 DIES = """
 import sys
-from tests.metrics.test_progress import ABOUT, make_progress, status
+from tests.reference.progress import ABOUT, status
+from offbeat.metrics.dashboard import make_progress
 view = make_progress("dashboard", sys.stdout)
 view.start(ABOUT)
 view.update(status(5000))
@@ -533,7 +515,8 @@ IN_BACKGROUND = """
 import os, subprocess, sys
 program = '''
 import os, sys
-from tests.metrics.test_progress import ABOUT, make_progress, status
+from tests.reference.progress import ABOUT, status
+from offbeat.metrics.dashboard import make_progress
 view = make_progress("dashboard", sys.stdout)
 {before}
 view.start(ABOUT)

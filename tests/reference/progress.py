@@ -1,0 +1,29 @@
+"""What a progress view shows of a run, without the time that it takes to load torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from offbeat.config.runtimes import RUNTIMES
+from offbeat.metrics.status import About, Status
+from offbeat.metrics.timings import Timings
+
+ABOUT = About(
+    "ppo",
+    "CartPole-v1",
+    RUNTIMES["processes"],
+    4,
+    16,
+    "max_lag 1",
+    "cpu",
+    Path("runs/ppo-CartPole-v1"),
+    preset="ppo-cartpole-v1",
+)
+
+
+def status(env_steps: int, **figures: Any) -> Status:
+    timings = Timings()
+    timings.merge({"act": 1.0, "learn/update": 2.0, "wait/actor": 1.0})
+    usual: dict[str, Any] = {"steps": 100_000, "updates": env_steps // 10, "timings": timings}
+    return Status(env_steps=env_steps, **{**usual, **figures})
