@@ -19,6 +19,7 @@ from tests.reference.runs import (
     is_alive,
     lines_of,
     offbeat,
+    pids_of,
     small_arguments,
     small_run,
     status_of,
@@ -97,7 +98,7 @@ def test_a_killed_main_process_leaves_no_actor_and_no_shared_memory(tmp_path, mo
     if env == "Unhurried":
         started.wait_until(lambda: has_saved(path))
     else:
-        started.wait_until((tmp_path / "SLEEPING").exists)
+        started.wait_until(lambda: (tmp_path / "SLEEPING").exists() and len(pids_of(path, "actor")) == 2)
     actors = actors_of(path)
     assert len(actors) == 2
     assert started.end(number).code == -number

@@ -20,6 +20,7 @@ from tests.reference.runs import (
     is_alive,
     lines_of,
     offbeat,
+    pids_of,
     small_arguments,
     small_run,
     status_of,
@@ -74,12 +75,11 @@ def test_a_signal_during_the_first_reset_of_actors_ends_a_run_in_time(tmp_path):
     path = tmp_path / "run"
     arguments = small_arguments(path, "runs/HangsInFirstReset-v0", imports=ENVS, **PROCESSES)
     started = Started(arguments, tmp_path, HURRIED_GROUP)
-    started.wait_until((tmp_path / "SLEEPING").exists)
+    started.wait_until(lambda: (tmp_path / "SLEEPING").exists() and len(pids_of(path, "actor")) == 2)
     actors = actors_of(path)
     said = started.end(signal.SIGTERM, seconds=IN_TIME_S)
     assert said.code == 130, said.err
     assert "Traceback" not in said.err
-    assert len(actors) == 2
     assert not any(map(is_alive, actors))
 
 
