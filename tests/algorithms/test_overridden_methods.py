@@ -19,10 +19,10 @@ from offbeat.api.train import train
 from offbeat.core.errors import RunFailed
 
 SMALL: dict[str, Any] = {"hidden_sizes": (8,), "eval_every": 0, "checkpoint_every": 0, "seed": 1}
-ON_POLICY: dict[str, Any] = {"steps": 512, "unroll_length": 32, "envs_per_actor": 8}
+ON_POLICY: dict[str, Any] = {"steps": 256, "unroll_length": 32, "envs_per_actor": 8}
 TASKS: dict[str, Any] = {**OF_ALGORITHM["pearl"], "steps": 60, "warmup": 60}
 TASKS |= {"envs_per_actor": 2, "batch_size": 8, "capacity": 100}
-REPLAY: dict[str, Any] = {"steps": 60, "warmup": 20, "batch_size": 8, "capacity": 100}
+REPLAY: dict[str, Any] = {"steps": 30, "warmup": 20, "batch_size": 8, "capacity": 100}
 
 
 @pytest.mark.parametrize("name", own_methods.CLASSES)
