@@ -254,9 +254,10 @@ def test_a_run_resumed_in_another_runtime_has_the_weights_and_metrics_of_serial(
         assert_ratio(whole.path, Fraction(1, 2), cell.more.get("warmup", SMALL_SAC["warmup"]))
 
 
-FEATURES = [case for case in IN_CI["same_bits"] if case.feature not in ("vector", "box")]
-COVERED = [case for case in IN_CI["same_bits"] if case.feature in ("vector", "box")]
-"""By the cells above."""
+IN_CELLS = ("vector", "box", "resident", "inference", "shards", "tasks")
+"""Features that the cells above have."""
+FEATURES = [case for case in IN_CI["same_bits"] if case.feature not in IN_CELLS]
+COVERED = [case for case in IN_CI["same_bits"] if case.feature in IN_CELLS]
 
 
 @pytest.mark.parametrize("case", [*FEATURES, *thorough(*((case,) for case in COVERED))], ids=str)
