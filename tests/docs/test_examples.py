@@ -21,7 +21,7 @@ import torch
 from tests.reference.dqn import new_dqn
 from tests.reference.pages import ROOT
 from tests.reference.registries import registries_kept
-from tests.reference.runs import run_python
+from tests.reference.runs import run_script
 from tests.reference.sac import random_samples
 from tests.reference.thorough import thorough
 
@@ -34,17 +34,9 @@ EXAMPLES = ROOT / "examples"
 FROM_SCRATCH = EXAMPLES / "async_ppo_from_scratch.py"
 
 
-AS_A_SCRIPT = """
-import runpy, sys
-sys.argv = sys.argv[1:]
-sys.path[0] = sys.argv[0].rpartition("/")[0]
-runpy.run_path(sys.argv[0], run_name="__main__")
-"""
-
-
 def example(name: str, *arguments: str, folder: Path) -> str:
     """Run an example in a process of its own that has loaded torch; return what it prints."""
-    said = run_python(AS_A_SCRIPT, EXAMPLES / name, *arguments, folder=folder)
+    said = run_script(EXAMPLES / name, *arguments, folder=folder)
     assert said.code == 0, said.err
     return said.out
 

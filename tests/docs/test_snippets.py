@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import pytest
 from tests.reference.pages import LANGUAGES, PAGES, ROOT, SHELL, Block, blocks, shortened
 from tests.reference.registries import registries_kept
 from tests.reference.runs import offbeat as offbeat_here
+from tests.reference.runs import run_script
 from tests.reference.thorough import thorough
 
 import offbeat
@@ -98,11 +100,14 @@ def kinds_of(said: str) -> set[str]:
 def run_command(command: str, folder: Path) -> tuple[int, str]:
     """Type a command in a folder, which is the current one; return its exit code, and what it says.
 
-    What it calls `offbeat` with is run in this process: it takes seconds to load torch in one of its own. Where a
-    variable is set for it, it is run as it is; with --trust-code too, as this process has imported what a user's would
-    only then.
+    What it calls `offbeat` with is run in this process: it takes seconds to load torch in one of its own. A script is
+    run in a process that is forked. Where a variable is set for it, it is run as it is; with --trust-code too, as this
+    process has imported what a user's would only then.
     """
-    if "--trust-code" in command or re.match(r"\w+=|python ", command):
+    if command.startswith("python "):
+        said = run_script(*shlex.split(command)[1:], folder=folder)
+        return said.code, said.out + said.err
+    if "--trust-code" in command or re.match(r"\w+=", command):
         done = shell(command, folder)
         return done.returncode, done.stdout
     programs = Path(tempfile.mkdtemp(dir=folder))

@@ -269,6 +269,20 @@ def run_python(
     return CommandResult(process.returncode, *said)
 
 
+SCRIPT = """
+import runpy, sys
+sys.argv = sys.argv[1:]
+sys.path[0] = sys.argv[0].rpartition("/")[0]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+"""Runs a Python file as `python FILE` does."""
+
+
+def run_script(path: str | Path, *arguments: object, folder: Path) -> CommandResult:
+    """Run a Python file in a process of its own, as `run_python` runs code."""
+    return run_python(SCRIPT, path, *arguments, folder=folder)
+
+
 class Started:
     """A process of its own, with the tests' modules within reach of its imports."""
 
