@@ -333,12 +333,13 @@ def test_the_documented_command_of_an_example_runs(path, tmp_path, monkeypatch):
             assert said.code == 0, f"{command}\n{said.err}"
 
 
-def test_the_demo_script_runs(tmp_path):
-    done = shell(shortened((ROOT / "examples/demo.sh").read_text()), tmp_path)
-    assert done.returncode == 0, done.stdout
+def test_the_demo_script_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, said = run_command(shortened((ROOT / "examples/demo.sh").read_text()), tmp_path)
+    assert code == 0, said
     (run,) = (tmp_path / "runs").iterdir()
     assert (run / "return.png").exists()
-    proposed = re.findall(r"^  offbeat (.+)$", done.stdout, re.MULTILINE)
+    proposed = re.findall(r"^  offbeat (.+)$", said, re.MULTILINE)
     assert len(proposed) == 5
     for arguments in proposed:
         if arguments != "--help":

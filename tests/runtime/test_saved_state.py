@@ -95,7 +95,9 @@ def assert_refused(stopped: Path, tmp_path: Path, place: tuple[Any, ...], value:
         resume(run)
 
 
-@pytest.mark.parametrize(("kind", "tries"), [("unrolls", 30), ("replay", 30), *thorough(("hogwild", 10))])
+@pytest.mark.parametrize(
+    ("kind", "tries"), [("unrolls", 10), ("replay", 10), *thorough(("unrolls", 30), ("replay", 30), ("hogwild", 10))]
+)
 def test_a_fuzzed_state_is_refused_with_a_message_or_resumes(stopped, tmp_path, kind, tries):
     random, original, refused = Random(kind), (stopped[kind] / "checkpoints/latest/state.json").read_bytes(), 0
     for number in range(tries):
