@@ -33,6 +33,8 @@ from offbeat.runtime.evaluation.plan import EvaluationPlan
 
 OWN = ("my_env", "own_algorithm", "own_encoder")
 """Modules of the user's, which pages speak of."""
+SCRIPTS = Path(sys.executable).parent
+"""The folder with this Python's `offbeat`."""
 WITH_CODE = [page for page in PAGES if any(block.runs for block in blocks(page))]
 
 
@@ -100,14 +102,16 @@ def kinds_of(said: str) -> set[str]:
 def run_command(command: str, folder: Path) -> tuple[int, str]:
     """Type a command in a folder, which is the current one; return its exit code, and what it says.
 
-    What it calls `offbeat` with is run in this process: it takes seconds to load torch in one of its own. A script is
-    run in a process that is forked. Where a variable is set for it, it is run as it is; with --trust-code too, as this
-    process has imported what a user's would only then.
+    What it calls `offbeat` with is run in this process: it takes seconds to load torch in one of its own. With
+    --trust-code it is run in a process that is forked, as this process has imported what a user's would only then; so
+    are scripts. Where a variable is set for it, it is run as it is.
     """
-    if command.startswith("python "):
-        said = run_script(*shlex.split(command)[1:], folder=folder)
+    if command.startswith("python ") or "--trust-code" in command:
+        program, *arguments = shlex.split(command.removeprefix("python "))
+        script = SCRIPTS / program if program == "offbeat" else Path(program)
+        said = run_script(script, *arguments, folder=folder)
         return said.code, said.out + said.err
-    if "--trust-code" in command or re.match(r"\w+=", command):
+    if re.match(r"\w+=", command):
         done = shell(command, folder)
         return done.returncode, done.stdout
     programs = Path(tempfile.mkdtemp(dir=folder))
@@ -141,7 +145,7 @@ def fifo(path: Path) -> Iterator[int]:
     os.close(descriptor)
 
 
-def shell(command: str, folder: Path, first: Path = Path(sys.executable).parent) -> subprocess.CompletedProcess[str]:
+def shell(command: str, folder: Path, first: Path = SCRIPTS) -> subprocess.CompletedProcess[str]:
     """Type a command to its end; see `typing`."""
     with typing(command, folder, first) as typed:
         out, _ = typed.communicate(timeout=120)
