@@ -13,6 +13,7 @@ from tests.reference.runs import SMALL
 
 from offbeat.config.resolve import resolve
 from offbeat.memory.arena import SharedArena
+from offbeat.runtime import assembly
 from offbeat.runtime.board import Bell
 from offbeat.runtime.evaluation.evaluators import ProcessEvaluator
 from offbeat.runtime.evaluation.plan import EvaluatedPolicy, EvaluationPlan
@@ -37,7 +38,7 @@ def parts(request) -> Iterator[PacedParts]:
     made.close()
 
 
-def fail(*_arguments: Any) -> Any:
+def fail(*_arguments: Any, **_named: Any) -> Any:
     raise OSError("Too many open files")
 
 
@@ -112,4 +113,20 @@ def test_lock_free_workers_whose_memory_cannot_be_made_leave_nothing_open(monkey
     with pytest.raises(OSError, match="Too many open files"):
         build(resolve("ppo", "CartPole-v1", flags={**SMALL, "runtime": "hogwild", "workers": 3}))
     made.clear()
+    assert descriptors() == before
+
+
+@pytest.mark.parametrize(
+    ("module", "last_step", "flags"),
+    [
+        (assembly, "learner_of", {"runtime": "processes", "actors": 1}),
+        (parts_of_workers, "WorkersBoard", {"runtime": "hogwild", "workers": 2}),
+    ],
+)
+def test_parts_that_cannot_be_built_leave_no_shared_memory_open(module, last_step, flags, monkeypatch):
+    config = resolve("ppo", "CartPole-v1", flags={**SMALL, **flags})
+    monkeypatch.setattr(module, last_step, fail)
+    before = descriptors()
+    with pytest.raises(OSError, match="Too many open files"):
+        build(config)
     assert descriptors() == before

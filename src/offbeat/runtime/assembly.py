@@ -8,6 +8,7 @@ The module of the runtime then makes the actors or workers, and the training loo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from offbeat.algorithms.base import Algorithm, policy_of
@@ -67,18 +68,22 @@ def build_paced(config: Config, notify: Callable[[str], None], *, shared: bool) 
         if policy_plan.trained and (message := policy_plan.memory.describe(policy_plan.fields)):
             notify(message)
     arena = SharedArena(plan.slabs()) if shared else None
-    arrays = arena.arrays if arena else private_arena(plan.slabs())
-    memory, timings = plan.memory(arrays), Timings()
-    learned = [
-        _learned(tested.config, policy, index, plan.policies[index], *memory.policies[index], timings)
-        for index, policy in enumerate(policies)
-    ]
-    weights = {policy.name: policy.weights for policy in learned}
-    league = (
-        None
-        if tested.league is None or memory.league is None
-        else League(tested.league, plan.pace, memory.league, weights)
-    )
+    with ExitStack() as made:
+        if arena:
+            made.callback(arena.close)
+        arrays = arena.arrays if arena else private_arena(plan.slabs())
+        memory, timings = plan.memory(arrays), Timings()
+        learned = [
+            _learned(tested.config, policy, index, plan.policies[index], *memory.policies[index], timings)
+            for index, policy in enumerate(policies)
+        ]
+        weights = {policy.name: policy.weights for policy in learned}
+        league = (
+            None
+            if tested.league is None or memory.league is None
+            else League(tested.league, plan.pace, memory.league, weights)
+        )
+        made.pop_all()
     return PacedParts(
         config=tested.config,
         env=plan.policies[0].env,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -109,22 +110,27 @@ def build_lock_free(config: Config, notify: Callable[[str], None]) -> LockFreePa
     shape = _shape_of(config, initial)
     slabs = (shape.slabs(), *(plan.slabs() for plan in plans))
     arenas = tuple(all_or_closed(SharedArena(each) for each in slabs))
-    buffer = DeviceBuffer(shape.learned_slabs(), device_of(config)) if shape.in_device_buffer else None
-    arrays: Arrays = {**arenas[0].arrays, **(buffer.tensors if buffer else {})}
-    write_initial(arrays, initial)
-    storage = SharedStorage(shape, arrays)
-    return LockFreeParts(
-        config=config,
-        env=env,
-        policies=(policy_parts(first_config, env, storage=storage),),
-        timings=Timings(),
-        plans=plans,
-        shared_state=shape,
-        storage=storage,
-        board=WorkersBoard(arrays, config.workers),
-        arenas=arenas,
-        buffer=buffer,
-    )
+    with ExitStack() as made:
+        for arena in arenas:
+            made.callback(arena.close)
+        buffer = DeviceBuffer(shape.learned_slabs(), device_of(config)) if shape.in_device_buffer else None
+        arrays: Arrays = {**arenas[0].arrays, **(buffer.tensors if buffer else {})}
+        write_initial(arrays, initial)
+        storage = SharedStorage(shape, arrays)
+        parts = LockFreeParts(
+            config=config,
+            env=env,
+            policies=(policy_parts(first_config, env, storage=storage),),
+            timings=Timings(),
+            plans=plans,
+            shared_state=shape,
+            storage=storage,
+            board=WorkersBoard(arrays, config.workers),
+            arenas=arenas,
+            buffer=buffer,
+        )
+        made.pop_all()
+    return parts
 
 
 def _only_policy(tested: TestedEnvs) -> EnvSpec:
