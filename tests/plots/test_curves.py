@@ -284,6 +284,11 @@ def test_a_title_with_an_invalid_formula_is_refused_and_dollar_signs_can_be_esca
     assert plot_runs([run], out=out, title=r"in US\$_\$") == out
 
 
+def test_a_value_of_a_setting_is_no_formula(tmp_path):
+    runs = [make_run(tmp_path / name, goal=f"US$_$ {name}") for name in ("a", "b")]
+    assert legend(plot_runs(runs, out=tmp_path / "curve.svg"))[:2] == ["goal US$_$ a", "goal US$_$ b"]
+
+
 @pytest.mark.parametrize(("suffix", "start"), [("png", b"\x89PNG"), ("pdf", b"%PDF"), ("svg", b"<?xml")])
 def test_the_suffix_selects_the_format(tmp_path, suffix, start):
     out = plot_runs([make_run(tmp_path / "run")], out=tmp_path / f"curve.{suffix}")

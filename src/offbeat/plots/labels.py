@@ -144,9 +144,14 @@ def _label(settings: Mapping[str, Any], differing: Sequence[str], max_keys: int)
 
 
 def _named(key: str, value: Any) -> str:
+    """Return a setting with its value. Only the caller's label may have formulas, which dollar signs enclose."""
+    return str(value) if key == LABEL else _text_of(key, value).replace("$", r"\$")
+
+
+def _text_of(key: str, value: Any) -> str:
     if key == POLICY:
         return "all agents" if value is None else f"policy {value}"
-    if key in (LABEL, ALGORITHM, ENV, "runtime.runtime", POPULATION, DIRECTORY):
+    if key in (ALGORITHM, ENV, "runtime.runtime", POPULATION, DIRECTORY):
         return str(value)
     table, _, name = key.rpartition(".")
     if table.startswith("policies."):
