@@ -421,6 +421,26 @@ def test_a_run_without_returns_is_refused_with_the_remedy(tmp_path):
         plot_runs([run], out=tmp_path / "curve.png")
 
 
+def test_of_several_runs_those_without_returns_are_left_out(tmp_path):
+    (tmp_path / "new" / "experiment.json").parent.mkdir()
+    (tmp_path / "new" / "experiment.json").touch()
+    runs = [make_run(tmp_path / name, lines=lines, clip=lines) for name, lines in (("a", 30), ("b", 1), ("c", 20))]
+    said: list[str] = []
+    (out,) = plot(
+        [runs[1], tmp_path / "new", *runs[::2]],
+        out=tmp_path / "curve.svg",
+        labels=("b", "new", "a", "c"),
+        notify=said.append,
+    )
+    assert legend(out)[:2] == ["a", "c"]
+    assert said == [f"left out, because no episode has ended there yet: {runs[1]}, {tmp_path / 'new'}"]
+    with pytest.warns(UserWarning, match=f"left out, .*: {runs[1]}$") as caught:
+        plot(runs, out=out)
+    assert [warning.filename for warning in caught] == [__file__]
+    with pytest.raises(ConfigError, match=f"no episode has ended.*offbeat resume {runs[1]}"):
+        plot([runs[1], tmp_path / "new"], out=out)
+
+
 def test_an_unknown_picture_format_is_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"must end in one of .*\.png"):
         plot_runs([make_run(tmp_path / "run")], out=tmp_path / "curve.doc")

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import math
-import os
-import sys
-import warnings
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from offbeat.core.argument_notation import in_python
+from offbeat.api.caller_warnings import warn_caller
 from offbeat.core.errors import LearnsNothing
 
 if TYPE_CHECKING:
@@ -60,17 +56,5 @@ def found(updates: int, env_steps: int) -> str:
 
 
 def _warned(text: str) -> str:
-    warnings.warn(in_python(text), LearnsNothing, stacklevel=_callers_level())
+    warn_caller(text, LearnsNothing)
     return text
-
-
-def _callers_level() -> int:
-    """Return the `stacklevel` with which the caller of this function warns of the line that started the run.
-
-    It is that of the first frame outside of offbeat.
-    """
-    package = f"{Path(__file__).parents[1]}{os.sep}"
-    level, frame = 1, sys._getframe(1)  # noqa: SLF001 - as the warnings of the standard library do
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(package):
-        level, frame = level + 1, frame.f_back
-    return level

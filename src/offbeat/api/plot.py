@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, count
 from pathlib import Path
 from typing import Literal
 
+from offbeat.api.caller_warnings import warn_caller
 from offbeat.config.arguments import checked
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import read
@@ -17,7 +18,7 @@ from offbeat.plots.adaptation import plot_adaptation
 from offbeat.plots.curves import plot_runs
 from offbeat.plots.figures import require_format
 from offbeat.plots.league import plot_elo
-from offbeat.plots.runs import RETURN, runs_of
+from offbeat.plots.runs import RETURN, NoReturns, runs_of
 
 X = Literal["steps", "frames", "time", "episodes"]
 
@@ -33,11 +34,13 @@ def plot(
     smooth: int = 1,
     average: bool = False,
     title: str | None = None,
+    notify: Callable[[str], None] = warn_caller,
 ) -> list[Path]:
     """Draw the returns or other metrics of runs over steps, frames or time, as `offbeat plot` does.
 
     Runs that differ only in the seed are one curve: their interquartile mean with a 95 % band; of two or three, their
-    mean with their range. In a notebook the pictures are also shown below the cell.
+    mean with their range. Of several directories, those that have no returns yet are left out. In a notebook the
+    pictures are also shown below the cell.
 
     Args:
         runs: a `Run`, or the directory of a run, a trial, an experiment or a population; or several of them.
@@ -52,14 +55,15 @@ def plot(
         smooth: a number of points: each line is the moving average over its last ones.
         average: whether to draw the moving average of the training returns over 100 points too, as a dotted line.
         title: the title; None: the algorithms and envs.
+        notify: called with a message that names the directories that are left out; by default it is a Python warning.
 
     Returns:
         The files that were written. For a run with a league, its Elo ratings are in a second file: return-elo.png in
         the directory, or the name of `out` with -elo, and with a number if that file exists.
 
     Raises:
-        ConfigError: a directory is not a run or has no returns yet, no run has a metric, the number of labels is
-            wrong, or the file cannot be written.
+        ConfigError: a directory is not a run, none has returns yet, no run has a metric, the number of labels is wrong,
+            or the file cannot be written.
     """
     paths = [user_path(run) for run in ([runs] if isinstance(runs, str | os.PathLike) else runs)]
     if not paths:
@@ -77,16 +81,37 @@ def plot(
     for path in (file, elo) if out is None else ():
         if path.is_symlink():
             raise ConfigError(f"{path} is a symbolic link, and its target would be overwritten: pass --out FILE.png")
-    directories = [runs_of(path) for path in paths]
-    every = [run for own in directories for run in own]
+    directories = _directories(paths, drawn, notify)
+    every = [run for own in directories.values() for run in own]
     if x == "episodes":
         return _shown([plot_adaptation(every, out=file)])
     if len(texts) == len(paths):
-        texts = tuple(text for text, own in zip(texts, directories, strict=True) for _ in own)
+        texts = tuple(texts[index] for index, own in directories.items() for _ in own)
     plot_runs(every, x, out=file, metrics=drawn, labels=texts, smooth=smooth, average=average, title=title)
     elo = elo if out is None else _unused(elo)  # the user has named only the first file
     ratings = [plot_elo(path, out=elo) for path in paths if len(paths) == 1]
     return _shown([file, *filter(None, ratings)])
+
+
+def _directories(
+    paths: Sequence[Path], metrics: Sequence[str], notify: Callable[[str], None]
+) -> Mapping[int, Sequence[Path]]:
+    """Return the run directories of each path that has what is drawn, by the index of the path.
+
+    Raises:
+        NoReturns: no path has returns yet.
+    """
+    found, refused = {}, {}
+    for index, path in enumerate(paths):
+        try:
+            found[index] = runs_of(path, metrics)
+        except NoReturns as error:
+            refused[path] = error
+    if refused and not found:
+        raise next(iter(refused.values()))
+    if refused:
+        notify(f"left out, because no episode has ended there yet: {', '.join(map(str, refused))}")
+    return found
 
 
 def _shown(files: list[Path]) -> list[Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -17,7 +18,7 @@ class Plot:
 
     runs: Annotated[Positional[tuple[Path, ...]], arg(metavar="RUN...", help_behavior_hint="")]
     """Directories of runs, trials or experiments. Runs that differ only in the seed are drawn as one curve: their IQM
-    with a 95 % band; of two or three, their mean with their range."""
+    with a 95 % band; of two or three, their mean with their range. Those without returns yet are left out."""
     x: Literal["steps", "frames", "time", "episodes"] = "steps"
     """The quantity on the horizontal axis. episodes: how the return of the last evaluation changes over the episodes in
     a new task, for algorithms that infer tasks."""
@@ -52,6 +53,7 @@ class Plot:
                 smooth=self.smooth,
                 average=self.average,
                 title=self.title,
+                notify=lambda text: print(text, file=sys.stderr),
             )
         for path in drawn:
             print(path)

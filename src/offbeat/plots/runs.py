@@ -44,6 +44,10 @@ MEMBER, POPULATION = "member", "population"
 _KEYS = {"steps": "env_steps", "frames": "frames", "time": "wall_time_s"}
 
 
+class NoReturns(ConfigError):
+    """A run, or each session of a trial, an experiment or a population, has no returns yet."""
+
+
 @dataclass(frozen=True)
 class Curve:
     """Returns y over env steps, frames or seconds x. Metrics lines without one of the two values are omitted."""
@@ -76,25 +80,29 @@ def read_run(run_dir: Path, x: XAxis, metric: str = RETURN) -> list[Run]:
         metric: "return", or the name of a metric. The result is empty if the run does not have this metric.
 
     Raises:
-        ConfigError: the directory is not a run, has no returns yet, or has an invalid file.
+        NoReturns: the metric is the return, and no episode has ended yet.
+        ConfigError: the directory is not a run, or has an invalid file.
     """
     if not (run_dir / "config.toml").is_file():
         raise ConfigError(
             f"{run_dir} is not a run: it has no config.toml. "
             "Pass a directory that `offbeat train` has created, for example `offbeat plot runs/NAME`"
         )
-    metrics = run_dir / "metrics.jsonl"
-    lines = read_metrics(metrics)
+    lines = read_metrics(run_dir / "metrics.jsonl")
     with refuse_changed(run_dir):
         settings, names = read_settings(run_dir), _policies_with(metric, lines) or [DEFAULT_POLICY]
         runs = [_curves_of(name, metric, lines, x, settings) for name in names]
     runs = [run for run in runs if len(run.training.x) or len(run.evaluation.x)]
     if metric == RETURN and not runs:
-        raise ConfigError(
-            f"{metrics} has no returns yet: no episode has ended. "
-            f"Train longer first: run `offbeat resume {quote(str(run_dir))}`, or train with more --steps"
-        )
+        raise _no_returns_of_run(run_dir)
     return runs
+
+
+def _no_returns_of_run(run_dir: Path) -> NoReturns:
+    return NoReturns(
+        f"{run_dir / 'metrics.jsonl'} has no returns yet: no episode has ended. "
+        f"Train longer first: run `offbeat resume {quote(str(run_dir))}`, or train with more --steps"
+    )
 
 
 @contextmanager
@@ -240,20 +248,23 @@ def moving_average(curve: Curve, window: int = MOVING_AVERAGE_POINTS) -> Curve:
 # --- directories of trials and experiments ------------------------------------------------------------------
 
 
-def runs_of(path: Path) -> list[Path]:
+def runs_of(path: Path, metrics: Sequence[str] = ()) -> list[Path]:
     """Return the run directories to plot: a run itself, or those with returns of a trial, experiment or population.
 
     Args:
         path: Path of a run, a trial, an experiment or a population.
+        metrics: What is plotted. If the return is among them, a run without returns is refused too.
 
     Raises:
-        ConfigError: no session of the trial or experiment has returns.
+        NoReturns: no session of the trial, experiment or population has returns, or the run needs some and has none.
     """
     trials = sorted(path.glob(f"trial-*/{TRIAL}"), key=_number) if (path / EXPERIMENT).is_file() else [path / TRIAL]
     members = sorted(config.parent for config in path.glob("member-*/config.toml"))
     if not members and (not trials or not trials[0].is_file()):
         if (path / EXPERIMENT).is_file():
             raise _no_returns(path)
+        if RETURN in metrics and (path / "config.toml").is_file() and not _has_returns(path):
+            raise _no_returns_of_run(path)
         return [path]
     sessions = members or [session for trial in trials for session in sessions_of(trial.parent)]
     with_returns = [session for session in sessions if _has_returns(session)]
@@ -278,11 +289,11 @@ def _has_returns(run: Path) -> bool:
     return any(line.get(key) is not None for line in lines for key in (TRAINING, EVALUATION))
 
 
-def _no_returns(path: Path) -> ConfigError:
+def _no_returns(path: Path) -> NoReturns:
     """Return the error, with the command that continues the experiment or the population, which keeps no spec."""
     experiment = next((folder for folder in (path, path.parent) if (folder / EXPERIMENT).is_file()), None)
     spec, folder = ("SPEC.toml", path) if experiment is None else (str(experiment / "spec.toml"), experiment)
-    return ConfigError(
+    return NoReturns(
         f"{path} has no returns yet: no episode has ended in any of its sessions. Continue it with "
         f"`offbeat run {quote(spec)} --dir {quote(str(folder))}`"
     )
