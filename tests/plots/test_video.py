@@ -77,6 +77,27 @@ def test_an_mp4_without_ffmpeg_is_refused_with_the_extra_to_install_or_gif(tmp_p
 
 
 @pytest.mark.parametrize("suffix", [".mp4", ".gif"])
+def test_a_video_that_cannot_be_completed_leaves_the_earlier_one(tmp_path, suffix):
+    def failing() -> Iterator[Frame]:
+        yield from frames(3)
+        raise ConfigError("the env cannot be rendered")
+
+    path = write_video(frames(2), tmp_path / f"run{suffix}", fps=5)
+    before = path.read_bytes()
+    with pytest.raises(ConfigError, match="cannot be rendered"):
+        write_video(failing(), path, fps=5)
+    with pytest.raises(RunFailed, match="no frames"):
+        write_video([], path, fps=5)
+    assert path.read_bytes() == before
+    link = tmp_path / f"link{suffix}"
+    link.symlink_to(path)
+    write_video(frames(5), link, fps=5)
+    assert link.is_symlink()
+    assert path.read_bytes() != before
+    assert sorted(tmp_path.iterdir()) == [link, path]
+
+
+@pytest.mark.parametrize("suffix", [".mp4", ".gif"])
 def test_a_video_without_frames_is_refused(tmp_path, suffix):
     with pytest.raises(RunFailed, match="no frames"):
         write_video([], tmp_path / f"run{suffix}", fps=5)

@@ -21,6 +21,8 @@ Frame = NDArray[np.uint8]
 def write_video(frames: Iterable[Frame], path: Path, fps: int) -> Path:
     """Write ``frames`` to a video file, without storing them all; return ``path``.
 
+    An existing file is replaced when the new one is complete.
+
     Args:
         frames: Frames of one shape, uint8 [height, width, 3].
         path: Path that ends in .mp4 (H.264, needs the extra 'video') or .gif.
@@ -40,18 +42,24 @@ def write_video(frames: Iterable[Frame], path: Path, fps: int) -> Path:
         raise ConfigError(f"fps is {fps}, but a video needs at least 1 frame per second")
     if write is _write_mp4:
         _require_ffmpeg(path)
+    target = Path(os.path.realpath(path))  # a link stays one
+    staged = target.with_name(f".{target.stem}.new{target.suffix}")  # the suffix selects the format
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _require_writable(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        for each in (target, staged):
+            _require_writable(each)
     except OSError as error:
         raise ConfigError(f"{path} cannot be written ({error.strerror}): pass another file") from None
     try:
-        write(_checked(frames, path), path, fps)
+        write(_checked(frames, path), staged, fps)
+        staged.replace(target)
     except OSError as error:
         reason = error.strerror or "ffmpeg has failed"
         raise RunFailed(
             f"{path} could not be written ({reason}): free some disk space, or pass another file"
         ) from error
+    finally:
+        staged.unlink(missing_ok=True)
     return path
 
 
