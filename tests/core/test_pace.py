@@ -347,7 +347,10 @@ def test_the_first_update_is_due_one_updates_worth_of_steps_after_the_warmup(pac
         ((Fraction(0), 1, 0), r"utd_ratio is 0.*positive.*--set utd_ratio=1"),
         ((Fraction(-1, 4), 1, 0), r"utd_ratio is -1/4"),
         ((Fraction(1), 1, -1), r"max_ahead is -1.*--set max_ahead=0"),
-        ((Fraction(1), 99, 0, 100), r"warmup is 99.*needs 100.*--set warmup=100"),
+        (
+            (Fraction(1), 99, 0, 100),
+            r"warmup is 99.*needs 100.*--set warmup=100 or more, or a smaller sample.*smaller batch_size",
+        ),
         ((Fraction(1), 0, 0), r"warmup is 0.*needs 1.*--set warmup=1"),
     ],
 )

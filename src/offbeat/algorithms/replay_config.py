@@ -247,7 +247,8 @@ class ReplayConfig(NetworkConfig):
         if each < self.batch_size:
             raise ConfigError(
                 f"warmup is {self.warmup} transitions, {each} for each of {workers} workers, but the first sample of "
-                f"each needs batch_size = {self.batch_size}: pass --set warmup={smallest} or more, or fewer --workers"
+                f"each needs batch_size = {self.batch_size}: pass --set warmup={smallest} or more, a smaller "
+                "batch_size, or fewer --workers"
             )
         self.memory(runtime)  # first, so that an error in the settings of the run is not reported as one of a worker
         own = self.of_worker(0, workers)

@@ -233,7 +233,7 @@ class ReplayPace:
         if self.warmup < sample_needs:
             raise ConfigError(
                 f"warmup is {self.warmup} transitions, but the first sample needs {sample_needs}: "
-                f"pass --set warmup={sample_needs} or more"
+                f"pass --set warmup={sample_needs} or more, or a smaller sample, for example with a smaller batch_size"
             )
 
     @property
