@@ -172,7 +172,7 @@ def test_a_file_shown_on_a_page_equals_the_file(page, block):
 
 # --- what is only checked ---------------------------------------------------------------------------------------
 
-PROGRAMS = ("offbeat", "make", "pip", "python", "ln", "ray", "srun")
+PROGRAMS = ("offbeat", "make", "pip", "python", "ray", "srun")
 GPU_SCRIPT = Path("benchmarks/gpu.sh")
 SAYS = """#!/bin/bash
 printf '%s\\x1f' "${0##*/}" "$@" >>typed

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.reference.runs import lines_of, offbeat, small_run, untimed, weights_of
+from tests.reference.runs import contents, lines_of, offbeat, small_run, untimed, weights_of
 
-from offbeat.api.train import Run, resume
+import offbeat as package
+from offbeat.api.train import resume
 from offbeat.core.errors import ConfigError
 
 HALF = 1024
@@ -67,22 +67,32 @@ def test_extending_a_finished_run_continues_its_episodes_only_if_no_rows_were_ac
     assert ("they are cut, and new episodes start" in said.err) == (max_lag > 0)
 
 
-def test_a_resume_from_an_older_checkpoint_drops_later_metrics_lines(tmp_path):
-    whole = small_run(tmp_path / "run", checkpoint_every=300, eval_every=300, eval_episodes=2)
-    lines, weights = lines_of(whole.path), weights_of(whole.path)
-    _take_back(whole)
-    before = lines_of(whole.path)
-    run = resume(whole.path)
+class Checkpoints(package.Callback):
+    """Notes which checkpoints a run has before its first learning step."""
 
-    assert before == lines
+    def on_start(self) -> None:
+        folder = self.run.path / "checkpoints"
+        self.latest = (folder / "latest").resolve()
+        self.steps = set(folder.glob("step-*"))
+
+
+def test_a_resume_from_an_older_checkpoint_drops_later_metrics_lines_and_checkpoints(tmp_path):
+    whole = small_run(tmp_path / "run", checkpoint_every=300, checkpoints_kept=3, eval_every=300, eval_episodes=2)
+    lines, weights = lines_of(whole.path), weights_of(whole.path)
+    checkpoints = whole.path / "checkpoints"
+    older, best = min(checkpoints.glob("step-*")), (checkpoints / "best").resolve()
+    noted = Checkpoints()
+    run = resume(whole.path, checkpoint=older.name, callbacks=[noted])
+
+    assert (noted.latest, noted.steps) == (older, {older, best})
     assert [untimed(line) for line in lines_of(run.path)] == [untimed(line) for line in lines]
     assert weights_of(run.path) == weights
 
 
-def _take_back(run: Run) -> Path:
-    """Let the oldest kept checkpoint be the latest, as if those after it had never been written."""
-    checkpoints = run.path / "checkpoints"
-    oldest = min(checkpoints.glob("step-*"))
-    (checkpoints / "latest").unlink()
-    (checkpoints / "latest").symlink_to(oldest.name)
-    return oldest
+def test_a_refused_resume_from_an_older_checkpoint_changes_nothing(tmp_path):
+    run = small_run(tmp_path / "run", checkpoint_every=300).path
+    before = contents(run)
+    said = offbeat("resume", run, "--checkpoint", min((run / "checkpoints").glob("step-*")).name, "--set", "seed=9")
+    assert (said.code, "seed is 0" in said.err) == (2, True)
+    assert offbeat("resume", run, "--checkpoint", "step-7").code == 2
+    assert contents(run) == before

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields
@@ -26,6 +25,8 @@ if TYPE_CHECKING:
     from offbeat.runtime.parts import Parts, PolicyParts
     from offbeat.runtime.training_loop import TrainingLoop
 
+LATEST = "latest"
+"""The checkpoint from which a run is resumed by default."""
 LIMITS = ("stop_at", "time")
 """Settings that apply to one part of a run only."""
 OF_ENV = ("observation", "action", "no_decision")
@@ -37,22 +38,27 @@ NOTHING: Changed = {}
 # --- checks before any change -------------------------------------------------------------------------------
 
 
-def read_resumable(directory: RunDirectory, *, with_replay: bool = False) -> tuple[Checkpoint, dict[str, Any]]:
-    """Read the latest checkpoint of a run, and its state.
+def read_resumable(
+    directory: RunDirectory, checkpoint: str = LATEST, *, with_replay: bool = False
+) -> tuple[Checkpoint, dict[str, Any]]:
+    """Read a checkpoint of a run, and its state.
+
+    Args:
+        directory: the run directory.
+        checkpoint: latest, best or step-<12 digits>.
+        with_replay: whether to read its replay too.
 
     Raises:
-        ConfigError: there is no checkpoint, or it has only weights.
+        ConfigError: there is no such checkpoint, or it has only weights.
     """
     from offbeat.runtime.saved_state import require_state
 
-    saved = directory.read_checkpoint("latest", with_replay=with_replay)
+    saved = directory.read_checkpoint(checkpoint, with_replay=with_replay)
     if saved.state is None:
-        remedy = "it has no other checkpoint to continue from: start a new run"
-        if full := directory.store().full():
-            link = shlex.join(["ln", "-sfn", full[-1], str(directory.checkpoints / "latest")])
-            remedy = f"to continue from {full[-1]}, its newest complete one, run {link}"
+        remedy = directory.store().how_to_resume(but=checkpoint) or ", and the run has no other one: start a new run"
         raise ConfigError(
-            f"the latest checkpoint of {directory.path} has only the weights, and no run can continue from it: {remedy}"
+            f"the checkpoint {checkpoint} of {directory.path} has only the weights, and no run can continue from it"
+            f"{remedy}"
         )
     require_state(saved.state, directory.path)
     return saved, saved.state
@@ -206,22 +212,26 @@ def require_topology(state: dict[str, Any], config: Config, run: Path) -> None:
 class Changes:
     """The changes that a resume makes to a run directory.
 
-    The config is replaced, and metrics lines and checkpoints after the resumed checkpoint are deleted. If settings were
-    changed, the old config stays in the directory.
+    The config is replaced, and metrics lines and checkpoints after the resumed checkpoint, which becomes the latest,
+    are deleted. If settings were changed, the old config stays in the directory.
     """
 
-    def __init__(self, directory: RunDirectory, config: Config, state: dict[str, Any], changed: Changed) -> None:
+    def __init__(
+        self, directory: RunDirectory, config: Config, checkpoint: str, state: dict[str, Any], changed: Changed
+    ) -> None:
         """Prepare the changes.
 
         Args:
             directory: the run directory.
             config: the config of the resumed run.
+            checkpoint: the name of the checkpoint.
             state: the state of the checkpoint.
             changed: the settings that differ from those of the run so far.
         """
         from offbeat.metrics.sinks import metrics_up_to
 
-        self._directory, self._env_steps = directory, state["counters"]["env_steps"]
+        self._directory, self._checkpoint = directory, checkpoint
+        self._env_steps = state["counters"]["env_steps"]
         self._before = {path: _content(path) for path in (directory.status, directory.tracker)}
         metrics = metrics_up_to(directory.metrics, state["counters"]["learning_step"])
         self.metrics_size = len(metrics)
@@ -243,6 +253,8 @@ class Changes:
         try:
             for path, content in self._after.items():
                 staged[path] = stage(path, content)
+            if self._checkpoint != LATEST:
+                self._directory.store().make_latest(self._checkpoint)
         except OSError:
             for new in staged.values():
                 new.unlink(missing_ok=True)

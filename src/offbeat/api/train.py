@@ -17,6 +17,7 @@ from offbeat.api.compiled_modules import import_compiled
 from offbeat.api.initial import InitialPolicy, initial_policies, load_initial, origin_of
 from offbeat.api.named_code import env_settings, name_of_algorithm, name_of_encoder, name_of_env
 from offbeat.api.resume import (
+    LATEST,
     Changes,
     Continuation,
     read_resumable,
@@ -175,12 +176,15 @@ def resume(
     settings: Mapping[str, object] | None = None,
     steps: int | None = None,
     runtime: str | None = None,
+    checkpoint: str = LATEST,
     callbacks: Sequence[Callback | CallbackFunction] = (),
     progress: ProgressKind | None = "lines",
     trust_code: bool = False,
     **more_settings: object,
 ) -> Run:
-    """Continue a run from its latest checkpoint.
+    """Continue a run from its latest checkpoint, or from an earlier one.
+
+    Metrics lines and checkpoints that are later than this checkpoint are deleted, except the best checkpoint.
 
     Args:
         run: the run directory.
@@ -189,6 +193,7 @@ def resume(
         steps: env steps to train to, in total; None: the steps of the run's config.
         runtime: serial, threads or processes; None: the runtime of the run. With lag exact the result has the same
             bits in each. A hogwild run can only be resumed in hogwild, and other runs cannot be resumed in hogwild.
+        checkpoint: latest or step-<12 digits>.
         callbacks: as for `train`.
         progress: as for `train`.
         trust_code: import all code that the run names. Use it only for your own runs. Without it, only installed
@@ -206,6 +211,7 @@ def resume(
         run,
         given,
         runtime=None if named is None else str(named),
+        checkpoint=checkpoint,
         callbacks=callbacks,
         progress=progress,
         trust_code=trust_code,
@@ -237,6 +243,7 @@ def continue_run(
     given: Mapping[str, object],
     *,
     runtime: str | None = None,
+    checkpoint: str = LATEST,
     callbacks: Sequence[Callback | CallbackFunction] = (),
     progress: ProgressKind | None = None,
     trust_code: bool = False,
@@ -254,7 +261,7 @@ def continue_run(
         accept(*clusters_of(given))
         named = given if runtime is None else {**given, "runtime": runtime}
         directory.require_code(named, trust_code=trust_code)
-        saved, state = read_resumable(directory, with_replay=True)
+        saved, state = read_resumable(directory, checkpoint, with_replay=True)
         before = directory.read_config()
         config = _config_to_resume(before, directory.path, state, given, runtime)
         parts = _prepare(config, view, caller)
@@ -264,7 +271,7 @@ def continue_run(
             continuation = Continuation(directory.path, replace(saved, replay=None), state, saved.replay, changed)
             del saved  # it refers to the replay
             with StopSignals() as signals:
-                changes = Changes(directory, config, state, changed)
+                changes = Changes(directory, config, checkpoint, state, changed)
                 context = RunContext(
                     *(parts, directory, view, called, signals),
                     *(continuation.start, changes.commit, changes.roll_back),

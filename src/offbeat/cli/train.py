@@ -94,7 +94,7 @@ class Train(RunArguments):
 
 @dataclass(frozen=True)
 class Resume:
-    """Continue a run from its latest checkpoint: offbeat resume runs/NAME."""
+    """Continue a run from its latest checkpoint, or from an earlier one: offbeat resume runs/NAME."""
 
     run_directory: Annotated[Positional[Path], arg(metavar="RUN")]
     """Run directory."""
@@ -102,6 +102,8 @@ class Resume:
     runtime: Runtime = None
     set: Annotated[UseAppendAction[tuple[tuple[str, ...], ...]], arg(metavar="KEY=VALUE ...")] = ()
     """Settings that change from here on, such as learning_rate. One that cannot change is refused with the reason."""
+    checkpoint: str = "latest"
+    """latest or step-<12 digits>. Later metrics lines and checkpoints are deleted, except the best checkpoint."""
     progress: Progress = None
     imports: RunImports = ()
     trust_code: TrustCode = False
@@ -120,7 +122,12 @@ class Resume:
         runtime = None if name is None else str(name)
         with stdout_to_stderr():
             run = continue_run(
-                self.run_directory, given, runtime=runtime, progress=self.progress, trust_code=self.trust_code
+                self.run_directory,
+                given,
+                runtime=runtime,
+                checkpoint=self.checkpoint,
+                progress=self.progress,
+                trust_code=self.trust_code,
             )
         return _report(run)
 

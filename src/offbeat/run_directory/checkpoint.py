@@ -23,7 +23,6 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from shlex import quote
 from typing import Any, TypeVar
 
 import numpy as np
@@ -53,6 +52,10 @@ _SEPARATOR = "::"
 """Separates the keys of nested dicts in the names of arrays. Names of observations contain slashes."""
 
 T = TypeVar("T")
+
+
+class DamagedCheckpoint(ConfigError):
+    """A file of a checkpoint is missing, truncated, changed or unexpected. Nothing was loaded or changed."""
 
 
 @dataclass(frozen=True)
@@ -114,8 +117,8 @@ def load(path: Path, *, with_replay: bool = False) -> Checkpoint:
             views of the file, and stay valid if the checkpoint is deleted.
 
     Raises:
-        ConfigError: it does not exist; a file is missing, truncated, changed or unexpected; or the format has another
-            version.
+        DamagedCheckpoint: a file is missing, truncated, changed or unexpected.
+        ConfigError: it does not exist, or the format has another version.
     """
     resolved = path.resolve()  # once: a running process may change the link `latest` between two files
     try:
@@ -156,7 +159,7 @@ def _read_policy(path: Path, policy: str) -> SavedPolicy:
 
 
 def _read(checkpoint: Path, name: str, reader: Callable[[Path], T]) -> T:
-    """Read one file of a checkpoint. If this fails, raise the ConfigError for a damaged checkpoint."""
+    """Read one file of a checkpoint. If this fails, the checkpoint is damaged."""
     try:
         return reader(checkpoint / name)
     except OSError as error:
@@ -207,24 +210,8 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _damaged(path: Path, what: str) -> ConfigError:
-    return ConfigError(
-        f"the checkpoint {path} is damaged: {what}. Nothing was loaded or changed. "
-        f"Other checkpoints of the run are in {path.resolve().parent}{_how_to_resume(path.resolve())}"
-    )
-
-
-def _how_to_resume(damaged: Path) -> str:
-    """Return how to resume the run from another checkpoint than a damaged one; '' if there is none."""
-    full = sorted({path.parent for path in damaged.parent.glob(f"step-*/{STATE}")} - {damaged})
-    if not full or damaged.name == "latest":  # a directory there is from a program that copies what links point to
-        return ""
-    return f". To resume from {full[-1].name}, first run `{link_to(full[-1])}`"
-
-
-def link_to(checkpoint: Path) -> str:
-    """Return the command that makes a checkpoint the latest one of its run, from which it is resumed."""
-    return f"ln -sfn {checkpoint.name} {quote(str(checkpoint.with_name('latest')))}"
+def _damaged(path: Path, what: str) -> DamagedCheckpoint:
+    return DamagedCheckpoint(f"the checkpoint {path} is damaged: {what}. Nothing was loaded or changed")
 
 
 # --- writing ------------------------------------------------------------------------------------------------

@@ -28,7 +28,6 @@ from offbeat.core.fields import in_short
 from offbeat.core.files import replace_file, sync, user_path
 from offbeat.core.strict_json import LARGEST_RECORD, read_json
 from offbeat.run_directory.checkpoint import Checkpoint, SavedPolicy
-from offbeat.run_directory.checkpoint import load as load_checkpoint
 from offbeat.run_directory.links import require_inside
 from offbeat.run_directory.lock import is_locked, lock_file
 from offbeat.run_directory.presence import Presence
@@ -198,7 +197,7 @@ class RunDirectory:
             raise ConfigError(
                 f"{name!r} is not the name of a checkpoint: pass --checkpoint latest, best or step-<12 digits>"
             )
-        saved = load_checkpoint(self.store().path(name), with_replay=with_replay)
+        saved = self.store().load(name, with_replay=with_replay)
         self._require_env(saved.policies, f"checkpoint {name}")
         return saved
 

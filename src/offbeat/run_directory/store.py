@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from offbeat.core.errors import ConfigError
@@ -21,7 +22,8 @@ from offbeat.run_directory.checkpoint import (
     REPLAY,
     STATE,
     Checkpoint,
-    link_to,
+    DamagedCheckpoint,
+    load,
     write,
 )
 
@@ -62,11 +64,39 @@ class CheckpointStore:
         known = sorted(p.name for p in self._directory.glob("*") if p.is_dir() and not p.name.startswith("."))
         if not known:
             return ConfigError(f"{self._directory.parent} has no checkpoints: pass another run, or train a new one")
-        missing = f"{self._directory.parent} has no checkpoint {name!r}; it has {', '.join(known)}"
-        if name == "latest" and (full := self.full()):
-            newest = self._directory / full[-1]
-            return ConfigError(f"{missing}. To make {newest.name} the latest one, run `{link_to(newest)}`")
-        return ConfigError(f"{missing}: pass one of these with --checkpoint")
+        return ConfigError(
+            f"{self._directory.parent} has no checkpoint {name!r}; it has {', '.join(known)}: pass one of these with "
+            "--checkpoint"
+        )
+
+    def load(self, name: str, *, with_replay: bool = False) -> Checkpoint:
+        """Read and verify a checkpoint.
+
+        Args:
+            name: as for `path`.
+            with_replay: as for `checkpoint.load`.
+
+        Raises:
+            ConfigError: there is no such checkpoint, or it is damaged; the message has the command to resume from
+                another one.
+        """
+        path = self.path(name)
+        try:
+            return load(path, with_replay=with_replay)
+        except DamagedCheckpoint as error:
+            where = f"Other checkpoints of the run are in {self._directory}"
+            raise ConfigError(f"{error}. {where}{self.how_to_resume(but=path.resolve().name)}") from error
+
+    def how_to_resume(self, *, but: str) -> str:
+        """Return how to resume the run from its newest full checkpoint but the one of this name; '' if there is none.
+
+        The text continues a sentence.
+        """
+        others = [name for name in self.full() if name != but]
+        if not others:
+            return ""
+        run = quote(str(self._directory.parent))
+        return f": to resume from {others[-1]}, run `offbeat resume {run} --checkpoint {others[-1]}`"
 
     def save(self, env_steps: int, checkpoint: Checkpoint, names: Sequence[str]) -> Path:
         """Write a checkpoint atomically, and link `names` (latest, best) to it, in this order.
@@ -112,6 +142,15 @@ class CheckpointStore:
     def full(self) -> list[str]:
         """Return the names of the full checkpoints, from which a run can be resumed, oldest first."""
         return [path.name for path in self._steps() if (path / STATE).exists()]
+
+    def make_latest(self, name: str) -> None:
+        """Link `latest` to the checkpoint of this name, which `path` takes.
+
+        Raises:
+            OSError: the link could not be changed.
+        """
+        self._link("latest", self.path(name).resolve())
+        sync(self._directory)
 
     def drop_beyond(self, env_steps: int) -> None:
         """Delete checkpoints with more env steps than `env_steps`, except the best: the resumed run saves new ones.
