@@ -157,9 +157,15 @@ class Recorder:
         """Count an evaluation without a result."""
         self._totals["evaluations_failed"] += 1
 
-    def line(self, counters: Counters, timings: Timings) -> Line:
-        """Build the current line, write it to all sinks and return it."""
-        if counters.learning_step > self._period.counters.learning_step:
+    def line(self, counters: Counters, timings: Timings, *, ends_period: bool = True) -> Line:
+        """Build the current line, write it to all sinks and return it.
+
+        Args:
+            counters: counters now.
+            timings: timings of the run.
+            ends_period: whether the period ends, if a learning step has finished in it.
+        """
+        if ends_period and counters.learning_step > self._period.counters.learning_step:
             self._period.end(counters, timings, self._infos.take_means())
         if self._episodes.count >= EPISODES_TO_REPORT:
             self._infos.warn_of_unreported(self._episodes.count)

@@ -102,10 +102,10 @@ class RunMetrics:
         due_by_time = self.wall_time - self._line_at >= seconds
         return due_by_time or crosses(before.env_steps, counters.env_steps, self._run.log_interval)
 
-    def write(self, counters: Counters) -> None:
-        """Write a metrics line and call the callbacks."""
+    def write(self, counters: Counters, *, ends_period: bool) -> None:
+        """Write a metrics line and call the callbacks; `ends_period`: see `Recorder.line`."""
         self._line_at = counters.wall_time_s
-        self.line = self.recorder.line(counters, self.timings())
+        self.line = self.recorder.line(counters, self.timings(), ends_period=ends_period)
         self._time_limit.check(counters.env_steps, int(self.line["episodes"] or 0))
         self.recorder.add_callback_metrics(self._observer.metrics_written(self.line), self._observer.owner_of)
 

@@ -72,7 +72,7 @@ class TrainingLoop(ABC):
             self.saving,
             watchers.notify,
             lambda: self.metrics.expected_evaluation_s(self.counters),
-            self._write_renewed_line,
+            partial(self._write_renewed_line, ends_period=False),  # the wait for another evaluation follows
             concurrent=concurrent,
             bounded=not exact,
         )
@@ -240,14 +240,14 @@ class TrainingLoop(ABC):
             env_stall_max_s=max(self.counters.env_stall_max_s, self._workforce.longest_stall),
         )
 
-    def _write_renewed_line(self) -> None:
+    def _write_renewed_line(self, *, ends_period: bool = True) -> None:
         """Write a metrics line with updated counters."""
         self._renew_counters()
-        self._write_line()
+        self._write_line(ends_period=ends_period)
 
-    def _write_line(self) -> None:
+    def _write_line(self, *, ends_period: bool = True) -> None:
         self._line_is_pending = False
-        self.metrics.write(self.counters)
+        self.metrics.write(self.counters, ends_period=ends_period)
         self._planned_ending = self._planned_ending or self._ending_by_callback()
 
     def _bottleneck(self) -> str:

@@ -16,6 +16,7 @@ from tests.reference.run_envs import Wave
 from tests.reference.runs import CommandResult, lines_of, offbeat, small_arguments, small_run, status_of, weights_of
 from tests.reference.thorough import thorough
 
+import offbeat as package
 from offbeat.runtime.evaluation import schedule as evaluations
 
 ENVS = ("tests.reference.evaluated_envs",)
@@ -104,6 +105,26 @@ def test_learning_continues_during_a_slow_evaluation():
     first = next(line for line in lines_of(Path("run")) if line["evaluations"] == 1)
     assert first["eval_env_steps"] < 1900 <= first["env_steps"]
     assert last_line()["eval_env_steps"] == last_line()["env_steps"], "the end is evaluated too"
+
+
+class EndsEvaluationsAtTheEnd(package.Callback):
+    """Lets evaluations continue once the run has learned from all its env steps."""
+
+    def on_start(self) -> None:
+        threading.Thread(target=self._go, daemon=True).start()
+
+    def _go(self) -> None:
+        while self.run.env_steps < 2048:
+            time.sleep(0.01)
+        Path("GO").touch()
+
+
+def test_the_last_line_has_the_wait_for_the_evaluations_at_the_end():
+    run = small_run(Path("run"), "evaluated/WaitsInEvaluations-v0", **PROCESSES, callbacks=[EndsEvaluationsAtTheEnd()])
+    *_, before, earlier, last = lines_of(run.path)
+    assert [line["evaluations"] for line in (before, earlier, last)] == [0, 1, 2]
+    assert earlier["time_learn"] == before["time_learn"], "its period continues"
+    assert before["time_evaluate"] == 0 < last["time_evaluate"]
 
 
 def test_evaluations_that_take_too_much_time_are_skipped_except_the_last(monkeypatch):

@@ -61,7 +61,7 @@ class Evaluations:
             saving: gets the evaluated weights, to save the best ones.
             notify: shows messages to the user.
             expected_s: estimates the seconds of the first evaluation.
-            write_line: writes a metrics line; each result gets its own line.
+            write_line: writes a metrics line within a period; each result gets its own line.
             concurrent: whether the learner continues during an evaluation, if the evaluator has a process of its own.
             bounded: whether evaluations are skipped to bound their share of the time.
         """
