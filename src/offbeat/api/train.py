@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from offbeat.api import no_updates
+from offbeat.api import no_updates, process_count
 from offbeat.api.callbacks import Callback, CallbackFunction
 from offbeat.api.called_callbacks import Callbacks
 from offbeat.api.compiled_modules import import_compiled
@@ -361,7 +361,8 @@ def _start(parts: Parts, loop: TrainingLoop, initial: Mapping[str, InitialPolicy
     images = dict.fromkeys(
         f"{problem}: {remedy}" for policy in parts.policies for problem, remedy in image_notes(policy.env.observation)
     )
-    return "; ".join(filter(None, (origin_of(parts, initial), reason, no_updates.expected(parts), *notices, *images)))
+    hints = (no_updates.expected(parts), process_count.hint(parts.config))
+    return "; ".join(filter(None, (origin_of(parts, initial), reason, *hints, *notices, *images)))
 
 
 def _discard_empty(directory: RunDirectory) -> bool:

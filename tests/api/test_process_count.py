@@ -1,0 +1,47 @@
+"""A run with many more actors or workers than cores says so when it starts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.reference.runs import SMALL, offbeat, small_arguments
+
+from offbeat.api import process_count
+from offbeat.config.resolve import resolve
+
+
+@pytest.fixture(autouse=True)
+def _two_cores(monkeypatch):
+    monkeypatch.setattr(process_count, "usable_cores", lambda: 2)
+
+
+def hint(**flags: Any) -> str:
+    return process_count.hint(resolve("ppo", "CartPole-v1", flags={**SMALL, "unrolls_per_batch": 9, **flags}))
+
+
+def test_more_than_four_actors_or_workers_per_core_get_a_hint():
+    assert "9 actors share 2 cores" in hint(runtime="processes", actors=9)
+    assert "fewer --actors with more --envs-per-actor are as fast" in hint(runtime="processes", actors=9)
+    assert "fewer --workers are as fast" in hint(runtime="hogwild", workers=9)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"runtime": "processes", "actors": 8},
+        {"runtime": "hogwild", "workers": 8},
+        {"runtime": "threads", "actors": 9},
+        {"runtime": "ray", "actors": 9},
+    ],
+    ids=lambda flags: flags["runtime"],
+)
+def test_fewer_processes_and_those_that_are_not_on_this_machine_get_none(flags):
+    assert hint(**flags) == ""
+
+
+def test_the_hint_is_shown_when_the_run_starts(tmp_path, monkeypatch):
+    monkeypatch.setattr(process_count, "MOST_PER_CORE", 0)
+    said = offbeat(*small_arguments(tmp_path / "run", steps=64, runtime="processes", actors=1))
+    assert said.code == 0, said.err
+    assert "1 actors share 2 cores" in said.err
