@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
+import torch
 from tests.reference import own_methods
 from tests.reference.matrix import OF_ALGORITHM
 from torch import Tensor
 
-from offbeat.algorithms.base import Minibatch
+from offbeat.algorithms.base import LossResult, Minibatch, ParameterGroup, Stage
 from offbeat.algorithms.crossq import CrossQ
 from offbeat.algorithms.dqn import DQN
+from offbeat.algorithms.off_policy import OffPolicy
 from offbeat.algorithms.ppo import PPO
+from offbeat.algorithms.replay_config import ReplayConfig
 from offbeat.algorithms.sac import SAC
 from offbeat.algorithms.td3 import TD3
 from offbeat.api.train import train
-from offbeat.core.errors import RunFailed
+from offbeat.core.errors import ConfigError, RunFailed
+from offbeat.core.types import EnvSpec
+from offbeat.models.actor_critic import ActorCritic
+from offbeat.models.flat import FlatParameters
+from offbeat.models.policy_network import PolicyNetwork, Uniform
+from offbeat.models.spec import PolicySpec
+from offbeat.models.storage import Storage
 
 SMALL: dict[str, Any] = {"hidden_sizes": (8,), "eval_every": 0, "checkpoint_every": 0, "seed": 1}
 ON_POLICY: dict[str, Any] = {"steps": 256, "unroll_length": 32, "envs_per_actor": 8}
@@ -61,6 +71,115 @@ class BareLossDQN(DQN):
 def test_a_loss_that_is_not_a_loss_result_is_refused_by_the_name_of_its_method(tmp_path, own, settings):
     with pytest.raises(RunFailed, match=rf"^{own.__name__}\.\w*loss returned a Tensor, but a LossResult is expected"):
         train(own, "CartPole-v1", run_dir=tmp_path / "run", **SMALL, **settings)
+
+
+class LossOfRowsPPO(PPO):
+    """Returns the loss of each row."""
+
+    def policy_loss(self, log_prob: Tensor, advantages: Tensor, minibatch: Minibatch) -> LossResult:  # noqa: ARG002
+        return LossResult(-(log_prob * advantages), {})
+
+
+class NumberPPO(PPO):
+    """Returns a number, which has no gradients."""
+
+    def loss(self, minibatch: Minibatch) -> LossResult:
+        return LossResult(super().loss(minibatch).loss.item(), {})
+
+
+@pytest.mark.parametrize(("own", "given"), [(LossOfRowsPPO, r"of shape \[\d+\]"), (NumberPPO, "that is ")])
+def test_a_loss_that_is_not_a_scalar_tensor_is_refused_by_the_name_of_its_method(tmp_path, own, given):
+    with pytest.raises(RunFailed, match=rf"^{own.__name__}\.\w*loss returned a loss {given}.*losses\.mean\(\)"):
+        train(own, "CartPole-v1", run_dir=tmp_path / "run", **SMALL, **ON_POLICY)
+
+
+class NoRatePPO(PPO):
+    """Divides by the progress, which is 0 at first."""
+
+    def learning_rate(self, progress: float) -> float:
+        return super().learning_rate(progress) / progress if progress else float("nan")
+
+
+class NegativeRateDQN(DQN):
+    """Would learn to do the opposite."""
+
+    def start(self, progress: float) -> dict[str, float]:
+        return {name: -rate for name, rate in super().start(progress).items()}
+
+
+class ForgottenRateDQN(DQN):
+    """Does not return what it calls."""
+
+    def start(self, progress: float) -> Any:
+        super().start(progress)
+
+
+@pytest.mark.parametrize(
+    ("own", "settings"), [(NoRatePPO, ON_POLICY), (NegativeRateDQN, REPLAY), (ForgottenRateDQN, REPLAY)]
+)
+def test_a_learning_rate_that_cannot_be_used_ends_the_run_before_an_update(tmp_path, own, settings):
+    with pytest.raises(RunFailed, match=rf"^{own.__name__}\.start returned .* at progress 0.*finite and at least 0"):
+        train(own, "CartPole-v1", run_dir=tmp_path / "run", **SMALL, **settings)
+
+
+class WidePPO(PPO):
+    """Makes wider layers than its spec says: actors would read other parameters than those that are learned."""
+
+    def make_network(self, generator: torch.Generator) -> ActorCritic:
+        spec = replace(self.spec, hidden_sizes=(16,))
+        return ActorCritic(spec, shared=False, log_std_init=0.0, generator=generator)
+
+
+class WideDQN(DQN):
+    """Likewise."""
+
+    def make_network(self, generator: torch.Generator) -> PolicyNetwork:
+        return PolicyNetwork(replace(self.spec, hidden_sizes=(16,)), Uniform(generator), head_gain=1.0)
+
+
+@pytest.mark.parametrize("own", [WidePPO, WideDQN])
+def test_a_network_that_actors_do_not_build_is_refused_before_the_run(tmp_path, own):
+    with pytest.raises(ConfigError, match=rf"^the network of {own.__name__} begins .*\(16, 4\).*\(8, 4\)"):
+        train(own, "CartPole-v1", run_dir=tmp_path / "run", **SMALL, steps=10_000)
+    assert not (tmp_path / "run").exists()
+
+
+@dataclass(frozen=True)
+class SoftConfig(ReplayConfig):
+    """Only what the tutorial asks for: the policy."""
+
+    def policy_spec(self, env: EnvSpec) -> PolicySpec:
+        return PolicySpec(**self.network(env), distribution="categorical", normalize=False)
+
+
+class SoftQ(OffPolicy[SoftConfig]):
+    """An algorithm from scratch, on a replay, whose policy is the softmax of the values."""
+
+    config_class = SoftConfig
+
+    def build(self, generator: torch.Generator, storage: Storage) -> None:
+        network = PolicyNetwork(self.spec, Uniform(generator), head_gain=1.0)
+        self.policy, self.flags = FlatParameters(network, "q", storage), {}
+        self.groups = {"q": ParameterGroup(self.policy, 10.0, 1e-8)}
+        self.stages = (Stage("q", "q", self.loss),)
+        self.network = network
+
+    def start(self, progress: float) -> dict[str, float]:  # noqa: ARG002
+        return {"q": self.config.learning_rate}
+
+    def loss(self, minibatch: Minibatch) -> LossResult:
+        values = self.forward(self.network.forward_with_state, minibatch, "observation")
+        errors = values.gather(1, minibatch["action"][:, None]).squeeze(1) - minibatch["reward"]
+        return LossResult(errors.square().mean(), {})
+
+    def arrays(self) -> dict[str, Tensor]:
+        return self.policy.arrays()
+
+
+def test_an_algorithm_from_scratch_needs_only_what_the_tutorial_lists(tmp_path):
+    settings = {**SMALL, **REPLAY, "hidden_sizes": None}
+    run = train(SoftQ, "CartPole-v1", run_dir=tmp_path / "run", **settings)
+    assert run.metrics["updates"] > 0
 
 
 @pytest.mark.parametrize(("name", "settings"), [("ppo", ON_POLICY), ("pearl", TASKS)])

@@ -137,6 +137,14 @@ class Taken(DQN):
     config_class = TakenConfig
 
 
+class PlainConfig(DQNConfig):
+    doubt: float = 0.25
+
+
+class Plain(DQN):
+    config_class = PlainConfig
+
+
 class Unset(DQN):
     config_class = None  # type: ignore[assignment]
 
@@ -155,6 +163,7 @@ class Foreign(DQN):
         (("runtime", CarefulDQN), "'runtime' is already the name of a table of the config"),
         (("My Algorithm", CarefulDQN), "'My Algorithm' cannot be the name of the algorithm.*'my_algorithm'"),
         (("careful", "my_module"), "'my_module' is not the path of the algorithm: pass 'my_module:MyClass'"),
+        (("careful", Plain), r"PlainConfig is not a dataclass: write @dataclass\(frozen=True\) above it"),
         (("careful", Unset), "Unset has config_class None.*`config_class = MyConfig`"),
         (("careful", Foreign), "Foreign has config_class .*EnvConfig.* extends ReplayConfig or OnPolicyConfig"),
         (("careful", make_pole), "make_pole.*but a class is expected"),

@@ -121,6 +121,17 @@ class Stateful(nn.Module):
         return self.norm(observations)
 
 
+class Transforming(nn.Module):
+    """An attention layer with torch's default probability of dropout."""
+
+    def __init__(self, observation):
+        super().__init__()
+        self.layer = nn.TransformerEncoderLayer(observation.size, nhead=1, batch_first=True)
+
+    def forward(self, observations):
+        return self.layer(observations[:, None])[:, 0]
+
+
 class Flattening(Linear):
     def forward(self, observations):
         return super().forward(observations).flatten()
@@ -165,6 +176,7 @@ class Dividing(Linear):
     ("encoder", "words"),
     [
         (Dividing, "returned NaN or infinite features for an observation of zeros"),
+        (Transforming, r"has dropout \(layer.dropout, layer.dropout1, layer.dropout2\)"),
         (Stateful, r"has buffers \(norm.running_mean.*LayerNorm"),
         (
             Flattening,

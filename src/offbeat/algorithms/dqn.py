@@ -56,8 +56,6 @@ class DQNConfig(ReplayConfig):
     adam_eps: Positive = 1e-8
     """Adam's epsilon."""
 
-    splits_updates: ClassVar[bool] = False
-    default_hidden_sizes: ClassVar[tuple[int, ...]] = (256, 256)
     network_keys: ClassVar[tuple[str, ...]] = (*ReplayConfig.network_keys, "normalize_observations")
 
     def policy_spec(self, env: EnvSpec) -> PolicySpec:

@@ -22,7 +22,7 @@ from offbeat.core.types import Array, Field
 from offbeat.memory.replay.sequences import STATE
 from offbeat.models.collective import ALONE, Collective
 from offbeat.models.flat import FlatParameters
-from offbeat.models.published import published_layout
+from offbeat.models.published import published_layout, require_published
 from offbeat.models.spec import PolicySpec
 from offbeat.models.storage import PrivateStorage, Storage
 from offbeat.models.tensor_inputs import flatten_tensors
@@ -68,6 +68,7 @@ class OffPolicy(Checkpointed, Generic[Settings]):
         self._layout = published_layout(spec)
         self._statistics = Statistics(spec, storage, returns=False, device=device)
         self.build(torch.Generator().manual_seed(derive_seed(seed, "init")), storage)
+        require_published(self.policy.layout, spec, type(self))
 
     def build(self, generator: torch.Generator, storage: Storage) -> None:
         """Make the networks, and set `policy`, `flags`, `groups` and `stages`.

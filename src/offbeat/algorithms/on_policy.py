@@ -64,7 +64,7 @@ from offbeat.models.buffer_layout import BufferLayout
 from offbeat.models.collective import ALONE, Collective
 from offbeat.models.distributions import ActionDistribution, Categorical
 from offbeat.models.flat import FlatParameters
-from offbeat.models.published import parameter_shapes, published_layout
+from offbeat.models.published import parameter_shapes, published_layout, require_published
 from offbeat.models.spec import PolicySpec
 from offbeat.models.storage import PrivateStorage, Storage
 
@@ -113,6 +113,7 @@ class OnPolicy(Checkpointed, Generic[Settings]):
         self.network = self.make_network(torch.Generator().manual_seed(derive_seed(seed, "init"))).to(device)
         self.parameters = FlatParameters(self.network, GROUP, storage)
         self._layout = published_layout(spec)
+        require_published(self.parameters.layout, spec, type(self))
         self._policy_size = BufferLayout.of(parameter_shapes(spec)).size
         self._statistics = Statistics(
             spec, storage, returns=config.normalize_returns, return_scale=config.return_scale, device=device

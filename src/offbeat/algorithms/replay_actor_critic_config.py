@@ -43,7 +43,7 @@ class ReplayActorCriticConfig(ReplayConfig):
     """Adam's decay of the mean gradient (beta1), of all networks and of a temperature: with less, steps follow the
     newest gradients more."""
 
-    default_hidden_sizes: ClassVar[tuple[int, ...]] = (256, 256)
+    splits_updates: ClassVar[bool] = True
     network_keys: ClassVar[tuple[str, ...]] = (*ReplayConfig.network_keys, "critics", "normalize_observations")
 
     def refuse_network_settings(self, algorithm: str) -> None:

@@ -74,7 +74,7 @@ class ReplayConfig(NetworkConfig):
     there."""
 
     learns_from: ClassVar[Literal["unrolls", "replay"]] = "replay"
-    splits_updates: ClassVar[bool] = True
+    default_hidden_sizes: ClassVar[tuple[int, ...]] = (256, 256)
     supports_shards: ClassVar[bool] = True
     lag_flag: ClassVar[str] = "max_ahead"
     topology_keys: ClassVar[tuple[str, ...]] = (

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import count
 from typing import Any
 
@@ -55,11 +55,13 @@ class AlgorithmEntry:
         """
         algorithm = self.algorithm_class()
         config = getattr(algorithm, "config_class", None)
-        if not (isinstance(config, type) and is_dataclass(config) and issubclass(config, AlgorithmSettings)):
+        if not (isinstance(config, type) and issubclass(config, AlgorithmSettings)):
             raise ConfigError(
                 f"{algorithm.__qualname__} has config_class {config!r}, but the class of its settings is expected: "
                 "write `config_class = MyConfig` in it, a frozen dataclass that extends ReplayConfig or OnPolicyConfig"
             )
+        if "__dataclass_fields__" not in vars(config):  # only inherited: its own settings would not exist
+            raise ConfigError(f"{config.__qualname__} is not a dataclass: write @dataclass(frozen=True) above it")
         return config
 
 

@@ -172,6 +172,10 @@ class Encoders(nn.Module):
         return features[0] if len(features) == 1 else torch.cat(features, dim=1)
 
 
+DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
+"""Layers that draw random numbers from torch's global generator in each call."""
+
+
 class OwnEncoder(nn.Module):
     """The user's own encoder, whose input is the whole observation."""
 
@@ -179,7 +183,8 @@ class OwnEncoder(nn.Module):
         """Create the module, and test it on observations of zeros.
 
         Raises:
-            ConfigError: it cannot be made, is not a torch module, has buffers, or does not return features [M, F].
+            ConfigError: it cannot be made, is not a torch module, has buffers or dropout, or does not return features
+                [M, F].
         """
         super().__init__()
         module = _made(name, leaves, init)
@@ -191,6 +196,11 @@ class OwnEncoder(nn.Module):
             raise ConfigError(
                 f"encoder {name} has buffers ({', '.join(buffers)}), which change without a gradient and are not "
                 "published: use layers without running statistics, such as LayerNorm"
+            )
+        if random := [key for key, part in module.named_modules() if isinstance(part, DROPOUT) and part.p > 0]:
+            raise ConfigError(
+                f"encoder {name} has dropout ({', '.join(random)}), so the features of an observation would differ "
+                "between acting and learning, and between runs. Leave it out, or give it the probability 0"
             )
         self._name = name
         self._contract = f"Its forward(observations) gets {_described(leaves)}, and returns features, a tensor [M, F]"

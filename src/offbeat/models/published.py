@@ -7,6 +7,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from offbeat.core.errors import ConfigError
 from offbeat.core.types import Tree
 from offbeat.models.buffer_layout import BufferLayout
 from offbeat.models.spec import PolicySpec
@@ -27,6 +28,28 @@ def parameter_shapes(spec: PolicySpec) -> Shapes:
     if spec.has_log_std:
         shapes.append(("log_std", (spec.box_size,)))
     return tuple(shapes)
+
+
+def require_published(made: BufferLayout, spec: PolicySpec, owner: type) -> None:
+    """Refuse a network that is not the one that actors build from the spec.
+
+    Args:
+        made: the layout of the network's parameters.
+        spec: the policy as plain data.
+        owner: the algorithm that made the network, for the message.
+
+    Raises:
+        ConfigError: the first parameters do not have the names and shapes of `parameter_shapes`.
+    """
+    expected = dict(parameter_shapes(spec))
+    shapes = [(entry.name, entry.shape) for entry in made.entries[: len(expected)]]
+    if shapes == list(expected.items()):
+        return
+    raise ConfigError(
+        f"the network of {owner.__qualname__} begins with the parameters {shapes}, but actors build it from the "
+        f"policy's spec, with {list(expected.items())}: change the spec in `policy_spec` of the settings, for other "
+        "layers pass hidden_sizes, or an encoder of your own (offbeat.register_encoder)"
+    )
 
 
 def published_layout(spec: PolicySpec) -> BufferLayout:

@@ -179,7 +179,8 @@ class PolicyColumns:
             raise network_failed(self._envs.spec) from error
         slot["action"][row, columns] = acted.action
         for name, values in acted.recorded.items():
-            slot[name][row, columns] = values
+            if name in slot:  # the algorithm has such a field
+                slot[name][row, columns] = values
         actions = self._policy.to_env(acted.action)
         chosen = clock()
         calls.watch.enter(resets=self.resets[group])

@@ -88,7 +88,6 @@ def differentiate(stage: Stage, minibatch: Minibatch, gradients: Tensor) -> Loss
         return stage.gradients(minibatch)
     gradients.zero_()
     result = require_loss_result(stage.loss(minibatch), stage.loss)
-    if not isinstance(result.loss, Tensor):
-        return result
+    assert isinstance(result.loss, Tensor)
     result.loss.backward()  # type: ignore[no-untyped-call]
     return result._replace(loss=result.loss.detach())

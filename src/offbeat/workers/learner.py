@@ -6,6 +6,7 @@ provides the data.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offbeat.algorithms.base import Algorithm, OnPolicyAlgorithm
+from offbeat.core.errors import RunFailed
 from offbeat.core.seeding import key_of, stream
 from offbeat.memory.weights import Weights
 from offbeat.metrics.timings import Timings
@@ -84,6 +86,20 @@ class Learner(ABC):
         """Return the random stream of a learning step."""
         return stream(self._seed, "learn", step, *self._key)
 
+    def _start(self, progress: float) -> Mapping[str, float]:
+        """Start a learning step of the algorithm; return the learning rate of each parameter group.
+
+        Raises:
+            RunFailed: the algorithm, which may be the user's, gives no rate for a group, or one that cannot be used.
+        """
+        rates, groups = self._algorithm.start(progress), self._algorithm.groups
+        if isinstance(rates, Mapping) and all(0 <= rates.get(group, math.nan) < math.inf for group in groups):
+            return rates
+        raise RunFailed(
+            f"{type(self._algorithm).__qualname__}.start returned {rates!r} at progress {progress:g}, but a dict with "
+            f"the learning rate of each parameter group ({', '.join(groups)}) is expected, finite and at least 0"
+        )
+
     @abstractmethod
     def learn(self, step: int, progress: float) -> Learned:
         """Make learning step `step` and publish version `step + 1`; `progress`: training progress, from 0 to 1."""
@@ -124,7 +140,7 @@ class UnrollLearner(Learner):
 
     def learn(self, step: int, progress: float) -> Learned:
         started = clock()
-        rates = self._algorithm.start(progress)
+        rates = self._start(progress)
         taken = self.feed.take(step, self.timings)
         loaded = clock()
         batch = self._algorithm.prepare(taken.batch)

@@ -21,7 +21,7 @@ class ReplayLearner(Learner):
     def learn(self, step: int, progress: float) -> Learned:
         started = clock()
         taken = self.feed.take(step, self.timings)
-        rates, update_metrics = self._algorithm.start(progress), UpdateMetrics()
+        rates, update_metrics = self._start(progress), UpdateMetrics()
         for sampled in self._minibatches(step, taken.due):
             self._update(sampled, rates, update_metrics)
         self.feed.count(taken.due)
@@ -50,7 +50,7 @@ class ReplayLearner(Learner):
         self.timings.add("learn/update", clock() - started)
 
     def rehearse(self, step: int) -> float:
-        rates = self._algorithm.start(0.0)
+        rates = self._start(0.0)
         for sampled in self._minibatches(step, 1):
             self._update(sampled, rates, UpdateMetrics())
         return self.feed.env_steps_per_update(step)
