@@ -93,6 +93,27 @@ def test_a_loss_that_is_not_a_scalar_tensor_is_refused_by_the_name_of_its_method
         train(own, "CartPole-v1", run_dir=tmp_path / "run", **SMALL, **ON_POLICY)
 
 
+class WordPPO(PPO):
+    """Reports a word after the updates."""
+
+    def finish(self, batch: Any) -> dict[str, Any]:
+        return {**super().finish(batch), "mine/speed": "fast"}
+
+
+class WordDQN(DQN):
+    """Reports a word in the loss."""
+
+    def loss(self, minibatch: Minibatch) -> LossResult:
+        result = super().loss(minibatch)
+        return result._replace(metrics={**result.metrics, "mine/speed": "fast"})
+
+
+@pytest.mark.parametrize(("own", "settings"), [(WordPPO, ON_POLICY), (WordDQN, REPLAY)])
+def test_a_metric_that_is_not_a_number_is_refused_by_its_name(tmp_path, own, settings):
+    with pytest.raises(RunFailed, match=r"returned the metric 'mine/speed' = 'fast', but a number is expected"):
+        train(own, "CartPole-v1", run_dir=tmp_path / "run", **SMALL, **settings)
+
+
 class NoRatePPO(PPO):
     """Divides by the progress, which is 0 at first."""
 

@@ -114,6 +114,7 @@ def test_an_unknown_import_path_of_an_env_is_refused(env_id, words):
     [
         ("Settings", {}, "is not the class of an env: pass a class that extends gymnasium.Env.*possible_agents"),
         ("Level", {}, "is not the class of an env"),
+        ("Several", {}, 'is a vector env.*vector_entry_point="tests.reference.not_envs:Several"'),
         ("nothing", {}, "returned None, which is not an env: pass .* a function that returns an env"),
         ("a_class", {}, "returned the class Poles, which is not an env"),
         ("Pole", {}, "needs the argument height: pass --env-kwargs height=VALUE"),

@@ -23,6 +23,10 @@ class Level:
         self.number = number
 
 
+class Several(gym.vector.VectorEnv[Any, Any, Any]):
+    """A vector env, which is no env by itself."""
+
+
 class Poles(CartPoles):
     """A world whose constructor has no defaults."""
 

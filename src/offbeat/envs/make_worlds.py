@@ -84,6 +84,11 @@ def _make_world(env_id: str, kwargs: Mapping[str, Any], render_mode: str | None)
 
 def _no_env(env_id: str, maker: object, made: object) -> ConfigError:
     """Return the error for a class or function whose object is not an env."""
+    if isinstance(made, gym.vector.VectorEnv):
+        return ConfigError(
+            f"{env_id} is a vector env, which gets the number of its envs by an id: write gymnasium.register("
+            f'"MyEnv-v0", vector_entry_point="{env_id}") in the module, and pass "{env_id.partition(":")[0]}:MyEnv-v0"'
+        )
     if isinstance(maker, type):
         what = "is not the class of an env"
     else:

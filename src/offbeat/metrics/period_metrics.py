@@ -10,6 +10,7 @@ from operator import itemgetter
 from statistics import fmean
 from typing import Any
 
+from offbeat.core.errors import RunFailed
 from offbeat.core.types import policy_key
 from offbeat.metrics.bottleneck import BottleneckReport, bottleneck_report
 from offbeat.metrics.counters import Counters
@@ -66,6 +67,13 @@ _STEP_MS = {
 """Milliseconds of a learning step: metric -> names in `Timings`, whose sum it is."""
 
 
+def not_a_number(name: str, value: object) -> RunFailed:
+    """Return the error for a metric of an algorithm that is not a number."""
+    return RunFailed(
+        f"the algorithm returned the metric {name!r} = {value!r}, but a number is expected: pass float(...)"
+    )
+
+
 class PeriodMetrics:
     """Collects what happens in a period; `values` has the metrics of the last period that ended."""
 
@@ -86,9 +94,16 @@ class PeriodMetrics:
         """Total seconds at the end of the last period."""
 
     def add_learning_step(self, metrics: Mapping[str, float], policy: str) -> None:
-        """Add the metrics of one learning step of a policy."""
+        """Add the metrics of one learning step of a policy.
+
+        Raises:
+            RunFailed: the algorithm, which may be the user's, has given something else than a number.
+        """
         for name, value in metrics.items():
-            self._metrics[policy_key(policy, name)].append(float(value))
+            try:
+                self._metrics[policy_key(policy, name)].append(float(value))
+            except (TypeError, ValueError, RuntimeError) as error:
+                raise not_a_number(name, value) from error
 
     def end(self, counters: Counters, timings: Timings, infos: Mapping[str, float | None]) -> None:
         """End the period: set `values` and the bottleneck report. The next period starts.

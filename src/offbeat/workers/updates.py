@@ -14,6 +14,7 @@ from torch import Tensor
 from offbeat.algorithms.base import Algorithm, Minibatch, Stage
 from offbeat.core.errors import RunFailed
 from offbeat.core.types import Array
+from offbeat.metrics.period_metrics import not_a_number
 from offbeat.models.acting import IF_NOT_FINITE
 from offbeat.models.flat import FlatAdam
 from offbeat.workers.stages import make_stages
@@ -45,12 +46,19 @@ class UpdateMetrics:
 
     def summary(self) -> dict[str, float]:
         """Return the mean of each metric over the updates, and the minima and maxima of those from `add_spread`."""
-        return {name: _mean(values) for name, values in self._values.items()} | self._minima | self._maxima
+        return {name: _mean(name, values) for name, values in self._values.items()} | self._minima | self._maxima
 
 
-def _mean(values: list[Any]) -> float:
-    """Return the mean of numbers, or of tensors with one element each."""
-    return float(torch.stack(values).mean()) if isinstance(values[0], Tensor) else sum(values) / len(values)
+def _mean(name: str, values: list[Any]) -> float:
+    """Return the mean of a metric's values, which are numbers, or tensors with one element each.
+
+    Raises:
+        RunFailed: they are something else.
+    """
+    try:
+        return float(torch.stack(values).mean()) if isinstance(values[0], Tensor) else float(sum(values) / len(values))
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise not_a_number(name, values[0]) from error
 
 
 class UpdateCounter(Protocol):
