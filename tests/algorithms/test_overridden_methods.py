@@ -21,7 +21,7 @@ from offbeat.algorithms.sac import SAC
 from offbeat.algorithms.td3 import TD3
 from offbeat.api.train import train
 from offbeat.core.errors import ConfigError, RunFailed
-from offbeat.core.types import EnvSpec
+from offbeat.core.types import EnvSpec, Field
 from offbeat.models.actor_critic import ActorCritic
 from offbeat.models.flat import FlatParameters
 from offbeat.models.policy_network import PolicyNetwork, Uniform
@@ -162,6 +162,19 @@ class WideDQN(DQN):
 def test_a_network_that_actors_do_not_build_is_refused_before_the_run(tmp_path, own):
     with pytest.raises(ConfigError, match=rf"^the network of {own.__name__} begins .*\(16, 4\).*\(8, 4\)"):
         train(own, "CartPole-v1", run_dir=tmp_path / "run", **SMALL, steps=10_000)
+    assert not (tmp_path / "run").exists()
+
+
+class CuriousPPO(PPO):
+    """Wants to learn from what no actor records."""
+
+    def fields(self) -> list[Field]:
+        return [*super().fields(), Field("curiosity", (), "float32")]
+
+
+def test_a_field_that_actors_do_not_record_is_refused_before_the_run(tmp_path):
+    with pytest.raises(ConfigError, match=r"^CuriousPPO.fields has 'curiosity', but .*only behavior_log_prob, "):
+        train(CuriousPPO, "CartPole-v1", run_dir=tmp_path / "run", **SMALL, **ON_POLICY)
     assert not (tmp_path / "run").exists()
 
 

@@ -16,10 +16,12 @@ from offbeat.algorithms.replay_config import ReplayConfig
 from offbeat.config.config import Config
 from offbeat.config.policies import names_of
 from offbeat.config.registry import algorithm_entry
+from offbeat.core.errors import ConfigError
 from offbeat.core.memory_shape import Slots
 from offbeat.core.seeding import derive_seed
 from offbeat.core.threads import usable_cores
-from offbeat.core.types import DEFAULT_POLICY, EnvSpec, env_fields
+from offbeat.core.types import DEFAULT_POLICY, LAST_NO_DECISION, EnvSpec, env_fields
+from offbeat.core.visits import TASK
 from offbeat.memory.arena import SharedArena, private_arena, require_bytes, require_memory
 from offbeat.memory.weights import Weights
 from offbeat.metrics.speed_model import Topology
@@ -109,6 +111,10 @@ def _actor_threads(config: Config, policies: Sequence[PolicyParts]) -> int:
 # --- the policies -------------------------------------------------------------------------------------------
 
 
+RECORDED = ("behavior_log_prob", "initial_state", LAST_NO_DECISION, TASK)
+"""Names of the fields that actors can record for an algorithm. Others would be learned from as zeros."""
+
+
 def policy_parts(
     config: Config,
     env: EnvSpec,
@@ -165,12 +171,19 @@ def algorithm_of(config: Config, policy: PolicySpec, storage: Storage | None = N
     """Make the algorithm of a run. Its parameters are in `storage`; None: in private memory of this process.
 
     Raises:
-        ConfigError: the algorithm does not support the settings, or the network needs more memory than is free.
+        ConfigError: the algorithm does not support the settings, or has a field that actors do not record, or the
+            network needs more memory than is free.
     """
     _require_memory_of_network(policy)
     algorithm: Algorithm = (
         algorithm_entry(config.run.algorithm).algorithm_class().for_run(config, policy, device_of(config), storage)
     )
+    for field in algorithm.fields():
+        if field.name not in RECORDED:
+            raise ConfigError(
+                f"{type(algorithm).__qualname__}.fields has {field.name!r}, but besides the env's rows actors record "
+                f"only {', '.join(RECORDED)}: leave it out"
+            )
     if config.runtime.shards > 1:
         algorithm.collective = AllShards(config.runtime.shards)
     return algorithm
