@@ -84,7 +84,8 @@ class NumberPPO(PPO):
     """Returns a number, which has no gradients."""
 
     def loss(self, minibatch: Minibatch) -> LossResult:
-        return LossResult(super().loss(minibatch).loss.item(), {})
+        loss = super().loss(minibatch).loss
+        return LossResult(torch.as_tensor(loss).item(), {})
 
 
 @pytest.mark.parametrize(("own", "given"), [(LossOfRowsPPO, r"of shape \[\d+\]"), (NumberPPO, "that is ")])
@@ -105,7 +106,8 @@ class WordDQN(DQN):
 
     def loss(self, minibatch: Minibatch) -> LossResult:
         result = super().loss(minibatch)
-        return result._replace(metrics={**result.metrics, "mine/speed": "fast"})
+        metrics: dict[str, Any] = {**result.metrics, "mine/speed": "fast"}
+        return result._replace(metrics=metrics)
 
 
 @pytest.mark.parametrize(("own", "settings"), [(WordPPO, ON_POLICY), (WordDQN, REPLAY)])
@@ -214,6 +216,13 @@ def test_an_algorithm_from_scratch_needs_only_what_the_tutorial_lists(tmp_path):
     settings = {**SMALL, **REPLAY, "hidden_sizes": None}
     run = train(SoftQ, "CartPole-v1", run_dir=tmp_path / "run", **settings)
     assert run.metrics["updates"] > 0
+
+
+def test_a_distribution_that_does_not_support_the_actions_is_refused_before_the_run(tmp_path):
+    words = "^SoftConfig.policy_spec does not support Pendulum-v1: the categorical distribution does not support box"
+    with pytest.raises(ConfigError, match=words):
+        train(SoftQ, "Pendulum-v1", run_dir=tmp_path / "run", **SMALL, **REPLAY)
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(("name", "settings"), [("ppo", ON_POLICY), ("pearl", TASKS)])

@@ -19,18 +19,21 @@ from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.types import Array, EnvSpec, Field, Tree
 from offbeat.models.collective import Collective
 from offbeat.models.flat import FlatParameters
-from offbeat.models.spec import PolicySpec
+from offbeat.models.spec import PolicySpec, wrong_head
 
 
 def policy_of(settings: AlgorithmSettings, env: EnvSpec) -> PolicySpec:
     """Return the policy that an algorithm's settings make for an env.
 
     Raises:
-        ConfigError: the settings do not support the env, or `settings.policy_spec` does not return a `PolicySpec`.
+        ConfigError: the settings do not support the env, or `settings.policy_spec` does not return a `PolicySpec`, or
+            one that contradicts itself.
     """
     spec = settings.policy_spec(env)
     if not isinstance(spec, PolicySpec):
         raise ConfigError(f"{type(settings).__qualname__}.policy_spec returned {spec!r}, but a PolicySpec is expected")
+    for wrong in wrong_head(spec):
+        raise ConfigError(f"{type(settings).__qualname__}.policy_spec does not support {env.id}: {wrong}")
     return spec
 
 

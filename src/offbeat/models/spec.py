@@ -208,7 +208,7 @@ class PolicySpec:
             ConfigError: a value is invalid, or values contradict each other.
         """
         spec = build(cls, data, "the checkpoint's policy", _CHANGED)
-        checks = (_wrong_leaves(spec), _wrong_action(spec.action), _wrong_previous(spec), _wrong_head(spec))
+        checks = (_wrong_leaves(spec), _wrong_action(spec.action), _wrong_previous(spec), wrong_head(spec))
         for wrong in chain.from_iterable(checks):
             raise ConfigError(f"the checkpoint's policy is invalid: {wrong}. {_CHANGED[0].upper()}{_CHANGED[1:]}")
         return spec
@@ -287,7 +287,7 @@ def _wrong_previous(spec: PolicySpec) -> Iterator[str]:
             yield f"{leaf.name} is an input, but a context encoder does not support it"
 
 
-def _wrong_head(spec: PolicySpec) -> Iterator[str]:
+def wrong_head(spec: PolicySpec) -> Iterator[str]:
     """Yield a message for each error in the other fields."""
     discrete = spec.distribution in ("categorical", "epsilon_greedy")
     if discrete == bool(spec.box_size) or (spec.records_after_tanh and spec.logits):
