@@ -101,6 +101,18 @@ class WordPPO(PPO):
         return {**super().finish(batch), "mine/speed": "fast"}
 
 
+class SpeedPPO(PPO):
+    """Reports its own idea of speed under the name of the run's."""
+
+    def finish(self, batch: Any) -> dict[str, float]:
+        return {**super().finish(batch), "sps": 1e9}
+
+
+def test_a_metric_with_the_name_of_one_of_the_run_is_refused(tmp_path):
+    with pytest.raises(RunFailed, match=r"returned 'sps', which is the name of another metric"):
+        train(SpeedPPO, "CartPole-v1", run_dir=tmp_path / "run", **SMALL, **ON_POLICY)
+
+
 class WordDQN(DQN):
     """Reports a word in the loss."""
 

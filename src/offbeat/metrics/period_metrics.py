@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from operator import itemgetter
 from statistics import fmean
 from typing import Any
@@ -67,6 +67,10 @@ _STEP_MS = {
 """Milliseconds of a learning step: metric -> names in `Timings`, whose sum it is."""
 
 
+TAKEN = frozenset({"sps", "ups", *(field.name for field in fields(Counters))})
+"""Names that an algorithm cannot give to a metric."""
+
+
 def not_a_number(name: str, value: object) -> RunFailed:
     """Return the error for a metric of an algorithm that is not a number."""
     return RunFailed(
@@ -97,9 +101,14 @@ class PeriodMetrics:
         """Add the metrics of one learning step of a policy.
 
         Raises:
-            RunFailed: the algorithm, which may be the user's, has given something else than a number.
+            RunFailed: the algorithm, which may be the user's, has given something else than a number, or the name of a
+                counter or a speed, which would replace it or be lost.
         """
         for name, value in metrics.items():
+            if name in TAKEN:
+                raise RunFailed(
+                    f"the algorithm returned {name!r}, which is the name of another metric: use another name"
+                )
             try:
                 self._metrics[policy_key(policy, name)].append(float(value))
             except (TypeError, ValueError, RuntimeError) as error:
