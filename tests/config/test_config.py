@@ -266,6 +266,7 @@ NOT_REGISTERED = {
     "atari-sticky": "ALE/Pong-v5",
     "minigrid-empty-5x5-v0": "minigrid:MiniGrid-Empty-5x5-v0",
     "minigrid-doorkey-5x5-v0": "minigrid:MiniGrid-DoorKey-5x5-v0",
+    "minigrid-fourrooms-v0": "minigrid:MiniGrid-FourRooms-v0",
 }
 """Presets that are for families of envs, with one env of each, and those for envs of packages."""
 
