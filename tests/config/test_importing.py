@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 from contextlib import suppress
 
 import pytest
@@ -15,6 +16,27 @@ from offbeat.core.errors import ConfigError
 def test_find_returns_the_object_at_its_import_path():
     for code in (CarefulDQN, make_pole, Rows.forward):
         assert find(path_of(code, "nothing")) is code
+
+
+def _made_by_another_function():
+    def make():
+        return 5
+
+    return make
+
+
+made = _made_by_another_function()
+
+
+def test_a_function_that_another_one_has_made_has_the_path_of_the_module_that_has_it(monkeypatch):
+    path = path_of(made, "nothing")
+    assert path == f"{__name__}:made"
+    assert find(path) is made
+    function = made
+    monkeypatch.delattr(sys.modules[__name__], "made")
+    monkeypatch.setattr(sys.modules["__main__"], "mine", function, raising=False)
+    with pytest.raises(ConfigError, match="at the top level of a module"):  # only the main program has it
+        path_of(function, "nothing")
 
 
 @pytest.mark.parametrize("code", [lambda: 5, Rows(None), 5])

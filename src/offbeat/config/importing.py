@@ -170,13 +170,29 @@ def path_of(code: object, remedy: str) -> str:
         found = find(path)
     except ConfigError:
         found = None
-    if found is not code:
+    if found is not code and not (callable(code) and (path := _path_in_modules(code))):
         raise ConfigError(
             f"{code!r} cannot be imported by its name, as it is not a class or function at the top level of a module. "
             "A run keeps only the name, by which actors, `offbeat resume` and `offbeat eval` find it again: define it "
             f"at the top level of a module, or write {remedy}"
         )
+    accept(path)
     return path
+
+
+def _path_in_modules(code: object) -> str:
+    """Return the shortest path of a class or a function in the imported modules, without the main program; or ''.
+
+    The own name of a function that another one has made, such as PettingZoo's `parallel_env`, is not its path.
+    """
+    paths = [
+        f"{module}:{name}"
+        for module, imported in list(sys.modules.items())
+        if imported is not sys.modules["__main__"]
+        for name, value in list(getattr(imported, "__dict__", {}).items())
+        if value is code
+    ]
+    return min(paths, key=lambda each: (len(each), each), default="")
 
 
 def path_text(code: object) -> str:
