@@ -47,9 +47,9 @@ def test_lines_are_printed_every_few_seconds_and_rows_are_read_no_more_often():
         return ROWS
 
     for clock.now in (100, 105, 111, 115, 122):
-        view.update(rows, SessionCounts(6, 2, 1))
+        view.update(rows, SessionCounts(6, 2, 1, what="trainings"))
     assert asked == [111, 122]
-    assert stream.getvalue().count("2 of 6 sessions finished, 1 failed\n") == 2
+    assert stream.getvalue().count("2 of 6 trainings finished, 1 failed\n") == 2
     assert stream.getvalue().count("trial-000/seed-1") == 2
 
 

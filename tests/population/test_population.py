@@ -243,6 +243,15 @@ def test_the_report_has_a_row_for_each_generation_pictures_and_a_link_to_the_win
     assert f'"return_mean": {max(scores)}' in said.out
 
 
+def test_an_evaluation_shows_no_returns_of_the_training(finished):
+    plan, path = finished.plan, finished.path
+    process = Scoring(plan, path, 0, 2, {})
+    training = Training(plan, path, 0, 2, {})
+    assert "return" in training.summary()
+    assert process.summary() == f"{plan.population.settings.episodes} episodes"
+    assert process.last_line() == {"env_steps": training.last_line()["env_steps"]}
+
+
 # --- objectives ---------------------------------------------------------------------------------------------
 
 

@@ -73,10 +73,11 @@ class SessionCounts:
     total: int
     finished: int = 0
     failed: int = 0
+    what: str = "sessions"
 
     def __str__(self) -> str:
         failed = f", {self.failed} failed" if self.failed else ""
-        return f"{self.finished} of {self.total} sessions finished{failed}"
+        return f"{self.finished} of {self.total} {self.what} finished{failed}"
 
 
 class View(Protocol):

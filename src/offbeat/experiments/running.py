@@ -17,7 +17,7 @@ from offbeat.core.signal_names import signal_name
 from offbeat.experiments.launching import End, Launcher, SessionProcess
 from offbeat.experiments.progress import Row, RowState, SessionCounts, View
 from offbeat.experiments.sessions import RunProcess
-from offbeat.metrics.text import compact, duration, rounded
+from offbeat.metrics.text import duration
 
 _TICK_S = 0.1
 _END_TIMEOUT_S = 15.0
@@ -101,11 +101,9 @@ class Child:
         """Return how the session ended, from its files and the end of its process."""
         session = self.session
         if session.status_on_disk() == "finished":
-            return Outcome(
-                session, "finished", f"{_summary(self.row())} in {duration(time.monotonic() - self._started)}"
-            )
+            return Outcome(session, "finished", f"{session.summary()} in {duration(time.monotonic() - self._started)}")
         if self._stopping and (end.node_lost or end.code in (0, 130, -signal.SIGTERM)):
-            return Outcome(session, "interrupted", _summary(self.row()))
+            return Outcome(session, "interrupted", session.summary())
         return Outcome(session, "failed", end.reason or self._failure(end.code), killed=end.node_lost or end.code < 0)
 
     def _failure(self, code: int) -> str:
@@ -119,16 +117,6 @@ class Child:
             line for line in self.session.log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()
         ]
         return f"exit code {code}: {printed[-1].removeprefix('offbeat: ')}"
-
-
-def _summary(row: Row) -> str:
-    """Return the last return of a session as text."""
-    if not row.line:
-        return "nothing learned yet"
-    name, key = "evaluation", "eval_return_mean"
-    if row.line.get(key) is None:
-        name, key = "return", "episode_return_mean"
-    return f"{name} {rounded(row.line.get(key))} at {compact(row.env_steps)} env steps"
 
 
 class Pool:

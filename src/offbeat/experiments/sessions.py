@@ -19,6 +19,7 @@ from offbeat.core.strict_json import LARGEST_RECORD, read_json
 from offbeat.core.threads import usable_cores
 from offbeat.core.typed_text import as_text
 from offbeat.experiments.trials import POLICIES, Trial, as_toml
+from offbeat.metrics.text import compact, rounded
 from offbeat.run_directory.checkpoint import MANIFEST
 from offbeat.run_directory.directory import RunDirectory
 
@@ -111,6 +112,16 @@ class RunProcess(ABC):
                         line: dict[str, Any] = json.loads(text)
                         return line
         return {}
+
+    def summary(self) -> str:
+        """Return the last return as text."""
+        line = self.last_line()
+        if not line:
+            return "nothing learned yet"
+        name, key = "evaluation", "eval_return_mean"
+        if line.get(key) is None:
+            name, key = "return", "episode_return_mean"
+        return f"{name} {rounded(line.get(key))} at {compact(int(line.get('env_steps', 0)))} env steps"
 
     def is_locked(self) -> bool:
         """Whether a process is training the run."""

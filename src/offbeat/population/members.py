@@ -109,6 +109,14 @@ class Scoring(MemberProcess):
     def status_on_disk(self) -> SessionStatus:
         return "new" if self.result() is None else "finished"
 
+    def last_line(self) -> dict[str, Any]:
+        """Return the env steps of the training only: its returns and its speed are not those of the evaluation."""
+        return {"env_steps": super().last_line().get("env_steps", 0)}
+
+    def summary(self) -> str:
+        """Return the number of episodes: the score is another message."""
+        return self.about
+
     def result(self) -> dict[str, Any] | None:
         """Return the result of the evaluation; None if it has not ended."""
         with suppress(OSError, ValueError):

@@ -126,7 +126,8 @@ class Population:
             wait_until_free(schedule.first_generation(), view)
             self.write_files()
             finished = sum(2 * family.ledger.finished(member) for member in range(self.plan.members))
-            pool = Pool(launcher, view, stops, SessionCounts(self.total, finished))
+            counts = SessionCounts(self.total, finished, what="trainings and evaluations")
+            pool = Pool(launcher, view, stops, counts)
             view.start()
             try:
                 pool.run_from(schedule.next_process, schedule.ended)
