@@ -29,7 +29,13 @@ def test_a_run_that_ends_before_its_first_update_warns_with_the_arithmetic_and_t
     assert warning.filename == __file__, "the warning is not about the line that started the run"
     log = (run.path / "log.txt").read_text()
     assert EXPECTED in log
-    assert FOUND in log
+    assert f"{FOUND}: no update was made in 32 env steps; the warm-up (warmup) is 40. Pass --steps 400" in log
+
+
+def test_a_run_that_is_stopped_in_its_warm_up_warns_with_the_limit_that_stops_it(tmp_path):
+    says = "32 transitions at its end.*this part of the run ends at stop_at=32: pass a larger one, or resume the run"
+    with pytest.warns(LearnsNothing, match=says):
+        offbeat.train("dqn", "CartPole-v1", run_dir=tmp_path / "run", steps=400, stop_at=32, **REPLAY)
 
 
 def test_a_run_resumed_with_too_few_steps_warns_and_one_with_enough_steps_does_not(tmp_path):

@@ -102,6 +102,12 @@ def test_an_unknown_algorithm_is_refused_with_the_nearest_name():
         resolve("pppo", "CartPole-v1")
 
 
+@pytest.mark.parametrize(("name", "says"), [("A3C", "a2c with --runtime hogwild"), ("appo", "ppo with --runtime proc")])
+def test_an_algorithm_of_another_library_is_refused_with_what_it_is_here(name, says):
+    with pytest.raises(ConfigError, match=f"unknown algorithm '{name}': .*{says}.*There are ppo, "):
+        resolve(name, "CartPole-v1")
+
+
 def test_assignments_are_split_at_the_first_equals_sign():
     assert parse_assignments(["a=1", "b=x=y", "c="]) == {"a": "1", "b": "x=y", "c": ""}
 

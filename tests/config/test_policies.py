@@ -245,7 +245,7 @@ def test_settings_of_a_policy_that_its_replay_depends_on_are_part_of_the_topolog
         ({"mine": {}}, ["[policies.mine] lacks agents"]),
         ({"mine": {"agents": []}}, ["the policy mine has no agents", 'agents = "PATTERN"']),
         ({"mine": {"agents": 3}}, ["agents is 3", "[policies.mine]"]),
-        (only(agent="*"), ["unknown key 'agent'", "'agents'", "[policies.mine]"]),
+        (only(agent="*"), ["unknown key 'agent'", "'agents'", "policies, table [policies.mine]"]),
         (only(train="perhaps"), ["train is 'perhaps'", "[policies.mine]"]),
         (only(settings=3), ["settings is 3", "[policies.mine]"]),
         (only(settings={"learning_rat": 1}), ["'learning_rat'", "'learning_rate'", "[policies.mine.settings]"]),

@@ -36,6 +36,8 @@ def expected(parts: Parts, *, env_steps: int = 0, counts_anew: bool = True) -> s
         if at_end * agents >= needed:
             return ""
         remedy = settings.remedy_without_updates(resumed=env_steps > 0)
+        if ends < config.run.steps:
+            remedy = f"this part of the run ends at --stop-at {ends}: pass a larger one, or resume the run later"
         texts.append(
             f"nothing will be learned: the run has {at_end * agents} transitions at its end, but the first update is "
             f"made after {needed}; {remedy}"
@@ -43,16 +45,22 @@ def expected(parts: Parts, *, env_steps: int = 0, counts_anew: bool = True) -> s
     return _warned(texts[0]) if texts else ""
 
 
-def found(updates: int, env_steps: int) -> str:
+def found(updates: int, env_steps: int, parts: Parts) -> str:
     """Return the message that a run has finished without an update; '' if it made some.
 
-    It is no Python warning, because `expected` was one when the run started.
+    It is no Python warning, because `expected` was one when the run started, unless agents had fewer transitions than
+    env steps.
 
     Args:
         updates: updates that it has made since its start, or since it was resumed.
         env_steps: env steps since then.
+        parts: the parts of the run.
     """
-    return "" if updates else f"nothing was learned: no update was made in {env_steps} env steps"
+    if updates:
+        return ""
+    settings = next(parts.config.of_policy(policy.name).settings for policy in parts.policies if policy.trained)
+    remedy = f"; {settings.remedy_without_updates(resumed=True)}" if settings.next_update() else ""
+    return f"nothing was learned: no update was made in {env_steps} env steps{remedy}"
 
 
 def _warned(text: str) -> str:

@@ -177,7 +177,7 @@ def _run_loop(context: RunContext, loop: TrainingLoop) -> Ending:
         ending = loop.close()
         context.signals.disarm()
         updates, env_steps = loop.counters.updates - updates, loop.counters.env_steps - env_steps
-        if ending.state == "finished" and (warning := no_updates.found(updates, env_steps)):
+        if ending.state == "finished" and (warning := no_updates.found(updates, env_steps, context.parts)):
             context.notify(warning)
     except StopImmediately:
         context.signals.disarm()

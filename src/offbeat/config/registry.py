@@ -101,6 +101,17 @@ def register_algorithm(name: str, algorithm: type[Any] | str, summary: str = "")
     ALGORITHMS[name] = entry
 
 
+_OTHER_NAMES = {
+    "a3c": "A3C is a2c with --runtime hogwild",
+    "dppo": "DPPO is ppo with --runtime hogwild",
+    "appo": "APPO is ppo with --runtime processes",
+    "ippo": "in a world with several agents, ppo is IPPO",
+    "mappo": "a critic of all agents is not supported; in a world with several agents, ppo is IPPO",
+    "poca": "a critic of all agents is not supported; in a world with several agents, ppo is IPPO",
+}
+"""Name of an algorithm in another library -> what to train with."""
+
+
 def algorithm_entry(name: str) -> AlgorithmEntry:
     """Return the entry of an algorithm by its name or its path.
 
@@ -113,6 +124,8 @@ def algorithm_entry(name: str) -> AlgorithmEntry:
         return AlgorithmEntry(name)
     own = "for your own algorithm pass my_module:MyAlgorithm, or --import my_module if that module registers it"
     remedy = f"There are {', '.join(ALGORITHMS)}: `offbeat list algorithms` shows them; {own}."
+    if other := _OTHER_NAMES.get(name.lower()):
+        raise ConfigError(f"unknown algorithm {name!r}: {other}. {remedy}")
     raise unknown("algorithm", name, ALGORITHMS, remedy, likeness=0.7)
 
 

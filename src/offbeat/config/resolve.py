@@ -62,7 +62,7 @@ def resolve(
     tables = preset_tables(algorithm, env, preset)
     settings_class, where = settings_class_of(algorithm), settings_list(algorithm)
     if choice.tables is not None:
-        tables["policies"] = tables_of(read_policies(choice.tables, where))
+        tables["policies"] = tables_of(read_policies(choice.tables, "policies"))
     table_of = _table_of_keys(algorithm, settings_class)
     given = _set_given(tables, table_of, flags, assignments, algorithm=algorithm, own=hints_of(settings_class))
     tables["run"].update(algorithm=algorithm, env=env)

@@ -128,10 +128,10 @@ RUNTIMES: dict[str, RuntimeEntry] = {
                 "whose workers have no common version of the weights, but a league draws opponents for each version"
             ),
             refuses={
-                "actors": f"pass --workers N: {_TAKE_TURNS}",
+                "actors": f"{_TAKE_TURNS}, and --workers N is their number",
                 "max_lag": f"{_TAKE_TURNS}; updates by other workers in between are reported as gradient_staleness",
                 "lag": "the order of the workers' updates depends on timing",
-                "split": "pass --workers N",
+                "split": "--workers N is the number of workers",
                 "shards": "each worker makes updates of its own",
             },
         ),
