@@ -46,38 +46,40 @@ def plain(folder) -> Path:
 
 
 def test_the_snapshots_of_the_window_and_the_latest_policy_of_a_league_play_each_pair(league):
-    played = offbeat.match([league], games=7)
+    played = offbeat.match([league], episodes=7)
     players = played.payoffs.players
     assert players[-1] == "latest"
     assert [int(each) for each in players[:-1]] == [int(players[-2]) - 1, int(players[-2])]
     games = played.payoffs.games
     assert (games == 8 * (1 - np.eye(3))).all()  # 7 is rounded up: both have each side 4 times
     assert [each.player for each in played.standings] != []
-    assert len(offbeat.match([league], games=2, snapshots="all").payoffs.players) == int(players[-2]) + 2
-    assert offbeat.match([league], games=2, snapshots="window", average=True).payoffs.players[2] == "average"
+    best = played.standings[0]
+    assert repr(played).startswith(f"Match(24 games: {best.player} {best.rating:.0f} +- {best.error:.0f}, ")
+    assert len(offbeat.match([league], episodes=2, snapshots="all").payoffs.players) == int(players[-2]) + 2
+    assert offbeat.match([league], episodes=2, snapshots="window", average=True).payoffs.players[2] == "average"
 
 
 def test_equal_players_without_chance_share_the_games_because_both_have_each_side_equally_often(plain, folder):
     again = small_run(folder / "again", NIM, seed=3, clip_rewards=True, info_metrics=("won",), **SETTINGS).path
     # rewards are transformed for learning only, so that the two runs have one world
-    played = offbeat.match([plain, again], games=20, greedy=True)
+    played = offbeat.match([plain, again], episodes=20, greedy=True)
     assert played.payoffs.win_rates[0, 1] == 0.5
     assert played.payoffs.players == ("plain", "again")
 
 
 def test_a_match_repeats_with_its_seed(league, plain):
-    first = offbeat.match([league, plain], games=40, seed=1)
-    assert offbeat.match([league, plain], games=40, seed=1).as_json() == first.as_json()
-    assert offbeat.match([league, plain], games=40, seed=2).as_json() != first.as_json()
+    first = offbeat.match([league, plain], episodes=40, seed=1)
+    assert offbeat.match([league, plain], episodes=40, seed=1).as_json() == first.as_json()
+    assert offbeat.match([league, plain], episodes=40, seed=2).as_json() != first.as_json()
 
 
 def test_a_run_with_a_policy_for_each_side_meets_one_with_a_policy_for_both(separate, plain):
-    played = offbeat.match([separate, plain], games=10, snapshots="none", average=False)
+    played = offbeat.match([separate, plain], episodes=10, snapshots="none", average=False)
     assert played.payoffs.games[0, 1] == 10
 
 
 def test_players_of_one_side_only_meet_those_of_the_other_side(separate):
-    played = offbeat.match([separate], games=5, snapshots="none", average=True)
+    played = offbeat.match([separate], episodes=5, snapshots="none", average=True)
     assert played.payoffs.players == ("player_0:average", "player_0:latest", "player_1:average", "player_1:latest")
     meet = np.array([[0, 1], [1, 0]])
     assert (played.payoffs.games == 5 * np.kron(meet, np.ones((2, 2)))).all()
@@ -91,10 +93,10 @@ def test_of_policies_that_are_drawn_each_is_a_player_and_in_a_match_of_runs_one_
     league = {**LEAGUE["league"], "draw_policies": True}
     policies = {"small": {"agents": "*", "settings": {"core": "lstm", "core_size": 8}}, "large": {"agents": "*"}}
     drawn = small_run(folder / "drawn", NIM, policies=policies, **{**LEAGUE, "league": league}).path
-    played = offbeat.match([drawn], games=6, snapshots="none")
+    played = offbeat.match([drawn], episodes=6, snapshots="none")
     assert played.payoffs.players == ("large:latest", "small:latest")
     assert played.payoffs.games[0, 1] == 6
-    assert offbeat.match([drawn, plain], games=6).payoffs.games[0, 1] == 6
+    assert offbeat.match([drawn, plain], episodes=6).payoffs.games[0, 1] == 6
     (both, _), _ = entrants_of([drawn, plain], "none", average=False, trust_code=False)
     mixture = both.policy_of(("player_0",))[1]
     assert isinstance(mixture, Mixture)
@@ -105,10 +107,10 @@ def test_of_policies_that_are_drawn_each_is_a_player_and_in_a_match_of_runs_one_
 
 def test_a_game_of_three_sides_counts_once(folder):
     runs = [small_run(folder / f"carts-{seed}", CARTS, seed=seed, **SETTINGS).path for seed in range(2)]
-    played = offbeat.match(runs, games=6)
+    played = offbeat.match(runs, episodes=6)
     assert played.payoffs.games.tolist() == [[0, 6], [6, 0]]
     assert played.payoffs.wins.sum() == 6
-    two = offbeat.match(runs, games=5, sides=("cart_0", "*"))
+    two = offbeat.match(runs, episodes=5, sides=("cart_0", "*"))
     assert two.payoffs.games[0, 1] == 6  # two seatings
     with pytest.raises(ConfigError, match="are on one: pass a pattern for each side, such as --sides="):
         offbeat.match(runs, sides=("*",))
@@ -180,7 +182,8 @@ def test_a_match_that_cannot_be_played_is_refused(runs, flags, message, folder, 
     ("arguments", "message"),
     [
         ({"runs": []}, "no run is given"),
-        ({"games": 0}, "games is 0, but at least 1 is expected: pass games=1 or more"),
+        ({"episodes": 0}, "episodes is 0, but at least 1 is expected: pass --episodes 1 or more"),
+        ({"games": 7}, "unknown argument 'games'. offbeat.match has the arguments runs, episodes, "),
         ({"seed": -1}, "seed is -1, but at least 0"),
         ({"max_episode_steps": 0}, "max_episode_steps is 0, but at least 1"),
         ({"snapshots": "newest"}, "snapshots is 'newest', but one of all, window, none"),
@@ -204,7 +207,7 @@ def test_a_match_leaves_the_threads_of_its_caller_as_they_were(league):
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        offbeat.match([league], games=2, snapshots="window")
+        offbeat.match([league], episodes=2, snapshots="window")
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)

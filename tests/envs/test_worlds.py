@@ -289,6 +289,8 @@ ENDED = step({"a": "terminated"}, a=0, b=0)
         ),
         (step(b=1)._replace(over=True), "agent b is missing, but it was neither terminated nor truncated"),
         (step(b=float("nan")), "agent b: observation is NaN"),
+        (step(b=1)._replace(rewards={}), "agent b has no value in rewards: return rewards for each agent"),
+        (step(b=1)._replace(terminations={"__all__": False}), "agent b has no value in terminations"),
     ],
 )
 def test_a_world_that_breaks_the_contract_is_refused_with_agent_and_step(wrong, message):

@@ -130,6 +130,13 @@ def test_agents_may_wait_for_the_first_time_after_the_test_steps_before_a_run_if
     assert 2 * run.metrics["env_steps"] - run.metrics["agent_steps"] == pytest.approx(waits, abs=4)
 
 
+def test_the_size_of_each_replay_is_reported_with_the_name_of_its_policy():
+    small = {"policies": "separate", "capacity": 400, "warmup": 64, "batch_size": 16, "hidden_sizes": (8,)}
+    lines: list[str] = []
+    build_paced(resolve("sac", MIXED, flags=small), lines.append, shared=False).close()
+    assert [line.partition(": ")[0] for line in lines] == ["policy driver", "policy gunner", "policy scout"]
+
+
 def test_agents_with_different_spaces_have_a_policy_each(tmp_path):
     run = small_run(tmp_path / "run", runtime="serial", env=MIXED, policies="separate", **SETTINGS)
     assert list(weights_of_each(run)) == ["driver", "gunner", "scout"]

@@ -63,6 +63,11 @@ class Match:
     """Number of games that ended before the env reported an outcome of each side (`league.outcome`): they are in no
     score."""
 
+    def __repr__(self) -> str:
+        """Return one line: the number of games, and the standings with ratings or win rates."""
+        players = ", ".join(f"{each.player} {_strength(each)}" for each in self.standings)
+        return f"Match({self.played} games: {players})"
+
     @property
     def standings(self) -> list[Standing]:
         """Players with the same `agents` together, of these the best one first."""
@@ -79,6 +84,13 @@ class Match:
         }
 
 
+def _strength(standing: Standing) -> str:
+    """Return the rating of a player, or else its win rate."""
+    if standing.rating is not None:
+        return f"{standing.rating:.0f} +- {standing.error:.0f}"
+    return "without a game" if standing.win_rate is None else f"wins {standing.win_rate:.0%}"
+
+
 @dataclass(frozen=True)
 class _Pairing:
     """Two players in one seating."""
@@ -91,7 +103,7 @@ class _Pairing:
 def match(
     runs: Sequence[GivenPath],
     *,
-    games: int = GAMES,
+    episodes: int = GAMES,
     seed: int = 0,
     snapshots: Snapshots | None = None,
     average: bool = False,
@@ -109,7 +121,7 @@ def match(
 
     Args:
         runs: run directories.
-        games: number of games of each pair, rounded up to a multiple of its seatings.
+        episodes: number of games of each pair, rounded up to a multiple of its seatings.
         seed: seed of the worlds and of the action sampling.
         snapshots: which snapshots of each run's league play too; None: those of the window if there is one run.
         average: whether the average of these snapshots plays too.
@@ -128,8 +140,7 @@ def match(
     directories = [user_path(run) for run in runs]
     if not directories:
         raise ConfigError("no run is given: run `offbeat match RUN RUN...` with directories of `offbeat train`")
-    if games < 1:
-        raise ConfigError(f"games is {games}, but at least 1 is expected: pass games=1 or more")
+    require_at_least("episodes", episodes, 1)
     require_at_least("seed", seed, 0)
     require_at_least("max_episode_steps", max_episode_steps, 1)
     if snapshots is not None:
@@ -142,7 +153,7 @@ def match(
         agents = entrants[0].run_agents
         playing = _sides(trained.env, agents, sides or (config.sides if config else ()))
         pairs = _pairings(entrants, playing)
-        each = {pairing: -(-games // count) for pairing, count in pairs.items()}
+        each = {pairing: -(-episodes // count) for pairing, count in pairs.items()}
         outcome = config.outcome if config else ""
         make_envs = partial(
             game_envs, world_of(trained, agents), [side.agents for side in playing], max(each.values()), seed=seed,

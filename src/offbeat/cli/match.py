@@ -80,7 +80,7 @@ class Match:
             with nodes as pool:
                 played = match(
                     self.runs,
-                    games=self.episodes,
+                    episodes=self.episodes,
                     seed=self.seed,
                     snapshots=self.snapshots,
                     average=self.average,

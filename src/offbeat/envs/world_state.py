@@ -90,12 +90,24 @@ class WorldState:
                 raise ValueError(f"agent {agent}: {fault}")
 
     def _written(self, step: WorldStep) -> list[str]:
-        """Call `_write`; name the agent if what it got is not a number."""
+        """Call `_write`; name the agent if it got nothing, or what it got is not a number."""
         try:
             return self._write(step)
+        except KeyError:
+            self._require_complete(step)
+            raise
         except TypeError:
             self._require_types(step)
             raise
+
+    def _require_complete(self, step: WorldStep) -> None:
+        """Raise ValueError for a living agent that another dict than the observations lacks."""
+        for agent, cell in self._alive.items():
+            for name in ("rewards", "terminations", "truncations", *["infos"] * cell.reads_info):
+                if agent not in getattr(step, name):
+                    raise ValueError(
+                        f"agent {agent} has no value in {name}: return {name} for each agent until it ends"
+                    )
 
     def _write(self, step: WorldStep) -> list[str]:
         """Write what the living agents get; return the agents whose episodes end."""

@@ -68,7 +68,7 @@ def build_paced(config: Config, notify: Callable[[str], None], *, shared: bool) 
     require_memory(plan.slabs(), memory_shape.purpose, memory_shape.remedy)
     for policy_plan in plan.policies:
         if policy_plan.trained and (message := policy_plan.memory.describe(policy_plan.fields)):
-            notify(message)
+            notify(f"policy {policy_plan.name}: {message}" if len(plan.policies) > 1 else message)
     arena = SharedArena(plan.slabs()) if shared else None
     with ExitStack() as made:
         if arena:
