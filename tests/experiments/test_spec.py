@@ -70,6 +70,8 @@ REFUSED: list[tuple[dict[str, Any], list[str]]] = [
     ({"seeds": []}, ["seeds = [1, 2, 3]"]),
     ({"sessions": 3}, ["either seeds", "or sessions"]),
     ({"seeds": [1, 1]}, ["seeds has 1 twice"]),
+    ({"seeds": 3}, ["seeds is 3", "seeds = [3]", "sessions = N"]),
+    ({"algo": "ppo"}, ["unknown key 'algo'", "'algorithm'"]),
     ({"seeds": [-1]}, ["seeds is [-1]", "at least 0"]),
     ({"seeds": None, "sessions": 0}, ["sessions is 0", "at least 1"]),
     ({"target_return": "much"}, ["target_return is 'much'", "a number"]),
