@@ -447,6 +447,18 @@ def test_lines_are_printed_every_few_seconds_and_at_the_end():
     assert told[2].endswith("2 updates refused  evaluating")
 
 
+@pytest.mark.parametrize(("stop_at", "eta"), [(None, "1:35"), (50_000, "0:45"), (200_000, "1:35")])
+def test_the_time_left_is_that_until_the_part_of_the_run_ends(stop_at, eta):
+    clock, file, rates = Clock(), io.StringIO(), Rates()
+    lines = Lines(file, clock=clock)
+    for second in (0, 5):
+        clock.now = 100.0 + second
+        rates.add(clock.now, 1000 * second, 0)
+        lines.update(status(1000 * second, stop_at=stop_at))
+    assert f"ETA {eta}" in file.getvalue()
+    assert f"ETA {eta}" in picture(100, status(5000, stop_at=stop_at), rates=rates)
+
+
 def test_lines_show_waits_and_at_the_end_the_bottleneck_report():
     file = io.StringIO()
     lines = Lines(file)
@@ -676,9 +688,12 @@ def test_the_views_say_what_is_collected_before_a_run_learns_from_anything():
 
 
 def test_a_run_shows_how_much_of_its_first_batch_is_collected(tmp_path, monkeypatch):
-    shown: list[FirstBatch | None] = []
+    shown: list[Status] = []
     monkeypatch.setattr(run_metrics, "SHOW_EVERY_S", 0.0)
-    monkeypatch.setattr(Lines, "update", lambda _self, status: shown.append(status.first_batch))
-    small_run(tmp_path / "run", runtime="serial", actors=3, progress="lines", steps=2 * 3 * 16 * 4)
-    assert [batch for batch in shown if batch] == [FirstBatch(acted, 3, 3 * 16 * 4) for acted in (0, 1, 2)]
-    assert shown[-1] is None
+    monkeypatch.setattr(Lines, "update", lambda _self, status: shown.append(status))
+    batch = 3 * 16 * 4
+    small_run(tmp_path / "run", runtime="serial", actors=3, progress="lines", steps=3 * batch, stop_at=2 * batch)
+    batches = [status.first_batch for status in shown if status.first_batch]
+    assert batches == [FirstBatch(acted, 3, batch) for acted in (0, 1, 2)]
+    assert shown[-1].first_batch is None
+    assert shown[-1].ends_at == 2 * batch

@@ -181,7 +181,7 @@ def _line(status: Status, rates: Rates) -> str:
         *([] if status.first_batch is None else [collecting(status.first_batch)]),
         f"return {rounded(status.episode_return_mean)}{_returns(status.policies)}",
         f"eval {rounded(status.eval_return_mean)} (best {rounded(status.best_eval_return_mean)})",
-        f"ETA {duration(rates.eta_s(status.steps))}",
+        f"ETA {duration(rates.eta_s(status.ends_at))}",
         f"SPS {compact(sps)} UPS {compact(ups)}",
         *([] if status.elo is None else [f"Elo {status.elo:.0f}"]),
         *_lags(status),

@@ -111,7 +111,7 @@ class Screen:
         bar = Table.grid(expand=True, padding=(0, 2, 0, 0))
         bar.add_column(ratio=1)
         bar.add_column(justify="right", no_wrap=True)
-        eta = f"  ETA {duration(self._rates.eta_s(status.steps))}" if status.fraction < 1 else ""
+        eta = f"  ETA {duration(self._rates.eta_s(status.ends_at))}" if status.fraction < 1 else ""
         bar.add_row(
             ProgressBar(total=1.0, completed=status.fraction, complete_style="cyan", finished_style="green"),
             Text.assemble(

@@ -90,6 +90,8 @@ class Status(DataAge):
     env_steps: int
     steps: int
     """Env steps at which the run ends."""
+    stop_at: int | None = None
+    """Env steps at which this part of the run ends; None: at `steps`."""
     agent_steps: int | None = None
     """Decisions of agents in these env steps; None if no env has several agents."""
     learning_step: int = 0
@@ -134,6 +136,11 @@ class Status(DataAge):
     """Snapshots taken so far, in such a league."""
     policies: tuple[PolicyStatus, ...] = ()
     """The policies of a run with several, in the order of their names."""
+
+    @property
+    def ends_at(self) -> int:
+        """Env steps at which this part of the run ends."""
+        return min(self.steps, self.stop_at or self.steps)
 
     @property
     def fraction(self) -> float:

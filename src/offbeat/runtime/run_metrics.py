@@ -148,6 +148,7 @@ class RunMetrics:
             Status(
                 env_steps=counters.env_steps,
                 steps=self._run.steps,
+                stop_at=self._run.stop_at,
                 agent_steps=None if one_agent else counters.agent_steps,
                 learning_step=counters.learning_step,
                 updates=counters.updates,
