@@ -183,8 +183,8 @@ def test_a_lambda_is_not_sent_if_an_imported_module_registers_it(tmp_path: Path)
 def test_a_function_that_another_function_has_made_is_sent_by_its_path(tmp_path: Path) -> None:
     """PettingZoo's functions `parallel_env` are made by one of its own, in another module."""
     made = f"{LAMBDA}def maker():\n    def make(**_):\n        return PendulumEnv()\n    return make\n"
-    modules = {"makers": made, "boats": "import makers\nmake_boat = makers.maker()\n"}
-    code, sent, errors = run_python(program(tmp_path, "", "boats:make_boat", **modules))
+    boats = "import makers\nmake_boat = makers.maker()\n"
+    code, sent, errors = run_python(program(tmp_path, "", "boats:make_boat", makers=made, boats=boats))
     assert code == 0, errors
     _, out, errors = run_python(CHILD, "boats:make_boat", stdin=sent, path=tmp_path)
     assert out.decode().split()[:1] == [first_observations("Pendulum-v1")], errors
