@@ -149,8 +149,16 @@ class ForgottenRateDQN(DQN):
         super().start(progress)
 
 
+class ForgottenRatePPO(PPO):
+    """Does not return what it calls, in the method of the rate alone."""
+
+    def learning_rate(self, progress: float) -> Any:
+        super().learning_rate(progress)
+
+
 @pytest.mark.parametrize(
-    ("own", "settings"), [(NoRatePPO, ON_POLICY), (NegativeRateDQN, REPLAY), (ForgottenRateDQN, REPLAY)]
+    ("own", "settings"),
+    [(NoRatePPO, ON_POLICY), (NegativeRateDQN, REPLAY), (ForgottenRateDQN, REPLAY), (ForgottenRatePPO, ON_POLICY)],
 )
 def test_a_learning_rate_that_cannot_be_used_ends_the_run_before_an_update(tmp_path, own, settings):
     with pytest.raises(RunFailed, match=rf"^{own.__name__}\.start returned .* at progress 0.*finite and at least 0"):

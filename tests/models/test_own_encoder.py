@@ -176,7 +176,7 @@ class Dividing(Linear):
     ("encoder", "words"),
     [
         (Dividing, "returned NaN or infinite features for an observation of zeros"),
-        (Transforming, r"has dropout \(layer.dropout, layer.dropout1, layer.dropout2\)"),
+        (Transforming, r"has dropout \(layer.self_attn, layer.dropout, layer.dropout1, layer.dropout2\)"),
         (Stateful, r"has buffers \(norm.running_mean.*LayerNorm"),
         (
             Flattening,

@@ -234,6 +234,16 @@ def test_a_damaged_checkpoint_is_refused_with_the_command_to_resume_from_another
         store.load("latest")
 
 
+def test_a_run_resumes_from_the_full_save_of_an_env_step_that_also_has_weights_alone(tmp_path):
+    """As an evaluation saves that ends after the checkpoint."""
+    store = store_in(tmp_path)
+    store.save(7, full(7), ["latest"])
+    store.save(7, Checkpoint.of_one(full(7).weights, {"env": "E", "score": 1.0}, None), ["best"])
+    assert store.load("best").state is None
+    assert store.load("step-000000000007").state is not None
+    assert store.how_to_resume(but="step-000000000009").endswith("--checkpoint step-000000000007`")
+
+
 # --- damage -------------------------------------------------------------------------------------------------
 
 FILES = ["weights.safetensors", "policy.json", "state.json", "state.safetensors", "manifest.json"]

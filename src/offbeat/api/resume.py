@@ -55,7 +55,9 @@ def read_resumable(
 
     saved = directory.read_checkpoint(checkpoint, with_replay=with_replay)
     if saved.state is None:
-        remedy = directory.store().how_to_resume(but=checkpoint) or ", and the run has no other one: start a new run"
+        store = directory.store()
+        other = store.how_to_resume(but=store.path(checkpoint).resolve().name)
+        remedy = other or ", and the run has no other one: start a new run"
         raise ConfigError(
             f"the checkpoint {checkpoint} of {directory.path} has only the weights, and no run can continue from it"
             f"{remedy}"

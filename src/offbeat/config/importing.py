@@ -188,7 +188,7 @@ def _path_in_modules(code: object) -> str:
     paths = [
         f"{module}:{name}"
         for module, imported in list(sys.modules.items())
-        if imported is not sys.modules["__main__"]
+        if module != "builtins" and imported is not sys.modules["__main__"]  # `_` of Python's prompt is in builtins
         for name, value in list(getattr(imported, "__dict__", {}).items())
         if value is code
     ]

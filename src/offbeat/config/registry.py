@@ -60,7 +60,9 @@ class AlgorithmEntry:
                 f"{algorithm.__qualname__} has config_class {config!r}, but the class of its settings is expected: "
                 "write `config_class = MyConfig` in it, a frozen dataclass that extends ReplayConfig or OnPolicyConfig"
             )
-        if "__dataclass_fields__" not in vars(config):  # only inherited: its own settings would not exist
+        own = vars(config).keys() & {field.name for field in fields(config)}
+        own |= {key for key, kind in vars(config).get("__annotations__", {}).items() if "ClassVar" not in str(kind)}
+        if own and "__dataclass_fields__" not in vars(config):  # only inherited: its own settings would not exist
             raise ConfigError(f"{config.__qualname__} is not a dataclass: write @dataclass(frozen=True) above it")
         return config
 

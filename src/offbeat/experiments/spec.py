@@ -162,9 +162,9 @@ def spec_of(tables: Mapping[str, Any], where: str) -> Spec:
     for key in tables:
         if key not in (*_KEYS, *_TABLES):
             raise _unknown_key(key, where)
-    if isinstance(seed := tables.get("seeds"), int):
+    if isinstance(seed := tables.get("seeds"), int) and not isinstance(seed, bool):
         raise ConfigError(
-            f"{where}: seeds is {seed}: write seeds = [{seed}] for this seed, or sessions = N for N seeds"
+            f"{where}: seeds is {seed}: write seeds = [{seed}] for this seed, or sessions = {seed} for {seed} seeds"
         )
     top = {key: expect(where, key, tables[key], hint) for key, hint in _KEYS.items() if key in tables}
     if "algorithm" not in top:
@@ -196,7 +196,8 @@ def spec_of(tables: Mapping[str, Any], where: str) -> Spec:
 
 def _unknown_key(key: str, where: str) -> ConfigError:
     """Return the error for an unknown key at the top of a spec: the key that is meant, or else where it belongs."""
-    if key not in _ELSEWHERE and (meant := suggestion(key, (*_KEYS, *_TABLES), likeness=0.6)):
+    likeness = 0.6 if "algorithm".startswith(key) else 0.7
+    if key not in _ELSEWHERE and (meant := suggestion(key, (*_KEYS, *_TABLES), likeness=likeness)):
         return ConfigError(f"{where}: unknown key {key!r}.{meant}")
     remedy = _ELSEWHERE.get(key, "settings of a run belong under [settings]")
     return ConfigError(f"{where}: unknown key {key!r}: {remedy}")

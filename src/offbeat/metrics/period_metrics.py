@@ -67,7 +67,10 @@ _STEP_MS = {
 """Milliseconds of a learning step: metric -> names in `Timings`, whose sum it is."""
 
 
-TAKEN = frozenset({"sps", "ups", *(field.name for field in fields(Counters))})
+TAKEN = frozenset(
+    {"sps", "ups", "actor_wait_fraction", "learner_wait_fraction", *(f"time_{kind}" for kind in KINDS), *_STEP_MS}
+    | {field.name for field in fields(Counters)}
+)
 """Names that an algorithm cannot give to a metric."""
 
 

@@ -172,8 +172,11 @@ class Encoders(nn.Module):
         return features[0] if len(features) == 1 else torch.cat(features, dim=1)
 
 
-DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
-"""Layers that draw random numbers from torch's global generator in each call."""
+def _has_dropout(layer: nn.Module) -> bool:
+    """Whether a layer draws random numbers from torch's global generator in each call."""
+    share = getattr(layer, "dropout" if isinstance(layer, nn.MultiheadAttention | nn.RNNBase) else "p", 0)
+    is_dropout = isinstance(layer, nn.modules.dropout._DropoutNd | nn.MultiheadAttention | nn.RNNBase)  # noqa: SLF001
+    return is_dropout and layer.training and share > 0
 
 
 class OwnEncoder(nn.Module):
@@ -197,7 +200,7 @@ class OwnEncoder(nn.Module):
                 f"encoder {name} has buffers ({', '.join(buffers)}), which change without a gradient and are not "
                 "published: use layers without running statistics, such as LayerNorm"
             )
-        if random := [key for key, part in module.named_modules() if isinstance(part, DROPOUT) and part.p > 0]:
+        if random := [key for key, part in module.named_modules() if _has_dropout(part)]:
             raise ConfigError(
                 f"encoder {name} has dropout ({', '.join(random)}), so the features of an observation would differ "
                 "between acting and learning, and between runs. Leave it out, or give it the probability 0"

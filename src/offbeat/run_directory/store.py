@@ -49,13 +49,14 @@ class CheckpointStore:
         """Env steps and policies of the last save, and its path."""
 
     def path(self, name: str) -> Path:
-        """Return the path of `latest`, `best` or `step-<12 digits>` (the newest save of that env step).
+        """Return the path of `latest`, `best` or `step-<12 digits>`: its newest full save, or else its newest.
 
         Raises:
             ConfigError: there is no such checkpoint.
         """
         found = self._of_step(name) if name.startswith(_STEP) else []
-        path = found[-1] if found else self._directory / name
+        full = [path for path in found if (path / STATE).exists()]
+        path = [self._directory / name, *found, *full][-1]
         if not path.is_dir():
             raise self._missing(name)
         return path
@@ -92,7 +93,7 @@ class CheckpointStore:
 
         The text continues a sentence.
         """
-        others = [name for name in self.full() if name != but]
+        others = [name for name in self.full() if name != but and self.path(name).name == name]
         if not others:
             return ""
         run = quote(str(self._directory.parent))

@@ -246,7 +246,7 @@ class TrainingLoop(ABC):
         self._write_line(ends_period=ends_period)
 
     def _write_line(self, *, ends_period: bool = True) -> None:
-        self._line_is_pending = False
+        self._line_is_pending = self._line_is_pending and not ends_period
         self.metrics.write(self.counters, ends_period=ends_period)
         self._planned_ending = self._planned_ending or self._ending_by_callback()
 

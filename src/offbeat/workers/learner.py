@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from time import perf_counter as clock
 from typing import Any
@@ -93,8 +94,9 @@ class Learner(ABC):
             RunFailed: the algorithm, which may be the user's, gives no rate for a group, or one that cannot be used.
         """
         rates, groups = self._algorithm.start(progress), self._algorithm.groups
-        if isinstance(rates, Mapping) and all(0 <= rates.get(group, math.nan) < math.inf for group in groups):
-            return rates
+        with suppress(TypeError):  # a rate that is None or text
+            if isinstance(rates, Mapping) and all(0 <= rates.get(group, math.nan) < math.inf for group in groups):
+                return rates
         raise RunFailed(
             f"{type(self._algorithm).__qualname__}.start returned {rates!r} at progress {progress:g}, but a dict with "
             f"the learning rate of each parameter group ({', '.join(groups)}) is expected, finite and at least 0"
