@@ -58,18 +58,24 @@ def require_loss_result(result: object, method: Callable[..., Any]) -> LossResul
     Raises:
         RunFailed: it is not a `LossResult`, or its loss is not a scalar tensor.
     """
-    name = getattr(method, "__qualname__", repr(method))
     if isinstance(result, LossResult):
         loss = result.loss
         if isinstance(loss, torch.Tensor) and loss.numel() == 1:
             return result
         given = f"of shape {list(loss.shape)}" if isinstance(loss, torch.Tensor) else f"that is {loss!r}"
-        raise RunFailed(f"{name} returned a loss {given}, but a scalar tensor is expected, such as `losses.mean()`")
+        raise RunFailed(
+            f"{_name_of(method)} returned a loss {given}, but a scalar tensor is expected, such as `losses.mean()`"
+        )
     raise RunFailed(
-        f"{name} returned a {type(result).__name__}, but a LossResult is expected: write "
+        f"{_name_of(method)} returned a {type(result).__name__}, but a LossResult is expected: write "
         "`return LossResult(loss, {})`, a class of offbeat.algorithms.base. The loss is a scalar tensor, and the dict "
         "has metrics to report"
     )
+
+
+def _name_of(method: Callable[..., Any]) -> str:
+    """Return the qualified name of a method, for messages."""
+    return getattr(method, "__qualname__", None) or repr(method)
 
 
 Batch = Mapping[str, Any]

@@ -104,8 +104,8 @@ class PeriodMetrics:
         """Add the metrics of one learning step of a policy.
 
         Raises:
-            RunFailed: the algorithm, which may be the user's, has given something else than a number, or the name of a
-                counter or a speed, which would replace it or be lost.
+            RunFailed: the algorithm, which may be the user's, has given something else than a number, or a name of
+                `TAKEN`, where one of the two values would be lost.
         """
         for name, value in metrics.items():
             if name in TAKEN:

@@ -174,9 +174,12 @@ class Encoders(nn.Module):
 
 def _has_dropout(layer: nn.Module) -> bool:
     """Whether a layer draws random numbers from torch's global generator in each call."""
-    share = getattr(layer, "dropout" if isinstance(layer, nn.MultiheadAttention | nn.RNNBase) else "p", 0)
-    is_dropout = isinstance(layer, nn.modules.dropout._DropoutNd | nn.MultiheadAttention | nn.RNNBase)  # noqa: SLF001
-    return is_dropout and layer.training and share > 0
+    share = 0.0
+    if isinstance(layer, nn.modules.dropout._DropoutNd):  # noqa: SLF001 - the base of all of torch's
+        share = layer.p
+    elif isinstance(layer, nn.MultiheadAttention | nn.RNNBase):
+        share = layer.dropout
+    return layer.training and share > 0
 
 
 class OwnEncoder(nn.Module):
