@@ -191,6 +191,12 @@ def test_a_session_uses_a_core_per_actor_and_learner_up_to_the_available_cores(s
     assert cores_of(trial.config) == min(cores, usable_cores())
 
 
+@pytest.mark.parametrize(("best", "over"), [(None, False), (-300.5, False), (-300, True)])
+def test_a_session_is_over_when_an_evaluation_has_reached_stop_at_return(best, over, tmp_path):
+    (trial,) = trials_of(spec(settings={**TINY, "eval_every": 100, "stop_at_return": -300}))
+    assert Session(trial, 1, tmp_path).is_over({"best_eval_return_mean": best, "wall_time_s": 9.0}) is over
+
+
 def test_a_session_with_several_policies_knows_its_saved_env_steps(tmp_path):
     (trial,) = trials_of(spec())
     settings = {"steps": 64, "envs_per_actor": 2, "policies": "separate", "runtime": "serial"}

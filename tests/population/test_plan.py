@@ -78,6 +78,7 @@ INVALID: list[tuple[dict[str, Any], list[str]]] = [
     (mutate(curriculum={"wind": {"low": 0.1, "high": 1.0}}), ["curriculum sets wind", "no such attribute"]),
     (settings(learning_rate=1e-3), ["learning_rate is under [settings], but mutates"]),
     (settings(stop_at=100), ["stop_at is not supported by a population"]),
+    (settings(stop_at_return=100), ["stop_at_return is not supported by a population"]),
     (settings(gama=1), ["unknown key 'gama'"]),
     (settings(runtime="threads", max_lag=1, envs_per_actor=None), ["measure its own layout"]),
     (settings(league={"window": 5}), ["a league is not supported by a population", "snapshots"]),

@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 from tests.reference.runs import begun, lines_of, small_run, unrolls_of, weights_of
 
+from offbeat import resume
+from offbeat.core.errors import ConfigError
+
 EVERY_BATCH: dict[str, Any] = {"steps": 1024}
 """Metrics lines come every steps // 200 = 5 env steps, so each batch has one."""
 
@@ -132,6 +135,21 @@ def test_a_stop_happens_at_most_max_lag_batches_after_stop_at_is_reached(tmp_pat
 def test_a_stop_at_beyond_the_end_has_no_effect(tmp_path):
     run = small_run(tmp_path / "run", max_lag=3, steps=1000, stop_at=999)
     assert run.state == "finished"
+
+
+def test_a_run_stops_when_an_evaluation_reaches_stop_at_return(tmp_path):
+    evaluated: dict[str, Any] = {"eval_every": 640, "eval_episodes": 2, "stop_at_return": 1}
+    run = small_run(tmp_path / "run", "offbeat/OneStep-v0", steps=10**6, **evaluated)  # each episode returns at least 1
+    assert (run.state, run.exit_code) == ("interrupted", 0)
+    assert run.reason == "stopped at --stop-at-return 1: an evaluation had a mean return of 1.50"
+    assert 640 <= run.metrics["env_steps"] < 1280
+    resumed = resume(run.path, steps=run.metrics["env_steps"] + 1280)  # a limit of the first part only
+    assert resumed.state == "finished"
+
+
+def test_stop_at_return_without_evaluations_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="eval_every is 0"):
+        small_run(tmp_path / "run", stop_at_return=1, eval_every=0)
 
 
 def test_the_time_limit_stops_a_run_with_a_checkpoint(tmp_path):

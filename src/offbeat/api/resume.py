@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from offbeat.api import no_updates
 from offbeat.config.changes import MAY_DIFFER, Changed, changed_config, from_weights
 from offbeat.config.config import Config
+from offbeat.config.run_config import LIMITS
 from offbeat.config.runtimes import runtime_entry
 from offbeat.core.errors import ConfigError
 from offbeat.core.files import stage, sync
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 
 LATEST = "latest"
 """The checkpoint from which a run is resumed by default."""
-LIMITS = ("stop_at", "time")
-"""Settings that apply to one part of a run only."""
 OF_ENV = ("observation", "action", "no_decision")
 """Fields of a policy's spec that follow from the env."""
 NAMED_ARRAYS = 3
@@ -67,7 +66,7 @@ def read_resumable(
 
 
 def resumed_config(config: Config, run: Path, counters: Mapping[str, Any], given: Mapping[str, object]) -> Config:
-    """Return the config of the resumed run: with the given settings, and without earlier limits `stop_at` and `time`.
+    """Return the config of the resumed run: with the given settings, and without the limits of earlier parts.
 
     Args:
         config: the config of the run.
@@ -78,7 +77,7 @@ def resumed_config(config: Config, run: Path, counters: Mapping[str, Any], given
     Raises:
         ConfigError: a setting cannot change, or the run has already reached its end.
     """
-    changed = changed_config(config.with_run(stop_at=None, time=None), given, run)
+    changed = changed_config(config.without_limits(), given, run)
     env_steps, seconds, limits = counters["env_steps"], counters["wall_time_s"], changed.run
     if limits.steps <= env_steps:
         command = RunDirectory(run).next_command("resume", f"--steps {2 * env_steps}")

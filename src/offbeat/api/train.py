@@ -267,7 +267,7 @@ def continue_run(
         parts = _prepare(config, view, caller)
         try:
             require_fit(saved, parts, directory.path)
-            changed = changes_between(before.with_run(stop_at=None, time=None), config)
+            changed = changes_between(before.without_limits(), config)
             continuation = Continuation(directory.path, replace(saved, replay=None), state, saved.replay, changed)
             del saved  # it refers to the replay
             with StopSignals() as signals:

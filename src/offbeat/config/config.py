@@ -29,7 +29,7 @@ from offbeat.config.policies import (
     tables_of,
 )
 from offbeat.config.ray import require_ray
-from offbeat.config.run_config import RunConfig
+from offbeat.config.run_config import LIMITS, RunConfig
 from offbeat.config.runtime_config import RuntimeConfig, require_supported
 from offbeat.config.runtimes import OPTIONAL_KEYS, runtime_entry
 from offbeat.config.settings import AlgorithmSettings
@@ -300,6 +300,10 @@ class Config:
     def with_run(self, **changes: Any) -> Config:
         """Return a copy with changed fields of [run]."""
         return replace(self, run=replace(self.run, **changes))
+
+    def without_limits(self) -> Config:
+        """Return a copy without limits of a part of the run."""
+        return self.with_run(**dict.fromkeys(LIMITS))
 
     def in_runtime(self, runtime: str) -> Config:
         """Return a copy for another runtime. Settings that it does not support are set to None.

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from offbeat.config.env import EVALUATION_STEPS
+from offbeat.core.errors import ConfigError
 from offbeat.core.field_definitions import Flag
 from offbeat.core.field_texts import Example
 from offbeat.core.fields import Count, Name, Natural, NonNegative, Positive, Share
@@ -13,6 +14,8 @@ from offbeat.core.tasks import Trials
 
 EVALUATION_EPISODES = 20
 """Episodes of an evaluation if their number is not given."""
+LIMITS = ("stop_at", "stop_at_return", "time")
+"""Keys of the limits of one part of a run. A resumed run does not have them, unless they are given again."""
 LINES_PER_RUN = 200
 """Metrics lines over `steps`, at least, if `log_every` is not given."""
 
@@ -29,6 +32,8 @@ class RunConfig:
     """Env steps to learn from, rounded up to whole batches; schedules run over them."""
     stop_at: Annotated[Count | None, Flag(), Example("100000")] = None
     """Env steps after which to stop, with a checkpoint; schedules still run over `steps`."""
+    stop_at_return: Annotated[float | None, Flag("RETURN"), Example("475")] = None
+    """Mean return of an evaluation at which to stop, with a checkpoint."""
     time: Annotated[Positive | None, Flag("SECONDS"), Example("600")] = None
     """Seconds after which to stop, with a checkpoint."""
     seed: Annotated[Natural, Flag()] = 0
@@ -74,6 +79,13 @@ class RunConfig:
     these tables, and here `tables`."""
     init_from: Annotated[str | None, Flag("RUN"), Example("runs/NAME")] = None
     """Run directory whose weights are the initial weights of the run."""
+
+    def __post_init__(self) -> None:
+        if self.stop_at_return is not None and not self.evaluation_interval:
+            raise ConfigError(
+                "stop_at_return is the mean return of an evaluation, and eval_every is 0, so there are none: pass "
+                "--eval-every STEPS, or leave stop_at_return out"
+            )
 
     @property
     def evaluation_interval(self) -> int:

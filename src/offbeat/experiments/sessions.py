@@ -13,6 +13,7 @@ from typing import Any, Literal
 from offbeat.config.assignments import assignments_of
 from offbeat.config.config import Config
 from offbeat.config.policies import Policies, tables_of
+from offbeat.config.run_config import LIMITS
 from offbeat.config.trust import code_to_run, flag_for, modules_of, policies_code
 from offbeat.core.errors import ConfigError
 from offbeat.core.strict_json import LARGEST_RECORD, read_json
@@ -158,9 +159,10 @@ class Session(RunProcess):
         return ", ".join(filter(None, (self.trial.label, f"{self.trial.env}", f"seed {self.seed}")))
 
     def is_over(self, line: dict[str, Any]) -> bool:
-        """Whether a metrics line has reached `time` of the settings."""
-        limit = self.trial.config.run.time
-        return limit is not None and line.get("wall_time_s", 0.0) >= limit
+        """Whether a metrics line has reached `stop_at_return` or `time` of the settings."""
+        run = self.trial.config.run
+        best, seconds = line.get("best_eval_return_mean"), line.get("wall_time_s")
+        return _reaches(best, run.stop_at_return) or _reaches(seconds, run.time)
 
     def arguments(self) -> list[str]:
         """Return the arguments of `offbeat` that start or resume the session."""
@@ -183,8 +185,7 @@ class Session(RunProcess):
     def _limits(self) -> list[str]:
         """Return the arguments for the limits of the settings, which a resumed run does not have by itself."""
         run = self.trial.config.run
-        limits = {"stop_at": run.stop_at, "time": run.time}
-        given = assignments_of({key: limit for key, limit in limits.items() if limit is not None})
+        given = assignments_of({key: limit for key in LIMITS if (limit := getattr(run, key)) is not None})
         return ["--set", *given] if given else []
 
     def require_same(self) -> None:
@@ -201,6 +202,10 @@ class Session(RunProcess):
                 f"{self.run.path} has other settings than the spec: {'; '.join(differences)}. Move "
                 "it away, or pass another --dir"
             )
+
+
+def _reaches(value: float | None, limit: float | None) -> bool:
+    return value is not None and limit is not None and value >= limit
 
 
 def flags_of_policies(policies: Policies, file: Path) -> list[str]:
@@ -221,7 +226,7 @@ def without_file_of_policies(settings: Mapping[str, Any], policies: Policies) ->
 def _keys_that_may_differ(config: Config) -> set[str]:
     """Return the keys that may differ between a run and the config that it was started with."""
     measured = {"split", "actors", "envs_per_actor", "unrolls_per_batch", "learner_threads"}
-    return {"stop_at", "time"} | (measured if config.runtime.split == "measured" else set())
+    return set(LIMITS) | (measured if config.runtime.split == "measured" else set())
 
 
 def _differences(saved: dict[str, Any], current: dict[str, Any], ignored: set[str]) -> list[str]:

@@ -16,7 +16,7 @@ from offbeat.config.own_settings import POLICIES, own_values, parts_of, setting_
 from offbeat.config.policies import Policies, tables_of
 from offbeat.config.registry import algorithm_entry
 from offbeat.config.resolve import resolve, settings_list
-from offbeat.config.run_config import RunConfig
+from offbeat.config.run_config import LIMITS, RunConfig
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.field_definitions import hints_of
@@ -159,7 +159,7 @@ def _refuse_unsupported(spec: Spec, where: str) -> None:
             f"{where}: a league is not supported by a population, because its snapshots and ratings belong to the run "
             "that has played against them: leave it out"
         )
-    for key in ("stop_at", "time"):
+    for key in LIMITS:
         if key in spec.settings:
             raise ConfigError(f"{where}: {key} is not supported by a population, which stops its members itself")
 

@@ -19,6 +19,7 @@ from offbeat.core.threads import blas_kernels, usable_cores
 from offbeat.core.types import Tree
 from offbeat.metrics.counters import Counters
 from offbeat.metrics.status import FirstBatch, Phase
+from offbeat.metrics.text import rounded
 from offbeat.runtime.evaluation.evaluators import make_evaluator
 from offbeat.runtime.evaluation.plan import EvaluatedPolicy, EvaluationPlan
 from offbeat.runtime.evaluation.schedule import Evaluations
@@ -131,6 +132,10 @@ class TrainingLoop(ABC):
             return Ending("interrupted", f"stopped by {self._signals.received.name}", 130)
         if run.stop_at is not None and env_steps >= run.stop_at:
             return Ending("interrupted", f"stopped at --stop-at {run.stop_at}", 0)
+        return_mean = self.evaluations.return_mean
+        if run.stop_at_return is not None and return_mean is not None and return_mean >= run.stop_at_return:
+            reached = f"an evaluation had a mean return of {rounded(return_mean)}"
+            return Ending("interrupted", f"stopped at --stop-at-return {run.stop_at_return:g}: {reached}", 0)
         if run.time is not None and self.metrics.wall_time >= run.time:
             return Ending("interrupted", f"stopped after --time {run.time:g} seconds", 0)
         return self._ending_by_callback()

@@ -79,6 +79,8 @@ class Evaluations:
         self.seconds = 0.0
         """Seconds of all evaluations of the run so far."""
         self._last_seconds: float | None = None
+        self.return_mean: float | None = None
+        """The mean return of the last evaluation since the run was started or resumed; None before it."""
 
     @property
     def restarts(self) -> int:
@@ -166,8 +168,9 @@ class Evaluations:
         metrics = self._metrics_of(result.evaluation)
         results = {"eval_env_steps": counters.env_steps, **metrics}
         self._recorder.add_evaluation(results)
-        if (return_mean := metrics["eval_return_mean"]) is not None:
-            self._saving.evaluated(return_mean, weights, counters)
+        self.return_mean = metrics["eval_return_mean"]
+        if self.return_mean is not None:
+            self._saving.evaluated(self.return_mean, weights, counters)
         self._notify_of_cuts(result.evaluation.cuts)
         numbers = self._observer.evaluated(results, weights, counters)
         self._recorder.add_to_evaluation(numbers, self._observer.owner_of)
