@@ -48,8 +48,9 @@ def _row(work: Work, results: list[dict[str, Any]]) -> str:
     minutes = median(result["curve"][-1][1] for result in results) / 60
     interval = f"{_figure(float(iqm(scores)))} ({_figure(low)} to {_figure(high)})"
     each = " ".join(map(_figure, scores))
+    beside = _beside(work.published, low, high) if len(scores) > 1 else "one seed shows no difference"
     figures = f"{_figure(mean(scores))} | {interval} | {each} | {minutes:.1f}"
-    return f"{head} | {figures} | {published} | {_beside(work.published, low, high)} |"
+    return f"{head} | {figures} | {published} | {beside} |"
 
 
 def _figure(value: float) -> str:
