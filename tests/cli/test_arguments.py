@@ -25,6 +25,8 @@ $ offbeat check envs/my_envs.py:Point
 envs/my_envs.py is the path of a file, but the name of a module is expected: pass my_envs in its place, in the folder envs or with it on PYTHONPATH
 $ offbeat train ppo my_envs.py
 my_envs.py is a file, but an env is expected: pass my_envs:MyEnv, the class of the env in it
+$ offbeat check envs/my_envs.py
+envs/my_envs.py is a file, but an env is expected: pass my_envs:MyEnv, the class of the env in it, in the folder envs or with it on PYTHONPATH
 $ offbeat train ppo CartPole-v1 --import ./my_envs.py
 ./my_envs.py is the path of a file, but the name of a module is expected: pass my_envs in its place
 $ offbeat train ppo CartPole-v1 --wrapper my_envs.py:Flat

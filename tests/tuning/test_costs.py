@@ -43,6 +43,22 @@ def test_a_meter_distinguishes_sleeping_from_computing():
     assert not all(computing_cost().waits for _ in range(100))  # another process may have the core for a while
 
 
+def test_waiting_for_a_core_is_not_waiting_for_something_else(monkeypatch, tmp_path):
+    """Of 10 ms per env step, 0.2 ms are computed; then 6 ms, or 9.6 ms, are spent waiting for a core."""
+    times = tmp_path / "schedstat"
+    monkeypatch.setattr("offbeat.tuning.costs.SCHEDULER_TIMES", times)
+    times.write_text("1000 50000000 3\n")
+    meter = Meter()
+    with meter:
+        times.write_text("2000 110000000 30\n")
+    meter.cpu, meter.wall = 0.002, 0.1
+    cost = meter.cost(10, Cost(0, 0))
+    assert cost.waits
+    assert cost.time == pytest.approx(4000)
+    meter.without_core = 0.096
+    assert meter.cost(10, Cost(0, 0)) == Cost(pytest.approx(200), pytest.approx(10_000), waits=False)
+
+
 def test_the_overhead_of_the_meter_is_subtracted_and_the_cost_is_never_negative():
     meter = Meter()
     meter.cpu, meter.wall, meter._entered = 1.0, 2.0, 4

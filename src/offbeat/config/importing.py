@@ -78,12 +78,17 @@ def _refuse_file(name: str) -> None:
     """
     if not (name.endswith(".py") or "/" in name or name.startswith(".")):
         return
-    path = Path(name)
-    folder = "" if path.parent in (Path(), Path.cwd()) else f", in the folder {path.parent} or with it on PYTHONPATH"
+    module, where = module_of_file(name)
     raise ConfigError(
-        f"{name} is the path of a file, but the name of a module is expected: pass "
-        f"{path.stem or 'my_module'} in its place{folder}"
+        f"{name} is the path of a file, but the name of a module is expected: pass {module} in its place{where}"
     )
+
+
+def module_of_file(name: str) -> tuple[str, str]:
+    """Return the name of the module in a file, and where it is found: '' for the current folder, else a clause."""
+    path = Path(name)
+    where = "" if path.parent in (Path(), Path.cwd()) else f", in the folder {path.parent} or with it on PYTHONPATH"
+    return path.stem or "my_module", where
 
 
 def _fix(name: str, error: Exception) -> str:

@@ -16,7 +16,7 @@ from gymnasium.envs.registration import EnvSpec as RegisteredEnv
 
 from offbeat.config.arguments import checked
 from offbeat.config.env import family_of
-from offbeat.config.importing import accept, import_modules
+from offbeat.config.importing import accept, import_modules, module_of_file
 from offbeat.core.errors import ConfigError, unknown
 from offbeat.envs.meta import ids as meta_envs
 from offbeat.envs.packages import package_of
@@ -144,8 +144,10 @@ def _unknown(env_id: str, module: str, name: str) -> ConfigError:
     """Return the error for an env that is neither registered nor in the module that its id names."""
     if not module:
         if name.endswith(".py"):
-            own = f"{name.removesuffix('.py')}:MyEnv"
-            return ConfigError(f"{env_id} is a file, but an env is expected: pass {own}, the class of the env in it")
+            own, where = module_of_file(name)
+            return ConfigError(
+                f"{env_id} is a file, but an env is expected: pass {own}:MyEnv, the class of the env in it{where}"
+            )
         if package := package_of(env_id):
             return ConfigError(f"unknown env {env_id!r}. {package}")
         remedy = (

@@ -7,10 +7,12 @@ Nothing else may run in this process meanwhile, because the CPU time of the whol
 
 from __future__ import annotations
 
+import os
+import weakref
 from collections.abc import Sequence
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import replace
-from resource import RUSAGE_SELF, getrusage
 from time import perf_counter, process_time
 from typing import NamedTuple
 
@@ -36,8 +38,11 @@ from offbeat.workers.link import PolicyWork, Work
 from offbeat.workers.task_columns import TaskColumns
 
 WAIT_RATIO = 3.0
-"""If the wall time is above this multiple of the CPU time, the process mostly waits. If it gave up its core itself, it
-waits for something else; otherwise it waits for a core, because the machine is busy."""
+"""If the wall time, without the time of waiting for a core, is above this multiple of the CPU time, the work mostly
+waits for something else."""
+SCHEDULER_TIMES = "/proc/thread-self/schedstat"
+"""The file in which Linux counts the nanoseconds in which this thread has run, and in which it was ready to run and had
+no core."""
 
 
 class Cost(NamedTuple):
@@ -46,7 +51,7 @@ class Cost(NamedTuple):
     cpu: float
     """CPU time, summed over threads."""
     wall: float
-    """Wall time."""
+    """Wall time; if it `waits`, without the time of waiting for a core."""
     waits: bool = False
     """Whether it mostly waits for something other than a core, such as a simulator on another machine."""
     loading: float = 0.0
@@ -59,20 +64,25 @@ class Cost(NamedTuple):
 
 
 class Meter:
-    """A context manager that adds up the CPU time and the wall time of the code in its `with` blocks."""
+    """A context manager that adds up the times of the code in its `with` blocks.
+
+    `cpu` and `wall` are the CPU time and the wall time, `without_core` is the time of waiting for a core, in seconds.
+    """
 
     def __init__(self) -> None:
-        self.cpu = self.wall = 0.0
+        self.cpu = self.wall = self.without_core = 0.0
         self._entered = 0
-        self._before = getrusage(RUSAGE_SELF)
+        self._scheduler_times = _SchedulerTimes()
 
     def __enter__(self) -> None:
+        self._without_core = self._scheduler_times.without_core_s()
         self._start = perf_counter(), process_time()
 
     def __exit__(self, *error: object) -> None:
         cpu = process_time()
         self.wall += perf_counter() - self._start[0]
         self.cpu += cpu - self._start[1]
+        self.without_core += self._scheduler_times.without_core_s() - self._without_core
         self._entered += 1
 
     def cost(self, env_steps: float, overhead: Cost) -> Cost:
@@ -86,12 +96,26 @@ class Meter:
             1e6 * max(0.0, spent - 1e-6 * per_block * self._entered) / max(1.0, env_steps)
             for spent, per_block in ((self.cpu, overhead.cpu), (self.wall, overhead.wall))
         )
-        return Cost(cpu, wall, wall > WAIT_RATIO * cpu and self._gave_up_core())
+        without_core = 1e6 * self.without_core / max(1.0, env_steps)
+        waits = wall - without_core > WAIT_RATIO * cpu
+        return Cost(cpu, wall - without_core if waits else wall, waits)
 
-    def _gave_up_core(self) -> bool:
-        """Whether the process gave up its core more often than the operating system took it away."""
-        now, before = getrusage(RUSAGE_SELF), self._before
-        return now.ru_nvcsw - before.ru_nvcsw > now.ru_nivcsw - before.ru_nivcsw
+
+class _SchedulerTimes:
+    """Reads how long the thread that has made this object was ready to run and had no core.
+
+    The file stays open, because opening it takes as long as an env step of a fast env.
+    """
+
+    def __init__(self) -> None:
+        self._file: int | None = None
+        with suppress(OSError):
+            self._file = os.open(SCHEDULER_TIMES, os.O_RDONLY)
+            weakref.finalize(self, os.close, self._file)
+
+    def without_core_s(self) -> float:
+        """Return these seconds so far; 0 if the system does not tell."""
+        return 0.0 if self._file is None else 1e-9 * int(os.pread(self._file, 100, 0).split()[1])
 
 
 def meter_overhead(blocks: int = 300) -> Cost:
