@@ -104,7 +104,7 @@ def test_a_resume_whose_envs_fail_at_the_start_changes_nothing(run, monkeypatch)
 @pytest.mark.parametrize("room", [0, 500, 3000])
 def test_a_resume_on_a_full_disk_changes_nothing(run, room):
     with files_up_to(room):
-        assert_refused(run, ConfigError, "free some disk space", steps=9000)
+        assert_refused(run, ConfigError, "free some disk space$", steps=9000)
     assert resume(run).state == "finished"
 
 

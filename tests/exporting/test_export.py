@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import warnings
 from io import BytesIO
@@ -204,6 +205,7 @@ def test_an_onnx_export_is_one_file_with_metadata_and_without_local_paths(tmp_pa
     assert notes["offbeat.version"] == package.__version__
     assert (notes["offbeat.env"], notes["offbeat.algorithm"]) == ("zoo/MaskInInfo-v0", "ppo")
     assert (notes["offbeat.env_steps"], notes["offbeat.updates"]) == ("12", "4")
+    assert json.loads(notes["offbeat.env_config"])["frame_stack"] is None
     assert {node.domain for node in model.graph.node} == {""}  # no operators but ONNX's own
     assert str(Path(package.__file__).parent).encode() not in exported.file.read_bytes()
     told = {

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tomli_w
 from PIL import Image
+from tests.reference.runs import files_up_to
 
 import offbeat
 from offbeat.api.plot import plot
@@ -98,6 +99,16 @@ def test_an_output_folder_that_is_not_writable_is_refused(tmp_path, monkeypatch,
     Path("a_file").touch()
     with pytest.raises(ConfigError, match=r"curve.png cannot be written \(.+\): pass another path with --out"):
         plot_runs([make_run(tmp_path / "run")], out=Path(folder) / "curve.png")
+
+
+def test_a_picture_that_cannot_be_written_leaves_the_earlier_one(tmp_path):
+    run, out = make_run(tmp_path / "run"), tmp_path / "curve.png"
+    plot_runs([run], out=out)
+    earlier = out.read_bytes()
+    with files_up_to(1000), pytest.raises(ConfigError, match=r"curve.png cannot be written \(File too large\)"):
+        plot_runs([run], out=out)
+    assert out.read_bytes() == earlier
+    assert {file.name for file in tmp_path.iterdir()} == {"run", "curve.png"}
 
 
 def test_lines_before_the_first_episode_are_not_plotted(tmp_path):

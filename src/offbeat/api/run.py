@@ -213,9 +213,10 @@ def _start(context: RunContext, loop: TrainingLoop, sinks: Sequence[LateSink]) -
             context.started = True
     except OSError as error:
         loop.saving.presence.require(at_once=True)
+        other = "" if context.resumed else ", or pass another directory with --run-dir"
         raise ConfigError(
             f"the run directory {context.directory.path} cannot be written to ({error.strerror or error}), so the run "
-            "does not start: free some disk space, or pass another directory with --run-dir"
+            f"does not start: free some disk space{other}"
         ) from error
     for sink in sinks:
         sink.open()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -85,7 +86,7 @@ def _convert(file_format: Format, policy: LoadedPolicy, ports: Ports, largest: i
     example |= initial_state(policy.policy.spec, 2)
     tensors = tuple(torch.from_numpy(part) for part in example.values())
     trained = {"version": __version__, **asdict(policy.trained)}
-    notes = {f"offbeat.{key}": str(value) for key, value in trained.items()}
+    notes = {f"offbeat.{key}": _as_text(value) for key, value in trained.items()}
     try:
         with quiet():
             content = file_format.content(WholePolicy(policy.policy).eval(), tensors, ports, notes)
@@ -95,6 +96,11 @@ def _convert(file_format: Format, policy: LoadedPolicy, ports: Ports, largest: i
             f"the network cannot be exported ({type(error).__name__}: {short_text(error)}): your own encoder must not "
             "have control flow that depends on the values of tensors; the other --format may support it"
         ) from error
+
+
+def _as_text(value: object) -> str:
+    """Return text as it is, and everything else as JSON, which readers in other languages understand."""
+    return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
 def _write(file: Path, content: bytes) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from offbeat.core.errors import ConfigError
+from offbeat.core.files import replace_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -46,12 +49,15 @@ def save_figure(figure: Figure, out: Path) -> None:
     """Write a figure to a file, in the format of its suffix.
 
     Raises:
-        ConfigError: the suffix is unknown, the file cannot be written, or a text has an invalid formula.
+        ConfigError: the suffix is unknown, the file cannot be written, or a text has an invalid formula. An earlier
+            file is then unchanged.
     """
     require_format(out)
+    content = BytesIO()
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(out)
+        figure.savefig(content, format=out.suffix[1:].lower())
+        replace_file(Path(os.path.realpath(out)), content.getvalue(), synced=False)  # a link stays one
     except OSError as error:
         raise ConfigError(f"{out} cannot be written ({error.strerror}): pass another path with --out") from None
     except ValueError as error:
