@@ -148,6 +148,11 @@ def test_right_arguments_are_accepted(typed):
     Usage(command, COMMANDS[command]).check(rest)
 
 
+def test_help_does_not_keep_the_line_breaks_of_the_source(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    assert "Default: window for one run, none for several." in offbeat("match", "--help").out
+
+
 def test_each_example_of_a_missing_argument_is_itself_accepted():
     for command, cls in COMMANDS.items():
         try:

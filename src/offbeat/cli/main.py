@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import tyro
 
@@ -29,6 +29,7 @@ from offbeat.cli.run import RunSpec
 from offbeat.cli.train import Resume, Train
 from offbeat.core.argument_notation import flags_shown
 from offbeat.core.errors import ConfigError, LearnsNothing, OffbeatError, message_with_notes, unknown
+from offbeat.core.field_definitions import field_docstrings
 from offbeat.core.files import is_utf8, user_path
 
 COMMANDS = {
@@ -105,6 +106,7 @@ def _parse(arguments: Sequence[str]) -> Command:
         raise unknown("flag", arguments[0], ("--help", "--version"), "`offbeat --help` lists the commands.")
     if arguments and arguments[0] in COMMANDS:
         Usage(arguments[0], COMMANDS[arguments[0]]).check(arguments[1:])
+        _unwrap_docstrings(COMMANDS[arguments[0]])
     command = tyro.cli(
         Command,
         prog="offbeat",
@@ -114,6 +116,18 @@ def _parse(arguments: Sequence[str]) -> Command:
         config=(tyro.conf.OmitSubcommandPrefixes,),
     )
     return _with_user_paths(command)
+
+
+def _unwrap_docstrings(command: type) -> None:
+    """Give tyro the docstring of each field on one line: it would keep the line breaks of indented docstrings."""
+    texts = field_docstrings(command)
+    hints = get_type_hints(command, include_extras=True)
+    for name in texts.keys() & hints.keys():
+        hint = hints[name]
+        metadata = getattr(hint, "__metadata__", ())  # a help text in it has precedence
+        plain: Any = hint.__origin__ if metadata else hint
+        hints[name] = Annotated[(plain, tyro.conf.arg(help=texts[name]), *metadata)]
+    command.__annotations__ = hints
 
 
 def _require_utf8(arguments: Sequence[str]) -> None:
