@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -106,6 +107,94 @@ def test_a_resume_on_a_full_disk_changes_nothing(run, room):
     with files_up_to(room):
         assert_refused(run, ConfigError, "free some disk space$", steps=9000)
     assert resume(run).state == "finished"
+
+
+# --- an earlier checkpoint ----------------------------------------------------------------------------------
+
+EARLIER: dict[str, Any] = {"checkpoint_every": 128, "checkpoints_kept": 9, "eval_every": 128, "eval_episodes": 2}
+
+
+@pytest.fixture(scope="module")
+def finished_run(tmp_path_factory) -> Path:
+    """A run whose best checkpoint is full and older than its latest one."""
+    path = tmp_path_factory.mktemp("finished") / "run"
+    small_run(path, learning_rate=0.02, steps=256, **EARLIER, evaluator="inline", eval_time_share=1.0)
+    resume(path, steps=600, learning_rate=10.0, progress="none")  # from here on the policy is bad
+    best, latest = (load(path / "checkpoints" / name) for name in ("best", "latest"))
+    assert best.state is not None
+    assert best.policy["env_steps"] < latest.policy["env_steps"]
+    return path
+
+
+@pytest.fixture
+def finished(finished_run, tmp_path) -> Path:
+    return Path(shutil.copytree(finished_run, tmp_path / "run", symlinks=True))
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_a_run_resumes_from_its_best_checkpoint_as_from_the_same_one_by_its_number(finished, tmp_path, links):
+    copy = Path(shutil.copytree(finished, tmp_path / "copy", symlinks=links))
+    name = (finished / "checkpoints" / "best").readlink().name
+    for run, checkpoint in ((finished, name), (copy, "best")):
+        resume(run, checkpoint=checkpoint, learning_rate=0.001, progress="none")
+        assert "resumed at 0 env steps" not in (run / "log.txt").read_text()
+        assert (run / "checkpoints" / "latest").readlink().name != "best"
+    for checkpoint in ("best", "latest"):
+        assert weights_of(copy, checkpoint) == weights_of(finished, checkpoint)
+    assert (copy / "config.toml").read_text() == (finished / "config.toml").read_text()
+    if links:
+        assert os.listdir(copy / "checkpoints") == os.listdir(finished / "checkpoints")
+
+
+CHANGED = ["config-2.toml", "config.toml", "latest", "metrics.jsonl"]
+"""What a resume from an earlier checkpoint replaces, in this order."""
+
+
+def call_before_renames(monkeypatch, function: Any) -> None:
+    """Call a function with the name of each of `CHANGED` before it is replaced."""
+    replace_path = Path.replace
+
+    def replaced(path: Path, target: Path) -> Path:
+        if target.name in CHANGED:
+            function(target.name)
+        return replace_path(path, target)
+
+    monkeypatch.setattr(Path, "replace", replaced)
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_a_resume_from_an_earlier_checkpoint_on_a_failing_disk_changes_nothing(finished, monkeypatch, name):
+    failed = []
+
+    def fail_once(target: str) -> None:
+        if target == name and not failed:
+            failed.append(target)
+            raise OSError(errno.EIO, "Input/output error")
+
+    call_before_renames(monkeypatch, fail_once)
+    assert_refused(finished, ConfigError, "Input/output error", checkpoint="best", learning_rate=0.001)
+    assert failed
+
+
+def test_a_resume_that_is_killed_while_it_replaces_files_has_not_chosen_a_checkpoint_without_its_settings(
+    finished, monkeypatch
+):
+    """The metrics lines are removed last, and by the next resume if this one is killed before."""
+    states: dict[str, tuple[int, int, float]] = {}
+
+    def note(target: str) -> None:
+        latest = load(finished / "checkpoints" / "latest").policy["env_steps"]
+        settings: Any = RunDirectory(finished).read_config().settings
+        states.setdefault(target, (lines_of(finished)[-1]["env_steps"], latest, settings.learning_rate))
+        if target == "metrics.jsonl":
+            raise KeyboardInterrupt
+
+    end, best = (load(finished / "checkpoints" / name).policy["env_steps"] for name in ("latest", "best"))
+    call_before_renames(monkeypatch, note)
+    with pytest.raises(KeyboardInterrupt):
+        resume(finished, checkpoint="best", learning_rate=0.001, progress="none")
+    assert list(states.values()) == [(end, end, 10.0), (end, end, 10.0), (end, end, 0.001), (end, best, 0.001)]
+    assert list(states) == CHANGED
 
 
 # --- the best -----------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from offbeat.config.config import Config
 from offbeat.config.run_config import LIMITS
 from offbeat.config.runtimes import runtime_entry
 from offbeat.core.errors import ConfigError
-from offbeat.core.files import stage, sync
+from offbeat.core.files import replace_file, stage, sync
 from offbeat.core.threads import blas_kernels
 from offbeat.core.typed_text import as_text
 from offbeat.core.types import DEFAULT_POLICY, in_brief
@@ -23,11 +23,12 @@ from offbeat.run_directory.directory import RunDirectory
 if TYPE_CHECKING:
     from offbeat.core.types import Tree
     from offbeat.run_directory.checkpoint import Checkpoint, SavedPolicy
+    from offbeat.run_directory.store import CheckpointStore
     from offbeat.runtime.parts import Parts, PolicyParts
     from offbeat.runtime.training_loop import TrainingLoop
 
-LATEST = "latest"
-"""The checkpoint from which a run is resumed by default."""
+LATEST, BEST = "latest", "best"
+"""Names of checkpoints. A run is resumed from the latest by default."""
 OF_ENV = ("observation", "action", "no_decision")
 """Fields of a policy's spec that follow from the env."""
 NAMED_ARRAYS = 3
@@ -231,39 +232,51 @@ class Changes:
         """
         from offbeat.metrics.sinks import metrics_up_to
 
-        self._directory, self._checkpoint = directory, checkpoint
+        self._directory = directory
         self._env_steps = state["counters"]["env_steps"]
+        self._new_latest = None if checkpoint == LATEST else _linkable(directory.store(), checkpoint, self._env_steps)
+        """The name of the checkpoint that becomes the latest; None if it is the latest already."""
         self._before = {path: _content(path) for path in (directory.status, directory.tracker)}
-        metrics = metrics_up_to(directory.metrics, state["counters"]["learning_step"])
-        self.metrics_size = len(metrics)
-        self._after = {directory.config: config.as_toml()}
+        self._metrics = metrics_up_to(directory.metrics, state["counters"]["learning_step"])
+        self.metrics_size = len(self._metrics)
+        self._configs = {directory.config: config.as_toml()}
+        """The new content of config files by path, in the order in which they are written."""
         changed = {key: values for key, values in changed.items() if key not in LIMITS}
         if changed:
             note = f"# the settings up to env step {self._env_steps}; then these were changed: {', '.join(changed)}\n"
-            self._after[directory.next_old_config()] = note.encode() + directory.config.read_bytes()
-        if directory.metrics.exists():
-            self._after[directory.metrics] = metrics
+            old = {directory.next_old_config(): note.encode() + directory.config.read_bytes()}
+            self._configs = {**old, **self._configs}
 
     def commit(self) -> None:
-        """Write all new files first, then replace each old file atomically.
+        """Write all new files, then replace the config, the link `latest` and the metrics, each atomically.
+
+        The order matters if the process is killed in between. Until the link is changed, nothing is lost, and the next
+        resume continues from the newest checkpoint. From then on it continues from the chosen one with the new
+        settings, and removes the later metrics lines and checkpoints itself.
 
         Raises:
-            OSError: the disk is full; nothing was changed.
+            OSError: the disk is full or fails; nothing was changed.
         """
-        staged: dict[Path, Path] = {}
-        try:
-            for path, content in self._after.items():
+        store, directory = self._directory.store(), self._directory
+        files = {**self._configs, **({directory.metrics: self._metrics} if directory.metrics.exists() else {})}
+        with ExitStack() as undo:
+            staged: dict[Path, Path] = {}
+            for path, content in files.items():
                 staged[path] = stage(path, content)
-            if self._checkpoint != LATEST:
-                self._directory.store().make_latest(self._checkpoint)
-        except OSError:
-            for new in staged.values():
-                new.unlink(missing_ok=True)
-            raise
-        for path, new in staged.items():
-            new.replace(path)
-        sync(self._directory.path)
-        self._directory.store().drop_beyond(self._env_steps)
+                undo.callback(staged[path].unlink, missing_ok=True)
+            for path in self._configs:
+                undo.callback(_restore, path, _content(path))
+                staged.pop(path).replace(path)
+            sync(directory.path)
+            if self._new_latest is not None:
+                undo.callback(_relink, store, store.latest())
+                store.make_latest(self._new_latest)
+            for path, new in staged.items():
+                new.replace(path)
+            undo.pop_all()
+        with suppress(OSError):  # all has been changed: it is too late to refuse
+            sync(directory.path)
+        store.drop_beyond(self._env_steps)
 
     def roll_back(self) -> bool:
         """Restore the directory as it was before the resume, except for log.txt. Return True: no change remains."""
@@ -271,13 +284,42 @@ class Changes:
         if status is not None:
             self._directory.put_status(status)
         for path, content in self._before.items():
-            with suppress(OSError):
-                path.unlink(missing_ok=True) if content is None else path.write_bytes(content)
+            _restore(path, content)
         return True
+
+
+def _linkable(store: CheckpointStore, name: str, env_steps: int) -> str:
+    """Return the name of the directory of a checkpoint, for a link.
+
+    In a copy of a run without links, `best` is a directory, which the next best weights replace.
+
+    Args:
+        store: the checkpoints of the run.
+        name: best or step-<12 digits>.
+        env_steps: the env steps of this checkpoint.
+
+    Raises:
+        ConfigError: `best` is a directory, and the checkpoint that it is a copy of is missing.
+    """
+    found = store.path(name).resolve().name
+    return store.path(f"step-{env_steps:012d}").name if found == BEST else found
 
 
 def _content(path: Path) -> bytes | None:
     return path.read_bytes() if path.exists() else None
+
+
+def _restore(path: Path, content: bytes | None) -> None:
+    """Give a file its earlier content; None: delete it. If the disk fails, it stays as it is."""
+    with suppress(OSError):
+        path.unlink(missing_ok=True) if content is None else replace_file(path, content)
+
+
+def _relink(store: CheckpointStore, latest: str | None) -> None:
+    """Link `latest` to its earlier checkpoint, if there was one. If the disk fails, it stays as it is."""
+    with suppress(OSError):
+        if latest is not None:
+            store.make_latest(latest)
 
 
 @dataclass

@@ -193,7 +193,7 @@ def resume(
         steps: env steps to train to, in total; None: the steps of the run's config.
         runtime: serial, threads or processes; None: the runtime of the run. With lag exact the result has the same
             bits in each. A hogwild run can only be resumed in hogwild, and other runs cannot be resumed in hogwild.
-        checkpoint: latest or step-<12 digits>.
+        checkpoint: latest, best or step-<12 digits>. A best checkpoint that has only weights is refused.
         callbacks: as for `train`.
         progress: as for `train`.
         trust_code: import all code that the run names. Use it only for your own runs. Without it, only installed

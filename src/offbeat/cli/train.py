@@ -103,7 +103,8 @@ class Resume:
     set: Annotated[UseAppendAction[tuple[tuple[str, ...], ...]], arg(metavar="KEY=VALUE ...")] = ()
     """Settings that change from here on, such as learning_rate. One that cannot change is refused with the reason."""
     checkpoint: str = "latest"
-    """latest or step-<12 digits>. Later metrics lines and checkpoints are deleted, except the best checkpoint."""
+    """latest, best or step-<12 digits>. Later metrics lines and checkpoints are deleted, except the best checkpoint. A
+    best checkpoint that has only weights is refused."""
     progress: Progress = None
     imports: RunImports = ()
     trust_code: TrustCode = False

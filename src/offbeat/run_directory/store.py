@@ -144,6 +144,11 @@ class CheckpointStore:
         """Return the names of the full checkpoints, from which a run can be resumed, oldest first."""
         return [path.name for path in self._steps() if (path / STATE).exists()]
 
+    def latest(self) -> str | None:
+        """Return the name of the checkpoint that `latest` links to; without a link, of the newest full one, if any."""
+        link = self._directory / "latest"
+        return link.resolve().name if link.is_symlink() else next(reversed(self.full()), None)
+
     def make_latest(self, name: str) -> None:
         """Link `latest` to the checkpoint of this name, which `path` takes.
 
