@@ -27,6 +27,7 @@ from offbeat.models.flat import FlatParameters
 from offbeat.models.policy_network import PolicyNetwork, Uniform
 from offbeat.models.spec import PolicySpec
 from offbeat.models.storage import Storage
+from offbeat.workers.updates import UpdateMetrics
 
 SMALL: dict[str, Any] = {"hidden_sizes": (8,), "eval_every": 0, "checkpoint_every": 0, "seed": 1}
 ON_POLICY: dict[str, Any] = {"steps": 256, "unroll_length": 32, "envs_per_actor": 8}
@@ -126,6 +127,24 @@ class WordDQN(DQN):
 def test_a_metric_that_is_not_a_number_is_refused_by_its_name(tmp_path, own, settings):
     with pytest.raises(RunFailed, match=r"returned the metric 'mine/speed' = 'fast', but a number is expected"):
         train(own, "CartPole-v1", run_dir=tmp_path / "run", **SMALL, **settings)
+
+
+@pytest.mark.parametrize(
+    "values", [[torch.tensor(0.5), 1.5], [1.5, torch.tensor(0.5)], [torch.tensor(0), torch.tensor(2)]]
+)
+def test_a_metric_may_be_a_tensor_in_one_update_and_a_number_in_another(values):
+    metrics = UpdateMetrics()
+    for value in values:
+        metrics.add({"mine": value})
+    assert metrics.summary() == {"mine": 1.0}
+
+
+def test_the_value_of_a_metric_that_is_not_a_number_is_named_among_those_that_are():
+    metrics = UpdateMetrics()
+    for value in (torch.tensor(0.5), 1.5, "fast"):
+        metrics.add({"mine": value})
+    with pytest.raises(RunFailed, match=r"'mine' = 'fast', but a number is expected"):
+        metrics.summary()
 
 
 class NoRatePPO(PPO):
@@ -236,6 +255,19 @@ def test_an_algorithm_from_scratch_needs_only_what_the_tutorial_lists(tmp_path):
     settings = {**SMALL, **REPLAY, "hidden_sizes": None}
     run = train(SoftQ, "CartPole-v1", run_dir=tmp_path / "run", **settings)
     assert run.metrics["updates"] > 0
+
+
+class NoErrorsDQN(DQN):
+    """Returns no errors."""
+
+    def loss(self, minibatch: Minibatch) -> LossResult:
+        return super().loss(minibatch)._replace(outputs={})
+
+
+@pytest.mark.parametrize("own", [NoErrorsDQN, SoftQ])
+def test_a_loss_without_the_errors_that_priorities_need_is_refused_by_the_name_of_its_class(tmp_path, own):
+    with pytest.raises(RunFailed, match=rf"^{own.__name__} has 0 errors for the 8 transitions .*outputs\[\"errors\"\]"):
+        train(own, "CartPole-v1", run_dir=tmp_path / "run", **SMALL, **REPLAY, prioritized=True)
 
 
 def test_a_distribution_that_does_not_support_the_actions_is_refused_before_the_run(tmp_path):

@@ -137,13 +137,12 @@ def test_a_run_resumes_from_its_best_checkpoint_as_from_the_same_one_by_its_numb
     name = (finished / "checkpoints" / "best").readlink().name
     for run, checkpoint in ((finished, name), (copy, "best")):
         resume(run, checkpoint=checkpoint, learning_rate=0.001, progress="none")
-        assert "resumed at 0 env steps" not in (run / "log.txt").read_text()
         assert (run / "checkpoints" / "latest").readlink().name != "best"
     for checkpoint in ("best", "latest"):
         assert weights_of(copy, checkpoint) == weights_of(finished, checkpoint)
     assert (copy / "config.toml").read_text() == (finished / "config.toml").read_text()
     if links:
-        assert os.listdir(copy / "checkpoints") == os.listdir(finished / "checkpoints")
+        assert contents(copy / "checkpoints").keys() == contents(finished / "checkpoints").keys()
 
 
 CHANGED = ["config-2.toml", "config.toml", "latest", "metrics.jsonl"]

@@ -17,6 +17,7 @@ from offbeat.algorithms.sequences import Network, cut_sequences, forward_sequenc
 from offbeat.algorithms.shards import cut_rows
 from offbeat.algorithms.statistics import Statistics
 from offbeat.config.config import Config
+from offbeat.core.errors import RunFailed
 from offbeat.core.seeding import derive_seed
 from offbeat.core.types import Array, Field
 from offbeat.memory.replay.sequences import STATE
@@ -27,6 +28,7 @@ from offbeat.models.spec import PolicySpec
 from offbeat.models.storage import PrivateStorage, Storage
 from offbeat.models.tensor_inputs import flatten_tensors
 
+NO_ERRORS = torch.zeros(0)
 Settings = TypeVar("Settings", bound=ReplayConfig)
 
 
@@ -64,7 +66,7 @@ class OffPolicy(Checkpointed, Generic[Settings]):
         """
         self.config, self.spec, self.device = config, spec, device
         storage = storage or PrivateStorage()
-        self.errors = torch.zeros(0)
+        self.errors = NO_ERRORS
         self._layout = published_layout(spec)
         self._statistics = Statistics(spec, storage, returns=False, device=device)
         self.build(torch.Generator().manual_seed(derive_seed(seed, "init")), storage)
@@ -173,9 +175,16 @@ class OffPolicy(Checkpointed, Generic[Settings]):
         Call it in `Stage.after` of the stage that learns the values.
         """
         if self.config.prioritized:
-            self.errors = result.outputs["errors"]
+            self.errors = result.outputs.get("errors", NO_ERRORS)
 
     def priorities(self, minibatch: Minibatch) -> Array:
+        count, expected = len(self.errors), len(minibatch["reward"])
+        if count != expected:
+            raise RunFailed(
+                f"{type(self).__qualname__} has {count} errors for the {expected} transitions of a minibatch, but "
+                'prioritized needs the absolute error of each: let the loss of the values return outputs["errors"], '
+                "[M], and call store_errors(result) in Stage.after of its stage, or pass --set prioritized=false"
+            )
         return self.priorities_of(self.errors, minibatch)
 
     def priorities_of(self, errors: Tensor, minibatch: Minibatch) -> Array:

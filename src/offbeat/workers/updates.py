@@ -53,12 +53,19 @@ def _mean(name: str, values: list[Any]) -> float:
     """Return the mean of a metric's values, which are numbers, or tensors with one element each.
 
     Raises:
-        RunFailed: they are something else.
+        RunFailed: one of them is something else.
     """
     try:
         return float(torch.stack(values).mean()) if isinstance(values[0], Tensor) else float(sum(values) / len(values))
+    except (TypeError, ValueError, RuntimeError):  # they are not of one kind: convert each, which is slower
+        return sum(_number(name, value) for value in values) / len(values)
+
+
+def _number(name: str, value: Any) -> float:
+    try:
+        return float(value)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise not_a_number(name, values[0]) from error
+        raise not_a_number(name, value) from error
 
 
 class UpdateCounter(Protocol):
