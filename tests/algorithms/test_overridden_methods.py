@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,7 +20,7 @@ from offbeat.algorithms.ppo import PPO
 from offbeat.algorithms.replay_config import ReplayConfig
 from offbeat.algorithms.sac import SAC
 from offbeat.algorithms.td3 import TD3
-from offbeat.api.train import train
+from offbeat.api.train import resume, train
 from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.types import EnvSpec, Field
 from offbeat.models.actor_critic import ActorCritic
@@ -217,6 +218,52 @@ def test_a_field_that_actors_do_not_record_is_refused_before_the_run(tmp_path):
     with pytest.raises(ConfigError, match=r"^CuriousPPO.fields has 'curiosity', but .*only behavior_log_prob, "):
         train(CuriousPPO, "CartPole-v1", run_dir=tmp_path / "run", **SMALL, **ON_POLICY)
     assert not (tmp_path / "run").exists()
+
+
+class CountingPPO(PPO):
+    """Counts its updates, and tells no checkpoint."""
+
+    def register(self, storage: Storage) -> None:
+        super().register(storage)
+        self.count = storage.register("count", torch.zeros(1))
+
+    def after_update(self, result: LossResult) -> None:
+        super().after_update(result)
+        self.count += 1
+
+    def finish(self, batch: Any) -> dict[str, float]:
+        return {**super().finish(batch), "mine/count": float(self.count)}
+
+
+class CountInArraysPPO(CountingPPO):
+    """Saves the count beside the weights."""
+
+    def arrays(self) -> dict[str, Tensor]:
+        return {**super().arrays(), "count": self.count}
+
+
+class CountInStatePPO(CountingPPO):
+    """Saves the count as a number."""
+
+    def state(self) -> dict[str, Any]:
+        return {**super().state(), "count": float(self.count)}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        super().restore(state)
+        self.count.fill_(state["count"])
+
+
+def test_a_registered_tensor_that_no_checkpoint_would_have_is_refused_before_the_run(tmp_path):
+    with pytest.raises(ConfigError, match=r"^CountingPPO registers the tensor 'count', but no checkpoint"):
+        train(CountingPPO, "CartPole-v1", run_dir=tmp_path / "run", **SMALL, **ON_POLICY)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("own", [CountInArraysPPO, CountInStatePPO])
+def test_a_registered_tensor_in_the_arrays_or_in_the_state_continues_after_a_resume(tmp_path, own):
+    train(own, "CartPole-v1", run_dir=tmp_path / "run", **SMALL, **ON_POLICY)
+    run = resume(tmp_path / "run", steps=512)
+    assert run.metrics["mine/count"] == run.metrics["updates"] > 0
 
 
 @dataclass(frozen=True)

@@ -29,12 +29,13 @@ from offbeat.metrics.timings import Timings
 from offbeat.models.collective import AllShards
 from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
-from offbeat.models.storage import Storage
+from offbeat.models.storage import PrivateStorage, Storage
 from offbeat.runtime.deadline import stall_timeout
 from offbeat.runtime.devices import device_of, require_inference_devices
 from offbeat.runtime.league import League
 from offbeat.runtime.parts import LearnedPolicy, PacedParts, PolicyParts, blas_threads
 from offbeat.runtime.plan import Plan, PolicyPlan
+from offbeat.runtime.registered_tensors import require_saved
 from offbeat.runtime.tested_envs import TestedEnvs, tested_envs
 from offbeat.workers.feed import Feed
 from offbeat.workers.learner import Learner, UnrollLearner, UntrainedLearner
@@ -171,13 +172,17 @@ def algorithm_of(config: Config, policy: PolicySpec, storage: Storage | None = N
     """Make the algorithm of a run. Its parameters are in `storage`; None: in private memory of this process.
 
     Raises:
-        ConfigError: the algorithm does not support the settings, or has a field that actors do not record, or the
-            network needs more memory than is free.
+        ConfigError: the algorithm does not support the settings, or has a field that actors do not record or a tensor
+            that no checkpoint has, or the network needs more memory than is free.
     """
     _require_memory_of_network(policy)
+    own = PrivateStorage()
     algorithm: Algorithm = (
-        algorithm_entry(config.run.algorithm).algorithm_class().for_run(config, policy, device_of(config), storage)
+        algorithm_entry(config.run.algorithm)
+        .algorithm_class()
+        .for_run(config, policy, device_of(config), own if storage is None else storage)
     )
+    require_saved(algorithm, own.registered)
     for field in algorithm.fields():
         if field.name not in RECORDED:
             raise ConfigError(
