@@ -11,6 +11,7 @@ import pytest
 import tomli_w
 from PIL import Image
 
+import offbeat
 from offbeat.core.errors import ConfigError
 from offbeat.metrics.names import adaptation_key
 from offbeat.plots.adaptation import Adaptation, joined, plot_adaptation, read_adaptation
@@ -36,6 +37,11 @@ def line_of(evaluations: int, env_steps: int, episodes: int, last: float) -> dic
         line[adaptation_key(episode, "mean")] = last if episode == episodes else -20.0
         line[adaptation_key(episode, "std")] = 4.0
     return {**line, "eval_env_steps": env_steps, "adaptation/trials": 16, "eval_return_mean": last}
+
+
+def drawn(runs: list[Path], out: Path) -> Path:
+    """Draw all runs."""
+    return plot_adaptation(runs, out=out, notify=pytest.fail)
 
 
 def ink(picture: Path) -> set[Any]:
@@ -64,15 +70,15 @@ def test_runs_that_differ_only_in_the_seed_are_one_curve_over_all_their_trials(t
     np.testing.assert_allclose(result.deviations, all_trials.std(axis=0))
 
     seeds = [make_run(tmp_path / f"seed-{seed}", seed=seed) for seed in range(2)]
-    assert ORANGE not in ink(plot_adaptation(seeds, out=tmp_path / "seeds.png"))
+    assert ORANGE not in ink(drawn(seeds, out=tmp_path / "seeds.png"))
     other = make_run(tmp_path / "other", kl_weight=1.0)
-    assert ORANGE in ink(plot_adaptation([*seeds, other], out=tmp_path / "both.png"))
+    assert ORANGE in ink(drawn([*seeds, other], out=tmp_path / "both.png"))
 
 
 def test_the_first_evaluation_is_drawn_beside_the_last_one_of_a_single_group(tmp_path: Path) -> None:
     run, other = make_run(tmp_path / "run"), make_run(tmp_path / "other", kl_weight=1.0)
-    assert {BLUE, GREY} <= ink(plot_adaptation([run], out=tmp_path / "one.png"))
-    assert GREY not in ink(plot_adaptation([run, other], out=tmp_path / "two.png"))
+    assert {BLUE, GREY} <= ink(drawn([run], out=tmp_path / "one.png"))
+    assert GREY not in ink(drawn([run, other], out=tmp_path / "two.png"))
 
 
 @pytest.mark.parametrize(
@@ -85,16 +91,25 @@ def test_the_first_evaluation_is_drawn_beside_the_last_one_of_a_single_group(tmp
 def test_runs_that_cannot_be_compared_are_refused(tmp_path: Path, changes: Any, message: str) -> None:
     runs = [make_run(tmp_path / "run"), make_run(tmp_path / "other", **changes)]
     with pytest.raises(ConfigError, match=message):
-        plot_adaptation(runs, out=tmp_path / "out.png")
+        drawn(runs, out=tmp_path / "out.png")
 
 
 def test_a_run_without_evaluations_in_new_tasks_is_refused(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run")
     (run / "metrics.jsonl").write_text(json.dumps({"env_steps": 10, "evaluations": 1, "eval_return_mean": 1.0}) + "\n")
     with pytest.raises(ConfigError, match="has no evaluation in new tasks: --x episodes is for algorithms that infer"):
-        plot_adaptation([run], out=tmp_path / "out.png")
+        drawn([run], out=tmp_path / "out.png")
     with pytest.raises(ConfigError, match="is not a run"):
-        plot_adaptation([tmp_path], out=tmp_path / "out.png")
+        drawn([tmp_path], out=tmp_path / "out.png")
+
+
+def test_runs_without_evaluations_in_new_tasks_are_left_out_and_named(tmp_path: Path) -> None:
+    run, other = make_run(tmp_path / "run"), make_run(tmp_path / "other")
+    (other / "metrics.jsonl").write_text(json.dumps({"env_steps": 10, "episode_return_mean": 1.0}) + "\n")
+    said: list[str] = []
+    offbeat.plot([other, run], x="episodes", out=tmp_path / "out.png", notify=said.append)
+    assert said == [f"left out, because they have no evaluation in new tasks: {other}"]
+    assert BLUE in ink(tmp_path / "out.png")
 
 
 @pytest.mark.parametrize(("file", "text"), [("config.toml", "[run"), ("metrics.jsonl", '{"evaluations": [1]}\n')])
@@ -102,4 +117,4 @@ def test_a_run_whose_files_another_program_has_changed_is_refused(tmp_path: Path
     run = make_run(tmp_path / "run")
     (run / file).write_text(text)
     with pytest.raises(ConfigError, match=r"run cannot be plotted: its config.toml or metrics.jsonl was changed"):
-        plot_adaptation([run], out=tmp_path / "out.png")
+        drawn([run], out=tmp_path / "out.png")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain, count
 from pathlib import Path
 from typing import Literal
@@ -18,7 +18,7 @@ from offbeat.plots.adaptation import plot_adaptation
 from offbeat.plots.curves import plot_runs
 from offbeat.plots.figures import require_format
 from offbeat.plots.league import plot_elo
-from offbeat.plots.runs import RETURN, NoReturns, runs_of
+from offbeat.plots.runs import RETURN, read_each, runs_of
 
 X = Literal["steps", "frames", "time", "episodes"]
 
@@ -39,7 +39,8 @@ def plot(
     """Draw the returns or other metrics of runs over steps, frames or time, as `offbeat plot` does.
 
     Runs that differ only in the seed are one curve: their interquartile mean with a 95 % band; of two or three, their
-    mean with their range. Of several directories, those that have no returns yet are left out. In a notebook the
+    mean with their range. Of several directories, those that have no returns yet are left out; with x="episodes", those
+    that have no evaluation in new tasks. In a notebook the
     pictures are also shown below the cell.
 
     Args:
@@ -81,37 +82,18 @@ def plot(
     for path in (file, elo) if out is None else ():
         if path.is_symlink():
             raise ConfigError(f"{path} is a symbolic link, and its target would be overwritten: pass --out FILE.png")
-    directories = _directories(paths, drawn, notify)
+    directories = read_each(
+        dict(enumerate(paths)), lambda path: runs_of(path, drawn), notify, "no episode has ended there yet"
+    )
     every = [run for own in directories.values() for run in own]
     if x == "episodes":
-        return _shown([plot_adaptation(every, out=file)])
+        return _shown([plot_adaptation(every, out=file, notify=notify)])
     if len(texts) == len(paths):
         texts = tuple(texts[index] for index, own in directories.items() for _ in own)
     plot_runs(every, x, out=file, metrics=drawn, labels=texts, smooth=smooth, average=average, title=title)
     elo = elo if out is None else _unused(elo)  # the user has named only the first file
     ratings = [plot_elo(path, out=elo) for path in paths if len(paths) == 1]
     return _shown([file, *filter(None, ratings)])
-
-
-def _directories(
-    paths: Sequence[Path], metrics: Sequence[str], notify: Callable[[str], None]
-) -> Mapping[int, Sequence[Path]]:
-    """Return the run directories of each path that has what is drawn, by the index of the path.
-
-    Raises:
-        NoReturns: no path has returns yet.
-    """
-    found, refused = {}, {}
-    for index, path in enumerate(paths):
-        try:
-            found[index] = runs_of(path, metrics)
-        except NoReturns as error:
-            refused[path] = error
-    if refused and not found:
-        raise next(iter(refused.values()))
-    if refused:
-        notify(f"left out, because no episode has ended there yet: {', '.join(map(str, refused))}")
-    return found
 
 
 def _shown(files: list[Path]) -> list[Path]:

@@ -5,7 +5,7 @@ The numbers are in the metrics of evaluations. Runs that differ only in the seed
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from offbeat.metrics.sinks import read_metrics
 from offbeat.metrics.text import algorithm_title, compact
 from offbeat.plots.figures import TITLE, line_style, save_figure
 from offbeat.plots.labels import group_by_settings, labels_of
-from offbeat.plots.runs import evaluated, read_settings, refuse_changed
+from offbeat.plots.runs import NothingToDraw, evaluated, read_each, read_settings, refuse_changed
 from offbeat.plots.ticks import show_compact_numbers
 
 if TYPE_CHECKING:
@@ -63,18 +63,24 @@ class AdaptationRun:
     last: Adaptation
 
 
-def plot_adaptation(run_dirs: Sequence[Path], *, out: Path) -> Path:
+class NoEvaluation(NothingToDraw):
+    """A run has no evaluation in new tasks."""
+
+
+def plot_adaptation(run_dirs: Sequence[Path], *, out: Path, notify: Callable[[str], None]) -> Path:
     """Plot the last evaluation of each group of runs, and of a single group the first one too; return ``out``.
 
     Args:
-        run_dirs: Paths of run directories.
+        run_dirs: Paths of run directories. Those without an evaluation in new tasks are left out.
         out: Path of the image, in any format of matplotlib.
+        notify: Called with a message that names the runs that are left out.
 
     Raises:
-        ConfigError: a directory is not a run, or has no evaluation in new tasks; the runs are on several envs or have
-            trials of different lengths; or ``out`` cannot be written.
+        ConfigError: a directory is not a run, or none has an evaluation in new tasks; the runs are on several envs or
+            have trials of different lengths; or ``out`` cannot be written.
     """
-    runs = [read_adaptation(path) for path in dict.fromkeys(run_dirs)]
+    paths = {path: path for path in run_dirs}
+    runs = list(read_each(paths, read_adaptation, notify, "they have no evaluation in new tasks").values())
     for what, values in (
         ("envs", {str(run.settings.get("run.env")) for run in runs}),
         ("numbers of episodes in a trial", {str(len(run.last.means)) for run in runs}),
@@ -92,7 +98,8 @@ def read_adaptation(run_dir: Path) -> AdaptationRun:
     """Read the first and the last evaluation of a run.
 
     Raises:
-        ConfigError: it is not a run, has no evaluation in new tasks yet, or has an invalid file.
+        NoEvaluation: it has no evaluation in new tasks.
+        ConfigError: it is not a run, or has an invalid file.
     """
     if not (run_dir / "config.toml").is_file():
         raise ConfigError(f"{run_dir} is not a run: pass a directory that `offbeat train` has created")
@@ -101,7 +108,7 @@ def read_adaptation(run_dir: Path) -> AdaptationRun:
         settings = read_settings(run_dir)
         found = [adaptation for line in evaluated(lines) if (adaptation := _adaptation_of(line)) is not None]
     if not found:
-        raise ConfigError(
+        raise NoEvaluation(
             f"{run_dir} has no evaluation in new tasks: --x episodes is for algorithms that infer tasks, such as "
             "pearl, after their first evaluation"
         )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ EXPERIMENT, TRIAL = "experiment.json", "trial.toml"
 LEDGER = "population.jsonl"
 """File that identifies the directory of a population."""
 Floats = NDArray[np.float64]
+K, T = TypeVar("K"), TypeVar("T")
 XAxis = Literal["steps", "frames", "time"]
 
 _GRID_POINTS = 200
@@ -44,8 +45,12 @@ MEMBER, POPULATION = "member", "population"
 _KEYS = {"steps": "env_steps", "frames": "frames", "time": "wall_time_s"}
 
 
-class NoReturns(ConfigError):
-    """A run, or each session of a trial, an experiment or a population, has no returns yet."""
+class NothingToDraw(ConfigError):
+    """A run, or each session of a trial, an experiment or a population, does not have yet what is drawn."""
+
+
+class NoReturns(NothingToDraw):
+    """It has no returns yet."""
 
 
 @dataclass(frozen=True)
@@ -245,7 +250,35 @@ def moving_average(curve: Curve, window: int = MOVING_AVERAGE_POINTS) -> Curve:
     return Curve(curve.x, (sums[ends] - sums[starts]) / (ends - starts))
 
 
-# --- directories of trials and experiments ------------------------------------------------------------------
+# --- several directories ------------------------------------------------------------------
+
+
+def read_each(
+    paths: Mapping[K, Path], read: Callable[[Path], T], notify: Callable[[str], None], reason: str
+) -> dict[K, T]:
+    """Read several directories, and leave out those that do not have what is drawn.
+
+    Args:
+        paths: The directories, by any key.
+        read: Reads one of them; raises `NothingToDraw`.
+        notify: Called with a message that names those that are left out.
+        reason: Why they are, for the message.
+
+    Raises:
+        NothingToDraw: that of the first directory, if none has what is drawn.
+    """
+    found: dict[K, T] = {}
+    refused: dict[Path, NothingToDraw] = {}
+    for key, path in paths.items():
+        try:
+            found[key] = read(path)
+        except NothingToDraw as error:
+            refused[path] = error
+    if refused and not found:
+        raise next(iter(refused.values()))
+    if refused:
+        notify(f"left out, because {reason}: {', '.join(map(str, refused))}")
+    return found
 
 
 def runs_of(path: Path, metrics: Sequence[str] = ()) -> list[Path]:
