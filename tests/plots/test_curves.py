@@ -101,14 +101,19 @@ def test_an_output_folder_that_is_not_writable_is_refused(tmp_path, monkeypatch,
         plot_runs([make_run(tmp_path / "run")], out=Path(folder) / "curve.png")
 
 
-def test_a_picture_that_cannot_be_written_leaves_the_earlier_one(tmp_path):
-    run, out = make_run(tmp_path / "run"), tmp_path / "curve.png"
-    plot_runs([run], out=out)
-    earlier = out.read_bytes()
-    with files_up_to(1000), pytest.raises(ConfigError, match=r"curve.png cannot be written \(File too large\)"):
-        plot_runs([run], out=out)
-    assert out.read_bytes() == earlier
-    assert {file.name for file in tmp_path.iterdir()} == {"run", "curve.png"}
+@pytest.mark.parametrize("name", ["curve.png", "curve.svg", "link.png"])
+def test_a_picture_is_replaced_only_by_a_complete_one(tmp_path, name):
+    run, out = make_run(tmp_path / "run"), tmp_path / name
+    (tmp_path / "link.png").symlink_to("curve.png")
+    plot_runs([run], out=out, title="first")
+    before = out.read_bytes()
+    with files_up_to(2000), pytest.raises(ConfigError, match=f"{name} cannot be written"):
+        plot_runs([run], out=out, title="second")
+    assert out.read_bytes() == before
+    plot_runs([run], out=out, title="second")
+    assert out.read_bytes() != before
+    assert out.is_symlink() == (name == "link.png")
+    assert {path.name for path in tmp_path.iterdir()} <= {"run", "link.png", "curve.png", "curve.svg"}
 
 
 def test_lines_before_the_first_episode_are_not_plotted(tmp_path):

@@ -65,8 +65,14 @@ def test_a_folder_in_place_of_a_video_file_is_refused(folder):
 
 @pytest.mark.parametrize("suffix", [".mp4", ".gif"])
 def test_a_video_in_a_folder_where_nothing_can_be_written_is_refused(suffix):
-    with pytest.raises(ConfigError, match=r"/proc/run\.\w+ cannot be written \(.*\): pass another file"):
+    with pytest.raises(ConfigError, match=r"/proc/run\.\w+ cannot be written, .* to the folder /proc \(.+\)"):
         write_video(frames(2), Path("/proc/run").with_suffix(suffix), fps=5)
+
+
+def test_a_folder_with_the_name_of_a_video_is_refused_by_this_name(tmp_path):
+    (tmp_path / "run.gif").mkdir()
+    with pytest.raises(ConfigError, match=r"run\.gif cannot be written \(Is a directory\): pass another file"):
+        write_video(frames(2), tmp_path / "run.gif", fps=5)
 
 
 def test_an_mp4_without_ffmpeg_is_refused_with_the_extra_to_install_or_gif(tmp_path, monkeypatch):

@@ -44,6 +44,12 @@ def user_path(given: GivenPath) -> Path:
         ) from None
 
 
+def temporary_beside(path: Path) -> tuple[Path, Path]:
+    """Return the file that a path leads to through links, and a path beside it to write to first, with its suffix."""
+    target = Path(os.path.realpath(path))
+    return target, target.with_name(f".{target.stem}.new{target.suffix}")
+
+
 def sync(path: Path) -> None:
     """Sync the content of a file, or the entries of a folder, to the disk.
 

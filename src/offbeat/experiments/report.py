@@ -16,6 +16,7 @@ from offbeat.experiments.results import ReturnKind, Row, result_of, summary
 from offbeat.experiments.sessions import Session
 from offbeat.metrics.text import compact, rounded
 from offbeat.plots.curves import draw_runs
+from offbeat.plots.figures import write_figure
 from offbeat.plots.runs import XAxis, runs_of
 
 _COMPACT = ("steps_to_target", "env_steps", "sps", "ups")
@@ -97,6 +98,6 @@ def plot_experiment(experiment: Path, trials: Sequence[Path], notify: Callable[[
         notify(f"plotting {folder.name}")
         try:
             for x in _AXES:
-                draw_runs(runs, x).savefig(folder / f"return-{x}.png")
+                write_figure(draw_runs(runs, x), folder / f"return-{x}.png")
         except (ConfigError, OSError) as error:
             notify(f"{folder.name} is not plotted: {error}; `offbeat plot {quote(str(folder))}` tries again")

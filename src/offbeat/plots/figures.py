@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-from io import BytesIO
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from offbeat.core.errors import ConfigError
-from offbeat.core.files import replace_file
+from offbeat.core.files import temporary_beside
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -45,19 +44,35 @@ def example_path(path: Path, suffix: str) -> Path:
     return path / f"picture{suffix}" if path.name in ("", "..") else path.with_suffix(suffix)
 
 
-def save_figure(figure: Figure, out: Path) -> None:
-    """Write a figure to a file, in the format of its suffix.
+def write_figure(figure: Figure, out: Path) -> None:
+    """Write a figure to a file. An existing file is replaced when the new one is complete.
+
+    Args:
+        figure: The figure.
+        out: The file, with a suffix that matplotlib knows.
 
     Raises:
-        ConfigError: the suffix is unknown, the file cannot be written, or a text has an invalid formula. An earlier
-            file is then unchanged.
+        OSError: it cannot be written.
+    """
+    target, temporary = temporary_beside(out)
+    try:
+        figure.savefig(temporary)
+        temporary.replace(target)
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def save_figure(figure: Figure, out: Path) -> None:
+    """Write a figure to a file as `write_figure`, in the format of its suffix.
+
+    Raises:
+        ConfigError: the suffix is unknown, the file cannot be written, or a text has an invalid formula.
     """
     require_format(out)
-    content = BytesIO()
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(content, format=out.suffix[1:].lower())
-        replace_file(Path(os.path.realpath(out)), content.getvalue(), synced=False)  # a link stays one
+        write_figure(figure, out)
     except OSError as error:
         raise ConfigError(f"{out} cannot be written ({error.strerror}): pass another path with --out") from None
     except ValueError as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offbeat.core.errors import ConfigError, RunFailed
+from offbeat.core.files import temporary_beside
 from offbeat.plots.figures import example_path
 
 Frame = NDArray[np.uint8]
@@ -42,14 +42,8 @@ def write_video(frames: Iterable[Frame], path: Path, fps: int) -> Path:
         raise ConfigError(f"fps is {fps}, but a video needs at least 1 frame per second")
     if write is _write_mp4:
         _require_ffmpeg(path)
-    target = Path(os.path.realpath(path))  # a link stays one
-    staged = target.with_name(f".{target.stem}.new{target.suffix}")  # the suffix selects the format
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        for each in (target, staged):
-            _require_writable(each)
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be written ({error.strerror}): pass another file") from None
+    target, staged = temporary_beside(path)
+    _require_writable(path, target, staged)
     try:
         write(_checked(frames, path), staged, fps)
         staged.replace(target)
@@ -63,13 +57,32 @@ def write_video(frames: Iterable[Frame], path: Path, fps: int) -> Path:
     return path
 
 
-def _require_writable(path: Path) -> None:
-    """Raise OSError if a file cannot be written: ffmpeg would only print its own messages."""
-    is_new = not os.path.lexists(path)
-    with path.open("ab"):
-        pass
-    if is_new:
-        path.unlink()
+def _require_writable(path: Path, target: Path, staged: Path) -> None:
+    """Refuse a file or a folder that cannot be written to, of which ffmpeg would only print its own messages.
+
+    Args:
+        path: the file as the user gave it.
+        target: the file that it leads to.
+        staged: the temporary file beside it.
+
+    Raises:
+        ConfigError: with the file or the folder, and the reason.
+    """
+    try:
+        if target.exists():
+            with target.open("ab"):
+                pass
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written ({error.strerror}): pass another file") from None
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        staged.touch()
+        staged.unlink()
+    except OSError as error:
+        raise ConfigError(
+            f"{path} cannot be written, because nothing can be written to the folder {target.parent} "
+            f"({error.strerror}): pass a file in another folder"
+        ) from None
 
 
 def _require_ffmpeg(path: Path) -> None:

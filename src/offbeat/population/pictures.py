@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from offbeat.plots.figures import line_style
+from offbeat.plots.figures import line_style, write_figure
 from offbeat.population.tree import Family, Node
 
 if TYPE_CHECKING:
@@ -22,8 +22,7 @@ def draw_all(family: Family, folder: Path) -> list[Path]:
     pictures = {"family-tree.png": _tree, "values.png": _values, "scores.png": _scores}
     paths = []
     for name, draw in pictures.items():
-        figure = draw(family)
-        figure.savefig(folder / name, dpi=120)
+        write_figure(draw(family), folder / name)
         paths.append(folder / name)
     return paths
 
@@ -32,7 +31,7 @@ def _figure(rows: int, width: float, height: float) -> tuple[Figure, list[Axes]]
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
-    figure = Figure((width, height), layout="constrained")
+    figure = Figure((width, height), dpi=120, layout="constrained")
     axes = figure.subplots(rows, 1, squeeze=False)[:, 0].tolist()
     for each in axes:
         each.spines[["top", "right"]].set_visible(False)
