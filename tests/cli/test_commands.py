@@ -41,6 +41,14 @@ def test_train_finishes_and_prints_the_next_command(tmp_path):
     assert status_of(tmp_path / "run")["state"] == "finished"
 
 
+@pytest.mark.parametrize(("steps", "verbs"), [(64, ["resume"]), (512, ["resume", "plot"])])
+def test_the_next_commands_have_a_plot_only_if_an_episode_has_ended(tmp_path, steps, verbs):
+    path = tmp_path / "run"
+    said = offbeat(*small_arguments(path, "Pendulum-v1", steps=1024, stop_at=steps, max_episode_steps=100))
+    commands = [line.removeprefix("  next:").strip() for line in said.out.splitlines()[1:]]
+    assert commands == [f"offbeat {verb} {path}" for verb in verbs]
+
+
 def test_the_next_commands_of_a_league_have_a_match(tmp_path):
     path = tmp_path / "run"
     said = offbeat(*small_arguments(path, "offbeat.envs.testing.games:Nim", steps=256, league="true"))

@@ -151,6 +151,7 @@ class Resume:
 
 def _report(run: Run) -> int:
     """Print how the run ended and the next commands."""
+    from offbeat.plots.runs import has_returns
     from offbeat.run_directory.directory import RunDirectory
 
     print(f"{run.state}: {run.reason}")
@@ -162,5 +163,7 @@ def _report(run: Run) -> int:
             commands = [directory.next_command("eval")]
             if directory.read_league() is not None:
                 commands.append(directory.next_command("match"))
-        print("  next: " + "\n        ".join([*commands, f"offbeat plot {quote(str(run.path))}"]))
+        if has_returns(run.path):
+            commands.append(f"offbeat plot {quote(str(run.path))}")
+        print("  next: " + "\n        ".join(commands))
     return run.exit_code

@@ -296,11 +296,11 @@ def runs_of(path: Path, metrics: Sequence[str] = ()) -> list[Path]:
     if not members and (not trials or not trials[0].is_file()):
         if (path / EXPERIMENT).is_file():
             raise _no_returns(path)
-        if RETURN in metrics and (path / "config.toml").is_file() and not _has_returns(path):
+        if RETURN in metrics and (path / "config.toml").is_file() and not has_returns(path):
             raise _no_returns_of_run(path)
         return [path]
     sessions = members or [session for trial in trials for session in sessions_of(trial.parent)]
-    with_returns = [session for session in sessions if _has_returns(session)]
+    with_returns = [session for session in sessions if has_returns(session)]
     if not with_returns:
         raise _no_returns(path)
     return with_returns
@@ -317,7 +317,8 @@ def _number(trial: Path) -> int:
     return int(number) if number.isdecimal() else -1
 
 
-def _has_returns(run: Path) -> bool:
+def has_returns(run: Path) -> bool:
+    """Whether an episode has ended in a run, in training or in an evaluation."""
     lines = read_metrics(run / "metrics.jsonl")
     return any(line.get(key) is not None for line in lines for key in (TRAINING, EVALUATION))
 
