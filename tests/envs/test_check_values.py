@@ -53,6 +53,31 @@ class LargeObservations(Plain):
     scale = 1e4
 
 
+class Integers(Plain):
+    """Counts from 0, in a space without bounds."""
+
+    first = 0
+
+    def __init__(self) -> None:
+        self.observation_space = spaces.Box(-(2**63), 2**63 - 1, (2,), np.int64)
+
+    def observe(self) -> Any:
+        return np.array([self.first, self.age])
+
+
+class LargeIntegers(Integers):
+    first = 2**24 + 1
+
+
+class LargeBounds(Integers):
+    def __init__(self) -> None:
+        count = spaces.Box(0, 2**40, (2,), np.int64)
+        self.observation_space = spaces.Dict({"image": spaces.Box(0, 255, (2,), np.uint8), "count": count})
+
+    def observe(self) -> Any:
+        return {"image": np.zeros(2, np.uint8), "count": super().observe()}
+
+
 class HiddenLimit(Plain):
     length = 20
 
@@ -79,7 +104,7 @@ class Unrepeatable(Plain):
         return np.random.default_rng().normal(size=2).astype(np.float32)
 
 
-@pytest.mark.parametrize("env", [Plain, ThousandSteps, Identity])
+@pytest.mark.parametrize("env", [Plain, ThousandSteps, Identity, Integers])
 def test_check_warns_of_nothing_in_envs_that_train_well(env: type[Any]) -> None:
     assert check_env(HERE + env.__name__) == []
 
@@ -91,6 +116,8 @@ def test_check_warns_of_nothing_in_envs_that_train_well(env: type[Any]) -> None:
         (UnboundedActions, "actions are not bounded: from -1 to inf", "declare finite bounds"),
         (LargeRewards, "rewards are as large as 1e+05", "reward_scale="),
         (LargeObservations, "observations are as large as 1e+04", "normalize_observations=true"),
+        (LargeIntegers, "observations are integers as large as 1.7e+07, but policies read float32", "scale them"),
+        (LargeBounds, "observations are integers as large as 1.1e+12, but policies read float32", "scale them"),
         (HiddenLimit, "episodes are terminated after 20 steps, none is truncated", "truncated=True"),
         (LongHiddenLimit, "all 2 episodes are terminated after 100 steps, none is truncated", "truncated=True"),
         (Unrepeatable, "the same seed and the same actions give different rows: a run trains", "np_random"),

@@ -12,6 +12,8 @@ from offbeat.envs.check_parts import Finding
 from offbeat.envs.spaces import children
 
 LARGEST_OBSERVATION = 1e3
+LARGEST_INTEGER = 2**24
+"""Policies read float32, which has all integers up to this one."""
 LARGEST_REWARD = 1e3
 LARGEST_ACTION = 10.0
 SHORTEST_LIMIT = 20
@@ -26,6 +28,8 @@ class Values:
     def __init__(self, space: gym.Space[Any], action_space: gym.Space[Any]) -> None:
         self._space, self._actions = space, action_space
         self._observation = self._reward = 0.0
+        self._integer = max((_largest_bound(part) for part in _single(space) if _has_large_integers(part)), default=0.0)
+        """The largest integer of an observation so far, or among its bounds."""
         self._length = 0
         self._lengths: list[int] = []
         """Lengths of the terminated episodes."""
@@ -33,8 +37,11 @@ class Values:
 
     def add(self, parts: Mapping[str, Any]) -> None:
         """Add what `reset` or `step` returned, which has no faults."""
-        for value in _floats(self._space, parts["observation"]):
-            self._observation = max(self._observation, float(np.abs(value).max(initial=0.0)))
+        for space, value in _boxes(self._space, parts["observation"]):
+            if np.issubdtype(space.dtype, np.floating):
+                self._observation = max(self._observation, _largest(value))
+            elif _has_large_integers(space):
+                self._integer = max(self._integer, _largest(value))
         if "reward" not in parts:
             self._length = 0
             return
@@ -53,6 +60,13 @@ class Values:
         if self._observation > LARGEST_OBSERVATION:
             remedy = "scale them in the env to about 1, or pass --set normalize_observations=true, PPO's default"
             yield Finding("warning", f"observations are as large as {self._observation:.2g}", remedy)
+        if self._integer > LARGEST_INTEGER:
+            problem = (
+                f"observations are integers as large as {self._integer:.2g}, but policies read float32, in which "
+                f"neighbours above {LARGEST_INTEGER} are the same number"
+            )
+            remedy = "scale them in the env, count from a nearer start, or return the parts that matter one by one"
+            yield Finding("warning", problem, remedy)
         if self._have_equal_lengths() and not self._truncated:
             problem = (
                 f"all {len(self._lengths)} episodes are terminated after {self._lengths[0]} steps, none is truncated"
@@ -88,14 +102,31 @@ class Values:
                 yield Finding("warning", problem, remedy)
 
 
-def _floats(space: gym.Space[Any], observation: Any) -> Iterator[Any]:
-    """Yield the parts of an observation that are floats."""
+def _boxes(space: gym.Space[Any], observation: Any) -> Iterator[tuple[gym.spaces.Box, Any]]:
+    """Yield the parts of an observation that are of a Box, with the Box."""
     parts = children(space)
     if parts is not None:
         for key, part in parts:
-            yield from _floats(part, observation[key])
-    elif isinstance(space, gym.spaces.Box) and np.issubdtype(space.dtype, np.floating):
-        yield np.asarray(observation)
+            yield from _boxes(part, observation[key])
+    elif isinstance(space, gym.spaces.Box):
+        yield space, observation
+
+
+def _largest(values: Any) -> float:
+    return float(np.abs(np.asarray(values, np.float64)).max(initial=0.0))
+
+
+def _has_large_integers(space: gym.Space[Any]) -> bool:
+    """Whether a space is a Box of integers of a dtype that has more of them than float32."""
+    is_integer = isinstance(space, gym.spaces.Box) and np.issubdtype(space.dtype, np.integer)
+    return is_integer and np.iinfo(space.dtype).max > LARGEST_INTEGER
+
+
+def _largest_bound(space: Any) -> float:
+    """Return the largest bound of a Box of integers, without those of its dtype, which stand for no bound."""
+    limits = np.iinfo(space.dtype)
+    bounds = np.concatenate([space.low.ravel(), space.high.ravel()])
+    return _largest(bounds[(bounds != limits.min) & (bounds != limits.max)])
 
 
 def _single(space: gym.Space[Any]) -> Iterator[gym.Space[Any]]:
