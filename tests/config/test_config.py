@@ -102,6 +102,14 @@ def test_an_unknown_algorithm_is_refused_with_the_nearest_name():
         resolve("pppo", "CartPole-v1")
 
 
+def test_a_key_that_only_one_known_key_begins_with_is_taken_for_its_abbreviation():
+    with pytest.raises(ConfigError, match=r"unknown key 'batch'\. Did you mean 'batch_size'\?"):
+        resolve("sac", "Pendulum-v1", flags={"batch": 64})
+    with pytest.raises(ConfigError) as refused:  # eval_every, eval_episodes and others
+        resolve("sac", "Pendulum-v1", flags={"eval_": 64})
+    assert "Did you mean" not in str(refused.value)
+
+
 @pytest.mark.parametrize(("name", "says"), [("A3C", "a2c with --runtime hogwild"), ("appo", "ppo with --runtime proc")])
 def test_an_algorithm_of_another_library_is_refused_with_what_it_is_here(name, says):
     with pytest.raises(ConfigError, match=f"unknown algorithm '{name}': .*{says}.*There are ppo, "):

@@ -78,8 +78,14 @@ class ChildTraceback(Exception):
     """The complete traceback of the error that ended a child process. It is the cause of the reported error."""
 
 
+SHORTEST_ABBREVIATION = 3
+"""Fewest letters of a name that is taken for an abbreviation."""
+
+
 def suggestion(name: str, known: Iterable[str], likeness: float = 0.5) -> str:
     """Return ' Did you mean ...?' for the nearest known name, or an empty string.
+
+    Without a near one, it is the known name that the given one abbreviates: the only one that begins with it.
 
     Args:
         name: the name that was given.
@@ -89,6 +95,9 @@ def suggestion(name: str, known: Iterable[str], likeness: float = 0.5) -> str:
     options = list(known)
     lowered = {option.lower(): option for option in options}
     nearest = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=likeness)
+    if not nearest and len(name) >= SHORTEST_ABBREVIATION:
+        longer = [option for option in lowered if option.startswith(name.lower())]
+        nearest = longer if len(longer) == 1 else []
     return f" Did you mean {lowered[nearest[0]]!r}?" if nearest else ""
 
 

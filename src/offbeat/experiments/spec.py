@@ -196,8 +196,7 @@ def spec_of(tables: Mapping[str, Any], where: str) -> Spec:
 
 def _unknown_key(key: str, where: str) -> ConfigError:
     """Return the error for an unknown key at the top of a spec: the key that is meant, or else where it belongs."""
-    likeness = 0.6 if "algorithm".startswith(key) else 0.7
-    if key not in _ELSEWHERE and (meant := suggestion(key, (*_KEYS, *_TABLES), likeness=likeness)):
+    if key not in _ELSEWHERE and (meant := suggestion(key, (*_KEYS, *_TABLES), likeness=0.7)):
         return ConfigError(f"{where}: unknown key {key!r}.{meant}")
     remedy = _ELSEWHERE.get(key, "settings of a run belong under [settings]")
     return ConfigError(f"{where}: unknown key {key!r}: {remedy}")
