@@ -163,7 +163,7 @@ def call_before_renames(monkeypatch, function: Any) -> None:
 
 @pytest.mark.parametrize("name", CHANGED)
 def test_a_resume_from_an_earlier_checkpoint_on_a_failing_disk_changes_nothing(finished, monkeypatch, name):
-    failed = []
+    failed: list[str] = []
 
     def fail_once(target: str) -> None:
         if target == name and not failed:

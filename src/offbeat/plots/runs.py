@@ -24,7 +24,8 @@ EXPERIMENT, TRIAL = "experiment.json", "trial.toml"
 LEDGER = "population.jsonl"
 """File that identifies the directory of a population."""
 Floats = NDArray[np.float64]
-K, T = TypeVar("K"), TypeVar("T")
+K = TypeVar("K")
+T = TypeVar("T")
 XAxis = Literal["steps", "frames", "time"]
 
 _GRID_POINTS = 200
