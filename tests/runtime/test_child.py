@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import re
 import subprocess
 import sys
@@ -44,6 +45,25 @@ def test_the_last_output_of_a_child_is_written_before_kill_returns(monkeypatch):
     Timer(0.2, stream.may_write.set).start()
     child.kill()
     assert stream.text == "last words\n"
+
+
+class FullStream:
+    """A stream on a full disk."""
+
+    def write(self, _text: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_child_can_still_print_when_its_output_cannot_be_written(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", FullStream())
+    ours, theirs = Pipe()
+    command = [sys.executable, "-u", "-c", "for _ in range(100_000): print('a line')"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, process_group=0)
+    theirs.close()
+    any_pipe: Any = ours
+    child = Child(0, process, any_pipe, None)
+    assert process.wait(timeout=60) == 0
+    child.kill()
 
 
 def modules_of_children() -> set[str]:

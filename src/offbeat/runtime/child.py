@@ -346,11 +346,15 @@ def _stop_signals_blocked() -> Iterator[None]:
 
 
 def _forward_output(printed: IO[bytes]) -> None:
-    """Copy the output of a child to stderr, until all processes that could write it have ended."""
-    with printed, contextlib.suppress(OSError, ValueError):  # stderr may be closed
+    """Copy the output of a child to stderr, until all processes that could write it have ended.
+
+    Lines that cannot be written are dropped. The pipe is still read: an env that prints into a closed one would fail.
+    """
+    with printed:
         for line in printed:
-            sys.stderr.write(line.decode(errors="replace"))
-            sys.stderr.flush()
+            with contextlib.suppress(OSError, ValueError):  # the disk is full, or stderr is closed
+                sys.stderr.write(line.decode(errors="replace"))
+                sys.stderr.flush()
 
 
 def _environment(threads: int) -> dict[str, str]:
