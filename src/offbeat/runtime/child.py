@@ -57,15 +57,6 @@ class Report(NamedTuple):
 # --- in the child -------------------------------------------------------------------------------------------
 
 
-class ChildLaunch(Protocol):
-    """A launch spec, as far as `run_child` uses it."""
-
-    @property
-    def parent(self) -> int:
-        """Process id of the parent."""
-        ...
-
-
 class ChildModule(Protocol):
     """A module with the main function of a child process."""
 
@@ -309,7 +300,7 @@ def start_child(
 
     Args:
         module: name of the module whose `main` it runs, see `ChildModule`.
-        launch: the launch spec.
+        launch: the launch spec. Its `parent` is the process id of this process.
         inherited: file descriptors that it inherits, with the same numbers.
         index: index of the actor, worker or evaluator.
         threads: number of threads for BLAS and OpenMP.

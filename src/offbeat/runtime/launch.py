@@ -1,32 +1,54 @@
-"""Launch specs: the data that a worker process gets at its start, and how it prepares itself with them."""
+"""Launch specs: what a worker process gets at its start. It is started, and prepares itself, with its spec."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from offbeat.core.allocator import keep_freed_memory
 from offbeat.core.threads import limit_blas, set_affinity
 from offbeat.envs import sending
+from offbeat.runtime.child import Child, Report, start_child
 
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchSpec:
-    """Fields of all launch specs: of actors, lock-free workers and evaluators."""
+    """Fields of the launch specs of all worker processes: actors, lock-free workers, learners and others."""
 
     index: int
-    """Index of the actor, worker or evaluator."""
+    """Index of the process among those of its kind."""
     attempt: int
     """Number of recent deaths of the process with this index."""
     env: bytes
     """The env, as returned by `sending.package`."""
-    parent: int
-    """Process id of the parent."""
+    parent: int = field(default_factory=os.getpid)
+    """Process id of the parent, which makes this spec."""
     cores: set[int]
     """Cores that the process may use. It does not inherit them: the learner may be pinned to one core by now."""
     threads: int
     """Number of threads for BLAS and torch."""
     own_bell: int
     """File descriptor of the bell that wakes this process; inherited, with the same number."""
+
+
+def start_worker(
+    module: str,
+    launch: LaunchSpec,
+    inherited: Sequence[int],
+    notify: Callable[[], None],
+    on_report: Callable[[Report], None] = lambda _report: None,
+) -> Child:
+    """Start a worker process: see `start_child`. `inherited`: file descriptors besides that of its own bell."""
+    return start_child(
+        module,
+        launch,
+        (launch.own_bell, *inherited),
+        index=launch.index,
+        threads=launch.threads,
+        on_report=on_report,
+        notify=notify,
+    )
 
 
 def prepare_process(launch: LaunchSpec, cores: set[int] | None = None, nice: int | None = None) -> None:

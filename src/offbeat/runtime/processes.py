@@ -7,15 +7,15 @@ actor imports torch, unless its envs do.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 
 from offbeat.core.threads import usable_core_numbers
 from offbeat.runtime.actor_process import ActorLaunch
-from offbeat.runtime.child import Child, start_child
+from offbeat.runtime.child import Child
 from offbeat.runtime.gated import GatedActing
 from offbeat.runtime.inference.worker_pool import InferencePool
+from offbeat.runtime.launch import start_worker
 from offbeat.runtime.paced import PacedRuntime
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.plan import Snapshot
@@ -55,7 +55,6 @@ class ProcessActing(GatedActing):
             index=index,
             attempt=attempt,
             env=self._env,
-            parent=os.getpid(),
             cores=self._cores,
             threads=self.plan.actor_threads,
             own_bell=self.gate.actors[index].reader,
@@ -67,14 +66,8 @@ class ProcessActing(GatedActing):
             learners_bell=self.gate.own.writer,
             inference=inference,
         )
-        return start_child(
-            "offbeat.runtime.actor_process",
-            launch,
-            (launch.arena, launch.own_bell, launch.learners_bell, *(inference or ())),
-            index=index,
-            threads=self.plan.actor_threads,
-            notify=self.gate.own.ring,
-        )
+        inherited = (launch.arena, launch.learners_bell, *(inference or ()))
+        return start_worker("offbeat.runtime.actor_process", launch, inherited, self.gate.own.ring)
 
     def watch(self) -> None:
         if self._inference is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -19,9 +18,10 @@ from offbeat.envs import sending
 from offbeat.memory.arena import SharedArena
 from offbeat.runtime.actor_process import NICENESS_INCREASE
 from offbeat.runtime.board import POLL_INTERVAL_S, Bell
-from offbeat.runtime.child import Child, Report, start_child
+from offbeat.runtime.child import Child, Report
 from offbeat.runtime.evaluation.evaluator_process import Evaluated, EvaluatorBoard, EvaluatorLaunch, board_slabs
 from offbeat.runtime.evaluation.plan import EvaluationPlan
+from offbeat.runtime.launch import start_worker
 from offbeat.runtime.plan import Snapshot
 from offbeat.runtime.supervisor import Reporting, Supervisor
 from offbeat.workers.episodes import Evaluation
@@ -162,7 +162,6 @@ class ProcessEvaluator:
             index=index,
             attempt=attempt if raised else 0,
             env=self._env,
-            parent=os.getpid(),
             cores=self._cores,
             threads=self._threads,
             own_bell=self._bell.reader,
@@ -172,14 +171,12 @@ class ProcessEvaluator:
             nice=self._nice,
             arena=self._arena.fd,
         )
-        return start_child(
+        return start_worker(
             "offbeat.runtime.evaluation.evaluator_process",
             launch,
-            (launch.arena, launch.own_bell),
-            index=index,
-            threads=self._threads,
-            on_report=self._on_report,
-            notify=self._own_bell.ring,
+            [launch.arena],
+            self._own_bell.ring,
+            self._on_report,
         )
 
     def _on_report(self, report: Report) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from functools import partial
 from time import monotonic
@@ -13,10 +12,11 @@ from offbeat.core.threads import usable_core_numbers
 from offbeat.envs import sending
 from offbeat.metrics.timings import Timings
 from offbeat.runtime.board import POLL_INTERVAL_S, Bell
-from offbeat.runtime.child import Child, Report, start_child
+from offbeat.runtime.child import Child, Report
 from offbeat.runtime.hogwild.parts import LockFreeParts
 from offbeat.runtime.hogwild.shared_state import NOT_BEGUN
 from offbeat.runtime.hogwild.worker_process import State, WorkerLaunch, WorkerReport
+from offbeat.runtime.launch import start_worker
 from offbeat.runtime.saved_state import WorkerProgress
 from offbeat.runtime.supervisor import Reporting, Supervisor
 
@@ -84,7 +84,6 @@ class WorkerPool:
             index=index,
             attempt=attempt,
             env=self._env,
-            parent=os.getpid(),
             cores=self._cores,
             threads=parts.blas_threads,
             own_bell=self._bells[index].reader,
@@ -98,14 +97,12 @@ class WorkerPool:
             arenas=(parts.arenas[0].fd, parts.arenas[1 + index].fd),
             buffer=parts.buffer.handle() if parts.buffer else None,
         )
-        return start_child(
+        return start_worker(
             "offbeat.runtime.hogwild.worker_process",
             launch,
-            (*launch.arenas, launch.own_bell),
-            index=index,
-            threads=parts.blas_threads,
-            on_report=partial(self._take_report, index),
-            notify=self._bell.ring,
+            launch.arenas,
+            self._bell.ring,
+            partial(self._take_report, index),
         )
 
     def _state(self, index: int, attempt: int) -> State | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
@@ -10,10 +9,11 @@ from typing import TYPE_CHECKING
 from offbeat.core.threads import usable_core_numbers
 from offbeat.memory.arena import SharedArena
 from offbeat.runtime.board import Bell
-from offbeat.runtime.child import Child, start_child
+from offbeat.runtime.child import Child
 from offbeat.runtime.inference.board import InferenceBoard, inference_slabs
 from offbeat.runtime.inference.requests import InferenceAccess
 from offbeat.runtime.inference.worker_process import InferenceLaunch
+from offbeat.runtime.launch import start_worker
 from offbeat.runtime.supervisor import Reporting, Supervisor
 
 if TYPE_CHECKING:
@@ -89,7 +89,6 @@ class InferencePool:
             index=index,
             attempt=attempt,
             env=self._env,
-            parent=os.getpid(),
             cores=self._cores,
             threads=self._plan.actor_threads,
             own_bell=self._bells[index].reader,
@@ -98,14 +97,8 @@ class InferencePool:
             requests=self._arena.fd,
             actors_bells=bells,
         )
-        return start_child(
-            "offbeat.runtime.inference.worker_process",
-            launch,
-            (launch.arena, launch.requests, launch.own_bell, *bells.values()),
-            index=index,
-            threads=self._plan.actor_threads,
-            notify=self._own_bell.ring,
-        )
+        inherited = (launch.arena, launch.requests, *bells.values())
+        return start_worker("offbeat.runtime.inference.worker_process", launch, inherited, self._own_bell.ring)
 
     def watch(self) -> None:
         """Restart workers that have died or hang.

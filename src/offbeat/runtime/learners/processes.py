@@ -7,7 +7,6 @@ in the middle of an update. The last checkpoint is complete.
 
 from __future__ import annotations
 
-import os
 from contextlib import ExitStack
 from time import monotonic
 from time import perf_counter as clock
@@ -19,8 +18,9 @@ from offbeat.envs import sending
 from offbeat.memory.arena import SharedArena
 from offbeat.runtime.acting import Acting
 from offbeat.runtime.board import POLL_INTERVAL_S, Bell
-from offbeat.runtime.child import Child, start_child
+from offbeat.runtime.child import Child
 from offbeat.runtime.deadline import Span, StallWatch, start_timeout
+from offbeat.runtime.launch import start_worker
 from offbeat.runtime.learners.board import LearnersBoard, board_slabs
 from offbeat.runtime.learners.collective import make_collective
 from offbeat.runtime.learners.distributed import host_store, uses_nccl
@@ -107,7 +107,6 @@ class LearnerProcesses:
             index=rank,
             attempt=0,
             env=self._env,
-            parent=os.getpid(),
             cores=self._runtime.cores_of_learner(rank) or self._cores,
             threads=self._parts.blas_threads,
             own_bell=self._bells[rank].reader,
@@ -120,14 +119,8 @@ class LearnerProcesses:
             arenas=(self._run_arena.fd, self._arena.fd),
             bells=tuple(bell.writer for bell in self._bells),
         )
-        return start_child(
-            "offbeat.runtime.learners.learner_process",
-            launch,
-            (*launch.arenas, launch.own_bell, *launch.bells),
-            index=rank,
-            threads=self._parts.blas_threads,
-            notify=self._bells[0].ring,
-        )
+        inherited = (*launch.arenas, *launch.bells)
+        return start_worker("offbeat.runtime.learners.learner_process", launch, inherited, self._bells[0].ring)
 
     def close(self) -> None:
         """End the processes."""
