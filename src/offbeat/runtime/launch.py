@@ -5,11 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
+from offbeat.config.registry import algorithm_entry
 from offbeat.core.allocator import keep_freed_memory
 from offbeat.core.threads import limit_blas, set_affinity
 from offbeat.envs import sending
 from offbeat.runtime.child import Child, Report, start_child
+
+if TYPE_CHECKING:  # an actor process does not load it
+    from offbeat.config.config import Config
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +35,18 @@ class LaunchSpec:
     """Number of threads for BLAS and torch."""
     own_bell: int
     """File descriptor of the bell that wakes this process; inherited, with the same number."""
+
+
+def sent_algorithm(config: Config) -> type[Any]:
+    """Return the class of a run's algorithm, for a launch spec.
+
+    Raises:
+        ConfigError: another process cannot import this class, or that of its settings.
+    """
+    algorithm = algorithm_entry(config.run.algorithm).algorithm_class()
+    for code in (algorithm, type(config.settings)):
+        sending.require_importable(f"{config.run.algorithm}, the class {code.__qualname__},", code)
+    return algorithm
 
 
 def start_worker(

@@ -9,7 +9,7 @@ twice: the learner reads only committed tickets, and a commit is a single write.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from time import monotonic
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -105,6 +105,30 @@ class Supervised(Protocol):
 C = TypeVar("C", bound=Supervised)
 
 
+class LossWatch(Generic[C]):
+    """Detects processes that have died or hang. It must be called often."""
+
+    def __init__(self, board: Board) -> None:
+        """Watch processes with the deadlines of a board."""
+        self._deadlines, self._stalls = board.deadlines, StallWatch(board.deadlines)
+        self._next_poll = 0.0
+
+    def lost(self, processes: Sequence[C]) -> Iterator[tuple[C, str]]:
+        """Yield each process that is lost, after it was killed with all that its envs have started; and the reason."""
+        now = monotonic()
+        if now < self._next_poll:
+            return
+        self._next_poll = now + POLL_EVERY_S
+        for process in processes:
+            if not process.is_alive():
+                process.kill()  # processes that its envs have started may still run
+                yield process, process.exit_reason()
+            elif self._stalls.has_stalled(process.index):
+                reason = self._deadlines[process.index].reason
+                process.kill()
+                yield process, f"{reason} and was killed"
+
+
 class Notify(Protocol):
     """Shows a message to the user and writes it to the log."""
 
@@ -153,11 +177,10 @@ class Supervisor(Generic[C]):
         self._start, self._board, self._runtime = start, board, runtime
         self._role, self._work, self._changes_result = role, work, changes_result
         self._notify, self._show = reporting
-        self._stalls = StallWatch(board.deadlines)
+        self._losses = LossWatch[C](board)
         self._budget = RESTART_BUDGET if runtime.restart_budget is None else runtime.restart_budget
         self._deaths: defaultdict[int, deque[float]] = defaultdict(deque)
         """Times of the recent deaths, by index."""
-        self._next_poll = 0.0
         self._last_code_lines = ""
         """The lines of the user's code in the last message: the same lines are not shown twice in a row."""
 
@@ -197,18 +220,8 @@ class Supervisor(Generic[C]):
         Raises:
             RunFailed: a child has used up its restart budget, or must not be restarted.
         """
-        now = monotonic()
-        if now < self._next_poll:
-            return
-        self._next_poll = now + POLL_EVERY_S
-        for process in list(self.processes):
-            if not process.is_alive():
-                process.kill()  # processes that its envs have started may still run
-                self._restart(process, process.exit_reason())
-            elif self._stalls.has_stalled(process.index):
-                reason = self._board.deadlines[process.index].reason
-                process.kill()
-                self._restart(process, f"{reason} and was killed")
+        for process, reason in self._losses.lost(list(self.processes)):
+            self._restart(process, reason)
 
     def _restart(self, dead: C, reason: str) -> None:
         """Restart a dead child, or raise RunFailed."""
@@ -216,12 +229,12 @@ class Supervisor(Generic[C]):
         text = f"{self._role} {index} ({dead.name}) {reason}, in {self._work} {ticket}"
         if dead.no_restart_reason:
             lines = dead.explained.partition("\n")[2]
-            raise _failure(f"{self._role} {index}: {dead.no_restart_reason}", lines) from _traceback_of(dead)
+            raise failure_of(f"{self._role} {index}: {dead.no_restart_reason}", lines) from traceback_of(dead)
         deaths = self._count_death(index)
         if deaths > self._budget:
             minutes = f"{RESTART_WINDOW_S / 60:g} minutes"
             what = f"{text}: its restart_budget of {self._budget} in {minutes} is used up"
-            raise _failure(what, dead.explained) from _traceback_of(dead)
+            raise failure_of(what, dead.explained) from traceback_of(dead)
         self.restarts += 1
         self.processes[index] = self._start_process(index, ticket, None, attempt=deaths)
         self._show(self._role, self.processes)
@@ -274,7 +287,7 @@ class Supervisor(Generic[C]):
         return ENV_CLOSE_S if self._board.deadlines[index].is_in_env else CLOSE_S
 
 
-def _failure(what: str, note: str) -> RunFailed:
+def failure_of(what: str, note: str) -> RunFailed:
     """Return the error for a child that is not restarted, with a note about its own error; '': no note."""
     error = RunFailed(what)
     if note:
@@ -282,6 +295,6 @@ def _failure(what: str, note: str) -> RunFailed:
     return error
 
 
-def _traceback_of(dead: Supervised) -> ChildTraceback | None:
+def traceback_of(dead: Supervised) -> ChildTraceback | None:
     """Return the traceback of the error that ended a child; None if there was none."""
     return ChildTraceback(f"\n{dead.failure}") if dead.failure else None

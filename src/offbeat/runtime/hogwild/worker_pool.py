@@ -7,16 +7,14 @@ from functools import partial
 from time import monotonic
 from typing import Any
 
-from offbeat.config.registry import algorithm_entry
 from offbeat.core.threads import usable_core_numbers
-from offbeat.envs import sending
 from offbeat.metrics.timings import Timings
 from offbeat.runtime.board import POLL_INTERVAL_S, Bell
 from offbeat.runtime.child import Child, Report
 from offbeat.runtime.hogwild.parts import LockFreeParts
 from offbeat.runtime.hogwild.shared_state import NOT_BEGUN
 from offbeat.runtime.hogwild.worker_process import State, WorkerLaunch, WorkerReport
-from offbeat.runtime.launch import start_worker
+from offbeat.runtime.launch import sent_algorithm, start_worker
 from offbeat.runtime.saved_state import WorkerProgress
 from offbeat.runtime.supervisor import Reporting, Supervisor
 
@@ -34,11 +32,7 @@ class WorkerPool:
         Raises:
             ConfigError: the env, an encoder or the algorithm cannot be sent to another process.
         """
-        run = parts.config.run
-        self._algorithm = algorithm_entry(run.algorithm).algorithm_class()
-        self._env = parts.plans[0].sent_code()  # first: it may raise
-        for code in (self._algorithm, type(parts.config.settings)):
-            sending.require_importable(f"{run.algorithm}, the class {code.__qualname__},", code)
+        self._env, self._algorithm = parts.plans[0].sent_code(), sent_algorithm(parts.config)  # first: they may raise
         self._parts, self._board, self._cores = parts, parts.board, usable_core_numbers()
         self._bell, *self._bells = Bell.make_several(1 + len(parts.plans))
         self._states: list[State | None] = [None] * len(parts.plans)

@@ -11,23 +11,21 @@ from contextlib import ExitStack
 from time import monotonic
 from time import perf_counter as clock
 
-from offbeat.config.registry import algorithm_entry
-from offbeat.core.errors import ChildTraceback, RunFailed
+from offbeat.core.errors import RunFailed
 from offbeat.core.threads import usable_core_numbers
-from offbeat.envs import sending
 from offbeat.memory.arena import SharedArena
 from offbeat.runtime.acting import Acting
 from offbeat.runtime.board import POLL_INTERVAL_S, Bell
 from offbeat.runtime.child import Child
-from offbeat.runtime.deadline import Span, StallWatch, start_timeout
-from offbeat.runtime.launch import start_worker
+from offbeat.runtime.deadline import Span, start_timeout
+from offbeat.runtime.launch import sent_algorithm, start_worker
 from offbeat.runtime.learners.board import LearnersBoard, board_slabs
 from offbeat.runtime.learners.collective import make_collective
 from offbeat.runtime.learners.distributed import host_store, uses_nccl
 from offbeat.runtime.learners.learner_process import LearnerLaunch, LearnerState
 from offbeat.runtime.learners.shared_memory import EXCHANGE
 from offbeat.runtime.parts import LearnedPolicy, PacedParts
-from offbeat.runtime.supervisor import POLL_EVERY_S, Reporting
+from offbeat.runtime.supervisor import LossWatch, Reporting, failure_of, traceback_of
 from offbeat.workers.learner import Learned
 from offbeat.workers.learner_pool import LearnerPool
 
@@ -49,11 +47,8 @@ class LearnerProcesses:
         Raises:
             ConfigError: the env, an encoder or the algorithm cannot be sent to another process.
         """
-        run, self._runtime = parts.config.run, parts.config.runtime
-        self._algorithm = algorithm_entry(run.algorithm).algorithm_class()
-        self._env = parts.plan.sent_code()  # first: it may raise
-        for code in (self._algorithm, type(parts.config.settings)):
-            sending.require_importable(f"{run.algorithm}, the class {code.__qualname__},", code)
+        self._runtime = parts.config.runtime
+        self._env, self._algorithm = parts.plan.sent_code(), sent_algorithm(parts.config)  # first: they may raise
         assert parts.arena is not None
         self._parts, self._pool, self._show = parts, pool, reporting.show
         self._run_arena = parts.arena
@@ -61,14 +56,13 @@ class LearnerProcesses:
         count = self._runtime.learners
         self._devices = self._runtime.devices or ()
         self._children: list[Child] = []
-        self._next_poll = 0.0
         self.failed = False
         """Whether a learner process has died or hangs."""
         with ExitStack() as made:
             self._arena = SharedArena(board_slabs(count))
             made.callback(self._arena.close)
             self._board = LearnersBoard(self._arena.arrays, count)
-            self._stalls = StallWatch(self._board.deadlines)
+            self._losses = LossWatch[Child](self._board)
             self._bells = Bell.make_several(count)
             for bell in self._bells:
                 made.callback(bell.close)
@@ -174,18 +168,8 @@ class LearnerProcesses:
         Raises:
             RunFailed: one has died or hangs.
         """
-        now = monotonic()
-        if now < self._next_poll:
-            return
-        self._next_poll = now + POLL_EVERY_S
-        for child in self._children:
-            if not child.is_alive():
-                child.kill()
-                raise self._failure(child, child.exit_reason())
-            if self._stalls.has_stalled(child.index):
-                reason = self._board.deadlines[child.index].reason
-                child.kill()
-                raise self._failure(child, f"{reason} and was killed")
+        for child, reason in self._losses.lost(self._children):
+            raise self._failure(child, reason)
 
     def _failure(self, child: Child, reason: str) -> RunFailed:
         """Return the error for a learner process that has ended."""
@@ -196,13 +180,10 @@ class LearnerProcesses:
             where = f"in learning step {step} after {exchanges} exchanges with the other learners"
         summary, _, lines = (child.no_restart_reason or child.explained).partition("\n")
         why = f": {summary}" if summary else ""
-        error = RunFailed(
-            f"learner {rank} on {self._devices[rank]} (process {child.process.pid}) {reason}, {where}{why}"
+        error = failure_of(
+            f"learner {rank} on {self._devices[rank]} (process {child.pid}) {reason}, {where}{why}", lines
         )
-        if lines:
-            error.add_note(lines)
-        if child.failure:
-            error.__cause__ = ChildTraceback(f"\n{child.failure}")
+        error.__cause__ = traceback_of(child)
         return error
 
 
