@@ -122,7 +122,7 @@ def test_the_cost_of_acting_is_per_step_of_the_world(monkeypatch):
     monkeypatch.setattr(costs.Meter, "cost", counting)
     parts = build(small(MIXED, runtime="serial", policies="separate", envs_per_actor=2, unroll_length=16))
     policies = [
-        ActingPolicy(plan.policy, plan.env, policy.weights.open(0), random_slot(plan, plan.env))
+        ActingPolicy(plan.spec, plan.env, policy.weights.open(0), random_slot(plan, plan.env))
         for plan, policy in zip(parts.plan.policies, parts.policies, strict=True)
     ]
     act_cost(policies, 0.0)

@@ -48,9 +48,9 @@ class PolicyPlan:
     name: str
     env: EnvSpec
     """Spec of the columns that one actor has for this policy."""
-    policy: PolicySpec
+    spec: PolicySpec
     layout: BufferLayout
-    """The result of `published_layout(policy)`. It is part of the plan because to compute it may need torch."""
+    """The result of `published_layout(spec)`. It is part of the plan because to compute it may need torch."""
     fields: tuple[Field, ...]
     """The fields that are recorded in each row."""
     memory: MemoryShape
@@ -155,7 +155,7 @@ class Plan:
         Raises:
             ConfigError: the env or an encoder cannot be sent to another process.
         """
-        encoders = (plan.policy.encoder for plan in self.policies)
+        encoders = (plan.spec.encoder for plan in self.policies)
         return sending.package(self.run.env, self.run.imports, self.env_config.wrappers, encoders)
 
     def own_inference(self, actor: int) -> Inference | None:
@@ -165,7 +165,7 @@ class Plan:
         from offbeat.workers.own_inference import OwnInference  # here: actors with inference workers need no torch
 
         groups = self.inference_groups
-        policies = [(plan.policy, plan.env.columns) for plan in self.policies]
+        policies = [(plan.spec, plan.env.columns) for plan in self.policies]
         device = self.inference_device(groups.worker_of(actor))
         return OwnInference(policies, actor, groups, self.runtime.env_groups, device)
 
@@ -201,10 +201,10 @@ class Plan:
         for number, plan in enumerate(self.policies):
             own, learned = envs[plan.name], self.env_config.learned
             if inference is not None:
-                sampler = ActingPolicy(plan.policy, None, plan.layout)
+                sampler = ActingPolicy(plan.spec, None, plan.layout)
                 columns.append(ServedColumns(own, sampler, learned, inference.policies[number]))
                 continue
-            policy = make_policy(plan.policy)
+            policy = make_policy(plan.spec)
             acting = LivePolicy(policy, renew) if renew else policy
             if plan.visits is not None and self.tasks is not None:
                 columns.append(TaskColumns(task_envs(own), policy, learned, visits=plan.visits, tasks=self.tasks))
@@ -219,7 +219,7 @@ class Plan:
         """Make the seats of an actor; None without a league."""
         if self.league is None:
             return None
-        specs = {plan.name: plan.policy for plan in self.policies}
+        specs = {plan.name: plan.spec for plan in self.policies}
         return Seats(self.league, self.pace, specs, seed=self.run.seed, actor=index, worlds=self.runtime.envs_per_actor)
 
     def envs(
@@ -255,7 +255,7 @@ class Plan:
         if self.world is not None:
             owners = {plan.name: plan.env.agents for plan in self.policies}
             return make_worlds(self.world, count, owners, policies_of=policies_of, **where).envs
-        info_mask = self.policy.policy.info_mask
+        info_mask = self.policy.spec.info_mask
         return {self.policy.name: make_envs(self.run.env, count, info_mask=info_mask, tasks=self.tasks, **where)}
 
     def start(self, actor: Actor, origin: int, snapshot: Snapshot, progress: float = 0.0) -> None:

@@ -197,7 +197,7 @@ def _measure(parts: PacedParts, notify: Callable[[str], None]) -> list[Candidate
 def _fill_batch(parts: PacedParts) -> None:
     """Fill batch 0 by acting on random rows, because real envs may be slow."""
     columns = [
-        PolicyColumns(RecordedEnvs(plan.env, random_slot(plan, plan.env)), make_policy(plan.policy))
+        PolicyColumns(RecordedEnvs(plan.env, random_slot(plan, plan.env)), make_policy(plan.spec))
         for plan in parts.plan.policies
     ]
     actor = Actor(0, parts.config.run.seed, columns)
@@ -293,7 +293,7 @@ def _act_cost(parts: PacedParts, weights: Sequence[F32], count: int) -> Cost:
     policies = []
     for plan, vector in zip(parts.plan.policies, weights, strict=True):
         env = _with_envs(plan.env, count)
-        policies.append(ActingPolicy(plan.policy, env, vector, random_slot(plan, env)))
+        policies.append(ActingPolicy(plan.spec, env, vector, random_slot(plan, env)))
     return act_cost(policies, ACT_S)
 
 

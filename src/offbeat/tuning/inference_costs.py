@@ -148,7 +148,7 @@ class _Inputs(NamedTuple):
 
 
 def _inputs(policy: PolicyPlan, env_groups: int) -> _Inputs:
-    rows, random, spec = rows_of(policy.env.columns, env_groups), stream(0, "measure"), policy.policy
+    rows, random, spec = rows_of(policy.env.columns, env_groups), stream(0, "measure"), policy.spec
     observation = {leaf.name: random.random((rows, *leaf.stacked_shape)).astype(leaf.dtype) for leaf in spec.encoded}
     vector = random.random((rows, spec.inputs), np.float32)
     return _Inputs(vector, observation, np.zeros((rows, spec.state_size), np.float32))
@@ -158,7 +158,7 @@ def _own_cost(plan: Plan, weights: Sequence[F32], seconds: float) -> Cost:
     """Measure the networks of one env group in an actor, one policy after the other."""
     networks = []
     for policy, vector in zip(plan.policies, weights, strict=True):
-        acting = make_policy(policy.policy)
+        acting = make_policy(policy.spec)
         acting.load(vector)
         assert acting.network is not None
         networks.append((acting.network, _inputs(policy, plan.runtime.env_groups)))

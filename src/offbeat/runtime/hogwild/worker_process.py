@@ -118,7 +118,7 @@ class Worker:
         self._bell = Bell(launch.own_bell, -1)
         self._deadline = WorkerDeadline(self._board.closed, self._board.deadlines[index], launch.runtime)
         storage = SharedStorage(launch.shared_state, shared_state, index)
-        self._algorithm = launch.algorithm.for_run(launch.config, plan.policy.policy, device_of(launch.config), storage)
+        self._algorithm = launch.algorithm.for_run(launch.config, plan.policy.spec, device_of(launch.config), storage)
         counter = WorkerUpdateCounter(self._board, index, separate=storage.separate, renew=self._deadline.renew)
         memory, self._timings = plan.memory(arrays), Timings()
         self._learner = learner_of(launch.config, self._algorithm, *memory.policies[0], self._timings, counter)

@@ -38,7 +38,7 @@ def inference_slabs(plan: Plan) -> list[Slab]:
     arrays = [
         (_array_of(policy, kind, array.name), (actors, groups, _rows(plan, policy), *array.shape), array.dtype)
         for policy in plan.policies
-        for kind, arrays in (("inputs", input_arrays(policy.policy)), ("results", result_arrays(policy.policy)))
+        for kind, arrays in (("inputs", input_arrays(policy.spec)), ("results", result_arrays(policy.spec)))
         for array in arrays
     ]
     return [*board.board_slabs(workers), *lines, *arrays]

@@ -37,7 +37,7 @@ class ServedPolicy:
         """
         self.rows, self._weights = rows, weights
         versions = min(VERSIONS, policy.memory.pace.versions)
-        self._networks = [GroupNetwork(policy.policy, positions * rows, device) for _ in range(versions)]
+        self._networks = [GroupNetwork(policy.spec, positions * rows, device) for _ in range(versions)]
         self._loaded = [-1] * versions
 
     def network(self, version: int) -> GroupNetwork:

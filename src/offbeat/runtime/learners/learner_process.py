@@ -107,11 +107,11 @@ class LearnerProcess:
         """Make the learner of a policy, which continues from its state."""
         launch = self._launch
         own, state = launch.config.of_policy(plan.name), launch.states[plan.name]
-        algorithm: Algorithm = launch.algorithm.for_run(own, plan.policy, device_of(own), None)
+        algorithm: Algorithm = launch.algorithm.for_run(own, plan.spec, device_of(own), None)
         algorithm.collective = self._collective
         algorithm.load_weights(state.weights)
         self._algorithms.append(algorithm)
-        weights = Weights(private_arena(weight_slabs(published_layout(plan.policy).size, versions=1)))
+        weights = Weights(private_arena(weight_slabs(published_layout(plan.spec).size, versions=1)))
         learner = learner_of(own, algorithm, plan.slots(arrays), weights, Timings(), policy_index=index)
         learner.restore(state.learner)
         learner.feed.follow(state.memory)
