@@ -43,7 +43,9 @@ def simulate_on_policy(pace: OnPolicyPace, actors: int, seed: int, steps: int = 
     stop = steps * pace.resident_batches * pace.unrolls_per_batch
     return Simulation(
         lambda ticket, _, learned: pace.may_act(ticket, learned),
-        lambda acted, learned: (learned < steps * pace.group_steps or stop > 10**6) and pace.may_learn(learned, acted),
+        lambda acted, learned: (
+            (learned < steps * pace.group_steps or stop > 10**6) and acted >= pace.acted_before_learn(learned)
+        ),
         actors,
         stop,
         Random(seed),
@@ -231,7 +233,7 @@ def simulate_replay(pace: ReplayPace, counts: list[int], actors: int, seed: int)
     """Ticket k inserts counts[k] valid transitions, and learning step k takes it in."""
     return Simulation(
         lambda ticket, _acted, learned: pace.may_act(ticket, learned),
-        lambda acted, learned: learned < len(counts) and pace.may_learn(learned, acted),
+        lambda acted, learned: learned < len(counts) and acted >= pace.acted_before_learn(learned),
         actors,
         len(counts),
         Random(seed),
@@ -374,6 +376,5 @@ def test_a_replay_pace_gates_like_an_on_policy_pace_with_one_ticket_per_batch(pa
     assert pace.learned_before_act(ticket) == twin.learned_before_act(ticket)
     assert pace.acted_before_learn(learned) == twin.acted_before_learn(learned)
     assert pace.may_act(ticket, learned) == twin.may_act(ticket, learned)
-    assert pace.may_learn(learned, ticket) == twin.may_learn(learned, ticket)
     assert pace.pause_ticket(learned) == twin.pause_ticket(learned)
     assert (pace.in_flight, pace.versions) == (twin.in_flight, twin.versions)

@@ -21,7 +21,7 @@ from offbeat.memory.arena import (
     SharedArena,
     arena_bytes,
     private_arena,
-    require_memory,
+    require_bytes,
     usable_memory,
 )
 
@@ -154,7 +154,7 @@ def test_file_descriptors_are_inherited_only_by_children_that_are_given_them(sha
 
 def test_arrays_larger_than_the_available_memory_are_refused_with_a_remedy():
     with pytest.raises(ConfigError) as refused:
-        require_memory([("wall", (2**45,), "float32")], "the slots need", "type a smaller unroll_length")
+        require_bytes(2**47, "the slots need", "type a smaller unroll_length")
     text = str(refused.value)
     assert re.match(r"the slots need 140,737\.5 GB, but only [\d,.]+ [GM]B of memory are free: type a smaller", text)
 
@@ -162,15 +162,15 @@ def test_arrays_larger_than_the_available_memory_are_refused_with_a_remedy():
 def test_arrays_that_exactly_fit_the_available_memory_are_accepted(monkeypatch):
     slabs: list[Slab] = [("rows", (1000,), "float32")]
     monkeypatch.setattr(arena_module, "usable_memory", lambda: arena_bytes(slabs))
-    require_memory(slabs, "rows need", "type fewer")
+    require_bytes(arena_bytes(slabs), "rows need", "type fewer")
     monkeypatch.setattr(arena_module, "usable_memory", lambda: arena_bytes(slabs) - 1)
     with pytest.raises(ConfigError, match=r"need 4,032 bytes, but only 4,031 bytes of memory are free: type fewer"):
-        require_memory(slabs, "rows need", "type fewer")
+        require_bytes(arena_bytes(slabs), "rows need", "type fewer")
 
 
 def test_no_array_is_refused_where_the_available_memory_is_unknown(monkeypatch):
     monkeypatch.setattr(arena_module, "usable_memory", lambda: None)
-    require_memory([("wall", (2**45,), "float32")], "the slots need", "type a smaller unroll_length")
+    require_bytes(2**47, "the slots need", "type a smaller unroll_length")
 
 
 MEMINFO = "MemTotal: 9000 kB\nMemFree: 100 kB\nMemAvailable: 5000 kB\n"

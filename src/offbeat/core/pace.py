@@ -168,9 +168,6 @@ class OnPolicyPace:
     def may_act(self, ticket: int, learned: int) -> bool:
         return learned >= self.learned_before_act(ticket)
 
-    def may_learn(self, step: int, acted: int) -> bool:
-        return acted >= self.acted_before_learn(step)
-
     def pause_ticket(self, learned: int) -> int:
         return self.next_ticket(learned + self.max_lag + 1)
 
@@ -268,9 +265,6 @@ class ReplayPace:
 
     def may_act(self, ticket: int, learned: int) -> bool:
         return learned >= self.learned_before_act(ticket)
-
-    def may_learn(self, step: int, acted: int) -> bool:
-        return acted >= self.acted_before_learn(step)
 
     def pause_ticket(self, learned: int) -> int:
         return learned + self.max_ahead + 1

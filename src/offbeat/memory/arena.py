@@ -74,11 +74,6 @@ def attach(fd: int, slabs: Iterable[Slab]) -> Tree:
     return _arrays_in(slabs, np.frombuffer(block, np.uint8))
 
 
-def require_memory(slabs: Iterable[Slab], purpose: str, remedy: str) -> None:
-    """Raise ConfigError if the arrays do not fit into the free memory; see `require_bytes`."""
-    require_bytes(arena_bytes(slabs), purpose, remedy)
-
-
 def require_bytes(needed: int, purpose: str, remedy: str) -> None:
     """Raise ConfigError if more memory is needed than is free.
 

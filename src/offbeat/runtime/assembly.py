@@ -22,7 +22,7 @@ from offbeat.core.seeding import derive_seed
 from offbeat.core.threads import usable_cores
 from offbeat.core.types import DEFAULT_POLICY, LAST_NO_DECISION, EnvSpec, env_fields
 from offbeat.core.visits import TASK
-from offbeat.memory.arena import SharedArena, private_arena, require_bytes, require_memory
+from offbeat.memory.arena import SharedArena, arena_bytes, private_arena, require_bytes
 from offbeat.memory.weights import Weights
 from offbeat.metrics.speed_model import Topology
 from offbeat.metrics.timings import Timings
@@ -66,7 +66,7 @@ def build_paced(config: Config, notify: Callable[[str], None], *, shared: bool) 
     ]
     plan = plan_of(tested, policies, _actor_threads(config, policies))
     memory_shape = plan.policies[0].memory
-    require_memory(plan.slabs(), memory_shape.purpose, memory_shape.remedy)
+    require_bytes(arena_bytes(plan.slabs()), memory_shape.purpose, memory_shape.remedy)
     for policy_plan in plan.policies:
         if policy_plan.trained and (message := policy_plan.memory.describe(policy_plan.fields)):
             notify(f"policy {policy_plan.name}: {message}" if len(plan.policies) > 1 else message)
@@ -77,7 +77,7 @@ def build_paced(config: Config, notify: Callable[[str], None], *, shared: bool) 
         arrays = arena.arrays if arena else private_arena(plan.slabs())
         memory, timings = plan.memory(arrays), Timings()
         learned = [
-            _learned(tested.config, policy, index, plan.policies[index], *memory.policies[index], timings)
+            _learned(tested.config, policy, index, *memory.policies[index], timings)
             for index, policy in enumerate(policies)
         ]
         weights = {policy.name: policy.weights for policy in learned}
@@ -130,7 +130,14 @@ def policy_parts(
     own = config.of_policy(name)
     spec = policy_of(own.settings, env)
     seeded = own.with_run(seed=_seed_of_weights(config, name))
-    return PolicyParts(name=name, env=env, sides=sides, spec=spec, algorithm=algorithm_of(seeded, spec, storage))
+    return PolicyParts(
+        name=name,
+        trained=config.trains(name),
+        env=env,
+        sides=sides,
+        spec=spec,
+        algorithm=algorithm_of(seeded, spec, storage),
+    )
 
 
 def _seed_of_weights(config: Config, name: str) -> int:
@@ -143,7 +150,6 @@ def _learned(
     config: Config,
     policy: PolicyParts,
     index: int,
-    plan: PolicyPlan,
     slots: Slots,
     weights: Weights,
     timings: Timings,
@@ -151,12 +157,13 @@ def _learned(
     """Make the learner of a policy; `index`: of the policy in the run's policies."""
     own, seed = config.of_policy(policy.name), config.run.seed
     learner: Learner
-    if plan.trained:
+    if policy.trained:
         learner = learner_of(own, policy.algorithm, slots, weights, timings, policy_index=index)
     else:
         learner = UntrainedLearner(policy.algorithm, Feed(), weights, seed=seed, timings=timings, policy_index=index)
     return LearnedPolicy(
         name=policy.name,
+        trained=policy.trained,
         env=policy.env,
         sides=policy.sides,
         spec=policy.spec,
@@ -164,7 +171,6 @@ def _learned(
         slots=slots,
         weights=weights,
         learner=learner,
-        trained=plan.trained,
     )
 
 
@@ -218,7 +224,7 @@ def plan_of(tested: TestedEnvs, policies: Sequence[PolicyParts], actor_threads: 
             (*env_fields(policy.env), *policy.algorithm.fields()),
             config.of_policy(policy.name).memory_of(policy.env.columns),
             visits=config.of_policy(policy.name).settings.visits(config.runtime),
-            trained=config.trains(policy.name),
+            trained=policy.trained,
         )
         for policy in policies
     )

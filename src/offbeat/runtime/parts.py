@@ -34,7 +34,7 @@ class PolicyParts:
     """One policy of a run."""
 
     name: str
-    trained: bool = True
+    trained: bool
     """Whether it learns; else it acts with its initial weights."""
     env: EnvSpec
     """Spec of the columns that one actor has for this policy."""
