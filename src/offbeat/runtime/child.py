@@ -47,8 +47,8 @@ class Report(NamedTuple):
     """A message from a child to its parent."""
 
     kind: str
-    """ready: the envs are reset; paused: it waits for the end of a pause; explained and failed: an error ended it; gave
-    up: a restart would fail too. A module may add kinds of its own."""
+    """ready: it has started, and an actor has reset its envs; paused: it waits for the end of a pause; explained and
+    failed: an error ended it; gave up: a restart would fail too. A module may add kinds of its own."""
     content: Any
     """paused: the ticket or limit of the pause, and the state; explained: the error in words; failed: the traceback;
     gave up: the reason."""
@@ -164,7 +164,7 @@ class Child:
         """Send a process its launch spec and receive its reports.
 
         Args:
-            index: index of the actor, worker or evaluator.
+            index: index of the process among those of its kind.
             process: the started process.
             connection: the socket for the launch spec and the reports.
             launch: the launch spec, which is pickled.
@@ -174,7 +174,7 @@ class Child:
         """
         self.index, self.process, self._on_report, self._notify = index, process, on_report, notify
         self.ready = False
-        """Whether its envs are reset."""
+        """Whether it has started, and an actor has reset its envs."""
         self.failure = ""
         """The traceback of the error that ended it; empty if there was none."""
         self.explained = ""
@@ -302,7 +302,7 @@ def start_child(
         module: name of the module whose `main` it runs, see `ChildModule`.
         launch: the launch spec. Its `parent` is the process id of this process.
         inherited: file descriptors that it inherits, with the same numbers.
-        index: index of the actor, worker or evaluator.
+        index: index of the process among those of its kind.
         threads: number of threads for BLAS and OpenMP.
         on_report: see `Child`.
         notify: see `Child`.

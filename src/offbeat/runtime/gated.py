@@ -1,4 +1,4 @@
-"""Base of the threads and processes runtimes: actors that wait at a gate."""
+"""Base of the runtimes threads, processes and ray, whose actors start tickets at a gate."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from offbeat.workers.feed import Commits
 
 
 class GatedActing(ABC):
-    """The part of `Acting` that is the same for threads and processes: everything that only needs the gate."""
+    """The part of `Acting` that is the same in these runtimes: everything that only needs the gate."""
 
     def __init__(self, parts: PacedParts, learned: int, bells: int | None = None) -> None:
         """Make the gate of a run.

@@ -1,4 +1,4 @@
-"""The training loop of a run with one learner, in the serial, threads and processes runtimes.
+"""The training loop of a run with one learner, in the runtimes serial, threads, processes and ray.
 
 Each iteration waits for the tickets of a learning step, makes the step, and then evaluates, writes metrics, saves or
 ends the run if that is due. A checkpoint or a stop needs all acted tickets to be learned from, so acting is paused

@@ -34,7 +34,7 @@ class Supervised(Protocol):
 
     @property
     def index(self) -> int:
-        """Index of the actor, worker or evaluator."""
+        """Index of the process among those of its kind."""
         ...
 
     @property
@@ -49,7 +49,7 @@ class Supervised(Protocol):
 
     @property
     def ready(self) -> bool:
-        """Whether its envs are reset."""
+        """Whether it has started, and an actor has reset its envs."""
         ...
 
     @property
@@ -168,8 +168,8 @@ class Supervisor(Generic[C]):
             board: has the open ticket and the deadline of each child.
             runtime: the settings.
             reporting: is notified of restarts, and of the processes.
-            role: name of a child in messages: actor, worker or evaluator.
-            work: name of one piece of its work in messages: ticket, learning step or evaluation.
+            role: name of a child in messages: actor, worker, inference worker or evaluator.
+            work: name of one piece of its work in messages: ticket, learning step, batch or evaluation.
             changes_result: whether a restart changes the result of the run: new episodes start.
         """
         self.processes: list[C] = []

@@ -70,7 +70,7 @@ class Episodes:
 class Evaluation(Episodes):
     """The episodes of all agents: those that ended, and those that a limit cut, with their return so far.
 
-    There is always at least one episode.
+    There is at least one; of trials there may be none, if a limit came before the last episode of each.
     """
 
     policies: Mapping[str, Episodes]

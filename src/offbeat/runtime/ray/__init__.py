@@ -1,4 +1,5 @@
-"""Ray: the connection to a cluster, for everything that runs on one.
+"""Ray: actors, evaluations and matches on a cluster.
 
-`cluster` connects to a cluster, or starts Ray on this machine, and checks that its nodes suit the work.
+`connecting` connects to a cluster, or starts Ray on this machine; `cluster` is the connection, and checks the nodes.
+Read `acting` first, then `dispatcher`, `proxy` and `remote_actor`. `tasks` is for evaluations and matches.
 """
