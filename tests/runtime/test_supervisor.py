@@ -146,6 +146,23 @@ def kill_while_it_starts(it: Scene, random: Random, done: threading.Event) -> No
             it.kill(random.randrange(len(it.pids)))
 
 
+def test_an_inference_worker_killed_while_actors_start_is_replaced_before_all_of_them_are_ready(monkeypatch):
+    show, workers = Scene._show, list[int]()
+
+    def kill_worker(it: Scene, role: str, processes: Sequence[Supervised]) -> None:
+        show(it, role, processes)
+        if role == "actor":
+            os.kill(workers.pop(), signal.SIGKILL)
+        elif not it.said:
+            workers[:] = it.pids
+
+    monkeypatch.setattr(Scene, "_show", kill_worker)
+    with scene(actors=1, inference="worker") as it:
+        it.begin()
+        assert it.acting.restarts == 1
+        assert it.said[0].startswith("inference worker 0")
+
+
 def test_an_actor_killed_during_a_pause_leaves_no_snapshot_and_its_replacement_continues():
     with scene(actors=2, max_lag=1) as it:
         it.begin()

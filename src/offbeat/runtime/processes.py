@@ -47,7 +47,7 @@ class ProcessActing(GatedActing):
     def start(self, snapshots: Sequence[Snapshot]) -> None:
         if self._inference is not None:
             self._inference.start()
-        self._supervisor.start(self.origin, snapshots)
+        self._supervisor.start(self.origin, snapshots, self.watch)
 
     def _start(self, index: int, origin: int, snapshot: Snapshot, attempt: int) -> Child:
         inference = None if self._inference is None else self._inference.access(index)
