@@ -291,7 +291,7 @@ def restored(bench: Bench, *, with_replay: bool, step: int) -> tuple[Bench, str]
     kept = bench.learner.feed.checkpoint_arrays()
     other.algorithm.load_weights(bench.algorithm.weights())
     other.learner.restore(bench.learner.state())
-    said = other.learner.feed.attach(kept if with_replay else None, step)
+    said = other.learner.feed.load_checkpoint(kept if with_replay else None, step)
     for version, vector in bench.weights.versions().items():
         other.weights.open(version)[:] = vector
         other.weights.commit(version)

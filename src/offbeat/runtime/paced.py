@@ -195,7 +195,7 @@ class PacedWorkforce(Workforce):
         """Restore a policy from a checkpoint; return a message about its memory."""
         policy.restore(state_of(policy.name, state))
         memory = arrays_of_policy(policy.name, arrays or {}) or None  # some policies may not save their replay
-        return policy.learner.feed.attach(memory, self.learned)
+        return policy.learner.feed.load_checkpoint(memory, self.learned)
 
 
 def _message_of_policies(messages: Mapping[str, str]) -> str:

@@ -93,8 +93,8 @@ class Feed:
         """Return the arrays of the memory that a checkpoint saves, as views; None if there are none."""
         return None
 
-    def attach(self, arrays: Tree | None, step: int) -> str:  # noqa: ARG002
-        """Restore the memory from a checkpoint's arrays; return a message for the user, or ''. `step` comes next."""
+    def load_checkpoint(self, arrays: Tree | None, step: int) -> str:  # noqa: ARG002
+        """Restore the memory from `checkpoint_arrays`; return a message for the user, or ''. `step` comes next."""
         return ""
 
     def state(self) -> dict[str, Any]:
@@ -134,7 +134,7 @@ class Feed:
             made: updates of the whole run so far, also those that the dead process made in `step`.
         """
 
-    def reattach(self, state: Mapping[str, Any], priorities: Tree, ratio: RatioCounts, made: int, step: int) -> None:
+    def attach(self, state: Mapping[str, Any], priorities: Tree, ratio: RatioCounts, made: int, step: int) -> None:
         """Continue after `restore`, with the rows that are already in the memory.
 
         Args:

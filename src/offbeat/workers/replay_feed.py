@@ -232,7 +232,7 @@ class ReplayFeed(Feed):
     def checkpoint_arrays(self) -> Tree | None:
         return self._replay.arrays() if self._saved else None
 
-    def attach(self, arrays: Tree | None, step: int) -> str:
+    def load_checkpoint(self, arrays: Tree | None, step: int) -> str:
         if arrays is not None:
             self._replay.load(arrays)
             return f"the replay of {self._replay.valid} transitions restored"
@@ -269,9 +269,9 @@ class ReplayFeed(Feed):
         self._valid, self._due, self.made = ratio.valid, made - ratio.unheld, made
         self._replay.recover(ratio.origin, step, behavior_updates=made)
 
-    def reattach(self, state: Mapping[str, Any], priorities: Tree, ratio: RatioCounts, made: int, step: int) -> None:
+    def attach(self, state: Mapping[str, Any], priorities: Tree, ratio: RatioCounts, made: int, step: int) -> None:
         if state["replay"] is None:
-            self.attach(None, step)
+            self.load_checkpoint(None, step)
         else:
             self._replay.attach(priorities)
             self._due, self.made = made - ratio.unheld, made

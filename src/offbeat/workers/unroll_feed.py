@@ -117,7 +117,7 @@ class UnrollFeed(Feed):
     def checkpoint_arrays(self) -> Tree | None:
         return self._resident_arrays() or None
 
-    def attach(self, arrays: Tree | None, step: int) -> str:
+    def load_checkpoint(self, arrays: Tree | None, step: int) -> str:
         self._learned = step
         for name, array in self._resident_arrays().items():
             array[...] = (arrays or {})[name]
