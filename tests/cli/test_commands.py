@@ -354,6 +354,12 @@ def test_python_m_offbeat_is_the_same_command():
     assert refused.stderr.startswith("offbeat: ")
 
 
+def test_progress_is_written_in_lines_where_there_is_no_terminal(run, monkeypatch):
+    monkeypatch.setattr("offbeat.cli.output.LINE_EVERY_S", 0.0)
+    assert "episodes: 3 of 3" in offbeat("eval", run, "--episodes", "3").err
+    assert "episodes:" not in offbeat("eval", run, "--episodes", "3", "--json").err
+
+
 def test_watch_without_a_display_is_refused_at_once(run, monkeypatch):
     monkeypatch.delenv("DISPLAY", raising=False)
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)

@@ -184,8 +184,9 @@ def rendering(env_id: str, method: Callable[..., Any], *arguments: Any, **named:
 
 def cannot_render(env_id: str, error: Exception) -> ConfigError:
     """Return the error for an env that cannot be rendered."""
+    cause = ": ".join(filter(None, (type(error).__name__, str(error))))
     return ConfigError(
-        f"{env_id} cannot be rendered here ({type(error).__name__}: {error}). An env of your own needs a render_mode "
+        f"{env_id} cannot be rendered here ({cause}). An env of your own needs a render_mode "
         'argument and render(). Missing packages may be in pip install "offbeat[video]". MuJoCo without a screen needs '
         "MUJOCO_GL=egl or MUJOCO_GL=osmesa"
     )

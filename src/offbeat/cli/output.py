@@ -1,4 +1,4 @@
-"""Output of all commands: redirects what envs print, and shows a spinner during work without a progress bar."""
+"""Output of all commands: redirects what envs print, and shows progress."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
+from time import monotonic
 
 STDOUT, STDERR = 1, 2
+LINE_EVERY_S = 10.0
+"""Seconds between lines about progress, where no bar can be drawn."""
 
 
 @contextmanager
@@ -31,7 +34,7 @@ def stdout_to_stderr() -> Iterator[None]:
 
 @contextmanager
 def progress_bar(name: str, *, shown: bool) -> Iterator[Callable[[int, int], None]]:
-    """Show a progress bar on standard error, and yield the function that updates it.
+    """Show a progress bar on standard error, and yield the function that updates it. Without a terminal, show lines.
 
     Args:
         name: what is counted.
@@ -44,9 +47,25 @@ def progress_bar(name: str, *, shown: bool) -> Iterator[Callable[[int, int], Non
     from rich.progress import Progress
 
     console = Console(stderr=True)
-    with Progress(console=console, disable=not (shown and console.is_terminal), transient=True) as progress:
+    if shown and not console.is_terminal:
+        yield _lines_of_progress(name)
+        return
+    with Progress(console=console, disable=not shown, transient=True) as progress:
         task = progress.add_task(name, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
+def _lines_of_progress(name: str) -> Callable[[int, int], None]:
+    """Return a function of the number that is done, and of the total number, which writes a line at times."""
+    written_at = monotonic()
+
+    def update(done: int, total: int) -> None:
+        nonlocal written_at
+        if monotonic() - written_at >= LINE_EVERY_S:
+            written_at = monotonic()
+            print(f"{name}: {done} of {total}", file=sys.stderr)
+
+    return update
 
 
 def spinner(text: str, *, shown: bool = True) -> AbstractContextManager[object]:
