@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -13,7 +14,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from tests.reference.runs import SMALL
+from tests.reference.runs import SMALL, is_alive
 from tests.reference.thorough import thorough
 
 from offbeat.config.importing import import_modules
@@ -152,7 +153,9 @@ def test_an_inference_worker_killed_while_actors_start_is_replaced_before_all_of
     def kill_worker(it: Scene, role: str, processes: Sequence[Supervised]) -> None:
         show(it, role, processes)
         if role == "actor":
-            os.kill(workers.pop(), signal.SIGKILL)
+            os.kill(worker := workers.pop(), signal.SIGKILL)
+            while is_alive(worker):  # else the actor may be ready first
+                time.sleep(0.01)
         elif not it.said:
             workers[:] = it.pids
 

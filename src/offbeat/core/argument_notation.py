@@ -41,7 +41,8 @@ FLAGS = (
         "lag",
     ),
     *("max-episode-steps", "max-lag", "max-steps", "out", "policies", "policy", "preset", "progress", "run-dir"),
-    *("runtime", "seed", "set", "sides", "smooth", "snapshots", "steps", "stop-at", "time", "video", "workers", "x"),
+    *("runtime", "seed", "set", "sides", "smooth", "snapshots", "steps", "stop-at", "stop-at-return"),
+    *("time", "video", "workers", "x"),
     *(*_SWITCHES, *_LISTS),
 )
 """The flags that are arguments of Python's functions too."""
