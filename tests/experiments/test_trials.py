@@ -191,10 +191,18 @@ def test_a_session_uses_a_core_per_actor_and_learner_up_to_the_available_cores(s
     assert cores_of(trial.config) == min(cores, usable_cores())
 
 
-@pytest.mark.parametrize(("best", "over"), [(None, False), (-300.5, False), (-300, True)])
-def test_a_session_is_over_when_an_evaluation_has_reached_stop_at_return(best, over, tmp_path):
-    (trial,) = trials_of(spec(settings={**TINY, "eval_every": 100, "stop_at_return": -300}))
-    assert Session(trial, 1, tmp_path).is_over({"best_eval_return_mean": best, "wall_time_s": 9.0}) is over
+@pytest.mark.parametrize(
+    ("best", "unsaved", "status"),
+    [(None, 0, "unfinished"), (-300.5, 0, "unfinished"), (-300, 0, "finished"), (-300, 1, "unfinished")],
+)
+def test_a_session_is_finished_when_what_has_reached_stop_at_return_is_saved(best, unsaved, status, tmp_path):
+    limits: dict[str, Any] = {"steps": 10**6, "eval_every": 10**6, "stop_at_return": -300}
+    (trial,) = trials_of(spec(settings={**TINY, **limits}))
+    run = small_run(tmp_path / "seed-1", **{**TINY, **limits, "stop_at": 100})
+    line = {**run.metrics, "env_steps": run.metrics["env_steps"] + unsaved, "best_eval_return_mean": best}
+    with (run.path / "metrics.jsonl").open("a") as metrics:
+        metrics.write(json.dumps(line) + "\n")
+    assert Session(trial, 1, tmp_path).status_on_disk() == status
 
 
 def test_a_session_with_several_policies_knows_its_saved_env_steps(tmp_path):

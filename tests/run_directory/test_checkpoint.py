@@ -214,6 +214,14 @@ def test_a_missing_link_to_the_latest_checkpoint_is_refused_with_those_that_can_
     assert load(store.path("latest")).state == {"number": 7}
 
 
+def test_of_two_checkpoints_at_one_env_step_the_named_one_becomes_the_latest(tmp_path):
+    store = CheckpointStore(tmp_path / "checkpoints", 2)
+    for number in (1, 2):
+        store.save(7, full(number), ["latest"])
+    store.make_latest("step-000000000007")
+    assert load(store.path("latest")).state == {"number": 1}
+
+
 @pytest.mark.parametrize("latest", ["link", "copy"])
 def test_a_damaged_checkpoint_is_refused_with_the_command_to_resume_from_another_full_one(tmp_path, latest):
     run = tmp_path / "a run"

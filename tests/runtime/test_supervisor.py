@@ -160,6 +160,7 @@ def test_an_inference_worker_killed_while_actors_start_is_replaced_before_all_of
             workers[:] = it.pids
 
     monkeypatch.setattr(Scene, "_show", kill_worker)
+    monkeypatch.setattr("offbeat.runtime.supervisor.POLL_EVERY_S", 0.0)
     with scene(actors=1, inference="worker") as it:
         it.begin()
         assert it.acting.restarts == 1

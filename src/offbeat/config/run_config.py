@@ -33,7 +33,7 @@ class RunConfig:
     stop_at: Annotated[Count | None, Flag(), Example("100000")] = None
     """Env steps after which to stop, with a checkpoint; schedules still run over `steps`."""
     stop_at_return: Annotated[float | None, Flag("RETURN"), Example("475")] = None
-    """Mean return of an evaluation at which to stop, with a checkpoint."""
+    """Mean return of an evaluation at which to stop, with a checkpoint. After a resume, only new evaluations count."""
     time: Annotated[Positive | None, Flag("SECONDS"), Example("600")] = None
     """Seconds after which to stop, with a checkpoint."""
     seed: Annotated[Natural, Flag()] = 0

@@ -83,7 +83,9 @@ class RunProcess(ABC):
         saved = self.saved_steps()
         if saved is None:
             return "lost"
-        finished = self.status().get("state") == "finished" or saved >= self.steps or self.is_over(self.last_line())
+        line = self.last_line()
+        limited = self.is_over(line) and saved >= line.get("env_steps", 0)  # else the run has failed after the line
+        finished = self.status().get("state") == "finished" or saved >= self.steps or limited
         return "finished" if finished else "unfinished"
 
     def is_over(self, line: dict[str, Any]) -> bool:  # noqa: ARG002 - most runs have no limit but their env steps

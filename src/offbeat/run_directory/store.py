@@ -150,12 +150,12 @@ class CheckpointStore:
         return link.resolve().name if link.is_symlink() else next(reversed(self.full()), None)
 
     def make_latest(self, name: str) -> None:
-        """Link `latest` to the checkpoint of this name, which `path` takes.
+        """Link `latest` to the checkpoint whose directory has exactly this name, such as step-<12 digits>-2.
 
         Raises:
             OSError: the link could not be changed.
         """
-        self._link("latest", self.path(name).resolve())
+        self._link("latest", self._directory / name)
         sync(self._directory)
 
     def drop_beyond(self, env_steps: int) -> None:
