@@ -215,9 +215,9 @@ def test_a_missing_link_to_the_latest_checkpoint_is_refused_with_those_that_can_
 
 
 def test_of_two_checkpoints_at_one_env_step_the_named_one_becomes_the_latest(tmp_path):
-    store = CheckpointStore(tmp_path / "checkpoints", 2)
-    for number in (1, 2):
-        store.save(7, full(number), ["latest"])
+    store = store_in(tmp_path)
+    store.save(7, full(1), ["best"])
+    store.save(7, full(2), ["latest"])
     store.make_latest("step-000000000007")
     assert load(store.path("latest")).state == {"number": 1}
 
