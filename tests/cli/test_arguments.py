@@ -45,6 +45,8 @@ $ offbeat train ppo CartPole-v1 1000
 '1000' is not expected: `offbeat train` takes ALGO ENV. Settings are passed with --set key=value
 $ offbeat train ppo CartPole-v1 --step 5
 unknown flag '--step'. Did you mean '--steps'? `offbeat train --help` shows the flags.
+$ offbeat train ppo CartPole-v1 --m 5
+unknown flag '--m'. `offbeat train --help` shows the flags.
 $ offbeat train ppo CartPole-v1 --steps
 --steps has no value: pass, for example, --steps 1000000
 $ offbeat train ppo CartPole-v1 --steps --seed 1

@@ -92,13 +92,18 @@ def suggestion(name: str, known: Iterable[str], likeness: float = 0.5) -> str:
         known: the names that exist.
         likeness: how alike the names must be, from 0 to 1.
     """
-    options = list(known)
-    lowered = {option.lower(): option for option in options}
-    nearest = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=likeness)
-    if not nearest and len(name) >= SHORTEST_ABBREVIATION:
-        longer = [option for option in lowered if option.startswith(name.lower())]
+    lowered = {_compared(option): option for option in known}
+    given = _compared(name)
+    nearest = difflib.get_close_matches(given, lowered, n=1, cutoff=likeness)
+    if not nearest and len(given) >= SHORTEST_ABBREVIATION:
+        longer = [option for option in lowered if option.startswith(given)]
         nearest = longer if len(longer) == 1 else []
     return f" Did you mean {lowered[nearest[0]]!r}?" if nearest else ""
+
+
+def _compared(name: str) -> str:
+    """Return the part of a name that is compared: all flags have the dashes at their start."""
+    return name.lower().lstrip("-")
 
 
 def unknown(kind: str, name: str, known: Iterable[str], remedy: str, likeness: float = 0.5) -> ConfigError:
