@@ -40,8 +40,7 @@ def plot(
 
     Runs that differ only in the seed are one curve: their interquartile mean with a 95 % band; of two or three, their
     mean with their range. Of several directories, those that have no returns yet are left out; with x="episodes", those
-    that have no evaluation in new tasks. In a notebook the
-    pictures are also shown below the cell.
+    that have no evaluation in new tasks. In a notebook the pictures are also shown below the cell.
 
     Args:
         runs: a `Run`, or the directory of a run, a trial, an experiment or a population; or several of them.
