@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,7 +23,7 @@ from offbeat.algorithms.sac import SAC
 from offbeat.algorithms.td3 import TD3
 from offbeat.api.train import resume, train
 from offbeat.core.errors import ConfigError, RunFailed
-from offbeat.core.types import EnvSpec, Field
+from offbeat.core.types import Array, EnvSpec, Field, Tree
 from offbeat.models.actor_critic import ActorCritic
 from offbeat.models.flat import FlatParameters
 from offbeat.models.policy_network import PolicyNetwork, Uniform
@@ -253,15 +254,53 @@ class CountInStatePPO(CountingPPO):
         self.count.fill_(state["count"])
 
 
-def test_a_registered_tensor_that_no_checkpoint_would_have_is_refused_before_the_run(tmp_path):
-    with pytest.raises(ConfigError, match=r"^CountingPPO registers the tensor 'count', but no checkpoint"):
-        train(CountingPPO, "CartPole-v1", run_dir=tmp_path / "run", **SMALL, **ON_POLICY)
-    assert not (tmp_path / "run").exists()
+class CountInWeightsPPO(CountingPPO):
+    """Saves the count with the two methods of `base.Algorithm`."""
+
+    def weights(self) -> Tree:
+        return {**super().weights(), "count": self.count.numpy()}
+
+    def load_weights(self, weights: Mapping[str, Array]) -> None:
+        super().load_weights(weights)
+        self.count.copy_(torch.from_numpy(weights["count"]))
 
 
-@pytest.mark.parametrize("own", [CountInArraysPPO, CountInStatePPO])
-def test_a_registered_tensor_in_the_arrays_or_in_the_state_continues_after_a_resume(tmp_path, own):
-    train(own, "CartPole-v1", run_dir=tmp_path / "run", **SMALL, **ON_POLICY)
+class InverseInStatePPO(CountInStatePPO):
+    """Has a state only where the count is not 0; it begins at 1."""
+
+    def register(self, storage: Storage) -> None:
+        super().register(storage)
+        self.count.fill_(1)
+
+    def finish(self, batch: Any) -> dict[str, float]:
+        return {**super().finish(batch), "mine/count": float(self.count) - 1}
+
+    def state(self) -> dict[str, Any]:
+        return {**super().state(), "inverse": 1 / float(self.count)}
+
+
+UNSAVED = "CountingPPO registers 'count', but its checkpoints do not seem to have the values"
+
+
+def test_a_new_run_and_a_resumed_one_warn_of_a_registered_tensor_that_no_checkpoint_has(tmp_path, capsys):
+    train(CountingPPO, "CartPole-v1", run_dir=tmp_path / "run", **SMALL, **ON_POLICY, progress="lines")
+    assert capsys.readouterr().err.count(UNSAVED) == 1
+    run = resume(tmp_path / "run", steps=512, progress="lines")
+    assert capsys.readouterr().err.count(UNSAVED) == 1
+    assert 0 < run.metrics["mine/count"] < run.metrics["updates"]
+
+
+@pytest.mark.parametrize("own", [CountInArraysPPO, CountInStatePPO, CountInWeightsPPO, InverseInStatePPO])
+def test_a_registered_tensor_that_a_checkpoint_has_continues_after_a_resume(tmp_path, capsys, own):
+    train(own, "CartPole-v1", run_dir=tmp_path / "run", **SMALL, **ON_POLICY, progress="lines")
+    run = resume(tmp_path / "run", steps=512, progress="lines")
+    assert run.metrics["mine/count"] == run.metrics["updates"] > 0
+    assert "registers" not in capsys.readouterr().err
+
+
+def test_a_checkpoint_of_a_lock_free_run_has_all_registered_tensors(tmp_path):
+    lock_free: dict[str, Any] = {"runtime": "hogwild", "workers": 1}
+    train(CountingPPO, "CartPole-v1", run_dir=tmp_path / "run", **SMALL, **ON_POLICY, **lock_free)
     run = resume(tmp_path / "run", steps=512)
     assert run.metrics["mine/count"] == run.metrics["updates"] > 0
 
@@ -311,9 +350,28 @@ class NoErrorsDQN(DQN):
         return super().loss(minibatch)._replace(outputs={})
 
 
-@pytest.mark.parametrize("own", [NoErrorsDQN, SoftQ])
-def test_a_loss_without_the_errors_that_priorities_need_is_refused_by_the_name_of_its_class(tmp_path, own):
-    with pytest.raises(RunFailed, match=rf"^{own.__name__} has 0 errors for the 8 transitions .*outputs\[\"errors\"\]"):
+class MeanErrorDQN(DQN):
+    """Returns the mean of the errors."""
+
+    def loss(self, minibatch: Minibatch) -> LossResult:
+        result = super().loss(minibatch)
+        return result._replace(outputs={"errors": result.outputs["errors"].mean()})
+
+
+class ColumnOfErrorsDQN(DQN):
+    """Returns the errors as a matrix of one column."""
+
+    def loss(self, minibatch: Minibatch) -> LossResult:
+        result = super().loss(minibatch)
+        return result._replace(outputs={"errors": result.outputs["errors"][:, None]})
+
+
+@pytest.mark.parametrize(
+    ("own", "shape"), [(NoErrorsDQN, "[0]"), (SoftQ, "[0]"), (MeanErrorDQN, "[]"), (ColumnOfErrorsDQN, "[8, 1]")]
+)
+def test_a_loss_without_the_errors_that_priorities_need_is_refused_by_the_name_of_its_class(tmp_path, own, shape):
+    given = re.escape(f"{own.__name__} has errors of shape {shape} for the 8 transitions")
+    with pytest.raises(RunFailed, match=rf"^{given} .*outputs\[\"errors\"\]"):
         train(own, "CartPole-v1", run_dir=tmp_path / "run", **SMALL, **REPLAY, prioritized=True)
 
 

@@ -178,10 +178,10 @@ class OffPolicy(Checkpointed, Generic[Settings]):
             self.errors = result.outputs.get("errors", NO_ERRORS)
 
     def priorities(self, minibatch: Minibatch) -> Array:
-        count, expected = len(self.errors), len(minibatch["reward"])
-        if count != expected:
+        shape, expected = list(self.errors.shape), len(minibatch["reward"])
+        if shape != [expected]:
             raise RunFailed(
-                f"{type(self).__qualname__} has {count} errors for the {expected} transitions of a minibatch, but "
+                f"{type(self).__qualname__} has errors of shape {shape} for the {expected} transitions of a minibatch: "
                 'prioritized needs the absolute error of each: let the loss of the values return outputs["errors"], '
                 "[M], and call store_errors(result) in Stage.after of its stage, or pass --set prioritized=false"
             )

@@ -35,7 +35,7 @@ from offbeat.runtime.devices import device_of, require_inference_devices
 from offbeat.runtime.league import League
 from offbeat.runtime.parts import LearnedPolicy, PacedParts, PolicyParts, blas_threads
 from offbeat.runtime.plan import Plan, PolicyPlan
-from offbeat.runtime.registered_tensors import require_saved
+from offbeat.runtime.registered_tensors import unsaved_warning
 from offbeat.runtime.tested_envs import TestedEnvs, tested_envs
 from offbeat.workers.feed import Feed
 from offbeat.workers.learner import Learner, UnrollLearner, UntrainedLearner
@@ -52,7 +52,7 @@ def build_paced(config: Config, notify: Callable[[str], None], *, shared: bool) 
 
     Args:
         config: all settings.
-        notify: is called with a message if the run needs much memory.
+        notify: is called with a message if the run needs much memory, or if checkpoints seem to lack a tensor.
         shared: whether slots, weights and board are in shared memory, for actors in other processes.
 
     Raises:
@@ -60,8 +60,9 @@ def build_paced(config: Config, notify: Callable[[str], None], *, shared: bool) 
     """
     require_inference_devices(config)
     tested = tested_envs(config)
+    storages = {name: PrivateStorage() for name in tested.policies}
     policies = [
-        policy_parts(tested.config, env, name, sides=tested.league.sides_of(name) if tested.league else ())
+        policy_parts(tested.config, env, name, storages[name], tested.league.sides_of(name) if tested.league else ())
         for name, env in tested.policies.items()
     ]
     plan = plan_of(tested, policies, _actor_threads(config, policies))
@@ -70,6 +71,9 @@ def build_paced(config: Config, notify: Callable[[str], None], *, shared: bool) 
     for policy_plan in plan.policies:
         if policy_plan.trained and (message := policy_plan.memory.describe(policy_plan.fields)):
             notify(f"policy {policy_plan.name}: {message}" if len(plan.policies) > 1 else message)
+    for policy in policies:
+        if policy.trained and (message := unsaved_warning(policy.algorithm, storages[policy.name].registered)):
+            notify(message)
     arena = SharedArena(plan.slabs()) if shared else None
     with ExitStack() as made:
         if arena:
@@ -178,17 +182,13 @@ def algorithm_of(config: Config, policy: PolicySpec, storage: Storage | None = N
     """Make the algorithm of a run. Its parameters are in `storage`; None: in private memory of this process.
 
     Raises:
-        ConfigError: the algorithm does not support the settings, or has a field that actors do not record or a tensor
-            that no checkpoint has, or the network needs more memory than is free.
+        ConfigError: the algorithm does not support the settings, or has a field that actors do not record, or the
+            network needs more memory than is free.
     """
     _require_memory_of_network(policy)
-    own = PrivateStorage()
     algorithm: Algorithm = (
-        algorithm_entry(config.run.algorithm)
-        .algorithm_class()
-        .for_run(config, policy, device_of(config), own if storage is None else storage)
+        algorithm_entry(config.run.algorithm).algorithm_class().for_run(config, policy, device_of(config), storage)
     )
-    require_saved(algorithm, own.registered)
     for field in algorithm.fields():
         if field.name not in RECORDED:
             raise ConfigError(
