@@ -97,7 +97,7 @@ def test_an_evaluation_is_one_point_although_later_lines_repeat_it(tmp_path):
 def test_an_output_folder_that_is_not_writable_is_refused(tmp_path, monkeypatch, folder):
     monkeypatch.chdir(tmp_path)
     Path("a_file").touch()
-    with pytest.raises(ConfigError, match=r"curve.png cannot be written \(.+\): pass another path with --out"):
+    with pytest.raises(ConfigError, match=r"curve.png cannot be written, .*: pass a file in another folder with --out"):
         plot_runs([make_run(tmp_path / "run")], out=Path(folder) / "curve.png")
 
 
@@ -114,6 +114,28 @@ def test_a_picture_is_replaced_only_by_a_complete_one(tmp_path, name):
     assert out.read_bytes() != before
     assert out.is_symlink() == (name == "link.png")
     assert {path.name for path in tmp_path.iterdir()} <= {"run", "link.png", "curve.png", "curve.svg"}
+
+
+def test_a_folder_with_the_name_of_a_picture_is_refused_by_this_name(tmp_path):
+    (tmp_path / "curve.png").mkdir()
+    with pytest.raises(ConfigError, match=r"curve\.png cannot be written \(Is a directory\): pass another file with"):
+        plot_runs([make_run(tmp_path / "run")], out=tmp_path / "curve.png")
+
+
+@pytest.mark.parametrize("target", ["current", "curve.svg"])
+def test_a_picture_behind_a_link_has_the_format_of_the_name_of_the_link(tmp_path, target):
+    (tmp_path / "link.png").symlink_to(target)
+    plot_runs([make_run(tmp_path / "run")], out=tmp_path / "link.png")
+    assert (tmp_path / target).read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_picture_that_is_replaced_keeps_its_permissions(tmp_path):
+    run, out = make_run(tmp_path / "run"), tmp_path / "curve.png"
+    out.touch()
+    out.chmod(0o600)
+    plot_runs([run], out=out)
+    assert out.stat().st_size > 0
+    assert out.stat().st_mode & 0o777 == 0o600
 
 
 def test_lines_before_the_first_episode_are_not_plotted(tmp_path):

@@ -95,7 +95,7 @@ def test_a_video_that_cannot_be_completed_leaves_the_earlier_one(tmp_path, suffi
     with pytest.raises(RunFailed, match="no frames"):
         write_video([], path, fps=5)
     assert path.read_bytes() == before
-    link = tmp_path / f"link{suffix}"
+    link, path = tmp_path / f"link{suffix}", path.rename(tmp_path / "newest")
     link.symlink_to(path)
     write_video(frames(5), link, fps=5)
     assert link.is_symlink()

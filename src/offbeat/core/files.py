@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from offbeat.core.errors import ConfigError
@@ -44,10 +46,56 @@ def user_path(given: GivenPath) -> Path:
         ) from None
 
 
-def temporary_beside(path: Path) -> tuple[Path, Path]:
-    """Return the file that a path leads to through links, and a path beside it to write to first, with its suffix."""
+@contextmanager
+def replaced(path: Path) -> Iterator[Path]:
+    """Give a path to write to, in a `with` block after which the file `path` is replaced; if the block fails, it stays.
+
+    The given path has the suffix of `path`. If `path` is a link, the file that it leads to is replaced. It keeps its
+    permissions. Missing folders are made.
+
+    Raises:
+        ConfigError: nothing can be written to the file or to its folder, with the reason.
+        OSError: the file could not be replaced.
+    """
     target = Path(os.path.realpath(path))
-    return target, target.with_name(f".{target.stem}.new{target.suffix}")
+    temporary = target.with_name(f".{target.stem}.new{path.suffix}")
+    _require_writable(path, target, temporary)
+    try:
+        yield temporary
+        if target.exists():
+            shutil.copymode(target, temporary)
+        temporary.replace(target)
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def _require_writable(path: Path, target: Path, temporary: Path) -> None:
+    """Refuse a file or a folder that cannot be written to.
+
+    Args:
+        path: the file as the user gave it.
+        target: the file that it leads to.
+        temporary: the temporary file beside it.
+
+    Raises:
+        ConfigError: with the file or the folder, and the reason.
+    """
+    try:
+        if target.exists():
+            with target.open("ab"):
+                pass
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written ({error.strerror}): pass another file") from None
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary.touch()
+        temporary.unlink()
+    except OSError as error:
+        raise ConfigError(
+            f"{path} cannot be written, because nothing can be written to the folder {target.parent} "
+            f"({error.strerror}): pass a file in another folder"
+        ) from None
 
 
 def sync(path: Path) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from offbeat.core.errors import ConfigError
-from offbeat.core.files import temporary_beside
+from offbeat.core.files import replaced
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -45,22 +44,18 @@ def example_path(path: Path, suffix: str) -> Path:
 
 
 def write_figure(figure: Figure, out: Path) -> None:
-    """Write a figure to a file. An existing file is replaced when the new one is complete.
+    """Write a figure to a file. An existing file, whose permissions stay, is replaced when the new one is complete.
 
     Args:
         figure: The figure.
         out: The file, with a suffix that matplotlib knows.
 
     Raises:
-        OSError: it cannot be written.
+        ConfigError: nothing can be written to the file or its folder.
+        OSError: it could not be written, for example because the disk is full.
     """
-    target, temporary = temporary_beside(out)
-    try:
+    with replaced(out) as temporary:
         figure.savefig(temporary)
-        temporary.replace(target)
-    finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
 
 
 def save_figure(figure: Figure, out: Path) -> None:
@@ -71,8 +66,9 @@ def save_figure(figure: Figure, out: Path) -> None:
     """
     require_format(out)
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
         write_figure(figure, out)
+    except ConfigError as error:
+        raise ConfigError(f"{error} with --out") from None
     except OSError as error:
         raise ConfigError(f"{out} cannot be written ({error.strerror}): pass another path with --out") from None
     except ValueError as error:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offbeat.core.errors import ConfigError, RunFailed
-from offbeat.core.files import temporary_beside
+from offbeat.core.files import replaced
 from offbeat.plots.figures import example_path
 
 Frame = NDArray[np.uint8]
@@ -29,7 +29,8 @@ def write_video(frames: Iterable[Frame], path: Path, fps: int) -> Path:
         fps: Frames per second. A GIF rounds the duration of a frame to 10 ms.
 
     Raises:
-        ConfigError: the suffix is unknown, fps is not positive, or ffmpeg is not installed.
+        ConfigError: the suffix is unknown, fps is not positive, ffmpeg is not installed, or nothing can be written to
+            the file or its folder.
         RunFailed: there are no frames, one is no picture or has another shape, or the disk is full.
     """
     write = {".mp4": _write_mp4, ".gif": _write_gif}.get(path.suffix.lower())
@@ -42,47 +43,15 @@ def write_video(frames: Iterable[Frame], path: Path, fps: int) -> Path:
         raise ConfigError(f"fps is {fps}, but a video needs at least 1 frame per second")
     if write is _write_mp4:
         _require_ffmpeg(path)
-    target, staged = temporary_beside(path)
-    _require_writable(path, target, staged)
     try:
-        write(_checked(frames, path), staged, fps)
-        staged.replace(target)
+        with replaced(path) as temporary:  # of a file that cannot be written, ffmpeg would only print messages
+            write(_checked(frames, path), temporary, fps)
     except OSError as error:
         reason = error.strerror or "ffmpeg has failed"
         raise RunFailed(
             f"{path} could not be written ({reason}): free some disk space, or pass another file"
         ) from error
-    finally:
-        staged.unlink(missing_ok=True)
     return path
-
-
-def _require_writable(path: Path, target: Path, staged: Path) -> None:
-    """Refuse a file or a folder that cannot be written to, of which ffmpeg would only print its own messages.
-
-    Args:
-        path: the file as the user gave it.
-        target: the file that it leads to.
-        staged: the temporary file beside it.
-
-    Raises:
-        ConfigError: with the file or the folder, and the reason.
-    """
-    try:
-        if target.exists():
-            with target.open("ab"):
-                pass
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be written ({error.strerror}): pass another file") from None
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        staged.touch()
-        staged.unlink()
-    except OSError as error:
-        raise ConfigError(
-            f"{path} cannot be written, because nothing can be written to the folder {target.parent} "
-            f"({error.strerror}): pass a file in another folder"
-        ) from None
 
 
 def _require_ffmpeg(path: Path) -> None:
