@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import replace
+from pathlib import Path
+from resource import RUSAGE_SELF, getrusage
 from time import perf_counter, process_time
 from typing import NamedTuple
 
@@ -40,9 +42,9 @@ from offbeat.workers.task_columns import TaskColumns
 WAIT_RATIO = 3.0
 """If the wall time, without the time of waiting for a core, is above this multiple of the CPU time, the work mostly
 waits for something else."""
-SCHEDULER_TIMES = "/proc/thread-self/schedstat"
-"""The file in which Linux counts the nanoseconds in which this thread has run, and in which it was ready to run and had
-no core."""
+THREADS = Path("/proc/self/task")
+"""The folder in which Linux has a folder for each thread of this process. Its file `schedstat` counts the nanoseconds
+in which the thread has run, and in which it was ready to run and had no core. Other systems have no such folder."""
 
 
 class Cost(NamedTuple):
@@ -66,13 +68,18 @@ class Cost(NamedTuple):
 class Meter:
     """A context manager that adds up the times of the code in its `with` blocks.
 
-    `cpu` and `wall` are the CPU time and the wall time, `without_core` is the time of waiting for a core, in seconds.
+    `cpu` and `wall` are the CPU time and the wall time, `without_core` is the time of waiting for a core, summed over
+    threads, in seconds.
+
+    Where the system does not tell the time of waiting for a core, as on macOS, the work waits for something else only
+    if the process gave up its core more often than the system took it away.
     """
 
     def __init__(self) -> None:
         self.cpu = self.wall = self.without_core = 0.0
         self._entered = 0
         self._scheduler_times = _SchedulerTimes()
+        self._before = getrusage(RUSAGE_SELF)
 
     def __enter__(self) -> None:
         self._without_core = self._scheduler_times.without_core_s()
@@ -97,25 +104,39 @@ class Meter:
             for spent, per_block in ((self.cpu, overhead.cpu), (self.wall, overhead.wall))
         )
         without_core = 1e6 * self.without_core / max(1.0, env_steps)
-        waits = wall - without_core > WAIT_RATIO * cpu
+        waits = wall - without_core > WAIT_RATIO * cpu and (self._scheduler_times.known or self._gave_up_core())
         return Cost(cpu, wall - without_core if waits else wall, waits)
+
+    def _gave_up_core(self) -> bool:
+        """Whether the process gave up its core more often than the system took it away."""
+        now, before = getrusage(RUSAGE_SELF), self._before
+        return now.ru_nvcsw - before.ru_nvcsw > now.ru_nivcsw - before.ru_nivcsw
 
 
 class _SchedulerTimes:
-    """Reads how long the thread that has made this object was ready to run and had no core.
+    """Reads how long the threads of this process were ready to run and had no core.
 
-    The file stays open, because opening it takes as long as an env step of a fast env.
+    These are the threads that exist when this object is made: that of the caller, and those of envs that compute in
+    their own. The files stay open, because opening one takes as long as an env step of a fast env.
     """
 
     def __init__(self) -> None:
-        self._file: int | None = None
-        with suppress(OSError):
-            self._file = os.open(SCHEDULER_TIMES, os.O_RDONLY)
-            weakref.finalize(self, os.close, self._file)
+        self._without_core_ns: dict[int, int] = {}
+        """The last time that was read, by open file."""
+        for file in THREADS.glob("*/schedstat"):
+            with suppress(OSError):  # the thread has ended
+                opened = os.open(file, os.O_RDONLY)
+                weakref.finalize(self, os.close, opened)
+                self._without_core_ns[opened] = 0
+        self.known = bool(self._without_core_ns)
+        """Whether the system tells these times."""
 
     def without_core_s(self) -> float:
-        """Return these seconds so far; 0 if the system does not tell."""
-        return 0.0 if self._file is None else 1e-9 * int(os.pread(self._file, 100, 0).split()[1])
+        """Return these seconds so far, summed over threads; 0 if they are not known."""
+        for opened in self._without_core_ns:
+            with suppress(OSError):  # the thread has ended: its last time stays
+                self._without_core_ns[opened] = int(os.pread(opened, 100, 0).split()[1])
+        return 1e-9 * sum(self._without_core_ns.values())
 
 
 def meter_overhead(blocks: int = 300) -> Cost:
