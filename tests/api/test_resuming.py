@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -173,6 +174,22 @@ def test_a_resume_from_an_earlier_checkpoint_on_a_failing_disk_changes_nothing(f
     call_before_renames(monkeypatch, fail_once)
     assert_refused(finished, ConfigError, "Input/output error", checkpoint="best", learning_rate=0.001)
     assert failed
+
+
+def test_a_resume_on_a_disk_that_becomes_full_when_the_config_is_replaced_changes_nothing(finished, monkeypatch):
+    with ExitStack() as full:
+
+        def fill(target: str) -> None:
+            if target == "latest":
+                full.enter_context(files_up_to(0))
+                raise OSError(errno.ENOSPC, "No space left on device")
+
+        call_before_renames(monkeypatch, fill)
+        before = (finished / "config.toml").read_bytes()
+        with pytest.raises(ConfigError, match=r"free some disk space$"):
+            resume(finished, checkpoint="best", learning_rate=0.001, progress="none")
+    assert (finished / "config.toml").read_bytes() == before
+    assert not (finished / "config-2.toml").exists()
 
 
 def test_a_resume_that_is_killed_while_it_replaces_files_has_not_chosen_a_checkpoint_without_its_settings(

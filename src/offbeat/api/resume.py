@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, fields
@@ -251,21 +252,28 @@ class Changes:
         """Write all new files, then replace the config, the link `latest` and the metrics, each atomically.
 
         The order matters if the process is killed in between. Until the link is changed, nothing is lost, and the next
-        resume continues from the newest checkpoint. From then on it continues from the chosen one with the new
-        settings, and removes the later metrics lines and checkpoints itself.
+        resume continues from the newest checkpoint: before the config is replaced with the old settings, and afterwards
+        with the new ones. From the change of the link on it continues from the chosen checkpoint with the new settings,
+        and removes the later metrics lines and checkpoints itself.
+
+        The undo renames a copy of the old config, which is made first: this needs no space on the disk.
 
         Raises:
             OSError: the disk is full or fails; nothing was changed.
         """
         store, directory = self._directory.store(), self._directory
         files = {**self._configs, **({directory.metrics: self._metrics} if directory.metrics.exists() else {})}
-        with ExitStack() as undo:
+        with ExitStack() as temporary, ExitStack() as undo:
             staged: dict[Path, Path] = {}
             for path, content in files.items():
                 staged[path] = stage(path, content)
-                undo.callback(staged[path].unlink, missing_ok=True)
+                temporary.callback(_remove, staged[path])
+            old = directory.config.with_name(f".{directory.config.name}.old")
+            temporary.callback(_remove, old)
+            shutil.copy(directory.config, old)
+            sync(old)
             for path in self._configs:
-                undo.callback(_restore, path, _content(path))
+                undo.callback(*((_rename, old, path) if path == directory.config else (_remove, path)))
                 staged.pop(path).replace(path)
             sync(directory.path)
             if self._new_latest is not None:
@@ -313,6 +321,18 @@ def _restore(path: Path, content: bytes | None) -> None:
     """Give a file its earlier content; None: delete it. If the disk fails, it stays as it is."""
     with suppress(OSError):
         path.unlink(missing_ok=True) if content is None else replace_file(path, content)
+
+
+def _rename(path: Path, name: Path) -> None:
+    """Rename a file. If the disk fails, it stays as it is."""
+    with suppress(OSError):
+        path.replace(name)
+
+
+def _remove(path: Path) -> None:
+    """Delete a file, if it exists. If the disk fails, it stays."""
+    with suppress(OSError):
+        path.unlink(missing_ok=True)
 
 
 def _relink(store: CheckpointStore, latest: str | None) -> None:
