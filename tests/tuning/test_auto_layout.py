@@ -238,7 +238,8 @@ def test_given_learner_threads_are_not_changed(monkeypatch):
     assert with_measured_topology(measured(learner_threads=1))[0].runtime.learner_threads == 1
 
 
-def test_learner_threads_are_measured_only_for_large_updates(monkeypatch):
+@pytest.mark.parametrize(("learning_us", "expected"), [(1.0, [1]), (1e6, [1, 2])])
+def test_learner_threads_are_measured_only_for_large_updates(learning_us, expected, monkeypatch):
     tried: list[int] = []
 
     def noted(threads: int) -> None:
@@ -246,12 +247,10 @@ def test_learner_threads_are_measured_only_for_large_updates(monkeypatch):
         limit(threads)
 
     monkeypatch.setattr(auto_layout, "limit", noted)
+    monkeypatch.setattr(auto_layout, "learn_cost", lambda *_: Cost(learning_us, learning_us))
     monkeypatch.setattr("offbeat.runtime.assembly.usable_cores", lambda: 2)
     with_measured_topology(measured())
-    assert tried == [1]
-    monkeypatch.setattr(auto_layout, "UPDATE_US", 0.0)
-    with_measured_topology(measured())
-    assert tried == [1, 1, 2]
+    assert tried == expected
 
 
 # --- in a run -----------------------------------------------------------------------------------------------
