@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -267,17 +267,21 @@ class Changes:
             staged: dict[Path, Path] = {}
             for path, content in files.items():
                 staged[path] = stage(path, content)
-                temporary.callback(_remove, staged[path])
+                temporary.callback(_if_possible, staged[path].unlink, missing_ok=True)
             old = directory.config.with_name(f".{directory.config.name}.old")
-            temporary.callback(_remove, old)
+            temporary.callback(_if_possible, old.unlink, missing_ok=True)
             shutil.copy(directory.config, old)
             sync(old)
             for path in self._configs:
-                undo.callback(*((_rename, old, path) if path == directory.config else (_remove, path)))
+                if path == directory.config:
+                    undo.callback(_if_possible, old.replace, path)
+                else:
+                    undo.callback(_if_possible, path.unlink, missing_ok=True)
                 staged.pop(path).replace(path)
             sync(directory.path)
             if self._new_latest is not None:
-                undo.callback(_relink, store, store.latest())
+                if (latest := store.latest()) is not None:
+                    undo.callback(_if_possible, store.make_latest, latest)
                 store.make_latest(self._new_latest)
             for path, new in staged.items():
                 new.replace(path)
@@ -323,23 +327,10 @@ def _restore(path: Path, content: bytes | None) -> None:
         path.unlink(missing_ok=True) if content is None else replace_file(path, content)
 
 
-def _rename(path: Path, name: Path) -> None:
-    """Rename a file. If the disk fails, it stays as it is."""
+def _if_possible(change: Callable[..., object], *arguments: object, **named: object) -> None:
+    """Change a file or a link. If the disk fails, it stays as it is."""
     with suppress(OSError):
-        path.replace(name)
-
-
-def _remove(path: Path) -> None:
-    """Delete a file, if it exists. If the disk fails, it stays."""
-    with suppress(OSError):
-        path.unlink(missing_ok=True)
-
-
-def _relink(store: CheckpointStore, latest: str | None) -> None:
-    """Link `latest` to its earlier checkpoint, if there was one. If the disk fails, it stays as it is."""
-    with suppress(OSError):
-        if latest is not None:
-            store.make_latest(latest)
+        change(*arguments, **named)
 
 
 @dataclass

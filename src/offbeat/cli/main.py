@@ -10,6 +10,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from dataclasses import fields, replace
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
@@ -118,6 +119,7 @@ def _parse(arguments: Sequence[str]) -> Command:
     return _with_user_paths(command)
 
 
+@cache
 def _unwrap_docstrings(command: type) -> None:
     """Give tyro the docstring of each field on one line: it would keep the line breaks of indented docstrings."""
     texts = field_docstrings(command)
