@@ -206,7 +206,7 @@ def preflight_world(env_id: str, settings: EnvConfig = UNSET, steps: int = 8) ->
             owners = {agent: (agent,) for agent in spec.names}
             worlds = Worlds(spec, [world], owners, groups=[slice(0, 1)], seeds=[PREFLIGHT_SEED])
             _take_random_steps(worlds, steps)
-            waits = world.turns or worlds.agents_wait or any(NO_DECISION in info for info in first.infos.values())
+            waits = world.turns or worlds.had_no_decision or any(NO_DECISION in info for info in first.infos.values())
     except FAILURES as error:
         message = str(error) if isinstance(error, EnvFailed | ConfigError) else f"{env_id}: {error}"
         raise with_notes_of(ConfigError(message), error) from error

@@ -195,31 +195,34 @@ def info_mask_writer(target: Array) -> Writer:
 
 
 class MaskCheck:
-    """Finds rows whose mask allows no choice, with one reduction over a group's masks."""
+    """Finds rows whose mask allows no choice, with one reduction over a group's masks.
 
-    def __init__(self, rows: Outcome, name: str, nvec: tuple[int, ...], no_decision: Array | None = None) -> None:
+    Where the env will ignore the next action, such a mask is no fault: it is changed, so that it allows all choices.
+    """
+
+    def __init__(self, rows: Outcome, name: str, nvec: tuple[int, ...], ignored: Array | None = None) -> None:
         """Check the mask of the next actions, [n, sum(nvec)].
 
         Args:
             rows: Rows of the group.
             name: Leaf with the mask.
             nvec: Number of choices of each component.
-            no_decision: Where the next row has no decision, [n]; None: nowhere.
+            ignored: Where the env ignores the next action, [n]; it is ignored after the end of an episode too. None:
+                only there.
         """
         self.name = name
         self._mask, self._nvec = rows.observation[name], nvec
         self._terminated, self._truncated = rows.terminated, rows.truncated
-        self._no_decision = np.zeros_like(rows.terminated) if no_decision is None else no_decision
+        self._ignored = np.zeros_like(rows.terminated) if ignored is None else ignored
 
     def column(self) -> int | None:
-        """Return the first column whose next action has no allowed choice; None if there is none.
-
-        Actions that the env ignores (in reset rows and rows without a decision) are all allowed.
+        """Return the first column whose next action counts and has no allowed choice; None if there is none. Allow all
+        choices where it does not count.
         """
         allowed = allows_each(self._mask, self._nvec).all(axis=1)
         if allowed.all():
             return None
-        ignored = self._terminated | self._truncated | self._no_decision
+        ignored = self._terminated | self._truncated | self._ignored
         self._mask[~allowed & ignored] = True
         wrong = ~allowed & ~ignored
         return int(wrong.argmax()) if wrong.any() else None

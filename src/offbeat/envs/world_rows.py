@@ -74,10 +74,10 @@ class PolicyRows:
         self.rows = empty_rows(spec.observation, columns, spec.info)._replace(
             no_decision=np.zeros(columns, np.bool_), env_step=np.zeros(columns, np.bool_)
         )
-        self.idle = np.ones(columns, np.bool_)
-        """[N]: whether the agent chooses nothing in the next row: it is absent, or it is not its turn."""
-        self.waits = np.zeros(columns, np.bool_)
-        """[N]: whether it is alive and not its turn in the next row."""
+        self.next_invalid = np.ones(columns, np.bool_)
+        """[N]: whether the next row has no decision of the agent: it is absent, or it is not its turn."""
+        self.next_no_decision = np.zeros(columns, np.bool_)
+        """[N]: whether the next row is a row without a decision: the agent is alive, and it is not its turn."""
         self.actions: list[Any] = [None] * columns
         """The action of each column for the next step, as its env takes it."""
         self.sent = [False] * len(groups)
@@ -95,7 +95,8 @@ class PolicyRows:
 
     def _checks_of(self, group: int) -> tuple[FiniteCheck, MaskCheck | None]:
         rows, spec = self.outcomes[group], self.spec
-        mask = MaskCheck(rows, spec.mask, spec.action.nvec, self.idle[self.groups[group]]) if spec.mask else None
+        ignored = self.next_invalid[self.groups[group]]
+        mask = MaskCheck(rows, spec.mask, spec.action.nvec, ignored) if spec.mask else None
         return FiniteCheck(rows), mask
 
     def fault(self, group: int) -> Fault | None:
@@ -135,8 +136,8 @@ class PolicyRows:
         rows = self.rows
         assert rows.no_decision is not None
         assert rows.env_step is not None
-        np.logical_not(self.idle[columns], out=rows.valid[columns])
-        rows.no_decision[columns] = self.waits[columns]
+        np.logical_not(self.next_invalid[columns], out=rows.valid[columns])
+        rows.no_decision[columns] = self.next_no_decision[columns]
         rows.env_step[columns.start : columns.stop : self.agents] = stepped
         rows.reward[columns] = 0
         rows.terminated[columns] = False
@@ -147,13 +148,14 @@ class PolicyRows:
     def snapshot(self) -> State:
         """Return a copy of the rows, and what the columns do in the next row."""
         rows = {name: part.copy() for name, part in named(self.rows).items()}
-        return {"rows": rows, "idle": self.idle.copy(), "waits": self.waits.copy()}
+        # "idle" and "waits" are the names in checkpoints.
+        return {"rows": rows, "idle": self.next_invalid.copy(), "waits": self.next_no_decision.copy()}
 
     def restore(self, state: State) -> None:
         """Restore what `snapshot` returned."""
         for name, part in named(self.rows).items():
             part[...] = state["rows"][name]
-        self.idle[:], self.waits[:] = state["idle"], state["waits"]
+        self.next_invalid[:], self.next_no_decision[:] = state["idle"], state["waits"]
 
     def cell(self, column: int, space: gym.Space[Any]) -> Cell:
         """Return the cell of a column; `space`: its observation space."""
@@ -203,5 +205,5 @@ class Cell:
 
     def set_next(self, *, alive: bool, decides: bool) -> None:
         """Set what the column does in the next row."""
-        self.rows.idle[self.column] = not decides
-        self.rows.waits[self.column] = alive and not decides
+        self.rows.next_invalid[self.column] = not decides
+        self.rows.next_no_decision[self.column] = alive and not decides

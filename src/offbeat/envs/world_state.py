@@ -25,8 +25,8 @@ class WorldState:
             cells: agent -> policy -> where the agent writes in an episode in which it has this policy.
             world: the world itself.
         """
-        self._later = world if isinstance(world, ReportsLater) else None  # to ask a protocol is slow
-        self._spec, self._index, self._choices = spec, index, cells
+        self._reports_later = world if isinstance(world, ReportsLater) else None  # to ask a protocol is slow
+        self._spec, self._index, self._cells_by_policy = spec, index, cells
         self._cells = {agent: next(iter(own.values())) for agent, own in cells.items()}
         """The cell of each agent in the current episode. In its other cells it is absent."""
         self._policies: Mapping[str, str] = {}
@@ -35,7 +35,8 @@ class WorldState:
         self._ended: set[str] = set()
         """Agents whose episodes have ended while the world continues."""
         self._deciding: list[str] = []
-        self.over, self.agents_wait = True, False
+        self.over, self.had_no_decision = True, False
+        """Whether the world is reset next; and whether an agent has had a row without a decision so far."""
         self._stepped = False
         """Whether the types of rewards and flags have been checked, in the first step."""
         self._steps = 0
@@ -44,12 +45,12 @@ class WorldState:
     def set_policies(self, policies: Mapping[str, str]) -> None:
         """Set the policy of each agent for an episode."""
         self._policies = dict(policies)
-        self._cells = {agent: own[policies[agent]] for agent, own in self._choices.items()}
+        self._cells = {agent: own[policies[agent]] for agent, own in self._cells_by_policy.items()}
 
     def reset(self, world: World, seed: int | None) -> None:
         """Start a new episode of the world."""
         self._alive, self._ended, self._deciding, self._steps = {}, set(), [], 0
-        for own in self._choices.values():
+        for own in self._cells_by_policy.values():
             for cell in own.values():
                 cell.set_next(alive=False, decides=False)
         try:
@@ -127,7 +128,7 @@ class WorldState:
 
     def _truncate(self, ended: Sequence[str]) -> list[str]:
         """Truncate the agents that have not ended; return all agents whose episodes end."""
-        unreported = self._later.unreported_rewards() if self._later is not None else {}
+        unreported = {} if self._reports_later is None else self._reports_later.unreported_rewards()
         for agent, cell in self._alive.items():
             if agent not in ended:
                 cell.end(terminated=False, truncated=True)
@@ -182,7 +183,7 @@ class WorldState:
         for agent, cell in self._alive.items():
             decides = agent in self._deciding
             cell.set_next(alive=True, decides=decides)
-            self.agents_wait |= not decides
+            self.had_no_decision |= not decides
 
     @property
     def call(self) -> str:
@@ -202,7 +203,7 @@ class WorldState:
             "ended": sorted(self._ended),
             "deciding": list(self._deciding),
             "over": self.over,
-            "agents_wait": self.agents_wait,
+            "agents_wait": self.had_no_decision,
             "steps": self._steps,
             "policies": dict(self._policies),
         }
@@ -213,4 +214,4 @@ class WorldState:
             self.set_policies(saved["policies"])
         self._alive = {agent: self._cells[agent] for agent in saved["alive"]}
         self._ended, self._deciding = set(saved["ended"]), list(saved["deciding"])
-        self.over, self.agents_wait, self._steps = saved["over"], saved["agents_wait"], saved["steps"]
+        self.over, self.had_no_decision, self._steps = saved["over"], saved["agents_wait"], saved["steps"]

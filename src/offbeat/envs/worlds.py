@@ -179,9 +179,9 @@ class Worlds:
                     raise failed(self._spec.id, world, what, unit="world", command=self._spec.check_command)
 
     @property
-    def agents_wait(self) -> bool:
+    def had_no_decision(self) -> bool:
         """Whether an agent has had a row without a decision so far."""
-        return any(state.agents_wait for state in self._states)
+        return any(state.had_no_decision for state in self._states)
 
     @property
     def over(self) -> NDArray[np.bool_]:
@@ -252,12 +252,12 @@ class WorldColumns:
     @property
     def no_decision(self) -> bool:
         """Whether an agent has had a row without a decision so far."""
-        return self._worlds.agents_wait
+        return self._worlds.had_no_decision
 
     @property
     def next_no_decision(self) -> NDArray[np.bool_]:
         """[N]: whether the next row of each column is without a decision."""
-        return self._rows.waits
+        return self._rows.next_no_decision
 
     def set_progress(self, progress: float) -> None:
         self._worlds.set_progress(progress)
