@@ -249,8 +249,8 @@ def _check_seeds(
         agent, row = difference
         problem = (
             f"agent {agent}, row {row}: the same seed and the same actions give different rows: a run trains, but "
+            "cannot be repeated"
         )
-        problem += "cannot be repeated"
         yield Finding("warning", problem, remedy)
         return
     of_first, of_second = ({agent: _of_world(first[agent], world) for agent in spec.names} for world in (0, count - 1))

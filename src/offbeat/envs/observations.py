@@ -170,10 +170,7 @@ def image_notes(leaves: Iterable[Leaf]) -> Iterator[tuple[str, str]]:
                 f"{leaf.name} has images of {height} x {width} pixels in float32: they go through no encoder, and take "
                 "four times the memory of bytes"
             )
-            yield (
-                problem,
-                "return bytes from 0 to 255, and Box(0, 255, shape, np.uint8) as the space",
-            )
+            yield problem, "return bytes from 0 to 255, and Box(0, 255, shape, np.uint8) as the space"
         elif leaf.is_image and height * width > LARGE_IMAGE:
             smaller = reduced_leaf(leaf.as_given, (USUAL_IMAGE, USUAL_IMAGE), grayscale=True)
             problem = f"{leaf.name} has images of {height} x {width} pixels"
@@ -210,13 +207,12 @@ def _reduced_leaves(leaves: tuple[Leaf, ...], settings: EnvConfig, env_id: str) 
 
 
 def _is_float_image(leaf: Leaf) -> bool:
-    """Whether a leaf of floats is probably an image: one or three channels, or two long sides."""
+    """Whether a leaf of floats is probably an image: of one, three or four channels, or without channels but with two
+    long sides.
+    """
     if leaf.dtype != "float32" or leaf.choices or len(leaf.shape) not in (2, 3):
         return False
     height, width = leaf.sides
     channels = leaf.size // max(1, height * width)
-    return min(height, width) >= (USUAL_IMAGE // 2 if len(leaf.shape) == 2 else SMALLEST_IMAGE) and channels in (
-        1,
-        3,
-        4,
-    )
+    smallest = USUAL_IMAGE // 2 if len(leaf.shape) == 2 else SMALLEST_IMAGE
+    return min(height, width) >= smallest and channels in (1, 3, 4)

@@ -32,7 +32,7 @@ class Images(nn.Module):
         height, width = leaf.sides
         self.channels = leaf.stack * (leaf.size // (height * width))
         self.size = height, width
-        self._to_front = leaf.channels_last
+        self._given_channels_last = leaf.channels_last
 
     def forward(self, images: Tensor) -> Tensor:
         pixels = self._channels_last(images).to(torch.float32).mul_(1 / 255)
@@ -40,7 +40,7 @@ class Images(nn.Module):
 
     def _channels_last(self, images: Tensor) -> Tensor:
         """Return the images, still uint8, in channels-last layout. To move floats would take three times as long."""
-        if self._to_front:
+        if self._given_channels_last:
             return images if images.ndim == 4 else images.movedim(1, 3)
         return torch.stack(images.reshape(images.shape[0], self.channels, -1).unbind(1), dim=-1)
 

@@ -99,8 +99,7 @@ class GamesWithLives(Games):
 
     def recv(self) -> Outcome:
         rows = self._rows
-        np.logical_or(self._over, self._lost, rows.valid)
-        np.logical_not(rows.valid, rows.valid)
+        rows.valid[:] = ~(self._over | self._lost)
         self._observation[...], rows.reward[:], over, truncated, info = self._envs.recv()
         np.logical_or(over, truncated, self._over)
         lives = info["lives"]
@@ -180,9 +179,8 @@ def make_atari(request: EnvRequest, registered: RegisteredEnv, screen: Mapping[s
     arguments = request.added_to({**_arguments(registered, settings), **screen})
     arguments.setdefault("full_action_space", registered.kwargs.get("full_action_space", False))
     frame_skip = arguments["frameskip"]
-    own_limit = -(
-        -arguments["max_num_frames_per_episode"] // frame_skip
-    )  # the step that reaches the limit is the last one
+    frames = arguments["max_num_frames_per_episode"]
+    own_limit = -(-frames // frame_skip)  # the step that reaches the limit is the last one
     if (limit := limits.shorter_than(own_limit)) is not None:
         arguments["max_num_frames_per_episode"] = limit * frame_skip
     made = [_vector_env(group.stop - group.start, arguments) for group in groups]
