@@ -27,6 +27,7 @@ from offbeat.envs.adapters.gymnasium.mujoco_columns import MujocoColumns, steppe
 from offbeat.envs.adapters.gymnasium.progress import progress_setters
 from offbeat.envs.adapters.gymnasium.scalar_columns import ScalarColumns
 from offbeat.envs.adapters.gymnasium.sources import (
+    AnyEnv,
     AnyVectorEnv,
     SingleEnv,
     make_in_mode,
@@ -162,7 +163,7 @@ class GymnasiumEnvs:
             except Exception as error:  # noqa: BLE001 - the env is no longer needed
                 warnings.warn(f"{self.spec.id}: close() raised {type(error).__name__}: {error}", stacklevel=2)
 
-    def _all_envs(self) -> list[snapshots.AnyEnv]:
+    def _all_envs(self) -> list[AnyEnv]:
         return [env for columns in self._columns for env in columns.envs]
 
     def _unit(self, columns: Columns) -> StepUnit:

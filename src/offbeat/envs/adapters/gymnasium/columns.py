@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from offbeat.core.types import INFO_MASK, NO_DECISION, Array, EnvSpec, Tree
 from offbeat.envs.actions import ActionEncoder
-from offbeat.envs.adapters.gymnasium.snapshots import AnyEnv
+from offbeat.envs.adapters.gymnasium.sources import AnyEnv
 from offbeat.envs.contract import Outcome
 from offbeat.envs.infos import no_decision_of
 from offbeat.envs.rows import (

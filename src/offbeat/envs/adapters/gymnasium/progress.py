@@ -14,8 +14,8 @@ import gymnasium as gym
 
 from offbeat.config.curriculum import Parameter
 from offbeat.core.errors import ConfigError
+from offbeat.envs.adapters.gymnasium.sources import AnyEnv
 
-AnyEnv = gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any]
 ProgressSetter = Callable[[float], None]
 
 

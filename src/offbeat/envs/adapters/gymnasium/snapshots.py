@@ -16,12 +16,11 @@ from gymnasium.envs import classic_control
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.wrappers import TimeLimit
 
+from offbeat.envs.adapters.gymnasium.sources import AnyEnv
 from offbeat.envs.contract import State
 from offbeat.envs.registration import MUJOCO_MODULES
 from offbeat.envs.space_generators import load_generators, save_generators, separate_spaces, spaces_of
 from offbeat.envs.task_wrapper import TaskWrapper
-
-AnyEnv = gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any]
 
 
 class Codec(NamedTuple):

@@ -27,6 +27,7 @@ from offbeat.envs.registration import MUJOCO_MODULES
 
 AnyVectorEnv = VectorEnv[Any, Any, Any]
 SingleEnv = gym.Env[Any, Any]
+AnyEnv = SingleEnv | AnyVectorEnv
 
 _LIMIT = "max_episode_steps"
 """Argument and attribute for the time limit of vector envs: Gymnasium has no time limit wrapper for them."""
