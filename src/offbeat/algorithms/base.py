@@ -19,7 +19,7 @@ from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.types import Array, EnvSpec, Field, Tree
 from offbeat.models.collective import Collective
 from offbeat.models.flat import FlatParameters
-from offbeat.models.spec import PolicySpec, wrong_head
+from offbeat.models.spec import PolicySpec, contradictions
 
 
 def policy_of(settings: AlgorithmSettings, env: EnvSpec) -> PolicySpec:
@@ -32,7 +32,7 @@ def policy_of(settings: AlgorithmSettings, env: EnvSpec) -> PolicySpec:
     spec = settings.policy_spec(env)
     if not isinstance(spec, PolicySpec):
         raise ConfigError(f"{type(settings).__qualname__}.policy_spec returned {spec!r}, but a PolicySpec is expected")
-    for wrong in wrong_head(spec):
+    for wrong in contradictions(spec):
         raise ConfigError(f"{type(settings).__qualname__}.policy_spec does not support {env.id}: {wrong}")
     return spec
 

@@ -39,6 +39,3 @@ class Checkpointed:
 
     def restore_statistics(self, state: Mapping[str, Any]) -> None:
         self._statistics.restore(state)
-
-    def close(self) -> None:
-        """Do nothing: the algorithm has no threads."""

@@ -53,8 +53,8 @@ class Evaluated(dict[str, Any]):
         self.outputs = outputs
 
 
-class FastEvaluated(NamedTuple):
-    """The result of a forward pass of a fast path."""
+class FastOutputs(NamedTuple):
+    """The outputs of a fast path for a batch, without gradients."""
 
     log_prob: Tensor
     """[M], of the recorded actions."""
@@ -72,7 +72,7 @@ class FastPass(dict[str, Any]):
 
         Args:
             rows: the batch or the minibatch.
-            number: of the pass, see `FastEvaluated`.
+            number: of the pass, see `FastOutputs`.
             valid: [M], indices of the valid rows among the N rows of the pass.
         """
         super().__init__(rows)
@@ -86,7 +86,7 @@ class FastPath(Protocol):
         """Return the critic's values, [M], of observations [M, inputs]."""
         ...
 
-    def evaluate(self, observation: Tensor, action: Tensor) -> FastEvaluated:
+    def evaluate(self, observation: Tensor, action: Tensor) -> FastOutputs:
         """Run policy and critic on observations [N, inputs]; the first M have recorded actions [M, ...]."""
         ...
 
@@ -171,10 +171,10 @@ class NetworkPasses:
         by_shard = [_unpacked(vector, lengths, len(cut)) for vector, cut in gathered if cut]
         return [torch.cat(parts, dim=1) for parts in zip(*by_shard, strict=True)]
 
-    def evaluate_fast(self, fast: FastPath, batch: Batch) -> FastEvaluated:
+    def evaluate_fast(self, fast: FastPath, batch: Batch) -> FastOutputs:
         """Run a fast path once on a prepared batch: log-probabilities [T, B] and values [T + 1, B]."""
         log_prob, values, number = fast.evaluate(batch["observation"].flatten(0, 1), batch["action"].flatten(0, 1))
-        return FastEvaluated(log_prob.reshape(batch["reward"].shape), _by_time(batch, [values]), number)
+        return FastOutputs(log_prob.reshape(batch["reward"].shape), _by_time(batch, [values]), number)
 
     def evaluate(self, batch: Batch) -> tuple[Outputs, Tensor]:
         """Run the network once on a prepared batch. Return the outputs for the valid rows, with gradients, and the

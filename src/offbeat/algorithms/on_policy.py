@@ -40,10 +40,10 @@ from offbeat.algorithms.on_policy_config import OnPolicyConfig
 from offbeat.algorithms.on_policy_shards import advantages_of, cut_minibatch, weighted_value_loss
 from offbeat.algorithms.rows import (
     critic_only_rows,
+    loss_arrays,
     minibatch_of_columns,
     minibatch_of_rows,
     prepared_rows,
-    targets_of,
     valid_rows,
     value_rows,
 )
@@ -82,8 +82,6 @@ class OnPolicy(Checkpointed, Generic[Settings]):
     """The class of the algorithm's settings."""
     collective: Collective = ALONE
     """The learners that compute the shards of each update together."""
-    one_update_rows: float = math.inf
-    """Largest number of rows, T x B, of a batch for which there is only one update with all rows."""
     maxima: frozenset[str] = frozenset()
     """Names of the outputs of `loss` that are maxima over the rows, see `Stage.maxima`."""
 
@@ -177,6 +175,11 @@ class OnPolicy(Checkpointed, Generic[Settings]):
 
     # --- targets --------------------------------------------------------------------------------------------
 
+    @property
+    def one_update_rows(self) -> float:
+        """Largest number of rows, T x B, of a batch for which there is only one update with all rows."""
+        return math.inf
+
     @torch.no_grad()
     def prepare(self, batch: Batch) -> Batch:
         """Return the arrays of `rows.prepared_rows` and of `targets` for a batch of unrolls.
@@ -249,7 +252,7 @@ class OnPolicy(Checkpointed, Generic[Settings]):
         if not len(valid):  # a small batch may have only reset rows
             return
         if isinstance(batch, Evaluated):
-            yield Evaluated(targets_of(self.spec, batch, valid, value_rows(batch, valid)), batch.outputs)
+            yield Evaluated(loss_arrays(self.spec, batch, valid, value_rows(batch, valid)), batch.outputs)
         elif self.spec.recurrent:
             yield minibatch_of_columns(self.spec, batch, torch.arange(batch["valid"].shape[1], device=valid.device))
         else:
@@ -357,6 +360,9 @@ class OnPolicy(Checkpointed, Generic[Settings]):
 
     def arrays(self) -> dict[str, Tensor]:
         return self.parameters.arrays()
+
+    def close(self) -> None:
+        """Do nothing: the algorithm has no threads."""
 
 
 def _require_kernels(algorithm: OnPolicy[Any], fast: FastPath | None, device: str) -> None:

@@ -142,9 +142,7 @@ class PPO(OnPolicy[PPOConfig]):
     maxima = frozenset({"ratio_deviation"})
 
     def register(self, storage: Storage) -> None:
-        config = self.config
-        self.one_update_rows = config.minibatch_size if config.epochs == 1 else 0
-        self.clip = config.clip
+        self.clip = self.config.clip
         """The clip of this learning step, see `clip_schedule`."""
         self._adapted_rate = storage.register("learning_rate", torch.zeros(1, dtype=torch.float64))
         """[1]: the learning rate, as adapted with learning_rate_schedule = kl. 0: it is not adapted so far."""
@@ -161,6 +159,10 @@ class PPO(OnPolicy[PPOConfig]):
         return float(self._adapted_rate) or super().learning_rate(progress)
 
     # --- minibatches ----------------------------------------------------------------------------------------
+
+    @property
+    def one_update_rows(self) -> float:
+        return self.config.minibatch_size if self.config.epochs == 1 else 0
 
     def minibatches(self, batch: Batch, random: np.random.Generator) -> Iterator[Minibatch]:
         """Yield the minibatches of each epoch, shuffled anew, until the KL of an epoch is too large."""
@@ -291,14 +293,14 @@ def _metrics_of(log_ratio: Tensor, clip: float) -> tuple[dict[str, Tensor], dict
 def _pieces_of_columns(batch: Batch, parts: int, random: np.random.Generator) -> Iterator[Tensor]:
     """Yield the columns of at most `parts` minibatches, shuffled. Each minibatch has a column with a decision.
 
-    Columns in which all agents are absent are left out. Those in which they only wait are shared out over the
-    minibatches, because the critic learns from them.
+    Columns from which only the critic learns are divided over the minibatches too. Those with only reset rows are left
+    out.
     """
     decides = batch["valid"].any(dim=0)
-    waits = critic_only_marks(batch).any(dim=0) & ~decides
-    deciding, waiting = (_permuted(flags.nonzero().squeeze(1), random) for flags in (decides, waits))
-    pieces = min(parts, len(deciding))
-    return map(torch.cat, zip(deciding.tensor_split(pieces), waiting.tensor_split(pieces), strict=True))
+    only_critic = critic_only_marks(batch).any(dim=0) & ~decides
+    columns, more = (_permuted(flags.nonzero().squeeze(1), random) for flags in (decides, only_critic))
+    pieces = min(parts, len(columns))
+    return map(torch.cat, zip(columns.tensor_split(pieces), more.tensor_split(pieces), strict=True))
 
 
 def _permuted(indices: Tensor, random: np.random.Generator) -> Tensor:

@@ -145,7 +145,7 @@ def no_decision_of(spec: PolicySpec, batch: Batch, rows: slice) -> Tensor | None
     return torch.cat((batch[NO_DECISION], batch[LAST_NO_DECISION][None])).flatten()[rows]
 
 
-def targets_of(spec: PolicySpec, batch: Batch, decisions: Tensor, valued: Tensor) -> dict[str, Any]:
+def loss_arrays(spec: PolicySpec, batch: Batch, decisions: Tensor, valued: Tensor) -> dict[str, Any]:
     """Return the arrays for the losses: those of the policy for M rows, those of the critic for M + m rows.
 
     Args:
@@ -172,7 +172,7 @@ def minibatch_of_rows(spec: PolicySpec, batch: Batch, decisions: Tensor, critic_
         critic_only: indices of critic-only rows, [m]; they come last in the minibatch. None: there are none.
     """
     valued = _joined(decisions, critic_only)
-    minibatch = targets_of(spec, batch, decisions, valued)
+    minibatch = loss_arrays(spec, batch, decisions, valued)
     minibatch["observation"] = batch["observation"].flatten(0, 1).index_select(0, valued)
     minibatch |= {name: batch[name].at(valued) for name in (ENCODED + leaf.name for leaf in spec.encoded)}
     if spec.no_decision:
@@ -240,7 +240,7 @@ def minibatch_of_columns(spec: PolicySpec, batch: Batch, columns: Tensor) -> dic
     valid = valid_rows(of_columns)
     valued = value_rows(of_columns, valid)
     return {
-        **targets_of(spec, of_columns, valid, valued),
+        **loss_arrays(spec, of_columns, valid, valued),
         "observation": batch["observation"][:length, columns].flatten(0, 1),
         **{name: batch[name].of_columns(columns, length) for name in (ENCODED + leaf.name for leaf in spec.encoded)},
         "initial_state": batch["initial_state"][columns],

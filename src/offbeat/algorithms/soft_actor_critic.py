@@ -2,8 +2,6 @@
 
 An update has three stages: the critics learn the soft values of the sampled transitions, the policy learns to maximise
 these values and its entropy, and the temperature is adapted so that the entropy reaches its target.
-
-Until the first update of the policy, in this run or in the one of its initial weights, actions are sampled uniformly.
 """
 
 from __future__ import annotations

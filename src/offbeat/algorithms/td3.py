@@ -3,8 +3,6 @@
 The policy is deterministic; actors explore with Gaussian noise. Against values that are too high, a target uses the
 smallest value of an ensemble of critics (clipped double Q-learning), the next action has clipped noise (target policy
 smoothing), and the policy and all ema networks, slow copies that targets use, are changed only in every n-th update.
-
-Until the first update of the policy, in this run or in the one of its initial weights, actions are sampled uniformly.
 """
 
 from __future__ import annotations

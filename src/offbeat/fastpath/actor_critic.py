@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from offbeat.algorithms.base import LossResult, Minibatch
-from offbeat.algorithms.network_passes import FastEvaluated, FastPass
+from offbeat.algorithms.network_passes import FastOutputs, FastPass
 from offbeat.algorithms.on_policy import GROUP, OnPolicy
 from offbeat.algorithms.on_policy_shards import NORMALIZED
 from offbeat.algorithms.rows import RowRange
@@ -71,11 +71,11 @@ class ActorCriticFastPath(Generic[Owner]):
         """Return the critic's values, [M], of observations [M, inputs]."""
         return torch.from_numpy(self._critic.forward(self._critic_layers, observation.numpy())[:, 0].copy())
 
-    def evaluate(self, observation: Tensor, action: Tensor) -> FastEvaluated:
+    def evaluate(self, observation: Tensor, action: Tensor) -> FastOutputs:
         """Run policy and critic on observations [N, inputs]; the first M have recorded actions [M, ...]."""
         output, values = self._networks.forward(observation.numpy())
         log_prob = self._head.log_prob(output[: len(action)], action.numpy())
-        return FastEvaluated(torch.from_numpy(log_prob), torch.from_numpy(values.copy()), self._networks.passes)
+        return FastOutputs(torch.from_numpy(log_prob), torch.from_numpy(values.copy()), self._networks.passes)
 
     def gradients(self, minibatch: Minibatch) -> LossResult:
         """Write all gradients of `OnPolicy.loss` for a minibatch; return the same result, with a float as the loss."""

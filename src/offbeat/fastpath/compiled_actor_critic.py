@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from offbeat.algorithms.base import LossResult, Minibatch
-from offbeat.algorithms.network_passes import FastEvaluated, FastPass
+from offbeat.algorithms.network_passes import FastOutputs, FastPass
 from offbeat.algorithms.on_policy import GROUP, OnPolicy
 from offbeat.algorithms.on_policy_shards import NORMALIZED
 from offbeat.algorithms.ppo import PPO
@@ -52,11 +52,11 @@ class CompiledFastPath(ActorCriticFastPath[OnPolicy[Any]]):
     def values(self, observation: Tensor) -> Tensor:
         return torch.from_numpy(self._forward(_f32(observation.numpy()), self._value)[:, 0].copy())
 
-    def evaluate(self, observation: Tensor, action: Tensor) -> FastEvaluated:
+    def evaluate(self, observation: Tensor, action: Tensor) -> FastOutputs:
         x = _f32(observation.numpy())
         output, values = self._forward(x, self._policy), self._forward(x, self._value)
         log_prob = self._head.log_prob(output[: len(action)], action.numpy())
-        return FastEvaluated(torch.from_numpy(log_prob), torch.from_numpy(values[:, 0].copy()), self._passes)
+        return FastOutputs(torch.from_numpy(log_prob), torch.from_numpy(values[:, 0].copy()), self._passes)
 
     def _forward(self, x: F32, network: _Network) -> F32:
         self._passes += 1

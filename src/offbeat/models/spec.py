@@ -208,7 +208,7 @@ class PolicySpec:
             ConfigError: a value is invalid, or values contradict each other.
         """
         spec = build(cls, data, "the checkpoint's policy", _CHANGED)
-        checks = (_wrong_leaves(spec), _wrong_action(spec.action), _wrong_previous(spec), wrong_head(spec))
+        checks = (_wrong_leaves(spec), _wrong_action(spec.action), _wrong_previous(spec), contradictions(spec))
         for wrong in chain.from_iterable(checks):
             raise ConfigError(f"the checkpoint's policy is invalid: {wrong}. {_CHANGED[0].upper()}{_CHANGED[1:]}")
         return spec
@@ -287,8 +287,8 @@ def _wrong_previous(spec: PolicySpec) -> Iterator[str]:
             yield f"{leaf.name} is an input, but a context encoder does not support it"
 
 
-def wrong_head(spec: PolicySpec) -> Iterator[str]:
-    """Yield a message for each error in the other fields."""
+def contradictions(spec: PolicySpec) -> Iterator[str]:
+    """Yield a message for each contradiction between fields: of distribution and action, of core and its size, ..."""
     discrete = spec.distribution in ("categorical", "epsilon_greedy")
     if discrete == bool(spec.box_size) or (spec.records_after_tanh and spec.logits):
         yield f"the {spec.distribution} distribution does not support {spec.action.kind} actions"
