@@ -58,8 +58,8 @@ def policy_of_agents(sides: Sequence[Side], policies: Sequence[str]) -> dict[str
 
 def sides_of_policies(policies: Mapping[str, Sequence[Sequence[str]]]) -> tuple[Side, ...]:
     """Return the sides of a game from the sides that each policy can play; `policies`: name -> agents of each side."""
-    players: dict[tuple[str, ...], tuple[str, ...]] = {}
+    by_agents: dict[tuple[str, ...], tuple[str, ...]] = {}
     for name, sides in policies.items():
         for agents in sides:
-            players[tuple(agents)] = (*players.get(tuple(agents), ()), name)
-    return tuple(Side(names, agents) for agents, names in players.items())
+            by_agents[tuple(agents)] = (*by_agents.get(tuple(agents), ()), name)
+    return tuple(Side(names, agents) for agents, names in by_agents.items())

@@ -14,19 +14,20 @@ from typing import Annotated
 
 from offbeat.core.fields import Bound, NonNegative
 
-Fraction = Annotated[float, Bound(above=0, high=0.5)]
+UpToHalf = Annotated[float, Bound(above=0, high=0.5)]
 """A fraction of the members: more than 0, at most a half."""
 TRIMMED = 0.2
-"""Fraction of the worst scores that the standard deviation leaves out: a failed member would make every gap small."""
+"""Fraction of the scores, the worst, that the standard deviation leaves out: one failed member would make it so large
+that no gap exceeds it."""
 
 
 @dataclass(frozen=True)
 class ReplaceRule:
     """Which members copy others. All three gaps must be exceeded."""
 
-    replace_fraction: Fraction = 0.25
+    replace_fraction: UpToHalf = 0.25
     """Fraction of members, those with the lowest scores, that may be replaced; at least one member."""
-    donor_fraction: Fraction = 0.25
+    donor_fraction: UpToHalf = 0.25
     """Fraction of members, those with the highest scores, that may be copied; at least one member."""
     gap_absolute: NonNegative = 0.0
     """The donor's score must be higher by more than this, in units of the objective."""

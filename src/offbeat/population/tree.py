@@ -39,8 +39,8 @@ class Family:
         if scores is None:
             return None
         if not may_decide(generation, self.settings.lag, self._start, self.ledger.copied(member)):
-            settling = "before the start" if scored < self._start else "its weights are newer than the scores"
-            return self._keep(member, generation, settling)
+            reason = "before the start" if scored < self._start else "its weights are newer than the scores"
+            return self._keep(member, generation, reason)
         random = stream(self.seed, ROLE, member, generation)
         donor = self.settings.donor_of(member, scores, float(random.random()))
         if donor is None:
