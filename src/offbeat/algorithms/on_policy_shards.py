@@ -114,17 +114,23 @@ def _cut_columns(minibatch: Minibatch, shards: int) -> list[Shard]:
     of_rows, of_valued = minibatch["rows"] % count, minibatch["valued"] % count
     decides = torch.zeros(count, dtype=torch.bool, device=of_rows.device)
     decides[of_rows] = True
-    deciding, waiting = (flags.nonzero().squeeze(1) for flags in (decides, ~decides))
+    deciding, others = (flags.nonzero().squeeze(1) for flags in (decides, ~decides))
     parts = min(shards, len(deciding))
     # torch.tensor_split makes the ranges of `even_ranges`.
-    columns = [torch.cat(pair) for pair in zip(deciding.tensor_split(parts), waiting.tensor_split(parts), strict=True)]
+    columns = [torch.cat(pair) for pair in zip(deciding.tensor_split(parts), others.tensor_split(parts), strict=True)]
     columns += [deciding[:0]] * (shards - parts)
-    cuts = [_Columns(each, _found(of_rows, each, count), _found(of_valued, each, count)) for each in columns]
+    cuts = [_Columns(each, _places(of_rows, each, count), _places(of_valued, each, count)) for each in columns]
     return [Shard(cut.decisions, len(cut.decisions), partial(_part_of_columns, minibatch, cut)) for cut in cuts]
 
 
-def _found(column: Tensor, columns: Tensor, count: int) -> Tensor:
-    """Return the positions in `column` of those that are among `columns`, of all `count`."""
+def _places(column: Tensor, columns: Tensor, count: int) -> Tensor:
+    """Return the positions of the rows that are in some columns.
+
+    Args:
+        column: column of each row, [M].
+        columns: indices of the columns.
+        count: number of all columns, b.
+    """
     flags = torch.zeros(count, dtype=torch.bool, device=columns.device)
     flags[columns] = True
     return flags[column].nonzero().squeeze(1)

@@ -126,10 +126,11 @@ class ReplayActorCritic(OffPolicy[Settings], Generic[Settings, Fast]):
     # --- networks -------------------------------------------------------------------------------------------
 
     def build(self, generator: torch.Generator, storage: Storage) -> None:
-        starts, uniform = self.spec.uniform_start, torch.ones(1)
-        self._uniform = storage.register("uniform", uniform) if starts else uniform
-        """[1]: 1 until the first update of the policy, then 0."""
-        self.flags = {"uniform": self._uniform} if starts else {}
+        self._uniform = torch.ones(1)
+        """[1]: 1 until the first update of the policy, then 0; published if the policy starts with uniform actions."""
+        self.flags = {}
+        if self.spec.uniform_start:
+            self.flags["uniform"] = self._uniform = storage.register("uniform", self._uniform)
         self.policy_network = self.make_policy(generator).to(self.device)
         self.critic_network = self.make_critics(generator).to(self.device)
         self.policy = FlatParameters(self.policy_network, POLICY, storage)

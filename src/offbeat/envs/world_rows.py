@@ -118,7 +118,7 @@ class PolicyRows:
             spec.action, self._encode(random_actions(spec.action, self.agents, random, mask))
         )
 
-    def count(self, world: int) -> None:
+    def add_to_episodes(self, world: int) -> None:
         """Add the last row of one world to the returns and lengths; set them to 0 where an episode has ended."""
         columns, rows = self.columns_of(slice(world, world + 1)), self.rows
         self.returns[columns] += rows.reward[columns]

@@ -126,9 +126,9 @@ class Worlds:
         self._seeded = False
 
     def advance(
-        self, caller: int, worlds: NDArray[np.int64], random: np.random.Generator, before_step: Callable[[], None]
+        self, caller: int, steps: NDArray[np.int64], random: np.random.Generator, before_step: Callable[[], None]
     ) -> None:
-        """Take `worlds[w]` random steps in world w, if the caller is the first of the policies to ask."""
+        """Take `steps[w]` random steps in world w, if the caller is the first of the policies to ask."""
         if not self._advances.is_first(caller):
             return
         policies = self._policies.values()
@@ -136,13 +136,13 @@ class Worlds:
             rows.returns[:], rows.lengths[:] = 0, 0
         for group, members in enumerate(self._groups):
             for world in range(members.start, members.stop):
-                for _ in range(worlds[world]):
+                for _ in range(steps[world]):
                     before_step()
                     for rows in policies:
                         rows.set_random(world, random)
                     self._step(slice(world, world + 1), group)
                     for rows in policies:
-                        rows.count(world)
+                        rows.add_to_episodes(world)
 
     def step(self, group: int) -> None:
         """Step the worlds of a group, if that has not been done since the last `send`.

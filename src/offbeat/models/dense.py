@@ -45,12 +45,12 @@ class Dense(nn.Module):
         self.weight = nn.Parameter(torch.empty(outputs, inputs))
         self.bias = nn.Parameter(torch.empty(outputs))
         self._wide = min(inputs, outputs) >= onednn.WIDE
-        self._rows = max(4, -(-ONEDNN_MULTIPLICATIONS // (inputs * outputs)))
+        self._least_rows = max(4, -(-ONEDNN_MULTIPLICATIONS // (inputs * outputs)))
         init.fill(self.weight.data, self.bias.data, inputs, gain)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return [..., outputs] for x [..., inputs]."""
-        if not self._wide or not _uses_onednn(x, self._rows):
+        if not self._wide or not _uses_onednn(x, self._least_rows):
             return functional.linear(x, self.weight, self.bias)
         output: Tensor = _OneDNNLinear.apply(x, self.weight, self.bias)  # type: ignore[no-untyped-call]
         return output
@@ -65,11 +65,11 @@ ONEDNN_MULTIPLICATIONS = 2_000_000
 """Smallest number of multiplications in a matrix product for which oneDNN, with 15 us of overhead, is faster."""
 
 
-def _uses_onednn(x: Tensor, rows: int) -> bool:
-    """Whether oneDNN supports the product, and is faster because x has at least `rows` rows."""
+def _uses_onednn(x: Tensor, least_rows: int) -> bool:
+    """Whether oneDNN supports the product, and is faster because x has at least `least_rows` rows."""
     if is_exported():  # first: a check of the number of rows would make it a constant of the exported file
         return False
-    suits = x.ndim == 2 and x.dtype is torch.float32 and x.device.type == "cpu" and len(x) >= rows
+    suits = x.ndim == 2 and x.dtype is torch.float32 and x.device.type == "cpu" and len(x) >= least_rows
     return suits and not torch.is_autocast_enabled("cpu") and onednn.works()
 
 

@@ -46,9 +46,9 @@ def with_policies_of(own: Checkpoint, donor: Checkpoint, *, optimizer: bool) -> 
     assert donor.state is not None
     policies = {name: _policy(own.policies[name], donor.policies[name]) for name in own.policies}
     if "workers" in own.state:
-        return replace(own, policies=policies, state=_lock_free(own.state, donor.state, optimizer))
+        return replace(own, policies=policies, state=_with_workers(own.state, donor.state, optimizer))
     states = {
-        name: _paced(state_of(name, own.state), state_of(name, donor.state), policies[name], optimizer)
+        name: _with_one_learner(state_of(name, own.state), state_of(name, donor.state), policies[name], optimizer)
         for name in policies
     }
     return replace(own, policies=policies, state={**own.state, **joined(states)})
@@ -60,7 +60,9 @@ def _policy(own: SavedPolicy, donor: SavedPolicy) -> SavedPolicy:
     return SavedPolicy(donor.weights, {**about, "policy": donor.about["policy"]})
 
 
-def _paced(own: Mapping[str, Any], donor: Mapping[str, Any], policy: SavedPolicy, optimizer: bool) -> dict[str, Any]:
+def _with_one_learner(
+    own: Mapping[str, Any], donor: Mapping[str, Any], policy: SavedPolicy, optimizer: bool
+) -> dict[str, Any]:
     """Return the state of one policy of a run with one learner."""
     vector = published_vector(PolicySpec.from_json(policy.about["policy"]), dict(policy.weights))
     learner = _learner(own["learner"], donor["learner"], optimizer)
@@ -72,7 +74,7 @@ def _learner(own: Mapping[str, Any], donor: Mapping[str, Any], optimizer: bool) 
     return {**own, "algorithm": donor["algorithm"], "adam": adam}
 
 
-def _lock_free(own: Mapping[str, Any], donor: Mapping[str, Any], optimizer: bool) -> dict[str, Any]:
+def _with_workers(own: Mapping[str, Any], donor: Mapping[str, Any], optimizer: bool) -> dict[str, Any]:
     """Return the state of a run with lock-free workers, which share parameters and, if so set, moments."""
     learned = {
         name: array if optimizer or name.rpartition("/")[2] not in _MOMENTS else np.zeros_like(array)

@@ -106,7 +106,7 @@ class Ledger:
         else:
             self.decisions[place] = entry
 
-    def of_generation(self, generation: int, members: int) -> list[float] | None:
+    def scores_of(self, generation: int, members: int) -> list[float] | None:
         """Return the scores of all members in a generation; None if one is missing."""
         places = [(member, generation) for member in range(members)]
         if not all(place in self.scores for place in places):

@@ -104,7 +104,7 @@ def _scores(family: Family) -> Figure:
         own = [family.ledger.scores[member, generation].score for generation in generations]
         axes.plot(generations, own, color=_GREY, linewidth=0.8, alpha=0.7, label="" if member else "each member")
     whole: list[tuple[int, list[float]]] = []
-    while (scores := family.ledger.of_generation(len(whole), family.settings.members)) is not None:
+    while (scores := family.ledger.scores_of(len(whole), family.settings.members)) is not None:
         whole.append((len(whole), scores))
     best = max if family.settings.maximize else min
     axes.plot([g for g, _ in whole], [best(s) for _, s in whole], color=_BEST, label="best", **_MARKED)

@@ -185,7 +185,7 @@ class Schedule:
 
     def _next_of(self, member: int) -> MemberProcess | None:
         generation = self._ledger.finished(member)
-        if generation == self._plan.generations or not self._is_prepared(member, generation):
+        if generation == self._plan.generations or not self._prepare(member, generation):
             return None
         values = self._family.values(member, generation)
         process = _next_process(self._plan, self._path, member, generation, values)
@@ -218,7 +218,7 @@ class Schedule:
 
     # --- between generations --------------------------------------------------------------------------------
 
-    def _is_prepared(self, member: int, generation: int) -> bool:
+    def _prepare(self, member: int, generation: int) -> bool:
         """Make the decision before a generation, and apply it; return False if a score is missing for it."""
         if generation == 0:
             return True

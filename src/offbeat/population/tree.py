@@ -54,7 +54,7 @@ class Family:
 
     def scores(self, generation: int) -> list[float] | None:
         """Return the scores of a generation, higher is better; None if one is missing."""
-        scores = self.ledger.of_generation(generation, self.settings.members)
+        scores = self.ledger.scores_of(generation, self.settings.members)
         if scores is None or self.settings.maximize:
             return scores
         return [-score for score in scores]
