@@ -31,12 +31,11 @@ from offbeat.core.errors import Closed, RunFailed, explained
 from offbeat.core.process_exit import exit_process
 from offbeat.core.signal_names import signal_name
 from offbeat.runtime.process_groups import GROUPS
+from offbeat.runtime.signals import STOP_SIGNALS
 
 PR_SET_PDEATHSIG = 1
 """Option of prctl(2): the kernel sends this process a signal when its parent dies."""
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-"""Signals that a terminal, a service manager or a batch scheduler sends to all processes of a run at once."""
 LAST_REPORT_S = 1.0
 """Seconds to wait for the last reports and the last output of a process that has ended."""
 POLL_S = 0.005

@@ -13,6 +13,7 @@ from typing import Any, Self
 GRACE_S = 5.0
 """Seconds from the first signal to the deadline: a run without a boundary until then stops without a checkpoint."""
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+"""Signals that a terminal, a service manager or a batch scheduler sends to all processes of a run at once."""
 
 
 class StopImmediately(BaseException):
