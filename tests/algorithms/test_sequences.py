@@ -137,7 +137,7 @@ def test_stored_core_states_are_those_computed_from_all_earlier_rows(core, unifo
     for ticket in range(18):
         if ticket == 15:
             actor.start(ticket, cut=True)
-        actor.act(Work.of_one(ticket, 0, PolicyWork(vector, rings.open(ticket))))
+        actor.act(Work(ticket, 0, 0.0, (PolicyWork(vector, rings.open(ticket)),)))
     assert not rings.ticket(0)["initial_state"].any()
     resets = 0
     for ticket in range(17):

@@ -57,7 +57,7 @@ class Stage:
     def act(self, *tickets: int, version: int = 3) -> list[Tree]:
         slots = [self.slot() for _ in tickets]
         for ticket, slot in zip(tickets, slots, strict=True):
-            self.actor.act(Work.of_one(ticket, version, PolicyWork(self.vector, slot)))
+            self.actor.act(Work(ticket, version, 0.0, (PolicyWork(self.vector, slot),)))
         return slots
 
     def begin_and_act(self, *tickets: int) -> list[Tree]:
@@ -201,7 +201,7 @@ def test_rewards_are_clipped_and_end_with_a_life_while_returns_are_those_of_comp
     actor.start(0)
     slots = [{**empty_slot(envs.spec), "episode_length": np.full((LENGTH + 1, COLUMNS), 9)} for _ in tickets]
     for ticket, slot in zip(tickets, slots, strict=True):
-        actor.act(Work.of_one(ticket, 3, PolicyWork(np.zeros(0, np.float32), slot)))
+        actor.act(Work(ticket, 3, 0.0, (PolicyWork(np.zeros(0, np.float32), slot),)))
     rows = whole(slots)
     raw = make_envs(game, COLUMNS, seed=0, settings=settings)
     raw.reset()
@@ -241,7 +241,7 @@ def test_the_return_of_a_very_long_episode_is_accurate_to_one_in_a_million(sprea
     actor = Actor(0, 0, [PolicyColumns(envs, AtRandom(envs.spec.action))])
     actor.start(0, spread)
     slot = long_slot(envs.spec, env_zoo.Payday.length)
-    actor.act(Work.of_one(0, 0, PolicyWork(np.zeros(0, np.float32), slot)))
+    actor.act(Work(0, 0, 0.0, (PolicyWork(np.zeros(0, np.float32), slot),)))
     ended = slot["episode_length"] > 0
     np.testing.assert_allclose(slot["episode_return"][ended], [0.1 * env_zoo.Payday.length], rtol=1e-6)
 
@@ -436,7 +436,7 @@ def columns_of(env: str, policy: Any) -> tuple[Actor, Any]:
     actor = Actor(0, 0, [PolicyColumns(envs, policy(envs.spec.action))])
     actor.start(0)
     slot = empty_slot(envs.spec)
-    return actor, lambda: actor.act(Work.of_one(0, 0, PolicyWork(np.zeros(1, np.float32), slot)))
+    return actor, lambda: actor.act(Work(0, 0, 0.0, (PolicyWork(np.zeros(1, np.float32), slot),)))
 
 
 class BreaksInRow(AtRandom):

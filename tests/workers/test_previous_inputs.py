@@ -50,7 +50,7 @@ def test_unrolls_have_what_the_policy_saw_and_the_inputs_of_the_row_after_each_d
     slots = shape.slots(fields, private_arena(shape.slabs(fields)))
     ends = 0
     for ticket in range(TICKETS):
-        actor.act(Work.of_one(ticket, 0, PolicyWork(NO_WEIGHTS, slots.open(ticket))))
+        actor.act(Work(ticket, 0, 0.0, (PolicyWork(NO_WEIGHTS, slots.open(ticket)),)))
         batch = {name: array.copy() for name, array in slots.batch(ticket).items()}
         valid = batch["valid"][:-1]
         names = ("previous_action", "previous_reward")
@@ -72,7 +72,7 @@ def test_a_replay_gives_the_inputs_of_the_next_state_also_across_the_end_of_its_
     replay, random, ends = Replay(rings, batch_size=32, n_step=1, gamma=0.9), np.random.default_rng(0), 0
     replay.reset(0)
     for ticket in range(TICKETS):
-        actor.act(Work.of_one(ticket, 0, PolicyWork(NO_WEIGHTS, rings.open(ticket))))
+        actor.act(Work(ticket, 0, 0.0, (PolicyWork(NO_WEIGHTS, rings.open(ticket)),)))
         replay.take_in(ticket, 0)
         if not replay.valid:
             continue

@@ -55,7 +55,7 @@ class Stage:
         slots = [self.slot() for _ in numbers]
         for number, slot in zip(numbers, slots, strict=True):
             ticket = number * self.visits.actors + self.index
-            self.actor.act(Work.of_one(ticket, 3, PolicyWork(self.vector, slot)))
+            self.actor.act(Work(ticket, 3, 0.0, (PolicyWork(self.vector, slot),)))
         return slots
 
     def slot(self) -> Tree:

@@ -44,11 +44,6 @@ class Work(NamedTuple):
     league: LeagueMemory | None = None
     """The memory of the league, if the run has one."""
 
-    @classmethod
-    def of_one(cls, ticket: int, version: int, policy_work: PolicyWork, progress: float = 0.0) -> Work:
-        """Return the work of an actor that acts for one policy."""
-        return cls(ticket, version, progress, (policy_work,))
-
 
 class Link(Protocol):
     """Gives an actor its tickets and takes the finished ones."""

@@ -68,7 +68,7 @@ def test_the_learner_stacks_the_same_frames_as_the_actor(stack, columns, length,
     for step in range(8 // length + 2):
         for place, writer in enumerate(actors):
             ticket = step * unrolls + place
-            writer.act(Work.of_one(ticket, step, PolicyWork(NO_WEIGHTS, slots.open(ticket))))
+            writer.act(Work(ticket, step, 0.0, (PolicyWork(NO_WEIGHTS, slots.open(ticket)),)))
         batch = slots.batch(step)
         tensors = {name: torch.from_numpy(array) for name, array in batch.items()}
         [leaf] = envs[0].spec.observation
@@ -115,7 +115,7 @@ class Replayed:
         """Let actors be as far ahead as the pace allows: they write all that they may write."""
         while self.acted < prefix + self.shape.pace.max_ahead:
             slot = self.rings.open(self.acted)
-            self.actors[self.acted % self.shape.actors].act(Work.of_one(self.acted, 0, PolicyWork(NO_WEIGHTS, slot)))
+            self.actors[self.acted % self.shape.actors].act(Work(self.acted, 0, 0.0, (PolicyWork(NO_WEIGHTS, slot),)))
             self.acted += 1
 
     def seen(self, ticket: int, row: int, column: int) -> Array:

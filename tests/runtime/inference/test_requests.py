@@ -65,7 +65,7 @@ def scene(**settings: Any) -> Iterator[Scene]:
 
 
 def work_of(parts: PacedParts) -> Work:
-    return Work.of_one(0, 0, PolicyWork(parts.policy.weights.read(0), {}))
+    return Work(0, 0, 0.0, (PolicyWork(parts.policy.weights.read(0), {}),))
 
 
 OBSERVATION = np.random.default_rng(0).standard_normal((4, 4)).astype(np.float32)
