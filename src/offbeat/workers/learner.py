@@ -83,6 +83,11 @@ class Learner(ABC):
         self.progress = 0.0
         """Training progress that the newest version was published with."""
 
+    @property
+    def updates_made(self) -> int:
+        """Number of updates that this learner has made, refused ones included. It may be read in another thread."""
+        return self._updates.made
+
     def _random(self, step: int) -> np.random.Generator:
         """Return the random stream of a learning step."""
         return stream(self._seed, "learn", step, *self._key)

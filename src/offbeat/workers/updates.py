@@ -99,6 +99,8 @@ class Updates:
             for name, group in algorithm.groups.items()
         }
         self._stages = make_stages(algorithm, self._adam)
+        self.made = 0
+        """Updates made by this object, refused ones included."""
         self._refused_in_a_row = 0
         self._others_at_read = 0
         """Updates that the other learners had made when this learner last read the parameters."""
@@ -135,6 +137,7 @@ class Updates:
             self._note_read()
         due = [stage for stage in self._algorithm.stages if number % stage.every == 0]
         applied = self._apply_stages(due, minibatch, rates, collected)
+        self.made += 1
         if self._counter:
             collected.add_spread("gradient_staleness", np.array([self._counter.others() - self._others_at_read]))
             self._counter.count(refused=not applied)

@@ -98,9 +98,11 @@ class LearnerProcess:
         self._algorithms: list[Algorithm] = []
         arrays = attach(launch.arenas[0], launch.plan.slabs())
         self._actors = PaceBoard(arrays, launch.config.runtime.actors)
-        learners = [
-            self._make_learner(plan, index, arrays) for index, plan in enumerate(launch.plan.policies) if plan.trained
-        ]
+        learners = {
+            plan.name: self._make_learner(plan, index, arrays)
+            for index, plan in enumerate(launch.plan.policies)
+            if plan.trained
+        }
         self._pool = LearnerPool(learners, Timings(), 1, self._wait_for_commits)
 
     def _make_learner(self, plan: PolicyPlan, index: int, arrays: Tree) -> Learner:
