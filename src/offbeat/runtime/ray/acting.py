@@ -15,7 +15,6 @@ from time import monotonic
 from typing import Any
 
 from offbeat.config.ray import runtime_env_of
-from offbeat.core.errors import RunFailed
 from offbeat.runtime.deadline import stall_timeout
 from offbeat.runtime.gated import GatedActing
 from offbeat.runtime.paced import PacedRuntime
@@ -103,8 +102,7 @@ class RayActing(GatedActing):
         return proxy
 
     def watch(self) -> None:
-        if self._dispatcher.failure is not None:
-            raise RunFailed("the messages of the actors could not be handled") from self._dispatcher.failure
+        self._dispatcher.watch()
         self._supervisor.watch()
         self._notify_if_waiting()
 
@@ -144,13 +142,17 @@ class RayActing(GatedActing):
 
     def close(self) -> None:
         with ExitStack() as closing:  # also if a step fails
-            closing.callback(self.gate.discard)
+            closing.callback(self._discard_gate)
             closing.callback(self._cluster.close)
             closing.callback(self._dispatcher.end)
             closing.callback(self._supervisor.close)
             self.gate.close()
             for proxy in self._supervisor.processes:
                 proxy.close()
+
+    def _discard_gate(self) -> None:
+        if self._dispatcher.has_ended:  # a thread that hangs may still ring a bell
+            self.gate.discard()
 
 
 _REMEDY = "pass a smaller ray_cpus, ray_gpus or ray_resources, or add such a node"

@@ -15,9 +15,12 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from time import monotonic, thread_time
 
-from offbeat.core.errors import Closed
+import numpy as np
+
+from offbeat.core.errors import Closed, RunFailed
 from offbeat.runtime.acting import MessageTraffic
 from offbeat.runtime.board import POLL_INTERVAL_S, Bell
+from offbeat.runtime.deadline import ROW, Deadline, Span, StallWatch, stall_timeout
 from offbeat.runtime.gate import MESSAGES, OTHER_WORK, PaceBoard, TicketGate
 from offbeat.runtime.plan import Plan
 from offbeat.runtime.ray.messages import Acted, Assignment, RowMessage, TicketRows
@@ -28,6 +31,8 @@ from offbeat.workers.link import Memory
 
 IN_FLIGHT = 2
 """Maximum number of messages to an actor that are not answered: it acts one while the other is on its way."""
+CLOSE_S = 10.0
+"""Seconds that the thread gets to end. A thread that hangs in a call of Ray is left running."""
 MESSAGE_S = 0.1
 """Seconds of acting that a message should have at least: smaller tickets are sent together."""
 
@@ -80,12 +85,15 @@ class Dispatcher:
         self._reported = (0, 0, 0)
         """These numbers at the last call of `metrics`."""
         self._thread_s = 0.0
+        self._deadline, self._stall_s = Deadline(np.zeros(ROW)), stall_timeout(plan.runtime)
+        self._stalls = StallWatch([self._deadline])
         self._thread = threading.Thread(target=self._run, name="offbeat dispatcher", daemon=True)
 
     # --- called by the learner's thread -----------------------------------------------------------------------
 
     def start(self) -> None:
         """Start the thread."""
+        self._deadline.set(Span.WORK, self._stall_s)
         self._thread.start()
 
     def add(self, proxy: ActorProxy) -> None:
@@ -124,19 +132,39 @@ class Dispatcher:
         with self._lock:
             return MessageTraffic(self._env_steps, self._row_bytes, self._weight_bytes, self._thread_s)
 
+    def watch(self) -> None:
+        """Check that the thread handles messages.
+
+        Raises:
+            RunFailed: it has failed, or hangs.
+        """
+        if self.failure is not None:
+            raise RunFailed("the messages of the actors could not be handled") from self.failure
+        if self._stalls.has_stalled(0):
+            raise RunFailed(
+                f"the messages of the actors were not handled within {self._stall_s:g} s (stall_timeout_s): a call of "
+                "Ray does not return. Look at the logs of Ray, /tmp/ray/session_latest/logs"
+            )
+
     def end(self) -> None:
         """End the thread."""
         with self._ending:
             self._ended = True
             self._bell.ring()
         if self._thread.is_alive():
-            self._thread.join()
+            self._thread.join(CLOSE_S)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the thread does not run, so that nobody rings its bells any more."""
+        return not self._thread.is_alive()
 
     # --- in the thread ----------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         try:
             while not self._ended:
+                self._deadline.set(Span.WORK, self._stall_s)
                 self._bell.sleep(POLL_INTERVAL_S)
                 self._handle_answers()
                 with self._lock:
@@ -146,7 +174,7 @@ class Dispatcher:
                     with suppress(Closed):
                         self._hand_out(proxy)
                 self._thread_s = thread_time()
-        except BaseException as error:  # noqa: BLE001 - `RayActing.watch` raises it
+        except BaseException as error:  # noqa: BLE001 - `watch` raises it
             self.failure = error
 
     def _handle_answers(self) -> None:
