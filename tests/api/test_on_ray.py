@@ -122,6 +122,22 @@ def test_tasks_fail_and_end_when_no_node_with_their_resources_is_left(pool):
     assert list(pool.results(ENV, sleep, [(0.0,)])) == [(0, None)]  # the others do not keep the CPUs
 
 
+def work(seconds: float) -> str:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        time.sleep(0.05)
+        tasks.note_progress()
+    return "done"
+
+
+def test_a_task_that_hangs_is_killed_and_fails_with_its_time_limit(nodes):
+    with connect(nodes.address) as cluster:
+        pool = TaskPool(cluster, {"CPU": 1, "GPU": 0}, "a task", stall_s=1.5)
+        with pytest.raises(RunFailed, match=r"in 4 attempts: .* no progress within 1\.5 s and was killed"):
+            list(pool.results(ENV, sleep, [(30.0,)]))
+        assert list(pool.results(ENV, work, [(4.0,)])) == [(0, "done")]
+
+
 def test_tasks_that_need_more_than_a_node_has_are_refused(nodes):
     said = typed("eval", "nowhere", *on_ray(nodes), "--cpus", "none")
     assert said.code == 2

@@ -119,11 +119,13 @@ def score_on_node(
 
     Raises:
         ConfigError, EnvFailed: as `score`; or the env cannot be sent to the node.
-        RunFailed: there is no node with the resources any more.
+        RunFailed: there is no node with the resources any more, or the evaluation hangs.
     """
+    from offbeat.runtime.ray.tasks import note_progress
+
     trained = _trained(policies)
     env = sending.package(trained.env, imports, trained.env_config.wrappers)
-    ((_, scores),) = pool.results(env, partial(score, **settings), [[policies]])
+    ((_, scores),) = pool.results(env, partial(score, on_step=note_progress, **settings), [[policies]])
     return scores
 
 

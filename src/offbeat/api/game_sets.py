@@ -92,7 +92,7 @@ def play_on_nodes(
 
     Raises:
         ConfigError, EnvFailed: as `play_here`.
-        RunFailed: there is no node with the resources any more.
+        RunFailed: there is no node with the resources any more, or the games hang.
     """
     sent = [pool.put(chosen) for chosen in policies]
     calls = [(each, *(sent[index] for index in each.policies)) for each in sets]
@@ -109,17 +109,17 @@ def _add(on_step: OnStep, before: int, total: int, ended: int) -> None:
 
 
 def _play_on_node(make_envs: Callable[[], GameEnvs], greedy: bool, games: GameSet, *policies: Chosen) -> Games:
+    from offbeat.runtime.ray.tasks import note_progress
+
     limit_blas(1)
     envs = make_envs()
     try:
-        return _play(envs, games, greedy, None, *policies)
+        return _play(envs, games, greedy, note_progress, *policies)
     finally:
         envs.close()
 
 
-def _play(
-    envs: GameEnvs, games: GameSet, greedy: bool, on_step: Callable[[int], None] | None, *policies: Chosen
-) -> Games:
+def _play(envs: GameEnvs, games: GameSet, greedy: bool, on_step: Callable[[int], None], *policies: Chosen) -> Games:
     """Play a set of games; `policies`: those of its sides."""
     for index, (loaded, _) in enumerate(policies):
         require_fit(loaded, envs.columns[str(index)].spec)

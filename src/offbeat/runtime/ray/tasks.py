@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import faulthandler
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from offbeat.core.errors import RunFailed
 from offbeat.envs import sending
+from offbeat.runtime.deadline import RESET_TIMEOUT_S
 from offbeat.runtime.ray.cluster import Cluster, resources_text
 
 RETRIES = 3
@@ -16,6 +18,8 @@ POLL_S = 1.0
 """Seconds between two looks at the nodes."""
 NODE_TIMEOUT_S = 60.0
 """Seconds without a node with the resources after which the work fails."""
+RENEW_EVERY_S = 1.0
+"""Minimum seconds between two renewals of a task's time limit: each of them starts a thread."""
 Result = TypeVar("Result")
 
 
@@ -26,15 +30,19 @@ class TaskPool:
         cluster: the cluster.
         resources: resource -> amount that each task needs.
         user: a task, for messages: 'an evaluation'.
+        stall_s: seconds without a call of `note_progress` after which the process of a task is killed. It first prints
+            where it hangs.
 
     Raises:
         ConfigError: no node has the resources, or the nodes have other versions.
     """
 
-    def __init__(self, cluster: Cluster, resources: Mapping[str, float], user: str) -> None:
+    def __init__(
+        self, cluster: Cluster, resources: Mapping[str, float], user: str, stall_s: float = RESET_TIMEOUT_S
+    ) -> None:
         cluster.require_resources(resources, user, "pass --cpus, --gpus or --resources with what a node has")
         cluster.require_versions()
-        self._cluster, self._resources = cluster, resources
+        self._cluster, self._resources, self._stall_s = cluster, resources, stall_s
 
     def put(self, value: object) -> Any:
         """Store an argument of several tasks, which each node gets once; return what stands for it in `results`."""
@@ -49,24 +57,24 @@ class TaskPool:
 
         Args:
             env: the env that it makes, from `sending.package`.
-            function: the function. It can be called again, if a node is lost.
+            function: the function. It calls `note_progress` often. It can be called again, if a node is lost.
             calls: the arguments of each call, which may be from `put`.
 
         Yields:
             The index of a call and its result, as they come.
 
         Raises:
-            RunFailed: there is no node with the resources any more.
+            RunFailed: there is no node with the resources any more, or a task hangs, or its process dies, each time.
             Exception: what the function has raised.
         """
         import ray
 
-        task = self._task()
-        waiting = {task.remote(env, function, *arguments): index for index, arguments in enumerate(calls)}
+        task, first = self._task(), (env, self._stall_s, function)
+        waiting = {task.remote(*first, *arguments): index for index, arguments in enumerate(calls)}
         try:
             while waiting:
                 for done in self._wait(list(waiting)):
-                    yield waiting.pop(done), _result(done)
+                    yield waiting.pop(done), self._result(done)
         finally:
             for left in waiting:
                 ray.cancel(left, force=True)
@@ -99,20 +107,60 @@ class TaskPool:
                 )
         return done
 
+    def _result(self, done: Any) -> Any:
+        """Return the result of a task that has ended; raise what it has raised."""
+        import ray
 
-def _call(env: bytes, function: Callable[..., Result], *arguments: object) -> Result:
+        try:
+            return ray.get(done)
+        except ray.exceptions.RayTaskError as error:
+            raise error.cause from None
+        except ray.exceptions.RayError as error:
+            raise RunFailed(
+                f"a task was not completed in {RETRIES + 1} attempts: its node was lost, or its process died, or it "
+                f"made no progress within {self._stall_s:g} s and was killed: {error}"
+            ) from error
+
+
+class _StallLimit:
+    """On a node: the time limit of the task that runs in this process.
+
+    `faulthandler` ends the process from a thread that needs no lock of Python, which an env may hold.
+    """
+
+    def __init__(self) -> None:
+        self._seconds, self._renewed_at = 0.0, 0.0
+
+    def start(self, seconds: float) -> None:
+        """Kill this process after a time, unless `renew` is called."""
+        self._seconds, self._renewed_at = seconds, time.monotonic()
+        # Ray may have replaced sys.stderr; the descriptor is that of this process's log, which the user sees.
+        faulthandler.dump_traceback_later(seconds, exit=True, file=2)
+
+    def renew(self) -> None:
+        """Start the time again."""
+        if time.monotonic() - self._renewed_at >= RENEW_EVERY_S:
+            self.start(self._seconds)
+
+    def end(self) -> None:
+        """The task has ended: there is no limit."""
+        faulthandler.cancel_dump_traceback_later()
+
+
+_LIMIT = _StallLimit()
+"""That of the task in this process: Ray gives a process one task at a time."""
+
+
+def note_progress(*_numbers: int) -> None:
+    """Note that the task in this process makes progress; can be the `on_step` of an evaluation."""
+    _LIMIT.renew()
+
+
+def _call(env: bytes, stall_s: float, function: Callable[..., Result], *arguments: object) -> Result:
     """On a node: register the env, and call the function."""
-    sending.unpack(env)
-    return function(*arguments)
-
-
-def _result(done: Any) -> Any:
-    """Return the result of a task that has ended; raise what it has raised."""
-    import ray
-
+    _LIMIT.start(stall_s)
     try:
-        return ray.get(done)
-    except ray.exceptions.RayTaskError as error:
-        raise error.cause from None
-    except ray.exceptions.RayError as error:
-        raise RunFailed(f"a task could not be completed, because nodes were lost: {error}") from error
+        sending.unpack(env)
+        return function(*arguments)
+    finally:
+        _LIMIT.end()
