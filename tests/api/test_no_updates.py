@@ -69,10 +69,11 @@ def test_the_first_update_follows_from_warmup_and_ratio():
     assert DQNConfig(warmup=100, utd_ratio=Fraction(2)).next_update() == 101
 
 
-def test_the_command_line_says_once_before_the_run_that_nothing_will_be_learned(tmp_path):
-    arguments = ["train", "dqn", "CartPole-v1", "--steps", "32", "--run-dir", str(tmp_path / "run"), "--set"]
+@pytest.mark.parametrize("progress", ["lines", "none"])
+def test_the_command_line_says_once_before_the_run_that_nothing_will_be_learned(tmp_path, progress):
+    arguments = ["train", "dqn", "CartPole-v1", "--steps", "32", "--run-dir", str(tmp_path / "run")]
     settings = ["warmup=40", "batch_size=8", "hidden_sizes=8", "eval_every=0", "envs_per_actor=4", "chunk_length=1"]
-    said = run_python(OFFBEAT, *arguments, *settings, folder=tmp_path)
+    said = run_python(OFFBEAT, *arguments, "--progress", progress, "--set", *settings, folder=tmp_path)
     assert said.code == 0, said.err
     assert said.err.count(EXPECTED) == 1
     assert "LearnsNothing" not in said.err

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from offbeat.api import no_updates
+from offbeat.api.unsaved_tensors import unsaved_tensors
 from offbeat.config.changes import MAY_DIFFER, Changed, changed_config, from_weights
 from offbeat.config.config import Config
 from offbeat.config.run_config import LIMITS
@@ -359,7 +360,8 @@ class Continuation:
         del replay
         counted = loop.counters.env_steps
         nothing = no_updates.expected(parts, env_steps=counted, counts_anew=not restores_replay)
-        changes = self._changes(parts.config) + f"; {nothing}" * bool(nothing)
+        hints = "".join(f"; {hint}" for hint in (nothing, *unsaved_tensors(parts)) if hint)
+        changes = self._changes(parts.config) + hints
         if not loop.counters.learning_step:
             return f"resumed from the start: nothing had been learned{changes}{_kernels(self.state)}"
         episodes = (

@@ -28,6 +28,7 @@ from offbeat.api.resume import (
 )
 from offbeat.api.run import Run, run_to_end
 from offbeat.api.run_context import RunContext
+from offbeat.api.unsaved_tensors import unsaved_tensors
 from offbeat.config import resolve as configs
 from offbeat.config.arguments import checked
 from offbeat.config.changes import changes_between
@@ -361,7 +362,7 @@ def _start(parts: Parts, loop: TrainingLoop, initial: Mapping[str, InitialPolicy
     images = dict.fromkeys(
         f"{problem}: {remedy}" for policy in parts.policies for problem, remedy in image_notes(policy.env.observation)
     )
-    hints = (no_updates.expected(parts), process_count.hint(parts.config))
+    hints = (no_updates.expected(parts), *unsaved_tensors(parts), process_count.hint(parts.config))
     return "; ".join(filter(None, (origin_of(parts, initial), reason, *hints, *notices, *images)))
 
 

@@ -29,7 +29,7 @@ from offbeat.cli.push import Push
 from offbeat.cli.run import RunSpec
 from offbeat.cli.train import Resume, Train
 from offbeat.core.argument_notation import flags_shown
-from offbeat.core.errors import ConfigError, LearnsNothing, OffbeatError, message_with_notes, unknown
+from offbeat.core.errors import ConfigError, OffbeatError, RunWarning, message_with_notes, unknown
 from offbeat.core.field_definitions import field_docstrings
 from offbeat.core.files import is_utf8, user_path
 
@@ -77,7 +77,10 @@ def _run(arguments: Sequence[str]) -> int:
         if not isinstance(command, Resume):  # resume writes the warning itself, also to the log
             _warn_of_crashes(command)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", LearnsNothing)  # it is shown as a message of the run
+            if getattr(command, "progress", None) == "none":
+                _show_as_lines(RunWarning)
+            else:
+                warnings.simplefilter("ignore", RunWarning)  # the progress view shows it
             return command.run()
     except OffbeatError as error:
         print(f"offbeat: {message_with_notes(error)}", file=sys.stderr)
@@ -94,6 +97,20 @@ def _run(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader of the pipe has closed it
         return 0
+
+
+def _show_as_lines(shown: type[Warning]) -> None:
+    """Show Python warnings of a class as lines of the command, without the line of code that they are about."""
+    show_others = warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], *where: Any) -> None:
+        if issubclass(category, shown):
+            print(f"offbeat: {message}", file=sys.stderr)
+        else:
+            show_others(message, category, *where)
+
+    warnings.simplefilter("always", shown)
+    warnings.showwarning = show
 
 
 def _parse(arguments: Sequence[str]) -> Command:

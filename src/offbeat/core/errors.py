@@ -70,8 +70,16 @@ class NetworkFailed(RunFailed):
     """The network of a policy returned NaN or infinity."""
 
 
-class LearnsNothing(UserWarning):
-    """A run makes no update. It is also a message of the run, so the command line does not show it again."""
+class RunWarning(UserWarning):
+    """A warning about a run. It is also a message of the run, which is in the log and in the progress view."""
+
+
+class LearnsNothing(RunWarning):
+    """A run makes no update."""
+
+
+class UnsavedTensor(RunWarning):
+    """A tensor that an algorithm has registered does not seem to be in its checkpoints."""
 
 
 class ChildTraceback(Exception):

@@ -52,7 +52,7 @@ def build_paced(config: Config, notify: Callable[[str], None], *, shared: bool) 
 
     Args:
         config: all settings.
-        notify: is called with a message if the run needs much memory, or if checkpoints seem to lack a tensor.
+        notify: is called with a message if the run needs much memory.
         shared: whether slots, weights and board are in shared memory, for actors in other processes.
 
     Raises:
@@ -71,9 +71,8 @@ def build_paced(config: Config, notify: Callable[[str], None], *, shared: bool) 
     for policy_plan in plan.policies:
         if policy_plan.trained and (message := policy_plan.memory.describe(policy_plan.fields)):
             notify(f"policy {policy_plan.name}: {message}" if len(plan.policies) > 1 else message)
-    for policy in policies:
-        if policy.trained and (message := unsaved_warning(policy.algorithm, storages[policy.name].registered)):
-            notify(message)
+    unsaved = (unsaved_warning(each.algorithm, storages[each.name].registered) for each in policies if each.trained)
+    warnings = tuple(dict.fromkeys(filter(None, unsaved)))
     arena = SharedArena(plan.slabs()) if shared else None
     with ExitStack() as made:
         if arena:
@@ -96,6 +95,7 @@ def build_paced(config: Config, notify: Callable[[str], None], *, shared: bool) 
         env=plan.policies[0].env,
         policies=tuple(learned),
         timings=timings,
+        warnings=warnings,
         plan=plan,
         arrays=arrays,
         arena=arena,

@@ -98,6 +98,8 @@ class Parts:
     """In the order of their names."""
     timings: Timings
     """Timings of this process. Actors and workers have their own."""
+    warnings: tuple[str, ...] = ()
+    """Warnings about tensors that no checkpoint seems to have."""
 
     @property
     def policy(self) -> PolicyParts:

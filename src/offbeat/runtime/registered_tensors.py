@@ -33,7 +33,7 @@ def unsaved_warning(algorithm: Algorithm, registered: Mapping[str, Tensor]) -> s
     if not names:
         return ""
     return (
-        f"warning: {type(algorithm).__qualname__} registers {', '.join(map(repr, names))}, but its checkpoints do not "
+        f"{type(algorithm).__qualname__} registers {', '.join(map(repr, names))}, but its checkpoints do not "
         "seem to have the values, so a resumed run would begin with the initial ones. If they matter, add the tensors "
         "to the result of `arrays`, or save them in `state` and restore them in `restore`, before a new run"
     )
