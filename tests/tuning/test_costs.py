@@ -70,6 +70,20 @@ def test_waiting_for_a_core_is_not_waiting_for_something_else(monkeypatch, tmp_p
     assert cost.wall == pytest.approx(10_000)
 
 
+def test_a_thread_that_an_env_starts_in_a_measurement_has_its_time_of_waiting_for_a_core(monkeypatch, tmp_path):
+    monkeypatch.setattr("offbeat.tuning.costs.THREADS", tmp_path)
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "schedstat").write_text("1000 50000000 3\n")
+    meter = Meter()
+    with meter:
+        (tmp_path / "2").mkdir()
+        (tmp_path / "2" / "schedstat").write_text("2000 96000000 30\n")
+    meter.cpu, meter.wall = 0.002, 0.1
+    cost = meter.cost(10, Cost(0, 0))
+    assert not cost.waits
+    assert cost.time == pytest.approx(200)
+
+
 @pytest.mark.parametrize(("given_up", "taken_away"), [(3, 40), (40, 3)])
 def test_without_times_of_waiting_for_a_core_work_waits_only_if_it_gives_up_its_core(
     monkeypatch, tmp_path, given_up, taken_away

@@ -69,7 +69,7 @@ class Meter:
     """A context manager that adds up the times of the code in its `with` blocks.
 
     `cpu` and `wall` are the CPU time and the wall time, `without_core` is the time of waiting for a core, summed over
-    threads, in seconds.
+    the threads that existed when the meter was made, in seconds. `cost` adds that of threads that were started since.
 
     Where the system does not tell the time of waiting for a core, as on macOS, the work waits for something else only
     if the process gave up its core more often than the system took it away.
@@ -103,7 +103,7 @@ class Meter:
             1e6 * max(0.0, spent - 1e-6 * per_block * self._entered) / max(1.0, env_steps)
             for spent, per_block in ((self.cpu, overhead.cpu), (self.wall, overhead.wall))
         )
-        without_core = 1e6 * self.without_core / max(1.0, env_steps)
+        without_core = 1e6 * (self.without_core + self._scheduler_times.of_new_threads_s()) / max(1.0, env_steps)
         waits = wall - without_core > WAIT_RATIO * cpu and (self._scheduler_times.known or self._gave_up_core())
         return Cost(cpu, wall - without_core if waits else wall, waits)
 
@@ -123,7 +123,8 @@ class _SchedulerTimes:
     def __init__(self) -> None:
         self._without_core_ns: dict[int, int] = {}
         """The last time that was read, by open file."""
-        for file in THREADS.glob("*/schedstat"):
+        self._files = frozenset(THREADS.glob("*/schedstat"))
+        for file in self._files:
             with suppress(OSError):  # the thread has ended
                 opened = os.open(file, os.O_RDONLY)
                 weakref.finalize(self, os.close, opened)
@@ -137,6 +138,14 @@ class _SchedulerTimes:
             with suppress(OSError):  # the thread has ended: its last time stays
                 self._without_core_ns[opened] = int(os.pread(opened, 100, 0).split()[1])
         return 1e-9 * sum(self._without_core_ns.values())
+
+    def of_new_threads_s(self) -> float:
+        """Return these seconds of the threads that were started after this object was made, and still exist."""
+        nanoseconds = 0
+        for file in set(THREADS.glob("*/schedstat")) - self._files:
+            with suppress(OSError):  # the thread has ended
+                nanoseconds += int(file.read_text().split()[1])
+        return 1e-9 * nanoseconds
 
 
 def meter_overhead(blocks: int = 300) -> Cost:
