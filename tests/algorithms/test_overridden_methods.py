@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from tests.reference import own_methods
@@ -139,6 +140,16 @@ def test_a_metric_may_be_a_tensor_in_one_update_and_a_number_in_another(values):
     for value in values:
         metrics.add({"mine": value})
     assert metrics.summary() == {"mine": 1.0}
+
+
+@pytest.mark.parametrize("value", [torch.ones(3), torch.ones(2, 3), torch.ones(0), np.ones(3)])
+def test_a_metric_with_several_values_or_none_is_refused_with_its_shape(value):
+    metrics = UpdateMetrics()
+    for _ in range(2):
+        metrics.add({"mine": value})
+    shape = re.escape(str(tuple(value.shape)))
+    with pytest.raises(RunFailed, match=rf"the metric 'mine' with the shape {shape}, but a number is expected"):
+        metrics.summary()
 
 
 def test_the_value_of_a_metric_that_is_not_a_number_is_named_among_those_that_are():

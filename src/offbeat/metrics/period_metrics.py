@@ -75,7 +75,12 @@ TAKEN = frozenset(
 
 
 def not_a_number(name: str, value: object) -> RunFailed:
-    """Return the error for a metric of an algorithm that is not a number."""
+    """Return the error for a metric of an algorithm that is not a number, nor an array or tensor with one element."""
+    if shape := getattr(value, "shape", ()):
+        return RunFailed(
+            f"the algorithm returned the metric {name!r} with the shape {tuple(shape)}, but a number is expected: pass "
+            "one metric for each value, or their mean"
+        )
     return RunFailed(
         f"the algorithm returned the metric {name!r} = {value!r}, but a number is expected: pass float(...)"
     )

@@ -56,9 +56,14 @@ def _mean(name: str, values: list[Any]) -> float:
         RunFailed: one of them is something else.
     """
     try:
-        return float(torch.stack(values).mean()) if isinstance(values[0], Tensor) else float(sum(values) / len(values))
-    except (TypeError, ValueError, RuntimeError):  # they are not of one kind: convert each, which is slower
-        return sum(_number(name, value) for value in values) / len(values)
+        if not isinstance(values[0], Tensor):
+            return float(sum(values) / len(values))
+        stacked = torch.stack(values)
+        if stacked.numel() == len(values):
+            return float(stacked.mean())
+    except (TypeError, ValueError, RuntimeError):  # they are not of one kind
+        pass
+    return sum(_number(name, value) for value in values) / len(values)  # converts each, which is slower
 
 
 def _number(name: str, value: Any) -> float:
