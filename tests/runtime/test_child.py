@@ -1,19 +1,20 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
 import subprocess
 import sys
 from contextlib import suppress
 from multiprocessing.connection import Pipe
 from pathlib import Path
-from threading import Event, Timer
+from threading import Event, Thread, Timer
 from typing import Any
 
 import pytest
 from tests.reference.runs import small_run
 
-from offbeat.runtime.child import Child
+from offbeat.runtime.child import LONGEST_LINE, Child, _forward_output
 
 
 class SlowStream:
@@ -52,6 +53,20 @@ class FullStream:
 
     def write(self, _text: str) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_output_without_the_end_of_a_line_is_not_held_back_without_a_limit(monkeypatch):
+    stream = SlowStream()
+    stream.may_write.set()
+    monkeypatch.setattr(sys, "stderr", stream)
+    reader, writer = os.pipe()
+    thread = Thread(target=_forward_output, args=(os.fdopen(reader, "rb"),), daemon=True)
+    thread.start()
+    with os.fdopen(writer, "wb", buffering=0) as printed:
+        printed.write(b"\r50 %" * LONGEST_LINE)
+        assert stream.writes.wait(timeout=60), "it waits for the end of a line"
+    thread.join()
+    assert stream.text == "\r50 %" * LONGEST_LINE
 
 
 def test_a_child_can_still_print_when_its_output_cannot_be_written(monkeypatch):

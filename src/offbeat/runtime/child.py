@@ -38,6 +38,8 @@ PR_SET_PDEATHSIG = 1
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 LAST_REPORT_S = 1.0
 """Seconds to wait for the last reports and the last output of a process that has ended."""
+LONGEST_LINE = 1 << 16
+"""Bytes of printed output without the end of a line that are held back."""
 POLL_S = 0.005
 """Seconds between two checks whether a process has ended."""
 
@@ -339,9 +341,10 @@ def _forward_output(printed: IO[bytes]) -> None:
     """Copy the output of a child to stderr, until all processes that could write it have ended.
 
     Lines that cannot be written are dropped. The pipe is still read: an env that prints into a closed one would fail.
+    A line that does not end, such as a progress bar's, is copied in parts.
     """
     with printed:
-        for line in printed:
+        while line := printed.readline(LONGEST_LINE):
             with contextlib.suppress(OSError, ValueError):  # the disk is full, or stderr is closed
                 sys.stderr.write(line.decode(errors="replace"))
                 sys.stderr.flush()
