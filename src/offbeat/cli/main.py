@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, TextIO, get_type_hints
 
 import tyro
 
@@ -103,11 +103,18 @@ def _show_as_lines(shown: type[Warning]) -> None:
     """Show Python warnings of a class as lines of the command, without the line of code that they are about."""
     show_others = warnings.showwarning
 
-    def show(message: Warning | str, category: type[Warning], *where: Any) -> None:
+    def show(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
         if issubclass(category, shown):
             print(f"offbeat: {message}", file=sys.stderr)
         else:
-            show_others(message, category, *where)
+            show_others(message, category, filename, lineno, file, line)
 
     warnings.simplefilter("always", shown)
     warnings.showwarning = show
