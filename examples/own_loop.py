@@ -22,7 +22,7 @@ from offbeat.core.pace import ReplayPace
 from offbeat.core.types import Field
 from offbeat.memory.arena import private_arena
 from offbeat.memory.replay.rings import Rings, RingShape
-from offbeat.memory.replay.transitions import Replay
+from offbeat.memory.replay.transitions import TransitionReplay
 from offbeat.metrics.timings import Timings
 from offbeat.runtime.gate import ActorGate, LearnerGate, PaceBoard, board_slabs
 
@@ -62,7 +62,9 @@ def act(gate: ActorGate, rings: Rings, seed: int) -> None:
         envs.close()
 
 
-def learn(gate: LearnerGate, replay: Replay, pace: ReplayPace, tickets: int, actors: list[threading.Thread]) -> None:
+def learn(
+    gate: LearnerGate, replay: TransitionReplay, pace: ReplayPace, tickets: int, actors: list[threading.Thread]
+) -> None:
     """Take in ticket after ticket, and make the updates that each makes due."""
 
     def watch() -> None:
@@ -102,7 +104,7 @@ def main() -> None:
     runtime = RuntimeConfig(runtime="threads", actors=given.actors)
     shape = RingShape(pace, given.actors, COLUMNS, LENGTH, capacity=5_000)
     rings = shape.slots(FIELDS, private_arena(shape.slabs(FIELDS)))
-    replay = Replay(rings, batch_size=64, n_step=1, gamma=0.99)
+    replay = TransitionReplay(rings, batch_size=64, n_step=1, gamma=0.99)
     board = PaceBoard(private_arena(board_slabs(given.actors)), given.actors)
     board.reset(origin=0, learned=0)
     gate = LearnerGate(board, pace, Timings())

@@ -11,13 +11,13 @@ from tests.reference.runs import weights_of
 from offbeat.algorithms.base import LossResult
 from offbeat.algorithms.dqn import DQN, DQNConfig
 from offbeat.api.train import train
-from offbeat.memory.replay.transitions import Replay
+from offbeat.memory.replay.transitions import TransitionReplay
 
 NEWEST = "newest/"
 ROWS = 2
 
 
-class ReplayWithNewest(Replay):
+class ReplayWithNewest(TransitionReplay):
     """Samples uniformly, and in addition rows of the newest ticket, under names with a prefix."""
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:

@@ -181,7 +181,7 @@ def test_workers_killed_at_random_moments_are_restarted_and_the_run_ends_complet
     if case.train is small_sac:
         ratio = Fraction(settings["utd_ratio"])
         assert_ratio_of_each(path, ratio, math.ceil(ratio * 4 * SMALL_SAC["envs_per_actor"]))
-        assert [worker["done"]["unheld"] for worker in workers_of(path)] == [0] * settings["workers"]
+        assert [worker["done"]["updates_before"] for worker in workers_of(path)] == [0] * settings["workers"]
         assert run.metrics["replay_size"] == run.metrics["env_steps"], "no row was lost"
     if "links" in case.env:
         assert linked_rows(path) == run.metrics["env_steps"], "no transition leads into another episode"
@@ -245,7 +245,7 @@ def test_a_worker_killed_soon_after_a_resume_repeats_no_update(tmp_path, priorit
         resumed = resume(path, steps=stopped.metrics["env_steps"] + 240)
     assert len(killer.killed) == resumed.metrics["actor_restarts"] == 1
     (worker,) = workers_of(path)
-    assert worker["done"]["unheld"] == 0, "the ratio is held on all updates"
+    assert worker["done"]["updates_before"] == 0, "the ratio is held on all updates"
     assert worker["updates"] == worker["done"]["valid"] - 120 == resumed.metrics["env_steps"] - 120
     assert_whole(path)
 

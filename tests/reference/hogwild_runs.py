@@ -58,7 +58,7 @@ def assert_whole(run: Path) -> None:
             assert all(np.isfinite(array).all() for array in moments.values())
         if "counted" in learner:
             assert learner["counted"]["valid"] == done["valid"]
-            assert learner["counted"]["due"] == worker["updates"] - done["unheld"]
+            assert learner["counted"]["due"] == worker["updates"] - done["updates_before"]
         if learner.get("replay"):
             assert learner["replay"]["taken_in"] == done["learning_steps"]
     assert sum(worker["done"]["env_steps"] for worker in saved.state["workers"]) == saved.policy["env_steps"]
@@ -79,9 +79,9 @@ def assert_ratio_of_each(run: Path, ratio: Fraction, spare: int = 0) -> None:
     assert sum(warmups) == whole
     for worker, warmup in zip(workers, warmups, strict=True):
         done = worker["done"]
-        assert 0 <= worker["updates"] - done["unheld"] - updates_due(ratio, warmup, done["valid"]) <= spare
+        assert 0 <= worker["updates"] - done["updates_before"] - updates_due(ratio, warmup, done["valid"]) <= spare
     if all(worker["done"]["valid"] >= warmup for worker, warmup in zip(workers, warmups, strict=True)):
         valid = sum(worker["done"]["valid"] for worker in workers)
-        held = sum(worker["updates"] - worker["done"]["unheld"] for worker in workers)
+        held = sum(worker["updates"] - worker["done"]["updates_before"] for worker in workers)
         due = updates_due(ratio, whole, valid)
         assert due - len(workers) < held <= due + spare * len(workers)

@@ -19,7 +19,7 @@ from offbeat.api.train import Run, train
 from offbeat.core.types import Array, Tree
 from offbeat.memory.replay.base import Samples
 from offbeat.memory.replay.sequences import SequenceReplay
-from offbeat.memory.replay.transitions import Replay
+from offbeat.memory.replay.transitions import TransitionReplay
 from offbeat.run_directory.checkpoint import load
 from offbeat.workers.learner import Learned
 from offbeat.workers.replay_learner import ReplayLearner
@@ -118,15 +118,15 @@ LINKS = {"imports": ("tests.reference.linked_envs",)}
 def samples_checked(n_step: int, gamma: float = 0.99) -> Iterator[list[int]]:
     """Check every transition of `Linked` that is sampled in this process meanwhile; yield how many there were."""
     counted = [0]
-    sample = Replay.sample
+    sample = TransitionReplay.sample
 
-    def sample_and_check(self: Replay, random: np.random.Generator) -> Samples:
+    def sample_and_check(self: TransitionReplay, random: np.random.Generator) -> Samples:
         samples = sample(self, random)
         assert_linked_samples(samples.arrays, n_step, gamma)
         counted[0] += len(samples.cells)
         return samples
 
-    with patch.object(Replay, "sample", sample_and_check):
+    with patch.object(TransitionReplay, "sample", sample_and_check):
         yield counted
 
 

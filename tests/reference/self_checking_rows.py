@@ -19,7 +19,7 @@ from offbeat.envs.testing.pixels import CELLS
 from offbeat.memory.replay.base import Samples
 from offbeat.memory.replay.sequences import SequenceReplay
 from offbeat.memory.replay.tasks import CONTEXT, TaskReplay
-from offbeat.memory.replay.transitions import Replay
+from offbeat.memory.replay.transitions import TransitionReplay
 from offbeat.memory.unrolls import Unrolls
 from offbeat.models.acting import make_policy
 from offbeat.models.spec import PolicySpec
@@ -176,7 +176,7 @@ def _walked(spec: PolicySpec, slot: Tree, vector: Array) -> Array:
 def checked_rows(feature: str) -> Iterator[CheckedStates]:
     """Check every row that is learned from in this process meanwhile; yield what was seen."""
     seen, holds = CheckedStates(), FEATURE_CHECKS[feature]
-    learn, sample, sample_sequences = UnrollLearner.learn, Replay.sample, SequenceReplay.sample
+    learn, sample, sample_sequences = UnrollLearner.learn, TransitionReplay.sample, SequenceReplay.sample
     sample_tasks = TaskReplay.sample
 
     def check(rows: Rows, *, is_new: bool = True) -> None:
@@ -201,7 +201,7 @@ def checked_rows(feature: str) -> Iterator[CheckedStates]:
         weights = [self._weights.read(int(slot["behavior_version"][0])) for slot in slots]
         seen.states(spec, slots, range(len(tickets)), weights)
 
-    def sample_and_check(self: Replay, random: np.random.Generator) -> Samples:
+    def sample_and_check(self: TransitionReplay, random: np.random.Generator) -> Samples:
         samples = sample(self, random)
         check(_of_samples(samples.arrays))
         return samples
@@ -219,7 +219,7 @@ def checked_rows(feature: str) -> Iterator[CheckedStates]:
 
     with (
         patch.object(UnrollLearner, "learn", learn_and_check),
-        patch.object(Replay, "sample", sample_and_check),
+        patch.object(TransitionReplay, "sample", sample_and_check),
         patch.object(TaskReplay, "sample", sample_tasks_and_check),
         patch.object(SequenceReplay, "sample", sample_sequences_and_check),
     ):

@@ -95,6 +95,14 @@ def assert_refused(stopped: Path, tmp_path: Path, place: tuple[Any, ...], value:
         resume(run)
 
 
+def test_a_hogwild_run_of_an_earlier_version_resumes(stopped, tmp_path):
+    text = (stopped["hogwild"] / "checkpoints/latest/state.json").read_text()
+    assert '"updates_before"' in text
+    earlier = text.replace('"updates_before"', '"unheld"').replace('"updates_at_version"', '"had"')
+    run = with_state(stopped["hogwild"], tmp_path / "run", earlier.encode())
+    assert resume(run).state == "finished"
+
+
 @pytest.mark.parametrize(
     ("kind", "tries"), [("unrolls", 10), ("replay", 10), *thorough(("unrolls", 30), ("replay", 30), ("hogwild", 10))]
 )

@@ -18,7 +18,7 @@ from offbeat.envs.make import make_envs
 from offbeat.memory.arena import private_arena
 from offbeat.memory.replay.base import Samples
 from offbeat.memory.replay.rings import RingShape
-from offbeat.memory.replay.transitions import Replay
+from offbeat.memory.replay.transitions import TransitionReplay
 from offbeat.memory.unrolls import Unrolls, UnrollShape
 from offbeat.workers.actor import Actor
 from offbeat.workers.columns import PolicyColumns
@@ -69,7 +69,7 @@ def test_a_replay_gives_the_inputs_of_the_next_state_also_across_the_end_of_its_
     actor, _, fields = actor_in(env_id)
     shape = RingShape(ReplayPace(Fraction(1), 1, 0), 1, COLUMNS, LENGTH, 6 * LENGTH * COLUMNS)
     rings = shape.slots(fields, private_arena(shape.slabs(fields)))
-    replay, random, ends = Replay(rings, batch_size=32, n_step=1, gamma=0.9), np.random.default_rng(0), 0
+    replay, random, ends = TransitionReplay(rings, batch_size=32, n_step=1, gamma=0.9), np.random.default_rng(0), 0
     replay.reset(0)
     for ticket in range(TICKETS):
         actor.act(Work(ticket, 0, 0.0, (PolicyWork(NO_WEIGHTS, rings.open(ticket)),)))
@@ -129,9 +129,9 @@ def test_the_unrolls_of_a_league_have_the_inputs_of_an_agents_own_episode(league
 
 @every_league
 def test_the_replay_of_a_league_has_the_inputs_of_an_agents_own_episode(league, tmp_path, monkeypatch):
-    original, checks = Replay.sample, []
+    original, checks = TransitionReplay.sample, []
 
-    def checked(replay: Replay, random: np.random.Generator) -> Samples:
+    def checked(replay: TransitionReplay, random: np.random.Generator) -> Samples:
         samples = original(replay, random)
         arrays = samples.arrays
         there = {name: arrays[f"next/{name}"] for name in ("previous_action", "previous_reward")}
@@ -139,6 +139,6 @@ def test_the_replay_of_a_league_has_the_inputs_of_an_agents_own_episode(league, 
         checks.append(arrays["action"].any())
         return samples
 
-    monkeypatch.setattr(Replay, "sample", checked)
+    monkeypatch.setattr(TransitionReplay, "sample", checked)
     train("dqn", WORLD, run_dir=tmp_path / "run", **REPLAYED, **league)
     assert sum(checks) > 10

@@ -22,7 +22,7 @@ from offbeat.core.types import ActionSpec, Array, EnvSpec, Leaf, Tree, env_field
 from offbeat.memory.arena import private_arena
 from offbeat.memory.replay.base import Samples
 from offbeat.memory.replay.rings import Rings, RingShape
-from offbeat.memory.replay.transitions import Replay
+from offbeat.memory.replay.transitions import TransitionReplay
 from offbeat.memory.weights import Weights, weight_slabs
 from offbeat.metrics.timings import Timings
 from offbeat.models.published import published_layout
@@ -36,7 +36,7 @@ ENV = EnvSpec("Test-v0", (Leaf("observation", (4,), "float32"),), ActionSpec("di
 SMALL = SACConfig(hidden_sizes=(5,), batch_size=8, warmup=8, capacity=60, chunk_length=LENGTH, learning_rate=0.01)
 
 
-class RecordingReplay(Replay):
+class RecordingReplay(TransitionReplay):
     """Keeps which rows were sampled, and the errors that it was told of."""
 
     def __init__(self, rings: Rings, **settings: Any) -> None:
@@ -70,7 +70,7 @@ class Bench:
         slabs = [*shape.slabs(fields), *weight_slabs(published_layout(spec).size, self.pace.versions)]
         arrays = private_arena(slabs)
         self.rings, self.weights = Rings(shape, fields, arrays), Weights(arrays)
-        with patch.object(replay_config, "Replay", RecordingReplay):
+        with patch.object(replay_config, "TransitionReplay", RecordingReplay):
             replay = config.replay(self.rings)
         assert isinstance(replay, RecordingReplay)
         self.replay = replay
@@ -321,10 +321,21 @@ def test_a_learner_restored_without_its_replay_warms_up_again_and_continues_its_
     assert [learned.metrics["replay_size"] for learned in taken] == [6, 12, 18, 24]
     assert other.counted()["made"] == made + 16
     assert {ticket for samples in other.replay.samples for ticket in samples.tickets.tolist()} == {10, 11, 12, 13}
-    had = other.counted()["had"]
-    assert sorted(had.tolist()) == [made + 4, made + 10, made + 16], "of the versions that may still act"
-    oldest_that_acted = bench.counted()["had"].min()
+    at_versions = other.counted()["updates_at_version"]
+    assert sorted(at_versions.tolist()) == [made + 4, made + 10, made + 16], "of the versions that may still act"
+    oldest_that_acted = bench.counted()["updates_at_version"].min()
     assert taken[1].metrics["sample_age_max"] == made + 3 - oldest_that_acted
+
+
+def test_the_counts_of_a_checkpoint_of_an_earlier_version_are_restored():
+    bench, other = Bench(SMALL), Bench(SMALL)
+    for ticket in range(10):
+        bench.learn(ticket)
+    state = bench.learner.state()
+    state["counted"]["had"] = state["counted"].pop("updates_at_version").copy()
+    other.learner.restore(state)
+    assert other.counted()["updates_at_version"].tolist() == bench.counted()["updates_at_version"].tolist()
+    assert other.counted()["updates_at_version"].max() > 0
 
 
 def test_save_replay_false_leaves_the_replay_out_of_checkpoints():

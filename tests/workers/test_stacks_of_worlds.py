@@ -22,7 +22,7 @@ from offbeat.envs.make_worlds import make_worlds, preflight_world
 from offbeat.memory.arena import private_arena
 from offbeat.memory.replay.base import Samples
 from offbeat.memory.replay.rings import RingShape
-from offbeat.memory.replay.transitions import Replay
+from offbeat.memory.replay.transitions import TransitionReplay
 from offbeat.memory.unrolls import Unrolls, UnrollShape
 from offbeat.workers.actor import Actor
 from offbeat.workers.columns import PolicyColumns
@@ -95,7 +95,7 @@ def test_a_replay_samples_the_frames_of_an_agents_own_episode(owners):
         rings.append(shape.slots(fields, private_arena(shape.slabs(fields))))
     acted(envs, rings)
     for ring in rings:
-        replay = Replay(ring, batch_size=50, n_step=2, gamma=0.9)
+        replay = TransitionReplay(ring, batch_size=50, n_step=2, gamma=0.9)
         replay.reset(0)
         for ticket in range(TICKETS):
             replay.take_in(ticket, 0)
@@ -149,15 +149,15 @@ def test_the_unrolls_of_a_league_have_the_frames_of_an_agents_own_episode(settin
 
 @pytest.mark.parametrize("settings", [ONE, DRAWN], ids=["one policy", "two that are drawn"])
 def test_the_replay_of_a_league_has_the_frames_of_an_agents_own_episode(settings, tmp_path, monkeypatch):
-    original, checks = Replay.sample, []
+    original, checks = TransitionReplay.sample, []
 
-    def checked(replay: Replay, random: np.random.Generator) -> Samples:
+    def checked(replay: TransitionReplay, random: np.random.Generator) -> Samples:
         samples = original(replay, random)
         for name in ("observation", "next/observation"):
             assert_stacks_are_right(samples.arrays[name])
             checks.append(name)
         return samples
 
-    monkeypatch.setattr(Replay, "sample", checked)
+    monkeypatch.setattr(TransitionReplay, "sample", checked)
     train("dqn", WORLD, run_dir=tmp_path / "run", env_kwargs={"size": 36}, **REPLAYED, **settings)
     assert len(checks) > 20

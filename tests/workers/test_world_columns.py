@@ -27,7 +27,7 @@ from offbeat.envs.testing.worlds import cart_seed
 from offbeat.losses.advantages import generalized_advantages, vtrace
 from offbeat.memory.arena import private_arena
 from offbeat.memory.replay.rings import RingShape
-from offbeat.memory.replay.transitions import Replay
+from offbeat.memory.replay.transitions import TransitionReplay
 from offbeat.models.spec import PolicySpec
 from offbeat.workers.actor import Actor
 from offbeat.workers.columns import PolicyColumns
@@ -288,7 +288,7 @@ def test_a_replay_samples_the_transitions_of_single_envs(owners, n_step):
     expected = {key: value for _, theirs in pairs(owners) for key, value in transitions_of(theirs, n_step).items()}
     sampled: set[bytes] = set()
     for ring in rings:
-        replay = Replay(ring, batch_size=500, n_step=n_step, gamma=GAMMA)
+        replay = TransitionReplay(ring, batch_size=500, n_step=n_step, gamma=GAMMA)
         replay.reset(0)
         for ticket in range(TICKETS):
             replay.take_in(ticket, 0)

@@ -14,7 +14,7 @@ from offbeat.core.fields import Bound, Count, NonNegative, build
 from offbeat.core.tasks import TaskCount, TaskSample, Trials
 from offbeat.core.types import EnvSpec
 from offbeat.core.visits import Visits
-from offbeat.memory.replay.base import AnyReplay
+from offbeat.memory.replay.base import Replay
 from offbeat.memory.replay.rings import Rings
 from offbeat.memory.replay.tasks import MetaBatch, TaskReplay
 from offbeat.models.spec import ContextEncoderSpec, PolicySpec
@@ -112,7 +112,7 @@ class PEARLConfig(SACConfig):
     def _visits(self, actors: int) -> Visits:
         return Visits(actors, self.visit_steps // self.ticket_length, self.ticket_length, self.prior_steps)
 
-    def replay(self, rings: Rings, buffers: int = 2) -> AnyReplay:
+    def replay(self, rings: Rings, buffers: int = 2) -> Replay:
         rows = self.batch_size // self.meta_batch
         return TaskReplay(
             rings,

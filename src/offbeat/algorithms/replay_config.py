@@ -16,11 +16,11 @@ from offbeat.core.field_texts import Example
 from offbeat.core.fields import Count, Natural, Positive, Ratio, Share
 from offbeat.core.pace import ReplayPace
 from offbeat.core.threads import usable_cores
-from offbeat.memory.replay.base import AnyReplay
+from offbeat.memory.replay.base import Replay
 from offbeat.memory.replay.priorities import Exponents
 from offbeat.memory.replay.rings import Rings, RingShape
 from offbeat.memory.replay.sequences import SequenceReplay, check_sequences
-from offbeat.memory.replay.transitions import Replay
+from offbeat.memory.replay.transitions import TransitionReplay
 
 SEQUENCE = 16
 """Default of chunk_length with a core. Without a core it is 1."""
@@ -181,8 +181,11 @@ class ReplayConfig(NetworkConfig):
         """Largest number of minibatches that may be sampled ahead of their updates; without priorities unlimited."""
         return self.priority_delay if self.prioritized else sys.maxsize
 
-    def replay(self, rings: Rings, buffers: int = 2) -> AnyReplay:
-        """Return a new replay with these settings on rings of the shape of `memory`; `buffers`: see `Replay`."""
+    def replay(self, rings: Rings, buffers: int = 2) -> Replay:
+        """Return a new replay with these settings on rings of the shape of `memory`.
+
+        `buffers`: see `TransitionReplay`.
+        """
         shared: dict[str, Any] = {
             "batch_size": self.batch_size,
             "n_step": self.n_step,
@@ -190,7 +193,7 @@ class ReplayConfig(NetworkConfig):
             "priorities": Exponents(self.priority_exponent, self.importance_exponent) if self.prioritized else None,
         }
         if self.core == "none":
-            return Replay(rings, buffers=buffers, **shared)
+            return TransitionReplay(rings, buffers=buffers, **shared)
         return SequenceReplay(rings, burn_in=self.rows_before, **shared)
 
     def next_update(self, counted: int = 0) -> int:

@@ -285,5 +285,5 @@ class RatioCounts(NamedTuple):
     """First ticket whose transitions are counted."""
     valid: int = 0
     """Transitions that the tickets from `origin` have completed."""
-    unheld: int = 0
+    updates_before: int = 0
     """Updates that are not counted, because they were made before `origin`."""

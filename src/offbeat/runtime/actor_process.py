@@ -62,7 +62,7 @@ def main(launch: ActorLaunch, connection: Connection[Report, ActorLaunch]) -> No
     gate = ActorGate(board, plan.pace, runtime, launch.index, own, Bell(-1, launch.learners_bell))
     inference = launch.inference and RequestedInference(plan, launch.inference, launch.index, own, gate)
     gate.enter(resets=True)  # making envs may take as long as a reset
-    actor = plan.actor(launch.index, launch.origin, gate, launch.attempt, inference=inference)
+    actor = plan.make_actor(launch.index, launch.origin, gate, launch.attempt, inference=inference)
     gate.leave()
     actor.timings.merge(board.spent(launch.index))  # includes the time of a process that died
 

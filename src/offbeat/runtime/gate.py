@@ -31,7 +31,7 @@ MESSAGES = "wait/messages"
 """The time in which an actor on a cluster has nothing to do because a message is on its way."""
 OTHER_WORK = "wait/actor/other_work"
 """The part of 'wait/actor' in which the learner did other work: evaluations, checkpoints, metrics."""
-SECONDS = ("act", "env", "wait/actor", OTHER_WORK, "wait/inference", MESSAGES)
+ACTIVITIES = ("act", "env", "wait/actor", OTHER_WORK, "wait/inference", MESSAGES)
 """The activities of an actor whose seconds are on the board."""
 
 
@@ -59,8 +59,8 @@ class PaceBoard(board.Board):
         self._next = list(arrays["board/next"])
         self._other_work = arrays["board/other_work"]
         """First the learner's seconds of other work so far; then the start time of its present other work, or 0."""
-        self.seconds = arrays["board/seconds"][:, : len(SECONDS) + 1]
-        """By actor: its seconds in the order of `SECONDS`, then its longest env call. Written at each commit."""
+        self.seconds = arrays["board/seconds"][:, : len(ACTIVITIES) + 1]
+        """By actor: its seconds in the order of `ACTIVITIES`, then its longest env call. Written at each commit."""
 
     @property
     def next(self) -> Sequence[NDArray[np.int64]]:
@@ -102,7 +102,7 @@ class PaceBoard(board.Board):
 
     def spent(self, actor: int) -> dict[str, float]:
         """Return the seconds of an actor, by activity."""
-        return dict(zip(SECONDS, self.seconds[actor].tolist(), strict=False))
+        return dict(zip(ACTIVITIES, self.seconds[actor].tolist(), strict=False))
 
     @property
     def longest_stall(self) -> float:
@@ -152,11 +152,11 @@ class TicketGate:
 
         Args:
             ticket: the ticket.
-            seconds: the actor's seconds so far, by the names of `SECONDS`.
+            seconds: the actor's seconds so far, by the names of `ACTIVITIES`.
             longest_stall: duration of its longest env call, in seconds.
         """
         board, row = self._board, self._board.seconds[self._actor]
-        for index, name in enumerate(SECONDS):
+        for index, name in enumerate(ACTIVITIES):
             row[index] = seconds.get(name, 0.0)
         row[-1] = longest_stall
         board.next[self._actor][0] = ticket + board.workers

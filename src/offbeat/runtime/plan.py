@@ -169,7 +169,7 @@ class Plan:
         device = self.inference_device(groups.worker_of(actor))
         return OwnInference(policies, actor, groups, self.runtime.env_groups, device)
 
-    def actor(
+    def make_actor(
         self,
         index: int,
         origin: int,

@@ -33,14 +33,19 @@ class WorkerProgress(NamedTuple):
     """The first ticket of its replay; with a new replay, utd_ratio is counted from there."""
     valid: int = 0
     """Transitions since `origin`: they count for utd_ratio."""
-    unheld: int = 0
+    updates_before: int = 0
     """Updates before `origin`: they do not count for utd_ratio."""
     agent_steps: int = 0
+
+    @classmethod
+    def of_saved(cls, done: Mapping[str, int]) -> WorkerProgress:
+        """Return the counters in a checkpoint."""
+        return cls(**_with_new_name(done))
 
     @property
     def ratio(self) -> RatioCounts:
         """The counts from which the update ratio of its replay is computed."""
-        return RatioCounts(self.origin, self.valid, self.unheld)
+        return RatioCounts(self.origin, self.valid, self.updates_before)
 
     def with_ratio(self, ratio: RatioCounts) -> WorkerProgress:
         """Return the same counters with other counts for the ratio."""
@@ -51,6 +56,13 @@ _WorkerProgress = make_dataclass(
     "_WorkerProgress",
     [(name, Counter) for name in WorkerProgress._fields if name != "agent_steps"] + [("agent_steps", Counter, 0)],
 )
+
+
+def _with_new_name(done: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the saved counters of a worker with the names of today: earlier versions wrote `unheld`."""
+    return {"updates_before" if name == "unheld" else name: value for name, value in done.items()}
+
+
 _CHANGED = "state.json was changed, or is of another version of offbeat: resume from another checkpoint"
 
 
@@ -132,7 +144,8 @@ def _require_workers(state: Mapping[str, Any], counted: Counters, where: str) ->
     for index, worker in enumerate(workers):
         if not isinstance(worker, dict) or set(worker) != {"done", "updates", "refused", "learner", "actor"}:
             raise _wrong(where, f"workers, {index}", worker)
-        build(_WorkerProgress, worker["done"], f"{where}, workers, {index}, done", _CHANGED)
+        done = _with_new_name(worker["done"]) if isinstance(worker["done"], dict) else worker["done"]
+        build(_WorkerProgress, done, f"{where}, workers, {index}, done", _CHANGED)
         for name in ("updates", "refused"):
             read(f"{where}, workers, {index}, {name}", worker[name], Counter, _CHANGED)
         for name in ("learner", "actor"):

@@ -24,7 +24,7 @@ class SerialActing:
         self._plan, self._pace, self._memory = parts.plan, parts.plan.pace, parts.memory
         self._link = TurnsLink(self._pace, parts.memory, learned)
         actors = range(self._plan.runtime.actors)
-        self._actors = all_or_closed(self._plan.actor(index, self._link.origin) for index in actors)
+        self._actors = all_or_closed(self._plan.make_actor(index, self._link.origin) for index in actors)
 
     def start(self, snapshots: Sequence[Snapshot]) -> None:
         for actor, snapshot in zip(self._actors, snapshots, strict=True):

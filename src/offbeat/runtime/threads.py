@@ -41,7 +41,7 @@ class ThreadActing(GatedActing):
         ]
         with ExitStack() as made:
             made.callback(self.gate.discard)
-            self._actors = all_or_closed(plan.actor(index, self.origin, self._gates[index]) for index in actors)
+            self._actors = all_or_closed(plan.make_actor(index, self.origin, self._gates[index]) for index in actors)
             made.pop_all()
         self._stalls = StallWatch(self.board.deadlines)
         self._threads: list[threading.Thread] = []

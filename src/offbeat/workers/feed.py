@@ -121,26 +121,29 @@ class Feed:
 
     # --- for lock-free workers, whose memory outlives their process -----------------------------------------
 
-    def ratio(self, made: int) -> RatioCounts:  # noqa: ARG002
-        """Return the counts from which the update ratio is computed; `made`: updates of the whole run so far."""
+    def ratio(self, run_updates: int) -> RatioCounts:  # noqa: ARG002
+        """Return the counts from which the update ratio is computed; `run_updates`: updates of the whole run so far."""
         return RatioCounts()
 
-    def recover(self, step: int, ratio: RatioCounts, made: int) -> None:
+    def recover(self, step: int, ratio: RatioCounts, run_updates: int) -> None:
         """Continue for a worker process that died, with the rows that the memory still holds.
 
         Args:
             step: the first learning step that is not finished.
             ratio: what `ratio` returned after the last finished step.
-            made: updates of the whole run so far, also those that the dead process made in `step`.
+            run_updates: updates of the whole run so far, also those that the dead process made in `step`.
         """
 
-    def attach(self, state: Mapping[str, Any], priorities: Tree, ratio: RatioCounts, made: int, step: int) -> None:
+    def attach(
+        self, state: Mapping[str, Any], priorities: Tree, ratio: RatioCounts, run_updates: int, step: int
+    ) -> None:
         """Continue after `restore`, with the rows that are already in the memory.
 
         Args:
             state: the state that was restored.
             priorities: priorities of the rows; empty if the replay has none.
             ratio: what `ratio` returned when the state was saved.
-            made: updates of the whole run so far, also those of a process that continued from this state and died.
+            run_updates: updates of the whole run so far, also those of a process that continued from this state and
+                died.
             step: the first learning step that is not finished.
         """

@@ -17,7 +17,7 @@ import numpy as np
 from offbeat.algorithms.base import Batch, Minibatch
 from offbeat.core.pace import RatioCounts, ReplayPace
 from offbeat.core.types import ENV_STEP, Array, Tree
-from offbeat.memory.replay.base import AnyReplay, Samples
+from offbeat.memory.replay.base import Replay, Samples
 from offbeat.metrics.timings import Timings
 from offbeat.workers import loader
 from offbeat.workers.feed import LOAD, Commits, Feed, Taken, env_steps_in
@@ -59,7 +59,7 @@ class ReplayFeed(Feed):
 
     def __init__(
         self,
-        replay: AnyReplay,
+        replay: Replay,
         pace: ReplayPace,
         staging: Staging,
         *,
@@ -81,15 +81,17 @@ class ReplayFeed(Feed):
         self._replay, self._pace, self._staging, self._saved = replay, pace, staging, saved
         self._ahead, self._priority_delay = ahead, priority_delay
         self._buffers = [staging.buffers() for _ in range(ahead.depth + 1)]
-        self._valid = self._due = 0
-        """Transitions that the tickets taken in have completed, and updates made for them. The update ratio is computed
-        from these two counts. Both start with the run, or with a resume without the replay."""
-        self.made = 0
+        self._counted_transitions = self._counted_updates = 0
+        """Transitions that the tickets taken in have completed, and updates of the learning steps that took them in.
+        The update ratio is computed from these two counts. Both start with the run, or with a resume without the
+        replay."""
+        self.run_updates = 0
         """Updates of the whole run so far, refused ones included."""
-        self._updates_of_version = np.zeros(pace.versions, np.int64)
-        """[versions]: `made` when a version of the weights was published, for each version that may still act."""
-        self._sampled = 0
-        """Number of minibatches that the learner has been given by this feed."""
+        self._updates_at_version = np.zeros(pace.versions, np.int64)
+        """[versions]: `run_updates` when a version of the weights was published, for each version that may still
+        act."""
+        self._minibatches_given = 0
+        """Number of minibatches that this feed has given to the learner."""
         self._source: _Source | None = None
         self._unused = deque[_Priorities]()
         """Priorities that are not used yet, in the order of the updates."""
@@ -103,8 +105,9 @@ class ReplayFeed(Feed):
         started = clock()
         rows = self._replay.ticket(step)
         versions = rows["behavior_version"]
-        self._valid += self._replay.take_in(step, behavior_updates=self._updates_of(versions[0]))
-        due = max(0, self._pace.due(self._valid) - self._due)  # a worker that died in this step may have made more
+        self._counted_transitions += self._replay.take_in(step, behavior_updates=self._updates_of(versions[0]))
+        # Not below 0: a worker that died in this step may have made more.
+        due = max(0, self._pace.due(self._counted_transitions) - self._counted_updates)
         observations = {name: rows[name][rows["valid"]] for name in self._replay.leaves}
         taken = Taken(rows, versions, self._staging.moved(observations), due)
         timings.add(LOAD, clock() - started)
@@ -112,7 +115,7 @@ class ReplayFeed(Feed):
 
     def _updates_of(self, version: int) -> int:
         """Return the number of updates that were made before this version was published."""
-        return int(self._updates_of_version[version % len(self._updates_of_version)])
+        return int(self._updates_at_version[version % len(self._updates_at_version)])
 
     # --- minibatches ----------------------------------------------------------------------------------------
 
@@ -129,10 +132,10 @@ class ReplayFeed(Feed):
             timings: the time is added here.
         """
         self._source = _Source(random, minibatch)
-        stop = self._sampled + updates
-        for number in range(self._sampled, stop):
+        stop = self._minibatches_given + updates
+        for number in range(self._minibatches_given, stop):
             sampled = self._next(number, stop, timings)
-            self._sampled = number + 1
+            self._minibatches_given = number + 1
             yield sampled
             self._buffers_of(number).release()
         self._use_priorities(before=stop)
@@ -193,7 +196,7 @@ class ReplayFeed(Feed):
         They are used `priority_delay` + 1 updates later, or in the next learning step if that is earlier.
         """
         if self._priority_delay:
-            self._unused.append(_Priorities(self._sampled - 1, samples, errors.copy()))
+            self._unused.append(_Priorities(self._minibatches_given - 1, samples, errors.copy()))
         else:
             self._replay.update_priorities(samples, errors)
 
@@ -213,20 +216,20 @@ class ReplayFeed(Feed):
 
     def count(self, due: int) -> None:
         """Count the updates of a finished learning step."""
-        self._due += due
+        self._counted_updates += due
 
     def published(self, version: int) -> None:
-        self._updates_of_version[version % len(self._updates_of_version)] = self.made
+        self._updates_at_version[version % len(self._updates_at_version)] = self.run_updates
 
     def sizes(self) -> dict[str, float]:
         return {"replay_size": float(self._replay.valid), **self._replay.metrics()}
 
     def ratio_metrics(self) -> dict[str, float]:
         """Return metrics of the update ratio so far; none during the warm-up."""
-        after_warmup = self._valid - self._pace.warmup
+        after_warmup = self._counted_transitions - self._pace.warmup
         if after_warmup <= 0:
             return {}
-        ratio = self._due / after_warmup
+        ratio = self._counted_updates / after_warmup
         return {"utd_ratio": ratio, "samples_per_insert": ratio * self._replay.transitions}
 
     def checkpoint_arrays(self) -> Tree | None:
@@ -237,19 +240,26 @@ class ReplayFeed(Feed):
             self._replay.load(arrays)
             return f"the replay of {self._replay.valid} transitions restored"
         self._replay.reset(step)
-        self._valid = self._due = 0
+        self._counted_transitions = self._counted_updates = 0
         return "the checkpoint has no replay: it warms up again, and the ratio counts from here"
 
     def state(self) -> dict[str, Any]:
-        counted = {"valid": self._valid, "due": self._due, "made": self.made, "had": self._updates_of_version}
+        counted = {
+            "valid": self._counted_transitions,
+            "due": self._counted_updates,
+            "made": self.run_updates,
+            "updates_at_version": self._updates_at_version,
+        }
         return {"replay": self._replay.state() if self._saved else None, "counted": counted}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         if state["replay"] is not None:
             self._replay.restore(state["replay"])
         counted = state["counted"]
-        self._valid, self._due, self.made = counted["valid"], counted["due"], counted["made"]
-        self._updates_of_version[:] = counted["had"]
+        self._counted_transitions, self._counted_updates = counted["valid"], counted["due"]
+        self.run_updates = counted["made"]
+        name = "updates_at_version"
+        self._updates_at_version[:] = counted[name if name in counted else "had"]  # earlier versions wrote "had"
 
     def priorities(self) -> Tree:
         return _priorities_in(self.checkpoint_arrays() or {})
@@ -262,19 +272,22 @@ class ReplayFeed(Feed):
         self._replay.restore(memory["replay"])
         self._replay.attach(memory["priorities"])
 
-    def ratio(self, made: int) -> RatioCounts:
-        return RatioCounts(self._replay.origin, self._valid, made - self._due)
+    def ratio(self, run_updates: int) -> RatioCounts:
+        return RatioCounts(self._replay.origin, self._counted_transitions, run_updates - self._counted_updates)
 
-    def recover(self, step: int, ratio: RatioCounts, made: int) -> None:
-        self._valid, self._due, self.made = ratio.valid, made - ratio.unheld, made
-        self._replay.recover(ratio.origin, step, behavior_updates=made)
+    def recover(self, step: int, ratio: RatioCounts, run_updates: int) -> None:
+        self._counted_transitions, self._counted_updates = ratio.valid, run_updates - ratio.updates_before
+        self.run_updates = run_updates
+        self._replay.recover(ratio.origin, step, behavior_updates=run_updates)
 
-    def attach(self, state: Mapping[str, Any], priorities: Tree, ratio: RatioCounts, made: int, step: int) -> None:
+    def attach(
+        self, state: Mapping[str, Any], priorities: Tree, ratio: RatioCounts, run_updates: int, step: int
+    ) -> None:
         if state["replay"] is None:
             self.load_checkpoint(None, step)
         else:
             self._replay.attach(priorities)
-            self._due, self.made = made - ratio.unheld, made
+            self._counted_updates, self.run_updates = run_updates - ratio.updates_before, run_updates
 
 
 def _priorities_in(arrays: Tree) -> Tree:

@@ -40,13 +40,13 @@ class ReplayLearner(Learner):
         return self.feed.minibatches(updates, random, partial(self._algorithm.minibatch, random=random), self.timings)
 
     def _update(self, sampled: Sampled, rates: Mapping[str, float], update_metrics: UpdateMetrics) -> None:
-        started, number = clock(), self.feed.made
+        started, number = clock(), self.feed.run_updates
         self._updates.pull()
         applied = self._updates.apply(number, sampled.minibatch, rates, update_metrics)
         if applied and self.feed.prioritized:
             self.feed.update_priorities(sampled.samples, self._algorithm.priorities(sampled.minibatch))
         update_metrics.add_spread("sample_age", number - sampled.samples.behavior_updates)
-        self.feed.made = number + 1
+        self.feed.run_updates = number + 1
         self.timings.add("learn/update", clock() - started)
 
     def rehearse(self, step: int) -> float:

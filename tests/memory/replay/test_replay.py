@@ -34,7 +34,7 @@ from offbeat.memory.replay.base import Samples
 from offbeat.memory.replay.n_step import n_steps
 from offbeat.memory.replay.priorities import Exponents
 from offbeat.memory.replay.rings import Rings, RingShape
-from offbeat.memory.replay.transitions import Replay
+from offbeat.memory.replay.transitions import TransitionReplay
 
 seeds = st.integers(0, 2**32 - 1)
 GAMMA = 0.9
@@ -70,8 +70,8 @@ class Run:
         self.replay.reset(origin)
         self.arguments: dict[str, Any] = {"batch_size": batch_size, "exponents": exponents}
 
-    def new_replay(self, rings: Rings, batch_size: int, exponents: Exponents | None) -> Replay:
-        return Replay(rings, batch_size=batch_size, n_step=self.n_step, gamma=GAMMA, priorities=exponents)
+    def new_replay(self, rings: Rings, batch_size: int, exponents: Exponents | None) -> TransitionReplay:
+        return TransitionReplay(rings, batch_size=batch_size, n_step=self.n_step, gamma=GAMMA, priorities=exponents)
 
     def step(self) -> None:
         """Let the next ticket be taken in, while the pace lets actors be ahead, and be writing."""
@@ -270,14 +270,14 @@ def test_n_step_returns_stop_at_episode_ends_and_the_end_of_the_window(flags, n,
         for name in ("terminated", "truncated"):
             slot[name][:3, 0] = [3 * ticket + i in flags.get(name, []) for i in range(3)]
         slot["valid"][:3, 0] = [3 * ticket + i not in flags.get("invalid", []) for i in range(3)]
-    replay = Replay(rings, batch_size=6, n_step=n, gamma=0.5)
+    replay = TransitionReplay(rings, batch_size=6, n_step=n, gamma=0.5)
     for ticket in range(2):
         replay.take_in(ticket, 0)
     found = sampled_row(replay, row)
     assert found == (row, reward, discount, following)
 
 
-def sampled_row(replay: Replay, row: int) -> tuple[int, float, float, int]:
+def sampled_row(replay: TransitionReplay, row: int) -> tuple[int, float, float, int]:
     random = np.random.default_rng(0)
     for _ in range(100):
         arrays = replay.sample(random).arrays
@@ -385,7 +385,7 @@ def test_a_restored_replay_samples_and_continues_bit_for_bit(exponents, data):
             assert_equal(one, other)
 
 
-def restored(run: Run, state: Any, arrays: Tree) -> Replay:
+def restored(run: Run, state: Any, arrays: Tree) -> TransitionReplay:
     """A replay on other memory, full of something else."""
     memory = private_arena(run.shape.slabs(run.fields))
     for array in memory.values():
@@ -396,7 +396,7 @@ def restored(run: Run, state: Any, arrays: Tree) -> Replay:
     return replay
 
 
-def learn(replay: Replay, updates: int) -> list[Samples]:
+def learn(replay: TransitionReplay, updates: int) -> list[Samples]:
     """Sample some batches, and set priorities where there are any."""
     random, batches = np.random.default_rng(3), []
     for _ in range(updates if replay.valid else 0):
@@ -407,7 +407,7 @@ def learn(replay: Replay, updates: int) -> list[Samples]:
     return batches
 
 
-def rewrite(run: Run, replay: Replay) -> None:
+def rewrite(run: Run, replay: TransitionReplay) -> None:
     """Let the same ticket be written once more, on the memory of another replay."""
     ticket = run.replay.taken_in - 1
     source, target = run.writers.rings._views(ticket, run.shape.length + 1), replay._rings.open(ticket)
@@ -549,9 +549,9 @@ def test_a_warmup_above_the_capacity_is_refused():
 
 def test_a_batch_size_above_the_capacity_is_refused():
     rings = rings_of(shape_of(1, 1, 1, 50, 0))
-    text = refusal(lambda: Replay(rings, batch_size=51, n_step=1, gamma=GAMMA))
+    text = refusal(lambda: TransitionReplay(rings, batch_size=51, n_step=1, gamma=GAMMA))
     assert "capacity is 50 transitions, but a batch has 51: pass --set capacity=51 or more" in text
-    assert Replay(rings, batch_size=50, n_step=1, gamma=GAMMA)
+    assert TransitionReplay(rings, batch_size=50, n_step=1, gamma=GAMMA)
 
 
 def test_an_n_step_longer_than_a_column_of_the_window_is_refused():
@@ -595,7 +595,7 @@ def test_a_replay_with_a_single_observation_leaf_is_sampled():
     slot = rings.open(0)
     slot["observation"][:] = np.arange(6).reshape(3, 1, 2)
     slot["valid"][:2] = True
-    replay = Replay(rings, batch_size=3, n_step=1, gamma=GAMMA)
+    replay = TransitionReplay(rings, batch_size=3, n_step=1, gamma=GAMMA)
     replay.take_in(0, 0)
     arrays: dict[str, Array] = replay.sample(np.random.default_rng(0)).arrays
     np.testing.assert_array_equal(arrays["next/observation"], arrays["observation"] + 2)

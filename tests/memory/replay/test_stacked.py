@@ -24,7 +24,7 @@ from offbeat.envs.make import make_envs
 from offbeat.memory.arena import arena_bytes, private_arena
 from offbeat.memory.replay.rings import Rings, RingShape
 from offbeat.memory.replay.sequences import SequenceReplay
-from offbeat.memory.replay.transitions import Replay
+from offbeat.memory.replay.transitions import TransitionReplay
 from offbeat.memory.unrolls import UnrollShape
 from offbeat.workers.actor import Actor
 from offbeat.workers.columns import PolicyColumns
@@ -108,8 +108,8 @@ class Replayed:
     def new_rings(self) -> Rings:
         return self.shape.slots(self.fields, private_arena(self.shape.slabs(self.fields)))
 
-    def new_replay(self, rings: Rings) -> Replay:
-        return Replay(rings, batch_size=16, n_step=1, gamma=0.9)
+    def new_replay(self, rings: Rings) -> TransitionReplay:
+        return TransitionReplay(rings, batch_size=16, n_step=1, gamma=0.9)
 
     def act_ahead(self, prefix: int) -> None:
         """Let actors be as far ahead as the pace allows: they write all that they may write."""
@@ -124,7 +124,7 @@ class Replayed:
         seen: Array = self.spies[ticket % self.shape.actors].seen[turn]["observation"][column]
         return seen
 
-    def sample(self, replay: Replay, random: np.random.Generator) -> None:
+    def sample(self, replay: TransitionReplay, random: np.random.Generator) -> None:
         samples = replay.sample(random)
         assert FRAME_AGE not in samples.arrays
         copies = {name: array.copy() for name, array in samples.arrays.items()}

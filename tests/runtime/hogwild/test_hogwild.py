@@ -88,7 +88,7 @@ def test_a_resume_without_the_replay_warms_up_again_and_restarts_the_update_rati
     assert resumed.metrics["updates"] - stopped.metrics["updates"] == updates_due(ratio, SMALL_SAC["warmup"], since)
     assert resumed.metrics["replay_size"] == since
     (worker,) = workers_of(resumed.path)
-    assert (worker["done"]["valid"], worker["done"]["unheld"]) == (since, stopped.metrics["updates"])
+    assert (worker["done"]["valid"], worker["done"]["updates_before"]) == (since, stopped.metrics["updates"])
 
 
 # --- several workers ----------------------------------------------------------------------------------------

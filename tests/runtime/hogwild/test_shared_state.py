@@ -97,7 +97,7 @@ class Bench:
         self._config = parts.config.of_worker(0)
         self._arrays = attach(parts.arenas[1].fd, self.plan.slabs())
         self._memory = self.plan.memory(self._arrays)
-        self.actor: Actor = self.plan.actor(0, 0, Unwatched())
+        self.actor: Actor = self.plan.make_actor(0, 0, Unwatched())
         self.plan.start(self.actor, 0, None)
 
     def shared(self, worker: int | None) -> Side:
@@ -165,7 +165,7 @@ def metrics_of(learned: Learned) -> dict[str, float]:
 
 def replace_worker(left: Side, right: Side, step: int) -> None:
     """Let another worker go on at `step` with the memory of one that is no more."""
-    made = getattr(left.learner.feed, "made", 0)
+    made = getattr(left.learner.feed, "run_updates", 0)
     right.learner.feed.recover(step, left.learner.feed.ratio(made), made)
     right.learner.publish(step)
 

@@ -168,7 +168,7 @@ from offbeat.runtime.inference.board import inference_slabs
 class Requests:
     policies = [None]
 plan.slabs(), inference_slabs(plan)
-plan.actor(0, 0, inference=Requests()).close()
+plan.make_actor(0, 0, inference=Requests()).close()
 assert "torch" not in sys.modules
 """
 

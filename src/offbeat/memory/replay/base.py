@@ -1,9 +1,9 @@
 """The base class of replays: taking in tickets, sampling from the window of the newest ones, and checkpoints.
 
-Actors write into rings (`rings.py`), and the learner takes in their tickets in order. `Replay` (`transitions.py`)
-samples single rows, `SequenceReplay` (`sequences.py`) samples sequences of rows.
+Actors write into rings (`rings.py`), and the learner takes in their tickets in order. `TransitionReplay`
+(`transitions.py`) samples single rows, `SequenceReplay` (`sequences.py`) samples sequences of rows.
 
-A *cell* is the index of one item that can be sampled: of a row for `Replay`, of one column of a ticket for
+A *cell* is the index of one item that can be sampled: of a row for `TransitionReplay`, of one column of a ticket for
 `SequenceReplay`. Cells are numbered slot by slot.
 """
 
@@ -27,7 +27,10 @@ _NOT_SAMPLED = frozenset({"episode_return", "episode_length", "behavior_version"
 
 
 class Samples(NamedTuple):
-    """The samples of one update. `Replay` overwrites the arrays in a later call of `sample`: see its `buffers`."""
+    """The samples of one update.
+
+    `TransitionReplay` overwrites the arrays in a later call of `sample`: see its `buffers`.
+    """
 
     arrays: Tree
     """name -> [M, ...]:
@@ -48,7 +51,7 @@ class Samples(NamedTuple):
     """Number of updates of the policy that collected each sample, [M]. The age of a sample is counted from here."""
 
 
-class AnyReplay(ABC):
+class Replay(ABC):
     """Takes in tickets in order, samples from the window of the newest ones, and saves its state."""
 
     def __init__(self, rings: Rings, *, ticket_cells: int, skipped: int, priorities: Exponents | None) -> None:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from offbeat.core.errors import ConfigError
 from offbeat.core.types import FRAME_AGE, NO_DECISION, Tree
-from offbeat.memory.replay.base import AnyReplay, Samples
+from offbeat.memory.replay.base import Replay, Samples
 from offbeat.memory.replay.decisions import Decisions
 from offbeat.memory.replay.n_step import n_steps
 from offbeat.memory.replay.priorities import Exponents
@@ -62,7 +62,7 @@ def check_sequences(shape: RingShape, batch_size: int, burn_in: int, n_step: int
         )
 
 
-class SequenceReplay(AnyReplay):
+class SequenceReplay(Replay):
     """A replay whose samples are single columns of tickets, if they have at least one transition.
 
     With burn-in, a ticket is sampled only if the window has enough tickets before it.

@@ -20,7 +20,7 @@ from offbeat.core.visits import TASK, Visits
 from offbeat.memory.replay.base import Samples
 from offbeat.memory.replay.priorities import CellSampler
 from offbeat.memory.replay.rings import Rings
-from offbeat.memory.replay.transitions import Replay
+from offbeat.memory.replay.transitions import TransitionReplay
 from offbeat.memory.replay.window import I64, TicketWindow
 
 CONTEXT = "context/"
@@ -133,7 +133,7 @@ def _draw(random: np.random.Generator, cells: I64, out: I64) -> None:
     cells.take(random.integers(len(cells), size=len(out)), 0, out)
 
 
-class TaskReplay(Replay):
+class TaskReplay(TransitionReplay):
     """See the module's docstring."""
 
     def __init__(

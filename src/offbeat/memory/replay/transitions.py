@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offbeat.core.types import FRAME_AGE, NO_DECISION, Array
-from offbeat.memory.replay.base import AnyReplay, Samples
+from offbeat.memory.replay.base import Replay, Samples
 from offbeat.memory.replay.decisions import Decisions
 from offbeat.memory.replay.n_step import n_steps
 from offbeat.memory.replay.priorities import Exponents
@@ -21,7 +21,7 @@ _NOT_COPIED = _FLAGS | {"reward"}
 """Fields that are not copied from the rings: the reward of a sample is the sum over its n steps."""
 
 
-class Replay(AnyReplay):
+class TransitionReplay(Replay):
     """A replay whose samples are single rows.
 
     A subclass may override `sample` to return several samples per update, each with names of its own: fill the cells of

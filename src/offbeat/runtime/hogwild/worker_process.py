@@ -132,7 +132,7 @@ class Worker:
         plan = self._launch.plan
         renew = self._algorithm.write_published if newest_weights else None
         self._deadline.enter(resets=True)  # making envs may take as long as a reset
-        actor = plan.actor(0, self._link.origin, self._deadline, self._launch.attempt, renew)
+        actor = plan.make_actor(0, self._link.origin, self._deadline, self._launch.attempt, renew)
         self._deadline.leave()
         return actor
 

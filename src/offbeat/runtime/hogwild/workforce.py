@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from offbeat.core.pace import RatioCounts
 from offbeat.core.types import DEFAULT_POLICY, Tree
 from offbeat.runtime.hogwild.parts import LockFreeParts
 from offbeat.runtime.hogwild.worker_pool import WorkerPool
@@ -69,7 +70,7 @@ class LockFreeWorkforce(Workforce):
         self._parts.storage.load(state["learned"])
         self._parts.storage.load_records(state["statistics"])
         for worker, saved in enumerate(state["workers"]):
-            self._board.finish(worker, WorkerProgress(**saved["done"]))
+            self._board.finish(worker, WorkerProgress.of_saved(saved["done"]))
             self._board.updates[worker, :2] = saved["updates"], saved["refused"]
         states = [self._restored(worker, saved, arrays) for worker, saved in enumerate(state["workers"])]
         self._pool.start(states)
@@ -83,7 +84,8 @@ class LockFreeWorkforce(Workforce):
         """
         done, prefix = self._board.progress_of(worker), f"{worker}/"
         if saved_arrays is None and self._parts.has_replay:  # it warms up again, and the ratio counts from here
-            self._board.finish(worker, done._replace(origin=done.learning_steps, valid=0, unheld=saved["updates"]))
+            anew = RatioCounts(done.learning_steps, valid=0, updates_before=saved["updates"])
+            self._board.finish(worker, done.with_ratio(anew))
         saved_arrays_of_worker = (item for item in (saved_arrays or {}).items() if item[0].startswith(prefix))
         arrays = {name.removeprefix(prefix): array for name, array in saved_arrays_of_worker}
         for name, rows in self._parts.replay_rows(worker, done).items() if arrays else ():

@@ -143,7 +143,7 @@ class RemoteActor:
         self._watch.enter(resets=True)  # making envs may take as long as a reset
         sending.unpack(launch.env)
         self._memory = MessageMemory(plan)
-        self._actor = plan.actor(launch.index, launch.origin, self._watch, launch.attempt)
+        self._actor = plan.make_actor(launch.index, launch.origin, self._watch, launch.attempt)
         self._watch.leave()
         snapshot = deepcopy(launch.snapshot)  # Ray's arrays are read-only, and envs may write into theirs
         plan.start(self._actor, launch.origin, snapshot, launch.progress)
