@@ -71,7 +71,8 @@ def test_a_step_that_takes_longer_than_the_limit_is_finished_if_updates_are_made
 
     pool = pool_of(good=learn, slow=learn_slowly)
     with patch.object(learner_pool, "POLL_S", 0.02):
-        assert pool.learn(3, 0.5) == [(3, 0.5)] * 2
+        results: list[Any] = list(pool.learn(3, 0.5))
+    assert results == [(3, 0.5)] * 2
     pool.close()
 
 
