@@ -21,7 +21,7 @@ from tests.reference.exported import FileActor, alone, episode, stacked
 from tests.reference.models import random_vector
 from tests.reference.registries import registries_kept
 from tests.reference.replay_runs import small_sac
-from tests.reference.runs import offbeat, small_run
+from tests.reference.runs import files_up_to, offbeat, small_run
 from tests.reference.thorough import thorough
 from tests.reference.trials import ROBOT, policy_for
 from torch import nn
@@ -373,6 +373,12 @@ def test_the_python_export_function_writes_and_checks_a_file(runs, tmp_path):
         package.export(runs["sac"], tmp_path / "a/b")
     with pytest.raises(package.ConfigError, match=r"unknown format 'onx'. Did you mean 'onnx'\?"):
         package.export(runs["sac"], tmp_path / "c", format="onx")  # type: ignore[arg-type]
+
+
+def test_an_export_that_cannot_be_written_leaves_no_file(runs, tmp_path):
+    with files_up_to(1000), pytest.raises(package.ConfigError, match=r"policy.pt cannot be written \(File too large\)"):
+        package.export(runs["ppo"], tmp_path / "policy.pt", format="torchscript")
+    assert not any(tmp_path.iterdir())
 
 
 def test_without_the_onnx_packages_only_torchscript_can_be_exported(runs, tmp_path, monkeypatch):

@@ -45,7 +45,10 @@ def test_a_failed_replacement_keeps_the_file_and_leaves_no_temporary_file(tmp_pa
     (tmp_path / "file").write_text("old")
     with files_up_to(2), pytest.raises(OSError, match="too large"):
         files.replace_file(tmp_path / "file", b"new and long")
-    assert contents(tmp_path).keys() == {"file"}
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(IsADirectoryError):  # the new file is complete, but cannot be renamed
+        files.replace_file(tmp_path / "folder", b"new")
+    assert {path.name for path in tmp_path.iterdir()} == {"file", "folder"}
     assert (tmp_path / "file").read_text() == "old"
 
 

@@ -118,14 +118,10 @@ def stage(path: Path, content: bytes, *, synced: bool = True) -> Path:
         OSError: the file could not be written. It is removed.
     """
     staged = path.with_name(f".{path.name}.new")
-    try:
+    with _removed_after_error(staged):
         staged.write_bytes(content)
         if synced:
             sync(staged)
-    except OSError:
-        with suppress(OSError):
-            staged.unlink(missing_ok=True)
-        raise
     return staged
 
 
@@ -137,6 +133,19 @@ def replace_file(path: Path, content: bytes, *, synced: bool = True) -> None:
     Raises:
         OSError: the file could not be written. The old content is unchanged.
     """
-    stage(path, content, synced=synced).replace(path)
+    staged = stage(path, content, synced=synced)
+    with _removed_after_error(staged):
+        staged.replace(path)
     if synced:
         sync(path.parent)
+
+
+@contextmanager
+def _removed_after_error(path: Path) -> Iterator[None]:
+    """Delete a file if the block fails."""
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+        raise

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from offbeat import __version__
 from offbeat.api.load import policy_of
 from offbeat.api.loaded_policy import LoadedPolicy, Trained
 from offbeat.core.errors import ConfigError, RunFailed
+from offbeat.core.files import replace_file
 from offbeat.core.previous_inputs import action_parts
 from offbeat.core.seeding import stream
 from offbeat.exporting.agreement import Agreement, compare, initial_state, largest_number, short_text
@@ -104,17 +104,9 @@ def _as_text(value: object) -> str:
 
 
 def _write(file: Path, content: bytes) -> None:
-    """Write a file atomically."""
-    temporary = file.with_name(f".{file.name}.writing")
+    """Write a file atomically; missing folders are made."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with temporary.open("wb") as written:
-                written.write(content)
-                written.flush()
-                os.fsync(written.fileno())
-            temporary.replace(file)
-        finally:
-            temporary.unlink(missing_ok=True)
+        replace_file(file, content)
     except OSError as error:
         raise ConfigError(f"{file} cannot be written ({error.strerror}): pass another file with --out") from None
