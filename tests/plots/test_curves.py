@@ -15,7 +15,7 @@ from offbeat.api.plot import plot
 from offbeat.core.errors import ConfigError
 from offbeat.plots.curves import plot_runs
 from offbeat.plots.labels import labels_of
-from offbeat.plots.runs import Curve, aligned, moving_average, read_run, runs_of, smoothed
+from offbeat.plots.runs import Curve, aligned, has_returns, moving_average, read_run, runs_of, smoothed
 
 
 def make_run(
@@ -457,6 +457,13 @@ def test_a_run_without_returns_is_refused_with_the_remedy(tmp_path):
     (run / "metrics.jsonl").unlink()
     with pytest.raises(ConfigError, match="has no returns yet"):
         plot_runs([run], out=tmp_path / "curve.png")
+
+
+@pytest.mark.parametrize("lines", ["not read\n{last}\n", "{last}\n{without}\n"], ids=["in the last line", "before it"])
+def test_whether_a_run_has_returns_is_read_from_the_end_of_its_metrics(tmp_path, lines):
+    found = lines.format(last='{"eval_return_mean": 1.5}', without='{"eval_return_mean": null}')
+    (tmp_path / "metrics.jsonl").write_text(found)
+    assert has_returns(tmp_path)
 
 
 def test_of_several_runs_those_without_returns_are_left_out(tmp_path):

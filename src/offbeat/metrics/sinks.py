@@ -6,7 +6,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
@@ -128,22 +128,26 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     Raises:
         ConfigError: another line is not a JSON object.
     """
+    return list(metrics_from_end(path))[::-1]
+
+
+def metrics_from_end(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the lines of a JSON Lines file from the last to the first, parsed one by one. Raises as `read_metrics`."""
     lines = path.read_bytes().splitlines() if path.is_file() else []
-    records = []
-    for number, line in enumerate(lines, start=1):
+    for number in range(len(lines), 0, -1):
+        line = lines[number - 1]
         try:
             record = json.loads(line.decode(), parse_constant=_refuse)
             if not isinstance(record, dict):
                 raise TypeError  # noqa: TRY301 - handled below, like the errors of json.loads
-            records.append(record)
         except (ValueError, TypeError, RecursionError) as error:
             if number == len(lines):
-                break
+                continue
             raise ConfigError(
                 f"line {number} of {path} is not a JSON object: {line[:60].decode(errors='replace')!r}. "
                 "The file was changed by another program: remove that line, or restore the file"
             ) from error
-    return records
+        yield record
 
 
 def _refuse(constant: str) -> None:

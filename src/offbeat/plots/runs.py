@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from offbeat.core.errors import ConfigError
 from offbeat.core.types import DEFAULT_POLICY, policy_key
 from offbeat.metrics.names import ADAPTATION
-from offbeat.metrics.sinks import read_metrics
+from offbeat.metrics.sinks import metrics_from_end, read_metrics
 
 EXPERIMENT, TRIAL = "experiment.json", "trial.toml"
 """Files that identify the directory of an experiment and of a trial."""
@@ -319,8 +319,11 @@ def _number(trial: Path) -> int:
 
 
 def has_returns(run: Path) -> bool:
-    """Whether an episode has ended in a run, in training or in an evaluation."""
-    lines = read_metrics(run / "metrics.jsonl")
+    """Whether an episode has ended in a run, in training or in an evaluation.
+
+    The last line of metrics is read first: only after a resume, it may lack the returns that earlier ones have.
+    """
+    lines = metrics_from_end(run / "metrics.jsonl")
     return any(line.get(key) is not None for line in lines for key in (TRAINING, EVALUATION))
 
 
