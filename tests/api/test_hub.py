@@ -188,13 +188,18 @@ def test_a_run_without_returns_is_not_pushed_and_not_changed(tmp_path):
 
 
 @pytest.mark.parametrize("size", [0, 32_000], ids=["all files", "the picture"])
-def test_a_push_on_a_full_disk_is_one_message(run, tmp_path, size):
+def test_a_push_on_a_full_disk_is_one_message_and_keeps_the_earlier_folder(run, tmp_path, size):
     copy = tmp_path / "run"
     shutil.copytree(run, copy, symlinks=True)
+    shutil.rmtree(copy / "hub", ignore_errors=True)
+    (copy / "hub").mkdir()
+    (copy / "hub" / "README.md").write_text("the earlier one")
+    before = contents(copy)
     with files_up_to(size):
         said = offbeat("push", copy, "--repo", REPO, "--episodes", "1", "--dry-run")
     assert said.code == 1
     assert "hub could not be written (File too large): free some disk space" in said.err
+    assert contents(copy) == before
 
 
 def test_a_file_modified_on_the_hub_is_not_loaded(run, hub, tmp_path):

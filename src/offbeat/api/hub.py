@@ -21,6 +21,7 @@ from offbeat.api.download import require_hub
 from offbeat.api.loaded_policy import LoadedPolicy
 from offbeat.config.env import family_of
 from offbeat.core.errors import ConfigError, RunFailed
+from offbeat.core.files import is_full
 from offbeat.core.types import PREVIOUS_REWARD
 from offbeat.metrics.text import algorithm_title
 from offbeat.models.published import published_layout
@@ -70,7 +71,7 @@ def require_token() -> None:
 def write_folder(
     directory: RunDirectory, saved: SavedPolicy, loaded: LoadedPolicy, scores: Mapping[str, Any], repo: str
 ) -> Path:
-    """Write the folder to upload into the run directory, replacing an older one, and return its path.
+    """Write the folder to upload into the run directory and return its path. When complete, it replaces an older one.
 
     Args:
         directory: the run directory.
@@ -82,7 +83,7 @@ def write_folder(
     Raises:
         ConfigError: the run has no metrics to plot yet, or no agent of the policy took part in the evaluation; nothing
             was changed.
-        RunFailed: the folder could not be written, for example because the disk is full.
+        RunFailed: the folder could not be written, for example because the disk is full. The older one is unchanged.
     """
     if scores["return_mean"] is None:
         raise ConfigError(
@@ -91,11 +92,18 @@ def write_folder(
         )
     read_run(directory.path, "steps")  # a run without returns is refused first
     folder = directory.path / "hub"
-    shutil.rmtree(folder, ignore_errors=True)
+    new = folder.with_name(".hub.new")
+    shutil.rmtree(new, ignore_errors=True)
     try:
-        _write(folder, directory, saved, loaded, scores, repo)
+        _write(new, directory, saved, loaded, scores, repo)
+        if folder.exists():
+            shutil.rmtree(folder)
+        new.rename(folder)
     except OSError as error:
-        raise RunFailed(f"{folder} could not be written ({error.strerror or error}): free some disk space") from error
+        remedy = "free some disk space" if is_full(error) else "make the run directory writable"
+        raise RunFailed(f"{folder} could not be written ({error.strerror or error}): {remedy}") from error
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
     return folder
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Iterator
@@ -12,6 +13,15 @@ from offbeat.core.errors import ConfigError
 
 GivenPath = str | os.PathLike[str]
 """A path as a user gives it. A `Run` is one too: that of its directory."""
+
+
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Errors of a disk, of a quota and of a limit on the size of files."""
+
+
+def is_full(error: OSError) -> bool:
+    """Whether a file could not be written because there is no space for it."""
+    return error.errno in _NO_SPACE
 
 
 def is_utf8(text: str) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import shlex
@@ -25,7 +24,7 @@ from offbeat.config.run_config import RunConfig
 from offbeat.config.trust import UNCHANGED, Code, code_to_run, flag_for, require
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import in_short
-from offbeat.core.files import replace_file, sync, user_path
+from offbeat.core.files import is_full, replace_file, sync, user_path
 from offbeat.core.strict_json import LARGEST_RECORD, read_json
 from offbeat.run_directory.checkpoint import Checkpoint, SavedPolicy
 from offbeat.run_directory.links import require_inside
@@ -33,9 +32,6 @@ from offbeat.run_directory.lock import is_locked, lock_file
 from offbeat.run_directory.presence import Presence
 from offbeat.run_directory.snapshots import SnapshotStore
 from offbeat.run_directory.store import CheckpointStore
-
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""Errors of a disk, of a quota and of a limit on the size of files."""
 
 RunState = Literal["running", "finished", "interrupted", "failed"]
 
@@ -84,7 +80,7 @@ class RunDirectory:
             raise directory._exists() from None
         except OSError as error:
             directory.discard()
-            space = "free some disk space, or " if error.errno in _NO_SPACE else ""
+            space = "free some disk space, or " if is_full(error) else ""
             raise ConfigError(
                 f"the run directory {path} cannot be created ({error.strerror}): {space}pass another --run-dir"
             ) from None
