@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 
 import pytest
 import tyro
@@ -46,7 +47,33 @@ $ offbeat train ppo CartPole-v1 1000
 $ offbeat train ppo CartPole-v1 --step 5
 unknown flag '--step'. Did you mean '--steps'? `offbeat train --help` shows the flags.
 $ offbeat train ppo CartPole-v1 --m 5
-unknown flag '--m'. `offbeat train --help` shows the flags.
+unknown flag '--m'. Did you mean '--max-lag'? `offbeat train --help` shows the flags.
+$ offbeat train ppo CartPole-v1 --st 5
+unknown flag '--st'. Did you mean '--steps' or '--stop-at' or '--stop-at-return'? `offbeat train --help` shows the flags.
+$ offbeat train ppo CartPole-v1 --set gamma=0.9 -lr 0.1
+unknown flag '-lr'. `offbeat train --help` shows the flags.
+$ offbeat check CartPole-v1 --t
+unknown flag '--t'. `offbeat check --help` shows the flags.
+$ offbeat check CartPole-v1 --learning-rate 0.1
+unknown flag '--learning-rate'. `offbeat check --help` shows the flags.
+$ offbeat check CartPole-v1 --cuda
+unknown flag '--cuda'. `offbeat check --help` shows the flags.
+$ offbeat match a b -seed 3
+unknown flag '-seed'. Did you mean '--seed'? `offbeat match --help` shows the flags.
+$ offbeat plot a --hel
+unknown flag '--hel'. Did you mean '--help'? `offbeat plot --help` shows the flags.
+$ offbeat plot a --title -x
+--title has no value: pass, for example, --title text
+$ offbeat train ppo CartPole-v1 --run-dir ''
+--run-dir is empty: pass, for example, --run-dir runs/NAME
+$ offbeat train ppo CartPole-v1 --init-from=
+--init-from is empty: pass, for example, --init-from runs/NAME
+$ offbeat eval ''
+RUN is empty: pass, for example, runs/NAME
+$ offbeat list envs --import ''
+--import is empty: pass, for example, --import my_module
+$ offbeat export a --out
+--out has no value: pass, for example, --out policy.onnx
 $ offbeat train ppo CartPole-v1 --steps
 --steps has no value: pass, for example, --steps 1000000
 $ offbeat train ppo CartPole-v1 --steps --seed 1
@@ -118,7 +145,7 @@ ROWS = re.findall(r"^\$ offbeat (.*)\n(.*)$", TABLE, re.MULTILINE)
 @pytest.mark.parametrize(("typed", "message"), ROWS, ids=[typed for typed, _ in ROWS])
 def test_a_wrong_argument_is_answered_in_one_line_with_an_example(tmp_path, monkeypatch, typed, message):
     monkeypatch.chdir(tmp_path)
-    said = offbeat(*typed.split())
+    said = offbeat(*shlex.split(typed))
     assert (said.code, said.out, said.err) == (2, "", f"offbeat: {message}\n")
 
 

@@ -5,7 +5,8 @@ Arguments are checked here before tyro parses them, so that all errors have the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Sequence
 from dataclasses import MISSING, dataclass, fields
 from functools import cached_property
 from pathlib import Path
@@ -14,12 +15,14 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from tyro.conf import Positional, UseAppendAction
 
+from offbeat.cli.flags import flags_of
+from offbeat.config.env import EnvConfig
 from offbeat.config.other_libraries import names_like
 from offbeat.config.registry import ALGORITHMS
 from offbeat.config.resolve import setting_names
 from offbeat.config.run_config import RunConfig
 from offbeat.config.runtime_config import RuntimeConfig
-from offbeat.config.unknown_keys import unknown_key
+from offbeat.config.unknown_keys import ARGUMENTS, unknown_key
 from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.field_definitions import defaults_of, hints_of
 from offbeat.core.field_texts import example_of
@@ -29,11 +32,13 @@ from offbeat.core.typed_text import as_text
 TAKES_SETTINGS = ("train", "resume", "bench", "check")
 """Commands that have `--set`."""
 _EXAMPLES = {
-    "ALGO": "ppo", "ENV": "CartPole-v1", "RUN": "runs/NAME", "RUN...": "runs/NAME", "SPEC.toml": "experiment.toml",
-    "DIR": "runs/NAME", "FILE": "episode.mp4", "FILE.png": "curve.png", "MODULE": "my_module", "NAME": "my_name",
+    "ALGO": "ppo", "[ALGO]": "ppo", "ENV": "CartPole-v1", "RUN": "runs/NAME", "RUN...": "runs/NAME",
+    "SPEC.toml": "experiment.toml",
+    "DIR": "runs/NAME", "FILE": "policy.onnx", "FILE.png": "curve.png", "MODULE": "my_module", "NAME": "my_name",
     "USER/NAME": "me/my-agent", "KEY=VALUE ...": "learning_rate=0.001", "PATTERNS": "red_*,blue_*", "SECONDS": "5",
     "TEXT": "text", "POINTS": "10", "N": "1", "local|ray": "ray", "HOST:PORT|auto": "auto", "NAME=AMOUNT,...": "fast=1",
-    "WHAT": "envs", "episodes": "20", "checkpoint": "best",
+    "MODULE:CLASS": "my_module:MyWrapper", "NAME=VALUE ...": "size=8", "WHAT": "envs", "episodes": "20",
+    "checkpoint": "best", "video": "episode.mp4", "preset": "ppo-cartpole-v1", "metric": "entropy",
 }  # fmt: skip
 """Placeholder, or name of a field without a default -> a value."""
 
@@ -76,12 +81,17 @@ class Argument:
         return next((kind for kind in kinds if kind in (int, float) or get_origin(kind) is Literal), None)
 
     def check(self, value: str) -> None:
-        """Refuse a value of the wrong type, or that is not one of the choices."""
-        if self.checked_kind is None or (value == "None" and type(None) in get_args(self.kind)):
-            return
-        example = self.example if self.checked_kind in (int, float) else str(get_args(self.checked_kind)[0])
-        typed = example if self.is_positional else f"{self.name} {example}"
-        read(self.name.lstrip("-").replace("-", "_"), value, self.checked_kind, f"pass, for example, {typed}")
+        """Refuse a value of the wrong type, that is not one of the choices, or that is empty where this means nothing.
+
+        An empty value is usually that of a shell variable that is not set. As a path, it would be the current folder.
+        """
+        choices = get_args(self.checked_kind)
+        example = str(choices[0]) if choices else self.example
+        remedy = f"pass, for example, {example if self.is_positional else f'{self.name} {example}'}"
+        if not value and self.placeholder != "TEXT" and self.default != "":
+            raise ConfigError(f"{self.name} is empty: {remedy}")
+        if self.checked_kind is not None and not (value == "None" and type(None) in get_args(self.kind)):
+            read(self.name.lstrip("-").replace("-", "_"), value, self.checked_kind, remedy)
 
     @property
     def example(self) -> str:
@@ -89,7 +99,7 @@ class Argument:
         if type(self.default) in (int, float):
             return as_text(self.default).removesuffix(".0")
         for table in (RunConfig, RuntimeConfig):
-            if self.field in hints_of(table) and not self.is_positional:
+            if self.field in flags_of(table) and not self.is_positional:
                 return example_of(hints_of(table)[self.field], defaults_of(table)[self.field])
         return _EXAMPLES.get(self.field) or _EXAMPLES.get(self.placeholder) or self.placeholder.partition("|")[0]
 
@@ -130,7 +140,7 @@ class Usage:
         rest = list(given)
         while rest:
             token = rest.pop(0)
-            if not token.startswith("--"):
+            if not _is_flag(token):
                 positional.append(token)
                 continue
             name, equals, value = token.partition("=")
@@ -159,18 +169,23 @@ class Usage:
         """
         if name in self.flags:
             return self.flags[name]
-        key, remedy = name[2:].replace("-", "_"), f"`offbeat {self._command} --help` shows the flags."
-        if self._command in TAKES_SETTINGS:
+        key, remedy = name.lstrip("-").replace("-", "_"), f"`offbeat {self._command} --help` shows the flags."
+        if self._command in TAKES_SETTINGS and name.startswith("--"):
             if key in ("algorithm", *(argument.field for argument in self.positional)):
                 raise ConfigError(f"{name} is not a flag: leave out {name}, as in {self._example()}")
-            if key in setting_names():
-                value = "VALUE" if value.startswith("--") or not value else value
+            if key in self._settings():
+                value = "VALUE" if _is_flag(value) or not value else value
                 raise ConfigError(f"{name} is not a flag, but a setting: pass --set {key}={value}")
-            if names_like(key):
+            arguments = () if self._command == "check" else ARGUMENTS
+            if any(ours in (*self._settings(), *arguments) for other in names_like(key) for ours in other.ours):
                 algorithm = next((name for name in positional[:1] if name in ALGORITHMS), None)
-                given = None if value.startswith("--") else value
-                raise unknown_key(key, given, setting_names(algorithm), remedy, kind=f"flag {name!r}")
-        raise unknown("flag", name, self.flags, remedy)
+                given = None if _is_flag(value) else value
+                raise unknown_key(key, given, self._settings(algorithm), remedy, kind=f"flag {name!r}")
+        raise unknown("flag", name, (*self.flags, "--help"), remedy, likeness=0.7)
+
+    def _settings(self, algorithm: str | None = None) -> Collection[str]:
+        """Return the keys that the command's --set takes; None: of all algorithms."""
+        return hints_of(EnvConfig) if self._command == "check" else setting_names(algorithm)
 
     def _check_positional(self, given: list[str]) -> None:
         expected = self.positional
@@ -197,10 +212,15 @@ class Usage:
         return " ".join(["offbeat", self._command, *words])
 
 
+def _is_flag(token: str) -> bool:
+    """Whether a word is a flag, as tyro reads it: a value only begins with a dash if it is a number, or is a dash."""
+    return re.match(r"-[^\d.]", token) is not None
+
+
 def _take(rest: list[str], most: int | None) -> list[str]:
     """Remove and return the values at the beginning: at most `most`, up to the next flag."""
     taken: list[str] = []
-    while rest and not rest[0].startswith("--") and (most is None or len(taken) < most):
+    while rest and not _is_flag(rest[0]) and (most is None or len(taken) < most):
         taken.append(rest.pop(0))
     return taken
 

@@ -86,14 +86,14 @@ class ChildTraceback(Exception):
     """The complete traceback of the error that ended a child process. It is the cause of the reported error."""
 
 
-SHORTEST_ABBREVIATION = 3
-"""Fewest letters of a name that is taken for an abbreviation."""
+MOST_SUGGESTED = 3
+"""Maximum number of names that are suggested together."""
 
 
 def suggestion(name: str, known: Iterable[str], likeness: float = 0.5) -> str:
-    """Return ' Did you mean ...?' for the nearest known name, or an empty string.
+    """Return ' Did you mean ...?' for an unknown name, or an empty string.
 
-    Without a near one, it is the known name that the given one abbreviates: the only one that begins with it.
+    The suggested names are those that the given one abbreviates, if they are few, or else the nearest known name.
 
     Args:
         name: the name that was given.
@@ -102,11 +102,10 @@ def suggestion(name: str, known: Iterable[str], likeness: float = 0.5) -> str:
     """
     lowered = {_compared(option): option for option in known}
     given = _compared(name)
-    nearest = difflib.get_close_matches(given, lowered, n=1, cutoff=likeness)
-    if not nearest and len(given) >= SHORTEST_ABBREVIATION:
-        longer = [option for option in lowered if option.startswith(given)]
-        nearest = longer if len(longer) == 1 else []
-    return f" Did you mean {lowered[nearest[0]]!r}?" if nearest else ""
+    longer = [option for option in lowered if given and option.startswith(given)]
+    meant = longer if len(longer) <= MOST_SUGGESTED else []
+    meant = meant or difflib.get_close_matches(given, lowered, n=1, cutoff=likeness)
+    return f" Did you mean {' or '.join(repr(lowered[option]) for option in meant)}?" if meant else ""
 
 
 def _compared(name: str) -> str:
