@@ -199,7 +199,7 @@ def test_plot_draws_metrics_with_a_title_and_labels_of_ones_own(run, tmp_path):
 # --- bench --------------------------------------------------------------------------------------------------
 
 BENCH_KEYS = (
-    "cores c_env_us c_act_us c_learn_us limit_sps layout_limit_sps serial_limit_sps achieved_sps fraction "
+    "cores c_env_us c_act_us c_learn_us env_wait_us limit_sps layout_limit_sps serial_limit_sps achieved_sps fraction "
     "layout_fraction overlap_gain_max bound_by policy_lag_mean policy_lag_max "
     "other_cores overlap_gain layouts failed_layouts advice"
 )

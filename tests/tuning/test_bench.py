@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 from tests.reference.env_zoo import Wanderer
 from tests.reference.runs import SMALL, unrolls_of
 
+from offbeat.cli.bench import _table
 from offbeat.config.resolve import resolve
 from offbeat.config.runtimes import runtime_entry
 from offbeat.core.errors import RunFailed
@@ -24,6 +25,7 @@ from offbeat.runtime.board import Bell
 from offbeat.runtime.runtimes import build
 from offbeat.tuning import bench
 from offbeat.tuning.bench import Costs, results
+from offbeat.tuning.layouts import MeasuredLayout
 from offbeat.tuning.run_speed import Speed, lock_free_sps, run_speed
 
 RUNTIMES = ("serial", "threads", "processes")
@@ -68,6 +70,22 @@ def test_results_follow_from_costs_and_speed():
     assert result["layout_fraction"] == pytest.approx(0.8)
     assert result["overlap_gain_max"] == pytest.approx(96 / 64)
     assert (result["policy_lag_mean"], result["policy_lag_max"]) == (0.5, 1.0)
+    waiting = results(topology(), replace(costs, env_wait=968.0), Speed(900, 900, 0.5, 1.0, last_step=9))
+    assert (waiting["c_env_us"], waiting["env_wait_us"]) == (30.0, 968.0)
+    assert waiting["layout_limit_sps"] == pytest.approx(1000), "one actor waits in one env step after the other"
+
+
+@pytest.mark.parametrize("actors", [1, 2, 3])
+def test_the_time_in_which_an_env_waits_is_shown_with_what_more_actors_may_gain(actors):
+    layout = {"layouts": [asdict(MeasuredLayout("processes", actors, 2, 1, 900.0, 900.0))], "failed_layouts": []}
+    of_table = {**layout, "advice": "", "other_cores": None}
+    busy, waiting = (
+        _table(results(topology(), costs, Speed(900, 900, 0.5, 1.0, last_step=9)) | of_table)
+        for costs in (COSTS, replace(COSTS, env_wait=968.0))
+    )
+    assert "waits" not in busy
+    assert "an env step takes 998.00 us, in 968.00 us of which the env waits" in waiting
+    assert ("more actors than cores" in waiting) is (actors <= 2)
 
 
 def test_a_speed_above_the_limit_is_refused_as_measured_wrongly():

@@ -59,6 +59,7 @@ RESULT = {
     "c_env_us": 4.0,
     "c_act_us": 3.0,
     "c_learn_us": 28.0,
+    "env_wait_us": 0.0,
     "limit_sps": 5e4,
     "layout_limit_sps": 3e4,
     "serial_limit_sps": 3e4,

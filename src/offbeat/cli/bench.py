@@ -71,6 +71,7 @@ def _table(result: dict[str, Any]) -> str:
     costs = "\n".join(f"  {name:6} {cost:9.2f} us  {cost / total:4.0%}" for name, cost in costs_us.items())
     return (
         f"CPU time per env step in microseconds, each part measured separately:\n{costs}\n"
+        f"{_env_wait(result)}"
         f"achieved {result['achieved_sps']:,.0f} env steps/s: {result['layout_fraction']:.0%} of the limit of this "
         f"topology ({result['layout_limit_sps']:,.0f}), {result['fraction']:.0%} of the limit of {result['cores']} "
         f"cores ({result['limit_sps']:,.0f})\n"
@@ -83,6 +84,23 @@ def _table(result: dict[str, Any]) -> str:
         f"{_line(result, 'inference')}"
         f"{_busy(result)}"
     )
+
+
+def _env_wait(result: dict[str, Any]) -> str:
+    """Return how long envs wait as a line of text, because such an env has little CPU time; '' if they compute."""
+    wait = result["env_wait_us"]
+    if not wait:
+        return ""
+    line = (
+        f"an env step takes {result['c_env_us'] + wait:,.2f} us, in {wait:,.2f} us of which the env waits for another "
+        "process, a device or a timer"
+    )
+    if max(layout["actors"] for layout in result["layouts"]) <= result["cores"]:
+        line += (
+            "; actors can wait at the same time: with --runtime processes and without --actors, more actors than cores "
+            "are tried too"
+        )
+    return f"{line}\n"
 
 
 def _busy(result: dict[str, Any]) -> str:

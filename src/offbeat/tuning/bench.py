@@ -296,6 +296,7 @@ def results(topology: Topology, costs: Costs, speed: Speed, others: float | None
         "c_env_us": costs.env,
         "c_act_us": costs.act,
         "c_learn_us": costs.learn,
+        "env_wait_us": costs.env_wait,
         "limit_sps": ideal.machine_sps,
         "layout_limit_sps": ideal.limit_sps,
         "serial_limit_sps": ideal.one_core_sps,
