@@ -281,8 +281,7 @@ class Changes:
                 staged.pop(path).replace(path)
             sync(directory.path)
             if self._new_latest is not None:
-                if (latest := store.latest()) is not None:
-                    undo.callback(_if_possible, store.make_latest, latest)
+                undo.callback(_if_possible, store.restore_latest, store.linked_latest())
                 store.make_latest(self._new_latest)
             for path, new in staged.items():
                 new.replace(path)

@@ -131,23 +131,31 @@ class CheckpointStore:
         return final
 
     def _link(self, name: str, target: Path) -> None:
-        """Link `name` to `target`, atomically."""
+        """Link `name` to `target`, atomically. A directory `name` is moved aside, and deleted by the next save."""
         temporary = self._directory / f"{TEMPORARY}{name}"
         temporary.unlink(missing_ok=True)
         temporary.symlink_to(target.name)
         link = self._directory / name
-        if link.is_dir() and not link.is_symlink():  # the run was copied by a program that copies what links point to
-            shutil.rmtree(link)
-        temporary.replace(link)
+        try:
+            if link.is_dir() and not link.is_symlink():  # a program has copied the run with what its links point to
+                shutil.rmtree(self._moved_aside(name), ignore_errors=True)
+                link.rename(self._moved_aside(name))
+            temporary.replace(link)
+        finally:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+
+    def _moved_aside(self, name: str) -> Path:
+        return self._directory / f"{TEMPORARY}{name}-directory"
 
     def full(self) -> list[str]:
         """Return the names of the full checkpoints, from which a run can be resumed, oldest first."""
         return [path.name for path in self._steps() if (path / STATE).exists()]
 
-    def latest(self) -> str | None:
-        """Return the name of the checkpoint that `latest` links to; without a link, of the newest full one, if any."""
+    def linked_latest(self) -> str | None:
+        """Return the name of the checkpoint that `latest` links to; None if it is no link."""
         link = self._directory / "latest"
-        return link.resolve().name if link.is_symlink() else next(reversed(self.full()), None)
+        return link.resolve().name if link.is_symlink() else None
 
     def make_latest(self, name: str) -> None:
         """Link `latest` to the checkpoint whose directory has exactly this name, such as step-<12 digits>-2.
@@ -156,6 +164,22 @@ class CheckpointStore:
             OSError: the link could not be changed.
         """
         self._link("latest", self._directory / name)
+        sync(self._directory)
+
+    def restore_latest(self, linked: str | None) -> None:
+        """Undo `make_latest`, also one that has failed. `linked`: what `linked_latest` returned before.
+
+        Raises:
+            OSError: the link could not be changed.
+        """
+        if linked is not None:
+            self.make_latest(linked)
+            return
+        link, directory = self._directory / "latest", self._moved_aside("latest")
+        if link.is_symlink():
+            link.unlink()
+        if directory.is_dir():
+            directory.rename(link)
         sync(self._directory)
 
     def drop_beyond(self, env_steps: int) -> None:
