@@ -103,6 +103,20 @@ def test_a_resume_whose_envs_fail_at_the_start_changes_nothing(run, monkeypatch)
     assert "no window to draw in" in (run / "log.txt").read_text()
 
 
+def test_a_refused_resume_on_a_disk_that_has_become_full_restores_the_status_and_the_tracker(run, monkeypatch):
+    tracker = run / "tracker.json"
+    tracker.write_text('{"tracker": "wandb"}')
+    (run / ".tracker.json.new").mkdir()  # so that it can only be overwritten
+    (run / "status.json").unlink()
+
+    def change_and_fail(*_: object) -> None:
+        tracker.write_text('{"tracker": "another"}')
+        raise EnvFailed("no window")
+
+    monkeypatch.setattr(SerialActing, "start", change_and_fail)
+    assert_refused(run, EnvFailed, "no window", steps=9000)
+
+
 @pytest.mark.parametrize("room", [0, 500, 3000])
 def test_a_resume_on_a_full_disk_changes_nothing(run, room):
     with files_up_to(room):

@@ -16,7 +16,7 @@ from offbeat.config.config import Config
 from offbeat.config.run_config import LIMITS
 from offbeat.config.runtimes import runtime_entry
 from offbeat.core.errors import ConfigError
-from offbeat.core.files import replace_file, stage, sync
+from offbeat.core.files import replace_or_overwrite, stage, sync
 from offbeat.core.threads import blas_kernels
 from offbeat.core.typed_text import as_text
 from offbeat.core.types import DEFAULT_POLICY, in_brief
@@ -292,11 +292,11 @@ class Changes:
 
     def roll_back(self) -> bool:
         """Restore the directory as it was before the resume, except for log.txt. Return True: no change remains."""
-        status = self._before.pop(self._directory.status)
-        if status is not None:
-            self._directory.put_status(status)
         for path, content in self._before.items():
-            _restore(path, content)
+            if content is None:
+                _if_possible(path.unlink, missing_ok=True)
+            else:
+                _if_possible(replace_or_overwrite, path, content)
         return True
 
 
@@ -319,12 +319,6 @@ def _linkable(store: CheckpointStore, name: str, env_steps: int) -> str:
 
 def _content(path: Path) -> bytes | None:
     return path.read_bytes() if path.exists() else None
-
-
-def _restore(path: Path, content: bytes | None) -> None:
-    """Give a file its earlier content; None: delete it. If the disk fails, it stays as it is."""
-    with suppress(OSError):
-        path.unlink(missing_ok=True) if content is None else replace_file(path, content)
 
 
 def _if_possible(change: Callable[..., object], *arguments: object, **named: object) -> None:

@@ -150,6 +150,20 @@ def replace_file(path: Path, content: bytes, *, synced: bool = True) -> None:
         sync(path.parent)
 
 
+def replace_or_overwrite(path: Path, content: bytes, *, synced: bool = True) -> None:
+    """Replace a file as `replace_file`; on a full disk, overwrite it in place, which needs no more space.
+
+    Raises:
+        OSError: neither is possible.
+    """
+    try:
+        replace_file(path, content, synced=synced)
+    except OSError:
+        with path.open("r+b") as file:
+            file.write(content)
+            file.truncate()
+
+
 @contextmanager
 def _removed_after_error(path: Path) -> Iterator[None]:
     """Delete a file if the block fails."""

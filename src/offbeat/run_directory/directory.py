@@ -24,7 +24,7 @@ from offbeat.config.run_config import RunConfig
 from offbeat.config.trust import UNCHANGED, Code, code_to_run, flag_for, require
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import in_short
-from offbeat.core.files import is_full, replace_file, sync, user_path
+from offbeat.core.files import is_full, replace_or_overwrite, sync, user_path
 from offbeat.core.strict_json import LARGEST_RECORD, read_json
 from offbeat.run_directory.checkpoint import Checkpoint, SavedPolicy
 from offbeat.run_directory.links import require_inside
@@ -253,15 +253,9 @@ class RunDirectory:
             "updated": _now(),
             "processes": [main, *others],
         }
-        self.put_status((json.dumps(status, indent=1) + "\n").encode(), synced=state != "running")
-
-    def put_status(self, content: bytes, *, synced: bool = True) -> None:
-        """Replace status.json atomically; on a full disk, overwrite it in place."""
-        try:
-            replace_file(self.status, content, synced=synced)
-        except OSError:
-            with suppress(OSError):  # a full disk must not end the run
-                _overwrite(self.status, content)
+        content = (json.dumps(status, indent=1) + "\n").encode()
+        with suppress(OSError):  # a full disk must not end the run
+            replace_or_overwrite(self.status, content, synced=state != "running")
 
     def read_status(self) -> dict[str, Any]:
         """Return status.json; empty if it is missing or not a JSON object."""
@@ -341,13 +335,6 @@ def _delete_contents(folder: Path) -> None:
                 shutil.rmtree(entry, ignore_errors=True)
             else:
                 entry.unlink()
-
-
-def _overwrite(path: Path, content: bytes) -> None:
-    """Overwrite a file in place, which needs no more space on the disk."""
-    with path.open("r+b") as file:
-        file.write(content)
-        file.truncate()
 
 
 def _now() -> str:
