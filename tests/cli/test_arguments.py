@@ -174,7 +174,13 @@ def test_the_arguments_of_a_command_are_those_that_its_parser_takes(command, cap
 )
 def test_right_arguments_are_accepted(typed):
     command, *rest = typed.split()
-    Usage(command, COMMANDS[command]).check(rest)
+    assert Usage(command, COMMANDS[command]).check(rest) == rest
+
+
+def test_whole_numbers_may_be_written_with_an_exponent_in_each_command():
+    typed = ["run", "--json", "--episodes", "1e3", "--seed=2e0", "--env", "1e3"]
+    read = ["run", "--json", "--episodes", "1000", "--seed=2", "--env", "1e3"]
+    assert Usage("eval", COMMANDS["eval"]).check(typed) == read
 
 
 def test_help_does_not_keep_the_line_breaks_of_the_source(monkeypatch):

@@ -171,6 +171,7 @@ def test_a_moving_average_is_the_mean_of_up_to_the_last_n_points():
     assert averaged.y == pytest.approx(expected)
     assert averaged.x.tolist() == list(range(250))
     assert moving_average(Curve(np.empty(0), np.empty(0))).y.shape == (0,)
+    assert np.allclose(moving_average(averaged, 10**30).y, np.cumsum(averaged.y) / np.arange(1, 251))
 
 
 def legend(out: Path) -> list[str]:

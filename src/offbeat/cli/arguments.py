@@ -80,18 +80,23 @@ class Argument:
         kinds = [self.kind, *(kind for kind in get_args(self.kind) if kind is not type(None))]
         return next((kind for kind in kinds if kind in (int, float) or get_origin(kind) is Literal), None)
 
-    def check(self, value: str) -> None:
+    def check(self, value: str) -> str:
         """Refuse a value of the wrong type, that is not one of the choices, or that is empty where this means nothing.
 
         An empty value is usually that of a shell variable that is not set. As a path, it would be the current folder.
+
+        Returns:
+            The value as tyro reads it: 1000 for the whole number 1e3.
         """
         choices = get_args(self.checked_kind)
         example = str(choices[0]) if choices else self.example
         remedy = f"pass, for example, {example if self.is_positional else f'{self.name} {example}'}"
         if not value and self.placeholder != "TEXT" and self.default != "":
             raise ConfigError(f"{self.name} is empty: {remedy}")
-        if self.checked_kind is not None and not (value == "None" and type(None) in get_args(self.kind)):
-            read(self.name.lstrip("-").replace("-", "_"), value, self.checked_kind, remedy)
+        if self.checked_kind is None or (value == "None" and type(None) in get_args(self.kind)):
+            return value
+        found = read(self.name.lstrip("-").replace("-", "_"), value, self.checked_kind, remedy)
+        return str(found) if self.checked_kind is int else value
 
     @property
     def example(self) -> str:
@@ -127,21 +132,23 @@ class Usage:
         off = {f"--no-{name[2:]}": argument for name, argument in named.items() if not argument.placeholder}
         return named | off
 
-    def check(self, given: Sequence[str]) -> None:
-        """Refuse arguments that the command does not take, or that lack something.
+    def check(self, given: Sequence[str]) -> list[str]:
+        """Refuse arguments that the command does not take, or that lack something; return them as tyro reads them.
 
         Raises:
             ConfigError: with an example of what is expected.
         """
         if {"--help", "-h"} & set(given):
-            return
+            return list(given)
         positional: list[str] = []
+        checked: list[str] = []
         seen: set[str] = set()
         rest = list(given)
         while rest:
             token = rest.pop(0)
             if not _is_flag(token):
                 positional.append(token)
+                checked.append(token)
                 continue
             name, equals, value = token.partition("=")
             argument = self._flag(name.replace("_", "-"), value if equals else next(iter(rest), ""), positional)
@@ -152,14 +159,17 @@ class Usage:
                     raise ConfigError(
                         f"{argument.name} has no value: pass, for example, {argument.name} {argument.example}"
                     )
-                for each in values:
-                    argument.check(each)
-            elif equals:
+                values = [argument.check(each) for each in values]
+                checked += [f"{name}={values[0]}"] if equals else [name, *values]
+                continue
+            if equals:
                 raise ConfigError(f"{token} has a value, but {argument.name} takes none: pass {argument.name}")
+            checked.append(name)
         self._check_positional(positional)
         for argument in self.arguments:
             if argument.is_required and not argument.is_positional and argument.field not in seen:
                 raise ConfigError(f"{argument.name} is missing: run, for example, {self._example()}")
+        return checked
 
     def _flag(self, name: str, value: str, positional: list[str]) -> Argument:
         """Return the argument of a flag, which is followed by a value, after some positional arguments.

@@ -130,7 +130,7 @@ def _parse(arguments: Sequence[str]) -> Command:
     if arguments and arguments[0].startswith("-") and arguments[0] not in ("-h", "--help"):
         raise unknown("flag", arguments[0], ("--help", "--version"), "`offbeat --help` lists the commands.")
     if arguments and arguments[0] in COMMANDS:
-        Usage(arguments[0], COMMANDS[arguments[0]]).check(arguments[1:])
+        arguments = [arguments[0], *Usage(arguments[0], COMMANDS[arguments[0]]).check(arguments[1:])]
         _unwrap_docstrings(COMMANDS[arguments[0]])
     command = tyro.cli(
         Command,

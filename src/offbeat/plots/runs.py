@@ -247,7 +247,7 @@ def moving_average(curve: Curve, window: int = MOVING_AVERAGE_POINTS) -> Curve:
     """Return the moving average over the last ``window`` points, or over fewer at the start of the curve."""
     sums = np.concatenate([[0.0], np.cumsum(curve.y)])
     ends = np.arange(1, len(curve.y) + 1)
-    starts = np.maximum(0, ends - window)
+    starts = np.maximum(0, ends - min(window, len(curve.y)))
     return Curve(curve.x, (sums[ends] - sums[starts]) / (ends - starts))
 
 
