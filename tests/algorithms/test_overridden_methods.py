@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -96,6 +96,29 @@ class NumberPPO(PPO):
 def test_a_loss_that_is_not_a_scalar_tensor_is_refused_by_the_name_of_its_method(tmp_path, own, given):
     with pytest.raises(RunFailed, match=rf"^{own.__name__}\.\w*loss returned a loss {given}.*losses\.mean\(\)"):
         train(own, "CartPole-v1", run_dir=tmp_path / "run", **SMALL, **ON_POLICY)
+
+
+class DetachedPPO(PPO):
+    """Returns a loss without gradients."""
+
+    def loss(self, minibatch: Minibatch) -> LossResult:
+        result = super().loss(minibatch)
+        return result._replace(loss=torch.as_tensor(result.loss).detach())
+
+
+class YieldsWithoutGradientsPPO(PPO):
+    """Yields while gradients are switched off, so they are off in the loss too."""
+
+    def minibatches(self, batch: Any, random: Any) -> Iterator[Minibatch]:
+        with torch.no_grad():
+            yield from super().minibatches(batch, random)
+
+
+@pytest.mark.parametrize("own", [DetachedPPO, YieldsWithoutGradientsPPO])
+@pytest.mark.parametrize("shards", [1, 2])
+def test_a_loss_without_gradients_is_refused_by_the_name_of_its_method(tmp_path, own, shards):
+    with pytest.raises(RunFailed, match=r"^\w+\.loss returned a loss without gradients.*must not yield inside"):
+        train(own, "CartPole-v1", run_dir=tmp_path / "run", **SMALL, **ON_POLICY, shards=shards)
 
 
 class WordPPO(PPO):

@@ -73,6 +73,22 @@ def require_loss_result(result: object, method: Callable[..., Any]) -> LossResul
     )
 
 
+def require_gradients(result: LossResult, method: Callable[..., Any]) -> torch.Tensor:
+    """Return the loss of a result, a scalar tensor that can be differentiated; `method` is the one that returned it.
+
+    Raises:
+        RunFailed: it depends on no parameter.
+    """
+    assert isinstance(result.loss, torch.Tensor)
+    if result.loss.requires_grad:
+        return result.loss
+    raise RunFailed(
+        f"{_name_of(method)} returned a loss without gradients: it depends on no parameter. Compute it outside of "
+        "torch.no_grad(), from tensors that are not detached. A generator, such as `minibatches`, must not yield "
+        "inside of torch.no_grad(): gradients would be off in the loss too"
+    )
+
+
 def _name_of(method: Callable[..., Any]) -> str:
     """Return the qualified name of a method, for messages."""
     return getattr(method, "__qualname__", None) or repr(method)

@@ -13,7 +13,15 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from offbeat.algorithms.base import Algorithm, LossResult, Minibatch, Shard, Stage, require_loss_result
+from offbeat.algorithms.base import (
+    Algorithm,
+    LossResult,
+    Minibatch,
+    Shard,
+    Stage,
+    require_gradients,
+    require_loss_result,
+)
 from offbeat.workers.shard_vectors import VectorLayout
 
 Differentiate = Callable[[Stage], LossResult]
@@ -88,6 +96,6 @@ def differentiate(stage: Stage, minibatch: Minibatch, gradients: Tensor) -> Loss
         return stage.gradients(minibatch)
     gradients.zero_()
     result = require_loss_result(stage.loss(minibatch), stage.loss)
-    assert isinstance(result.loss, Tensor)
-    result.loss.backward()  # type: ignore[no-untyped-call]
-    return result._replace(loss=result.loss.detach())
+    loss = require_gradients(result, stage.loss)
+    loss.backward()  # type: ignore[no-untyped-call]
+    return result._replace(loss=loss.detach())
