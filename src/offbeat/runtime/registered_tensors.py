@@ -35,7 +35,8 @@ def unsaved_warning(algorithm: Algorithm, registered: Mapping[str, Tensor]) -> s
     return (
         f"{type(algorithm).__qualname__} registers {', '.join(map(repr, names))}, but its checkpoints do not "
         "seem to have the values, so a resumed run would begin with the initial ones. If they matter, add the tensors "
-        "to the result of `arrays`, or save them in `state` and restore them in `restore`, before a new run"
+        "to the result of `arrays`, each under a name of its own (two networks of one class have the same names: give "
+        "those of one a prefix), or save them in `state` and restore them in `restore`, before a new run"
     )
 
 
