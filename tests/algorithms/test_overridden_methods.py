@@ -14,10 +14,12 @@ from tests.reference import own_methods
 from tests.reference.matrix import OF_ALGORITHM
 from torch import Tensor
 
+from offbeat.algorithms.a2c import A2C
 from offbeat.algorithms.base import LossResult, Minibatch, ParameterGroup, Stage
 from offbeat.algorithms.crossq import CrossQ
 from offbeat.algorithms.dqn import DQN
 from offbeat.algorithms.off_policy import OffPolicy
+from offbeat.algorithms.on_policy import OnPolicy
 from offbeat.algorithms.ppo import PPO
 from offbeat.algorithms.replay_config import ReplayConfig
 from offbeat.algorithms.sac import SAC
@@ -119,6 +121,54 @@ class YieldsWithoutGradientsPPO(PPO):
 def test_a_loss_without_gradients_is_refused_by_the_name_of_its_method(tmp_path, own, shards):
     with pytest.raises(RunFailed, match=r"^\w+\.loss returned a loss without gradients.*must not yield inside"):
         train(own, "CartPole-v1", run_dir=tmp_path / "run", **SMALL, **ON_POLICY, shards=shards)
+
+
+MINIBATCH = ("observation", "action", "proximal_log_prob", "advantage", "value_target", "proximal_value", "rows")
+
+
+class ReadsMinibatch(OnPolicy[Any]):
+    """Reads in its loss what the documentation says is in a minibatch."""
+
+    def loss(self, minibatch: Minibatch) -> LossResult:
+        result = super().loss(minibatch)
+        rows = minibatch["rows"] if minibatch["rows"] is not None else slice(None)
+        observed = minibatch["observation"][rows].abs().sum()
+        assert len(minibatch["observation"][rows]) == len(minibatch["action"])
+        return result._replace(metrics={**result.metrics, "mine/observed": observed})
+
+    def minibatches(self, batch: Any, random: Any) -> Iterator[Minibatch]:
+        for minibatch in super().minibatches(batch, random):
+            assert set(MINIBATCH) <= set(minibatch)
+            yield {**minibatch, "copied": torch.ones(())} if self.copies else minibatch
+
+    copies = False
+
+
+class ReadsMinibatchA2C(ReadsMinibatch, A2C):
+    """With one update per learning step."""
+
+
+class ReadsMinibatchPPO(ReadsMinibatch, PPO):
+    """With one update per learning step, if there is one epoch of one minibatch."""
+
+
+@pytest.mark.parametrize(
+    ("own", "settings"),
+    [
+        (ReadsMinibatchA2C, {}),
+        (ReadsMinibatchA2C, {"core": "gru", "core_size": 4}),
+        (ReadsMinibatchPPO, {"epochs": 1, "minibatch_size": 256}),
+    ],
+)
+def test_with_one_update_per_batch_a_loss_has_all_arrays_of_a_minibatch(tmp_path, monkeypatch, own, settings):
+    """Also if a subclass copies the minibatch: then the network runs anew, with the same result."""
+    values = []
+    for copies in (False, True):
+        monkeypatch.setattr(own, "copies", copies)
+        run = train(own, "CartPole-v1", run_dir=tmp_path / str(copies), **SMALL, **ON_POLICY, **settings)
+        assert run.metrics["mine/observed"] > 0
+        values.append([run.metrics[name] for name in ("policy_loss", "value_loss", "entropy", "mine/observed")])
+    assert values[0] == pytest.approx(values[1], rel=1e-3, abs=1e-6)
 
 
 class WordPPO(PPO):

@@ -45,7 +45,6 @@ from offbeat.algorithms.rows import (
     minibatch_of_rows,
     prepared_rows,
     valid_rows,
-    value_rows,
 )
 from offbeat.algorithms.statistics import Statistics
 from offbeat.config.config import Config
@@ -251,13 +250,14 @@ class OnPolicy(Checkpointed, Generic[Settings]):
         valid = batch.valid if isinstance(batch, FastPass) else valid_rows(batch)
         if not len(valid):  # a small batch may have only reset rows
             return
-        if isinstance(batch, Evaluated):
-            yield Evaluated(loss_arrays(self.spec, batch, valid, value_rows(batch, valid)), batch.outputs)
-        elif self.spec.recurrent:
-            yield minibatch_of_columns(self.spec, batch, torch.arange(batch["valid"].shape[1], device=valid.device))
+        if self.spec.recurrent:
+            columns = torch.arange(batch["valid"].shape[1], device=valid.device)
+            minibatch = minibatch_of_columns(self.spec, batch, columns)
         else:
             minibatch = minibatch_of_rows(self.spec, batch, valid, critic_only_rows(batch))
-            yield FastPass(minibatch, batch.number, valid) if isinstance(batch, FastPass) else minibatch
+        if isinstance(batch, Evaluated):  # the losses of subclasses may read all arrays of the minibatch
+            minibatch = Evaluated(minibatch, batch.outputs)
+        yield FastPass(minibatch, batch.number, valid) if isinstance(batch, FastPass) else minibatch
 
     def cut(self, minibatch: Minibatch, shards: int) -> Sequence[Shard]:
         normalize = self.config.normalize_advantages
