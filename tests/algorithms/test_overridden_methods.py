@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import load_file
 from tests.reference import own_methods
 from tests.reference.matrix import OF_ALGORITHM
-from torch import Tensor
+from torch import Tensor, nn
 
 from offbeat.algorithms.a2c import A2C
 from offbeat.algorithms.base import LossResult, Minibatch, ParameterGroup, Stage
@@ -169,6 +170,54 @@ def test_with_one_update_per_batch_a_loss_has_all_arrays_of_a_minibatch(tmp_path
         assert run.metrics["mine/observed"] > 0
         values.append([run.metrics[name] for name in ("policy_loss", "value_loss", "entropy", "mine/observed")])
     assert values[0] == pytest.approx(values[1], rel=1e-3, abs=1e-6)
+
+
+class Curiosity(nn.Module):
+    """Returns the error of a network that learns the outputs of a random one, [M]."""
+
+    def __init__(self, inputs: int, generator: torch.Generator) -> None:
+        super().__init__()
+        self.predictor = nn.Linear(inputs, 4)
+        self.target = nn.Linear(inputs, 4).requires_grad_(False)
+        for parameter in self.parameters():
+            nn.init.normal_(parameter, generator=generator)
+
+    def forward(self, observation: Tensor) -> Tensor:
+        return (self.predictor(observation) - self.target(observation)).square().mean(-1)
+
+
+class CuriousA2C(A2C):
+    """Has another network with its own optimizer, as in the documentation."""
+
+    def build_more(self, generator: torch.Generator, storage: Storage) -> dict[str, FlatParameters]:
+        self.curiosity = Curiosity(self.spec.inputs, generator).to(self.device)
+        self.curiosity_parameters = FlatParameters(self.curiosity, "curiosity", storage)
+        return {**super().build_more(generator, storage), "curiosity": self.curiosity_parameters}
+
+    def make_stages(self, fast: Any) -> tuple[Stage, ...]:
+        return (*super().make_stages(fast), Stage("curiosity", "curiosity", self.curiosity_loss))
+
+    def start(self, progress: float) -> dict[str, float]:
+        return {**super().start(progress), "curiosity": 0.1}
+
+    def curiosity_loss(self, minibatch: Minibatch) -> LossResult:
+        loss = self.curiosity(minibatch["observation"]).mean()
+        return LossResult(loss, {"mine/curiosity_loss": loss.detach()})
+
+    def arrays(self) -> dict[str, Tensor]:
+        return {**super().arrays(), **self.curiosity_parameters.arrays()}
+
+
+def test_another_network_of_an_on_policy_algorithm_learns_is_saved_and_continues_after_a_resume(tmp_path):
+    settings = {**SMALL, **ON_POLICY, "steps": 2_000, "unroll_length": 8}
+    whole = train(CuriousA2C, "CartPole-v1", run_dir=tmp_path / "whole", **settings)
+    half = train(CuriousA2C, "CartPole-v1", run_dir=tmp_path / "half", **settings, stop_at=1_000)
+    assert half.metrics["mine/curiosity_loss"] > 2 * whole.metrics["mine/curiosity_loss"] > 0
+    resume(half)
+    weights = [load_file(tmp_path / name / "checkpoints/latest/weights.safetensors") for name in ("whole", "half")]
+    assert {"predictor.weight", "target.bias"} <= set(weights[0])
+    for name, array in weights[0].items():
+        np.testing.assert_array_equal(array, weights[1][name], err_msg=name)
 
 
 class WordPPO(PPO):

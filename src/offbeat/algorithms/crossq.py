@@ -43,13 +43,13 @@ class CrossQ(SoftActorCritic[CrossQConfig]):
             generator=generator,
         )
 
-    def build_more(self, storage: Storage) -> dict[str, FlatParameters]:
+    def build_more(self, generator: torch.Generator, storage: Storage) -> dict[str, FlatParameters]:
         sizes = self.critic_network.input_sizes
         self.moments = RunningMoments(sizes, self.config.critics, storage, self.device)
         for critics in (self.critic_network, self.networks.frozen):
             assert isinstance(critics, BatchNormCritics)
             critics.moments = self.moments
-        return super().build_more(storage)
+        return super().build_more(generator, storage)
 
     def critic_loss(self, minibatch: Minibatch) -> LossResult:
         """Return the loss of the critics. The outputs have moments too, for `RunningMoments.update`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
+import torch
 from torch import Tensor
 
 from offbeat.algorithms.base import LossResult, Minibatch
@@ -22,11 +23,11 @@ class EmaCritics(ReplayActorCritic[EmaSettings, Fast], Generic[EmaSettings, Fast
     ema_network: Critics
     """The ema critics."""
 
-    def build_more(self, storage: Storage) -> dict[str, FlatParameters]:
+    def build_more(self, generator: torch.Generator, storage: Storage) -> dict[str, FlatParameters]:
         self.ema_critics = storage.register("ema_critics", self.critics.values.clone())
         """[size]: the slow copy of `critics.values`."""
         self.ema_network = frozen(self.critic_network, self.critics.layout.views(self.ema_critics))
-        return super().build_more(storage)
+        return super().build_more(generator, storage)
 
     def values(self, minibatch: Minibatch) -> Tensor:
         """Return the critics' values of the recorded actions, [critics, M]."""

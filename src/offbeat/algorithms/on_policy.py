@@ -75,7 +75,7 @@ Settings = TypeVar("Settings", bound=OnPolicyConfig)
 
 
 class OnPolicy(Checkpointed, Generic[Settings]):
-    """See the module's docstring. One parameter group, one stage."""
+    """See the module's docstring. One parameter group, one stage; `build_more` and `make_stages` add others."""
 
     config_class: type[Settings]
     """The class of the algorithm's settings."""
@@ -104,10 +104,11 @@ class OnPolicy(Checkpointed, Generic[Settings]):
             device: device of the learner's tensors.
             storage: registers the tensors that learning changes; None: private to this process.
         """
-        self.config, self.spec, self.corrected = config, spec, corrected
+        self.config, self.spec, self.corrected, self.device = config, spec, corrected, device
         storage = storage or PrivateStorage()
         self.register(storage)
-        self.network = self.make_network(torch.Generator().manual_seed(derive_seed(seed, "init"))).to(device)
+        generator = torch.Generator().manual_seed(derive_seed(seed, "init"))
+        self.network = self.make_network(generator).to(device)
         self.parameters = FlatParameters(self.network, GROUP, storage)
         self._layout = published_layout(spec)
         require_published(self.parameters.layout, spec, type(self))
@@ -116,17 +117,15 @@ class OnPolicy(Checkpointed, Generic[Settings]):
             spec, storage, returns=config.normalize_returns, return_scale=config.return_scale, device=device
         )
         self.threads = 0
+        flats = {GROUP: self.parameters, **self.build_more(generator, storage)}
         self.groups: Mapping[str, ParameterGroup] = {
-            GROUP: ParameterGroup(self.parameters, config.max_grad_norm, config.adam_eps)
+            name: ParameterGroup(flat, config.max_grad_norm, config.adam_eps) for name, flat in flats.items()
         }
         self._fast: FastPath | None = fast_paths.fast_path_of(self)
         _require_kernels(self, self._fast, device)
         self.passes = NetworkPasses(spec, self.network, self._fast)
         """Runs the network on batches and minibatches."""
-        gradients = self._fast.gradients if self._fast else None
-        self.stages: tuple[Stage, ...] = (
-            Stage(GROUP, GROUP, self.loss, gradients, after=self.after_update, maxima=self.maxima),
-        )
+        self.stages: tuple[Stage, ...] = self.make_stages(self._fast)
 
     def register(self, storage: Storage) -> None:
         """Register tensors that the algorithm learns or counts in addition to the network.
@@ -145,6 +144,22 @@ class OnPolicy(Checkpointed, Generic[Settings]):
         config = self.config
         shared = config.shares_trunk(self.spec)
         return ActorCritic(self.spec, shared=shared, log_std_init=config.log_std_init, generator=generator)
+
+    def build_more(self, generator: torch.Generator, storage: Storage) -> dict[str, FlatParameters]:  # noqa: ARG002
+        """Make what is learned besides policy and critic; return its parameter groups, by name.
+
+        Each needs a stage, a learning rate from `start`, and its arrays in `arrays`.
+
+        Args:
+            generator: generator of the initial weights.
+            storage: of the parameters; `FlatParameters(module, name, storage)` registers them.
+        """
+        return {}
+
+    def make_stages(self, fast: FastPath | None) -> tuple[Stage, ...]:
+        """Return the stages of an update; `fast` is the fast path, if there is one."""
+        gradients = fast.gradients if fast else None
+        return (Stage(GROUP, GROUP, self.loss, gradients, after=self.after_update, maxima=self.maxima),)
 
     @classmethod
     def for_run(cls, config: Config, spec: PolicySpec, device: str, storage: Storage | None = None) -> Self:

@@ -141,7 +141,7 @@ class ReplayActorCritic(OffPolicy[Settings], Generic[Settings, Fast]):
             frozen(self.critic_network, self.policy_critics()),
             self.forward,
         )
-        flats = {CRITIC: self.critics, POLICY: self.policy, **self.build_more(storage)}
+        flats = {CRITIC: self.critics, POLICY: self.policy, **self.build_more(generator, storage)}
         max_grad_norm = math.inf if self.config.max_grad_norm is None else self.config.max_grad_norm
         adam = self.config.adam_eps, self.config.adam_beta1
         self.groups = {name: ParameterGroup(flat, max_grad_norm, *adam) for name, flat in flats.items()}
@@ -149,8 +149,11 @@ class ReplayActorCritic(OffPolicy[Settings], Generic[Settings, Fast]):
         self.threads = self._fast.threads if self._fast else 0
         self.stages = self.make_stages(self._fast)
 
-    def build_more(self, storage: Storage) -> dict[str, FlatParameters]:  # noqa: ARG002
-        """Make what the losses need besides policy and critics; return its parameter groups."""
+    def build_more(self, generator: torch.Generator, storage: Storage) -> dict[str, FlatParameters]:  # noqa: ARG002
+        """Make what the losses need besides policy and critics; return its parameter groups, by name.
+
+        Each needs a stage and a learning rate from `start`. Arguments are as in `OffPolicy.build`.
+        """
         return {}
 
     def policy_critics(self) -> dict[str, Tensor]:

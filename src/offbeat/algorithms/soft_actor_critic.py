@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Generic, Protocol, TypeVar
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from offbeat.algorithms import replay_actor_critic
@@ -44,14 +45,14 @@ class SoftActorCritic(ReplayActorCritic[SoftSettings, FastPath], Generic[SoftSet
 
     # --- networks -------------------------------------------------------------------------------------------
 
-    def build_more(self, storage: Storage) -> dict[str, FlatParameters]:
+    def build_more(self, generator: torch.Generator, storage: Storage) -> dict[str, FlatParameters]:
         self.temperature = make_temperature(self.config, self.device, TEMPERATURE, storage)
         self._target_entropy = self.config.entropy_target_of(self.spec)
         box = self.spec.action.kind == "box"
         self.heads: Heads = BoxHeads(self.networks, self.spec.action_size) if box else ChoiceHeads(self.networks)
         parameters = self.temperature.parameters
         own = {} if parameters is None else {TEMPERATURE: parameters}
-        return {**own, **super().build_more(storage)}
+        return {**own, **super().build_more(generator, storage)}
 
     def make_stages(self, fast: FastPath | None) -> tuple[Stage, ...]:
         critic, policy = super().make_stages(fast)

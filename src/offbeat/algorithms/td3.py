@@ -31,14 +31,14 @@ class TD3(EmaCritics[TD3Config, FastPath]):
 
     # --- networks -------------------------------------------------------------------------------------------
 
-    def build_more(self, storage: Storage) -> dict[str, FlatParameters]:
+    def build_more(self, generator: torch.Generator, storage: Storage) -> dict[str, FlatParameters]:
         self.ema_policy = storage.register("ema_policy", self.policy.values.clone())
         """[size]: the slow copy of `policy.values`."""
         self._ema_policy_network = frozen(self.policy_network, self.policy.layout.views(self.ema_policy))
         self._exploration_noise = storage.register("exploration_noise", torch.tensor([self.config.exploration_noise]))
         """[1]: the published standard deviation of exploration."""
         self.flags["exploration_noise"] = self._exploration_noise
-        return super().build_more(storage)
+        return super().build_more(generator, storage)
 
     def policy_critics(self) -> dict[str, Tensor]:
         return first_critic(self.critics.arrays())
