@@ -40,7 +40,6 @@ from offbeat.algorithms.on_policy_config import OnPolicyConfig
 from offbeat.algorithms.on_policy_shards import advantages_of, cut_minibatch, weighted_value_loss
 from offbeat.algorithms.rows import (
     critic_only_rows,
-    loss_arrays,
     minibatch_of_columns,
     minibatch_of_rows,
     prepared_rows,
