@@ -26,19 +26,19 @@ from benchmarks.common import RESULTS, children_cpu_s, machine
 from benchmarks.lines import follow
 from benchmarks.records import Record, append_record, find_record, read_records
 from benchmarks.seconds_to_score.page import write_page
-from benchmarks.seconds_to_score.works import OURS, WORKS, Work
+from benchmarks.seconds_to_score.works import OURS, PEERS, SAMPLE_FACTORY, WORKS, Work
 
 PATH = RESULTS / "seconds-to-score.jsonl"
-PEERS = ("sb3", "sbx")
 EVAL_EPISODES = 20
-PEER_SCRIPT = Path(__file__).parents[1] / "peers" / "sb3_to_score.py"
+SCRIPTS = Path(__file__).parents[1] / "peers"
 
 
 def command(work: Work, side: str, seed: int, python: Path, folder: Path) -> tuple[list[str], Path]:
     """Return the command that trains on a side, and the file to which it writes its evaluations."""
     if side in PEERS:
-        given = {**work.peer_settings(seed), "peer": side, "threads": 1, "out": str(folder / "evaluations.jsonl")}
-        return [str(python), str(PEER_SCRIPT), json.dumps(given)], folder / "evaluations.jsonl"
+        given = {**work.peer_settings(side, seed), "peer": side, "threads": 1, "out": str(folder / "evaluations.jsonl")}
+        script = SCRIPTS / ("sample_factory_to_score.py" if side == SAMPLE_FACTORY else "sb3_to_score.py")
+        return [str(python), str(script), json.dumps(given)], folder / "evaluations.jsonl"
     run = folder / "run"
     train = ["train", "ppo", work.env, "--preset", work.preset, "--seed", str(seed), "--progress", "none"]
     evaluations = [f"eval_episodes={EVAL_EPISODES}", "eval_time_share=1", "checkpoint_every=0"]
@@ -96,7 +96,8 @@ def make_missing(works: list[Work], sides: list[str], seeds: list[int], pythons:
     """Make the runs that have no record: a whole seed, then the next one, the sides by turns."""
     for seed in seeds:
         for work in works:
-            for side in sides if seed % 2 else reversed(sides):
+            possible = [side for side in sides if side in work.sides]
+            for side in possible if seed % 2 else reversed(possible):
                 what = {"work": work.name, "side": side, "seed": seed, "settings": work.digest(side)}
                 if find_record(what, read_records(PATH)) is None:
                     record = make(work, side, seed, pythons.get(side, Path()))
@@ -112,14 +113,15 @@ def main() -> None:
     parser.add_argument("--sides", nargs="+", choices=(OURS, *PEERS), default=[OURS, *PEERS])
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3, 4, 5])
     for peer in PEERS:
-        parser.add_argument(f"--{peer}-python", type=Path, default=Path(f".venv-{peer}/bin/python"))
+        usual = Path(f".venv-{peer}/bin/python")
+        parser.add_argument(f"--{peer}-python", dest=peer, metavar="PYTHON", type=Path, default=usual)
     parser.add_argument("--only-page", action="store_true", help="run nothing")
     given = parser.parse_args()
     if unknown := set(given.works) - set(names):
         parser.error(f"unknown: {', '.join(sorted(unknown))}")
     if not given.only_page:
         chosen = [work for work in WORKS if not given.works or work.name in given.works]
-        make_missing(chosen, given.sides, given.seeds, {peer: getattr(given, f"{peer}_python") for peer in PEERS})
+        make_missing(chosen, given.sides, given.seeds, {peer: vars(given)[peer] for peer in PEERS})
     write_page(read_records(PATH))
 
 

@@ -1,6 +1,6 @@
 """What is trained until which score, and the best published settings of the peers.
 
-Source of the peers' settings: RL Baselines3 Zoo, hyperparams/ppo.yml.
+Sources of the peers' settings: RL Baselines3 Zoo, hyperparams/ppo.yml; for Sample Factory its own example for MuJoCo.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from benchmarks.works import EARLIER, PPO, Settings
 from offbeat.config.preset_files import preset_tables
 
 OURS = "offbeat"
+SAMPLE_FACTORY = "sample-factory"
+PEERS = ("sb3", "sbx", SAMPLE_FACTORY)
 
 
 @dataclass(frozen=True)
@@ -31,15 +33,24 @@ class Work:
     """Env steps of the peers, over which schedules run, and after which they have failed."""
     peer: Settings = field(default_factory=dict)
     """Settings of the peers, where they differ from `benchmarks.works.PPO`."""
+    sample_factory_steps: int = 0
+    """Env steps of Sample Factory, whose own example has its settings; 0 if it has none for this env."""
 
-    def peer_settings(self, seed: int) -> Settings:
+    @property
+    def sides(self) -> list[str]:
+        """The sides that can be run."""
+        return [side for side in (OURS, *PEERS) if side != SAMPLE_FACTORY or self.sample_factory_steps]
+
+    def peer_settings(self, side: str, seed: int) -> Settings:
         """Return all that a peer is given."""
         own = {"env": self.env, "steps": self.steps, "seed": seed, "eval_every": self.eval_every, "scores": self.scores}
+        if side == SAMPLE_FACTORY:
+            return {**own, "steps": self.sample_factory_steps}
         return {**PPO, **self.peer, **own}
 
     def digest(self, side: str) -> str:
         """Return a digest of a side's settings: a record of other ones is not of this work."""
-        given = preset_tables("ppo", self.env, self.preset) if side == OURS else self.peer_settings(0)
+        given = preset_tables("ppo", self.env, self.preset) if side == OURS else self.peer_settings(side, 0)
         text = json.dumps([_as_recorded(given), self.eval_every], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -73,5 +84,6 @@ WORKS = (
             "max_grad_norm": 0.8, "hidden_sizes": [256, 256], "activation": "relu", "log_std_init": -2.0,
             "ortho_init": False, "normalize_observations": True, "normalize_returns": True,
         },
+        sample_factory_steps=10_000_000,
     ),
 )  # fmt: skip
