@@ -37,7 +37,7 @@ EXAMPLES = {"HalfCheetah-v5": ("mujoco_halfcheetah", "HalfCheetah-v4")}
 EPISODES = 20
 REACHED, FAILED = signal.SIGTERM, signal.SIGUSR1
 """Signals that end the training; `seconds_to_score` too sends the first."""
-KEPT = 1000
+KEPT = 1_000_000
 """Checkpoints: more than are written, so that none is removed before it is read."""
 POLL_EVERY_S = 0.05
 

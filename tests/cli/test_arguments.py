@@ -64,6 +64,10 @@ $ offbeat plot a --hel
 unknown flag '--hel'. Did you mean '--help'? `offbeat plot --help` shows the flags.
 $ offbeat plot a --title -x
 --title has no value: pass, for example, --title text
+$ offbeat plot a --title '- a title' --stop
+unknown flag '--stop'. `offbeat plot --help` shows the flags.
+$ offbeat train ppo CartPole-v1 --stop-at-return -inf --stpes 3
+unknown flag '--stpes'. Did you mean '--steps'? `offbeat train --help` shows the flags.
 $ offbeat train ppo CartPole-v1 --run-dir ''
 --run-dir is empty: pass, for example, --run-dir runs/NAME
 $ offbeat train ppo CartPole-v1 --init-from=

@@ -39,9 +39,9 @@ def released() -> Iterator[Event]:
     event.set()
 
 
-def pool_of(**learners: Any) -> LearnerPool:
+def pool_of(stall_timeout_s: float = 0.05, **learners: Any) -> LearnerPool:
     stubs: Any = {name: StubLearner(function) for name, function in learners.items()}
-    return LearnerPool(stubs, Timings(), len(stubs), stall_timeout_s=0.05)
+    return LearnerPool(stubs, Timings(), len(stubs), stall_timeout_s=stall_timeout_s)
 
 
 def test_a_learner_thread_that_hangs_ends_the_run_with_the_names_of_its_policies(released):
@@ -64,12 +64,12 @@ def test_a_pool_closes_although_a_learner_thread_hangs(released):
 
 def test_a_step_that_takes_longer_than_the_limit_is_finished_if_updates_are_made(released):
     def learn_slowly(learner: StubLearner, step: int, progress: float) -> tuple[int, float]:
-        for _ in range(20):
+        for _ in range(150):
             released.wait(0.01)
             learner.updates_made += 1
         return step, progress
 
-    pool = pool_of(good=learn, slow=learn_slowly)
+    pool = pool_of(1.0, good=learn, slow=learn_slowly)
     with patch.object(learner_pool, "POLL_S", 0.02):
         results: list[Any] = list(pool.learn(3, 0.5))
     assert results == [(3, 0.5)] * 2

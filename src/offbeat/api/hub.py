@@ -92,19 +92,34 @@ def write_folder(
         )
     read_run(directory.path, "steps")  # a run without returns is refused first
     folder = directory.path / "hub"
-    new = folder.with_name(".hub.new")
+    new, old = folder.with_name(".hub.new"), folder.with_name(".hub.old")
     shutil.rmtree(new, ignore_errors=True)
     try:
         _write(new, directory, saved, loaded, scores, repo)
-        if folder.exists():
-            shutil.rmtree(folder)
-        new.rename(folder)
+        _replace_folder(folder, new, old)
     except OSError as error:
         remedy = "free some disk space" if is_full(error) else "make the run directory writable"
         raise RunFailed(f"{folder} could not be written ({error.strerror or error}): {remedy}") from error
     finally:
         shutil.rmtree(new, ignore_errors=True)
     return folder
+
+
+def _replace_folder(folder: Path, new: Path, old: Path) -> None:
+    """Rename `new` to `folder`; what was there, also a link, is renamed to `old` first, and back if that fails."""
+    shutil.rmtree(old, ignore_errors=True)
+    old.unlink(missing_ok=True)
+    if folder.exists() or folder.is_symlink():
+        folder.rename(old)
+    try:
+        new.rename(folder)
+    except OSError:
+        if old.exists() or old.is_symlink():
+            old.rename(folder)
+        raise
+    if old.is_symlink():
+        old.unlink()
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def _write(

@@ -223,8 +223,10 @@ class Usage:
 
 
 def _is_flag(token: str) -> bool:
-    """Whether a word is a flag, as tyro reads it: a value only begins with a dash if it is a number, or is a dash."""
-    return re.match(r"-[^\d.]", token) is not None
+    """Whether a word is a flag, as tyro reads it: two dashes, or a dash and a letter, unless it is a number."""
+    if token.lower() in {"-inf", "-infinity", "-nan"}:
+        return False
+    return token.startswith("--") or re.match(r"-[^\W\d_]", token) is not None
 
 
 def _take(rest: list[str], most: int | None) -> list[str]:

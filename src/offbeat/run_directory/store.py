@@ -136,9 +136,9 @@ class CheckpointStore:
         temporary.unlink(missing_ok=True)
         temporary.symlink_to(target.name)
         link = self._directory / name
+        shutil.rmtree(self._moved_aside(name), ignore_errors=True)  # of an earlier call, which is not to be undone now
         try:
             if link.is_dir() and not link.is_symlink():  # a program has copied the run with what its links point to
-                shutil.rmtree(self._moved_aside(name), ignore_errors=True)
                 link.rename(self._moved_aside(name))
             temporary.replace(link)
         finally:

@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 
 from offbeat.core.errors import RunFailed
 from offbeat.envs import sending
-from offbeat.runtime.deadline import RESET_TIMEOUT_S
 from offbeat.runtime.ray.cluster import Cluster, resources_text
 
 RETRIES = 3
@@ -18,6 +17,8 @@ POLL_S = 1.0
 """Seconds between two looks at the nodes."""
 NODE_TIMEOUT_S = 60.0
 """Seconds without a node with the resources after which the work fails."""
+STALL_S = 3600.0
+"""Seconds without a step of all envs, after which a task hangs: all its envs may be reset in them, one by one."""
 RENEW_EVERY_S = 1.0
 """Minimum seconds between two renewals of a task's time limit: each of them starts a thread."""
 Result = TypeVar("Result")
@@ -37,9 +38,7 @@ class TaskPool:
         ConfigError: no node has the resources, or the nodes have other versions.
     """
 
-    def __init__(
-        self, cluster: Cluster, resources: Mapping[str, float], user: str, stall_s: float = RESET_TIMEOUT_S
-    ) -> None:
+    def __init__(self, cluster: Cluster, resources: Mapping[str, float], user: str, stall_s: float = STALL_S) -> None:
         cluster.require_resources(resources, user, "pass --cpus, --gpus or --resources with what a node has")
         cluster.require_versions()
         self._cluster, self._resources, self._stall_s = cluster, resources, stall_s
@@ -125,7 +124,8 @@ class TaskPool:
 class _StallLimit:
     """On a node: the time limit of the task that runs in this process.
 
-    `faulthandler` ends the process from a thread that needs no lock of Python, which an env may hold.
+    `faulthandler` ends the process from a thread that needs no lock of Python, which an env may hold. The time in which
+    the process is stopped counts too: a task that continues after it is repeated.
     """
 
     def __init__(self) -> None:
@@ -138,12 +138,13 @@ class _StallLimit:
         faulthandler.dump_traceback_later(seconds, exit=True, file=2)
 
     def renew(self) -> None:
-        """Start the time again."""
-        if time.monotonic() - self._renewed_at >= RENEW_EVERY_S:
+        """Start the time again, if a task runs."""
+        if self._seconds and time.monotonic() - self._renewed_at >= RENEW_EVERY_S:
             self.start(self._seconds)
 
     def end(self) -> None:
         """The task has ended: there is no limit."""
+        self._seconds = 0.0
         faulthandler.cancel_dump_traceback_later()
 
 
