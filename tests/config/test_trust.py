@@ -447,7 +447,7 @@ def test_a_checkpoint_that_is_a_symlink_to_another_run_is_refused(sound, tmp_pat
     (run / "checkpoints/latest").unlink()
     (run / "checkpoints/latest").symlink_to(sound / "checkpoints/latest")
     assert "outside of the run" in offbeat("eval", run).err
-    for name in ("../../x", "..", ""):
+    for name in ("../../x", ".."):
         assert "is not the name of a checkpoint" in offbeat("eval", sound, f"--checkpoint={name}").err
 
 
