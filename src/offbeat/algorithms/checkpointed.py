@@ -39,3 +39,6 @@ class Checkpointed:
 
     def restore_statistics(self, state: Mapping[str, Any]) -> None:
         self._statistics.restore(state)
+
+    def close(self) -> None:
+        """Do nothing: the algorithm has no threads."""

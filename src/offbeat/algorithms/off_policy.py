@@ -215,6 +215,3 @@ class OffPolicy(Checkpointed, Generic[Settings]):
             arrays[name][:] = values
         for name, flag in self.flags.items():
             arrays[name][:] = flag.cpu().numpy()
-
-    def close(self) -> None:
-        """Do nothing: the algorithm has no threads."""

@@ -375,9 +375,6 @@ class OnPolicy(Checkpointed, Generic[Settings]):
     def arrays(self) -> dict[str, Tensor]:
         return self.parameters.arrays()
 
-    def close(self) -> None:
-        """Do nothing: the algorithm has no threads."""
-
 
 def _require_kernels(algorithm: OnPolicy[Any], fast: FastPath | None, device: str) -> None:
     """Raise ConfigError if the setting kernels is not numpy, and the fast path does not have such kernels."""

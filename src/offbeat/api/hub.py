@@ -10,6 +10,7 @@ README.md           the model card
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -109,12 +110,12 @@ def _replace_folder(folder: Path, new: Path, old: Path) -> None:
     """Rename `new` to `folder`; what was there, also a link, is renamed to `old` first, and back if that fails."""
     shutil.rmtree(old, ignore_errors=True)
     old.unlink(missing_ok=True)
-    if folder.exists() or folder.is_symlink():
+    if os.path.lexists(folder):
         folder.rename(old)
     try:
         new.rename(folder)
     except OSError:
-        if old.exists() or old.is_symlink():
+        if os.path.lexists(old):
             old.rename(folder)
         raise
     if old.is_symlink():
