@@ -22,6 +22,7 @@ from offbeat.config.curriculum import Parameter
 from offbeat.core.types import Array, EnvSpec, Tree
 from offbeat.envs.adapters.gymnasium.progress import progress_setters
 from offbeat.envs.contract import Advanced, Envs, Outcome, State
+from offbeat.envs.current import calls_envs
 from offbeat.envs.rows import FAILURES, failed
 from offbeat.envs.world import PoliciesOf, World, WorldSnapshots, WorldSpec
 from offbeat.envs.world_rows import Cell, PolicyRows, spec_of_policy
@@ -90,6 +91,7 @@ class Worlds:
 
     # --- what the columns of the policies call ---------------------------------------------------------------
 
+    @calls_envs(lambda at: at["world"])
     def set_progress(self, progress: float) -> None:
         """Pass the training progress to the worlds that use it."""
         for world, setters in enumerate(self._progress_setters):
@@ -113,6 +115,7 @@ class Worlds:
             rows.rows.terminated[:] = rows.rows.truncated[:] = False
         self._check(range(len(self._groups)))
 
+    @calls_envs(lambda at: at["index"])
     def _reset(self, index: int, seed: int | None) -> None:
         """Start a new episode of one world."""
         state = self._states[index]
@@ -156,6 +159,7 @@ class Worlds:
                 rows.sent[group] = False
             self._step(self._groups[group], group)
 
+    @calls_envs(lambda at: at["index"])
     def _step(self, worlds: slice, group: int) -> None:
         states = self._states[worlds]
         stepped = np.array([not state.over for state in states])

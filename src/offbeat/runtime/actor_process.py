@@ -10,6 +10,7 @@ from offbeat.memory.arena import attach
 from offbeat.runtime.board import Bell
 from offbeat.runtime.child import Report
 from offbeat.runtime.gate import ActorGate, PaceBoard
+from offbeat.runtime.hanging_env import name_hanging_env
 from offbeat.runtime.inference.requests import InferenceAccess, RequestedInference
 from offbeat.runtime.launch import LaunchSpec, prepare_process
 from offbeat.runtime.links import GateLink
@@ -60,6 +61,7 @@ def main(launch: ActorLaunch, connection: Connection[Report, ActorLaunch]) -> No
     board = PaceBoard(arrays, runtime.actors)
     own = Bell(launch.own_bell, -1)
     gate = ActorGate(board, plan.pace, runtime, launch.index, own, Bell(-1, launch.learners_bell))
+    name_hanging_env(board.deadlines[launch.index], runtime)
     inference = launch.inference and RequestedInference(plan, launch.inference, launch.index, own, gate)
     gate.enter(resets=True)  # making envs may take as long as a reset
     actor = plan.make_actor(launch.index, launch.origin, gate, launch.attempt, inference=inference)

@@ -31,8 +31,8 @@ this limit if it is."""
 CONFIRM_S = 0.5
 """Seconds to wait for a new deadline after one has passed. If a batch scheduler has stopped all processes of the run
 for a while, all deadlines have passed; workers that continue then set a new one."""
-ROW = 2
-"""Numbers in the row of a deadline: its time, and the span."""
+ROW = 4
+"""Numbers in the row of a deadline: its time, the span, and the env that is named for a time, with this time."""
 
 
 class Span(IntEnum):
@@ -55,15 +55,18 @@ class Span(IntEnum):
 _REASONS = {
     Span.NOTHING: "made no progress",
     Span.START: "did not start in time (stall_timeout_s)",
-    Span.STEP: "was in a call of its envs that did not return in time (step_timeout_s)",
-    Span.RESET: "was in a call of its envs that did not return in time (reset_timeout_s)",
+    Span.STEP: "was in a call of {envs} that did not return in time (step_timeout_s)",
+    Span.RESET: "was in a call of {envs} that did not return in time (reset_timeout_s)",
     Span.WORK: "made no progress in time outside of its envs (stall_timeout_s)",
     Span.INFERENCE: "waited for an inference worker that did not answer in time (stall_timeout_s)",
 }
 
 
 class Deadline:
-    """The deadline of one worker. Its parent writes it before the worker starts; after that, only the worker."""
+    """The deadline of one worker. Its parent writes it before the worker starts; after that, only the worker.
+
+    An env call that has passed its deadline can be named: `name_env`.
+    """
 
     def __init__(self, row: NDArray[np.float64]) -> None:
         """Make a deadline on a row of the board, [ROW]."""
@@ -73,6 +76,17 @@ class Deadline:
         """Start a span with a limit in seconds."""
         self._row[1] = span  # first: a reader between the two writes can only see a wrong reason
         self._row[0] = monotonic() + seconds
+
+    def name_env(self, env: int | None, time: float) -> None:
+        """Note the index of the env in whose call a deadline has passed; None: it is not known.
+
+        Args:
+            env: the index of the env among those of the worker.
+            time: the time of the deadline. A later one has no such env.
+        """
+        if env is not None:
+            self._row[2] = env
+            self._row[3] = time
 
     @property
     def time(self) -> float:
@@ -96,7 +110,8 @@ class Deadline:
     @property
     def reason(self) -> str:
         """Message about a worker whose deadline has passed, to follow its name: 'actor 1 made no progress'."""
-        return _REASONS[self.span]
+        is_named = self.is_in_env and self._row[3] == self._row[0]
+        return _REASONS[self.span].format(envs=f"its env {int(self._row[2])}" if is_named else "its envs")
 
 
 class WorkerDeadline:

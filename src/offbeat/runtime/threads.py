@@ -15,6 +15,7 @@ from time import monotonic
 from offbeat.core.closing import all_or_closed
 from offbeat.core.errors import Closed, EnvFailed, OffbeatError, RunFailed, with_notes_of
 from offbeat.core.threads import core_of, set_affinity
+from offbeat.envs.current import env_called_by
 from offbeat.runtime.deadline import StallWatch
 from offbeat.runtime.gate import ActorGate
 from offbeat.runtime.gated import GatedActing
@@ -79,9 +80,16 @@ class ThreadActing(GatedActing):
         for actor in range(self.board.workers):
             if self._stalls.has_stalled(actor):
                 raise RunFailed(
-                    f"actor {actor} {self.board.deadlines[actor].reason}, and a thread cannot be killed: pass "
+                    f"actor {actor} {self._stall_of(actor)}, and a thread cannot be killed: pass "
                     "--runtime processes, which restarts such an actor, or a longer time limit"
                 )
+
+    def _stall_of(self, actor: int) -> str:
+        """Return why an actor has stalled, with the env that hangs."""
+        deadline, thread = self.board.deadlines[actor], self._threads[actor].ident
+        if thread is not None:
+            deadline.name_env(env_called_by(thread), deadline.time)
+        return deadline.reason
 
     def snapshots(self) -> list[Snapshot]:
         return [actor.snapshot() for actor in self._actors]

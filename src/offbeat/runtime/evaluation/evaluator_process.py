@@ -23,6 +23,7 @@ from offbeat.runtime.board import POLL_INTERVAL_S, Bell
 from offbeat.runtime.child import Report
 from offbeat.runtime.deadline import WorkerDeadline
 from offbeat.runtime.evaluation.plan import EvaluatedPolicy, EvaluationPlan
+from offbeat.runtime.hanging_env import name_hanging_env
 from offbeat.runtime.launch import LaunchSpec, prepare_process
 from offbeat.workers.episodes import Evaluation
 
@@ -91,6 +92,7 @@ def main(launch: EvaluatorLaunch, connection: Connection[Report, Any]) -> None:
     plan = launch.plan
     shared = EvaluatorBoard(attach(launch.arena, board_slabs(plan.policies)), plan.policies)
     deadline, bell = WorkerDeadline(shared.closed, shared.deadlines[0], launch.runtime), Bell(launch.own_bell, -1)
+    name_hanging_env(shared.deadlines[0], launch.runtime)
     policies = plan.make_policies()
     if not all(policy.spec.plain for policy in plan.policies):
         limit(launch.threads)

@@ -26,6 +26,7 @@ from offbeat.runtime.board import POLL_INTERVAL_S, Bell
 from offbeat.runtime.child import Report
 from offbeat.runtime.deadline import WorkerDeadline
 from offbeat.runtime.devices import device_of, set_up_device
+from offbeat.runtime.hanging_env import name_hanging_env
 from offbeat.runtime.hogwild.device_buffer import open_buffer
 from offbeat.runtime.hogwild.shared_state import (
     Arrays,
@@ -117,6 +118,7 @@ class Worker:
         self._board = WorkersBoard(shared_state, launch.shared_state.workers)
         self._bell = Bell(launch.own_bell, -1)
         self._deadline = WorkerDeadline(self._board.closed, self._board.deadlines[index], launch.runtime)
+        name_hanging_env(self._board.deadlines[index], launch.runtime)
         storage = SharedStorage(launch.shared_state, shared_state, index)
         self._algorithm = launch.algorithm.for_run(launch.config, plan.policy.spec, device_of(launch.config), storage)
         counter = WorkerUpdateCounter(self._board, index, separate=storage.separate, renew=self._deadline.renew)

@@ -16,6 +16,7 @@ from contextlib import suppress
 from copy import deepcopy
 from functools import wraps
 from math import inf
+from threading import get_ident
 from time import monotonic
 from time import perf_counter as clock
 from typing import Any, cast
@@ -30,6 +31,7 @@ from offbeat.core.memory_shape import Slots
 from offbeat.core.threads import limit_blas
 from offbeat.core.types import Tree
 from offbeat.envs import sending
+from offbeat.envs.current import env_called_by
 from offbeat.memory.arena import private_arena
 from offbeat.memory.weights import Weights, weight_slabs
 from offbeat.runtime.child import PR_SET_PDEATHSIG
@@ -124,6 +126,8 @@ class RemoteActor:
         self._deadline = Deadline(np.zeros(ROW))
         self._watch = WorkerDeadline(self._closed, self._deadline, launch.plan.runtime)
         self._stalls = StallWatch([self._deadline])
+        self._thread = 0
+        """Identifier of the thread that calls the envs."""
 
     @answering_failures
     def start(self) -> Started:
@@ -133,7 +137,7 @@ class RemoteActor:
         keep_flags()
         _end_with_node()
         _print_to_stderr()
-        launch, plan = self._launch, self._plan
+        launch, plan, self._thread = self._launch, self._plan, get_ident()
         if launch.folder is not None:
             with suppress(OSError):
                 os.chdir(launch.folder)
@@ -197,7 +201,9 @@ class RemoteActor:
         span, left_s = self._deadline.span, self._deadline.time - monotonic()
         if span == Span.NOTHING or left_s == inf:  # the other thread may have set only one of them
             return Alive(Span.WORK, stall_timeout(self._plan.runtime), has_stalled=False, rests=True)
-        return Alive(span, left_s, self._stalls.has_stalled(0), rests=False)
+        if not self._stalls.has_stalled(0):
+            return Alive(span, left_s, has_stalled=False, rests=False)
+        return Alive(span, left_s, has_stalled=True, rests=False, env=env_called_by(self._thread))
 
     def stop(self) -> None:
         """Let the next env call end the work: the run is ending."""

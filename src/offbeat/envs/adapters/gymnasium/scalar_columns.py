@@ -13,6 +13,7 @@ from offbeat.envs.adapters.gymnasium.columns import RETURNED, Columns, NoDecisio
 from offbeat.envs.adapters.gymnasium.sources import SingleEnv
 from offbeat.envs.check_parts import fault_of_ends, kind_of
 from offbeat.envs.contract import Outcome
+from offbeat.envs.current import calls_envs
 from offbeat.envs.infos import number_reader
 from offbeat.envs.rows import (
     FAILURES,
@@ -48,6 +49,7 @@ class ScalarColumns:
         row = {name: leaf[column, ...] for name, leaf in self._rows.observation.items()}
         return writers_of(self._spec, self.envs[0].observation_space, row)
 
+    @calls_envs(lambda at: at["self"].span.start + at["column"])
     def reset(self, seeds: Sequence[int] | None) -> None:
         column = 0
         info: Any = {}
@@ -71,6 +73,7 @@ class ScalarColumns:
             raise self._failed(column, "reset", error) from error
         self._checks.require()
 
+    @calls_envs(lambda at: at["self"].span.start + at["column"])
     def step(self, actions: Iterable[Any]) -> Outcome:
         rewards, terminations, truncations = self._rewards, self._rows.terminated, self._rows.truncated
         mark_reset_rows(self._rows)
