@@ -76,6 +76,12 @@ $ offbeat eval ''
 RUN is empty: pass, for example, runs/NAME
 $ offbeat list envs --import ''
 --import is empty: pass, for example, --import my_module
+$ offbeat match a b --sides ''
+--sides is empty: pass, for example, --sides red_*,blue_*
+$ offbeat resume a --steps 1e99
+steps is '1e99', but whole numbers up to 9223372036854775807 are accepted: pass a smaller one with --steps N
+$ offbeat eval a --episodes 1e23
+episodes is '1e23', but whole numbers up to 9223372036854775807 are accepted: pass, for example, --episodes 20
 $ offbeat export a --out
 --out has no value: pass, for example, --out policy.onnx
 $ offbeat train ppo CartPole-v1 --steps

@@ -12,7 +12,19 @@ from hypothesis import strategies as st
 from offbeat.core.errors import ConfigError
 from offbeat.core.field_definitions import Flag
 from offbeat.core.field_texts import Example
-from offbeat.core.fields import Bound, Count, Name, Natural, NonNegative, Positive, Ratio, Share, build, read
+from offbeat.core.fields import (
+    LARGEST_WHOLE,
+    Bound,
+    Count,
+    Name,
+    Natural,
+    NonNegative,
+    Positive,
+    Ratio,
+    Share,
+    build,
+    read,
+)
 from offbeat.core.frozen_table import PlainTable
 
 TABLE = PlainTable({"size": 8, "x": 0.5, "wind": False})
@@ -126,9 +138,17 @@ def test_an_error_names_the_given_value_the_expected_one_and_the_remedy(given, h
     assert refused.value.exit_code == 2
 
 
-@given(st.integers(-(10**30), 10**30))
-def test_integers_of_any_length_are_parsed_exactly(number):
+@given(st.integers(-LARGEST_WHOLE, LARGEST_WHOLE))
+def test_integers_of_up_to_63_bits_are_parsed_exactly(number):
     assert read("seed", str(number), int) == number
+
+
+@pytest.mark.parametrize("given", ["1e99", -(10**20), LARGEST_WHOLE + 1, str(-LARGEST_WHOLE - 1)])
+@pytest.mark.parametrize("hint", [int, Natural, Count | None, tuple[Count, ...]])
+def test_integers_of_more_than_63_bits_are_refused(given, hint):
+    with pytest.raises(ConfigError, match=f"whole numbers up to {LARGEST_WHOLE} are accepted") as refused:
+        read("epochs", given, hint)
+    assert "--set epochs=" in str(refused.value)
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))

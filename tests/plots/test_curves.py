@@ -261,6 +261,19 @@ def test_plotting_several_runs_again_keeps_the_earlier_picture(tmp_path, monkeyp
     assert [plot(runs) for _ in range(3)] == [[Path("return.png")], [Path("return-2.png")], [Path("return-3.png")]]
 
 
+@pytest.mark.parametrize(
+    ("metrics", "name"),
+    [
+        ("learning_step", "learning_step.png"),
+        (["policies/cat/episode_return_mean"], "policies-cat-episode_return_mean.png"),
+        (["learning_step", "return"], "metrics.png"),
+    ],
+)
+def test_the_default_file_of_other_metrics_than_the_return_has_their_name(tmp_path, metrics, name):
+    run = with_policies(make_run(tmp_path / "run"), cat=1.0, dog=2.0)
+    assert plot(run, metrics=metrics) == [run / name]
+
+
 def test_each_metric_has_a_panel_that_names_it(tmp_path):
     runs = [make_run(tmp_path / f"{clip}", clip=clip) for clip in (0.1, 0.2)]
     text = plot_runs(runs, out=tmp_path / "a.svg", metrics=["learning_step", "return"]).read_text()
@@ -605,6 +618,7 @@ def test_the_elo_picture_beside_a_named_file_overwrites_no_other_picture(tmp_pat
     with (run / "metrics.jsonl").open("a") as lines:
         lines.write(json.dumps({"env_steps": 99_000, "learning_step": 99, "elo": 1200.0}) + "\n")
     assert plot(run) == plot(run) == [run / "return.png", run / "return-elo.png"]
+    assert plot(run, metrics="learning_step") == [run / "learning_step.png", run / "return-elo.png"]
     (tmp_path / "return-elo.svg").write_text("of another plot")
     assert plot(run, out=out) == [out, tmp_path / "return-elo-2.svg"]
     assert (tmp_path / "return-elo.svg").read_text() == "of another plot"

@@ -15,7 +15,8 @@ from offbeat.api.snapshots import mixtures_of
 from offbeat.config.arguments import checked
 from offbeat.config.env import EVALUATION_STEPS
 from offbeat.core.caller_state import caller_state
-from offbeat.core.errors import ConfigError, require_at_least
+from offbeat.core.errors import ConfigError, require_at_least, require_at_most
+from offbeat.core.fields import MOST_EPISODES
 from offbeat.core.files import user_path
 from offbeat.run_directory.directory import RunDirectory
 
@@ -132,6 +133,7 @@ def evaluate(
     for name, value in limits.items():
         if value is not None:
             require_at_least(name, value, 1)
+    require_at_most("episodes", episodes or 1, MOST_EPISODES)
     require_at_least("seed", seed, 0)
     if average and checkpoint != "latest":
         raise ConfigError(f"both --average and --checkpoint {checkpoint} are given: choose one")

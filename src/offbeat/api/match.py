@@ -19,8 +19,8 @@ from offbeat.config.arguments import checked
 from offbeat.config.env import EVALUATION_STEPS
 from offbeat.config.trust import require
 from offbeat.core.caller_state import caller_state
-from offbeat.core.errors import ConfigError, EnvFailed, require_at_least
-from offbeat.core.fields import read
+from offbeat.core.errors import ConfigError, EnvFailed, require_at_least, require_at_most
+from offbeat.core.fields import MOST_EPISODES, read
 from offbeat.core.files import GivenPath, user_path
 from offbeat.core.seeding import derive_seed
 from offbeat.envs import sending
@@ -141,6 +141,7 @@ def match(
     if not directories:
         raise ConfigError("no run is given: run `offbeat match RUN RUN...` with directories of `offbeat train`")
     require_at_least("episodes", episodes, 1)
+    require_at_most("episodes", episodes, MOST_EPISODES)
     require_at_least("seed", seed, 0)
     require_at_least("max_episode_steps", max_episode_steps, 1)
     if snapshots is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from itertools import chain, count
 from pathlib import Path
@@ -47,8 +48,8 @@ def plot(
         x: the quantity on the horizontal axis. "episodes": how the return of the last evaluation changes over the
             episodes in a new task, for algorithms that infer tasks.
         out: the file to write, in any format of matplotlib (.png, .pdf, .svg, ...); None: return.png in the directory,
-            or for several directories in the current folder, with a number if the file exists; with x="episodes",
-            adaptation.png.
+            or for several directories in the current folder, with a number if the file exists; of another metric the
+            file has its name, such as entropy.png, of several metrics metrics.png; with x="episodes", adaptation.png.
         metrics: "return", or the name of a metric of metrics.jsonl; or several, which have a panel each.
         labels: texts for the legend in place of the settings that differ: one for each of the runs, or one for each
             curve.
@@ -74,10 +75,10 @@ def plot(
         _refuse_with_episodes(
             metric=drawn != (RETURN,), label=bool(texts), smooth=smooth != 1, average=average, title=title is not None
         )
-    name = "adaptation.png" if x == "episodes" else "return.png"
+    name = "adaptation.png" if x == "episodes" else f"{_file_stem(drawn)}.png"
     file = (paths[0] / name if len(paths) == 1 else _unused(Path(name))) if out is None else user_path(out)
     require_format(file)
-    elo = file.with_name(f"{file.stem}-elo{file.suffix}")
+    elo = file.with_name(f"{RETURN if out is None else file.stem}-elo{file.suffix}")
     for path in (file, elo) if out is None else ():
         if path.is_symlink():
             raise ConfigError(f"{path} is a symbolic link, and its target would be overwritten: pass --out FILE.png")
@@ -100,6 +101,11 @@ def _shown(files: list[Path]) -> list[Path]:
     for file in files:
         show_picture(file)
     return files
+
+
+def _file_stem(metrics: tuple[str, ...]) -> str:
+    """Return the name of the default file, without suffix: policies-red-entropy for the metric policies/red/entropy."""
+    return re.sub(r"[^\w.]+", "-", metrics[0]) if len(metrics) == 1 else "metrics"
 
 
 def _unused(path: Path) -> Path:

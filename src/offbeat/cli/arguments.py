@@ -91,7 +91,7 @@ class Argument:
         choices = get_args(self.checked_kind)
         example = str(choices[0]) if choices else self.example
         remedy = f"pass, for example, {example if self.is_positional else f'{self.name} {example}'}"
-        if not value and self.placeholder != "TEXT" and self.default != "":
+        if not value and self.placeholder != "TEXT":
             raise ConfigError(f"{self.name} is empty: {remedy}")
         if self.checked_kind is None or (value == "None" and type(None) in get_args(self.kind)):
             return value

@@ -43,7 +43,7 @@ class Match:
     none for several."""
     average: bool = False
     """Let the average of these snapshots play too: for each game, one of them is drawn."""
-    sides: Annotated[str, arg(metavar="PATTERNS", help_behavior_hint="")] = ""
+    sides: Annotated[str | None, arg(metavar="PATTERNS", help_behavior_hint="")] = None
     """A pattern of agents for each side: red_*,blue_*. Default: the sides of the league, else each agent is a side if
     there is one policy, and each policy if there are several."""
     greedy: bool = False
@@ -84,7 +84,7 @@ class Match:
                     seed=self.seed,
                     snapshots=self.snapshots,
                     average=self.average,
-                    sides=tuple(filter(None, self.sides.split(","))),
+                    sides=() if self.sides is None else tuple(self.sides.split(",")),
                     greedy=self.greedy,
                     max_episode_steps=self.max_episode_steps,
                     trust_code=self.trust_code,

@@ -9,7 +9,7 @@ from offbeat.config.env import EVALUATION_STEPS
 from offbeat.core.errors import ConfigError
 from offbeat.core.field_definitions import Flag
 from offbeat.core.field_texts import Example
-from offbeat.core.fields import Count, Name, Natural, NonNegative, Positive, Share
+from offbeat.core.fields import Count, Episodes, Name, Natural, NonNegative, Positive, Share
 from offbeat.core.tasks import Trials
 
 EVALUATION_EPISODES = 20
@@ -40,7 +40,7 @@ class RunConfig:
     """Seed of every random stream."""
     eval_every: Annotated[Natural | None, Flag("STEPS"), Example("10000")] = None
     """Env steps between evaluations; none: a tenth of `steps`; 0: never."""
-    eval_episodes: Annotated[Count | None, Example("20")] = None
+    eval_episodes: Annotated[Episodes | None, Example("20")] = None
     """Episodes of an evaluation during training; the mean return defines the best checkpoint. None: 20. With tasks:
     trials of an evaluation; none: one in each test task."""
     eval_time_share: Share = 0.1
