@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from pathlib import Path
 from typing import Any
@@ -256,3 +257,10 @@ def test_the_lock_of_a_run_is_released_when_it_ends(run):
     for _ in range(2):
         with pytest.raises(ConfigError, match="nothing is left to do"):
             offbeat.resume(run.path)
+
+
+def test_the_memory_of_a_replay_is_shown_and_in_the_log(tmp_path, capsys):
+    offbeat.train("dqn", "CartPole-v1", steps=1500, eval_every=0, run_dir=tmp_path / "run", progress="lines")
+    size = r"replay: [\d,]+ transitions can be sampled, .* MB in total"
+    assert re.search(size, capsys.readouterr().err)
+    assert len(re.findall(size, (tmp_path / "run" / "log.txt").read_text())) == 1

@@ -221,6 +221,8 @@ def _start(context: RunContext, loop: TrainingLoop, sinks: Sequence[LateSink]) -
     for sink in sinks:
         sink.open()
     _record_versions(context.directory)
+    for shown in context.parts.messages:
+        context.directory.note(shown)
     if message:
         context.notify(message)
 

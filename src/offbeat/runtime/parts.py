@@ -100,6 +100,8 @@ class Parts:
     """Timings of this process. Actors and workers have their own."""
     warnings: tuple[str, ...] = ()
     """Warnings about tensors that no checkpoint seems to have."""
+    messages: tuple[str, ...] = ()
+    """What was shown while the parts were built, before the run had a log."""
 
     @property
     def policy(self) -> PolicyParts:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from importlib import import_module
 from typing import Any, Protocol, cast
 
@@ -63,9 +64,15 @@ def build(config: Config, notify: Callable[[str], None] = lambda _message: None)
     parts are built they use one: algorithms that divide their updates among threads start them there.
     """
     limit(1)
-    parts: Parts = runtime_of(config).build(config, notify)
+    shown: list[str] = []
+
+    def show(message: str) -> None:
+        notify(message)
+        shown.append(message)
+
+    parts: Parts = runtime_of(config).build(config, show)
     limit(parts.blas_threads)
-    return parts
+    return replace(parts, messages=tuple(shown))
 
 
 def acting_of(parts: PacedParts, learned: int, reporting: Reporting) -> Acting:
