@@ -19,10 +19,10 @@ import torch
 from torch import Tensor
 
 from offbeat.algorithms.base import Minibatch, Shard
-from offbeat.algorithms.rows import ENCODED
 from offbeat.algorithms.shards import cut_rows, even_ranges, selected
 from offbeat.core.types import NO_DECISION
 from offbeat.losses.actor_critic import normalized
+from offbeat.models.network_arrays import ENCODED
 
 NORMALIZED = "normalized_advantage"
 VALUE_WEIGHT = "value_weight"

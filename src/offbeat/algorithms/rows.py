@@ -35,12 +35,11 @@ from offbeat.algorithms.base import Batch
 from offbeat.algorithms.shards import even_ranges
 from offbeat.algorithms.statistics import Statistics
 from offbeat.core.types import FRAME_AGE, LAST_NO_DECISION, NO_DECISION, Leaf
+from offbeat.models.network_arrays import ENCODED
 from offbeat.models.policy_network import CoreState
 from offbeat.models.spec import PolicySpec
 from offbeat.models.tensor_inputs import flatten_tensors
 
-ENCODED = "encoded/"
-"""Prefix of the name of a leaf with an encoder, in a prepared batch and its minibatches."""
 ROWS_AT_ONCE = 1024
 """Number of rows of images that the network evaluates together: a whole batch would take gigabytes."""
 _POLICY_INPUTS = ("action", "proximal_log_prob", "advantage")

@@ -14,7 +14,7 @@ from offbeat.models.spec import PolicySpec
 F32 = NDArray[np.float32]
 VECTOR, STATE, OUTPUTS = "vector", "state", "outputs"
 ENCODED = "encoded/"
-"""Prefix of the leaves with an encoder."""
+"""Prefix of the name of a leaf with an encoder: here, and in a prepared batch and its minibatches."""
 
 
 class RowArray(NamedTuple):
