@@ -62,15 +62,33 @@ def test_a_pool_closes_although_a_learner_thread_hangs(released):
     assert not released.is_set()
 
 
-def test_a_step_that_takes_longer_than_the_limit_is_finished_if_updates_are_made(released):
-    def learn_slowly(learner: StubLearner, step: int, progress: float) -> tuple[int, float]:
-        for _ in range(150):
-            released.wait(0.01)
-            learner.updates_made += 1
+class BusyLearner(StubLearner):
+    """Makes an update between any two looks at their number. Its step ends with the tenth look."""
+
+    def __init__(self) -> None:
+        super().__init__(self._learn_until_done)
+        self._looks, self._done = 0, Event()
+
+    @property
+    def updates_made(self) -> int:
+        self._looks += 1
+        if self._looks == 10:
+            self._done.set()
+        return self._looks
+
+    @updates_made.setter
+    def updates_made(self, _number: int) -> None:
+        pass
+
+    def _learn_until_done(self, _learner: StubLearner, step: int, progress: float) -> tuple[int, float]:
+        assert self._done.wait(60)
         return step, progress
 
-    pool = pool_of(1.0, good=learn, slow=learn_slowly)
-    with patch.object(learner_pool, "POLL_S", 0.02):
+
+def test_a_step_that_takes_longer_than_the_limit_is_finished_if_updates_are_made():
+    learners: Any = {"good": StubLearner(learn), "slow": BusyLearner()}
+    pool = LearnerPool(learners, Timings(), 2, stall_timeout_s=0.02)
+    with patch.object(learner_pool, "POLL_S", 0.01):  # a step of ten looks takes at least 0.1 s
         results: list[Any] = list(pool.learn(3, 0.5))
     assert results == [(3, 0.5)] * 2
     pool.close()
