@@ -15,6 +15,7 @@ import pytest
 from tests.reference.runs import small_run
 
 from offbeat.runtime.child import LONGEST_LINE, Child, _forward_output
+from offbeat.runtime.process_groups import GROUPS
 
 
 class SlowStream:
@@ -46,6 +47,28 @@ def test_the_last_output_of_a_child_is_written_before_kill_returns(monkeypatch):
     Timer(0.2, stream.may_write.set).start()
     child.kill()
     assert stream.text == "last words\n"
+
+
+def test_a_child_that_does_not_end_when_it_is_killed_is_named_and_not_waited_for(monkeypatch):
+    monkeypatch.setattr("offbeat.runtime.child.KILL_S", 0.1)
+    monkeypatch.setattr("offbeat.runtime.child.LAST_REPORT_S", 0.1)
+    ours, theirs = Pipe()
+    process = subprocess.Popen(["sleep", "600"], stdout=subprocess.PIPE, process_group=0)
+    any_pipe: Any = ours
+    child = Child(0, process, any_pipe, None)
+    try:
+        with monkeypatch.context() as kernel:
+            kernel.setattr(os, "killpg", lambda *_: None)  # as for a process in uninterruptible sleep
+            with pytest.warns(RuntimeWarning, match=f"process {process.pid} was killed, but has not ended"):
+                child.kill()
+            child.kill()
+        assert (child.has_ended, child.is_alive()) == (True, False)
+        assert child.exit_reason() == "was killed, but waits in the kernel and has not ended"
+    finally:
+        theirs.close()
+        process.kill()
+        process.wait()
+        GROUPS.remove(process.pid)
 
 
 class FullStream:

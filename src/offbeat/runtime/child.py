@@ -17,6 +17,7 @@ import subprocess
 import sys
 import threading
 import traceback
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from multiprocessing.connection import Connection, Pipe
@@ -36,6 +37,9 @@ from offbeat.runtime.signals import STOP_SIGNALS
 PR_SET_PDEATHSIG = 1
 """Option of prctl(2): the kernel sends this process a signal when its parent dies."""
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+KILL_S = 10.0
+"""Seconds to wait for the end of a process after SIGKILL. One that waits in the kernel, such as for a disk or a device
+that does not answer, ends only when that call returns. Its own code does not run any more."""
 LAST_REPORT_S = 1.0
 """Seconds to wait for the last reports and the last output of a process that has ended."""
 LONGEST_LINE = 1 << 16
@@ -184,6 +188,8 @@ class Child:
         """Why it must not be restarted; empty if it may be."""
         self.paused: tuple[int, Any] = (-1, None)
         """The ticket or limit of its last pause, and its state there."""
+        self._waits_in_kernel = False
+        """Whether it was killed, and has not ended within `KILL_S`."""
         self._reports: SimpleQueue[bytes] = SimpleQueue()
         self._connection = connection
         self._thread = threading.Thread(target=self._send_and_receive, args=(pickle.dumps(launch),), daemon=True)
@@ -211,8 +217,8 @@ class Child:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it has ended, and `kill` was called."""
-        return self.process.returncode is not None
+        """Whether `kill` was called: it has ended, or runs no code of its own any more."""
+        return self.process.returncode is not None or self._waits_in_kernel
 
     def take_reports(self, seconds: float = 0.0) -> None:
         """Handle the received reports; wait up to `seconds` for the first one."""
@@ -243,7 +249,7 @@ class Child:
 
     def is_alive(self) -> bool:
         """Whether it runs. If not, its process id stays reserved until `kill`: its group may still have processes."""
-        if self.process.returncode is not None:
+        if self.has_ended:
             return False
         if not hasattr(os, "waitid"):  # macOS, before Python 3.13
             return self.process.poll() is None
@@ -266,10 +272,11 @@ class Child:
 
         After that, another process may write to the same memory.
         """
-        if self.process.returncode is None:
+        if not self.has_ended:
             GROUPS.kill(self.process.pid)  # it leads its own process group
-            self.process.wait()
-        GROUPS.remove(self.process.pid)
+            self._wait_for_end()
+        if not self._waits_in_kernel:
+            GROUPS.remove(self.process.pid)
         self._thread.join(LAST_REPORT_S)
         if self._thread.is_alive():  # a process that has left the group still has the socket
             with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self._connection.fileno())) as both:
@@ -278,9 +285,24 @@ class Child:
         self._output.join(LAST_REPORT_S)  # likewise for its output
         self.take_reports()
 
+    def _wait_for_end(self) -> None:
+        """Wait for its end after SIGKILL, for at most `KILL_S`."""
+        try:
+            self.process.wait(KILL_S)
+        except subprocess.TimeoutExpired:
+            self._waits_in_kernel = True
+            warnings.warn(
+                f"{self.name} was killed, but has not ended within {KILL_S:g} s: it waits for a disk or a device that "
+                f"does not answer. `cat /proc/{self.pid}/stack` shows where; its memory is free when it has ended",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+
     def exit_reason(self) -> str:
         """Return how it ended, after `kill`."""
         code = self.process.returncode
+        if code is None:
+            return "was killed, but waits in the kernel and has not ended"
         return f"was killed by {signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
 
 
