@@ -21,10 +21,11 @@ import gymnasium
 from carts import Carts
 from cpu_time import tree_cpu_s
 from sample_factory.algo.utils.agent_policy_mapping import AgentPolicyMapping
-from sample_factory.algo.utils.misc import LEARNER_ENV_STEPS, ExperimentStatus
+from sample_factory.algo.utils.misc import LEARNER_ENV_STEPS
 from sample_factory.cfg.arguments import parse_full_cfg, parse_sf_args
 from sample_factory.envs.env_utils import register_env
 from sample_factory.train import make_runner
+from sample_factory_run import run_to_end
 
 OLDER = {"HalfCheetah-v5": "HalfCheetah-v4"}
 """Ids before Gymnasium 1, whose steps and rewards are the same."""
@@ -201,11 +202,7 @@ def train(work: dict[str, Any]) -> Curve:
             add_atari_env_args(work["env"], parser)
         _, runner = make_runner(parse_full_cfg(parser, given))
         runner.policy_msg_handlers[LEARNER_ENV_STEPS].append(curve.take)
-        status = runner.init()
-        if status == ExperimentStatus.SUCCESS:
-            status = runner.run()
-    if status != ExperimentStatus.SUCCESS:
-        raise SystemExit(f"Sample Factory ended with status {status}")
+        run_to_end(runner)
     return curve
 
 

@@ -24,11 +24,11 @@ import numpy as np
 import torch
 from measuring import given
 from numpy.typing import NDArray
-from sample_factory.algo.utils.misc import ExperimentStatus
 from sample_factory.cfg.arguments import parse_full_cfg, parse_sf_args
 from sample_factory.model.actor_critic import ActorCritic, create_actor_critic
 from sample_factory.model.model_utils import get_rnn_size
 from sample_factory.train import make_runner
+from sample_factory_run import run_to_end
 from sf_examples.mujoco.mujoco_params import mujoco_override_defaults
 from sf_examples.mujoco.train_mujoco import register_mujoco_components
 
@@ -69,11 +69,7 @@ def train(config: Any) -> None:
         SystemExit: the run failed.
     """
     _, runner = make_runner(config)
-    status = runner.init()
-    if status == ExperimentStatus.SUCCESS:
-        status = runner.run()
-    if status != ExperimentStatus.SUCCESS:
-        raise SystemExit(f"Sample Factory ended with status {status}")
+    run_to_end(runner)
 
 
 def saved_weights(folder: Path, every: int) -> Iterator[tuple[int, dict[str, Any]]]:
