@@ -16,6 +16,7 @@ from tests.reference.ray_clusters import two_nodes
 from tests.reference.runs import REPOSITORY, Started, small_run
 from tests.reference.runs import offbeat as typed
 
+from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import ConfigError, EnvFailed, RunFailed
 from offbeat.envs import sending
 from offbeat.runtime.ray import tasks
@@ -132,10 +133,15 @@ def work(seconds: float) -> str:
 
 def test_a_task_that_hangs_is_killed_and_fails_with_its_time_limit(nodes):
     with connect(nodes.address) as cluster:
-        pool = TaskPool(cluster, {"CPU": 1, "GPU": 0}, "a task", stall_s=1.5)
+        pool = TaskPool(cluster, {"CPU": 1, "GPU": 0}, "a task")
         with pytest.raises(RunFailed, match=r"in 4 attempts: .* no progress within 1\.5 s and was killed"):
-            list(pool.results(ENV, sleep, [(30.0,)]))
-        assert list(pool.results(ENV, work, [(4.0,)])) == [(0, "done")]
+            list(pool.results(ENV, sleep, [(30.0,)], 1.5))
+        assert list(pool.results(ENV, work, [(4.0,)], 1.5)) == [(0, "done")]
+
+
+def test_the_time_limit_of_a_task_is_not_shorter_than_that_of_an_env_call_of_its_runs():
+    slow = [RuntimeConfig(reset_timeout_s=7200.0), RuntimeConfig(step_timeout_s=9000.0), RuntimeConfig()]
+    assert [tasks.stall_limit(slow[:1]), tasks.stall_limit(slow), tasks.stall_limit(slow[2:])] == [7200, 9000, 3600]
 
 
 def test_tasks_that_need_more_than_a_node_has_are_refused(nodes):

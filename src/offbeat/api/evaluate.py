@@ -24,6 +24,7 @@ from offbeat.workers.mixture import Mixture
 from offbeat.workers.trials import evaluate_policies
 
 if TYPE_CHECKING:
+    from offbeat.run_directory.directory import RunDirectory
     from offbeat.runtime.ray.tasks import TaskPool
 
 SCORE_STEPS = 10_000_000
@@ -107,13 +108,13 @@ def score(
 
 
 def score_on_node(
-    pool: TaskPool, imports: tuple[str, ...], policies: Mapping[str, LoadedPolicy], **settings: Any
+    pool: TaskPool, directory: RunDirectory, policies: Mapping[str, LoadedPolicy], **settings: Any
 ) -> dict[str, Any]:
     """Call `score` on a node of a cluster, with the same result.
 
     Args:
         pool: runs it as a task.
-        imports: the modules that the training run imports.
+        directory: the directory of the training run, whose imports and time limits the task has.
         policies: as for `score`.
         **settings: the other arguments of `score`, without `on_step`.
 
@@ -121,11 +122,12 @@ def score_on_node(
         ConfigError, EnvFailed: as `score`; or the env cannot be sent to the node.
         RunFailed: there is no node with the resources any more, or the evaluation hangs.
     """
-    from offbeat.runtime.ray.tasks import note_progress
+    from offbeat.runtime.ray.tasks import note_progress, stall_limit
 
     trained = _trained(policies)
-    env = sending.package(trained.env, imports, trained.env_config.wrappers)
-    ((_, scores),) = pool.results(env, partial(score, on_step=note_progress, **settings), [[policies]])
+    env = sending.package(trained.env, directory.read_run().imports, trained.env_config.wrappers)
+    function, limit = partial(score, on_step=note_progress, **settings), stall_limit([directory.read_runtime()])
+    ((_, scores),) = pool.results(env, function, [[policies]], limit)
     return scores
 
 

@@ -147,7 +147,7 @@ def evaluate(
         if pool is None:
             scores = score(policies, on_step=on_step, **settings)
         else:
-            scores = score_on_node(pool, RunDirectory(_directory(run, "pool")).read_run().imports, policies, **settings)
+            scores = score_on_node(pool, RunDirectory(_directory(run, "pool")), policies, **settings)
     return EvaluationResult.of(next(iter(policies.values())).trained.env, scores)
 
 

@@ -16,6 +16,7 @@ from offbeat.workers.games import GameEnvs, Games, play_games
 from offbeat.workers.mixture import Mixture
 
 if TYPE_CHECKING:
+    from offbeat.config.runtime_config import RuntimeConfig
     from offbeat.runtime.ray.tasks import TaskPool
 
 Chosen = tuple[LoadedPolicy, Policy | Mixture]
@@ -72,6 +73,7 @@ def play_here(
 def play_on_nodes(
     pool: TaskPool,
     env: bytes,
+    limits: Sequence[RuntimeConfig],
     sets: Sequence[GameSet],
     policies: Sequence[Chosen],
     make_envs: Callable[[], GameEnvs],
@@ -84,6 +86,7 @@ def play_on_nodes(
     Args:
         pool: runs the tasks.
         env: the env, from `sending.package`.
+        limits: the settings of the players' runs, which have the time limits of their envs.
         sets: as for `play_here`, and so the others.
         policies: they are sent to each node once.
         make_envs: makes the worlds on a node.
@@ -94,10 +97,12 @@ def play_on_nodes(
         ConfigError, EnvFailed: as `play_here`.
         RunFailed: there is no node with the resources any more, or the games hang.
     """
+    from offbeat.runtime.ray.tasks import stall_limit
+
     sent = [pool.put(chosen) for chosen in policies]
     calls = [(each, *(sent[index] for index in each.policies)) for each in sets]
     played: dict[int, Games] = {}
-    for index, games in pool.results(env, partial(_play_on_node, make_envs, greedy), calls):
+    for index, games in pool.results(env, partial(_play_on_node, make_envs, greedy), calls, stall_limit(limits)):
         played[index] = games
         on_step(sum(sets[ended].games for ended in played), sum(each.games for each in sets))
     return [played[index] for index in range(len(sets))]

@@ -165,7 +165,8 @@ def match(
             games_of_sets = play_here(sets, policies, make_envs, greedy=greedy, on_step=on_step)
         else:
             env = sending.package(trained.env, _imports(directories), trained.env_config.wrappers)
-            games_of_sets = play_on_nodes(pool, env, sets, policies, make_envs, greedy=greedy, on_step=on_step)
+            limits = [RunDirectory(run).read_runtime() for run in directories]
+            games_of_sets = play_on_nodes(pool, env, limits, sets, policies, make_envs, greedy=greedy, on_step=on_step)
         played = _match(entrants, playing, each, games_of_sets)
         if played.no_result == played.played:
             raise EnvFailed(_no_results(played, outcome))

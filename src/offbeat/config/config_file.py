@@ -45,6 +45,15 @@ def load_run(path: Path) -> RunConfig:
     return _run_of(read_tables(path), str(path))
 
 
+def load_runtime(path: Path) -> RuntimeConfig:
+    """Read only the table [runtime] of a config.toml. No algorithm is imported, and so no torch.
+
+    Raises:
+        ConfigError: as `load`.
+    """
+    return _runtime_of(read_tables(path), str(path))
+
+
 def load_settings_of(path: Path, policy: str) -> dict[str, object]:
     """Read only the algorithm's table of a config.toml, with a policy's own values, unchecked. No code is imported.
 
@@ -77,6 +86,10 @@ def read_tables(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is not TOML ({error}): restore the file as the run wrote it") from None
 
 
+def _runtime_of(tables: Mapping[str, Any], where: str) -> RuntimeConfig:
+    return build(RuntimeConfig, tables.get("runtime", {}), f"{where}, table [runtime]")
+
+
 def _run_of(tables: Mapping[str, Any], where: str) -> RunConfig:
     return build(RunConfig, tables.get("run", {}), f"{where}, table [run]")
 
@@ -102,7 +115,7 @@ def from_tables(
         if name not in (*TABLES, run.algorithm):
             raise unknown("table", name, (*TABLES, run.algorithm), f"See {where}.")
     env = build(EnvConfig, tables.get("env", {}), f"{where}, table [env]")
-    runtime = build(RuntimeConfig, tables.get("runtime", {}), f"{where}, table [runtime]")
+    runtime = _runtime_of(tables, where)
     own = {**(settings_class.earlier_values if of_run else {}), **tables.get(run.algorithm, {})}
     settings = build(settings_class, own, f"{where}, table [{run.algorithm}]")
     policies = read_policies(tables.get("policies", {}), where)

@@ -17,10 +17,11 @@ from shlex import quote
 from typing import Any, Literal
 
 from offbeat.config.config import Config
-from offbeat.config.config_file import league_of, load, load_run, load_settings_of, read_tables
+from offbeat.config.config_file import league_of, load, load_run, load_runtime, load_settings_of, read_tables
 from offbeat.config.importing import accept
 from offbeat.config.league import LeagueConfig
 from offbeat.config.run_config import RunConfig
+from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.config.trust import UNCHANGED, Code, code_to_run, flag_for, require
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import in_short
@@ -170,6 +171,10 @@ class RunDirectory:
     def read_run(self) -> RunConfig:
         """Return the [run] part of the config, which needs no torch."""
         return load_run(self.config)
+
+    def read_runtime(self) -> RuntimeConfig:
+        """Return the [runtime] part of the config, which needs no torch."""
+        return load_runtime(self.config)
 
     def read_settings_of(self, policy: str) -> dict[str, object]:
         """Return the algorithm's settings of a policy as the config has them, unchecked and without their code."""

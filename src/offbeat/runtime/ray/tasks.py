@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import faulthandler
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
+from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import RunFailed
 from offbeat.envs import sending
+from offbeat.runtime.deadline import reset_timeout, step_timeout
 from offbeat.runtime.ray.cluster import Cluster, resources_text
 
 RETRIES = 3
@@ -18,10 +20,16 @@ POLL_S = 1.0
 NODE_TIMEOUT_S = 60.0
 """Seconds without a node with the resources after which the work fails."""
 STALL_S = 3600.0
-"""Seconds without a step of all envs, after which a task hangs: all its envs may be reset in them, one by one."""
+"""Seconds without a step of all envs, after which a task hangs: all its envs may be reset in them, one by one. A run
+whose envs may take longer has a longer limit: see `stall_limit`."""
 RENEW_EVERY_S = 1.0
 """Minimum seconds between two renewals of a task's time limit: each of them starts a thread."""
 Result = TypeVar("Result")
+
+
+def stall_limit(runs: Iterable[RuntimeConfig]) -> float:
+    """Return the seconds after which a task with the envs of these runs hangs: no less than a call of them may take."""
+    return max(STALL_S, *(limit(run) for run in runs for limit in (step_timeout, reset_timeout)))
 
 
 class TaskPool:
@@ -31,17 +39,15 @@ class TaskPool:
         cluster: the cluster.
         resources: resource -> amount that each task needs.
         user: a task, for messages: 'an evaluation'.
-        stall_s: seconds without a call of `note_progress` after which the process of a task is killed. It first prints
-            where it hangs.
 
     Raises:
         ConfigError: no node has the resources, or the nodes have other versions.
     """
 
-    def __init__(self, cluster: Cluster, resources: Mapping[str, float], user: str, stall_s: float = STALL_S) -> None:
+    def __init__(self, cluster: Cluster, resources: Mapping[str, float], user: str) -> None:
         cluster.require_resources(resources, user, "pass --cpus, --gpus or --resources with what a node has")
         cluster.require_versions()
-        self._cluster, self._resources, self._stall_s = cluster, resources, stall_s
+        self._cluster, self._resources = cluster, resources
 
     def put(self, value: object) -> Any:
         """Store an argument of several tasks, which each node gets once; return what stands for it in `results`."""
@@ -50,7 +56,11 @@ class TaskPool:
         return ray.put(value)
 
     def results(
-        self, env: bytes, function: Callable[..., Result], calls: Sequence[Sequence[object]]
+        self,
+        env: bytes,
+        function: Callable[..., Result],
+        calls: Sequence[Sequence[object]],
+        stall_s: float = STALL_S,
     ) -> Iterator[tuple[int, Result]]:
         """Call a function on the nodes, once with each of several lists of arguments.
 
@@ -58,6 +68,8 @@ class TaskPool:
             env: the env that it makes, from `sending.package`.
             function: the function. It calls `note_progress` often. It can be called again, if a node is lost.
             calls: the arguments of each call, which may be from `put`.
+            stall_s: seconds without a call of `note_progress` after which the process of a task is killed. It first
+                prints where it hangs.
 
         Yields:
             The index of a call and its result, as they come.
@@ -68,12 +80,12 @@ class TaskPool:
         """
         import ray
 
-        task, first = self._task(), (env, self._stall_s, function)
+        task, first = self._task(), (env, stall_s, function)
         waiting = {task.remote(*first, *arguments): index for index, arguments in enumerate(calls)}
         try:
             while waiting:
                 for done in self._wait(list(waiting)):
-                    yield waiting.pop(done), self._result(done)
+                    yield waiting.pop(done), self._result(done, stall_s)
         finally:
             for left in waiting:
                 ray.cancel(left, force=True)
@@ -106,7 +118,7 @@ class TaskPool:
                 )
         return done
 
-    def _result(self, done: Any) -> Any:
+    def _result(self, done: Any, stall_s: float) -> Any:
         """Return the result of a task that has ended; raise what it has raised."""
         import ray
 
@@ -117,7 +129,7 @@ class TaskPool:
         except ray.exceptions.RayError as error:
             raise RunFailed(
                 f"a task was not completed in {RETRIES + 1} attempts: its node was lost, or its process died, or it "
-                f"made no progress within {self._stall_s:g} s and was killed: {error}"
+                f"made no progress within {stall_s:g} s and was killed: {error}"
             ) from error
 
 
