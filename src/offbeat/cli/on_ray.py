@@ -85,7 +85,7 @@ class OnRay:
             address,
             None if cpus is None else _amount("cpus", read("cpus", cpus, Positive, "pass, for example, --cpus 2")),
             None if gpus is None else _amount("gpus", read("gpus", gpus, NonNegative, "pass, for example, --gpus 1")),
-            _custom(resources or ""),
+            {} if resources is None else _custom(resources),
         )
 
     @contextmanager
@@ -120,13 +120,15 @@ class OnRay:
 
 def _custom(text: str) -> dict[str, float]:
     """Read custom resources, NAME=AMOUNT,..."""
-    resources = {}
-    for part in filter(None, text.split(",")):
+    resources: dict[str, float] = {}
+    for part in text.split(","):
         name, _, amount = part.partition("=")
         if name.upper() in ("CPU", "GPU"):
             raise ConfigError(f"resources has {part}, which has a flag of its own: pass --{name.lower()}s {amount}")
         if not (name and amount):
             raise ConfigError(f"resources is {text!r}, but NAME=AMOUNT is expected: pass --resources fast=1")
+        if name in resources:
+            raise ConfigError(f"resources is {text!r}, which has {name} twice: pass it once")
         resources[name] = _amount(
             f"resource {name}", read(f"resource {name}", amount, Positive, f"pass, for example, --resources {name}=1")
         )

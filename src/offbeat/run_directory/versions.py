@@ -233,7 +233,8 @@ def _git(folder: Path, max_bytes: int, *arguments: str) -> bytes | None:
     if not ended:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)  # its child processes too
-        process.wait()
+        with suppress(subprocess.TimeoutExpired):  # it may wait for a file system that does not answer
+            process.wait(GIT_S)
     return printed if ended or len(printed) >= max_bytes else None
 
 
