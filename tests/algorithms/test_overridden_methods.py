@@ -23,6 +23,7 @@ from offbeat.algorithms.off_policy import OffPolicy
 from offbeat.algorithms.on_policy import OnPolicy
 from offbeat.algorithms.ppo import PPO
 from offbeat.algorithms.replay_config import ReplayConfig
+from offbeat.algorithms.rows import input_gathers
 from offbeat.algorithms.sac import SAC
 from offbeat.algorithms.td3 import TD3
 from offbeat.api.train import resume, train
@@ -170,6 +171,25 @@ def test_with_one_update_per_batch_a_loss_has_all_arrays_of_a_minibatch(tmp_path
         assert run.metrics["mine/observed"] > 0
         values.append([run.metrics[name] for name in ("policy_loss", "value_loss", "entropy", "mine/observed")])
     assert values[0] == pytest.approx(values[1], rel=1e-3, abs=1e-6)
+
+
+class AutogradA2C(A2C):
+    """Has no fast path, as all subclasses."""
+
+
+@pytest.mark.parametrize(("own", "gathers"), [(AutogradA2C, False), (ReadsMinibatchA2C, True)])
+def test_with_one_update_per_batch_the_inputs_are_gathered_again_only_for_a_loss_that_reads_them(
+    tmp_path, monkeypatch, own, gathers
+):
+    gathered = list[str]()
+
+    def noted(*arguments: Any) -> dict[str, Any]:
+        gather = input_gathers(*arguments)["observation"]
+        return {"observation": lambda: (gathered.append("observation"), gather())[1]}
+
+    monkeypatch.setattr("offbeat.algorithms.on_policy.input_gathers", noted)
+    train(own, "CartPole-v1", run_dir=tmp_path / "run", **SMALL, **ON_POLICY)
+    assert bool(gathered) == gathers
 
 
 class Curiosity(nn.Module):

@@ -6,7 +6,7 @@ which only the critic learns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -42,7 +42,7 @@ class Outputs(NamedTuple):
 
 
 class Evaluated(dict[str, Any]):
-    """A batch, or a minibatch of all its valid rows, with the outputs of the network for these rows.
+    """A batch with the outputs of the network for its valid rows.
 
     If one update uses all rows, the network runs only once: its values are used for the targets, and its outputs, with
     gradients, for the loss.
@@ -51,6 +51,36 @@ class Evaluated(dict[str, Any]):
     def __init__(self, rows: Mapping[str, Any], outputs: Outputs) -> None:
         super().__init__(rows)
         self.outputs = outputs
+
+
+class EvaluatedMinibatch(Mapping[str, Any]):
+    """A minibatch of all valid rows of an `Evaluated` batch, with the outputs of the network.
+
+    The inputs of the network are only gathered if they are read: the losses of the user's own may do this.
+    """
+
+    def __init__(
+        self, arrays: Mapping[str, Any], outputs: Outputs, inputs: Mapping[str, Callable[[], Tensor]] | None = None
+    ) -> None:
+        """Add outputs to a minibatch.
+
+        Args:
+            arrays: its arrays, by name.
+            outputs: the outputs of the network.
+            inputs: functions that gather its further arrays, by name; None: there are no further ones.
+        """
+        self._arrays, self._inputs, self.outputs = dict(arrays), inputs or {}, outputs
+
+    def __getitem__(self, name: str) -> Any:
+        if name in self._inputs and name not in self._arrays:
+            self._arrays[name] = self._inputs[name]()
+        return self._arrays[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self._arrays, **self._inputs})
+
+    def __len__(self) -> int:
+        return len(self._arrays.keys() | self._inputs.keys())
 
 
 class FastOutputs(NamedTuple):
@@ -191,8 +221,8 @@ class NetworkPasses:
         return Outputs(distribution, values[value_rows(batch, valid)]), _by_time(batch, [values.detach()])
 
     def outputs(self, minibatch: Minibatch) -> Outputs:
-        """Return the outputs for a minibatch; an `Evaluated` minibatch already has them."""
-        if isinstance(minibatch, Evaluated):
+        """Return the outputs for a minibatch; an `EvaluatedMinibatch` already has them."""
+        if isinstance(minibatch, EvaluatedMinibatch):
             return minibatch.outputs
         encoded, rows = encoded_of(self._spec, minibatch), minibatch["rows"]
         mask = minibatch["mask"] if self._spec.mask else None

@@ -35,15 +35,25 @@ from offbeat.algorithms.base import (
     require_loss_result,
 )
 from offbeat.algorithms.checkpointed import Checkpointed
-from offbeat.algorithms.network_passes import Evaluated, FastPass, FastPath, NetworkPasses, recomputed_log_prob
+from offbeat.algorithms.network_passes import (
+    Evaluated,
+    EvaluatedMinibatch,
+    FastPass,
+    FastPath,
+    NetworkPasses,
+    recomputed_log_prob,
+)
 from offbeat.algorithms.on_policy_config import OnPolicyConfig
 from offbeat.algorithms.on_policy_shards import advantages_of, cut_minibatch, weighted_value_loss
 from offbeat.algorithms.rows import (
     critic_only_rows,
+    input_gathers,
     minibatch_of_columns,
     minibatch_of_rows,
+    minibatch_without_inputs,
     prepared_rows,
     valid_rows,
+    value_rows,
 )
 from offbeat.algorithms.statistics import Statistics
 from offbeat.config.config import Config
@@ -264,14 +274,27 @@ class OnPolicy(Checkpointed, Generic[Settings]):
         valid = batch.valid if isinstance(batch, FastPass) else valid_rows(batch)
         if not len(valid):  # a small batch may have only reset rows
             return
+        if isinstance(batch, Evaluated):
+            yield self._evaluated_minibatch(batch, valid)
+        elif isinstance(batch, FastPass):
+            yield FastPass(self._whole_minibatch(batch, valid), batch.number, valid)
+        else:
+            yield self._whole_minibatch(batch, valid)
+
+    def _whole_minibatch(self, batch: Batch, valid: Tensor) -> Minibatch:
+        """Return the minibatch of all valid rows; `valid`: their indices, [M]."""
         if self.spec.recurrent:
             columns = torch.arange(batch["valid"].shape[1], device=valid.device)
-            minibatch = minibatch_of_columns(self.spec, batch, columns)
-        else:
-            minibatch = minibatch_of_rows(self.spec, batch, valid, critic_only_rows(batch))
-        if isinstance(batch, Evaluated):  # the losses of subclasses may read all arrays of the minibatch
-            minibatch = Evaluated(minibatch, batch.outputs)
-        yield FastPass(minibatch, batch.number, valid) if isinstance(batch, FastPass) else minibatch
+            return minibatch_of_columns(self.spec, batch, columns)
+        return minibatch_of_rows(self.spec, batch, valid, critic_only_rows(batch))
+
+    def _evaluated_minibatch(self, batch: Evaluated, valid: Tensor) -> EvaluatedMinibatch:
+        """Return the same, with the outputs of the network."""
+        if self.spec.recurrent:
+            return EvaluatedMinibatch(self._whole_minibatch(batch, valid), batch.outputs)
+        inputs = input_gathers(self.spec, batch, value_rows(batch, valid))
+        arrays = minibatch_without_inputs(self.spec, batch, valid, critic_only_rows(batch))
+        return EvaluatedMinibatch(arrays, batch.outputs, inputs)
 
     def cut(self, minibatch: Minibatch, shards: int) -> Sequence[Shard]:
         normalize = self.config.normalize_advantages

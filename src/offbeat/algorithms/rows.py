@@ -23,7 +23,8 @@ A shard of a minibatch is again a minibatch, with two more arrays (`on_policy_sh
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -170,10 +171,26 @@ def minibatch_of_rows(spec: PolicySpec, batch: Batch, decisions: Tensor, critic_
         decisions: indices of valid rows, [M].
         critic_only: indices of critic-only rows, [m]; they come last in the minibatch. None: there are none.
     """
+    minibatch = minibatch_without_inputs(spec, batch, decisions, critic_only)
+    gathers = input_gathers(spec, batch, _joined(decisions, critic_only))
+    return minibatch | {name: gather() for name, gather in gathers.items()}
+
+
+def input_gathers(spec: PolicySpec, batch: Batch, rows: Tensor) -> dict[str, Callable[[], Tensor]]:
+    """Return functions that gather the network's inputs for rows [N]: observation, and the leaves with an encoder."""
+    encoded = [ENCODED + leaf.name for leaf in spec.encoded]
+    return {
+        "observation": lambda: batch["observation"].flatten(0, 1).index_select(0, rows),
+        **{name: partial(batch[name].at, rows) for name in encoded},
+    }
+
+
+def minibatch_without_inputs(
+    spec: PolicySpec, batch: Batch, decisions: Tensor, critic_only: Tensor | None
+) -> dict[str, Any]:
+    """Return the arrays of `minibatch_of_rows` without the network's inputs; the arguments are the same."""
     valued = _joined(decisions, critic_only)
     minibatch = loss_arrays(spec, batch, decisions, valued)
-    minibatch["observation"] = batch["observation"].flatten(0, 1).index_select(0, valued)
-    minibatch |= {name: batch[name].at(valued) for name in (ENCODED + leaf.name for leaf in spec.encoded)}
     if spec.no_decision:
         minibatch[NO_DECISION] = batch[NO_DECISION].flatten()[valued]
     minibatch["rows"] = torch.arange(len(decisions), device=decisions.device) if critic_only is not None else None
