@@ -185,7 +185,12 @@ def test_with_one_update_per_batch_the_inputs_are_gathered_again_only_for_a_loss
 
     def noted(*arguments: Any) -> dict[str, Any]:
         gather = input_gathers(*arguments)["observation"]
-        return {"observation": lambda: (gathered.append("observation"), gather())[1]}
+
+        def gather_noted() -> Tensor:
+            gathered.append("observation")
+            return gather()
+
+        return {"observation": gather_noted}
 
     monkeypatch.setattr("offbeat.algorithms.on_policy.input_gathers", noted)
     train(own, "CartPole-v1", run_dir=tmp_path / "run", **SMALL, **ON_POLICY)

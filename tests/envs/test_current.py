@@ -112,7 +112,13 @@ def test_mujoco_env_is_found_by_its_column():
     envs.send(np.zeros((3, 6), np.float32))
     envs.recv()
     method, env = Blocking(), envs._all_envs()[2].unwrapped
-    reset, env.reset_model = env.reset_model, lambda: [method(), reset()][1]
+    reset = env.reset_model
+
+    def reset_model() -> Any:
+        method()
+        return reset()
+
+    env.reset_model = reset_model
     envs.send(np.zeros((3, 6), np.float32))
     with blocked_in(method, envs.recv) as thread:
         assert env_called_by(thread) == 2

@@ -150,8 +150,9 @@ def _read_int(value: object) -> int:
     number = _read_float(value)
     if number != int(number):
         raise ValueError
-    is_exact = isinstance(value, Integral) or (isinstance(value, str) and value.strip().lstrip("+-").isdecimal())
-    whole = int(value) if is_exact else int(number)  # a conversion through float would round a large seed
+    whole = int(number)
+    if isinstance(value, Integral) or (isinstance(value, str) and value.strip().lstrip("+-").isdecimal()):
+        whole = int(value)  # a conversion through float would round a large seed
     if abs(whole) > LARGEST_WHOLE:
         raise _TooLarge
     return whole
