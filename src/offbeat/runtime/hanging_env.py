@@ -11,6 +11,8 @@ from offbeat.runtime.deadline import Deadline, reset_timeout, step_timeout
 
 CHECK_S = 0.05
 """Seconds between two checks of a deadline that has passed. After `CONFIRM_S` the process is killed."""
+LONGEST_SLEEP_S = 3600.0
+"""Seconds of a sleep at most: the system refuses a time that is too far away."""
 
 
 def name_hanging_env(deadline: Deadline, runtime: RuntimeConfig) -> None:
@@ -32,4 +34,4 @@ def _name_when_passed(worker: int, deadline: Deadline, shortest: float) -> None:
         time = deadline.time
         if deadline.has_passed:
             deadline.name_env(env_called_by(worker), time)
-        sleep(min(max(CHECK_S, time - monotonic()), shortest))
+        sleep(min(max(CHECK_S, time - monotonic()), shortest, LONGEST_SLEEP_S))
