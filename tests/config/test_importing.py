@@ -9,13 +9,23 @@ from contextlib import suppress
 import pytest
 from tests.reference.own_code import CarefulDQN, Rows, make_pole
 
-from offbeat.config.importing import find, path_of, pause_collection
+from offbeat.config.importing import find, import_modules, path_of, pause_collection
 from offbeat.core.errors import ConfigError
 
 
 def test_find_returns_the_object_at_its_import_path():
     for code in (CarefulDQN, make_pole, Rows.forward):
         assert find(path_of(code, "nothing")) is code
+
+
+def test_a_file_in_the_current_folder_does_not_take_the_place_of_an_installed_module(tmp_path, monkeypatch):
+    (tmp_path / "colorsys.py").write_text("raise SystemExit")
+    (tmp_path / "own_colors.py").write_text("import colorsys")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
+    import_modules(("own_colors",))
+    assert sys.modules["own_colors"].colorsys is sys.modules["colorsys"]
 
 
 def _made_by_another_function():

@@ -42,13 +42,15 @@ def is_accepted(name: str) -> bool:
 
 
 def import_modules(names: tuple[str, ...]) -> None:
-    """Import modules that the caller has named, for example to register algorithms. The current folder is searched too.
+    """Import modules that the caller has named, for example to register algorithms. The current folder is searched last.
+
+    If it was searched first, files in it could take the place of installed modules that a run names.
 
     Raises:
         ConfigError: one cannot be imported.
     """
     if any(name not in sys.modules for name in names) and str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
+        sys.path.append(str(Path.cwd()))
     for name in names:
         import_found(name)
     accept(*names)
@@ -155,8 +157,8 @@ def find(path: str) -> Any:
         return reduce(getattr, name.split("."), imported)
     except AttributeError:
         where = "the main program" if module == "__main__" else module
-        near = suggestion(name, vars(imported))
-        check = near or " Check the name: it must be at the top level of the module"
+        file = getattr(imported, "__file__", None) or "the module"
+        check = suggestion(name, vars(imported)) or f" Check the name: it must be at the top level of {file}"
         raise ConfigError(f"{path} does not exist: {where} has no {name}.{check}") from None
 
 
