@@ -291,6 +291,15 @@ def test_a_tracker_continues_its_own_run_but_not_another_run_of_the_same_name(tm
     ]
 
 
+def test_a_file_of_a_run_gives_its_tracker_no_other_arguments_than_project_name_and_id(tmp_path, fake_tracker):
+    path = tmp_path / "run"
+    small_run(path, **SHORT, tracker="trackio")
+    saved = json.loads((path / "tracker.json").read_text())
+    (path / "tracker.json").write_text(json.dumps({**saved, "space_id": "stranger/space"}))
+    resume(path, steps=1280)
+    assert [line["resume"] for line in tracked_lines(fake_tracker, "run") if "resume" in line] == ["never", "allow"]
+
+
 def test_a_tracker_added_at_a_resume_receives_all_lines(tmp_path, fake_tracker):
     path = tmp_path / "run"
     small_run(path, **SHORT)

@@ -14,6 +14,8 @@ START_S = 60.0
 """Seconds in which a tracker must start."""
 PROJECT = "offbeat"
 """Default project; environment variables of the trackers override it."""
+KNOWN = ("project", "name", "id")
+"""What tracker.json has of a run, so that a resume continues it."""
 _EXIT_CODES: Mapping[RunState, int] = {"finished": 0, "interrupted": 255, "failed": 1}
 """W&B shows 255 as killed, and 1 as failed."""
 

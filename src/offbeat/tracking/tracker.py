@@ -20,7 +20,7 @@ from offbeat.run_directory.directory import RunDirectory, RunState
 from offbeat.runtime.board import POLL_INTERVAL_S
 from offbeat.runtime.child import Child, start_child
 from offbeat.tracking.follower import NEW_LINE, STATES
-from offbeat.tracking.services import START_S, TrackerLaunch
+from offbeat.tracking.services import KNOWN, START_S, TrackerLaunch
 
 END_S: dict[RunState, float] = {"finished": 30.0, "interrupted": 5.0, "failed": 5.0}
 """State in which the run ended -> seconds in which the tracker must send the remaining lines."""
@@ -185,11 +185,14 @@ def _save(path: Path, known: dict[str, str]) -> None:
 
 
 def _known(path: Path, name: str) -> dict[str, str]:
-    """Return the tracker's project, name and id of the run; empty for a run that is new to it."""
+    """Return the tracker's project, name and id of the run; empty for a run that is new to it.
+
+    Everything else in the file is left out: it would be arguments of the tracker, and others may have written the file.
+    """
     with suppress(OSError, ValueError):
-        known = read_json(path, LARGEST_RECORD)
-        if known.pop("tracker", None) == name:
-            return known
+        saved = read_json(path, LARGEST_RECORD)
+        if saved.get("tracker") == name:
+            return {key: text for key in KNOWN if isinstance(text := saved.get(key), str)}
     return {}
 
 
