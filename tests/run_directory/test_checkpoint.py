@@ -20,11 +20,12 @@ from safetensors import safe_open
 from tests.reference.runs import contents, files_up_to, lines_of, offbeat, small_run
 from tests.reference.thorough import examples, stride, thorough
 
+from offbeat.config.policies import is_name
 from offbeat.core import files
 from offbeat.core.errors import ConfigError
 from offbeat.run_directory import checkpoint
 from offbeat.run_directory import store as checkpoint_store
-from offbeat.run_directory.checkpoint import Checkpoint, load
+from offbeat.run_directory.checkpoint import Checkpoint, SavedPolicy, load
 from offbeat.run_directory.store import CheckpointStore
 
 # --- round trips --------------------------------------------------------------------------------------------
@@ -58,6 +59,14 @@ def test_a_saved_checkpoint_is_loaded_bit_for_bit(tmp_path_factory, state, weigh
     assert same(state, loaded.state)
     assert same(dict(sorted(weights.items())), dict(sorted(loaded.weights.items())))
     assert loaded.policy == {"env": "E"}
+
+
+@given(st.from_regex(r"[A-Za-z0-9_-]{1,8}", fullmatch=True))
+def test_a_checkpoint_of_policies_with_any_valid_name_can_be_loaded(tmp_path_factory, name):
+    assert is_name(name)
+    policies = {each: SavedPolicy({"w": np.ones(2)}, {"env": "E"}) for each in (name, "other")}
+    loaded = load(store_in(tmp_path_factory.mktemp("run")).save(5, Checkpoint(policies, None), ["latest"]))
+    assert loaded.policies.keys() == policies.keys()
 
 
 def test_states_of_random_generators_and_large_integers_are_restored(tmp_path):

@@ -44,8 +44,10 @@ DROPPED = "dropped"
 """Value in a manifest, instead of the hash, for a replay that was deleted after a newer one was complete."""
 MANIFEST_BYTES, POLICY_BYTES, STATE_BYTES = 2**20, 2**22, 2**28
 """Maximum sizes in bytes, because parsing JSON takes many times its size in memory."""
-_WEIGHTS_FILE = re.compile(rf"(?:policies/(?P<name>\w[\w.-]*)/)?{re.escape(WEIGHTS)}")
-"""Path of the weights of a policy. The name cannot contain a path that leads out of the checkpoint."""
+POLICY_NAME = r"[\w-][\w.-]*"
+"""Name of a policy, of any version of offbeat. It cannot contain a path that leads out of the folder."""
+_WEIGHTS_FILE = re.compile(rf"(?:policies/(?P<name>{POLICY_NAME})/)?{re.escape(WEIGHTS)}")
+"""Path of the weights of a policy."""
 _ARRAY = "$array"
 """Key in state.json with the name of an array in state.safetensors."""
 _SEPARATOR = "::"

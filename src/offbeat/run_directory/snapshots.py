@@ -17,12 +17,10 @@ from pathlib import Path
 from offbeat.core.errors import ConfigError
 from offbeat.core.files import sync
 from offbeat.core.types import DEFAULT_POLICY
-from offbeat.run_directory.checkpoint import Checkpoint, SavedPolicy, load
+from offbeat.run_directory.checkpoint import POLICY_NAME, Checkpoint, SavedPolicy, load
 from offbeat.run_directory.store import TEMPORARY, delete_whole, write_whole
 
 _SNAPSHOT = re.compile(r"snapshot-(\d{6,})")
-_POLICY = re.compile(r"\w[\w.-]*")
-"""Name of a policy. It cannot contain a path that leads out of the directory."""
 _MOST_LISTED = 10
 
 
@@ -40,7 +38,7 @@ class SnapshotStore:
     def policies(self) -> list[str]:
         """The policies with snapshots, in alphabetical order."""
         folders = self._directory.glob("*")
-        return sorted(path.name for path in folders if _POLICY.fullmatch(path.name) and self.numbers(path.name))
+        return sorted(path.name for path in folders if re.fullmatch(POLICY_NAME, path.name) and self.numbers(path.name))
 
     def numbers(self, policy: str) -> list[int]:
         """Return the ids of a policy's snapshots, the oldest first."""
