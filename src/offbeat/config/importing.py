@@ -42,7 +42,7 @@ def is_accepted(name: str) -> bool:
 
 
 def import_modules(names: tuple[str, ...]) -> None:
-    """Import modules that the caller has named, for example to register algorithms. The current folder is searched last.
+    """Import modules that the caller has named, which may register algorithms. The current folder is searched last.
 
     If it was searched first, files in it could take the place of installed modules that a run names.
 

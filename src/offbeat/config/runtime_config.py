@@ -78,31 +78,32 @@ class RuntimeConfig:
     """Device of the learner's tensors; auto: cpu, because small networks are faster there."""
     devices: Annotated[tuple[Device, ...] | None, Example("cpu,cpu")] = None
     """Devices of the learners, one process each: cpu,cpu or cuda:0,cuda:1. They share the shards of each update, with
-    the same bits as one learner on such a device. None: one learner on `device`. Only for processes."""
+    the same bits as one learner on such a device. None: one learner on `device`. Only for processes and
+    ray."""
     learner_threads: Count | None = None
     """Threads of each learner; none: 1, or the number that auto layout chooses. SAC, CrossQ and TD3 with plain MLPs and
     box actions on a CPU have at most 2, with the same bits; there none is 2 for a single learner, if there are at least
     two cores. In hogwild: threads of each worker; none: 1."""
     learner_workers: Count | None = None
     """Learners that run side by side in a run with several policies, each in a thread of its own, with the same bits as
-    1. None: 1. Only for processes."""
+    1. None: 1. Only for processes and ray."""
     load_ahead: Annotated[Annotated[int, Bound(0, 64)] | None, Example("1")] = None
     """Batches that a thread of the learner moves to its device while it learns from earlier ones; with a replay,
     minibatches of the same learning step, which the thread also samples. The bits do not depend on it. None: 1 on a GPU
-    and 0 on a CPU, where batches are not copied. Only for threads and processes."""
+    and 0 on a CPU, where batches are not copied. Only for threads, processes and ray."""
     learner_cores: Annotated[tuple[Natural, ...] | None, Example("0,1")] = None
-    """Cores that the learner may run on; none: any. Not for serial."""
+    """Cores that the learner may run on; none: any. Not for serial or hogwild."""
     learner_nice: Annotated[Nice | None, Example("5")] = None
     """Niceness of the learner, from 0 to 19 (the lowest priority); none: unchanged. A higher niceness of the process is
-    not lowered. Not for serial."""
+    not lowered. Not for serial or hogwild."""
     actor_threads: Count | None = None
-    """Threads that BLAS and OpenMP may use in an actor process, its envs included; none: 1. Only for processes with
-    bounded lag."""
+    """Threads that BLAS and OpenMP may use in an actor process, its envs included; none: 1. Only for processes and ray,
+    with bounded lag."""
     actor_cores: Annotated[tuple[Natural, ...] | None, Example("0,1")] = None
-    """Cores that actors are pinned to, one core per actor, in turn; none: any. Not for serial."""
+    """Cores that actors are pinned to, one core per actor, in turn; none: any. Not for serial or ray."""
     actor_nice: Annotated[Nice | None, Example("10")] = None
     """Niceness of the actors, as learner_nice. None: unchanged for threads; for processes learner_nice, or 10 more than
-    the learner if the actors can use all cores. Not for serial."""
+    the learner if the actors can use all cores. Not for serial or ray."""
     step_timeout_s: Annotated[Positive | None, Example("60")] = None
     """Seconds after which a call of a worker's envs counts as hung; none: 60. In serial only for evaluations."""
     reset_timeout_s: Annotated[Positive | None, Example("300")] = None
