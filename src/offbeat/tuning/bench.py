@@ -7,7 +7,7 @@ c_env, c_act and c_learn are the CPU times of all threads in microseconds per en
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
@@ -90,12 +90,9 @@ def report(config: Config, seconds: float, notify: Notify, others: Sequence[Conf
     set_up_device(config)
     keep_freed_memory()
     lock_free = lock_free_sps(config, seconds, notify) if config.runtime.entry.workers_learn else None
-    parts: PacedParts = build(config if lock_free is None else config.of_worker(0))
-    try:
+    with _built(config if lock_free is None else config.of_worker(0)) as parts:
         speed = run_speed(parts, seconds, notify, learns=True)
         costs, threads = _costs(parts, speed.last_step), parts.threads
-    finally:
-        parts.close()
     one_worker_sps = speed.sps
     if lock_free is not None:
         speed = replace(speed, sps=lock_free, agent_sps=speed.agent_sps / speed.sps * lock_free)
@@ -115,12 +112,9 @@ def report(config: Config, seconds: float, notify: Notify, others: Sequence[Conf
 
 def _measured_layout(costs: Costs, seconds: float, config: Config) -> MeasuredLayout:
     """Run with another layout for `seconds`, and return what the costs predict for it beside its speed."""
-    parts: PacedParts = build(config)
-    try:
+    with _built(config) as parts:
         topology = topology_of(config, parts.threads)
         achieved = run_speed(parts, seconds, ignore, learns=True).sps
-    finally:
-        parts.close()
     return layout_of(config, topology.learner_threads, costs.speed_model(topology).attainable_sps, achieved)
 
 
@@ -132,7 +126,8 @@ def _inference_results(
     uses = config.runtime.uses_inference
     runtime = (without_workers if uses else with_workers)(config.runtime)
     try:
-        other = _sps(replace(config, runtime=runtime), seconds)
+        with _built(replace(config, runtime=runtime)) as parts:
+            other = run_speed(parts, seconds, ignore, learns=True).sps
     except RunFailed as error:
         return {"inference": f"not compared, because the run with inference={runtime.inference} failed: {error}"}
     actor_sps, worker_sps = (other, speed.sps) if uses else (speed.sps, other)
@@ -151,13 +146,9 @@ def _inference_results(
     }
 
 
-def _sps(config: Config, seconds: float) -> float:
-    """Run for `seconds`, and return the env steps per second."""
-    parts: PacedParts = build(config)
-    try:
-        return run_speed(parts, seconds, ignore, learns=True).sps
-    finally:
-        parts.close()
+def _built(config: Config) -> closing[PacedParts]:
+    """Build a run, whose parts are closed at the end of the block."""
+    return closing(build(config))
 
 
 def sampling_sps(config: Config, seconds: float, notify: Notify) -> float:
@@ -173,11 +164,8 @@ def sampling_sps(config: Config, seconds: float, notify: Notify) -> float:
         )
     set_up_device(config)
     keep_freed_memory()
-    parts: PacedParts = build(config)
-    try:
+    with _built(config) as parts:
         return run_speed(parts, seconds, notify, learns=False).sps
-    finally:
-        parts.close()
 
 
 # --- the cost of each part ----------------------------------------------------------------------------------
@@ -261,7 +249,7 @@ def _with_actor_threads(parts: PacedParts, measure: Callable[[float], Measured],
 # --- results ------------------------------------------------------------------------------------------------
 
 
-def _told(others: float | None) -> str:
+def _load_text(others: float | None) -> str:
     return "" if others is None else f" (other processes used {others:.1f} cores when the measurement began)"
 
 
@@ -288,7 +276,7 @@ def results(topology: Topology, costs: Costs, speed: Speed, others: float | None
     if speed.sps > MAX_FRACTION * ideal.limit_sps:
         raise RunFailed(
             f"achieved {speed.sps:.0f} env steps per second, more than the limit of {ideal.limit_sps:.0f} for this "
-            f"topology: the costs were measured wrongly, most likely because the machine was busy{_told(others)}; "
+            f"topology: the costs were measured wrongly, most likely because the machine was busy{_load_text(others)}; "
             "measure again when it is idle"
         )
     return {

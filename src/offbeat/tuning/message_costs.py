@@ -12,9 +12,8 @@ from typing import Any
 from offbeat.config.runtimes import RuntimeEntry, runtime_entry
 from offbeat.metrics.speed_model import SpeedModel
 from offbeat.runtime.acting import MessageTraffic, Network
+from offbeat.tuning.inference_costs import WORTH
 
-WORTH = 1.05
-"""Smallest ratio of two speeds that counts as a difference."""
 MOST_CORES = 1024
 """Cores of the largest machine that is considered."""
 
