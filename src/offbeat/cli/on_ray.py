@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from tyro.conf import arg
 
+from offbeat.config.ray import require_amount
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import NonNegative, Positive, read
 
@@ -83,8 +84,8 @@ class OnRay:
             return None
         return cls(
             address,
-            None if cpus is None else _amount("cpus", read("cpus", cpus, Positive, "pass, for example, --cpus 2")),
-            None if gpus is None else _amount("gpus", read("gpus", gpus, NonNegative, "pass, for example, --gpus 1")),
+            None if cpus is None else _amount("cpus", cpus, Positive, "pass, for example, --cpus 2"),
+            None if gpus is None else _amount("gpus", gpus, NonNegative, "pass, for example, --gpus 1"),
             {} if resources is None else _custom(resources),
         )
 
@@ -129,14 +130,13 @@ def _custom(text: str) -> dict[str, float]:
             raise ConfigError(f"resources is {text!r}, but NAME=AMOUNT is expected: pass --resources fast=1")
         if name in resources:
             raise ConfigError(f"resources is {text!r}, which has {name} twice: pass it once")
-        resources[name] = _amount(
-            f"resource {name}", read(f"resource {name}", amount, Positive, f"pass, for example, --resources {name}=1")
-        )
+        remedy = f"pass, for example, --resources {name}=1"
+        resources[name] = _amount(f"resource {name}", amount, Positive, remedy)
     return resources
 
 
-def _amount(name: str, amount: float) -> float:
-    """Refuse amounts that Ray does not support."""
-    if amount > 1 and amount != int(amount):
-        raise ConfigError(f"{name} is {amount:g}, but Ray supports fractions only below 1: pass {int(amount) + 1}")
+def _amount(name: str, text: str, kind: Any, remedy: str) -> float:
+    """Read an amount of a resource."""
+    amount: float = read(name, text, kind, remedy)
+    require_amount(name, amount)
     return amount

@@ -39,8 +39,18 @@ def _require_amounts(runtime: RuntimeConfig) -> None:
         )
     amounts = {"ray_cpus": runtime.ray_cpus, "ray_gpus": runtime.ray_gpus}
     for name, amount in [*amounts.items(), *((f"the resource {name}", float(amount)) for name, amount in custom)]:
-        if amount is not None and amount > 1 and amount != int(amount):
-            raise ConfigError(f"{name} is {amount:g}, but Ray supports fractions only below 1: pass {int(amount) + 1}")
+        if amount is not None:
+            require_amount(name, amount)
+
+
+def require_amount(name: str, amount: float) -> None:
+    """Refuse an amount of a resource that Ray does not support.
+
+    Raises:
+        ConfigError: with the next larger amount.
+    """
+    if amount > 1 and amount != int(amount):
+        raise ConfigError(f"{name} is {amount:g}, but Ray supports fractions only below 1: pass {int(amount) + 1}")
 
 
 def runtime_env_of(runtime: RuntimeConfig) -> Mapping[str, Any]:
