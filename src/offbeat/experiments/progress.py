@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,11 +13,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from offbeat.core.errors import ConfigError
-from offbeat.metrics.dashboard import ControlEcho
+from offbeat.metrics.dashboard import ControlEcho, Kind, chosen_kind
 from offbeat.metrics.text import compact, duration, rounded
 
-Kind = Literal["dashboard", "lines", "none"]
 _NAME_WIDTH = 24
 """Largest width of the name of a session; longer names are cut."""
 _BAR_WIDTH = 12
@@ -102,10 +99,7 @@ class View(Protocol):
 
 def make_view(kind: Kind | None, stream: TextIO) -> View:
     """Return the view of ``kind``; None chooses the dashboard on a terminal, and lines elsewhere."""
-    if kind is None:
-        kind = "dashboard" if stream.isatty() and os.environ.get("TERM") != "dumb" else "lines"
-    if kind not in ("dashboard", "lines", "none"):
-        raise ConfigError(f"progress is {kind!r}, but dashboard, lines or none is expected: pass one of these")
+    kind = chosen_kind(kind, stream)
     if kind == "none":
         return Silent()
     return Dashboard(Console(file=stream)) if kind == "dashboard" else Lines(stream)

@@ -9,7 +9,7 @@ import termios
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Literal, TextIO
+from typing import Any, Literal, TextIO, get_args
 
 from rich.console import Console
 from rich.live import Live
@@ -22,24 +22,34 @@ from offbeat.metrics.progress import Lines, Progress, Rates, Silent
 from offbeat.metrics.screen import History, Screen
 from offbeat.metrics.status import About, Status
 
+Kind = Literal["dashboard", "lines", "none"]
 __all__ = ["About", "Dashboard", "Lines", "Progress", "Silent", "Status", "make_progress"]
 
 
-def make_progress(kind: Literal["dashboard", "lines", "none"] | None, stream: TextIO) -> Progress:
+def make_progress(kind: Kind | None, stream: TextIO) -> Progress:
     """Return the view of ``kind``; None selects the dashboard on a terminal, else lines.
 
     In a notebook both are lines below the cell, in place: a dashboard needs a terminal.
     """
-    if kind is None:
-        redraws = stream.isatty() and os.environ.get("TERM") != "dumb"
-        kind = "dashboard" if redraws else "lines"
-    if kind not in ("dashboard", "lines", "none"):
-        raise ConfigError(f"progress is {kind!r}, but dashboard, lines or none is expected: pass one of these")
+    kind = chosen_kind(kind, stream)
     if kind == "none":
         return Silent()
     if (show := display_of_notebook()) is not None:
         return NotebookLines(show)
     return Dashboard(Console(file=stream)) if kind == "dashboard" else Lines(stream)
+
+
+def chosen_kind(kind: Kind | None, stream: TextIO) -> Kind:
+    """Return a kind of view; for None, that which suits the stream.
+
+    Raises:
+        ConfigError: there is no such kind.
+    """
+    if kind is None:
+        return "dashboard" if stream.isatty() and os.environ.get("TERM") != "dumb" else "lines"
+    if kind not in get_args(Kind):
+        raise ConfigError(f"progress is {kind!r}, but dashboard, lines or none is expected: pass one of these")
+    return kind
 
 
 class Dashboard:
