@@ -19,7 +19,7 @@ from offbeat.core.errors import ConfigError
 from offbeat.core.strict_json import LARGEST_RECORD, read_json
 from offbeat.core.threads import usable_cores
 from offbeat.core.typed_text import as_text
-from offbeat.experiments.trials import POLICIES, Trial, as_toml
+from offbeat.experiments.trials import POLICIES, Trial
 from offbeat.metrics.text import compact, rounded
 from offbeat.run_directory.checkpoint import MANIFEST
 from offbeat.run_directory.directory import RunDirectory
@@ -195,7 +195,7 @@ class Session(RunProcess):
         if not self.run.config.is_file():
             return
         current = self.trial.config.with_run(seed=self.seed)
-        saved, tables = as_toml(self.run.read_config().tables()), as_toml(current.tables())
+        saved, tables = self.run.read_config().tables(), current.tables()
         if current.run.policies == "separate":  # the run has made its tables from the agents of the world
             saved.pop("policies", None)
         differences = _differences(saved, tables, _keys_that_may_differ(current))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 from dataclasses import dataclass
 from fractions import Fraction
@@ -211,7 +210,7 @@ def require_same_trial(trial: Trial, file: Path) -> None:
     """
     if not file.exists():
         return
-    saved, current = _flat(_tables_in(file)), _flat(as_toml(trial.tables()))
+    saved, current = _flat(_tables_in(file)), _flat(trial.tables())
     differences = [
         f"{key} was {as_text(value)} and is {as_text(current.get(key, 'not known'))} now"
         for key, value in saved.items()
@@ -222,12 +221,6 @@ def require_same_trial(trial: Trial, file: Path) -> None:
             f"{file} was started with other settings: {'; '.join(differences)}. The spec, a preset or a "
             "default has changed: restore it, or pass another --dir"
         )
-
-
-def as_toml(tables: dict[str, Any]) -> dict[str, Any]:
-    """Return tables as TOML stores them: with lists instead of tuples."""
-    read: dict[str, Any] = json.loads(json.dumps(tables))
-    return read
 
 
 def _tables_in(file: Path) -> dict[str, Any]:
