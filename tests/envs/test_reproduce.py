@@ -11,14 +11,14 @@ from offbeat.cli.inspect import Check
 from offbeat.cli.main import _parse
 from offbeat.config.env import EnvConfig
 from offbeat.config.importing import import_modules
-from offbeat.config.resolve import env_settings
+from offbeat.config.resolve import env_config
 from offbeat.core.frozen_table import PlainTable
 from offbeat.envs.reproduce import env_flags
 
 
 def settings_of(command: Check) -> EnvConfig:
     """Return the table [env] of a parsed `offbeat check`, as it makes it."""
-    return env_settings(command.given())
+    return env_config(command.given())
 
 
 @pytest.mark.parametrize(

@@ -45,5 +45,5 @@ def check(
     require_at_least("steps", steps, 1)
     with caller_state():
         import_modules(tuple(imports))
-        config = configs.env_settings({**settings, **env_settings(env_kwargs, wrappers)})
+        config = configs.env_config({**settings, **env_settings(env_kwargs, wrappers)})
         return check_env(name_of_env(env), settings=config, steps=steps)

@@ -11,7 +11,7 @@ from offbeat.api.load import load_all, load_for_env
 from offbeat.api.loaded_policy import LoadedPolicy, Trained
 from offbeat.api.named_code import env_settings, name_of_env, name_of_wrapper
 from offbeat.config.importing import accept
-from offbeat.config.resolve import env_settings as env_settings_of
+from offbeat.config.resolve import env_config
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import in_short
 from offbeat.core.files import GivenPath, user_path
@@ -80,7 +80,7 @@ def _in_env(trained: Trained, env: str | None, changes: Mapping[str, object]) ->
     settings = trained.env_config
     if env is not None and env != trained.env:
         settings = replace(settings, kwargs=EMPTY)  # they are those of another constructor
-    changed = env_settings_of(changes)
+    changed = env_config(changes)
     kwargs = PlainTable({**settings.kwargs, **changed.kwargs})
     wrappers = changed.wrappers if "wrappers" in changes else settings.wrappers
     return replace(trained, env=env or trained.env, env_config=replace(settings, kwargs=kwargs, wrappers=wrappers))

@@ -68,10 +68,10 @@ class Check:
 
     def run(self) -> int:
         from offbeat.config.importing import import_modules
-        from offbeat.config.resolve import env_settings
+        from offbeat.config.resolve import env_config
         from offbeat.envs.check import check_env
 
-        settings = env_settings(self.given())
+        settings = env_config(self.given())
         import_modules(self.imports)
         require_at_least("steps", self.steps, 1)
         with progress_bar(f"stepping {self.env}", shown=True) as report:

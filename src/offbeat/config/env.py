@@ -192,16 +192,7 @@ CLASSIC = EnvConfig(
     clip_rewards=True,
 )
 """The protocol of Mnih et al. 2015 and the wrappers of OpenAI Baselines: ids such as PongNoFrameskip-v4."""
-STICKY = EnvConfig(
-    frame_skip=4,
-    repeat_action_probability=0.25,
-    noop_max=0,
-    fire_reset=False,
-    episodic_life=False,
-    max_frames=108_000,
-    frame_stack=4,
-    clip_rewards=True,
-)
+STICKY = replace(CLASSIC, repeat_action_probability=0.25, noop_max=0, fire_reset=False, episodic_life=False)
 """The protocol of Machado et al. 2018, as Gymnasium registers it: ids such as ALE/Pong-v5."""
 FAMILIES = {
     "atari": (r"(\w+:)?\w+NoFrameskip-v4", CLASSIC),

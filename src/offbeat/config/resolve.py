@@ -74,7 +74,7 @@ def resolve(
     return from_tables(tables, where, choice.assignment)
 
 
-def env_settings(assignments: Mapping[str, object]) -> EnvConfig:
+def env_config(assignments: Mapping[str, object]) -> EnvConfig:
     """Return the table [env] with the given values.
 
     Raises:
