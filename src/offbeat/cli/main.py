@@ -10,7 +10,8 @@ import sys
 import warnings
 from collections.abc import Sequence
 from dataclasses import fields, replace
-from functools import cache
+from functools import cache, reduce
+from operator import or_
 from pathlib import Path
 from typing import Annotated, Any, TextIO, get_type_hints
 
@@ -48,21 +49,8 @@ COMMANDS = {
     "list": List,
     "doctor": Doctor,
 }
-Command = (
-    Annotated[Train, tyro.conf.subcommand("train")]
-    | Annotated[Resume, tyro.conf.subcommand("resume")]
-    | Annotated[Eval, tyro.conf.subcommand("eval")]
-    | Annotated[Match, tyro.conf.subcommand("match")]
-    | Annotated[Watch, tyro.conf.subcommand("watch")]
-    | Annotated[Plot, tyro.conf.subcommand("plot")]
-    | Annotated[Push, tyro.conf.subcommand("push")]
-    | Annotated[Export, tyro.conf.subcommand("export")]
-    | Annotated[Bench, tyro.conf.subcommand("bench")]
-    | Annotated[RunSpec, tyro.conf.subcommand("run")]
-    | Annotated[Check, tyro.conf.subcommand("check")]
-    | Annotated[List, tyro.conf.subcommand("list")]
-    | Annotated[Doctor, tyro.conf.subcommand("doctor")]
-)
+_ANY_COMMAND: Any = reduce(or_, (Annotated[command, tyro.conf.subcommand(name)] for name, command in COMMANDS.items()))
+"""What tyro parses: one of the commands."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -81,7 +69,8 @@ def _run(arguments: Sequence[str]) -> int:
                 _show_as_lines(RunWarning)
             else:
                 warnings.simplefilter("ignore", RunWarning)  # the progress view shows it
-            return command.run()
+            code: int = command.run()
+            return code
     except OffbeatError as error:
         print(f"offbeat: {message_with_notes(error)}", file=sys.stderr)
         return error.exit_code
@@ -120,7 +109,7 @@ def _show_as_lines(shown: type[Warning]) -> None:
     warnings.showwarning = show
 
 
-def _parse(arguments: Sequence[str]) -> Command:
+def _parse(arguments: Sequence[str]) -> Any:
     _require_utf8(arguments)
     if arguments and arguments[0] == "--version":
         print(f"offbeat {__version__}")
@@ -133,7 +122,7 @@ def _parse(arguments: Sequence[str]) -> Command:
         arguments = [arguments[0], *Usage(arguments[0], COMMANDS[arguments[0]]).check(arguments[1:])]
         _unwrap_docstrings(COMMANDS[arguments[0]])
     command = tyro.cli(
-        Command,
+        _ANY_COMMAND,
         prog="offbeat",
         description="Asynchronous reinforcement learning with an explicit bound on the lag between "
         "acting and learning.",
@@ -166,7 +155,7 @@ def _require_utf8(arguments: Sequence[str]) -> None:
             )
 
 
-def _with_user_paths(command: Command) -> Command:
+def _with_user_paths(command: Any) -> Any:
     """Return the command with `~` replaced in all paths: a shell does not do it in --run-dir=~/runs/a, or in quotes."""
     paths: dict[str, Any] = {}
     for field in fields(command):
@@ -178,7 +167,7 @@ def _with_user_paths(command: Command) -> Command:
     return replace(command, **paths)
 
 
-def _warn_of_crashes(command: Command) -> None:
+def _warn_of_crashes(command: Any) -> None:
     """Print a warning to stderr for each run of the command that has crashed."""
     directories = getattr(command, "runs", None) or (getattr(command, "run_directory", None),)
     paths = [path for directory in directories if directory is not None for path in _runs_in(user_path(directory))]
