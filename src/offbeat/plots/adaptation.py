@@ -17,9 +17,9 @@ from offbeat.core.errors import ConfigError
 from offbeat.metrics.names import ADAPTATION_TRIALS, adaptation_key
 from offbeat.metrics.sinks import read_metrics
 from offbeat.metrics.text import algorithm_title, compact
-from offbeat.plots.figures import TITLE, line_style, save_figure
+from offbeat.plots.figures import TITLE, line_style, save_figure, show_grid
 from offbeat.plots.labels import group_by_settings, labels_of
-from offbeat.plots.runs import NothingToDraw, evaluated, read_each, read_settings, refuse_changed
+from offbeat.plots.runs import NothingToDraw, evaluated, read_each, read_settings, refuse_changed, require_run
 from offbeat.plots.ticks import show_compact_numbers
 
 if TYPE_CHECKING:
@@ -101,8 +101,7 @@ def read_adaptation(run_dir: Path) -> AdaptationRun:
         NoEvaluation: it has no evaluation in new tasks.
         ConfigError: it is not a run, or has an invalid file.
     """
-    if not (run_dir / "config.toml").is_file():
-        raise ConfigError(f"{run_dir} is not a run: pass a directory that `offbeat train` has created")
+    require_run(run_dir)
     lines = read_metrics(run_dir / "metrics.jsonl")
     with refuse_changed(run_dir):
         settings = read_settings(run_dir)
@@ -191,8 +190,7 @@ def _style(axes: Axes, run: AdaptationRun) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     show_compact_numbers(axes.yaxis)
     axes.set_xlim(0.8, episodes + 0.3)
-    axes.grid(visible=True, color="#DDDDDD", linewidth=0.6)
-    axes.spines[["top", "right"]].set_visible(False)
+    show_grid(axes)
     algorithm, env = (run.settings.get(f"run.{key}", "?") for key in ("algorithm", "env"))
     axes.set_title(f"{algorithm_title(algorithm)} on {env}\n", **TITLE)
     axes.legend(frameon=False, fontsize=9)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from offbeat.core.errors import ConfigError
 from offbeat.metrics.text import algorithm_title
-from offbeat.plots.figures import TITLE, line_style, save_figure
+from offbeat.plots.figures import TITLE, line_style, save_figure, show_grid
 from offbeat.plots.labels import ALGORITHM, ENV
 from offbeat.plots.panels import Panel, names_of, read_panels, seeds_of
 from offbeat.plots.runs import MOVING_AVERAGE_POINTS, RETURN, Run, XAxis, aligned, moving_average
@@ -249,8 +249,7 @@ def _style_axes(axes: Axes, x_label: str, y_label: str) -> None:
     for axis in (axes.xaxis, axes.yaxis):
         show_compact_numbers(axis)
     axes.set_xlim(left=0)
-    axes.grid(visible=True, color="#DDDDDD", linewidth=0.6)
-    axes.spines[["top", "right"]].set_visible(False)
+    show_grid(axes)
 
 
 def _x_axis(groups: Sequence[Sequence[Run]], x: XAxis) -> tuple[float, str]:

@@ -9,6 +9,7 @@ from offbeat.core.errors import ConfigError
 from offbeat.core.files import replaced
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F", "#000000")
@@ -20,6 +21,12 @@ TITLE: dict[str, Any] = {"fontsize": 13, "fontweight": "bold"}
 def line_style(index: int) -> dict[str, Any]:
     """Return the color and the dashes of the index-th curve."""
     return {"color": COLORS[index % len(COLORS)], "linestyle": ("-", "--", "-.")[index // len(COLORS) % 3]}
+
+
+def show_grid(axes: Axes) -> None:
+    """Draw a light grid, and no frame at the top and the right."""
+    axes.grid(visible=True, color="#DDDDDD", linewidth=0.6)
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def require_format(out: Path) -> None:

@@ -11,7 +11,7 @@ from offbeat.league.payoffs import Payoffs
 from offbeat.league.ratings import Ratings
 from offbeat.metrics.sinks import read_metrics
 from offbeat.metrics.text import algorithm_title, compact
-from offbeat.plots.figures import COLORS, TITLE, line_style, save_figure
+from offbeat.plots.figures import COLORS, TITLE, line_style, save_figure, show_grid
 from offbeat.plots.runs import read_settings, refuse_changed
 from offbeat.plots.ticks import show_compact_numbers
 
@@ -219,5 +219,4 @@ def _style_axes(axes: Axes, y_label: str) -> None:
     axes.set_xlabel("env steps")
     axes.set_ylabel(y_label)
     show_compact_numbers(axes.xaxis)
-    axes.grid(visible=True, color="#DDDDDD", linewidth=0.6)
-    axes.spines[["top", "right"]].set_visible(False)
+    show_grid(axes)

@@ -89,11 +89,7 @@ def read_run(run_dir: Path, x: XAxis, metric: str = RETURN) -> list[Run]:
         NoReturns: the metric is the return, and no episode has ended yet.
         ConfigError: the directory is not a run, or has an invalid file.
     """
-    if not (run_dir / "config.toml").is_file():
-        raise ConfigError(
-            f"{run_dir} is not a run: it has no config.toml. "
-            "Pass a directory that `offbeat train` has created, for example `offbeat plot runs/NAME`"
-        )
+    require_run(run_dir)
     lines = read_metrics(run_dir / "metrics.jsonl")
     with refuse_changed(run_dir):
         settings, names = read_settings(run_dir), _policies_with(metric, lines) or [DEFAULT_POLICY]
@@ -102,6 +98,15 @@ def read_run(run_dir: Path, x: XAxis, metric: str = RETURN) -> list[Run]:
     if metric == RETURN and not runs:
         raise _no_returns_of_run(run_dir)
     return runs
+
+
+def require_run(run_dir: Path) -> None:
+    """Raise ConfigError if a directory is not a run."""
+    if not (run_dir / "config.toml").is_file():
+        raise ConfigError(
+            f"{run_dir} is not a run: it has no config.toml. "
+            "Pass a directory that `offbeat train` has created, for example `offbeat plot runs/NAME`"
+        )
 
 
 def _no_returns_of_run(run_dir: Path) -> NoReturns:
