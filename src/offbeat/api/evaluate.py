@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from offbeat.api.loaded_policy import LoadedPolicy, Trained
 from offbeat.config.env import EVALUATION_STEPS
-from offbeat.config.run_config import EVALUATION_EPISODES
+from offbeat.config.run_config import default_episodes
 from offbeat.config.trust import require
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import in_short
@@ -72,12 +72,10 @@ def score(
     limit_blas(1)
     owners = {name: loaded.trained.agents for name, loaded in policies.items()}
     trials = trained.trials
-    if episodes is None:
-        episodes = EVALUATION_EPISODES if trials is None else trials.tasks.test
-    total = episodes
+    total = default_episodes(trials) if episodes is None else episodes
     envs = evaluation_envs(
         trained.env,
-        episodes,
+        total,
         seed=seed,
         role="eval",
         settings=trained.env_config,
@@ -96,7 +94,7 @@ def score(
             acting,
             envs,
             trials,
-            episodes=episodes,
+            episodes=total,
             seed=seed,
             sampled=sampled,
             max_steps=max_steps,

@@ -20,6 +20,11 @@ LINES_PER_RUN = 200
 """Metrics lines over `steps`, at least, if `log_every` is not given."""
 
 
+def default_episodes(trials: Trials | None) -> int:
+    """Return the number of episodes of an evaluation if none is given; with tasks, of trials: one in each test task."""
+    return EVALUATION_EPISODES if trials is None else trials.tasks.test
+
+
 @dataclass(frozen=True)
 class RunConfig:
     """The algorithm and the env, the length of the run, evaluation, checkpoints and logging."""
@@ -94,8 +99,7 @@ class RunConfig:
 
     def evaluation_episodes(self, trials: Trials | None) -> int:
         """Return the number of episodes of an evaluation; of trials, if the algorithm has tasks."""
-        default = EVALUATION_EPISODES if trials is None else trials.tasks.test
-        return default if self.eval_episodes is None else self.eval_episodes
+        return default_episodes(trials) if self.eval_episodes is None else self.eval_episodes
 
     @property
     def log_interval(self) -> int:
