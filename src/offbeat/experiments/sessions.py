@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import suppress
@@ -16,7 +15,7 @@ from offbeat.config.policies import Policies, tables_of
 from offbeat.config.run_config import LIMITS
 from offbeat.config.trust import code_to_run, flag_for, modules_of, policies_code
 from offbeat.core.errors import ConfigError
-from offbeat.core.strict_json import LARGEST_RECORD, read_json
+from offbeat.core.strict_json import LARGEST_RECORD, parse_object, read_json
 from offbeat.core.threads import usable_cores
 from offbeat.core.typed_text import as_text
 from offbeat.experiments.trials import POLICIES, Trial
@@ -112,8 +111,7 @@ class RunProcess(ABC):
                 file.seek(size - tail)
                 for text in reversed(file.read().splitlines()):
                     with suppress(ValueError):  # truncated by a kill, or still being written
-                        line: dict[str, Any] = json.loads(text)
-                        return line
+                        return parse_object(text)
         return {}
 
     def summary(self) -> str:

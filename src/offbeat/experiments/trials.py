@@ -226,7 +226,7 @@ def require_same_trial(trial: Trial, file: Path) -> None:
 def _tables_in(file: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{file} is not TOML ({error}): restore it, or pass another --dir") from None
 
 
