@@ -120,12 +120,12 @@ class RunDirectory:
         """
         path = user_path(path)
         directory = cls(path)
-        if trust_code:
-            accept(str(path.resolve()))
         if not directory.config.is_file():
             runs = sorted(path.glob("*/config.toml")) or sorted(path.glob("*/*/config.toml"))  # of an experiment
             example = f", such as {quote(str(runs[0].parent))}" if runs else " that `offbeat train` has created"
             raise ConfigError(f"{path} is not a run directory (it has no config.toml): pass one{example}")
+        if trust_code:
+            accept(str(path.resolve()))
         require_inside(path)
         return directory
 
