@@ -56,6 +56,20 @@ def bound_of(recorder: Recorder) -> str:
     return recorder.bottleneck.bound if recorder.bottleneck else ""
 
 
+def test_returns_of_all_policies_count_each_policy_by_its_episodes_whoever_learns_last():
+    recorder = Recorder([], episodes_window=4)
+    for policy, value, episodes in (("first", 10.0, 20), ("last", -2.0, 40)):
+        returns = np.full(episodes, value, np.float32)
+        recorder.add_episodes(returns, np.full(episodes, 10, np.int32), policy)
+    resumed = Recorder([], episodes_window=4)
+    resumed.restore(recorder.state(Timings()))
+    for each in (recorder, resumed):
+        line = each.line(at(1), Timings())
+        returns = [line[f"episode_return_{name}"] for name in ("min", "mean", "max")]
+        assert returns == [-2, pytest.approx((20 * 10 - 40 * 2) / 60), 10]
+        assert (line["episodes"], each.episode_length_mean) == (60, pytest.approx(10))
+
+
 def test_a_line_has_every_metric_and_is_written_to_all_sinks():
     sinks = [RecordingSink(), RecordingSink()]
     line = Recorder(sinks).line(at(1), Timings())

@@ -1,13 +1,15 @@
-"""The last training episodes, whose returns and lengths are averaged."""
+"""The last training episodes, whose returns and lengths are averaged; with several policies, those of each."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
 from offbeat.core.types import Array
+
+_MEANS = ("episode_return_mean", "episode_length_mean")
 
 
 class EpisodeWindow:
@@ -49,3 +51,19 @@ class EpisodeWindow:
         self._returns.extend(state["returns"])
         self._lengths.extend(state["lengths"])
         self.count = state["totals"]["episodes"]
+
+
+def metrics_of_all(windows: Sequence[EpisodeWindow]) -> dict[str, float | None]:
+    """Return the metrics of several policies together: their means, weighted by how many episodes each has had so far.
+
+    Policies learn one after the other, so the last episodes of all would be those of the policy that learns last.
+    """
+    total = sum(window.count for window in windows)
+    known = [(window.count / total, window.metrics()) for window in windows if window.length_mean is not None]
+    mean = {name: sum(weight * (of[name] or 0.0) for weight, of in known) if known else None for name in _MEANS}
+    return {
+        "episodes": total,
+        **mean,
+        "episode_return_min": min((of["episode_return_min"] or 0.0 for _, of in known), default=None),
+        "episode_return_max": max((of["episode_return_max"] or 0.0 for _, of in known), default=None),
+    }

@@ -16,7 +16,7 @@ from offbeat.core.errors import RunFailed
 from offbeat.core.types import DEFAULT_POLICY, Array, policy_key
 from offbeat.metrics.bottleneck import BottleneckReport
 from offbeat.metrics.counters import Counters
-from offbeat.metrics.episode_window import EpisodeWindow
+from offbeat.metrics.episode_window import EpisodeWindow, metrics_of_all
 from offbeat.metrics.info_metrics import InfoMetrics
 from offbeat.metrics.names import ADAPTATION, METRICS
 from offbeat.metrics.period_metrics import PeriodMetrics
@@ -72,6 +72,7 @@ class Recorder:
         self._period = PeriodMetrics(topology)
         self._infos = InfoMetrics(info, notify)
         self._episodes = EpisodeWindow(episodes_window)
+        """Episodes of the only policy of a run."""
         self._of_policies = defaultdict[str, EpisodeWindow](lambda: EpisodeWindow(episodes_window))
         """Episodes of each policy, in a run with several."""
         self._agent_steps = defaultdict[str, int](int)
@@ -89,9 +90,8 @@ class Recorder:
 
     def add_episodes(self, returns: Array, lengths: Array, policy: str = DEFAULT_POLICY) -> None:
         """Add the episodes that ended in the batch of a policy: [n] returns and [n] lengths in env steps."""
-        self._episodes.add(returns, lengths)
-        if policy != DEFAULT_POLICY:
-            self._of_policies[policy].add(returns, lengths)
+        window = self._episodes if policy == DEFAULT_POLICY else self._of_policies[policy]
+        window.add(returns, lengths)
 
     def add_agent_steps(self, count: int, policy: str = DEFAULT_POLICY) -> None:
         """Add the decisions that a policy has learned from in a learning step; with one policy, counters have them."""
@@ -101,7 +101,16 @@ class Recorder:
     @property
     def episode_length_mean(self) -> float:
         """Mean length of the last training episodes, in env steps; 0 before one has ended."""
-        return self._episodes.length_mean or 0.0
+        return metrics_of_all(self._windows)["episode_length_mean"] or 0.0
+
+    @property
+    def _windows(self) -> tuple[EpisodeWindow, ...]:
+        """The episodes of each policy."""
+        return tuple(self._of_policies.values()) or (self._episodes,)
+
+    @property
+    def _episode_count(self) -> int:
+        return sum(window.count for window in self._windows)
 
     def add_learning_step(self, metrics: Mapping[str, float], policy: str = DEFAULT_POLICY) -> None:
         """Add the metrics of one learning step of a policy. Names that are not in `METRICS` are written too."""
@@ -167,15 +176,15 @@ class Recorder:
         """
         if ends_period and counters.learning_step > self._period.counters.learning_step:
             self._period.end(counters, timings, self._infos.take_means())
-        if self._episodes.count >= EPISODES_TO_REPORT:
-            self._infos.warn_of_unreported(self._episodes.count)
+        if self._episode_count >= EPISODES_TO_REPORT:
+            self._infos.warn_of_unreported(self._episode_count)
         given, self._given = self._given, {}
         values = {
             **self._period.values,
             **self._period.total_seconds(timings),
             **self._totals,
             **self._evaluation,
-            **self._episodes.metrics(),
+            **metrics_of_all(self._windows),
             **{
                 policy_key(policy, name): value
                 for policy, window in self._of_policies.items()
@@ -193,7 +202,7 @@ class Recorder:
 
     def conclude(self, timings: Timings, seconds: float) -> None:
         """Set the bottleneck report to that of the whole run, which took `seconds`."""
-        self._infos.warn_of_unreported(self._episodes.count)
+        self._infos.warn_of_unreported(self._episode_count)
         self._period.conclude(timings, seconds)
 
     def close(self) -> None:
