@@ -48,7 +48,15 @@ def test_durations_are_formatted_as_hours_minutes_and_seconds(seconds, text):
 
 
 @pytest.mark.parametrize(
-    ("name", "title"), [("ppo", "PPO"), ("my_module:MyPPO", "MyPPO"), ("a.b:Outer.Own", "Outer.Own"), ("?", "?")]
+    ("name", "title"),
+    [
+        ("ppo", "PPO"),
+        ("crossq", "CrossQ"),
+        ("my_ppo", "my_ppo"),
+        ("my_module:MyPPO", "MyPPO"),
+        ("a.b:Outer.Own", "Outer.Own"),
+        ("?", "?"),
+    ],
 )
-def test_an_algorithm_that_is_given_by_its_place_is_titled_with_the_name_of_its_class(name, title):
+def test_an_algorithm_is_titled_with_the_name_of_its_class_or_the_name_that_its_author_has_given(name, title):
     assert algorithm_title(name) == title

@@ -443,6 +443,14 @@ def test_labels_count_the_settings_that_they_omit():
     assert labels_of([settings])[0][1] == "a 2, b 2, c 2, d 2, 2 more"
 
 
+def test_labels_first_name_the_settings_without_which_two_curves_have_the_same_label():
+    dqn = [{"run.algorithm": "dqn", **{f"dqn.{key}": 1 for key in "abcd"}, "dqn.last": last} for last in (1, 2)]
+    other = {"run.algorithm": "dqn", **{f"dqn.{key}": 2 for key in "abcd"}, "dqn.last": 1}
+    assert labels_of([[*dqn, other]])[0] == [
+        f"last {last}, a {a}, b {a}, c {a}, 1 more" for last, a in ((1, 1), (2, 1), (1, 2))
+    ]
+
+
 def test_labels_compare_settings_of_an_algorithm_only_between_its_runs():
     ppo = {"run.algorithm": "ppo", "run.env": "A-v1", "run.preset": "ppo-a", "ppo.gamma": 0.9, "runtime.actors": 1}
     a2c = {"run.algorithm": "a2c", "run.env": "A-v1", "run.preset": "a2c-a", "a2c.rho": 1.0, "runtime.actors": 2}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from offbeat.config.registry import ALGORITHMS
+
 
 def compact(value: float | None, digits: int = 3) -> str:
     """Return a number with significant digits and a unit: 950, 12.3k, 1.5M; '-' if it is not known."""
@@ -56,6 +58,7 @@ def duration(seconds: float | None) -> str:
 
 
 def algorithm_title(name: object) -> str:
-    """Return the name of an algorithm for a title: in capitals, or that of its class if it is given by its place."""
-    _, colon, own = str(name).rpartition(":")
-    return own if colon else own.upper()
+    """Return the name of an algorithm for a title: the class of one of ours, or of one given by its place, else `name`."""
+    entry = ALGORITHMS.get(str(name))
+    place = str(entry.algorithm) if entry else ""
+    return (place if place.startswith("offbeat.algorithms.") else str(name)).rpartition(":")[2]

@@ -90,6 +90,15 @@ def labels_of(panels: Sequence[Sequence[Mapping[str, Any]]], max_keys: int = 4) 
         max_keys: Maximum number of settings in a label; further ones are counted.
     """
     differing = list(dict.fromkeys(key for groups in panels for key in _differing(groups)))
+    labels = _labels(panels, differing, max_keys)
+    deciding = {key for groups, own in zip(panels, labels, strict=True) for key in _differing_in_twins(groups, own)}
+    if not deciding:
+        return labels
+    first = (ALGORITHM, ENV, *deciding)
+    return _labels(panels, sorted(differing, key=lambda key: key not in first), max_keys)
+
+
+def _labels(panels: Sequence[Sequence[Mapping[str, Any]]], differing: Sequence[str], max_keys: int) -> list[list[str]]:
     algorithms = {group.get(ALGORITHM) for groups in panels for group in groups}
     return [
         [
@@ -98,6 +107,12 @@ def labels_of(panels: Sequence[Sequence[Mapping[str, Any]]], max_keys: int = 4) 
         ]
         for groups in panels
     ]
+
+
+def _differing_in_twins(groups: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> set[str]:
+    """Return the keys whose values differ between groups with one label, which omits these keys."""
+    alike = [[group for group, own in zip(groups, labels, strict=True) if own == label] for label in set(labels)]
+    return {key for twins in alike if len(twins) > 1 for key in _differing(twins)}
 
 
 def _differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
