@@ -58,7 +58,7 @@ def duration(seconds: float | None) -> str:
 
 
 def algorithm_title(name: object) -> str:
-    """Return the name of an algorithm for a title: the class of one of ours, or of one given by its place, else `name`."""
+    """Return the title of an algorithm: its class if it is one of offbeat or given by its place, else its name."""
     entry = ALGORITHMS.get(str(name))
     place = str(entry.algorithm) if entry else ""
     return (place if place.startswith("offbeat.algorithms.") else str(name)).rpartition(":")[2]
