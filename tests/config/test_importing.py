@@ -28,6 +28,14 @@ def test_a_file_in_the_current_folder_does_not_take_the_place_of_an_installed_mo
     assert sys.modules["own_colors"].colorsys is sys.modules["colorsys"]
 
 
+@pytest.mark.parametrize("name", ["code", "optuna"])
+def test_a_module_with_the_name_of_an_installed_or_standard_one_is_refused(tmp_path, monkeypatch, name):
+    (tmp_path / f"{name}.py").write_text("raise SystemExit")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=f"{name}.py is in the current folder, but .* too: rename your file"):
+        import_modules((name,))
+
+
 def _made_by_another_function():
     def make():
         return 5

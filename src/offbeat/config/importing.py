@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import gc
 import signal
+import site
 import sys
+import sysconfig
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import reduce
 from importlib import import_module
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
@@ -47,13 +50,34 @@ def import_modules(names: tuple[str, ...]) -> None:
     If it was searched first, files in it could take the place of installed modules that a run names.
 
     Raises:
-        ConfigError: one cannot be imported.
+        ConfigError: one cannot be imported, or is in the current folder and also installed.
     """
+    for name in names:
+        _refuse_two(name.partition(".")[0])
     if any(name not in sys.modules for name in names) and str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))
     for name in names:
         import_found(name)
     accept(*names)
+
+
+def site_packages() -> list[str]:
+    """Return the folders of installed packages."""
+    paths = sysconfig.get_paths()
+    return [*site.getsitepackages(), site.getusersitepackages(), paths["purelib"], paths["platlib"]]
+
+
+def _refuse_two(module: str) -> None:
+    """Refuse a top-level module of the current folder whose name an installed or a standard one has.
+
+    Raises:
+        ConfigError: with the file.
+    """
+    files = (Path(f"{module}.py"), Path(module, "__init__.py")) if module.isidentifier() else ()
+    own = [file for file in files if file.exists()]
+    if own and (module in sys.stdlib_module_names or PathFinder.find_spec(module, site_packages())):
+        kind = "Python's standard library has" if module in sys.stdlib_module_names else "an installed package has"
+        raise ConfigError(f"{own[0]} is in the current folder, but {kind} a module {module} too: rename your file")
 
 
 def import_found(name: str) -> None:

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-import site
 import sys
-import sysconfig
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -23,7 +21,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from offbeat.config.env import EnvConfig, adapter_prefix
-from offbeat.config.importing import accept, import_found, is_accepted
+from offbeat.config.importing import accept, import_found, is_accepted, site_packages
 from offbeat.config.runtimes import RUNTIMES
 from offbeat.core.argument_notation import for_reader
 from offbeat.core.errors import ConfigError
@@ -305,13 +303,8 @@ def _file_of(names: list[str]) -> Path | None:
     return Path(spec.origin).resolve() if spec is not None and spec.has_location and spec.origin else None
 
 
-def _site_packages() -> list[str]:
-    paths = sysconfig.get_paths()
-    return [*site.getsitepackages(), site.getusersitepackages(), paths["purelib"], paths["platlib"]]
-
-
 def _is_in_site_packages(file: Path) -> bool:
-    return any(file.is_relative_to(Path(folder).resolve()) for folder in _site_packages())
+    return any(file.is_relative_to(Path(folder).resolve()) for folder in site_packages())
 
 
 def _is_editable(package: str, file: Path) -> bool:
@@ -320,7 +313,7 @@ def _is_editable(package: str, file: Path) -> bool:
 
     return any(
         file.is_relative_to(folder)
-        for distribution in distributions(path=_site_packages())  # not those of the current folder
+        for distribution in distributions(path=site_packages())  # not those of the current folder
         if package in _packages(distribution)
         for folder in _editable_folders(distribution)
     )
