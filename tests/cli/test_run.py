@@ -94,6 +94,7 @@ def test_an_invalid_spec_is_refused_before_any_file_is_created(folder, changes, 
         (["spec.toml", "--on", "ray", "--resources", "fast=1,"], ["resources is 'fast=1,'", "NAME=AMOUNT"]),
         (["spec.toml", "--on", "ray", "--resources", "fast=1,fast=2"], ["has fast twice", "pass it once"]),
         (["spec.toml", "--on", "ray", "--resources", "GPU=1"], ["pass --gpus 1"]),
+        (["spec.toml", "--on", "ray", "--resources", "memory=1"], ["has memory, which is not a custom resource"]),
     ],
     ids=" ".join,
 )

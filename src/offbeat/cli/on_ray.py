@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from tyro.conf import arg
 
-from offbeat.config.ray import require_amount
+from offbeat.config.ray import RESERVED, require_amount
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import NonNegative, Positive, read
 
@@ -126,6 +126,8 @@ def _custom(text: str) -> dict[str, float]:
         name, _, amount = part.partition("=")
         if name.upper() in ("CPU", "GPU"):
             raise ConfigError(f"resources has {part}, which has a flag of its own: pass --{name.lower()}s {amount}")
+        if name in RESERVED:
+            raise ConfigError(f"resources has {name}, which is not a custom resource: pass the name of another one")
         if not (name and amount):
             raise ConfigError(f"resources is {text!r}, but NAME=AMOUNT is expected: pass --resources fast=1")
         if name in resources:

@@ -9,7 +9,7 @@ from typing import Any
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import ConfigError
 
-_RESERVED = {"CPU", "GPU", "memory", "object_store_memory"}
+RESERVED = {"CPU", "GPU", "memory", "object_store_memory"}
 """Names of resources of Ray that are not custom ones."""
 
 
@@ -32,7 +32,7 @@ def require_ray(runtime: RuntimeConfig) -> None:
 def _require_amounts(runtime: RuntimeConfig) -> None:
     """Refuse amounts of resources that Ray does not support."""
     custom = [item.split("=") for item in runtime.ray_resources or ()]
-    if reserved := sorted(_RESERVED.intersection(name for name, _ in custom)):
+    if reserved := sorted(RESERVED.intersection(name for name, _ in custom)):
         raise ConfigError(
             f"ray_resources has {', '.join(reserved)}, which is not a custom resource: pass ray_cpus or ray_gpus, or "
             "the name of another resource"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import FrameType, TracebackType
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from offbeat.core.errors import ConfigError
 from offbeat.core.signal_names import signal_name
@@ -44,12 +44,15 @@ class StopSignals:
 
     def __init__(self) -> None:
         self.requested = False
-        self._previous: dict[int, object] = {}
+        self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            numbers = (signal.SIGINT, signal.SIGTERM)
-            self._previous = {number: signal.signal(number, self._request) for number in numbers}
+            handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+            # A handler that was not set from Python cannot be restored, so it is not replaced.
+            self._previous = {number: handler for number, handler in handlers.items() if handler is not None}
+            for number in self._previous:
+                signal.signal(number, self._request)
         return self
 
     def _request(self, _number: int, _frame: FrameType | None) -> None:
@@ -61,7 +64,7 @@ class StopSignals:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         for number, handler in self._previous.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]
+            signal.signal(number, handler)
 
 
 class Child:
