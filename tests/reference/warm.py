@@ -248,7 +248,9 @@ def popen(command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
     return (ForkedChild if one_thread else subprocess.Popen)(command, **options)
 
 
-FORKING = SimpleNamespace(Popen=popen, PIPE=subprocess.PIPE, DEVNULL=subprocess.DEVNULL)
+FORKING = SimpleNamespace(
+    Popen=popen, PIPE=subprocess.PIPE, DEVNULL=subprocess.DEVNULL, TimeoutExpired=subprocess.TimeoutExpired
+)
 """Stands for the module `subprocess` where runs start their children."""
 
 
