@@ -19,21 +19,24 @@ def test_find_returns_the_object_at_its_import_path():
 
 
 def test_a_file_in_the_current_folder_does_not_take_the_place_of_an_installed_module(tmp_path, monkeypatch):
-    (tmp_path / "colorsys.py").write_text("raise SystemExit")
-    (tmp_path / "own_colors.py").write_text("import colorsys")
+    (tmp_path / "iniconfig.py").write_text("raise SystemExit")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
-    import_modules(("own_colors",))
-    assert sys.modules["own_colors"].colorsys is sys.modules["colorsys"]
+    monkeypatch.delitem(sys.modules, "iniconfig", raising=False)
+    import_modules(("iniconfig",))
+    assert str(tmp_path) not in sys.path
 
 
-@pytest.mark.parametrize("name", ["code", "optuna"])
-def test_a_module_with_the_name_of_an_installed_or_standard_one_is_refused(tmp_path, monkeypatch, name):
-    (tmp_path / f"{name}.py").write_text("raise SystemExit")
+def test_modules_beside_a_named_one_come_before_installed_ones(tmp_path, monkeypatch):
+    (tmp_path / "colorsys.py").write_text("ours = True")
+    (tmp_path / "own_colors.py").write_text("from colorsys import ours")
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match=f"{name}.py is in the current folder, but .* too: rename your file"):
-        import_modules((name,))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for name in ("colorsys", "own_colors"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    import_modules(("own_colors",))
+    for name in ("colorsys", "own_colors"):
+        del sys.modules[name]
 
 
 def _made_by_another_function():

@@ -19,7 +19,8 @@ from torch import nn
 import offbeat as library
 from offbeat.api.load import load
 from offbeat.config import importing, registry
-from offbeat.config.trust import Code, flag_for, is_installed, require
+from offbeat.config.installed import is_installed
+from offbeat.config.trust import Code, flag_for, require
 from offbeat.core.argument_notation import flags_shown
 from offbeat.core.errors import ConfigError
 from offbeat.run_directory.directory import RunDirectory

@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import gc
 import signal
-import site
 import sys
-import sysconfig
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import reduce
 from importlib import import_module
-from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
+from offbeat.config.installed import is_installed
 from offbeat.core.errors import ConfigError, suggestion, with_traceback_of, without_stop
 from offbeat.core.threads import forbid_spinning
 
@@ -45,39 +43,19 @@ def is_accepted(name: str) -> bool:
 
 
 def import_modules(names: tuple[str, ...]) -> None:
-    """Import modules that the caller has named, which may register algorithms. The current folder is searched last.
+    """Import modules, which may register algorithms. For those of no installed package, the current folder is searched.
 
-    If it was searched first, files in it could take the place of installed modules that a run names.
+    For installed ones it is not: in the folder of a stranger's run, its files could take their place.
 
     Raises:
-        ConfigError: one cannot be imported, or is in the current folder and also installed.
+        ConfigError: one cannot be imported.
     """
-    for name in names:
-        _refuse_two(name.partition(".")[0])
-    if any(name not in sys.modules for name in names) and str(Path.cwd()) not in sys.path:
-        sys.path.append(str(Path.cwd()))
+    own = [name for name in names if name not in sys.modules and not is_installed(name)]
+    if own and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
     for name in names:
         import_found(name)
     accept(*names)
-
-
-def site_packages() -> list[str]:
-    """Return the folders of installed packages."""
-    paths = sysconfig.get_paths()
-    return [*site.getsitepackages(), site.getusersitepackages(), paths["purelib"], paths["platlib"]]
-
-
-def _refuse_two(module: str) -> None:
-    """Refuse a top-level module of the current folder whose name an installed or a standard one has.
-
-    Raises:
-        ConfigError: with the file.
-    """
-    files = (Path(f"{module}.py"), Path(module, "__init__.py")) if module.isidentifier() else ()
-    own = [file for file in files if file.exists()]
-    if own and (module in sys.stdlib_module_names or PathFinder.find_spec(module, site_packages())):
-        kind = "Python's standard library has" if module in sys.stdlib_module_names else "an installed package has"
-        raise ConfigError(f"{own[0]} is in the current folder, but {kind} a module {module} too: rename your file")
 
 
 def import_found(name: str) -> None:
