@@ -141,7 +141,7 @@ class ReadsMinibatch(OnPolicy[Any]):
     def minibatches(self, batch: Any, random: Any) -> Iterator[Minibatch]:
         for minibatch in super().minibatches(batch, random):
             assert set(MINIBATCH) <= set(minibatch)
-            yield {**minibatch, "copied": torch.ones(())} if self.copies else minibatch
+            yield minibatch | {"copied": torch.ones(())} if self.copies else minibatch
 
     copies = False
 

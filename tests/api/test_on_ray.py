@@ -142,6 +142,7 @@ def test_a_task_that_hangs_is_killed_and_fails_with_its_time_limit(nodes):
 def test_the_time_limit_of_a_task_is_not_shorter_than_that_of_an_env_call_of_its_runs():
     slow = [RuntimeConfig(reset_timeout_s=7200.0), RuntimeConfig(step_timeout_s=9000.0), RuntimeConfig()]
     assert [tasks.stall_limit(slow[:1]), tasks.stall_limit(slow), tasks.stall_limit(slow[2:])] == [7200, 9000, 3600]
+    assert tasks.stall_limit([RuntimeConfig(reset_timeout_s=1e300)]) == tasks.LONGEST_S
 
 
 def test_tasks_that_need_more_than_a_node_has_are_refused(nodes):

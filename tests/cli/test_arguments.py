@@ -79,9 +79,9 @@ $ offbeat list envs --import ''
 $ offbeat match a b --sides ''
 --sides is empty: pass, for example, --sides red_*,blue_*
 $ offbeat resume a --steps 1e99
-steps is '1e99', but whole numbers up to 9223372036854775807 are accepted: pass a smaller one with --steps N
-$ offbeat eval a --episodes 1e23
-episodes is '1e23', but whole numbers up to 9223372036854775807 are accepted: pass, for example, --episodes 20
+steps is '1e99', but a whole number has at most 128 bits: pass one with fewer digits, --steps N
+$ offbeat eval a --episodes 1e99
+episodes is '1e99', but a whole number has at most 128 bits: pass, for example, --episodes 20
 $ offbeat export a --out
 --out has no value: pass, for example, --out policy.onnx
 $ offbeat train ppo CartPole-v1 --steps

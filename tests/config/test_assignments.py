@@ -27,12 +27,12 @@ from offbeat.config.env import KWARGS
 from offbeat.config.resolve import resolve
 from offbeat.core.argument_notation import flags_shown
 from offbeat.core.errors import ConfigError
-from offbeat.core.fields import LARGEST_WHOLE, read
+from offbeat.core.fields import MOST_BITS, read
 from offbeat.core.frozen_table import PlainTable
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 VALUES: dict[Any, st.SearchStrategy[Any]] = {
-    int: st.integers(-LARGEST_WHOLE, LARGEST_WHOLE),
+    int: st.integers(-(2**MOST_BITS) + 1, 2**MOST_BITS - 1),
     float: NUMBERS,
     bool: st.booleans(),
     str: st.text(),

@@ -14,7 +14,7 @@ from tests.envs.test_worlds import SPEC, Script, step
 
 from offbeat.config.env import EnvConfig
 from offbeat.envs.contract import Envs
-from offbeat.envs.current import env_called_by
+from offbeat.envs.current import calls_envs, env_called_by
 from offbeat.envs.make import make_envs
 from offbeat.envs.world import WorldSpec
 from offbeat.envs.worlds import Worlds
@@ -150,4 +150,18 @@ def test_world_is_found_by_its_index():
 def test_thread_that_calls_no_env_has_none():
     method = Blocking()
     with blocked_in(method, method) as thread:
+        assert env_called_by(thread) is None
+
+
+@calls_envs(lambda at: at["column"])
+def call_before_loop(method: Callable[[], None]) -> None:
+    """Call a method before the loop over envs has begun."""
+    method()
+    for column in range(2):
+        assert column >= 0
+
+
+def test_loop_that_has_not_begun_calls_no_env():
+    method = Blocking()
+    with blocked_in(method, lambda: call_before_loop(method)) as thread:
         assert env_called_by(thread) is None

@@ -451,6 +451,13 @@ def test_labels_first_name_the_settings_without_which_two_curves_have_the_same_l
     ]
 
 
+def test_labels_are_as_long_as_they_need_to_be_to_differ():
+    base = {f"setting_{number}": 0 for number in range(9)}
+    changed = [{**base, key: 1} for key in base]
+    (labels,) = labels_of([[base, *changed]])
+    assert len(set(labels)) == 10
+
+
 def test_labels_compare_settings_of_an_algorithm_only_between_its_runs():
     ppo = {"run.algorithm": "ppo", "run.env": "A-v1", "run.preset": "ppo-a", "ppo.gamma": 0.9, "runtime.actors": 1}
     a2c = {"run.algorithm": "a2c", "run.env": "A-v1", "run.preset": "a2c-a", "a2c.rho": 1.0, "runtime.actors": 2}

@@ -76,6 +76,9 @@ class EvaluatedMinibatch(Mapping[str, Any]):
             self._arrays[name] = self._inputs[name]()
         return self._arrays[name]
 
+    def __or__(self, other: Mapping[str, Any]) -> dict[str, Any]:
+        return {**self, **other}
+
     def __iter__(self) -> Iterator[str]:
         return iter({**self._arrays, **self._inputs})
 

@@ -105,7 +105,8 @@ def _shown(files: list[Path]) -> list[Path]:
 
 def _file_stem(metrics: tuple[str, ...]) -> str:
     """Return the name of the default file, without suffix: policies-red-entropy for the metric policies/red/entropy."""
-    return re.sub(r"[^\w.]+", "-", metrics[0]) if len(metrics) == 1 else "metrics"
+    stem = re.sub(r"[^\w.]+", "-", metrics[0]) if len(metrics) == 1 else "metrics"
+    return f"metric-{stem}" if stem in ("", "adaptation", "return-elo") else stem  # names of other pictures
 
 
 def _unused(path: Path) -> Path:

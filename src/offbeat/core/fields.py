@@ -27,8 +27,8 @@ from offbeat.core.typed_text import items_of
 T = TypeVar("T")
 _FILE_REMEDY = "the file was changed, or was written by another version of offbeat"
 """End of the message for an invalid table in a JSON file of a run."""
-LARGEST_WHOLE = 2**63 - 1
-"""The largest whole number that a user may give: the counters of a run have 64 bits."""
+MOST_BITS = 128
+"""The most bits of a whole number that a user may give. Seeds have up to as many; counters of a run have 64."""
 MOST_EPISODES = 10**8
 """The largest number of episodes of an evaluation or match: the return and length of each are in memory."""
 Unlimited = object()
@@ -44,7 +44,7 @@ Episodes = Annotated[int, Bound(1, MOST_EPISODES)]
 """A number of episodes of an evaluation."""
 Size = Annotated[int, Bound(0, 2**31 - 1)]
 """Size of one axis of an array."""
-Counter = Annotated[int, Bound(0, LARGEST_WHOLE)]
+Counter = Annotated[int, Bound(0, 2**63 - 1)]
 """A counter of a run, such as env_steps. It fits into 64 bits."""
 Nice = Annotated[int, Bound(0, 19)]
 """Niceness of a process: 0 is the usual priority, 19 the lowest."""
@@ -72,19 +72,19 @@ def read(name: str, value: object, hint: Any, remedy: str = "", *, default: obje
     try:
         return _read(value, hint)
     except _TooLarge:
-        raise too_large(name, value, remedy or f"pass a smaller one with {syntax_of(name, hint, 'N')}") from None
+        raise too_large(name, value, remedy or f"pass one with fewer digits, {syntax_of(name, hint, 'N')}") from None
     except (ValueError, TypeError, OverflowError):
         remedy = remedy or f"pass, for example, {syntax_of(name, hint, example_of(hint, default))}"
         raise ConfigError(f"{name} is {in_short(value)}, but {describe(hint)} is expected: {remedy}") from None
 
 
 class _TooLarge(ValueError):
-    """A whole number is beyond `LARGEST_WHOLE`."""
+    """A whole number has more than `MOST_BITS` bits."""
 
 
 def too_large(name: str, value: object, remedy: str) -> ConfigError:
-    """Return the error for a whole number beyond `LARGEST_WHOLE`."""
-    return ConfigError(f"{name} is {in_short(value)}, but whole numbers up to {LARGEST_WHOLE} are accepted: {remedy}")
+    """Return the error for a whole number of more than `MOST_BITS` bits."""
+    return ConfigError(f"{name} is {in_short(value)}, but a whole number has at most {MOST_BITS} bits: {remedy}")
 
 
 def in_short(value: object, max_length: int = 600) -> str:
@@ -153,7 +153,7 @@ def _read_int(value: object) -> int:
     whole = int(number)
     if isinstance(value, Integral) or (isinstance(value, str) and value.strip().lstrip("+-").isdecimal()):
         whole = int(value)  # a conversion through float would round a large seed
-    if abs(whole) > LARGEST_WHOLE:
+    if whole.bit_length() > MOST_BITS:
         raise _TooLarge
     return whole
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from types import CodeType
 from typing import Any, TypeVar
 
@@ -42,6 +43,7 @@ def env_called_by(thread: int) -> int | None:
     while frame is not None:
         index = _LOOPS.get(frame.f_code)
         if index is not None:
-            return index(frame.f_locals)
+            with suppress(KeyError):  # the loop has not begun
+                return index(frame.f_locals)
         frame = frame.f_back
     return None

@@ -87,15 +87,24 @@ def labels_of(panels: Sequence[Sequence[Mapping[str, Any]]], max_keys: int = 4) 
 
     Args:
         panels: Settings of each group of each panel. A setting is named in all panels if it differs in one of them.
-        max_keys: Maximum number of settings in a label; further ones are counted.
+        max_keys: Maximum number of settings in a label; further ones are counted. Where two groups would have the same
+            label, those in which they differ come first, and labels are as long as they need to be.
     """
     differing = list(dict.fromkeys(key for groups in panels for key in _differing(groups)))
     labels = _labels(panels, differing, max_keys)
-    deciding = {key for groups, own in zip(panels, labels, strict=True) for key in _differing_in_twins(groups, own)}
-    if not deciding:
-        return labels
-    first = (ALGORITHM, ENV, *deciding)
-    return _labels(panels, sorted(differing, key=lambda key: key not in first), max_keys)
+    if deciding := _omitted(panels, labels):
+        first = (ALGORITHM, ENV, *deciding)
+        differing.sort(key=lambda key: key not in first)
+        for number in range(max_keys, len(differing) + 1):
+            labels = _labels(panels, differing, number)
+            if not _omitted(panels, labels):
+                break
+    return labels
+
+
+def _omitted(panels: Sequence[Sequence[Mapping[str, Any]]], labels: Sequence[Sequence[str]]) -> set[str]:
+    """Return the keys that distinguish groups with the same label in a panel."""
+    return {key for groups, own in zip(panels, labels, strict=True) for key in _differing_in_twins(groups, own)}
 
 
 def _labels(panels: Sequence[Sequence[Mapping[str, Any]]], differing: Sequence[str], max_keys: int) -> list[list[str]]:

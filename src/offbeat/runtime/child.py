@@ -292,8 +292,8 @@ class Child:
         except subprocess.TimeoutExpired:
             self._waits_in_kernel = True
             warnings.warn(
-                f"{self.name} was killed, but has not ended within {KILL_S:g} s: it waits for a disk or a device that "
-                f"does not answer. `cat /proc/{self.pid}/stack` shows where; its memory is free when it has ended",
+                f"{self.name} was killed, but has not ended within {KILL_S:g} s: it may wait for a disk or a device "
+                "that does not answer. Its memory is free when it has ended",
                 RuntimeWarning,
                 stacklevel=3,
             )
@@ -302,7 +302,7 @@ class Child:
         """Return how it ended, after `kill`."""
         code = self.process.returncode
         if code is None:
-            return "was killed, but waits in the kernel and has not ended"
+            return "was killed, but has not ended"
         return f"was killed by {signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
 
 

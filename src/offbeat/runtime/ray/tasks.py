@@ -22,6 +22,8 @@ NODE_TIMEOUT_S = 60.0
 STALL_S = 3600.0
 """Seconds without a step of all envs, after which a task hangs: all its envs may be reset in them, one by one. A run
 whose envs may take longer has a longer limit: see `stall_limit`."""
+LONGEST_S = 1e9
+"""The longest limit, 30 years: the system refuses times that are too far away."""
 RENEW_EVERY_S = 1.0
 """Minimum seconds between two renewals of a task's time limit: each of them starts a thread."""
 Result = TypeVar("Result")
@@ -29,7 +31,8 @@ Result = TypeVar("Result")
 
 def stall_limit(runs: Iterable[RuntimeConfig]) -> float:
     """Return the seconds after which a task with the envs of these runs hangs: no less than a call of them may take."""
-    return max(STALL_S, *(limit(run) for run in runs for limit in (step_timeout, reset_timeout)))
+    limits = [limit(run) for run in runs for limit in (step_timeout, reset_timeout)]
+    return min(LONGEST_S, max(STALL_S, *limits))
 
 
 class TaskPool:
