@@ -141,7 +141,8 @@ class ReadsMinibatch(OnPolicy[Any]):
     def minibatches(self, batch: Any, random: Any) -> Iterator[Minibatch]:
         for minibatch in super().minibatches(batch, random):
             assert set(MINIBATCH) <= set(minibatch)
-            yield minibatch | {"copied": torch.ones(())} if self.copies else minibatch
+            merged: Any = minibatch
+            yield merged | {"copied": torch.ones(())} if self.copies else minibatch
 
     copies = False
 
