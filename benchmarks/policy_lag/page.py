@@ -166,7 +166,7 @@ def draw(simulated: dict[Work, Runs]) -> None:
             steps = np.mean([[point[0] for point in run["curve"]] for run in runs[lag]], axis=0)
             (line,) = panel.plot(steps, iqm(curves, axis=0), label=f"{work.key} {lag}")
             panel.fill_between(steps, *band_of(curves), alpha=0.2, color=line.get_color(), linewidth=0)
-        changes = "".join(f", {key} {value}" for key, value in work.changes.items())
+        changes = "".join(f"\n{key} {value}" for key, value in work.changes.items())
         panel.set(
             title=f"{work.algorithm.upper()}, {work.env}{changes}", xlabel="env steps", ylabel="return of evaluations"
         )
