@@ -78,8 +78,7 @@ class RuntimeConfig:
     """Device of the learner's tensors; auto: cpu, because small networks are faster there."""
     devices: Annotated[tuple[Device, ...] | None, Example("cpu,cpu")] = None
     """Devices of the learners, one process each: cpu,cpu or cuda:0,cuda:1. They share the shards of each update, with
-    the same bits as one learner on such a device. None: one learner on `device`. Only for processes and
-    ray."""
+    the same bits as one learner on such a device. None: one learner on `device`. Only for processes and ray."""
     learner_threads: Count | None = None
     """Threads of each learner; none: 1, or the number that auto layout chooses. SAC, CrossQ and TD3 with plain MLPs and
     box actions on a CPU have at most 2, with the same bits; there none is 2 for a single learner, if there are at least

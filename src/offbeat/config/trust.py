@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import reduce
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from offbeat.config.env import EnvConfig, adapter_prefix
 from offbeat.config.importing import accept, import_found, is_accepted
@@ -23,9 +23,6 @@ from offbeat.core.argument_notation import for_reader
 from offbeat.core.errors import ConfigError
 from offbeat.core.field_definitions import hints_of
 from offbeat.core.fields import read
-
-if TYPE_CHECKING:
-    pass
 
 FLAG = "--trust-code"
 HOW = f"pass {FLAG}"
