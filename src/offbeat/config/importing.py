@@ -50,9 +50,9 @@ def import_modules(names: tuple[str, ...]) -> None:
     Raises:
         ConfigError: one cannot be imported.
     """
-    own = [name for name in names if name not in sys.modules and not is_installed(name)]
-    if own and str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
+    folder = str(Path.cwd())
+    if folder not in sys.path and any(name not in sys.modules and not is_installed(name) for name in names):
+        sys.path.insert(0, folder)
     for name in names:
         import_found(name)
     accept(*names)
