@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import chdir, contextmanager, suppress
 from pathlib import Path
@@ -26,10 +27,16 @@ from tests.reference.runs import (
     weights_of,
 )
 from tests.reference.specs import TINY, write_spec
+from tests.reference.warm import REPOSITORY
 
 from offbeat.experiments import ray_nodes
 
 LONG: dict[str, Any] = {**TINY, "steps": 8000, "checkpoint_every": 500}
+OWN = "tests.reference.run_envs"
+HELD: dict[str, Any] = {"env": "runs/Held-v0", "imports": [OWN]}
+"""Keys of a spec whose sessions go slowly until they are told to `go_on`."""
+HERE = ["run", "spec.toml", "--import", OWN]
+"""Arguments of a command on this machine."""
 SESSIONS = [Path(f"experiments/spec/trial-000/seed-{seed}") for seed in (1, 2)]
 
 
@@ -39,35 +46,53 @@ def nodes() -> Iterator[Any]:
         yield started
 
 
+@pytest.fixture(autouse=True)
+def tests_are_importable(monkeypatch) -> None:
+    """Sessions import the modules of their spec."""
+    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY), prepend=os.pathsep)
+
+
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory) -> list[bytes]:
     """The weights of both sessions, trained on one machine, from start to end."""
     folder = tmp_path_factory.mktemp("undisturbed")
-    settings = {**LONG, "hidden_sizes": (16,)}
-    return [weights_of(small_run(folder / f"{seed}", **{**settings, "seed": seed}).path) for seed in (1, 2)]
+    settings = {**LONG, **HELD, "hidden_sizes": (16,)}
+    go_on(folder)
+    with chdir(folder):
+        return [weights_of(small_run(folder / f"{seed}", **{**settings, "seed": seed}).path) for seed in (1, 2)]
 
 
 @pytest.fixture
 def folder(tmp_path) -> Path:
-    write_spec(tmp_path / "spec.toml", seeds=[1, 2], settings=LONG)
+    write_spec(tmp_path / "spec.toml", seeds=[1, 2], settings=LONG, **HELD)
     return tmp_path
 
 
 @pytest.fixture
 def one_session(tmp_path) -> Path:
     """The folder of an experiment with the first of the sessions alone."""
-    write_spec(tmp_path / "spec.toml", seeds=[1], settings=LONG)
+    write_spec(tmp_path / "spec.toml", seeds=[1], settings=LONG, **HELD)
     return tmp_path
 
 
 def on_ray(nodes: Any, *arguments: str) -> list[str]:
     """Return the arguments of a command on the nodes."""
-    return ["run", "spec.toml", "--on", "ray", "--ray-address", nodes.address, *arguments]
+    return [*HERE, "--on", "ray", "--ray-address", nodes.address, *arguments]
+
+
+def go_on(folder: Path) -> None:
+    """Let the sessions of an experiment in a folder go on at full speed."""
+    (folder / "GO").touch()
+
+
+def run_in(folder: Path, arguments: list[str]) -> CommandResult:
+    with chdir(folder):
+        return offbeat(*arguments)
 
 
 def run_to_end(folder: Path, arguments: list[str]) -> CommandResult:
-    with chdir(folder):
-        return offbeat(*arguments)
+    go_on(folder)
+    return run_in(folder, arguments)
 
 
 def process_of(run: Path) -> int:
@@ -86,6 +111,13 @@ def worker_of(session: int) -> int:
 
 def is_under_way(run: Path) -> bool:
     return has_saved(run) and is_alive(process_of(run))
+
+
+def wait_for_end(pid: int) -> None:
+    deadline = time.monotonic() + 120
+    while is_alive(pid):
+        assert time.monotonic() < deadline, "the session did not end"
+        time.sleep(0.01)
 
 
 def continued(pid: int) -> None:
@@ -139,14 +171,14 @@ def test_a_stop_saves_running_sessions_and_the_experiment_continues_without_ray(
     assert "trial-000/seed-2 starts" not in stopped.err
     assert f"--on ray --ray-address {nodes.address} --resources other=1" in stopped.out
     assert not is_alive(pid)
-    said = run_to_end(folder, ["run", "spec.toml"])
+    said = run_to_end(folder, HERE)
     assert said.code == 0, said
     assert "trial-000/seed-1 resumes from its checkpoint" in said.err
     assert [weights_of(folder / run) for run in SESSIONS] == undisturbed
 
 
 def test_a_second_signal_kills_the_sessions(nodes, folder):
-    write_spec(folder / "spec.toml", seeds=[1, 2], settings={**LONG, "steps": 10**8})
+    write_spec(folder / "spec.toml", seeds=[1, 2], settings={**LONG, "steps": 10**8}, **HELD)
     started = Started(on_ray(nodes), folder)
     started.wait_until(lambda: all(is_under_way(folder / run) for run in SESSIONS))
     pids = [process_of(folder / run) for run in SESSIONS]
@@ -158,7 +190,9 @@ def test_a_second_signal_kills_the_sessions(nodes, folder):
 def test_a_session_saves_and_ends_if_the_experiment_is_killed(nodes, one_session, undisturbed):
     started, session = Started(on_ray(nodes), one_session), one_session / SESSIONS[0]
     started.wait_until(lambda: is_under_way(session))
+    pid = process_of(session)
     started.end(signal.SIGKILL)
+    wait_for_end(pid)
     said = run_to_end(one_session, on_ray(nodes))
     assert said.code == 0, said
     assert weights_of(session) == undisturbed[0]
@@ -169,6 +203,7 @@ def test_a_session_whose_process_is_killed_fails_and_the_others_continue(nodes, 
     started = Started(on_ray(nodes), folder)
     started.wait_until(lambda: is_under_way(folder / SESSIONS[0]))
     os.kill(process_of(folder / SESSIONS[0]), signal.SIGKILL)
+    go_on(folder)
     said = started.end()
     assert said.code == 1
     assert "failed: trial-000/seed-1: its process was killed by SIGKILL" in said.out
@@ -179,6 +214,7 @@ def test_a_session_whose_worker_of_ray_is_killed_saves_and_starts_again(nodes, o
     started, session = Started(on_ray(nodes), one_session), one_session / SESSIONS[0]
     started.wait_until(lambda: is_under_way(session))
     os.kill(worker_of(process_of(session)), signal.SIGKILL)
+    go_on(one_session)
     said = started.end()
     assert said.code == 0, said
     assert re.search(r"trial-000/seed-1: the node \S+, or Ray's worker there, was lost .*; it starts again", said.err)
@@ -208,7 +244,7 @@ def disk_without_locks(folder: Path) -> Iterator[tuple[Path, str]]:
 def test_nodes_without_the_disk_of_the_experiment_are_refused(nodes, folder, disk, says):
     before = contents(folder)
     with patch.object(ray_nodes, "_token_in", disk):
-        said = run_to_end(folder, on_ray(nodes))
+        said = run_in(folder, on_ray(nodes))
     assert said.code == 2
     assert "2 of 2 nodes with 1 CPU cannot run sessions in" in said.err
     assert says in said.err
@@ -218,13 +254,13 @@ def test_nodes_without_the_disk_of_the_experiment_are_refused(nodes, folder, dis
 
 def test_resources_that_no_node_has_are_refused_and_a_dry_run_counts_those_that_fit(nodes, folder):
     before = contents(folder)
-    said = run_to_end(folder, on_ray(nodes, "--cpus", "2"))
+    said = run_in(folder, on_ray(nodes, "--cpus", "2"))
     assert said.code == 2
     assert "a session needs 2 CPU, but no node has that" in said.err
     write_spec(folder / "gpu.toml", settings={**LONG, "device": "cuda"})
-    assert "a session needs 1 CPU, 1 GPU, but" in run_to_end(folder, ["run", "gpu.toml", *on_ray(nodes)[2:]]).err
+    assert "a session needs 1 CPU, 1 GPU, but" in run_in(folder, ["run", "gpu.toml", *on_ray(nodes)[2:]]).err
     (folder / "gpu.toml").unlink()
-    said = run_to_end(folder, on_ray(nodes, "--cpus", "0.5", "--dry-run"))
+    said = run_in(folder, on_ray(nodes, "--cpus", "0.5", "--dry-run"))
     assert "2 sessions, 4 at a time" in said.out
     assert contents(folder) == before
 
@@ -241,6 +277,7 @@ def test_a_session_of_a_lost_node_continues_on_a_node_that_joins_later(nodes, on
         os.kill(pid, signal.SIGSTOP)  # so that it cannot finish before its node is lost
     started.wait_for_text("no node is left: the sessions wait until a node with 1 CPU, 1 special joins")
     continued(pid)
+    go_on(one_session)
     with third_node(nodes, special=1):
         said = started.end()
     assert said.code == 0, said

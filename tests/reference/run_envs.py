@@ -105,6 +105,24 @@ class Unhurried(Wave):
         return super().step(action)
 
 
+class Held(Ages):
+    """From its 200th step on, each takes 20 milliseconds until there is a file GO in the current folder.
+
+    So a test can stop or kill a run before it ends. It has snapshots.
+    """
+
+    def step(self, action: Any) -> Any:
+        if self.age >= 200 and not Path("GO").exists():
+            time.sleep(0.02)
+        return super().step(action)
+
+    def snapshot(self) -> dict[str, Any]:
+        return {"phase": self.phase, "steps": self.steps, "age": self.age}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.phase, self.steps, self.age = state["phase"], state["steps"], state["age"]
+
+
 class Locks(gym.Env[Any, Any]):
     """Which key is the best of those on the table, and how far to turn it? One step is an episode.
 
@@ -334,7 +352,7 @@ def register() -> None:
     kinds: list[Any] = [Wave, RaisesLate, NaNLate, RaisesInReset, Sleeper, SleepsInReset, Unhurried, Locks, Doors]
     kinds += [Numbered, RaisesOnce, RaisesUntilMended, Exits, ExitsAtOnce, HangsOnce, HangsHoldingTheInterpreter]
     kinds += [HangsInReset, HangsInFirstReset, CannotBeMadeInActors, Irregular, SlowToReset, Overflowing]
-    kinds += [OverflowingForAWhile, HangsInConstructor]
+    kinds += [OverflowingForAWhile, HangsInConstructor, Held]
     for kind in kinds:
         if f"runs/{kind.__name__}-v0" not in gym.registry:
             gym.register(f"runs/{kind.__name__}-v0", kind)
