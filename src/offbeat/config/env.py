@@ -26,7 +26,9 @@ class EnvConfig:
     """Settings of the env, and of the rewards that are learned from. Reported returns are always those of the env."""
 
     frame_skip: Annotated[Count | None, Example("4")] = None
-    """Frames per env step; the action is repeated in each. None: as the env's id implies. Only for Atari."""
+    """Steps of the env, or frames of an Atari game, per env step. The action is repeated in each and the rewards are
+    summed; the other values are those of the last one. An episode that ends in between ends the env step. None: as the
+    env's id implies. Only for envs with one agent."""
     repeat_action_probability: Annotated[Share | None, Example("0.25")] = None
     """Sticky actions: probability that a frame repeats the previous action. None: as the env's id implies. Only for
     Atari."""
@@ -43,7 +45,7 @@ class EnvConfig:
     """Frames after which a game is truncated. None: as the env's id implies. Only for Atari."""
     max_episode_steps: Annotated[Count | None, Example("1000")] = None
     """Env steps after which an episode is truncated; with `episodic_life`, a game. A shorter limit of the env still
-    applies. None: the limit of the env."""
+    applies; it counts the steps that `frame_skip` takes. None: the limit of the env."""
     frame_stack: Annotated[Annotated[int, Bound(1, 255)] | None, Example("4")] = None
     """Number of successive images in an observation, the last ones of the episode. None: 4 for ale-py's Atari games,
     else 1."""
@@ -172,7 +174,7 @@ EVALUATION_FRAMES = 18_000
 policy that does nothing would play until `max_frames`."""
 USUAL_FRAME_SKIP = 4
 """Frame skip of Atari games if none is given."""
-ATARI_ONLY = ("frame_skip", "repeat_action_probability", "noop_max", "fire_reset", "episodic_life", "max_frames")
+ATARI_ONLY = ("repeat_action_probability", "noop_max", "fire_reset", "episodic_life", "max_frames")
 """Settings that only games of the Arcade Learning Environment support."""
 
 UNSET = EnvConfig()
@@ -223,6 +225,20 @@ def cannot_be_wrapped(wrappers: Sequence[str], env_id: str) -> ConfigError:
         f"wrappers is {', '.join(wrappers)}, which is not supported by {env_id}: only single envs of Gymnasium have "
         "wrappers. Leave it out, or pass my_module:my_function, a function that makes the wrapped env"
     )
+
+
+def refuse_for_world(settings: EnvConfig, env_id: str) -> None:
+    """Raise ConfigError for settings that an env with several agents does not support."""
+    if settings.wrappers:
+        raise cannot_be_wrapped(settings.wrappers, env_id)
+    if settings.frame_skip is not None:
+        raise ConfigError(
+            f"frame_skip is {settings.frame_skip}, which is not supported by {env_id}: only envs with one agent repeat "
+            "actions. Leave it out"
+        )
+    for key in ATARI_ONLY:
+        if (given := getattr(settings, key)) is not None:
+            raise ConfigError(unsupported(key, given, env_id))
 
 
 def unsupported(key: str, given: object, env_id: str) -> str:

@@ -299,8 +299,8 @@ class Adapter(Protocol):
         ...
 
     def make_single(self, env_id: str, settings: EnvConfig) -> Any:
-        """Return one `gymnasium.Env` in the wrappers of the settings, for `offbeat check`; None if the library has only
-        vector envs.
+        """Return one `gymnasium.Env` with the wrappers and frame skip of the settings, for `offbeat check`; None if the
+        library has only vector envs.
         """
         ...
 

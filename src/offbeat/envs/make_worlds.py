@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium as gym
 
 from offbeat.config.curriculum import parameters
-from offbeat.config.env import UNSET, EnvConfig, adapter_prefix, cannot_be_wrapped
+from offbeat.config.env import UNSET, EnvConfig, adapter_prefix, refuse_for_world
 from offbeat.core.closing import all_or_closed
 from offbeat.core.errors import ConfigError, EnvFailed, OffbeatError, with_notes_of
 from offbeat.core.seeding import derive_seed, stream
@@ -196,9 +196,6 @@ def preflight_world(env_id: str, settings: EnvConfig = UNSET, steps: int = 8) ->
     world = make_world(env_id, settings.kwargs)
     if world is None:
         return None
-    if settings.wrappers:
-        world.close()
-        raise cannot_be_wrapped(settings.wrappers, env_id)
     try:
         with closing(world):
             first = world.reset(PREFLIGHT_SEED)
@@ -225,7 +222,12 @@ def _take_random_steps(worlds: Worlds, steps: int) -> None:
 
 
 def spec_of_world(env_id: str, world: World, first: WorldStep, settings: EnvConfig) -> WorldSpec:
-    """Return the agents of a world and their spaces; `first`: what its first reset returned."""
+    """Return the agents of a world and their spaces; `first`: what its first reset returned.
+
+    Raises:
+        ConfigError: it has no agents, or does not support a space or a setting.
+    """
+    refuse_for_world(settings, env_id)
     if not world.agents:
         raise ConfigError(f"{env_id} has no agents: list them in possible_agents")
     agents = tuple((agent, _agent_spec(env_id, world, agent, first, settings)) for agent in world.agents)

@@ -36,8 +36,8 @@ def test_the_step_that_reaches_max_frames_is_the_last_one(frames: int, steps: in
 
 
 def test_envpool_refuses_settings_that_its_env_does_not_support() -> None:
-    with pytest.raises(ConfigError, match="frame_skip is 2, which is not supported by envpool:Ant-v4"):
-        _arguments("envpool:Ant-v4", SimpleNamespace(), EnvConfig(frame_skip=2))
+    with pytest.raises(ConfigError, match="noop_max is 2, which is not supported by envpool:Ant-v4"):
+        _arguments("envpool:Ant-v4", SimpleNamespace(), EnvConfig(noop_max=2))
     with pytest.raises(ConfigError, match="pass --set noop_max=1"):
         _arguments("envpool:Pong-v5", GAME, EnvConfig(noop_max=0))
 

@@ -3,7 +3,7 @@
 A failure on the last step of the time limit is reported as a truncation, because EnvPool does not distinguish the two.
 A pool takes the seeds of its columns when it is made. There are no snapshots, because its state cannot be read. Only
 EnvPool's Atari games support the Atari settings of [env]: their rewards are raw, and a game continues after a lost
-life.
+life. EnvPool itself repeats the actions of Atari games; those of other envs are repeated here.
 """
 
 from __future__ import annotations
@@ -45,9 +45,24 @@ PREFIX = "envpool:"
 class Pool:
     """The columns of one group, stepped synchronously: a batch is always the whole pool."""
 
-    def __init__(self, spec: EnvSpec, pool: Any, rows: Outcome, first: int, limit: int | None = None) -> None:
+    def __init__(
+        self, spec: EnvSpec, pool: Any, rows: Outcome, first: int, limit: int | None = None, repeats: int = 1
+    ) -> None:
+        """Step EnvPool's `pool`, whose first column is `first`, and write into `rows`.
+
+        Args:
+            spec: Spec of the envs.
+            pool: The pool.
+            rows: The rows of its columns.
+            first: Its first column.
+            limit: The time limit that it was given, in its own steps.
+            repeats: Steps of the pool per env step.
+        """
         self.envs = pool
         self._limit = limit
+        self._repeats = repeats
+        self._actions: Any = None
+        """The actions that were sent last, [n, *shape]."""
         self._spec = spec
         self._rows = rows
         self._first = first
@@ -65,12 +80,13 @@ class Pool:
         self._write(observation)
 
     def send(self, actions: Array) -> None:
-        self.envs.send(self._encode(actions))
+        self._actions = self._encode(actions)
+        self.envs.send(self._actions)
 
     def recv(self) -> Outcome:
         rows = self._rows
         mark_reset_rows(rows)
-        observation, *parts, info = self.envs.recv()
+        observation, *parts, info = self._repeated(self.envs.recv())
         for target, part in zip((rows.reward, rows.terminated, rows.truncated), parts, strict=True):
             copy_exactly(target, part)
         prefer_termination(rows)
@@ -80,6 +96,22 @@ class Pool:
         if self._limit is not None:
             self._require_limit(info["elapsed_step"])
         return rows
+
+    def _repeated(self, result: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Repeat the actions in the columns whose episodes continue; return the last results, with summed rewards.
+
+        Args:
+            result: (observation, reward, terminated, truncated, info) of the first step, of all columns.
+        """
+        _, reward, terminated, truncated, _ = result
+        for _ in range(self._repeats - 1):
+            columns = np.flatnonzero(self._rows.valid & ~(terminated | truncated)).astype(np.int32)
+            if len(columns) == 0:
+                break
+            self.envs.send(self._actions[columns], columns)
+            observation, gained, *others = self.envs.recv()  # of these columns, in this order
+            _overwrite(result, columns, (observation, reward[columns] + gained, *others))
+        return result
 
     def _require_limit(self, elapsed: Array) -> None:
         """Raise EnvFailed if an episode continues beyond the requested limit: some pools ignore it."""
@@ -116,15 +148,19 @@ class EnvPoolEnvs:
         *,
         episodic_life: bool = False,
         limit: int | None = None,
+        repeats: int = 1,
     ) -> None:
-        """Step `pools`, one per group. `limit` is the time limit that they were given; None for their own."""
+        """Step `pools`, one per group, `repeats` times in each env step.
+
+        `limit` is the time limit that they were given, in their steps; None for their own.
+        """
         self.spec = spec
         self.groups = tuple(groups)
         self._rows = empty_rows(spec.observation, spec.columns, spec.info)
         if episodic_life:
             self._rows = self._rows._replace(over=np.zeros(spec.columns, np.bool_))
         self._pools = [
-            Pool(spec, pool, rows_of(self._rows, group), group.start, limit)
+            Pool(spec, pool, rows_of(self._rows, group), group.start, limit, repeats)
             for pool, group in zip(pools, groups, strict=True)
         ]
 
@@ -175,15 +211,18 @@ class EnvPoolAdapter:
             raise unknown("env", env_id, self.ids(), "Run `offbeat list envs` for a list.")
         config = _envpool().make_spec(request.name).config
         arguments = request.added_to(_arguments(env_id, config, settings))
+        repeats = 1 if _is_atari(config) else settings.frame_skip or 1
         own_limit, limits = _own_limit(
-            env_id, arguments.get("max_episode_steps", config.max_episode_steps), request.limits
+            env_id, arguments.get("max_episode_steps", config.max_episode_steps), request.limits, repeats
         )
-        if (limit := limits.shorter_than(own_limit)) is not None:
+        limit = limits.shorter_than(own_limit)
+        if limit is not None:
+            limit *= repeats  # as the pool counts
             arguments["max_episode_steps"] = limit
         pools = [_make_pool(request, group, arguments) for group in request.groups]
-        spec = limits.added_to(_spec_of(request, pools[0]), own_limit)
+        spec = limits.added_to(_spec_of(request, pools[0], repeats), own_limit)
         episodic_life = bool(settings.episodic_life)
-        return EnvPoolEnvs(spec, request.groups, pools, episodic_life=episodic_life, limit=limit)
+        return EnvPoolEnvs(spec, request.groups, pools, episodic_life=episodic_life, limit=limit, repeats=repeats)
 
     def make_single(self, env_id: str, settings: EnvConfig) -> None:
         """Return None: EnvPool has only vector envs."""
@@ -205,14 +244,23 @@ def _make_pool(request: EnvRequest, group: slice, arguments: Mapping[str, Any]) 
     return _envpool().make_gymnasium(request.name, num_envs=len(seeds), seed=seeds, **arguments)
 
 
-def _spec_of(request: EnvRequest, pool: Any) -> EnvSpec:
+def _overwrite(whole: Any, columns: Array, part: Any) -> None:
+    """Overwrite columns of nested arrays, [n, *shape] each, with `part`, which has these columns only."""
+    if isinstance(whole, np.ndarray):
+        whole[columns] = part
+        return
+    for key in whole if isinstance(whole, Mapping) else range(len(whole)):
+        _overwrite(whole[key], columns, part[key])
+
+
+def _spec_of(request: EnvRequest, pool: Any, repeats: int) -> EnvSpec:
     action = action_spec(pool.action_space, request.env_id)
     return EnvSpec(
         id=request.env_id,
         observation=observation_leaves(pool.observation_space, request.env_id, action, request.settings),
         action=action,
         columns=len(request.seeds),
-        frame_skip=int(getattr(pool.spec.config, "frame_skip", 1)),
+        frame_skip=int(getattr(pool.spec.config, "frame_skip", 1)) * repeats,
         info=request.settings.info_metrics,
         flags=env_flags(request.env_id, request.settings),
     )
@@ -224,16 +272,22 @@ _BY_LEVEL = 0
 """EnvPool's `max_episode_steps` of envs whose levels have their own limits; another one can be requested."""
 
 
-def _own_limit(env_id: str, steps: int, limits: Limits) -> tuple[int | None, Limits]:
-    """Return the pool's own limit, None if it is not known, and the limits that can be requested.
+def _own_limit(env_id: str, steps: int, limits: Limits, repeats: int = 1) -> tuple[int | None, Limits]:
+    """Return the pool's own limit in env steps, None if it is not known, and the limits that can be requested.
 
     An env without a limit continues beyond a requested one, and reports a later failure as a truncation.
+
+    Args:
+        env_id: Id of the env.
+        steps: The pool's own limit, in its own steps.
+        limits: The limits of the run.
+        repeats: Steps of the pool per env step.
 
     Raises:
         ConfigError: the env does not support the limit of the run.
     """
     if steps < _UNLIMITED:
-        return None if steps == _BY_LEVEL else steps, limits
+        return None if steps == _BY_LEVEL else -(-steps // repeats), limits
     if limits.run is not None:
         raise ConfigError(_unknown_limit(env_id, limits.run))
     return None, NO_LIMITS
@@ -262,8 +316,9 @@ def _arguments(env_id: str, config: Any, settings: EnvConfig) -> dict[str, Any]:
     Raises:
         ConfigError: a setting is not supported by the env.
     """
-    given = {key: value for key in ATARI_ONLY if (value := getattr(settings, key)) is not None}
-    if not hasattr(config, "use_fire_reset"):  # only Atari games have this option
+    given = {key: value for key in ("frame_skip", *ATARI_ONLY) if (value := getattr(settings, key)) is not None}
+    if not _is_atari(config):
+        given.pop("frame_skip", None)  # the actions are repeated here
         for key, value in given.items():
             raise ConfigError(unsupported(key, value, env_id))
         return {}
@@ -273,6 +328,11 @@ def _arguments(env_id: str, config: Any, settings: EnvConfig) -> dict[str, Any]:
     skip = given.get("frame_skip", config.frame_skip)
     steps = {} if frames is None else {"max_episode_steps": -(-frames // skip)}  # as in ale.py
     return {"stack_num": 1, **{_OPTIONS[key]: value for key, value in given.items()}, **steps}
+
+
+def _is_atari(config: Any) -> bool:
+    """Whether a config of EnvPool is that of an Atari game: only these have this option."""
+    return hasattr(config, "use_fire_reset")
 
 
 def _envpool() -> Any:

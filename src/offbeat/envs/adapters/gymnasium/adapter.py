@@ -262,13 +262,21 @@ class GymnasiumAdapter:
         return _make_gymnasium(request, entry)
 
     def make_single(self, env_id: str, settings: EnvConfig) -> SingleEnv | None:
-        """Return one env in the wrappers of the settings, without a time limit; None for vector envs and Atari."""
+        """Return one env with the wrappers and frame skip of the settings, without a time limit.
+
+        None for vector envs and Atari.
+        """
         entry = registered(env_id)
         if entry.entry_point is None or ale.is_atari(entry, env_id):
             return None
         with mujoco_warnings_once(entry):
             unlimited = replace(entry, max_episode_steps=None)
-            return make_single(unlimited, thawed(settings.kwargs), wrappers=settings.wrappers)
+            return make_single(
+                unlimited,
+                thawed(settings.kwargs),
+                wrappers=settings.wrappers,
+                frame_skip=settings.frame_skip or 1,
+            )
 
     def make_renderable(self, env_id: str, settings: EnvConfig, render_mode: str) -> Any:
         """Return one env with the final parameters of the curriculum; for Atari's games, an `ale.RenderedGame`."""
@@ -299,6 +307,7 @@ def _make_gymnasium(request: EnvRequest, registered: RegisteredEnv) -> Envs:
                 request.kwargs,
                 request.limits,
                 wrappers=request.settings.wrappers,
+                frame_skip=request.settings.frame_skip or 1,
                 single=single,
             )
             for group in request.groups
@@ -326,7 +335,7 @@ def _spec_of(request: EnvRequest, source: AnyVectorEnv | list[SingleEnv]) -> Env
         ),
         action=action,
         columns=len(request.seeds),
-        frame_skip=frame_skip_of(first.unwrapped),
+        frame_skip=frame_skip_of(first.unwrapped) * (request.settings.frame_skip or 1),
         info=request.settings.info_metrics,
         flags=env_flags(request.env_id, request.settings),
     )

@@ -16,6 +16,7 @@ from gymnasium.envs import classic_control
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.wrappers import TimeLimit
 
+from offbeat.envs.adapters.gymnasium.action_repeat import ActionRepeat
 from offbeat.envs.adapters.gymnasium.sources import AnyEnv
 from offbeat.envs.contract import State
 from offbeat.envs.registration import MUJOCO_MODULES
@@ -69,7 +70,7 @@ def _unwrap(env: AnyEnv) -> tuple[list[Any], Any]:
     """Return the wrappers that may have a state, outermost first, and the env itself."""
     wrappers: list[Any] = []
     while isinstance(env, gym.Wrapper):
-        if type(env) is not TaskWrapper:
+        if type(env) not in (TaskWrapper, ActionRepeat):
             wrappers.append(env)
         env = env.env
     return wrappers, env

@@ -21,6 +21,7 @@ from offbeat.config.importing import find
 from offbeat.core.closing import all_or_closed
 from offbeat.core.errors import ConfigError, with_traceback_of
 from offbeat.core.frozen_table import thawed
+from offbeat.envs.adapters.gymnasium.action_repeat import ActionRepeat
 from offbeat.envs.arguments import accepts, require_render_mode
 from offbeat.envs.contract import NO_LIMITS, Limits, shortest
 from offbeat.envs.registration import MUJOCO_MODULES
@@ -55,6 +56,7 @@ def make_source(
     limits: Limits,
     *,
     wrappers: Sequence[str] = (),
+    frame_skip: int = 1,
     single: bool = False,
 ) -> Source:
     """Make the envs of one group: single envs if the vector env does not accept the time limit of the run.
@@ -65,6 +67,7 @@ def make_source(
         kwargs: Arguments of its constructor.
         limits: Limits of its episodes.
         wrappers: Paths of wrappers, the innermost first. They need single envs.
+        frame_skip: Steps of the env per env step. More than one needs single envs.
         single: Whether to make single envs in any case.
 
     Raises:
@@ -74,6 +77,8 @@ def make_source(
     reason = "cannot have a task for each env: use an env with single envs" if single else ""
     if wrappers:
         reason, single = "cannot have wrappers: leave them out", True
+    if frame_skip > 1:
+        reason, single = "cannot repeat actions: leave frame_skip out", True
     if registered.vector_entry_point is not None and not registered.additional_wrappers and not single:
         made = _make_vector(registered, columns, kwargs, limits)
         if isinstance(made, Source):
@@ -83,7 +88,9 @@ def make_source(
         raise ConfigError(
             f"{registered.id} has only a vector env, which {reason}, or register an entry_point for single envs"
         )
-    envs = all_or_closed(make_single(registered, kwargs, wrappers=wrappers) for _ in range(columns))
+    envs = all_or_closed(
+        make_single(registered, kwargs, wrappers=wrappers, frame_skip=frame_skip) for _ in range(columns)
+    )
     own = time_limit_of(envs[0])
     limit = limits.shorter_than(own)
     return Source(envs if limit is None else [TimeLimit(env, limit) for env in envs], own, limits)
@@ -143,6 +150,7 @@ def make_single(
     limits: Limits = NO_LIMITS,
     *,
     wrappers: Sequence[str] = (),
+    frame_skip: int = 1,
 ) -> SingleEnv:
     """Make one env without the wrappers that check every step: offbeat has its own checks.
 
@@ -151,6 +159,7 @@ def make_single(
         kwargs: Arguments of its constructor.
         limits: Limits of its episodes.
         wrappers: Paths of wrappers, the innermost first.
+        frame_skip: Steps of the env, in its wrappers, per env step.
 
     Raises:
         ConfigError: a wrapper cannot be imported, or raised an exception.
@@ -158,6 +167,8 @@ def make_single(
     env = gym.make(replace(registered, order_enforce=False), disable_env_checker=True, **kwargs)
     for wrapper in wrappers:
         env = _wrapped(env, wrapper, registered.id)
+    if frame_skip > 1:
+        env = ActionRepeat(env, frame_skip)
     limit = limits.shorter_than(time_limit_of(env))
     return env if limit is None else TimeLimit(env, limit)
 
@@ -169,12 +180,13 @@ def make_in_mode(registered: RegisteredEnv, settings: EnvConfig, render_mode: st
         ConfigError: it has no argument render_mode, and has another mode; or as `make_single`.
     """
     kwargs, limits = thawed(settings.kwargs), Limits(settings.max_episode_steps)
+    outside: dict[str, Any] = {"wrappers": settings.wrappers, "frame_skip": settings.frame_skip or 1}
     point = registered.entry_point
     maker = load_env_creator(point) if isinstance(point, str) else point
     if maker is None or accepts(maker, "render_mode"):
         kwargs["render_mode"] = render_mode
-        return make_single(registered, kwargs, limits, wrappers=settings.wrappers)
-    env = make_single(registered, kwargs, limits, wrappers=settings.wrappers)
+        return make_single(registered, kwargs, limits, **outside)
+    env = make_single(registered, kwargs, limits, **outside)
     try:
         require_render_mode(registered.id, maker, env, render_mode)
     except ConfigError:
@@ -203,14 +215,17 @@ def _wrapped(env: SingleEnv, wrapper: str, env_id: str) -> SingleEnv:
 
 
 def time_limit_of(env: Any) -> int | None:
-    """Return the shortest limit of the TimeLimit wrappers around a single env; None if there is none.
+    """Return the shortest limit of the TimeLimit wrappers around a single env, in steps of it; None if there is none.
 
     A limit that the env itself implements is not known here.
     """
-    limits = []
+    limits, steps = [], 1
     while isinstance(env, gym.Wrapper):
+        if isinstance(env, ActionRepeat):
+            steps = env.steps_per_action
         if isinstance(env, TimeLimit):
-            limits.append(env._max_episode_steps)  # noqa: SLF001 - there is no public attribute
+            inside = env._max_episode_steps  # noqa: SLF001 - there is no public attribute
+            limits.append(-(-inside // steps))  # the step that reaches the limit is the last one
         env = env.env
     return shortest(*limits)
 
