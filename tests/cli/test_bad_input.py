@@ -116,7 +116,11 @@ FOR_ACTORS = [
 """Settings that are not supported by serial: as typed, and as shown."""
 COMBINATIONS = [
     train("--set episodic_life=true", 2, "episodic_life is true", "is not supported by CartPole-v1", "ALE/Pong-v5"),
-    train("--set frame_skip=4", 2, "frame_skip is 4", "Leave it out"),
+    Row(
+        "train ppo offbeat.envs.testing.games:Nim --set frame_skip=4",
+        2,
+        ["frame_skip is 4", "only envs with one agent"],
+    ),
     train("--set minibatch_size=1000", 2, "minibatch_size is 1000", "= 256 rows", "minibatch_size=256"),
     train("--set shards=0", 2, "shards is '0'", "at least 1"),
     train("--set shards=300", 2, "shards is 300", "envs_per_actor = 1 x 32 x 8 = 256 rows", "--set shards=256"),

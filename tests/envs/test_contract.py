@@ -16,6 +16,7 @@ from tests.reference.curious_envs import Waiting
 from tests.reference.env_rows import actions_of, assert_same, collect, episodes_under_way, plain_rows
 from tests.reference.env_zoo import TREES, ChoicesFromFive, DictObservations, ManyChoices, Unbounded, zoo_id
 
+from offbeat.config.env import EnvConfig
 from offbeat.core.errors import EnvFailed
 from offbeat.core.seeding import derive_seed, stream
 from offbeat.core.types import Array, Tree
@@ -30,6 +31,8 @@ LOOPED = [
     *(f"offbeat/{name}-v0" for name in KNOWN),
     *(zoo_id(kind) for kind in (DictObservations, ManyChoices, ChoicesFromFive, Unbounded, *TREES)),
     pytest.param("HalfCheetah-v5", marks=pytest.mark.skipif(not find_spec("mujoco"), reason="needs mujoco")),
+    "Pendulum-v1 frame_skip=3",
+    "offbeat/FailsOnLastStep-v0 frame_skip=3",
 ]
 """Envs of which one column is one Gymnasium env, with a stream of its own."""
 QUESTIONS = [f"offbeat/{name}-v0" for name in ("Recall", "Pixels", "PixelsMotion", "PixelsGoal")]
@@ -37,7 +40,7 @@ VECTORS = ["CartPole-v1", *QUESTIONS]
 """Envs that bring a vector env of their own, whose columns share a stream."""
 POOLED = [
     pytest.param(f"envpool:{name}", marks=pytest.mark.skipif(not find_spec("envpool"), reason="needs envpool"))
-    for name in ("CartPole-v1", "Pendulum-v1", "Ant-v4")
+    for name in ("CartPole-v1", "Pendulum-v1", "Ant-v4", "CartPole-v1 frame_skip=3")
 ]
 GAMES = [
     pytest.param("BreakoutNoFrameskip-v4", marks=pytest.mark.skipif(not find_spec("ale_py"), reason="needs ale-py"))
@@ -53,7 +56,15 @@ every_env = pytest.mark.parametrize("env_id", ALL)
 
 
 def made(env_id: str, **arguments: int) -> Envs:
-    return make_envs(env_id, COLUMNS, **{"seed": 3, **arguments})  # type: ignore[arg-type]
+    name, frame_skip = id_and_frame_skip(env_id)
+    settings = EnvConfig(frame_skip=frame_skip)
+    return make_envs(name, COLUMNS, settings=settings, **{"seed": 3, **arguments})  # type: ignore[arg-type]
+
+
+def id_and_frame_skip(env_id: str) -> tuple[str, int | None]:
+    """Split 'Pendulum-v1 frame_skip=3'; other ids have the frame skip that they imply."""
+    name, _, frame_skip = env_id.partition(" frame_skip=")
+    return name, int(frame_skip) if frame_skip else None
 
 
 class Collected(NamedTuple):
@@ -279,11 +290,12 @@ def test_an_env_that_fails_in_advance_is_reported_with_its_column(name: str, say
 def test_rows_equal_those_of_gymnasium(env_id: str, collected: Any) -> None:
     """So the row after an end is the reset row, its observation before it the true final one."""
     ours, action_spec = collected(env_id), made(env_id).spec.action
+    name, frame_skip = id_and_frame_skip(env_id)
     encode = action_encoder(action_spec)
     handed = [list(split_columns(action_spec, encode(action))) for action in ours.actions[:300]]
     for column in range(COLUMNS):
         taken = [columns[column] for columns in handed]
-        observation, plain = plain_rows(env_id, derive_seed(3, "env", 0, 0, column), taken)
+        observation, plain = plain_rows(name, derive_seed(3, "env", 0, 0, column), taken, frame_skip or 1)
         assert_same({name: leaf[column] for name, leaf in ours.first.items()}, observation)
         assert_same({name: part[:, column] for name, part in ours.part(300).items()}, plain)
 

@@ -64,8 +64,11 @@ def episodes_under_way(rows: Tree) -> tuple[Array, Array]:
     return returns, lengths
 
 
-def plain_rows(env_id: str, seed: int, actions: Sequence[Any]) -> tuple[Tree, Tree]:
-    """Return the first observation and the rows of one column, by Gymnasium alone, for its own actions."""
+def plain_rows(env_id: str, seed: int, actions: Sequence[Any], frame_skip: int = 1) -> tuple[Tree, Tree]:
+    """Return the first observation and the rows of one column, by Gymnasium alone, for its own actions.
+
+    Each action is taken `frame_skip` times, unless the episode ends before.
+    """
     env = gym.make(env_id)
     space = env.observation_space
     first = _leaves(space, env.reset(seed=seed)[0])
@@ -74,7 +77,12 @@ def plain_rows(env_id: str, seed: int, actions: Sequence[Any]) -> tuple[Tree, Tr
         if begins:
             observation, reward, terminated, truncated = env.reset()[0], 0.0, False, False
         else:
-            observation, reward, terminated, truncated, _ = env.step(action)  # type: ignore[assignment]
+            rewards: list[Any] = []
+            terminated = truncated = False
+            while len(rewards) < frame_skip and not (terminated or truncated):
+                observation, step_reward, terminated, truncated, _ = env.step(action)
+                rewards.append(step_reward)
+            reward = sum(rewards[1:], rewards[0])
         kept = truncated and not terminated
         scalars = {
             "reward": np.float32(reward),
