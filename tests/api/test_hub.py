@@ -23,6 +23,7 @@ from offbeat.algorithms.ppo import PPOConfig
 from offbeat.api.hub import card
 from offbeat.api.load import load as load_policy
 from offbeat.api.loaded_policy import LoadedPolicy, Trained
+from offbeat.config.env import EnvConfig
 from offbeat.core.previous_inputs import previous_leaves
 from offbeat.core.types import ActionSpec, EnvSpec, Leaf
 from offbeat.models.acting import make_policy
@@ -252,6 +253,15 @@ def test_the_model_card_says_whether_a_policy_needs_the_last_reward(reward):
     text = card(LoadedPolicy(make_policy(spec), Trained("Walks-v0", "ppo", 1, 2, 3)), FIGURES, "someone/walks")
     assert "call `policy.reset()` at the start of each episode" in text
     assert ("It needs the last reward: call `policy(observation, reward=reward)`" in text) is reward
+
+
+@pytest.mark.parametrize(("frame_skip", "said"), [(None, False), (1, False), (4, True)])
+def test_the_model_card_says_how_often_to_repeat_an_action(frame_skip, said):
+    leaf, action = Leaf("observation", (3,), "float32"), ActionSpec("discrete", (), (6,))
+    spec = PPOConfig().policy_spec(EnvSpec("Walks-v0", (leaf,), action, columns=1))
+    trained = Trained("Walks-v0", "ppo", 1, 2, 3, env_config=EnvConfig(frame_skip=frame_skip))
+    text = card(LoadedPolicy(make_policy(spec), trained), FIGURES, "someone/walks")
+    assert ("repeat each action in 4 steps of the env" in text) is said
 
 
 def test_loading_from_the_hub_runs_no_code_named_in_the_policy(run, hub, tmp_path):

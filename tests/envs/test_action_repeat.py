@@ -22,7 +22,6 @@ from offbeat.envs.check import check_env, preflight
 from offbeat.envs.contract import Envs, Snapshots
 from offbeat.envs.make import adapter_of, make_envs, task_envs
 from offbeat.envs.make_worlds import preflight_world
-from offbeat.envs.testing.recall import RecallVectorEnv
 
 SEED = 3
 mujoco = pytest.mark.skipif(not find_spec("mujoco"), reason="needs mujoco")
@@ -55,11 +54,12 @@ class Counter(gym.Env[Any, Any]):
 
 
 COUNTER = f"{__name__}:Counter"
+COLUMNS = "offbeat.envs.testing.recall:RecallVectorEnv"
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _registered() -> Iterator[None]:
-    gym.register("repeat/OnlyColumns-v0", entry_point=None, vector_entry_point=RecallVectorEnv)
+    gym.register("repeat/OnlyColumns-v0", entry_point=None, vector_entry_point=COLUMNS)
     yield
     del gym.registry["repeat/OnlyColumns-v0"]
 
