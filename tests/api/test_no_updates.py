@@ -25,6 +25,7 @@ def test_a_run_that_ends_before_its_first_update_warns_with_the_arithmetic_and_t
     with pytest.warns(LearnsNothing, match=f"{EXPECTED}.*{arithmetic}. Pass steps=400, or warmup=N") as found:
         run = offbeat.train(algorithm, env, run_dir=tmp_path / "run", steps=32, **REPLAY)
     assert (run.state, run.metrics["updates"]) == ("finished", 0)
+    assert run.reason.startswith(f"{FOUND}: no update was made in 32 env steps; the warm-up")
     (warning,) = (warning for warning in found if warning.category is LearnsNothing)
     assert warning.filename == __file__, "the warning is not about the line that started the run"
     log = (run.path / "log.txt").read_text()
@@ -42,7 +43,8 @@ def test_a_run_resumed_with_too_few_steps_warns_and_one_with_enough_steps_does_n
     with pytest.warns(LearnsNothing):
         run = offbeat.train("dqn", "CartPole-v1", run_dir=tmp_path / "run", steps=20, **REPLAY)
     with pytest.warns(LearnsNothing, match="36 transitions at its end.*Pass steps=400$") as found:
-        offbeat.resume(run.path, steps=36, progress="none")
+        resumed = offbeat.resume(run.path, steps=36, progress="none")
+    assert resumed.reason.startswith(f"{FOUND}: no update was made in 16 env steps since the run was resumed")
     assert __file__ in [warning.filename for warning in found if warning.category is LearnsNothing]
     with warnings.catch_warnings():
         warnings.simplefilter("error", LearnsNothing)
@@ -76,4 +78,6 @@ def test_the_command_line_says_once_before_the_run_that_nothing_will_be_learned(
     said = run_python(OFFBEAT, *arguments, "--progress", progress, "--set", *settings, folder=tmp_path)
     assert said.code == 0, said.err
     assert said.err.count(EXPECTED) == 1
+    assert said.out.startswith(f"finished: {FOUND}: no update was made in 32 env steps")
+    assert FOUND not in said.err
     assert "LearnsNothing" not in said.err

@@ -45,8 +45,8 @@ def expected(parts: Parts, *, env_steps: int = 0, counts_anew: bool = True) -> s
     return _warned(texts[0]) if texts else ""
 
 
-def found(updates: int, env_steps: int, parts: Parts) -> str:
-    """Return the message that a run has finished without an update; '' if it made some.
+def found(updates: int, env_steps: int, parts: Parts, *, resumed: bool) -> str:
+    """Return as the reason of its end that a run has finished without an update; '' if it made some.
 
     It is no Python warning, because `expected` was one when the run started, unless agents had fewer transitions than
     env steps.
@@ -55,12 +55,14 @@ def found(updates: int, env_steps: int, parts: Parts) -> str:
         updates: updates that it has made since its start, or since it was resumed.
         env_steps: env steps since then.
         parts: the parts of the run.
+        resumed: whether it was resumed.
     """
     if updates:
         return ""
     settings = next(parts.config.of_policy(policy.name).settings for policy in parts.policies if policy.trained)
     remedy = f"; {settings.remedy_without_updates(resumed=True)}" if settings.next_update() else ""
-    return f"nothing was learned: no update was made in {env_steps} env steps{remedy}"
+    since = " since the run was resumed" if resumed else ""
+    return f"nothing was learned: no update was made in {env_steps} env steps{since}{remedy}"
 
 
 def _warned(text: str) -> str:

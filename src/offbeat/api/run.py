@@ -6,7 +6,7 @@ import os
 import traceback
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -177,8 +177,9 @@ def _run_loop(context: RunContext, loop: TrainingLoop) -> Ending:
         ending = loop.close()
         context.signals.disarm()
         updates, env_steps = loop.counters.updates - updates, loop.counters.env_steps - env_steps
-        if ending.state == "finished" and (warning := no_updates.found(updates, env_steps, context.parts)):
-            context.notify(warning)
+        nothing = no_updates.found(updates, env_steps, context.parts, resumed=context.resumed)
+        if ending.state == "finished" and nothing:
+            ending = replace(ending, reason=nothing)
     except StopImmediately:
         context.signals.disarm()
         ending = Ending("interrupted", loop.saving.lost(loop.counters), 130)
