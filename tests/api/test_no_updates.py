@@ -11,6 +11,7 @@ from tests.reference.runs import OFFBEAT, run_python
 
 import offbeat
 from offbeat.algorithms.dqn import DQNConfig
+from offbeat.core.argument_notation import flags_shown
 from offbeat.core.errors import LearnsNothing
 
 SMALL: dict[str, Any] = {"hidden_sizes": (8,), "eval_every": 0, "checkpoint_every": 0, "progress": "none"}
@@ -20,16 +21,21 @@ EXPECTED, FOUND = "nothing will be learned", "nothing was learned"
 
 
 @pytest.mark.parametrize(("algorithm", "env"), [("sac", "Pendulum-v1"), ("dqn", "CartPole-v1")])
-def test_a_run_that_ends_before_its_first_update_warns_with_the_arithmetic_and_the_remedy(tmp_path, algorithm, env):
+def test_a_run_that_ends_before_its_first_update_warns_with_the_arithmetic_and_the_remedy(
+    tmp_path, capsys, algorithm, env
+):
     arithmetic = r"32 transitions at its end, but the first update is made after 41; the warm-up \(warmup\) is 40"
-    with pytest.warns(LearnsNothing, match=f"{EXPECTED}.*{arithmetic}. Pass steps=400, or warmup=N") as found:
-        run = offbeat.train(algorithm, env, run_dir=tmp_path / "run", steps=32, **REPLAY)
+    replay = REPLAY | {"progress": "lines"}
+    says = f"{EXPECTED}.*{arithmetic}. Pass steps=400, or warmup=N"
+    with flags_shown(False), pytest.warns(LearnsNothing, match=says) as found:
+        run = offbeat.train(algorithm, env, run_dir=tmp_path / "run", steps=32, **replay)
     assert (run.state, run.metrics["updates"]) == ("finished", 0)
     assert run.reason.startswith(f"{FOUND}: no update was made in 32 env steps; the warm-up")
     (warning,) = (warning for warning in found if warning.category is LearnsNothing)
     assert warning.filename == __file__, "the warning is not about the line that started the run"
+    assert EXPECTED not in capsys.readouterr().err, "the progress view repeats the Python warning"
     log = (run.path / "log.txt").read_text()
-    assert EXPECTED in log
+    assert log.count(EXPECTED) == 1
     assert f"{FOUND}: no update was made in 32 env steps; the warm-up (warmup) is 40. Pass --steps 400" in log
 
 

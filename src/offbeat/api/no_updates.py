@@ -5,15 +5,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from offbeat.api.caller_warnings import warn_caller
-from offbeat.core.errors import LearnsNothing
-
 if TYPE_CHECKING:
     from offbeat.runtime.parts import Parts
 
 
 def expected(parts: Parts, *, env_steps: int = 0, counts_anew: bool = True) -> str:
-    """Return the message that a run will make no update, which is a Python warning too; '' if it will make some.
+    """Return the message that a run will make no update; '' if it will make some.
 
     Args:
         parts: the parts of the run.
@@ -42,14 +39,11 @@ def expected(parts: Parts, *, env_steps: int = 0, counts_anew: bool = True) -> s
             f"nothing will be learned: the run has {at_end * agents} transitions at its end, but the first update is "
             f"made after {needed}; {remedy}"
         )
-    return _warned(texts[0]) if texts else ""
+    return texts[0] if texts else ""
 
 
 def found(updates: int, env_steps: int, parts: Parts, *, resumed: bool) -> str:
     """Return as the reason of its end that a run has finished without an update; '' if it made some.
-
-    It is no Python warning, because `expected` was one when the run started, unless agents had fewer transitions than
-    env steps.
 
     Args:
         updates: updates that it has made since its start, or since it was resumed.
@@ -63,8 +57,3 @@ def found(updates: int, env_steps: int, parts: Parts, *, resumed: bool) -> str:
     remedy = f"; {settings.remedy_without_updates(resumed=True)}" if settings.next_update() else ""
     since = " since the run was resumed" if resumed else ""
     return f"nothing was learned: no update was made in {env_steps} env steps{since}{remedy}"
-
-
-def _warned(text: str) -> str:
-    warn_caller(text, LearnsNothing)
-    return text

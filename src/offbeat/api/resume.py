@@ -9,8 +9,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from offbeat.api import no_updates
-from offbeat.api.unsaved_tensors import unsaved_tensors
+from offbeat.api.run_context import Started
+from offbeat.api.start_warnings import start_warnings
 from offbeat.config.changes import MAY_DIFFER, Changed, changed_config, from_weights
 from offbeat.config.config import Config
 from offbeat.config.run_config import LIMITS
@@ -24,6 +24,7 @@ from offbeat.run_directory.directory import RunDirectory
 
 if TYPE_CHECKING:
     from offbeat.core.types import Tree
+    from offbeat.metrics.counters import Counters
     from offbeat.run_directory.checkpoint import Checkpoint, SavedPolicy
     from offbeat.run_directory.store import CheckpointStore
     from offbeat.runtime.parts import Parts, PolicyParts
@@ -339,8 +340,8 @@ class Continuation:
     changed: Changed
     """The settings that differ from those of the run so far."""
 
-    def start(self, parts: Parts, loop: TrainingLoop) -> str:
-        """Restore the parts and start acting; return a message about the resume."""
+    def start(self, parts: Parts, loop: TrainingLoop) -> Started:
+        """Restore the parts and start acting."""
         from offbeat.runtime.saved_state import refuse_mismatches
         from offbeat.runtime.saving import score_of
 
@@ -349,23 +350,30 @@ class Continuation:
             parts.require_like(self.state)
             parts.load_weights(self.saved.weights_by_policy)
             continued, memory = loop.restore(self.state, replay, score_of(self.saved))
-        restores_replay = replay is not None
+        warnings = start_warnings(parts, env_steps=loop.counters.env_steps, counts_anew=replay is None)
         del replay
-        counted = loop.counters.env_steps
-        nothing = no_updates.expected(parts, env_steps=counted, counts_anew=not restores_replay)
-        hints = "".join(f"; {hint}" for hint in (nothing, *unsaved_tensors(parts)) if hint)
-        changes = self._changes(parts.config) + hints
-        if not loop.counters.learning_step:
-            return f"resumed from the start: nothing had been learned{changes}{_kernels(self.state)}"
+        resumed = self._resumed(loop.counters, memory, continues_episodes=continued)
+        return Started(f"{resumed}{self._changes(parts.config)}{_kernels(self.state)}", warnings)
+
+    def _resumed(self, counters: Counters, memory: str, *, continues_episodes: bool) -> str:
+        """Return where the run continues, and what was restored.
+
+        Args:
+            counters: the restored counters.
+            memory: the message about the memory.
+            continues_episodes: whether the unfinished episodes were restored.
+        """
+        if not counters.learning_step:
+            return "resumed from the start: nothing had been learned"
         episodes = (
             "unfinished episodes continue"
-            if continued
+            if continues_episodes
             else "unfinished episodes were not saved: they are cut, and new episodes start"
         )
         restored = "weights, optimizer, normalisation, schedules and random streams restored"
         dropped = "only the newest checkpoint has its replay" if self.saved.replay_dropped else ""
         details = "; ".join(filter(None, (restored, memory, dropped, episodes)))
-        return f"resumed at {loop.counters.env_steps} env steps: {details}{changes}{_kernels(self.state)}"
+        return f"resumed at {counters.env_steps} env steps: {details}"
 
     def _changes(self, config: Config) -> str:
         """Return a message about the changed settings, and about policies that have their own values of them."""

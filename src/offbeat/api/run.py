@@ -208,7 +208,7 @@ def _start(context: RunContext, loop: TrainingLoop, sinks: Sequence[LateSink]) -
         RunDirectoryGone: the directory has been deleted.
     """
     try:
-        message = context.start(context.parts, loop)
+        started = context.start(context.parts, loop)
         with context.signals.suspend_deadline():
             context.commit()
             context.started = True
@@ -224,8 +224,10 @@ def _start(context: RunContext, loop: TrainingLoop, sinks: Sequence[LateSink]) -
     _record_versions(context.directory)
     for shown in context.parts.messages:
         context.directory.note(shown)
-    if message:
-        context.notify(message)
+    if started.message:
+        context.notify(started.message)
+    for warning in started.warnings:
+        context.warn(warning)
 
 
 def _record_versions(directory: RunDirectory) -> None:

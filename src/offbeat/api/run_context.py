@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from offbeat.api.caller_warnings import warn_caller
 from offbeat.config.config import Config
+from offbeat.core.argument_notation import is_for_python
+from offbeat.core.errors import RunWarning
 from offbeat.metrics.progress import Progress
 from offbeat.run_directory.directory import RunDirectory
 from offbeat.runtime.signals import StopSignals
@@ -18,6 +21,14 @@ if TYPE_CHECKING:
     from offbeat.runtime.training_loop import TrainingLoop
 
 
+class Started(NamedTuple):
+    """What users are told of a run that has started."""
+
+    message: str
+    """'' if there is none."""
+    warnings: tuple[RunWarning, ...]
+
+
 @dataclass
 class RunContext:
     """A run that is ready to start: its parts, its directory, its progress view, and how to start it."""
@@ -27,8 +38,8 @@ class RunContext:
     progress: Progress
     callbacks: Callbacks
     signals: StopSignals
-    start: Callable[[Parts, TrainingLoop], str]
-    """Sets the initial or restored state of the parts and starts acting; returns a message."""
+    start: Callable[[Parts, TrainingLoop], Started]
+    """Sets the initial or restored state of the parts and starts acting."""
     commit: Callable[[], None]
     """Changes the files of the run directory. Called after acting has started, so that a refusal changes nothing.
 
@@ -64,3 +75,10 @@ class RunContext:
         """Show a message to the user and write it to the log; `details` are only written to the log."""
         self.directory.note("\n".join(filter(None, (text, details.rstrip()))))
         self.progress.message(text)
+
+    def warn(self, warning: RunWarning) -> None:
+        """Write a warning to the log, and show it once: as a Python warning, or on the command line in the view."""
+        self.directory.note(str(warning))
+        warn_caller(str(warning), type(warning))
+        if not is_for_python():
+            self.progress.message(str(warning))

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from offbeat.api import no_updates, process_count
+from offbeat.api import process_count
 from offbeat.api.callbacks import Callback, CallbackFunction
 from offbeat.api.called_callbacks import Callbacks
 from offbeat.api.compiled_modules import import_compiled
@@ -27,8 +27,8 @@ from offbeat.api.resume import (
     resumed_config,
 )
 from offbeat.api.run import Run, run_to_end
-from offbeat.api.run_context import RunContext
-from offbeat.api.unsaved_tensors import unsaved_tensors
+from offbeat.api.run_context import RunContext, Started
+from offbeat.api.start_warnings import start_warnings
 from offbeat.config import resolve as configs
 from offbeat.config.arguments import checked
 from offbeat.config.changes import changes_between
@@ -348,7 +348,7 @@ def _prepare(config: Config, view: Progress, caller: CallerState) -> Parts:
         return parts
 
 
-def _start(parts: Parts, loop: TrainingLoop, initial: Mapping[str, InitialPolicy], reason: str) -> str:
+def _start(parts: Parts, loop: TrainingLoop, initial: Mapping[str, InitialPolicy], reason: str) -> Started:
     """Start a new run: version 0 is the initial weights, and every actor starts new episodes."""
     from offbeat.algorithms import fast_paths
     from offbeat.envs.observations import image_notes
@@ -362,8 +362,8 @@ def _start(parts: Parts, loop: TrainingLoop, initial: Mapping[str, InitialPolicy
     images = dict.fromkeys(
         f"{problem}: {remedy}" for policy in parts.policies for problem, remedy in image_notes(policy.env.observation)
     )
-    hints = (no_updates.expected(parts), *unsaved_tensors(parts), process_count.hint(parts.config))
-    return "; ".join(filter(None, (origin_of(parts, initial), reason, *hints, *notices, *images)))
+    messages = (origin_of(parts, initial), reason, process_count.hint(parts.config), *notices, *images)
+    return Started("; ".join(filter(None, messages)), start_warnings(parts))
 
 
 def _discard_empty(directory: RunDirectory) -> bool:

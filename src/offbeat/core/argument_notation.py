@@ -91,6 +91,11 @@ def for_reader(flags: str, python: str) -> str:
     return flags if _flags_shown else python
 
 
+def is_for_python() -> bool:
+    """Whether messages are for a caller in Python, not for the command line."""
+    return not _flags_shown
+
+
 def keep_flags() -> None:
     """Leave messages as they are written: in child processes, whose parent shows them."""
     global _flags_shown  # noqa: PLW0603 - as above
