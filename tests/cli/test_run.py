@@ -171,6 +171,28 @@ def test_a_directory_that_belongs_to_another_spec_is_refused(
     assert [fragment for fragment in says if fragment not in told] == [], told
 
 
+def test_symlinks_out_of_the_directory_of_an_experiment_are_refused_unless_it_is_trusted(folder, tmp_path):
+    target = tmp_path / "mine.txt"
+    target.write_text("mine")
+    run = Path("experiments/spec/trial-000/seed-1")
+    policy = run / "checkpoints/latest/policy.json"
+    policy.write_text(json.dumps(json.loads(policy.read_text()) | {"env_steps": 128}))
+    (run / "status.json").unlink()
+    for link in (run / "log.txt", Path("experiments/spec/table.md"), Path("experiments/spec/.lock")):
+        before = link.read_bytes()
+        link.unlink()
+        link.symlink_to(target)
+        for more in ((), ("--dry-run",)):
+            assert f"{link.name} is a link to {target}, outside of the run" in refused(folder, "spec.toml", *more)
+        link.unlink()
+        link.write_bytes(before)
+    (run / "log.txt").unlink()
+    (run / "log.txt").symlink_to(target)
+    said = offbeat("run", "spec.toml", "--dry-run", "--trust-code")
+    assert (said.code, target.read_text()) == (0, "mine")
+    assert f"offbeat resume {run} --trust-code" in said.out, "the session would refuse the link"
+
+
 def test_a_spec_with_fewer_trials_than_the_experiment_is_refused(folder):
     search: dict[str, Any] = {"method": "random", "over": {"gamma": {"low": 0.9, "high": 0.99}}}
     write_spec(folder / "many.toml", search={**search, "trials": 3})

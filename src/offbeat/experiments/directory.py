@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from offbeat.config.importing import accept
 from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.files import replace_file
 from offbeat.core.strict_json import LARGEST_RECORD, read_json
@@ -15,6 +16,7 @@ from offbeat.experiments.sessions import Session
 from offbeat.experiments.spec import Spec
 from offbeat.experiments.trials import Trial, read_trial, require_same_trial, write_trial
 from offbeat.plots.runs import EXPERIMENT, TRIAL
+from offbeat.run_directory.links import require_inside
 from offbeat.run_directory.lock import lock_file
 from offbeat.run_directory.versions import made_with
 
@@ -25,8 +27,11 @@ _RECORD = {"spec": dict, "seeds": list, "trials": int | None, "made_with": list}
 class ExperimentDirectory:
     """The files of an experiment."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, trust_code: bool = False) -> None:
+        """Take a path, which may not exist yet. `trust_code`: whether to accept links that lead out of it."""
         self.path = path
+        if trust_code:
+            accept(str(path.resolve()))
         self.spec = path / "spec.toml"
         self.record = path / EXPERIMENT
         self.csv = path / "table.csv"
@@ -35,11 +40,18 @@ class ExperimentDirectory:
     # --- the record ----------------------------------------------------------------------------------------
 
     def require_for(self, spec: Spec) -> None:
-        """Raise ConfigError if the directory contains another experiment or other files. Nothing is changed."""
-        if self.record.is_file():
-            self._require_same(spec)
-        elif self.path.exists() and (not self.path.is_dir() or any(not _is_hidden(p) for p in self.path.iterdir())):
+        """Raise ConfigError if the directory contains another experiment, other files, or links that lead out of it.
+
+        Nothing is changed.
+        """
+        if not self.path.exists():
+            return
+        is_experiment = self.record.is_file()
+        if not is_experiment and (not self.path.is_dir() or any(not _is_hidden(p) for p in self.path.iterdir())):
             raise ConfigError(f"{self.path} exists but is not an experiment: pass another --dir")
+        require_inside(self.path)
+        if is_experiment:
+            self._require_same(spec)
 
     def _require_same(self, spec: Spec) -> None:
         saved = self._read()

@@ -42,7 +42,8 @@ class Experiment:
     Args:
         spec_file: Path of the spec.
         path: Path of the experiment's directory.
-        trust_code: Whether to import and call all code that the spec names.
+        trust_code: Whether to import and call all code that the spec names, and to write through links that lead out
+            of the directory.
         elsewhere: Whether the sessions run on other machines.
 
     Raises:
@@ -52,7 +53,7 @@ class Experiment:
     def __init__(self, spec_file: Path, path: Path, *, trust_code: bool = False, elsewhere: bool = False) -> None:
         self.spec = read_spec(spec_file, trust_code=trust_code)
         self._text = spec_file.read_bytes()
-        self.directory = ExperimentDirectory(path)
+        self.directory = ExperimentDirectory(path, trust_code=trust_code)
         self.directory.require_for(self.spec)
         self.trials = self._optuna_trials() if self.chosen_by_optuna else trials_of(self.spec)
         """All trials; in a search by Optuna those that have been started."""

@@ -13,7 +13,7 @@ from offbeat.config.assignments import assignments_of
 from offbeat.config.config import Config
 from offbeat.config.policies import Policies, tables_of
 from offbeat.config.run_config import LIMITS
-from offbeat.config.trust import code_to_run, flag_for, modules_of, policies_code
+from offbeat.config.trust import FLAG, Code, code_to_run, flag_for, modules_of, policies_code
 from offbeat.core.errors import ConfigError
 from offbeat.core.strict_json import LARGEST_RECORD, parse_object, read_json
 from offbeat.core.threads import usable_cores
@@ -22,6 +22,7 @@ from offbeat.experiments.trials import POLICIES, Trial
 from offbeat.metrics.text import compact, rounded
 from offbeat.run_directory.checkpoint import MANIFEST
 from offbeat.run_directory.directory import RunDirectory
+from offbeat.run_directory.links import leads_outside
 
 SessionStatus = Literal["new", "lost", "unfinished", "finished"]
 """new: there is no run yet; lost: the run has no checkpoint; unfinished: the run can be resumed; finished."""
@@ -72,6 +73,17 @@ class RunProcess(ABC):
     @abstractmethod
     def arguments(self) -> list[str]:
         """Return the arguments of `offbeat` for the process."""
+
+    def trust_flags(self, code: Code) -> list[str]:
+        """Return ['--trust-code'] if a process that opens the run needs it.
+
+        The caller has accepted both the code and the links in the directory.
+
+        Args:
+            code: the code of the spec that the process uses.
+        """
+        flags = flag_for(code).split()
+        return flags or [FLAG] * leads_outside(self.run.path)
 
     # --- status ---------------------------------------------------------------------------------------------
 
@@ -168,10 +180,8 @@ class Session(RunProcess):
         """Return the arguments of `offbeat` that start or resume the session."""
         view = ["--progress", "lines"]
         if self.status_on_disk() == "unfinished":
-            flag = flag_for(
-                code_to_run(self.trial.config.tables())
-            ).split()  # of the spec, which the caller has accepted
-            return ["resume", str(self.run.path), *flag, *self._limits(), *view]
+            flags = self.trust_flags(code_to_run(self.trial.config.tables()))
+            return ["resume", str(self.run.path), *flags, *self._limits(), *view]
         run, policies = self.trial.config.run, self.trial.config.policies
         preset = ["--preset", run.preset] if run.preset else []
         imports = [word for module in run.imports for word in ("--import", module)]

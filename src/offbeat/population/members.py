@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from offbeat.config.assignments import assignments_of
-from offbeat.config.trust import code_to_run, flag_for
+from offbeat.config.trust import code_to_run
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import in_short
 from offbeat.core.strict_json import LARGEST_RECORD, read_json
@@ -53,7 +53,7 @@ class MemberProcess(RunProcess):
 
     def _flags(self, *, algorithm: bool = True) -> list[str]:
         code = code_to_run(self.plan.config(self.member).tables())  # of the spec, which the caller has accepted
-        return flag_for(code if algorithm else replace(code, algorithm="", clusters=())).split()
+        return self.trust_flags(code if algorithm else replace(code, algorithm="", clusters=()))
 
 
 @dataclass(frozen=True)

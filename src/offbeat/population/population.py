@@ -58,7 +58,8 @@ class Population:
     Args:
         spec_file: path of the spec.
         path: path of the population's directory.
-        trust_code: whether to import and call all code that the spec names.
+        trust_code: whether to import and call all code that the spec names, and to write through links that lead out
+            of the directory.
         elsewhere: whether the members run on other machines.
 
     Raises:
@@ -69,7 +70,7 @@ class Population:
         spec = read_spec(spec_file, trust_code=trust_code)
         self.plan = plan_of(spec, str(spec_file))
         self._text = spec_file.read_bytes()
-        self.directory, self.path = ExperimentDirectory(path), path
+        self.directory, self.path = ExperimentDirectory(path, trust_code=trust_code), path
         self.directory.require_for(spec)
         _require_startable(self.plan, str(spec_file), elsewhere=elsewhere)
 
