@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from unittest.mock import patch
 
 import pytest
 
-from offbeat.experiments import running
-from offbeat.experiments.launching import End
+from offbeat.experiments import launching, running
+from offbeat.experiments.launching import End, LocalProcess
 from offbeat.experiments.progress import SessionCounts, Silent
 from offbeat.experiments.running import RESTARTS, Pool, StopSignals
 from offbeat.experiments.sessions import RunProcess, SessionStatus
@@ -55,7 +58,8 @@ class FakeProcess:
 
     def kill(self) -> None: ...
 
-    def close(self) -> None: ...
+    def close(self) -> str:
+        return ""
 
 
 class FakeLauncher:
@@ -123,6 +127,36 @@ def test_a_lost_session_whose_earlier_process_does_not_end_fails(session):
     assert launcher.launched == 1
     assert [outcome.state for outcome in pool.outcomes] == ["failed"]
     assert "still trains in it" in pool.outcomes[0].reason
+
+
+class StuckProcess(LocalProcess):
+    """A process that SIGKILL does not end, such as one that waits for a disk."""
+
+    def __init__(self) -> None:
+        with Path(os.devnull).open("wb") as nowhere:
+            super().__init__([sys.executable, "-c", "import time; time.sleep(600)"], nowhere, nowhere)
+        self.pid = self._process.pid
+
+    def kill(self) -> None: ...
+
+
+def test_a_killed_session_that_does_not_end_is_named_and_not_waited_for(session, monkeypatch):
+    monkeypatch.setattr(launching, "KILL_S", 0.1)
+    monkeypatch.setattr(running, "KILL_S", 0.1)
+    process, said = StuckProcess(), list[str]()
+    pool = pool_of(FakeLauncher([]))
+    try:
+        with (
+            patch.object(FakeLauncher, "launch", lambda *_: process),
+            patch.object(Silent, "message", lambda _, text: said.append(text)),
+            patch.object(Silent, "update", side_effect=KeyboardInterrupt),
+            pytest.raises(KeyboardInterrupt),
+        ):
+            pool.run([session])
+    finally:
+        os.kill(process.pid, signal.SIGKILL)
+        process.close()
+    assert f"{session.name}: process {process.pid} was killed, but has not ended within 0.1 s" in said[-1]
 
 
 def test_sessions_wait_while_there_is_no_room(session):

@@ -19,6 +19,9 @@ from offbeat.experiments.sessions import RunProcess, cores_of
 COMMAND = (sys.executable, "-P", "-c", "from offbeat.cli.entry import session; session()")
 """The command that starts a session (one `offbeat` process of an experiment). The session ends with its parent."""
 
+KILL_S = 30.0
+"""Seconds that a killed process gets to end."""
+
 
 @dataclass(frozen=True)
 class End:
@@ -52,8 +55,12 @@ class SessionProcess(Protocol):
         """Kill it, without waiting for its end."""
         ...
 
-    def close(self) -> None:
-        """Wait until it has ended, and free what it used."""
+    def close(self) -> str:
+        """Free what it used, after its end. If it was killed, wait for its end first, for at most `KILL_S`.
+
+        Returns:
+            Which process has not ended then; '' if it has.
+        """
         ...
 
 
@@ -154,7 +161,11 @@ class LocalProcess:
     def kill(self) -> None:
         self._process.kill()
 
-    def close(self) -> None:
-        self._process.wait()
+    def close(self) -> str:
         assert self._process.stdin is not None
         self._process.stdin.close()
+        try:
+            self._process.wait(KILL_S)
+        except subprocess.TimeoutExpired:
+            return f"process {self._process.pid}"
+        return ""

@@ -7,14 +7,12 @@ import time
 from collections.abc import Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
-from offbeat.experiments.launching import End
+from offbeat.experiments.launching import KILL_S, End
 from offbeat.experiments.node_session import Launch, NodeEnd
 from offbeat.experiments.sight import SIGHT_TIMEOUT_S
 
 INTERRUPTED = 130
 """Exit code of a process that was stopped before it started."""
-KILL_S = 30.0
-"""Seconds that a node gets to kill a session."""
 UNAVAILABLE_S = 30.0
 """Seconds without a connection to a node after which its session counts as lost."""
 Result = TypeVar("Result")
@@ -127,11 +125,10 @@ class RayProcess:
         if self._start is not None:
             self._kill = _Call(self._actor.kill)
 
-    def close(self) -> None:
-        """End the actor. If the process was killed, wait for its end first."""
-        if self._kill is not None:
-            self._kill.wait(KILL_S)
+    def close(self) -> str:
+        has_ended = self._kill is None or self._kill.wait(KILL_S)
         self._end_actor()
+        return "" if has_ended else f"its process on the node {self._host}"
 
     def _end_actor(self) -> None:
         import ray
@@ -171,11 +168,11 @@ class _Call(Generic[Result]):
             return None
         return result
 
-    def wait(self, timeout_s: float) -> None:
-        """Wait for the result, or for its failure."""
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for the result, or for its failure; return whether it has come."""
         import ray
 
-        ray.wait([self._reference], timeout=timeout_s)
+        return bool(ray.wait([self._reference], timeout=timeout_s)[0])
 
 
 def _first_line(error: Exception) -> str:

@@ -14,7 +14,7 @@ from typing import Any, Literal, Self
 
 from offbeat.core.errors import ConfigError
 from offbeat.core.signal_names import signal_name
-from offbeat.experiments.launching import End, Launcher, SessionProcess
+from offbeat.experiments.launching import KILL_S, End, Launcher, SessionProcess
 from offbeat.experiments.progress import Row, RowState, SessionCounts, View
 from offbeat.experiments.sessions import RunProcess
 from offbeat.metrics.text import duration
@@ -96,9 +96,14 @@ class Child:
         """Kill the process, without waiting for its end."""
         self._process.kill()
 
-    def close(self) -> None:
-        """Wait until the process has ended."""
-        self._process.close()
+    def close(self) -> str:
+        """Wait for the end of the process; return a message if it was killed and does not end."""
+        if not (which := self._process.close()):
+            return ""
+        return (
+            f"{self.session.name}: {which} was killed, but has not ended within {KILL_S:g} s: it may wait for a disk "
+            "or a device that does not answer"
+        )
 
     def outcome(self, end: End) -> Outcome:
         """Return how the session ended, from its files and the end of its process."""
@@ -172,7 +177,8 @@ class Pool:
             for child in running:
                 child.kill()
             for child in running:
-                child.close()
+                if still_there := child.close():
+                    self._view.message(still_there)
 
     # --- starting -------------------------------------------------------------------------------------------
 
