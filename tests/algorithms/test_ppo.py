@@ -198,7 +198,7 @@ def test_without_lag_the_first_ratio_is_1(env):
     assignments = {"normalize_observations": "true", "minibatch_size": "64", "learning_rate": "0.01"}
     parts = build(resolve("ppo", env, flags={"envs_per_actor": 4, "unroll_length": 32}, assignments=assignments))
     parts.policy.learner.publish(0)
-    acting = SerialActing(parts, 0)
+    acting = SerialActing(parts, 0, print)
     acting.start([None])
     for step in range(4):
         acting.finish(step)

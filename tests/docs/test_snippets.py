@@ -26,10 +26,12 @@ from tests.reference.thorough import thorough
 import offbeat
 from offbeat.cli import main
 from offbeat.cli.train import RunArguments
+from offbeat.config.config import Config
 from offbeat.metrics.bottleneck import LABELS
 from offbeat.runtime import training_loop
 from offbeat.runtime.evaluation.evaluators import Evaluator, InlineEvaluator
 from offbeat.runtime.evaluation.plan import EvaluationPlan
+from offbeat.runtime.supervisor import Reporting
 
 OWN = ("my_env", "own_algorithm", "own_encoder")
 """Modules of the user's, which pages speak of."""
@@ -72,9 +74,9 @@ def test_the_code_on_a_page_runs(page, trained, tmp_path, monkeypatch):
                 run_commands(block, tmp_path)
 
 
-def evaluator_here(plan: EvaluationPlan, *_: object, **__: object) -> Evaluator:
+def evaluator_here(plan: EvaluationPlan, config: Config, reporting: Reporting, **_: object) -> Evaluator:
     """Evaluate as with the setting evaluator=inline: each evaluator process takes half a second to start."""
-    return InlineEvaluator(plan)
+    return InlineEvaluator(plan, config.runtime, reporting.notify)
 
 
 def run_commands(block: Block, folder: Path) -> None:

@@ -104,12 +104,13 @@ class RuntimeConfig:
     """Niceness of the actors, as learner_nice. None: unchanged for threads; for processes learner_nice, or 10 more than
     the learner if the actors can use all cores. Not for serial or ray."""
     step_timeout_s: Annotated[Positive | None, Example("60")] = None
-    """Seconds after which a call of a worker's envs counts as hung; none: 60. In serial only for evaluations."""
+    """Seconds after which a call of a worker's envs counts as hung; none: 60. In serial the run continues, with a
+    message."""
     reset_timeout_s: Annotated[Positive | None, Example("300")] = None
-    """The same for a call in which an episode starts; none: 300. In serial only for evaluations."""
+    """The same for a call in which an episode starts; none: 300."""
     stall_timeout_s: Annotated[Positive | None, Example("120")] = None
-    """Seconds without progress outside of its envs after which a worker counts as hung; none: 120. In serial only for
-    evaluations."""
+    """Seconds without progress outside of its envs after which a worker counts as hung; none: 120. If it is the learner
+    in the main thread, the run continues, with a message."""
     start_together: Count | None = None
     """Processes that are started at the same time, for envs that start slowly; none: all. For processes and hogwild."""
     ray_address: Annotated[Name | None, Example("auto")] = None

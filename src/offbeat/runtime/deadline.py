@@ -77,6 +77,10 @@ class Deadline:
         self._row[1] = span  # first: a reader between the two writes can only see a wrong reason
         self._row[0] = monotonic() + seconds
 
+    def end(self) -> None:
+        """End the span: there is no deadline until the next one starts."""
+        self._row[0] = 0
+
     def name_env(self, env: int | None, time: float) -> None:
         """Note the index of the env in whose call a deadline has passed; None: it is not known.
 

@@ -8,7 +8,7 @@ before the learning step after which it is due.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from itertools import count, takewhile
 from typing import Any
@@ -21,10 +21,11 @@ from offbeat.models.acting import IF_NOT_FINITE
 from offbeat.runtime.acting import Acting
 from offbeat.runtime.assembly import build_paced
 from offbeat.runtime.learners.processes import LearnerProcesses, learners_of
+from offbeat.runtime.main_thread import MainThreadWatch
 from offbeat.runtime.parts import LearnedPolicy, PacedParts, joined, state_of
 from offbeat.runtime.run_metrics import crosses
 from offbeat.runtime.snapshot_files import SnapshotFiles
-from offbeat.runtime.supervisor import Reporting
+from offbeat.runtime.supervisor import Notify, Reporting
 from offbeat.runtime.training_loop import TrainingLoop
 from offbeat.runtime.watchers import Watchers
 from offbeat.runtime.workforce import Workforce
@@ -36,10 +37,13 @@ from offbeat.workers.updates import REFUSED_IN_A_ROW
 class PacedWorkforce(Workforce):
     """The actors, and one learner for each policy."""
 
-    def __init__(self, parts: PacedParts, acting: Acting, learners: LearnerPool | LearnerProcesses) -> None:
+    def __init__(
+        self, parts: PacedParts, acting: Acting, learners: LearnerPool | LearnerProcesses, notify: Notify
+    ) -> None:
         self._parts, self._acting, self._learners, self._pace = parts, acting, learners, parts.pace
         self._feeds = {policy.name: policy.learner.feed for policy in parts.policies}
         self._first = parts.trained[0]
+        self._watch = MainThreadWatch(parts.config.runtime, notify, self._updates_made)
         self.learned = 0
         """Number of finished learning steps: steps 0 .. learned-1."""
         self._pause: int | None = None
@@ -93,13 +97,18 @@ class PacedWorkforce(Workforce):
         Returns:
             The result of the step for each policy, by name.
         """
-        results = self._learners.learn(self.learned, progress)
+        in_threads = (self._parts.config.runtime.learner_workers or 1) > 1  # these have a watch of their own
+        with nullcontext() if in_threads else self._watch.learning():
+            results = self._learners.learn(self.learned, progress)
         learned = {policy.name: result for policy, result in zip(self._parts.policies, results, strict=True)}
         if self._parts.league is not None:
             self._parts.league.advance(self.learned, env_steps + _env_steps_of(learned))
         self.learned += 1
         self._acting.finish(self.learned)
         return learned
+
+    def _updates_made(self) -> int:
+        return sum(policy.learner.updates_made for policy in self._parts.policies)
 
     @property
     def learning_failed(self) -> bool:
@@ -115,7 +124,8 @@ class PacedWorkforce(Workforce):
         return self._acting.metrics()
 
     def close(self) -> None:
-        """End the processes and threads of the learners, and their loaders."""
+        """End the processes and threads of the learners, their loaders, and the watch."""
+        self._watch.close()
         self._learners.close()
 
     def pause(self) -> None:
@@ -372,6 +382,6 @@ class PacedRuntime:
         acting = self.acting(parts, learned, reporting)
         closing.callback(acting.close)
         learners = learners_of(parts, acting, reporting)
-        workforce = PacedWorkforce(parts, acting, learners)
+        workforce = PacedWorkforce(parts, acting, learners, reporting.notify)
         closing.callback(workforce.close)
         return PacedLoop(parts, workforce, watchers)

@@ -18,7 +18,7 @@ class Watch(Protocol):
 
 
 class Unwatched:
-    """A watch that does nothing: for an actor in the learner's thread, where no other thread could detect a hang."""
+    """A watch that does nothing: for measurements, and for evaluations that are no part of a run."""
 
     def enter(self, *, resets: bool) -> None:
         """Do nothing."""

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offbeat.config.config import Config
+from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import RunFailed, message_with_notes
 from offbeat.core.threads import niceness, usable_core_numbers
 from offbeat.envs import sending
@@ -22,8 +23,9 @@ from offbeat.runtime.child import Child, Report
 from offbeat.runtime.evaluation.evaluator_process import Evaluated, EvaluatorBoard, EvaluatorLaunch, board_slabs
 from offbeat.runtime.evaluation.plan import EvaluationPlan
 from offbeat.runtime.launch import start_worker
+from offbeat.runtime.main_thread import MainThreadWatch
 from offbeat.runtime.plan import Snapshot
-from offbeat.runtime.supervisor import Reporting, Supervisor
+from offbeat.runtime.supervisor import Notify, Reporting, Supervisor
 from offbeat.workers.episodes import Evaluation
 
 Vectors = Mapping[str, NDArray[np.float32]]
@@ -75,8 +77,10 @@ class InlineEvaluator:
     concurrent = False
     restarts = 0
 
-    def __init__(self, plan: EvaluationPlan) -> None:
+    def __init__(self, plan: EvaluationPlan, runtime: RuntimeConfig, notify: Notify) -> None:
+        """Make the policies. `notify` is called when an env call has passed a time limit in `runtime`."""
         self._plan, self._policies = plan, plan.make_policies()
+        self._watch = MainThreadWatch(runtime, notify)
 
     def start(self, vectors: Vectors) -> None:
         for name, policy in self._policies.items():
@@ -85,15 +89,18 @@ class InlineEvaluator:
     def poll(self, seconds: float, on_step: Callable[[], None]) -> Result:  # noqa: ARG002 - it evaluates to the end
         started = monotonic()
         try:
-            evaluation = self._plan.evaluate(self._policies, on_step=lambda _ended: on_step())
+            evaluation = self._plan.evaluate(self._policies, watch=self._watch, on_step=lambda _ended: on_step())
         except RunFailed as error:  # of the env, or of a policy
             return Result(
                 None, monotonic() - started, message_with_notes(error), "".join(traceback.format_exception(error))
             )
+        finally:
+            self._watch.leave()
         return Result(evaluation, monotonic() - started)
 
     def close(self) -> None:
-        """Do nothing."""
+        """End the watch of env calls."""
+        self._watch.close()
 
 
 class ProcessEvaluator:
@@ -218,11 +225,11 @@ def make_evaluator(
     The arguments are those of `ProcessEvaluator`.
     """
     if config.run.evaluator == "inline":
-        return InlineEvaluator(plan)
+        return InlineEvaluator(plan, config.runtime, reporting.notify)
     try:
         return ProcessEvaluator(plan, config, reporting, threads=threads, concurrent=concurrent)
     except sending.NotSendable as error:
         reporting.notify(
             f"evaluations run in the learner's process, where an env that hangs stops the run: {error.reason}"
         )
-        return InlineEvaluator(plan)
+        return InlineEvaluator(plan, config.runtime, reporting.notify)

@@ -1,0 +1,69 @@
+"""A main thread that makes no progress in time is reported, with what it does."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.reference.run_envs import Wave
+
+import offbeat
+from offbeat.algorithms.base import Batch
+from offbeat.algorithms.ppo import PPO
+
+SMALL: dict[str, Any] = {"steps": 16, "unroll_length": 8, "envs_per_actor": 2, "unrolls_per_batch": 1, "epochs": 1}
+SMALL |= {"hidden_sizes": (8,), "minibatch_size": 16, "eval_every": 0, "checkpoint_every": 0, "progress": "none"}
+SLOW_S, LIMIT_S = 1.5, 0.2
+CALL = "the main thread was in a call of its env 0 that did not return in time"
+
+
+class SlowStep(Wave):
+    """Its fourth step is slow."""
+
+    def step(self, action: Any) -> Any:
+        if self.steps == 3:
+            time.sleep(SLOW_S)
+        return super().step(action)
+
+
+class SlowReset(Wave):
+    """Each of its episodes starts slowly."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        time.sleep(SLOW_S)
+        return super().reset(seed=seed, options=options)
+
+
+class SlowPPO(PPO):
+    """Its learning steps are slow."""
+
+    def prepare(self, batch: Batch) -> Batch:
+        time.sleep(SLOW_S)
+        return super().prepare(batch)
+
+
+def log_of(folder: Path, algorithm: Any = "ppo", env: Any = Wave, **settings: Any) -> str:
+    run = offbeat.train(algorithm, env, run_dir=folder / "run", **{**SMALL, **settings})
+    assert run.state == "finished"
+    return (run.path / "log.txt").read_text()
+
+
+def test_a_step_of_an_env_in_the_main_thread_that_takes_too_long_is_reported_with_its_traceback(tmp_path):
+    log = log_of(tmp_path, env=SlowStep, step_timeout_s=LIMIT_S, reset_timeout_s=LIMIT_S)
+    assert CALL in log
+    assert "time.sleep(SLOW_S)" in log
+
+
+def test_an_env_that_is_slow_in_an_evaluation_in_the_main_thread_is_reported(tmp_path):
+    settings = {"eval_every": 16, "eval_episodes": 1, "evaluator": "inline", "reset_timeout_s": LIMIT_S}
+    trained = log_of(tmp_path / "trained", env=SlowReset, reset_timeout_s=LIMIT_S).count(CALL)
+    assert log_of(tmp_path / "evaluated", env=SlowReset, **settings).count(CALL) == trained + 1
+
+
+@pytest.mark.parametrize("runtime", ["serial", "threads"])
+def test_a_learning_step_without_an_update_in_time_is_reported_with_its_traceback(tmp_path, runtime):
+    log = log_of(tmp_path, SlowPPO, stall_timeout_s=LIMIT_S, runtime=runtime)
+    assert f"the learner has made no update for {LIMIT_S} s (stall_timeout_s)" in log
+    assert "time.sleep(SLOW_S)" in log
