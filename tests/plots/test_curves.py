@@ -628,6 +628,21 @@ def test_an_unknown_x_axis_is_refused(tmp_path):
         offbeat.plot(make_run(tmp_path / "run"), x="seconds")  # type: ignore[arg-type]
 
 
+def test_elo_ratings_of_several_runs_have_a_band_over_the_seeds(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    runs = [make_run(tmp_path / f"seed{seed}", seed=seed) for seed in range(2)]
+    for seed, run in enumerate(runs):
+        with (run / "metrics.jsonl").open("a") as lines:
+            for step in (98_000, 99_000):
+                lines.write(json.dumps({"env_steps": step, "elo": 1200.0 + step * seed}) + "\n")
+    without = make_run(tmp_path / "without", gamma=0.5)
+    assert plot([*runs, without]) == [Path("return.png"), Path("return-elo.png")]
+    assert plot(runs, labels="ours", out="ours.svg") == [Path("ours.svg"), Path("ours-elo.svg")]
+    text = Path("ours-elo.svg").read_text()
+    assert "<!-- Elo rating of the newest policy -->" in text
+    assert "<!-- range of the 2 seeds -->" in text
+
+
 def test_the_elo_picture_beside_a_named_file_overwrites_no_other_picture(tmp_path):
     run, out = make_run(tmp_path / "run"), tmp_path / "return.svg"
     with (run / "metrics.jsonl").open("a") as lines:

@@ -91,13 +91,13 @@ def test_the_elo_ratings_of_each_policy_are_a_line_and_runs_without_a_league_hav
     lines.append({"env_steps": 200, "policies/a/elo": 1250.0, "policies/b/elo": 1190.0})
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (tmp_path / "config.toml").write_text('[run]\nalgorithm = "ppo"\nenv = "chess"\n')
-    assert plot_elo(tmp_path, out=tmp_path / "elo.svg") == tmp_path / "elo.svg"
+    assert plot_elo([tmp_path], out=tmp_path / "elo.svg") == tmp_path / "elo.svg"
     drawn = (tmp_path / "elo.svg").read_text()
     assert all(f"<!-- {shown} -->" in drawn for shown in ("PPO on chess", "policy a", "policy b"))
     assert "<!-- Elo rating of the newest policy -->" in drawn
-    assert plot_elo(tmp_path / "none", out=tmp_path / "none.svg") is None
+    assert plot_elo([tmp_path / "none"], out=tmp_path / "none.svg") is None
     (tmp_path / "metrics.jsonl").write_text('{"env_steps": 1, "elo": null}\n')
-    assert plot_elo(tmp_path, out=tmp_path / "none.svg") is None
+    assert plot_elo([tmp_path], out=tmp_path / "none.svg") is None
     assert not (tmp_path / "none.svg").exists()
 
 
@@ -107,7 +107,7 @@ def test_the_elo_ratings_of_each_policy_are_a_line_and_runs_without_a_league_hav
 def test_a_league_whose_files_another_program_has_changed_is_refused(tmp_path, file, text):
     (tmp_path / "metrics.jsonl").write_text('{"env_steps": 1, "elo": 1200.0}\n')
     (tmp_path / "config.toml").write_text('[run]\nalgorithm = "ppo"\nenv = "chess"\n')
-    assert plot_elo(tmp_path, out=tmp_path / "elo.svg") is not None
+    assert plot_elo([tmp_path], out=tmp_path / "elo.svg") is not None
     (tmp_path / file).write_text(text)
     with pytest.raises(ConfigError, match=r"cannot be plotted: its config.toml or metrics.jsonl was changed"):
-        plot_elo(tmp_path, out=tmp_path / "elo.svg")
+        plot_elo([tmp_path], out=tmp_path / "elo.svg")

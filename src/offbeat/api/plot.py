@@ -59,8 +59,8 @@ def plot(
         notify: called with a message that names the directories that are left out; by default it is a Python warning.
 
     Returns:
-        The files that were written. For a run with a league, its Elo ratings are in a second file: return-elo.png in
-        the directory, or the name of `out` with -elo, and with a number if that file exists.
+        The files that were written. For runs with a league, their Elo ratings are in a second file: return-elo.png
+        beside the first one, or the name of `out` with -elo, and with a number if that file exists.
 
     Raises:
         ConfigError: a directory is not a run, none has returns yet, no run has a metric, the number of labels is wrong,
@@ -88,12 +88,13 @@ def plot(
     every = [run for own in directories.values() for run in own]
     if x == "episodes":
         return _shown([plot_adaptation(every, out=file, notify=notify)])
-    if len(texts) == len(paths):
+    is_for_runs = len(texts) == len(paths)
+    if is_for_runs:
         texts = tuple(texts[index] for index, own in directories.items() for _ in own)
     plot_runs(every, x, out=file, metrics=drawn, labels=texts, smooth=smooth, average=average, title=title)
-    elo = elo if out is None else _unused(elo)  # the user has named only the first file
-    ratings = [plot_elo(path, out=elo) for path in paths if len(paths) == 1]
-    return _shown([file, *filter(None, ratings)])
+    elo = elo if out is None and len(paths) == 1 else _unused(elo)  # the user has named only the first file
+    ratings = plot_elo(every, x, out=elo, labels=texts if is_for_runs else ())
+    return _shown([file, *filter(None, [ratings])])
 
 
 def _shown(files: list[Path]) -> list[Path]:

@@ -25,7 +25,7 @@ class Plot:
     out: Annotated[Path | None, arg(metavar="FILE.png", help_behavior_hint="")] = None
     """File to write; its suffix selects the format: .png, .pdf, .svg and others. Default: return.png in the directory,
     or in the current folder for several directories; with --metric entropy, entropy.png; with several metrics,
-    metrics.png; with --x episodes, adaptation.png. For a run with a league, its Elo ratings are drawn into a second
+    metrics.png; with --x episodes, adaptation.png. For runs with a league, their Elo ratings are drawn into a second
     file, return-elo.png, or FILE-elo.png, with a number if that file exists."""
     metric: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="NAME", help_behavior_hint="")] = ()
     """Metric to draw in place of the return, such as entropy. Pass --metric several times for a panel each; `--metric

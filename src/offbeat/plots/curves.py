@@ -18,7 +18,7 @@ from offbeat.metrics.text import algorithm_title
 from offbeat.plots.figures import TITLE, line_style, save_figure, show_grid
 from offbeat.plots.labels import ALGORITHM, ENV
 from offbeat.plots.panels import Panel, names_of, read_panels, seeds_of
-from offbeat.plots.runs import MOVING_AVERAGE_POINTS, RETURN, Run, XAxis, aligned, moving_average
+from offbeat.plots.runs import ELO, MOVING_AVERAGE_POINTS, RETURN, Run, XAxis, aligned, moving_average
 from offbeat.plots.statistics import FEWEST_FOR_INTERVAL, band_of, iqm
 from offbeat.plots.ticks import show_compact_numbers
 
@@ -152,7 +152,7 @@ def _panel_title(panel: Panel) -> str:
 
 def _y_label(panel: Panel) -> str:
     if panel.metric != RETURN:
-        return panel.metric
+        return "Elo rating of the newest policy" if panel.metric == ELO else panel.metric
     several_agents = any(run.per_agent for group in panel.groups for run in group)
     return "episode return per agent" if several_agents else "episode return"
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 from offbeat.league.payoffs import Payoffs
 from offbeat.league.ratings import Ratings
 from offbeat.metrics.sinks import read_metrics
-from offbeat.metrics.text import algorithm_title, compact
+from offbeat.metrics.text import compact
+from offbeat.plots.curves import plot_runs
 from offbeat.plots.figures import COLORS, TITLE, line_style, save_figure, show_grid
-from offbeat.plots.runs import read_settings, refuse_changed
+from offbeat.plots.runs import ELO, XAxis
 from offbeat.plots.ticks import show_compact_numbers
 
 if TYPE_CHECKING:
@@ -119,51 +120,32 @@ def plot_ratings(
     return out
 
 
-def plot_elo(run: Path, *, out: Path) -> Path | None:
-    """Plot the Elo ratings of the newest policies of a run's league over env steps; return ``out``, None without any.
+def plot_elo(runs: Sequence[Path], x: XAxis = "steps", *, out: Path, labels: Sequence[str] = ()) -> Path | None:
+    """Plot the Elo ratings of the newest policies of runs with a league, as `plot_runs`; return ``out``.
 
     Args:
-        run: A run directory.
+        runs: Run directories; those without a league are left out.
+        x: Quantity on the x axis.
         out: Path of the image, in any format of matplotlib.
+        labels: Texts for the legend in place of the settings that differ: one for each run; or none.
+
+    Returns:
+        None if no run has ratings.
 
     Raises:
-        ConfigError: ``out`` has an unknown suffix or cannot be written, or the run has an invalid file.
+        ConfigError: ``out`` has an unknown suffix or cannot be written, or a run has an invalid file.
     """
-    from matplotlib.figure import Figure
-
-    with refuse_changed(run):
-        curves = _elo_curves(run)
-        title = _title_of(run) if curves else ""
-    if not curves:
+    rated = [index for index, run in enumerate(runs) if _has_ratings(run)]
+    if not rated:
         return None
-    figure = Figure(figsize=(8.0, 4.8), dpi=150, layout="constrained")
-    axes = figure.add_subplot()
-    for number, (name, points) in enumerate(curves.items()):
-        policy = f"policy {name.split('/')[1]}" if "/" in name else None
-        axes.plot(*zip(*points, strict=True), **line_style(number), linewidth=1.8, label=policy)
-    _style_axes(axes, "Elo rating of the newest policy")
-    axes.set_xlim(left=0)
-    if len(curves) > 1:
-        axes.legend(frameon=False, fontsize=9)
-    figure.suptitle(title, **TITLE)
-    save_figure(figure, out)
-    return out
+    return plot_runs(
+        [runs[i] for i in rated], x, out=out, metrics=(ELO,), labels=[labels[i] for i in rated] if labels else ()
+    )
 
 
-def _elo_curves(run: Path) -> dict[str, list[tuple[float, float]]]:
-    """Return the name of each metric with ratings, and its (env steps, rating)."""
-    lines = [line for line in read_metrics(run / "metrics.jsonl") if line.get("env_steps") is not None]
-    names = sorted({key for line in lines for key, value in line.items() if _ELO.fullmatch(key) and value is not None})
-    return {
-        name: [(float(line["env_steps"]), float(line[name])) for line in lines if line.get(name) is not None]
-        for name in names
-    }
-
-
-def _title_of(run: Path) -> str:
-    """Return the algorithm and the env of a run."""
-    settings = read_settings(run)
-    return f"{algorithm_title(settings['run.algorithm'])} on {settings['run.env']}"
+def _has_ratings(run: Path) -> bool:
+    lines = read_metrics(run / "metrics.jsonl")
+    return any(_ELO.fullmatch(key) and value is not None for line in lines for key, value in line.items())
 
 
 def _numbers_of_games(payoffs: Payoffs) -> set[int]:

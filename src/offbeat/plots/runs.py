@@ -34,6 +34,8 @@ MOVING_AVERAGE_POINTS = 100
 """Window of the moving average, in points of a curve."""
 RETURN = "return"
 """Name of the two curves that are drawn together: the returns of training episodes and of evaluations."""
+ELO = "elo"
+"""Metric with the rating of the newest policy in a league."""
 TRAINING, EVALUATION = "episode_return_mean", "eval_return_mean"
 """Metrics of these two curves."""
 _OF_POLICY = re.compile(r"policies/(?P<name>[^/]+)/(?P<metric>.+)")
