@@ -267,10 +267,17 @@ def test_plotting_several_runs_again_keeps_the_earlier_picture(tmp_path, monkeyp
         ("learning_step", "learning_step.png"),
         (["policies/cat/episode_return_mean"], "policies-cat-episode_return_mean.png"),
         (["learning_step", "return"], "metrics.png"),
+        ("mine/loss", "mine-loss.png"),
+        ("mine-loss", "mine%2Dloss.png"),
+        ("mine loss", "mine%20loss.png"),
+        ("metrics", "metric-metrics.png"),
     ],
 )
 def test_the_default_file_of_other_metrics_than_the_return_has_their_name(tmp_path, metrics, name):
     run = with_policies(make_run(tmp_path / "run"), cat=1.0, dog=2.0)
+    own = {"mine/loss": 1.0, "mine-loss": 2.0, "mine loss": 3.0, "metrics": 4.0}
+    with (run / "metrics.jsonl").open("a") as lines:
+        lines.write(json.dumps({"env_steps": 99_000, **own}) + "\n")
     assert plot(run, metrics=metrics) == [run / name]
 
 

@@ -105,9 +105,15 @@ def _shown(files: list[Path]) -> list[Path]:
 
 
 def _file_stem(metrics: tuple[str, ...]) -> str:
-    """Return the name of the default file, without suffix: policies-red-entropy for the metric policies/red/entropy."""
-    stem = re.sub(r"[^\w.]+", "-", metrics[0]) if len(metrics) == 1 else "metrics"
-    return f"metric-{stem}" if stem in ("", "adaptation", "return-elo") else stem  # names of other pictures
+    """Return the name of the default file, without suffix: policies-red-entropy for the metric policies/red/entropy.
+
+    Other punctuation is percent-encoded, so that each metric has its own file.
+    """
+    if len(metrics) > 1:
+        return "metrics"
+    stem = re.sub(r"[^\w./]", lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), metrics[0])
+    stem = stem.replace("/", "-")
+    return f"metric-{stem}" if stem in ("", "adaptation", "metrics", "return-elo") else stem  # names of other pictures
 
 
 def _unused(path: Path) -> Path:
