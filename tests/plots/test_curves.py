@@ -26,12 +26,13 @@ def make_run(
     ended: bool = True,
     env: str = "CartPole-v1",
     policies: dict[str, Any] | None = None,
+    run: dict[str, Any] | None = None,
     **settings: object,
 ) -> Path:
     """A run directory with an evaluation at every tenth line."""
     path.mkdir(parents=True)
     tables = {
-        "run": {"algorithm": "ppo", "env": env, "seed": seed},
+        "run": {"algorithm": "ppo", "env": env, "seed": seed, **(run or {})},
         "ppo": {"clip": 0.2, **settings},
         **({"policies": policies} if policies else {}),
     }
@@ -279,6 +280,16 @@ def test_the_default_file_of_other_metrics_than_the_return_has_their_name(tmp_pa
     with (run / "metrics.jsonl").open("a") as lines:
         lines.write(json.dumps({"env_steps": 99_000, **own}) + "\n")
     assert plot(run, metrics=metrics) == [run / name]
+
+
+def test_settings_that_only_change_what_is_reported_do_not_tell_curves_apart(tmp_path):
+    settings: list[dict[str, Any]] = [{}, {"eval_every": 10}, {"log_every": 7}, {"tracker": "wandb"}]
+    seeds = [make_run(tmp_path / f"seed{seed}", seed=seed, run=run) for seed, run in enumerate(settings)]
+    assert "interquartile mean of 4 seeds" in plot_runs(seeds, out=tmp_path / "seeds.svg").read_text()
+    others = [make_run(tmp_path / f"c{clip}", clip=clip, run={"eval_every": round(100 * clip)}) for clip in (0.1, 0.2)]
+    text = plot_runs(others, out=tmp_path / "clip.svg").read_text()
+    assert "<!-- clip 0.1 -->" in text
+    assert "eval_every" not in text
 
 
 def test_each_metric_has_a_panel_that_names_it(tmp_path):

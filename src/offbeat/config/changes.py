@@ -16,7 +16,7 @@ from offbeat.config.league import LEAGUE, LeagueConfig
 from offbeat.config.own_settings import POLICIES, own_values, parts_of, setting_of
 from offbeat.config.policies import tables_of
 from offbeat.config.resolve import resolve, with_settings
-from offbeat.config.run_config import LIMITS, RunConfig
+from offbeat.config.run_config import LIMITS, REPORTING, RunConfig
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.config.runtimes import OPTIONAL_KEYS
 from offbeat.config.settings import AlgorithmSettings
@@ -67,11 +67,7 @@ _RUNTIME: Mapping[str, Against] = {
 """Keys of [runtime] that a resume cannot change, and that have a reason of their own."""
 _OF_THE_TOPOLOGY: Against = ("the saved envs, tickets and versions depend on it", NewRun.FROM_WEIGHTS)
 _OF_THE_RUN: Against = ("the saved policies depend on it", NewRun.FROM_WEIGHTS)
-_RUN_MAY_CHANGE = {
-    *("steps", *LIMITS, "eval_every", "eval_episodes", "eval_time_share", "evaluator"),
-    *("eval_max_episode_steps", "eval_max_steps", "checkpoint_every", "checkpoint_every_s", "checkpoints_kept"),
-    *("log_every", "log_every_s", "episodes_window"),
-}
+_RUN_MAY_CHANGE = {"steps", *LIMITS, *REPORTING}
 """Keys of [run] that a resume can change: limits, evaluation, checkpoints and logging."""
 
 Changed = dict[str, tuple[object, object]]

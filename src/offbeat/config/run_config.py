@@ -16,6 +16,11 @@ EVALUATION_EPISODES = 20
 """Episodes of an evaluation if their number is not given."""
 LIMITS = ("stop_at", "stop_at_return", "time")
 """Keys of the limits of one part of a run. A resumed run does not have them, unless they are given again."""
+REPORTING = (
+    *("eval_every", "eval_episodes", "eval_time_share", "evaluator", "eval_max_episode_steps", "eval_max_steps"),
+    *("checkpoint_every", "checkpoint_every_s", "checkpoints_kept", "log_every", "log_every_s", "episodes_window"),
+)
+"""Keys of evaluation, checkpoints and logging. The weights of a run do not depend on them."""
 LINES_PER_RUN = 200
 """Metrics lines over `steps`, at least, if `log_every` is not given."""
 

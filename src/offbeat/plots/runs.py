@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from offbeat.config.run_config import REPORTING
 from offbeat.core.errors import ConfigError
 from offbeat.core.types import DEFAULT_POLICY, policy_key
 from offbeat.metrics.names import ADAPTATION
@@ -45,6 +46,7 @@ POLICY = "policy"
 """Key in the settings with the name of the policy."""
 MEMBER, POPULATION = "member", "population"
 """Keys in the settings of a member of a population: its number, and the name of the population's directory."""
+_REPORTING = {f"run.{key}" for key in (*REPORTING, "tracker")}
 _KEYS = {"steps": "env_steps", "frames": "frames", "time": "wall_time_s"}
 
 
@@ -191,6 +193,7 @@ def _evaluations(line: Mapping[str, Any]) -> int:
 def read_settings(run_dir: Path) -> dict[str, Any]:
     """Return the settings of a run; for a session those of its trial, because auto layout may have changed its own.
 
+    Those that only change what is reported are left out: curves do not differ by them.
     Those of a member of a population are the last ones, because they change: its number says which member it is.
     """
     tables = tomllib.loads((run_dir / "config.toml").read_text(encoding="utf-8"))
@@ -198,10 +201,11 @@ def read_settings(run_dir: Path) -> dict[str, Any]:
     if trial.is_file():
         of_trial = tomllib.loads(trial.read_text(encoding="utf-8"))
         tables = {name: {**of_trial.get(name, table), **_seed_of(name, table)} for name, table in tables.items()}
+    settings = {key: value for key, value in _flat(tables).items() if key not in _REPORTING}
     number = run_dir.name.removeprefix("member-")
     if number.isdecimal() and (run_dir.parent / LEDGER).is_file():
-        return {**_flat(tables), MEMBER: int(number), POPULATION: run_dir.resolve().parent.name}
-    return _flat(tables)
+        return {**settings, MEMBER: int(number), POPULATION: run_dir.resolve().parent.name}
+    return settings
 
 
 def _seed_of(name: str, table: Mapping[str, Any]) -> dict[str, Any]:
