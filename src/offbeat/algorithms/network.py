@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from offbeat.config.registry import encoder_factory
+from offbeat.config.registry import OUR_ENCODERS, encoder_factory
 from offbeat.config.settings import AlgorithmSettings
 from offbeat.core.errors import ConfigError
 from offbeat.core.field_texts import Example
 from offbeat.core.fields import Count
 from offbeat.core.types import EnvSpec
-from offbeat.models.spec import ENCODERS, Activation, CoreName, Precision
+from offbeat.models.spec import Activation, CoreName, Precision
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class NetworkConfig(AlgorithmSettings):
     def _hidden_sizes(self, env: EnvSpec, encoder: str) -> tuple[int, ...]:
         if self.hidden_sizes is not None:
             return self.hidden_sizes
-        own_encoder = encoder not in ENCODERS
+        own_encoder = encoder not in OUR_ENCODERS
         encodes_all = encoder != "flat" and all(
             leaf.is_mask or leaf.is_image or (own_encoder and not leaf.is_previous) for leaf in env.observation
         )
@@ -81,7 +81,7 @@ class NetworkConfig(AlgorithmSettings):
         Raises:
             ConfigError: the encoder does not support the env, or does not exist.
         """
-        if self.encoder not in ("auto", *ENCODERS):
+        if self.encoder not in ("auto", *OUR_ENCODERS):
             encoder_factory(self.encoder)
             return self.encoder
         images = [leaf for leaf in env.observation if leaf.is_image]

@@ -11,7 +11,7 @@ from offbeat.api.download import downloaded, is_on_hub
 from offbeat.api.loaded_policy import LoadedPolicy, Trained
 from offbeat.config.arguments import checked
 from offbeat.config.importing import import_modules
-from offbeat.config.registry import ENCODERS, EncoderFactory, name_encoder
+from offbeat.config.registry import ENCODERS, OUR_ENCODERS, EncoderFactory, name_encoder
 from offbeat.config.trust import Code, require
 from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.fields import build, in_short
@@ -19,7 +19,6 @@ from offbeat.core.files import GivenPath, user_path
 from offbeat.core.types import DEFAULT_POLICY, Tree, policy_key
 from offbeat.models.acting import ActingPolicy, make_policy
 from offbeat.models.published import published_layout, published_vector
-from offbeat.models.spec import ENCODERS as OUR_ENCODERS
 from offbeat.models.spec import PolicySpec
 from offbeat.run_directory.checkpoint import POLICY, WEIGHTS, Checkpoint
 from offbeat.run_directory.checkpoint import load as read_checkpoint

@@ -167,8 +167,10 @@ EncoderFactory = Callable[[Any], Any]
 ENCODERS: dict[str, EncoderFactory | str] = {}
 GIVEN_ENCODERS: dict[str, EncoderFactory] = {}
 """Encoders that the caller passed to `offbeat.load`, by the encoder's name in the policy."""
-OUR_ENCODERS = ("auto", "flat", "nature_cnn", "impala_resnet")
+OUR_ENCODERS = ("flat", "nature_cnn", "impala_resnet")
 """Names of the encoders in models/encoders.py."""
+_INCLUDED = ("auto", *OUR_ENCODERS)
+"""Values of the setting `encoder` that are no code of the user."""
 
 
 @checked
@@ -183,7 +185,7 @@ def register_encoder(name: str, encoder: EncoderFactory | str) -> None:
     Raises:
         ConfigError: the name is taken or invalid, or `encoder` cannot create modules.
     """
-    if name in OUR_ENCODERS:
+    if name in _INCLUDED:
         raise ConfigError(
             f"{name!r} is the name of an encoder that offbeat includes: register yours under another name"
         )
@@ -213,7 +215,7 @@ def encoder_factory(name: str) -> EncoderFactory:
     if name in GIVEN_ENCODERS:
         return GIVEN_ENCODERS[name]
     if name not in ENCODERS and ":" not in name:
-        names = (*OUR_ENCODERS, *ENCODERS)
+        names = (*_INCLUDED, *ENCODERS)
         own = "for your own encoder pass my_module:MyEncoder, or --import my_module if that module registers it"
         raise unknown("encoder", name, names, f"There are {', '.join(names)}; {own}.")
     encoder = ENCODERS.get(name, name)
@@ -226,7 +228,7 @@ def encoder_path(name: str) -> str | None:
 
     None for an encoder that offbeat includes, and for one that was passed to `offbeat.load`.
     """
-    if name in OUR_ENCODERS or name in GIVEN_ENCODERS:
+    if name in _INCLUDED or name in GIVEN_ENCODERS:
         return None
     return path_text(ENCODERS.get(name, name))
 

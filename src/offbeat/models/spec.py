@@ -8,6 +8,7 @@ from functools import cached_property
 from itertools import chain, pairwise
 from typing import Annotated, Any, Literal
 
+from offbeat.config.registry import OUR_ENCODERS
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import Bound, Name, Size, build
 from offbeat.core.images import becomes_grey, reduced_leaf
@@ -18,7 +19,6 @@ Activation = Literal["tanh", "relu"]
 Distribution = Literal["categorical", "gaussian", "squashed", "tanh_gaussian", "deterministic", "epsilon_greedy"]
 CoreName = Literal["none", "gru", "lstm"]
 Precision = Literal["fp32", "bf16"]
-ENCODERS = ("flat", "nature_cnn", "impala_resnet")
 LOG_STD_RANGE = (-20.0, 2.0)
 """Clip range of a tanh_gaussian's log standard deviations; outside of it exp overflows or the density vanishes."""
 TASK_VARIABLE = "task_variable"
@@ -72,7 +72,7 @@ class PolicySpec:
     """Whether a flag is published with the weights: while it is 1, sampled actions are uniform."""
 
     encoder: Name = "flat"
-    """The encoder of images, one of ENCODERS; flat: images are flattened like other leaves. Any other name is a user's
+    """The encoder of images, one of OUR_ENCODERS; flat: images are flattened like other leaves. Any other is a user's
     own encoder, for all leaves."""
     layer_norm: bool = False
     """Whether each hidden layer's outputs are normalised before the activation."""
@@ -103,7 +103,7 @@ class PolicySpec:
     @cached_property
     def encoded(self) -> tuple[Leaf, ...]:
         """The leaves that go through an encoder."""
-        own_encoder = self.encoder not in ENCODERS
+        own_encoder = self.encoder not in OUR_ENCODERS
         of_env = (leaf for leaf in self.observation if not (leaf.is_mask or leaf.is_previous))
         return tuple(leaf for leaf in of_env if self.encoder != "flat" and (own_encoder or leaf.is_image))
 
