@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from offbeat.config.other_libraries import other_calls
 from offbeat.core.errors import ConfigError, suggestion
-from offbeat.core.fields import MOST_BITS, in_short, too_large
+from offbeat.core.fields import in_short, is_too_large, too_large
 from offbeat.core.frozen_table import is_flag
 
 P = ParamSpec("P")
@@ -107,7 +107,7 @@ def _converted(parameter: inspect.Parameter, value: object, parts: list[str]) ->
     for kind in map(_KINDS.__getitem__, parts):
         if kind.accepts(value):
             converted = kind.convert(value)
-            if type(converted) is int and converted.bit_length() > MOST_BITS:
+            if type(converted) is int and is_too_large(converted):
                 raise too_large(parameter.name, value, f"pass {parameter.name} with fewer digits")
             return converted
     raise _wrong_type(parameter, value, parts)

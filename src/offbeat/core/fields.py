@@ -82,6 +82,11 @@ class _TooLarge(ValueError):
     """A whole number has more than `MOST_BITS` bits."""
 
 
+def is_too_large(whole: int) -> bool:
+    """Whether a whole number has more than `MOST_BITS` bits."""
+    return whole.bit_length() > MOST_BITS
+
+
 def too_large(name: str, value: object, remedy: str) -> ConfigError:
     """Return the error for a whole number of more than `MOST_BITS` bits."""
     return ConfigError(f"{name} is {in_short(value)}, but a whole number has at most {MOST_BITS} bits: {remedy}")
@@ -153,7 +158,7 @@ def _read_int(value: object) -> int:
     whole = int(number)
     if isinstance(value, Integral) or (isinstance(value, str) and value.strip().lstrip("+-").isdecimal()):
         whole = int(value)  # a conversion through float would round a large seed
-    if whole.bit_length() > MOST_BITS:
+    if is_too_large(whole):
         raise _TooLarge
     return whole
 
