@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from offbeat.metrics.dashboard import ControlEcho, Kind, chosen_kind
+from offbeat.metrics.progress import print_line
 from offbeat.metrics.text import compact, duration, rounded
 
 _NAME_WIDTH = 24
@@ -147,14 +148,8 @@ class Lines:
         """Do nothing: the end of each session has been printed."""
 
     def message(self, text: str) -> None:
-        """Print ``text`` on a line. A full disk does not end the sessions."""
-        try:
-            self._stream.write(text + "\n")
-            self._stream.flush()
-        except BrokenPipeError:
-            raise
-        except OSError:
-            pass
+        """Print ``text`` on a line."""
+        print_line(text, self._stream)
 
     def close(self) -> None:
         """Do nothing."""

@@ -119,6 +119,17 @@ class Silent:
         """Do nothing."""
 
 
+def print_line(text: str, stream: TextIO) -> None:
+    """Print a line. A full disk does not end what prints it."""
+    try:
+        stream.write(text + "\n")
+        stream.flush()
+    except BrokenPipeError:
+        raise
+    except OSError:
+        pass
+
+
 class Lines:
     """Prints a compact line every few seconds: for log files and simple terminals."""
 
@@ -144,14 +155,8 @@ class Lines:
             self._show(status, now)
 
     def message(self, text: str) -> None:
-        """Print ``text`` as a line of its own. A full disk does not end the run: log.txt has the messages too."""
-        try:
-            self._stream.write(as_shown(text) + "\n")
-            self._stream.flush()
-        except BrokenPipeError:
-            raise
-        except OSError:
-            pass
+        """Print ``text`` as a line of its own; log.txt has the messages too."""
+        print_line(as_shown(text), self._stream)
 
     def replace_line(self, text: str) -> None:
         """Print ``text``, the newest status, below the ones before: a stream cannot replace them."""
