@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from offbeat.config.trust import code_of, require
 from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.field_definitions import hints_of
 from offbeat.core.fields import build
+from offbeat.core.toml_files import read_toml
 
 
 def load(path: Path) -> Config:
@@ -75,15 +75,8 @@ def read_tables(path: Path) -> dict[str, Any]:
     Raises:
         ConfigError: the file is missing, or is not TOML.
     """
-    if path.exists() and not path.is_file():
-        raise ConfigError(f"{path} is not a file: pass a run directory that `offbeat train` has created")
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        what = "does not exist" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
-        raise ConfigError(f"{path} {what}: pass a run directory that `offbeat train` has created") from None
-    except (ValueError, RecursionError) as error:  # ValueError: also for numbers with thousands of digits
-        raise ConfigError(f"{path} is not TOML ({error}): restore the file as the run wrote it") from None
+    expected = "pass a run directory that `offbeat train` has created"
+    return read_toml(path, str(path), expected=expected, form="restore the file as the run wrote it")
 
 
 def _runtime_of(tables: Mapping[str, Any], where: str) -> RuntimeConfig:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from offbeat.config.trust import policies_code, require
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import in_short
 from offbeat.core.files import user_path
+from offbeat.core.toml_files import read_toml
 
 
 @dataclass(frozen=True)
@@ -60,15 +60,8 @@ def choice_of(given: object) -> PolicyChoice:
 
 def _tables_in(path: Path) -> Mapping[str, Any]:
     """Return the tables [policies.NAME] of a file, which may be the config.toml of a run."""
-    try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"policies: {path} cannot be read ({error.strerror}): pass a TOML file") from None
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(
-            f"policies: {path} is not TOML ({error}): a table begins with [policies.hunter], and has lines such as "
-            'agents = "hunter_*"'
-        ) from None
+    form = 'a table begins with [policies.hunter], and has lines such as agents = "hunter_*"'
+    tables = read_toml(path, f"policies: {path}", expected="pass a TOML file", form=form)
     own = tables.pop("policies", None)
     if {"run", "env", "runtime"} <= tables.keys():  # the config.toml of a run, of which only the policies are taken
         tables = {}

@@ -21,6 +21,11 @@ def as_text(value: object) -> str:
     return str(value)
 
 
+def change_text(key: str, before: object, now: object) -> str:
+    """Return the message that a setting has another value than before."""
+    return f"{key} was {as_text(before)} and is {as_text(now)} now"
+
+
 def items_of(text: str) -> list[str]:
     """Return the items of a list as it is typed: 64,64 or [64, 64]; ["a,b", "c"] as in TOML; none for no item."""
     text = "" if text == "none" else text.strip()

@@ -12,6 +12,7 @@ from offbeat.config.importing import accept
 from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.files import replace_file
 from offbeat.core.strict_json import LARGEST_RECORD, read_json
+from offbeat.core.typed_text import change_text
 from offbeat.experiments.sessions import Session
 from offbeat.experiments.spec import Spec
 from offbeat.experiments.trials import Trial, read_trial, require_same_trial, write_trial
@@ -153,11 +154,7 @@ def _differences(saved: dict[str, Any], current: dict[str, Any], within: str = "
         if isinstance(old, dict) and isinstance(new, dict):
             yield from _differences(old, new, f"{within}{key}.")
         elif old != new:
-            yield f"{within}{key} was {_as_text(old)} and is {_as_text(new)} now"
-
-
-def _as_text(value: Any) -> str:
-    return "not given" if value is None else str(value)
+            yield change_text(f"{within}{key}", *("not given" if value is None else value for value in (old, new)))
 
 
 def _is_hidden(path: Path) -> bool:

@@ -17,7 +17,7 @@ from offbeat.config.trust import FLAG, Code, code_to_run, flag_for, modules_of, 
 from offbeat.core.errors import ConfigError
 from offbeat.core.strict_json import LARGEST_RECORD, parse_object, read_json
 from offbeat.core.threads import usable_cores
-from offbeat.core.typed_text import as_text
+from offbeat.core.typed_text import change_text
 from offbeat.experiments.trials import POLICIES, Trial
 from offbeat.metrics.text import compact, rounded
 from offbeat.run_directory.checkpoint import MANIFEST
@@ -241,11 +241,11 @@ def _keys_that_may_differ(config: Config) -> set[str]:
 
 def _differences(saved: dict[str, Any], current: dict[str, Any], ignored: set[str]) -> list[str]:
     if ("policies" in saved) != ("policies" in current):
-        return [f"policies was {saved['run']['policies']} and is {current['run']['policies']} now"]
+        return [change_text("policies", saved["run"]["policies"], current["run"]["policies"])]
     if saved.keys() != current.keys():
-        return [f"algorithm was {saved['run']['algorithm']} and is {current['run']['algorithm']} now"]
+        return [change_text("algorithm", saved["run"]["algorithm"], current["run"]["algorithm"])]
     return [
-        f"{key} was {as_text(saved[name].get(key))} and is {as_text(value)} now"
+        change_text(key, saved[name].get(key), value)
         for name, table in current.items()
         for key, value in table.items()
         if key not in ignored and saved[name].get(key) != value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from offbeat.config.registry import algorithm_entry
 from offbeat.config.trust import Code, clusters_of, modules_in, policies_code, require, texts, wrappers_in
 from offbeat.core.errors import ConfigError, suggestion
 from offbeat.core.fields import Count, Natural
+from offbeat.core.toml_files import read_toml
 from offbeat.experiments.search import Search, expect, read_search, refuse_duplicates
 
 _KEYS = {
@@ -111,17 +111,9 @@ def is_population(path: Path) -> bool:
 
 
 def _read_tables(path: Path) -> dict[str, Any]:
-    if path.exists() and not path.is_file():
-        raise ConfigError(f"the spec {path} cannot be read (it is not a file): pass a TOML file")
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"the spec {path} cannot be read ({error.strerror}): pass a TOML file") from None
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(
-            f'{path} is not TOML ({error}): a spec begins with algorithm = "ppo" and env = "CartPole-v1"; '
-            "then follow tables, such as [settings] with steps = 10_000"
-        ) from None
+    begin = 'a spec begins with algorithm = "ppo" and env = "CartPole-v1"'
+    form = f"{begin}; then follow tables, such as [settings] with steps = 10_000"
+    return read_toml(path, f"the spec {path}", expected="pass a TOML file", form=form)
 
 
 def _codes_of(tables: Mapping[str, Any]) -> Iterator[Code]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -21,7 +20,8 @@ from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import ConfigError
 from offbeat.core.field_definitions import hints_of
 from offbeat.core.files import replace_file
-from offbeat.core.typed_text import as_text
+from offbeat.core.toml_files import read_toml
+from offbeat.core.typed_text import as_text, change_text
 from offbeat.experiments.search import Range, Values
 from offbeat.experiments.spec import Spec
 from offbeat.experiments.spec_notation import in_spec
@@ -212,7 +212,7 @@ def require_same_trial(trial: Trial, file: Path) -> None:
         return
     saved, current = _flat(_tables_in(file)), _flat(trial.tables())
     differences = [
-        f"{key} was {as_text(value)} and is {as_text(current.get(key, 'not known'))} now"
+        change_text(key, value, current.get(key, "not known"))
         for key, value in saved.items()
         if current.get(key) != value
     ]
@@ -224,10 +224,8 @@ def require_same_trial(trial: Trial, file: Path) -> None:
 
 
 def _tables_in(file: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{file} is not TOML ({error}): restore it, or pass another --dir") from None
+    restore = "restore it, or pass another --dir"
+    return read_toml(file, str(file), expected=restore, form=restore)
 
 
 def _flat(tables: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,32 @@
+"""Reads TOML files."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from offbeat.core.errors import ConfigError
+
+
+def read_toml(path: Path, name: str, *, expected: str, form: str) -> dict[str, Any]:
+    """Return the tables of a TOML file, unchecked.
+
+    Args:
+        path: path of the file.
+        name: what the file is, with its path, for messages.
+        expected: what to do if it cannot be read.
+        form: what to do if it is not TOML.
+
+    Raises:
+        ConfigError: the file cannot be read, or is not TOML.
+    """
+    if path.exists() and not path.is_file():
+        raise ConfigError(f"{name} cannot be read (it is not a file): {expected}")
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        why = "it does not exist" if isinstance(error, FileNotFoundError) else error.strerror
+        raise ConfigError(f"{name} cannot be read ({why}): {expected}") from None
+    except (ValueError, RecursionError) as error:  # ValueError: also for numbers with thousands of digits
+        raise ConfigError(f"{name} is not TOML ({error}): {form}") from None
