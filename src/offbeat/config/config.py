@@ -70,15 +70,15 @@ class Config:
         self._require_lock_free()
         require_shards_supported(runtime, self.settings, self.run.algorithm)
         require_devices(runtime)
-        if runtime.envs_per_actor % runtime.env_groups:
-            raise ConfigError(
-                f"env_groups is {runtime.env_groups}, which does not divide envs_per_actor="
-                f"{runtime.envs_per_actor}: pass --set env_groups=1"
-                f"{_or_another_divisor(runtime.envs_per_actor)}"
-            )
+        _require_equal_env_groups(runtime)
         self.settings.check(runtime)
         self.settings.check_env(self.env)
         self._check_policies()
+        self._check_league()
+
+    def _check_league(self) -> None:
+        """Refuse a league in a runtime that does not support it."""
+        runtime = self.runtime
         if self.league is not None and runtime.uses_inference:
             raise ConfigError(
                 "inference is worker, but in a league each actor also acts with frozen opponents, whose networks "
@@ -329,6 +329,14 @@ class Config:
                 f"extends {kind.__qualname__} is expected: write `config_class = MyConfig` in the algorithm"
             )
         return self.settings
+
+
+def _require_equal_env_groups(runtime: RuntimeConfig) -> None:
+    if runtime.envs_per_actor % runtime.env_groups:
+        raise ConfigError(
+            f"env_groups is {runtime.env_groups}, which does not divide envs_per_actor={runtime.envs_per_actor}: pass "
+            f"--set env_groups=1{_or_another_divisor(runtime.envs_per_actor)}"
+        )
 
 
 def _or_another_divisor(number: int) -> str:

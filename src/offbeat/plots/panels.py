@@ -76,16 +76,24 @@ def names_of(panels: Sequence[Panel], labels: Sequence[str]) -> list[list[str]]:
     """
     names = labels_of([[group[0].settings for group in panel.groups] for panel in panels])
     if len({panel.env for panel in panels}) == 1:  # with several envs, the titles of the panels have the seeds
-        seeds = _differing_seeds([group for panel in panels for group in panel.groups])
-        names = [
-            [
-                _with_seeds(name, seeds.get(id(group), "" if name or len(each) == 1 else seeds_of(group)))
-                for group, name in zip(panel.groups, each, strict=True)
-            ]
-            for panel, each in zip(panels, names, strict=True)
+        names = _names_with_seeds(panels, names)
+    return _replaced(names, labels, panels) if labels else names
+
+
+def _names_with_seeds(panels: Sequence[Panel], names: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Add the seeds to the names of groups, if they differ, or if a group has no other name."""
+    seeds = _differing_seeds([group for panel in panels for group in panel.groups])
+    return [
+        [
+            _with_seeds(name, seeds.get(id(group), "" if name or len(each) == 1 else seeds_of(group)))
+            for group, name in zip(panel.groups, each, strict=True)
         ]
-    if not labels:
-        return names
+        for panel, each in zip(panels, names, strict=True)
+    ]
+
+
+def _replaced(names: Sequence[Sequence[str]], labels: Sequence[str], panels: Sequence[Panel]) -> list[list[str]]:
+    """Return the labels in place of the names, one for each different name. Raises as `names_of`."""
     distinct = list(dict.fromkeys(name for each in names for name in each))
     envs = {panel.env for panel in panels}
     if len(envs) > 1 and len(distinct) == 1:
