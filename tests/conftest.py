@@ -45,6 +45,15 @@ def pytest_itemcollected(item: pytest.Item) -> None:
             item.add_marker(kind)
 
 
+LONGEST = ("learning", "exact")
+"""Kinds whose files take longest."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the longest files: one process runs each, and the others would wait for it if it were the last."""
+    items.sort(key=lambda item: not any(item.get_closest_marker(kind) for kind in LONGEST))
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """Exempt modules and tests, which live until the end, from garbage collection: it would traverse half a million."""
