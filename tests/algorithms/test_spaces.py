@@ -14,7 +14,14 @@ from tests.reference.thorough import thorough
 
 ON_POLICY: dict[str, Any] = {"steps": 8_000, "unroll_length": 32, "learning_rate": 1e-2, "hidden_sizes": (32,)}
 ONE_PASS: dict[str, Any] = {**ON_POLICY, "steps": 16_000, "normalize_advantages": True}
-REPLAYED: dict[str, Any] = {"steps": 1_200, "warmup": 400, "capacity": 2_000, "batch_size": 64, "learning_rate": 3e-3}
+REPLAYED: dict[str, Any] = {
+    "steps": 1_200,
+    "utd_ratio": "1",
+    "warmup": 400,
+    "capacity": 2_000,
+    "batch_size": 64,
+    "learning_rate": 3e-3,
+}
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def run(half_run, tmp_path) -> Path:
 
 @pytest.fixture(scope="module")
 def sac_run(tmp_path_factory) -> Path:
-    return small_sac(tmp_path_factory.mktemp("sac") / "run", steps=400, stop_at=200).path
+    return small_sac(tmp_path_factory.mktemp("sac") / "run", steps=240, stop_at=120).path
 
 
 def edit(run: Path, key: str, value: str) -> None:

@@ -42,8 +42,8 @@ def crashed_run(tmp_path_factory, _registry) -> Path:
     path = tmp_path_factory.mktemp("crashed") / "run"
     with pytest.raises(KeyboardInterrupt):
         small_run(
-            path, "tests/Unsendable-v0", checkpoint_every=512, eval_every=300, eval_episodes=2,
-            callbacks=[raise_at(1300)],
+            path, "tests/Unsendable-v0", checkpoint_every=256, eval_every=150, eval_episodes=2,
+            callbacks=[raise_at(650)],
         )  # fmt: skip
     return path
 
@@ -240,9 +240,9 @@ def score_of(run: Path) -> float:
 
 def crash_beyond_the_latest(path: Path, **settings: Any) -> Path:
     """Train until an evaluation is the best and is saved, and crash before the next full checkpoint."""
-    best: dict[str, Any] = {"eval_every": 256, "eval_episodes": 3, "learning_rate": 0.02, "steps": 2048}
+    best: dict[str, Any] = {"eval_every": 256, "eval_episodes": 3, "learning_rate": 0.02, "steps": 1024}
     with pytest.raises(KeyboardInterrupt):
-        small_run(path, **best, callbacks=[raise_at(1200)], **settings)
+        small_run(path, **best, callbacks=[raise_at(700)], **settings)
     assert load(path / "checkpoints" / "latest").policy["env_steps"] == 0
     assert load(path / "checkpoints" / "best").policy["env_steps"] > 0
     assert score_of(path) == max(line["eval_return_mean"] or 0 for line in lines_of(path))
@@ -261,7 +261,7 @@ def test_the_best_of_a_run_that_crashed_stays_the_best_until_an_evaluation_is_be
 
 def test_a_crashed_and_resumed_run_has_the_same_best_as_an_uninterrupted_run(tmp_path):
     run = crash_beyond_the_latest(tmp_path / "run")
-    settings: dict[str, Any] = {"eval_every": 256, "eval_episodes": 3, "learning_rate": 0.02, "steps": 2048}
+    settings: dict[str, Any] = {"eval_every": 256, "eval_episodes": 3, "learning_rate": 0.02, "steps": 1024}
     resume(run)
     small_run(tmp_path / "whole", **settings)
     assert weights_of(run, "best") == weights_of(tmp_path / "whole", "best")

@@ -29,6 +29,8 @@ from tests.reference.thorough import thorough
 from offbeat.run_directory.checkpoint import load
 
 ENVS = ("tests.reference.run_envs",)
+STEPS = 2048
+"""Env steps of a run, in which there is time for a fault and for what follows it."""
 PROCESSES: dict[str, Any] = {"runtime": "processes", "actors": 2, "max_lag": 1, "imports": ENVS}
 THREADS: dict[str, Any] = PROCESSES | {"runtime": "threads"}
 SERIAL: dict[str, Any] = PROCESSES | {"runtime": "serial"}
@@ -41,7 +43,7 @@ def _in_temporary_folder(tmp_path, monkeypatch):
 
 def train(env: str, **settings: Any) -> CommandResult:
     """Train with `offbeat` in the current folder, in the run directory `run`."""
-    return offbeat(*small_arguments(Path("run"), env, **settings))
+    return offbeat(*small_arguments(Path("run"), env, **{"steps": STEPS, **settings}))
 
 
 def resume() -> CommandResult:
@@ -62,7 +64,7 @@ def assert_finished(said: CommandResult) -> None:
     assert our_lines(said.err) == []
     assert status_of(Path("run"))["state"] == "finished"
     last = lines_of(Path("run"))[-1]
-    assert last["env_steps"] >= 2048
+    assert last["env_steps"] >= STEPS
     assert last["policy_lag_max"] <= 1
 
 
@@ -196,7 +198,7 @@ def test_a_hanging_actor_process_is_reported_killed_and_restarted(env, timeout):
     ("env", "timeout"), [("HangsInReset", "reset_timeout_s"), *thorough(("HangsOnce", "step_timeout_s"))]
 )
 def test_a_hanging_actor_thread_is_reported_and_ends_the_run(tmp_path, env, timeout):
-    arguments = small_arguments(tmp_path / "run", f"runs/{env}-v0", **THREADS, **{timeout: 3})
+    arguments = small_arguments(tmp_path / "run", f"runs/{env}-v0", **THREADS, **{timeout: 3}, steps=STEPS)
     said = Started(arguments, tmp_path).end(seconds=60)  # it sleeps for ten minutes
     assert_failed_and_whole(said)
     assert names_an_env(said.err)
@@ -221,7 +223,7 @@ def test_a_world_that_hangs_in_the_step_of_one_agent_costs_an_actor_process_a_re
 
 
 def test_a_world_that_hangs_in_the_step_of_one_agent_in_a_thread_ends_the_run(tmp_path):
-    settings = THREADS | {"imports": (), "policies": "separate", "step_timeout_s": 3}
+    settings = THREADS | {"imports": (), "policies": "separate", "step_timeout_s": 3, "steps": STEPS}
     said = Started(small_arguments(tmp_path / "run", WORLD, **settings), tmp_path).end(seconds=60)
     assert (said.code, status_of(Path("run"))["state"]) == (1, "failed")
     assert names_an_env(said.err)

@@ -63,7 +63,7 @@ def assert_json_is_whole(run: Path, folder: Path) -> None:
 @pytest.mark.parametrize(("env", "what"), [("TooLarge", "observation"), ("TooLargeReward", "reward")])
 def test_numbers_too_large_for_float32_fail_the_run_and_are_not_learned_from(tmp_path, env, what):
     with pytest.raises(EnvFailed, match=f"{what} is NaN or infinite, or too large for float32"):
-        small_run(tmp_path / "run", f"curious/{env}-v0", **CURIOUS)
+        small_run(tmp_path / "run", f"curious/{env}-v0", **CURIOUS, steps=2048)
     assert lines_of(tmp_path / "run")[-1]["env_steps"] > 0
     assert lines_of(tmp_path / "run")[-1]["updates_refused"] == 0
 

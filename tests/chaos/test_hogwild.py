@@ -196,7 +196,7 @@ LEARNS: dict[str, tuple[Case, float]] = {
             "runs/Doors-v0",
             1500,
             {"algorithm": "dqn", "imports": ENVS, "capacity": 3000, "chunk_length": 4, "batch_size": 64}
-            | {"warmup": 200, "learning_rate": 3e-3},
+            | {"warmup": 200, "learning_rate": 3e-3, "utd_ratio": "1"},
         ),
         Doors.BEST,
     ),
@@ -237,6 +237,7 @@ def _index(pid: int) -> str:
 def test_a_worker_killed_soon_after_a_resume_repeats_no_update(tmp_path, prioritized):
     path = tmp_path / "run"
     settings: dict[str, Any] = {"chunk_length": 60, "capacity": 2000, "prioritized": prioritized, "warmup": 120}
+    settings["utd_ratio"] = "1"
     layout: dict[str, Any] = {"runtime": "hogwild", "workers": 1, "steps": 2000}
     stopped = small_sac(path, **settings, **layout, stop_at=240)
     made = stopped.metrics["updates"]
@@ -262,7 +263,7 @@ class NoDelay(Random):
 
 def train(env: str, **settings: Any) -> CommandResult:
     """Train with `offbeat` in the current folder, in the run directory `run`."""
-    return offbeat(*small_arguments(Path("run"), env, **{**WORKERS, **settings}))
+    return offbeat(*small_arguments(Path("run"), env, **{**WORKERS, "steps": 2048, **settings}))
 
 
 def test_a_worker_whose_env_raises_is_restarted_within_its_budget_and_then_fails_the_run():
@@ -287,7 +288,7 @@ def test_a_worker_whose_env_raises_is_restarted_within_its_budget_and_then_fails
     [("HangsHoldingTheInterpreter", "step_timeout_s"), *thorough(("HangsInFirstReset", "reset_timeout_s"))],
 )
 def test_a_worker_whose_env_hangs_is_reported_killed_and_restarted(env, timeout):
-    said = train(f"runs/{env}-v0", **{timeout: 3}, **ALONE, steps=2048)
+    said = train(f"runs/{env}-v0", **{timeout: 3}, **ALONE)
     assert said.code == 0, said.err
     assert "did not return in time" in said.err
     last = lines_of(Path("run"))[-1]

@@ -18,7 +18,7 @@ from offbeat.run_directory.checkpoint import load
 
 ENVS = ("tests.reference.run_envs",)
 RUNTIMES = pytest.mark.parametrize("runtime", ["serial", "processes", *thorough("threads")])
-SETTINGS: dict[str, Any] = {"actors": 2, "max_lag": 1, "checkpoint_every": 256}
+SETTINGS: dict[str, Any] = {"steps": 2048, "actors": 2, "max_lag": 1, "checkpoint_every": 256}
 
 
 def record_actor_pids(run: Path) -> tuple[CallbackFunction, set[int]]:

@@ -102,7 +102,7 @@ def test_a_learner_that_makes_no_progress_ends_the_run_which_can_be_resumed(tmp_
 @pytest.mark.parametrize("shards", [2, *thorough(3)])
 def test_a_learner_that_raises_ends_the_run_with_its_error_and_traceback(tmp_path, monkeypatch, shards):
     run = tmp_path / "run"
-    settings = {**LEARNERS, "checkpoint_every": 256, "shards": shards, "devices": ("cpu",) * shards}
+    settings = {**LEARNERS, "steps": 2048, "checkpoint_every": 256, "shards": shards, "devices": ("cpu",) * shards}
     with monkeypatch.context() as patch:
         patch.setitem(registry.ALGORITHMS, "ppo", FAILING_LATER)
         with pytest.raises(

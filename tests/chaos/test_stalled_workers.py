@@ -46,7 +46,7 @@ def _in_temporary_folder(tmp_path, monkeypatch):
 
 
 def train(env: str, **settings: Any) -> CommandResult:
-    return offbeat(*small_arguments(Path("run"), env, **settings))
+    return offbeat(*small_arguments(Path("run"), env, **{"steps": 2048, **settings}))
 
 
 def wait_until(holds: Callable[[], bool], seconds: float = 60.0) -> None:

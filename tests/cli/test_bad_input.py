@@ -469,7 +469,7 @@ def prepared(tmp_path_factory) -> Path:
 
 def prepare_on_a_replay(folder: Path) -> None:
     """Make a run of SAC, and copies whose config says something else."""
-    small_sac(folder / "soft", max_ahead=1, stop_at=200)
+    small_sac(folder / "soft", max_ahead=1, stop_at=200, utd_ratio="1")
     edits = [
         *(("relaid", "envs_per_actor = 2", "envs_per_actor = 1"), ("capacity", "capacity = 240", "capacity = 300")),
         *(("max_ahead", "max_ahead = 1", "max_ahead = 2"), ("chunk_length", "chunk_length = 3", "chunk_length = 2")),

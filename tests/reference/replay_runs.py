@@ -33,10 +33,12 @@ SMALL_SAC: dict[str, Any] = {
     "capacity": 240,
     "hidden_sizes": (16, 16),
     "learning_rate": 1e-3,
+    "utd_ratio": "1/2",
     "eval_every": 0,
     "checkpoint_every": 0,
 }
 """The replay is full before the end, so that rows leave it."""
+SMALL_RATIO = Fraction(SMALL_SAC["utd_ratio"])
 
 
 def small_sac(path: Path, env: str = "Pendulum-v1", **settings: Any) -> Run:

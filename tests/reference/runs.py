@@ -39,7 +39,7 @@ from offbeat.runtime.supervisor import Reporting
 REPOSITORY = Path(__file__).parents[2]
 
 SMALL: dict[str, Any] = {
-    "steps": 2048,
+    "steps": 1024,
     "envs_per_actor": 4,
     "unroll_length": 16,
     "minibatch_size": 32,

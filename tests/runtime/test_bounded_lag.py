@@ -67,9 +67,9 @@ def test_a_run_ends_after_the_batch_that_reaches_steps_and_reports_rows_acted_be
 def test_a_bounded_run_is_resumed_with_its_episodes_and_reports_waits(tmp_path, runtime):
     path = tmp_path / "run"
     layout: dict[str, Any] = {"max_lag": 1, "actors": 2, "runtime": runtime}
-    said = offbeat(*small_arguments(path, stop_at=700, **layout))
-    assert said.out.startswith("interrupted: stopped at --stop-at 700")
-    assert 700 <= lines_of(path)[-1]["env_steps"] <= 700 + 2 * 128
+    said = offbeat(*small_arguments(path, stop_at=400, **layout))
+    assert said.out.startswith("interrupted: stopped at --stop-at 400")
+    assert 400 <= lines_of(path)[-1]["env_steps"] <= 400 + 2 * 128
     assert lines_of(path)[-1]["acted_beyond"] == 0
     said = offbeat("resume", path, "--progress", "lines")
     assert said.code == 0

@@ -369,7 +369,7 @@ def stop_from(env_steps: int) -> Any:
 
 @pytest.mark.parametrize("runtime", ["threads", *thorough("serial", "processes")])
 def test_a_run_resumed_repeatedly_across_runtimes_has_the_bits_of_serial(tmp_path, runtime):
-    layout: dict[str, Any] = {"max_lag": 1, "actors": 2, "lag": "exact"}
+    layout: dict[str, Any] = {"max_lag": 1, "actors": 2, "lag": "exact", "steps": 2048}
     whole = small_run(tmp_path / "whole", **layout)
     path = small_run(tmp_path / "run", **layout, runtime=runtime, callbacks=[stop_from(300)]).path
     for env_steps, other in ((700, "serial"), (1100, runtime), (1500, "processes")):
@@ -382,7 +382,7 @@ def test_a_resume_in_another_runtime_drops_unsupported_settings(tmp_path):
     layout: dict[str, Any] = {"max_lag": 1, "actors": 2, "lag": "exact"}
     whole = small_run(tmp_path / "whole", **layout)
     only: dict[str, Any] = {"runtime": "processes", "restart_budget": 2, "start_together": 1, "step_timeout_s": 50}
-    path = small_run(tmp_path / "run", **layout, **only, stop_at=700).path
+    path = small_run(tmp_path / "run", **layout, **only, stop_at=400).path
     assert offbeat("resume", path, "--runtime", "serial", "--progress", "none").code == 0
     assert weights_of(path) == weights_of(whole.path)
     kept = load(path / "config.toml").runtime

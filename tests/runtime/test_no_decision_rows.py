@@ -172,7 +172,13 @@ def action_values(run: Path, ages: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]
 @pytest.mark.parametrize("n_step", [1, *thorough(3)])
 def test_action_values_with_a_replay_converge_to_the_sums_of_whole_steps(tmp_path, n_step):
     settings: dict[str, Any] = {"algorithm": "dqn", "steps": 1000, "capacity": 2000, "gamma": 0.9, "n_step": n_step}
-    more: dict[str, Any] = {"hidden_sizes": (32,), "learning_rate": 5e-3, "ema_rate": 0.05, "chunk_length": 1}
+    more: dict[str, Any] = {
+        "utd_ratio": "1",
+        "hidden_sizes": (32,),
+        "learning_rate": 5e-3,
+        "ema_rate": 0.05,
+        "chunk_length": 1,
+    }
     run = small_sac(tmp_path / "run", WAITING, **CURIOUS, **{**settings, **more})
     expected = [3 + 0.9 * (3 + 0.9 * 2), 3 + 0.9 * 2, 2]
     values = action_values(run.path, np.array([0, 3, 6]))
@@ -199,7 +205,7 @@ def test_a_resumed_replay_continues_bit_for_bit_in_the_middle_of_waits(tmp_path,
 
 
 def test_updates_are_due_for_complete_decisions(tmp_path):
-    run = small_sac(tmp_path / "run", WAITING, **CURIOUS, algorithm="dqn", chunk_length=1)
+    run = small_sac(tmp_path / "run", WAITING, **CURIOUS, algorithm="dqn", chunk_length=1, utd_ratio="1")
     for line in lines_of(run.path):
         open_decisions = line["env_steps"] - 64 - line["updates"]
         assert 0 <= open_decisions <= 2 or line["env_steps"] <= 66, "at most one for each env"

@@ -11,13 +11,13 @@ import offbeat as package
 from offbeat.api.train import resume
 from offbeat.core.errors import ConfigError
 
-HALF = 1024
+HALF = 512
 LAGGED: dict[str, Any] = {"max_lag": 1, "unrolls_per_batch": 2, "actors": 2}
 
 
 def test_a_resume_continues_counters_episodes_and_metrics(tmp_path):
-    whole = small_run(tmp_path / "whole", **LAGGED, eval_every=700, eval_episodes=2)
-    stopped = small_run(tmp_path / "stopped", **LAGGED, eval_every=700, eval_episodes=2, stop_at=HALF)
+    whole = small_run(tmp_path / "whole", **LAGGED, eval_every=350, eval_episodes=2)
+    stopped = small_run(tmp_path / "stopped", **LAGGED, eval_every=350, eval_episodes=2, stop_at=HALF)
     resumed = resume(stopped.path)
 
     assert resumed.metrics["episodes"] > stopped.metrics["episodes"] > 0
@@ -54,16 +54,16 @@ def test_a_finished_run_is_resumed_only_with_more_steps(tmp_path):
         resume(path)
     assert weights_of(path) == before
 
-    more = resume(path, steps=3000)
+    more = resume(path, steps=1500)
     assert more.state == "finished"
-    assert more.metrics["env_steps"] >= 3000
+    assert more.metrics["env_steps"] >= 1500
     assert weights_of(path) != before
 
 
 @pytest.mark.parametrize("max_lag", [0, 1])
 def test_extending_a_finished_run_continues_its_episodes_only_if_no_rows_were_acted_beyond(tmp_path, max_lag):
     path = small_run(tmp_path / "run", max_lag=max_lag).path
-    said = offbeat("resume", path, "--steps", 3000, "--progress", "lines")
+    said = offbeat("resume", path, "--steps", 1500, "--progress", "lines")
     assert ("they are cut, and new episodes start" in said.err) == (max_lag > 0)
 
 

@@ -10,8 +10,8 @@ from tests.reference.runs import begun, lines_of, small_run, unrolls_of, weights
 from offbeat import resume
 from offbeat.core.errors import ConfigError
 
-EVERY_BATCH: dict[str, Any] = {"steps": 1024}
-"""Metrics lines come every steps // 200 = 5 env steps, so each batch has one."""
+EVERY_BATCH: dict[str, Any] = {"steps": 768}
+"""Metrics lines come every steps // 200 = 3 env steps, so each batch has one."""
 
 
 def batch_lines(path):
@@ -98,7 +98,7 @@ def test_with_lag_the_first_ratio_to_the_proximal_policy_is_one(tmp_path):
 @pytest.mark.parametrize("max_lag", [0, 1, 3])
 @pytest.mark.parametrize("actors", [1, 2])
 def test_a_run_ends_after_the_first_batch_that_reaches_steps(tmp_path, max_lag, actors):
-    steps = 1000
+    steps = 500
     run = small_run(tmp_path / "run", steps=steps, max_lag=max_lag, actors=actors)
     lines = batch_lines(run.path)
     assert [line["env_steps"] >= steps for line in lines] == [False] * (len(lines) - 1) + [True]

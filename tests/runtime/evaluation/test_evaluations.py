@@ -13,14 +13,23 @@ from typing import Any
 import gymnasium as gym
 import pytest
 from tests.reference.run_envs import Wave
-from tests.reference.runs import CommandResult, lines_of, offbeat, small_arguments, small_run, status_of, weights_of
+from tests.reference.runs import (
+    SMALL,
+    CommandResult,
+    lines_of,
+    offbeat,
+    small_arguments,
+    small_run,
+    status_of,
+    weights_of,
+)
 from tests.reference.thorough import thorough
 
 import offbeat as package
 from offbeat.runtime.evaluation import schedule as evaluations
 
 ENVS = ("tests.reference.evaluated_envs",)
-EVALUATED: dict[str, Any] = {"eval_every": 1024, "eval_episodes": 3, "imports": ENVS}
+EVALUATED: dict[str, Any] = {"eval_every": 512, "eval_episodes": 3, "imports": ENVS}
 PROCESSES: dict[str, Any] = EVALUATED | {"runtime": "processes", "actors": 2, "max_lag": 1}
 
 
@@ -95,7 +104,7 @@ def evaluators() -> list[int]:
 
 def test_learning_continues_during_a_slow_evaluation():
     def go() -> None:
-        while not any(line["env_steps"] >= 1900 for line in lines_of(Path("run"))):
+        while not any(line["env_steps"] >= 900 for line in lines_of(Path("run"))):
             time.sleep(0.01)
         Path("GO").touch()
 
@@ -103,7 +112,7 @@ def test_learning_continues_during_a_slow_evaluation():
     said = train("WaitsInEvaluations", **PROCESSES)
     assert said.code == 0, said.err
     first = next(line for line in lines_of(Path("run")) if line["evaluations"] == 1)
-    assert first["eval_env_steps"] < 1900 <= first["env_steps"]
+    assert first["eval_env_steps"] < 900 <= first["env_steps"]
     assert last_line()["eval_env_steps"] == last_line()["env_steps"], "the end is evaluated too"
 
 
@@ -114,7 +123,7 @@ class EndsEvaluationsAtTheEnd(package.Callback):
         threading.Thread(target=self._go, daemon=True).start()
 
     def _go(self) -> None:
-        while self.run.env_steps < 2048:
+        while self.run.env_steps < SMALL["steps"]:
             time.sleep(0.01)
         Path("GO").touch()
 
@@ -129,7 +138,7 @@ def test_the_last_line_has_the_wait_for_the_evaluations_at_the_end():
 
 def test_evaluations_that_take_too_much_time_are_skipped_except_the_last(monkeypatch):
     monkeypatch.setattr(evaluations, "ALWAYS_ALLOWED_S", 0.0)
-    said = train("SlowInEvaluations", **EVALUATED | {"eval_every": 256}, eval_time_share=0.1)
+    said = train("SlowInEvaluations", **EVALUATED | {"eval_every": 128}, eval_time_share=0.1)
     assert said.code == 0, said.err
     assert "some are skipped, because all together would take more than 10 % of the time so far" in said.err
     taken = re.search(r"evaluations took (\S+) s, (\d+) % of the time", said.err)
@@ -141,13 +150,13 @@ def test_evaluations_that_take_too_much_time_are_skipped_except_the_last(monkeyp
 
 def test_no_evaluation_is_skipped_with_lag_exact(monkeypatch):
     monkeypatch.setattr(evaluations, "ALWAYS_ALLOWED_S", 0.0)
-    said = train("SlowInEvaluations", **EVALUATED | {"eval_every": 512}, lag="exact", eval_time_share=0.01)
+    said = train("SlowInEvaluations", **EVALUATED | {"eval_every": 256}, lag="exact", eval_time_share=0.01)
     assert said.code == 0, said.err
     assert last_line()["evaluations"] == 4
 
 
 def test_exact_runs_have_the_same_evaluations_and_best_checkpoint_in_every_runtime(tmp_path):
-    settings: dict[str, Any] = {"lag": "exact", "max_lag": 1, "actors": 2, "eval_every": 512, "eval_episodes": 3}
+    settings: dict[str, Any] = {"lag": "exact", "max_lag": 1, "actors": 2, "eval_every": 256, "eval_episodes": 3}
     runs = [
         small_run(tmp_path / f"{runtime}-{evaluator}", **settings, runtime=runtime, evaluator=evaluator).path
         for runtime, evaluator in [("serial", "inline"), ("serial", "process"), ("processes", "process")]

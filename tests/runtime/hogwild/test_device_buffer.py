@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from tests.reference.device_buffers import DEVICES, Opener, buffers_on
 from tests.reference.hogwild_runs import assert_whole, pools, workers_of
 from tests.reference.models import actor_critic, policy_spec
-from tests.reference.replay_runs import small_sac
-from tests.reference.runs import small_run, weights_of
+from tests.reference.replay_runs import SMALL_SAC, small_sac
+from tests.reference.runs import SMALL, small_run, weights_of
 from tests.reference.thorough import thorough
 
 from offbeat.api.train import Run, resume
@@ -133,7 +133,7 @@ RUNS = [("ppo", {**KL, "hogwild": "shared"}), ("sac", {"steps": 300, "hogwild": 
 
 @pytest.mark.parametrize(("algorithm", "changes"), [RUNS[0], *thorough(RUNS[1])], ids=["ppo", "sac"])
 def test_one_stopped_and_resumed_worker_on_a_device_buffer_agrees_with_serial(tmp_path, device, algorithm, changes):
-    wanted = 2048 if algorithm == "ppo" else 300
+    wanted = SMALL["steps"] if algorithm == "ppo" else SMALL_SAC["steps"]
     stopped = train(algorithm, tmp_path / "run", device, **changes, runtime="hogwild", workers=1, stop_at=wanted // 2)
     assert stopped.state == "interrupted"
     assert_whole(stopped.path)

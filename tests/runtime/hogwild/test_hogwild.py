@@ -17,8 +17,9 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 from tests.reference.hogwild_runs import assert_ratio_of_each, assert_whole, pools, workers_of
-from tests.reference.replay_runs import LINKS, SMALL_SAC, linked_rows, small_sac, updates_due
+from tests.reference.replay_runs import LINKS, SMALL_RATIO, SMALL_SAC, linked_rows, small_sac, updates_due
 from tests.reference.runs import (
+    SMALL,
     contents,
     is_alive,
     lines_of,
@@ -128,7 +129,7 @@ def several(request, tmp_path_factory) -> tuple[Several, Run]:
 def test_a_run_exceeds_its_steps_by_less_than_a_learning_step_of_each_worker(several):
     case, run = several
     steps = load(run.path / "checkpoints" / "latest").policy["env_steps"]
-    wanted = 2048 if case.algorithm == "a2c" else REPLAYED["steps"]
+    wanted = SMALL["steps"] if case.algorithm == "a2c" else REPLAYED["steps"]
     assert run.state == "finished"
     assert wanted <= steps == run.metrics["env_steps"] < wanted + case.workers * case.step
     assert all(worker["done"]["env_steps"] > 0 for worker in workers_of(run.path)), "all took part"
@@ -215,17 +216,17 @@ def test_workers_interrupted_in_mid_episode_resume_their_episodes(tmp_path):
             sent.append(line)
             os.kill(os.getpid(), signal.SIGINT)
 
-    wanted, sent = 100, []
+    wanted, sent = 50, []
     stopped = small_sac(path, **layout, callbacks=[interrupt])
     assert (stopped.state, stopped.exit_code, stopped.reason) == ("interrupted", 130, "stopped by SIGINT")
     assert_whole(path)
-    assert_ratio_of_each(path, Fraction(1))
+    assert_ratio_of_each(path, SMALL_RATIO)
     before = [worker["done"]["env_steps"] for worker in workers_of(path)]
     resumed = resume(path, steps=stopped.metrics["env_steps"] + 100)
     assert resumed.state == "finished"
     assert "the replays of 2 workers restored; unfinished episodes continue" in log_of(resumed)
     assert_whole(path)
-    assert_ratio_of_each(path, Fraction(1))
+    assert_ratio_of_each(path, SMALL_RATIO)
     assert sum(worker["done"]["env_steps"] for worker in workers_of(path)) == resumed.metrics["env_steps"]
     assert all(now["done"]["env_steps"] >= then for now, then in zip(workers_of(path), before, strict=True))
     state = load(path / "checkpoints" / "latest").state
