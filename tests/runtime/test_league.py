@@ -31,7 +31,7 @@ from offbeat.workers.seats import Seats
 GAME, TEAMS = "offbeat.envs.testing.games:RockPaperScissors", "offbeat.envs.testing.worlds:CartPoles"
 LEAGUE: dict[str, Any] = {"league": {"window": 3, "snapshot_every": 4, "opponents": "prioritized"}}
 SETTINGS: dict[str, Any] = {
-    "steps": 2048, "actors": 2, "max_lag": 1, "lag": "exact", "envs_per_actor": 4, "env": GAME, **LEAGUE
+    "steps": 1024, "actors": 2, "max_lag": 1, "lag": "exact", "envs_per_actor": 4, "env": GAME, **LEAGUE
 }  # fmt: skip
 RED_AND_BLUE = {"red": {"agents": "cart_0"}, "blue": {"agents": "cart_*", "settings": {"learning_rate": 1e-4}}}
 TEAM_SETTINGS: dict[str, Any] = {
@@ -79,10 +79,10 @@ def test_a_league_has_the_bits_of_serial_in_every_runtime(runtime, case, serial,
     assert league_state(run)["table"] == league_state(expected)["table"]
 
 
-@each_case
-def test_a_resumed_league_has_the_same_ratings_snapshots_and_opponents(settings, tmp_path):
-    whole = small_run(tmp_path / "whole", runtime="serial", **settings)
-    stopped = small_run(tmp_path / "stopped", runtime="serial", stop_at=1024, **settings)
+@pytest.mark.parametrize("case", CASES)
+def test_a_resumed_league_has_the_same_ratings_snapshots_and_opponents(case, serial, tmp_path):
+    whole = serial(case)
+    stopped = small_run(tmp_path / "stopped", runtime="serial", stop_at=512, **CASES[case])
     resumed = resume(stopped.path)
     expected, found = league_state(whole), league_state(resumed)
     assert found["table"] == expected["table"]
@@ -285,7 +285,7 @@ def test_a_policy_gets_a_snapshot_after_each_of_its_turns_whatever_the_order_of_
         assert [snapshot.learning_step for snapshot in table.snapshots[name]] == [0, *ends_of_turns]
 
 
-SMUGGLING: dict[str, Any] = {**SETTINGS, "steps": 1024, "env": "offbeat.envs.testing.smuggling:Smuggling"}
+SMUGGLING: dict[str, Any] = {**SETTINGS, "env": "offbeat.envs.testing.smuggling:Smuggling"}
 
 
 @pytest.fixture(scope="module")
@@ -361,14 +361,12 @@ def test_a_league_that_cannot_be_played_is_refused(settings, message, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-@each_case
-def test_the_win_rate_of_a_policy_is_the_mean_of_those_against_the_snapshots_of_the_window_on_other_sides(
-    settings, tmp_path
-):
-    run = small_run(tmp_path / "run", runtime="serial", **settings)
+@pytest.mark.parametrize("case", CASES)
+def test_the_win_rate_of_a_policy_is_the_mean_of_those_against_the_snapshots_of_the_window_on_other_sides(case, serial):
+    run = serial(case)
     table, last = LeagueTable.restore(league_state(run)["table"]), lines_of(run.path)[-1]
     for policy in table.snapshots:
-        others = set(table.snapshots) - ({policy} if settings is TEAM_SETTINGS else set())
+        others = set(table.snapshots) - ({policy} if CASES[case] is TEAM_SETTINGS else set())
         counts = {other: len(table.snapshots[other]) for other in others}
         window = [
             Player(other, number) for other, count in counts.items() for number in range(max(0, count - 3), count)
