@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +50,19 @@ def signalled(role: str, number: signal.Signals, times: int) -> Iterator[list[in
         sender.join()
 
 
-def train(path: str, **settings: Any) -> Run:
-    return small_run(Path(path), **{"steps": 4096, "log_every": 64, **settings})
+def train(path: Path, **settings: Any) -> Run:
+    return small_run(path, **{"steps": 4096, "log_every": 64, **settings})
+
+
+@pytest.fixture(scope="module")
+def serial(tmp_path_factory) -> Callable[[int], bytes]:
+    """A function from a number of env groups to the weights of a run in the serial runtime."""
+
+    @cache
+    def weights(env_groups: int) -> bytes:
+        return weights_of(train(tmp_path_factory.mktemp("serial") / "run", **EXACT, env_groups=env_groups).path)
+
+    return weights
 
 
 def log() -> str:
@@ -58,30 +70,28 @@ def log() -> str:
 
 
 @pytest.mark.parametrize("env_groups", [1, 2])
-def test_a_run_whose_inference_worker_is_killed_again_and_again_has_the_bits_of_serial(env_groups):
-    serial = train("serial", **EXACT, env_groups=env_groups)
+def test_a_run_whose_inference_worker_is_killed_again_and_again_has_the_bits_of_serial(env_groups, serial):
     with signalled("inference worker", signal.SIGKILL, 3) as killed:
-        run = train("run", **PROCESSES, env_groups=env_groups)
+        run = train(RUN, **PROCESSES, env_groups=env_groups)
     assert (run.state, len(killed)) == ("finished", 3)
     assert run.metrics["actor_restarts"] >= 2  # the last one may have come when nothing was left to do
     assert "was killed by SIGKILL, in batch" in log()
     assert "no longer exact" not in log()
-    assert weights_of(run.path) == weights_of(serial.path)
+    assert weights_of(run.path) == serial(env_groups)
 
 
-def test_a_hanging_inference_worker_is_killed_and_its_actors_are_not():
-    serial = train("serial", **EXACT)
+def test_a_hanging_inference_worker_is_killed_and_its_actors_are_not(serial):
     with signalled("inference worker", signal.SIGSTOP, 1):
-        run = train("run", **PROCESSES, stall_timeout_s=2)
+        run = train(RUN, **PROCESSES, stall_timeout_s=2)
     assert run.metrics["actor_restarts"] == 1
     assert "inference worker 0" in log()
     assert "made no progress in time outside of its envs (stall_timeout_s) and was killed" in log()
-    assert weights_of(run.path) == weights_of(serial.path)
+    assert weights_of(run.path) == serial(1)
 
 
 def test_killed_actors_and_inference_workers_leave_a_run_that_finishes_and_resumes():
     with signalled("actor", signal.SIGKILL, 2), signalled("inference worker", signal.SIGKILL, 2):
-        run = train("run", **PROCESSES, env_groups=2, checkpoint_every=512)
+        run = train(RUN, **PROCESSES, env_groups=2, checkpoint_every=512)
     assert run.state == "finished"
     assert run.metrics["env_steps"] >= 4096
     assert resume(run.path, steps=4608).state == "finished"
