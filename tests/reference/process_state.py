@@ -24,13 +24,13 @@ RUNTIMES: dict[str, dict[str, Any]] = {
     "hogwild": {"workers": 1},
 }
 SETTINGS: dict[str, Any] = {
-    "steps": 128,
+    "steps": 64,
     "envs_per_actor": 2,
     "unroll_length": 16,
     "minibatch_size": 16,
     "epochs": 1,
     "hidden_sizes": (8,),
-    "eval_every": 64,
+    "eval_every": 32,
     "eval_episodes": 1,
     "progress": "none",
 }
@@ -96,7 +96,7 @@ def uses(folder: Path) -> Iterator[tuple[str, Callable[[], object]]]:
     for runtime, layout in RUNTIMES.items():
         settings = {**SETTINGS, **layout, "runtime": runtime, "run_dir": folder / runtime}
         yield runtime, partial(offbeat.train, "ppo", "CartPole-v1", **settings)
-    yield "resume", lambda: offbeat.resume(run, steps=256, progress="none")
+    yield "resume", lambda: offbeat.resume(run, steps=128, progress="none")
     yield "evaluate", lambda: offbeat.evaluate(run, episodes=2)
     yield "load", lambda: offbeat.load(run)
     yield "plot", lambda: offbeat.plot(run, out=folder / "return.png")
