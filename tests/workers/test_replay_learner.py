@@ -301,11 +301,11 @@ def restored(bench: Bench, *, with_replay: bool, step: int) -> tuple[Bench, str]
 @pytest.mark.parametrize("prioritized", [False, True])
 def test_a_restored_learner_makes_the_same_updates(prioritized):
     bench = Bench(replace(SMALL, prioritized=prioritized, n_step=2, policy_delay=2))
-    for ticket in range(15):
+    for ticket in range(12):
         bench.learn(ticket, lag=min(2, ticket))
-    other, said = restored(bench, with_replay=True, step=15)
+    other, said = restored(bench, with_replay=True, step=12)
     assert said == f"the replay of {bench.replay.valid} transitions restored"
-    for ticket in range(15, 30):
+    for ticket in range(12, 20):
         one, same = (side.learn(ticket, lag=2) for side in (bench, other))
         assert one.metrics == same.metrics
     assert_equal(other.algorithm.weights(), bench.algorithm.weights())
