@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +14,7 @@ import pytest
 import torch
 from tests.reference.collectives import Meeting, together
 from tests.reference.shard_cases import SHARD_CASES, SMALL, ShardCase, transitions
+from tests.reference.thorough import thorough
 from tests.reference.update_cases import stages_on_a_device
 from tests.reference.update_rows import bench
 from torch import Tensor
@@ -30,6 +31,8 @@ from offbeat.workers.gradients import Gradients
 from offbeat.workers.updates import UpdateMetrics, Updates
 
 EACH_CASE = pytest.mark.parametrize("case", SHARD_CASES)
+SEVERAL = ["ppo", "ppo, rows without a decision", "ppo, gru", "sac, prioritized, fast path", "dqn, gru, prioritized"]
+"""Minibatches of every kind: of rows, some without a decision, of columns, of transitions and of sequences."""
 
 
 @pytest.fixture(params=["decided on the host", "decided on the device"])
@@ -69,11 +72,26 @@ def assert_close(one: Mapping[str, Any], other: Mapping[str, Any]) -> None:
         np.testing.assert_allclose(np.asarray(other[name]), np.asarray(value), rtol=1e-4, atol=1e-5, err_msg=name)
 
 
-@pytest.mark.parametrize("shards", [3, 13])
-@EACH_CASE
+@cache
+def computed_whole(case: str) -> list[Computed]:
+    """Return what is computed for each stage and minibatch of a case without shards."""
+    return computed(SHARD_CASES[case], AllShards(1))
+
+
+FEWER_ROWS = [(case, 13) for case in SHARD_CASES]
+"""Most minibatches have fewer rows, columns or sequences than 13."""
+
+
+@pytest.mark.parametrize(
+    ("case", "shards"),
+    [
+        *((case, 3) for case in SHARD_CASES),
+        *(few for few in FEWER_ROWS if few[0] in SEVERAL),
+        *thorough(*(few for few in FEWER_ROWS if few[0] not in SEVERAL)),
+    ],
+)
 def test_gradients_and_results_of_shards_are_those_of_the_whole_minibatch(case, shards):
-    """With 13 shards, most minibatches have fewer rows, columns or sequences than that."""
-    whole, cut = (computed(SHARD_CASES[case], AllShards(count)) for count in (1, shards))
+    whole, cut = computed_whole(case), computed(SHARD_CASES[case], AllShards(shards))
     for (expected, of_whole), (result, of_shards) in zip(whole, cut, strict=True):
         largest = float(of_whole.abs().max())
         assert largest > 1e-4
@@ -145,6 +163,17 @@ def learned(case: ShardCase, shards: int, learners: int) -> list[Learner]:
     return sides
 
 
+@cache
+def learned_alone(case: str, shards: int) -> Learner:
+    """Return the one learner that has computed all updates of a case, which changed what it learns."""
+    alone = Learner(SHARD_CASES[case], AllShards(shards))
+    before = alone.arrays()
+    alone.learn()
+    assert all(alone.applied)
+    assert any((array != before.get(name)).any() for name, array in alone.arrays().items())
+    return alone
+
+
 def assert_same(one: Learner, other: Learner) -> None:
     assert one.applied == other.applied
     assert one.collected.summary() == other.collected.summary()
@@ -152,9 +181,6 @@ def assert_same(one: Learner, other: Learner) -> None:
     assert arrays.keys() == others.keys()
     for name, array in arrays.items():
         np.testing.assert_array_equal(array, others[name], err_msg=name)
-
-
-SEVERAL = ["ppo", "ppo, rows without a decision", "ppo, gru", "sac, prioritized, fast path", "dqn, gru, prioritized"]
 
 
 @pytest.mark.parametrize(
@@ -165,23 +191,17 @@ SEVERAL = ["ppo", "ppo, rows without a decision", "ppo, gru", "sac, prioritized,
     ],
 )
 def test_several_learners_have_the_bits_of_one_that_computes_all_shards(case, shards, learners):
-    alone = Learner(SHARD_CASES[case], AllShards(shards))
-    before = alone.arrays()
-    alone.learn()
-    assert all(alone.applied)
-    assert any((array != before.get(name)).any() for name, array in alone.arrays().items())
+    alone = learned_alone(case, shards)
     for side in learned(SHARD_CASES[case], shards, learners):
         assert_same(side, alone)
 
 
 @EACH_CASE
 def test_updates_with_shards_that_are_decided_on_the_device_have_the_bits_of_those_decided_on_the_host(case):
-    host = Learner(SHARD_CASES[case], AllShards(3))
     with stages_on_a_device():
         device = Learner(SHARD_CASES[case], AllShards(3))
-    host.learn()
     device.learn()
-    assert_same(host, device)
+    assert_same(learned_alone(case, 3), device)
 
 
 @pytest.mark.parametrize("schedule", ["constant", "kl"])
