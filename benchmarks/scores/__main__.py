@@ -9,7 +9,7 @@
 Runs have one thread each, two at a time. A seed whose result is there is not run again, and one that was broken off
 continues from its last checkpoint. Run directories stay under runs/scores until you delete them; the results are small
 and are kept with the code. The page is docs/concepts/scores.md; `python -m benchmarks.curves` draws the curves.
-MiniGrid's envs need `.venv/bin/pip install minigrid`.
+MiniGrid's envs need `.venv/bin/pip install minigrid`, CarRacing `.venv/bin/pip install envpool`.
 """
 
 from __future__ import annotations
