@@ -187,6 +187,9 @@ def test_symlinks_out_of_the_directory_of_an_experiment_are_refused_unless_it_is
         link.unlink()
         link.write_bytes(before)
     (run / "log.txt").unlink()
+    (run / "log.txt").symlink_to("../seed-2/log.txt")
+    assert "--trust-code" not in offbeat("run", "spec.toml", "--dry-run").out, "the session itself refuses the link"
+    (run / "log.txt").unlink()
     (run / "log.txt").symlink_to(target)
     said = offbeat("run", "spec.toml", "--dry-run", "--trust-code")
     assert (said.code, target.read_text()) == (0, "mine")

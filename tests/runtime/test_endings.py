@@ -85,7 +85,7 @@ LINES: dict[str, Any] = {"log_every": 256, "checkpoint_every": 512}
         {"runtime": "threads", "max_lag": 1},
         {"runtime": "serial", "stop_at": 500},
         {"runtime": "serial", "callbacks": [stop_at_512]},
-        {"runtime": "serial", "eval_every": 512, "eval_episodes": 2, "stop_at": 1000},
+        {"runtime": "serial", "eval_every": 512, "eval_episodes": 2, "stop_at": 500},
         {"algorithm": "a2c", "runtime": "hogwild", "workers": 1, "callbacks": [stop_at_512]},
     ],
     ids="-".join,

@@ -11,7 +11,7 @@ import offbeat
 
 def test_a_run_with_it_is_resumed_bit_for_bit_in_another_runtime(tmp_path):
     whole = small_run(tmp_path / "whole", frame_skip=3)
-    stopped = small_run(tmp_path / "stopped", frame_skip=3, stop_at=1024)
+    stopped = small_run(tmp_path / "stopped", frame_skip=3, stop_at=512)
     resumed = offbeat.resume(stopped.path, runtime="threads", progress="none")
     assert weights_of(resumed.path) == weights_of(whole.path)
     assert resumed.metrics["frames"] == 3 * resumed.metrics["env_steps"]

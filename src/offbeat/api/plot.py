@@ -88,12 +88,11 @@ def plot(
     every = [run for own in directories.values() for run in own]
     if x == "episodes":
         return _shown([plot_adaptation(every, out=file, notify=notify)])
-    is_for_runs = len(texts) == len(paths)
-    if is_for_runs:
+    if len(texts) == len(paths):
         texts = tuple(texts[index] for index, own in directories.items() for _ in own)
     plot_runs(every, x, out=file, metrics=drawn, labels=texts, smooth=smooth, average=average, title=title)
     elo = elo if out is None and len(paths) == 1 else _unused(elo)  # the user has named only the first file
-    ratings = plot_elo(every, x, out=elo, labels=texts if is_for_runs else ())
+    ratings = plot_elo(every, x, out=elo, labels=texts)
     return _shown([file, *filter(None, [ratings])])
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from offbeat.api import no_updates
+from offbeat.api.caller_warnings import warn_caller
 from offbeat.api.run_context import RunContext
 from offbeat.config.arguments import no_attribute
 from offbeat.core.argument_notation import as_shown
@@ -209,6 +210,8 @@ def _start(context: RunContext, loop: TrainingLoop, sinks: Sequence[LateSink]) -
     """
     try:
         started = context.start(context.parts, loop)
+        for warning in started.warnings:  # before `commit`: it raises if the caller has made warnings errors
+            warn_caller(str(warning), type(warning))
         with context.signals.suspend_deadline():
             context.commit()
             context.started = True
@@ -227,7 +230,7 @@ def _start(context: RunContext, loop: TrainingLoop, sinks: Sequence[LateSink]) -
     if started.message:
         context.notify(started.message)
     for warning in started.warnings:
-        context.warn(warning)
+        context.show_warning(warning)
 
 
 def _record_versions(directory: RunDirectory) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from offbeat.api.caller_warnings import warn_caller
 from offbeat.config.config import Config
 from offbeat.core.argument_notation import is_for_python
 from offbeat.core.errors import RunWarning
@@ -76,9 +75,8 @@ class RunContext:
         self.directory.note("\n".join(filter(None, (text, details.rstrip()))))
         self.progress.message(text)
 
-    def warn(self, warning: RunWarning) -> None:
-        """Write a warning to the log, and show it once: as a Python warning, or on the command line in the view."""
+    def show_warning(self, warning: RunWarning) -> None:
+        """Write a warning to the log. On the command line, show it: a caller in Python has got it as Python warning."""
         self.directory.note(str(warning))
-        warn_caller(str(warning), type(warning))
         if not is_for_python():
             self.progress.message(str(warning))

@@ -21,9 +21,9 @@ def read_toml(path: Path, name: str, *, expected: str, form: str) -> dict[str, A
     Raises:
         ConfigError: the file cannot be read, or is not TOML.
     """
-    if path.exists() and not path.is_file():
-        raise ConfigError(f"{name} cannot be read (it is not a file): {expected}")
     try:
+        if path.exists() and not path.is_file():
+            raise ConfigError(f"{name} cannot be read (it is not a file): {expected}")
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         why = "it does not exist" if isinstance(error, FileNotFoundError) else error.strerror

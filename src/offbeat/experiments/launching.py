@@ -20,7 +20,7 @@ COMMAND = (sys.executable, "-P", "-c", "from offbeat.cli.entry import session; s
 """The command that starts a session (one `offbeat` process of an experiment). The session ends with its parent."""
 
 KILL_S = 30.0
-"""Seconds that a killed process gets to end."""
+"""Seconds that killed processes get to end."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ class SessionProcess(Protocol):
         """Kill it, without waiting for its end."""
         ...
 
-    def close(self) -> str:
-        """Free what it used, after its end. If it was killed, wait for its end first, for at most `KILL_S`.
+    def close(self, timeout_s: float = KILL_S) -> str:
+        """Free what it used, after its end. If it was killed, wait for its end first, for at most `timeout_s`.
 
         Returns:
             Which process has not ended then; '' if it has.
@@ -161,11 +161,11 @@ class LocalProcess:
     def kill(self) -> None:
         self._process.kill()
 
-    def close(self) -> str:
+    def close(self, timeout_s: float = KILL_S) -> str:
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
-            self._process.wait(KILL_S)
+            self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             return f"process {self._process.pid}"
         return ""

@@ -125,8 +125,8 @@ class RayProcess:
         if self._start is not None:
             self._kill = _Call(self._actor.kill)
 
-    def close(self) -> str:
-        has_ended = self._kill is None or self._kill.wait(KILL_S)
+    def close(self, timeout_s: float = KILL_S) -> str:
+        has_ended = self._kill is None or self._kill.wait(timeout_s)
         self._end_actor()
         return "" if has_ended else f"its process on the node {self._host}"
 

@@ -96,9 +96,9 @@ class Child:
         """Kill the process, without waiting for its end."""
         self._process.kill()
 
-    def close(self) -> str:
+    def close(self, timeout_s: float = KILL_S) -> str:
         """Wait for the end of the process; return a message if it was killed and does not end."""
-        if not (which := self._process.close()):
+        if not (which := self._process.close(timeout_s)):
             return ""
         return (
             f"{self.session.name}: {which} was killed, but has not ended within {KILL_S:g} s: it may wait for a disk "
@@ -176,8 +176,9 @@ class Pool:
         finally:
             for child in running:
                 child.kill()
+            deadline = time.monotonic() + KILL_S
             for child in running:
-                if still_there := child.close():
+                if still_there := child.close(max(0, deadline - time.monotonic())):
                     self._view.message(still_there)
 
     # --- starting -------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from offbeat.config.assignments import assignments_of
 from offbeat.config.config import Config
+from offbeat.config.importing import is_accepted
 from offbeat.config.policies import Policies, tables_of
 from offbeat.config.run_config import LIMITS
 from offbeat.config.trust import FLAG, Code, code_to_run, flag_for, modules_of, policies_code
@@ -75,15 +76,14 @@ class RunProcess(ABC):
         """Return the arguments of `offbeat` for the process."""
 
     def trust_flags(self, code: Code) -> list[str]:
-        """Return ['--trust-code'] if a process that opens the run needs it.
-
-        The caller has accepted both the code and the links in the directory.
+        """Return ['--trust-code'] if a process that opens the run needs it, and the caller has given it.
 
         Args:
-            code: the code of the spec that the process uses.
+            code: the code of the spec that the process uses, which the caller has accepted.
         """
-        flags = flag_for(code).split()
-        return flags or [FLAG] * leads_outside(self.run.path)
+        path = self.run.path.resolve()
+        accepted = any(is_accepted(str(folder)) for folder in (path, *path.parents))
+        return flag_for(code).split() or [FLAG] * (accepted and leads_outside(path))
 
     # --- status ---------------------------------------------------------------------------------------------
 

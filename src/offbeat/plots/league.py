@@ -127,7 +127,8 @@ def plot_elo(runs: Sequence[Path], x: XAxis = "steps", *, out: Path, labels: Seq
         runs: Run directories; those without a league are left out.
         x: Quantity on the x axis.
         out: Path of the image, in any format of matplotlib.
-        labels: Texts for the legend in place of the settings that differ: one for each run; or none.
+        labels: Texts for the legend in place of the settings that differ: one for each run, or for each curve if all
+            runs have a league; or none.
 
     Returns:
         None if no run has ratings.
@@ -138,9 +139,11 @@ def plot_elo(runs: Sequence[Path], x: XAxis = "steps", *, out: Path, labels: Seq
     rated = [index for index, run in enumerate(runs) if _has_ratings(run)]
     if not rated:
         return None
-    return plot_runs(
-        [runs[i] for i in rated], x, out=out, metrics=(ELO,), labels=[labels[i] for i in rated] if labels else ()
-    )
+    if len(labels) == len(runs):
+        labels = [labels[index] for index in rated]
+    elif len(rated) < len(runs):
+        labels = ()
+    return plot_runs([runs[index] for index in rated], x, out=out, metrics=(ELO,), labels=labels)
 
 
 def _has_ratings(run: Path) -> bool:

@@ -46,7 +46,8 @@ POLICY = "policy"
 """Key in the settings with the name of the policy."""
 MEMBER, POPULATION = "member", "population"
 """Keys in the settings of a member of a population: its number, and the name of the population's directory."""
-_REPORTING = {f"run.{key}" for key in (*REPORTING, "tracker")}
+_CHANGE_RETURNS = ("eval_max_episode_steps", "eval_max_steps", "episodes_window")
+_REPORTING = {f"run.{key}" for key in (*REPORTING, "tracker") if key not in _CHANGE_RETURNS}
 _KEYS = {"steps": "env_steps", "frames": "frames", "time": "wall_time_s"}
 
 
@@ -193,7 +194,7 @@ def _evaluations(line: Mapping[str, Any]) -> int:
 def read_settings(run_dir: Path) -> dict[str, Any]:
     """Return the settings of a run; for a session those of its trial, because auto layout may have changed its own.
 
-    Those that only change what is reported are left out: curves do not differ by them.
+    Those that change neither training nor the returns that are reported are left out.
     Those of a member of a population are the last ones, because they change: its number says which member it is.
     """
     tables = tomllib.loads((run_dir / "config.toml").read_text(encoding="utf-8"))

@@ -1,6 +1,7 @@
 """Tells the user when the main thread makes no progress: in an env call, in serial, or in a learning step.
 
-Nothing can end a thread, so the run goes on when the call returns. It can be ended with Ctrl-C.
+Nothing can end a thread, so the run goes on when the call returns. Ctrl-C ends it, but not while
+compiled code hangs: then only a kill does.
 """
 
 from __future__ import annotations
@@ -26,15 +27,18 @@ CHECK_S = 0.25
 class MainThreadWatch:
     """Watches the thread that makes it, during env calls and learning steps. It is a `Watch` of env calls."""
 
-    def __init__(self, runtime: RuntimeConfig, notify: Notify, updates_made: Callable[[], int] = lambda: 0) -> None:
+    def __init__(
+        self, runtime: RuntimeConfig, notify: Notify, updates_made: Callable[[], int] = lambda: 0, remedy: str = ""
+    ) -> None:
         """Start the thread that checks for progress.
 
         Args:
             runtime: has the time limits.
             notify: is called, in another thread, once for each call or learning step that makes no progress in time.
             updates_made: returns the number of updates, which are the progress of a learning step.
+            remedy: end of the message about an env call: how such a call is ended in another run; or ''.
         """
-        self._notify, self._updates_made = notify, updates_made
+        self._notify, self._updates_made, self._remedy = notify, updates_made, remedy
         self._env_s, self._stall_s = (step_timeout(runtime), reset_timeout(runtime)), stall_timeout(runtime)
         self._deadline = Deadline(np.zeros(ROW))
         self._thread, self._closed = get_ident(), Event()
@@ -78,11 +82,11 @@ class MainThreadWatch:
         if not self._deadline.is_in_env:
             return (
                 f"the learner has made no update for {self._stall_s:g} s (stall_timeout_s), and a thread cannot be "
-                "killed. If it hangs, press Ctrl-C; log.txt says where it is"
+                "killed. If it hangs, press Ctrl-C, or kill the process; log.txt says where it is"
             )
         return (
-            f"the main thread {self._deadline.reason}, and a thread cannot be killed. If it hangs, press Ctrl-C; "
-            "log.txt says where it is. With --runtime processes an actor that hangs is restarted"
+            f"the main thread {self._deadline.reason}, and a thread cannot be killed. If it hangs, press Ctrl-C, or "
+            f"kill the process; log.txt says where it is{self._remedy}"
         )
 
     def _stack(self) -> str:

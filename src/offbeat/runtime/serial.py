@@ -18,6 +18,8 @@ from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.plan import Snapshot
 from offbeat.runtime.supervisor import Notify
 
+REMEDY = ". With --runtime processes an actor that hangs is restarted"
+
 
 class SerialActing:
     """Acts in the learner's thread: `wait` acts all tickets that the pace allows."""
@@ -26,7 +28,8 @@ class SerialActing:
         self.restarts, self.commits = 0, None
         self._plan, self._pace, self._memory = parts.plan, parts.plan.pace, parts.memory
         self._link = TurnsLink(self._pace, parts.memory, learned)
-        actors, self._watch = range(self._plan.runtime.actors), MainThreadWatch(self._plan.runtime, notify)
+        actors = range(self._plan.runtime.actors)
+        self._watch = MainThreadWatch(self._plan.runtime, notify, remedy=REMEDY)
         with ExitStack() as made:
             made.callback(self._watch.close)
             make_actor = self._plan.make_actor
@@ -42,7 +45,10 @@ class SerialActing:
         while link.may_act:
             work = link.next()
             actor = self._actors[work.ticket % len(self._actors)]
-            actor.act(work)
+            try:
+                actor.act(work)
+            finally:
+                self._watch.leave()  # also after an env that has raised an exception
             link.commit(work, actor.timings, actor.longest_stall)
             if watch is not None and link.may_act:
                 watch()

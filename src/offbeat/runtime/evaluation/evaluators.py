@@ -77,10 +77,10 @@ class InlineEvaluator:
     concurrent = False
     restarts = 0
 
-    def __init__(self, plan: EvaluationPlan, runtime: RuntimeConfig, notify: Notify) -> None:
+    def __init__(self, plan: EvaluationPlan, runtime: RuntimeConfig, notify: Notify, remedy: str = "") -> None:
         """Make the policies. `notify` is called when an env call has passed a time limit in `runtime`."""
         self._plan, self._policies = plan, plan.make_policies()
-        self._watch = MainThreadWatch(runtime, notify)
+        self._watch = MainThreadWatch(runtime, notify, remedy=remedy)
 
     def start(self, vectors: Vectors) -> None:
         for name, policy in self._policies.items():
@@ -225,7 +225,9 @@ def make_evaluator(
     The arguments are those of `ProcessEvaluator`.
     """
     if config.run.evaluator == "inline":
-        return InlineEvaluator(plan, config.runtime, reporting.notify)
+        return InlineEvaluator(
+            plan, config.runtime, reporting.notify, ". With --set evaluator=process it would not stop the run"
+        )
     try:
         return ProcessEvaluator(plan, config, reporting, threads=threads, concurrent=concurrent)
     except sending.NotSendable as error:

@@ -9,6 +9,7 @@ from typing import Any
 from offbeat.core.errors import EnvFailed
 from offbeat.core.types import Array, EnvSpec
 from offbeat.envs.actions import ActionEncoder, split_columns
+from offbeat.envs.adapters.gymnasium.action_repeat import ActionRepeat
 from offbeat.envs.adapters.gymnasium.columns import RETURNED, Columns, NoDecision, RowChecks, has_mask, writers_of
 from offbeat.envs.adapters.gymnasium.sources import SingleEnv
 from offbeat.envs.check_parts import fault_of_ends, kind_of
@@ -152,7 +153,7 @@ class ScalarColumns:
 
 def _not_unpacked(call: str, error: BaseException) -> str:
     """Return the message for a method that returned another number of values; '' if that was not the error."""
-    if not _raised_here(error) or not _is_not_unpacked(error):
+    if not (_raised_here(error) or _raised_in_repeat(error)) or not _is_not_unpacked(error):
         return ""
     return (
         f"{call}() did not return {RETURNED[call]} ({error}). An env with gym's old API needs a class of yours that "
@@ -172,3 +173,11 @@ def _is_not_unpacked(error: BaseException) -> bool:
 def _raised_here(error: BaseException) -> bool:
     """Whether an error was raised in the method that has caught it, and not in one that it called."""
     return error.__traceback__ is not None and error.__traceback__.tb_next is None
+
+
+def _raised_in_repeat(error: BaseException) -> bool:
+    """Whether an error was raised in the method of `ActionRepeat`, and not in one of the env."""
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    return traceback is not None and traceback.tb_frame.f_code is ActionRepeat.step.__code__
