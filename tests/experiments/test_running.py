@@ -58,7 +58,7 @@ class FakeProcess:
 
     def kill(self) -> None: ...
 
-    def close(self) -> str:
+    def close(self, _timeout_s: float = 0) -> str:
         return ""
 
 
