@@ -210,10 +210,13 @@ def test_a_session_whose_process_is_killed_fails_and_the_others_continue(nodes, 
     assert "1 of 2 sessions finished, 1 failed" in said.out
 
 
-def test_a_session_whose_worker_of_ray_is_killed_saves_and_starts_again(nodes, one_session, undisturbed):
+@pytest.mark.parametrize("killed", [worker_of, parent_of])
+def test_a_session_whose_worker_of_ray_or_keeper_is_killed_saves_and_starts_again(
+    nodes, one_session, undisturbed, killed
+):
     started, session = Started(on_ray(nodes), one_session), one_session / SESSIONS[0]
     started.wait_until(lambda: is_under_way(session))
-    os.kill(worker_of(process_of(session)), signal.SIGKILL)
+    os.kill(killed(process_of(session)), signal.SIGKILL)
     go_on(one_session)
     said = started.end()
     assert said.code == 0, said

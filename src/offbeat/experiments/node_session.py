@@ -65,6 +65,8 @@ class NodeEnd:
     """Exit code; negative: minus the number of the signal that ended it."""
     sight: Sight
     """The files of the session, as the node sees them."""
+    lost: bool = False
+    """Whether its keeper was killed, as a worker of Ray that ends does. The session then saves and ends by itself."""
 
 
 class NodeSession:
@@ -107,7 +109,18 @@ class NodeSession:
         """Wait until the process has ended."""
         assert self._keeper is not None
         code = self._keeper.wait()
-        return NodeEnd(code, Sight.of(self._files))
+        lost = code == -signal.SIGKILL and self._session_is_there()
+        if lost and self._keeper.stdin is not None:
+            self._keeper.stdin.close()
+        return NodeEnd(code, Sight.of(self._files), lost)
+
+    def _session_is_there(self) -> bool:
+        """Whether the session exists. Its keeper ends after it, unless the keeper itself is killed."""
+        try:
+            os.kill(self._pid, 0)
+        except ProcessLookupError:
+            return False
+        return True
 
     def signal(self, number: int) -> None:
         """Send a signal to the process, if it runs."""

@@ -111,6 +111,12 @@ class RayProcess:
             self._deadline = time.monotonic() + SIGHT_TIMEOUT_S
         if self._ended is None:
             return None
+        if self._ended.lost:
+            return End(
+                1,
+                f"the node {self._host}, or Ray's worker there, was lost (it has killed its children)",
+                node_lost=True,
+            )
         differing = self._ended.sight.differing()
         if not differing:
             return End(self._ended.code)
