@@ -30,7 +30,7 @@ from offbeat.runtime import supervisor
 from offbeat.runtime.ray import acting, proxy
 from offbeat.runtime.ray.acting import RayActing
 from offbeat.runtime.ray.cluster import Cluster
-from offbeat.runtime.ray.messages import Assignment
+from offbeat.runtime.ray.messages import Acted, Assignment
 from offbeat.runtime.ray.proxy import ActorProxy
 
 ON_RAY: dict[str, Any] = {"runtime": "ray", "actors": 2, "max_lag": 2, "unroll_length": 8}
@@ -121,9 +121,15 @@ def test_commit_of_a_replaced_actor_is_refused(nodes):  # noqa: ARG001
         dispatcher, (replaced,) = it.acting._dispatcher, proxies_of(it)
         wait_until(lambda: not replaced.sent)
         replaced.kill()
-        late = Assignment(8, replaced.last_version, 0.0)
-        replaced.act([late], [], lambda *answer: dispatcher._commit(replaced, *answer))
+        late, is_replaced = Assignment(8, replaced.last_version, 0.0), threading.Event()
+
+        def commit(acted: Acted, message_s: float) -> None:
+            is_replaced.wait(60)
+            dispatcher._commit(replaced, acted, message_s)
+
+        replaced.act([late], [], commit)
         it.acting._supervisor._restart(replaced, "was replaced")
+        is_replaced.set()
         wait_until(lambda: dispatcher.refused == 1)
         batches.take(10)
         assert batches.cuts == 1
