@@ -128,9 +128,7 @@ class EnvConfig:
             raise cannot_be_wrapped(self.wrappers, env_id)
         if implied is not ANY or adapter_prefix(env_id):  # the adapter itself refuses unsupported settings
             return
-        for key in ATARI_ONLY:
-            if (given := getattr(self, key)) is not None:
-                raise ConfigError(unsupported(key, given, env_id))
+        refuse_atari_settings(self, env_id)
 
     @property
     def image_sides(self) -> tuple[int, int] | None:
@@ -236,15 +234,15 @@ def refuse_for_world(settings: EnvConfig, env_id: str) -> None:
             f"frame_skip is {settings.frame_skip}, which is not supported by {env_id}: only envs with one agent repeat "
             "actions. Leave it out"
         )
+    refuse_atari_settings(settings, env_id)
+
+
+def refuse_atari_settings(settings: EnvConfig, env_id: str) -> None:
+    """Raise ConfigError for settings that only Atari games support, for another env."""
     for key in ATARI_ONLY:
         if (given := getattr(settings, key)) is not None:
-            raise ConfigError(unsupported(key, given, env_id))
-
-
-def unsupported(key: str, given: object, env_id: str) -> str:
-    """Return the message for a setting that the env does not support."""
-    value = str(given).lower() if isinstance(given, bool) else given
-    return (
-        f"{key} is {value}, which is not supported by {env_id}: only Atari games have it, such as "
-        "PongNoFrameskip-v4 or ALE/Pong-v5. Leave it out"
-    )
+            value = str(given).lower() if isinstance(given, bool) else given
+            raise ConfigError(
+                f"{key} is {value}, which is not supported by {env_id}: only Atari games have it, such as "
+                "PongNoFrameskip-v4 or ALE/Pong-v5. Leave it out"
+            )

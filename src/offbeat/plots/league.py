@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from offbeat.league.payoffs import Payoffs
 from offbeat.league.ratings import Ratings
-from offbeat.metrics.sinks import read_metrics
+from offbeat.metrics.sinks import metrics_from_end
 from offbeat.metrics.text import compact
 from offbeat.plots.curves import plot_runs
 from offbeat.plots.figures import COLORS, TITLE, line_style, save_figure, show_grid
@@ -147,7 +147,7 @@ def plot_elo(runs: Sequence[Path], x: XAxis = "steps", *, out: Path, labels: Seq
 
 
 def _has_ratings(run: Path) -> bool:
-    lines = read_metrics(run / "metrics.jsonl")
+    lines = metrics_from_end(run / "metrics.jsonl")  # the last line of a run with a league has them
     return any(_ELO.fullmatch(key) and value is not None for line in lines for key, value in line.items())
 
 

@@ -47,7 +47,9 @@ POLICY = "policy"
 MEMBER, POPULATION = "member", "population"
 """Keys in the settings of a member of a population: its number, and the name of the population's directory."""
 _CHANGE_RETURNS = ("eval_max_episode_steps", "eval_max_steps", "episodes_window")
+"""Keys of [run] that change the returns that are reported, though not the training."""
 _REPORTING = {f"run.{key}" for key in (*REPORTING, "tracker") if key not in _CHANGE_RETURNS}
+"""Settings that change neither."""
 _KEYS = {"steps": "env_steps", "frames": "frames", "time": "wall_time_s"}
 
 

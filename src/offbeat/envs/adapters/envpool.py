@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from offbeat.config.env import ATARI_ONLY, EnvConfig, unsupported
+from offbeat.config.env import ATARI_ONLY, EnvConfig, refuse_atari_settings
 from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.types import Array, EnvSpec, Tree
 from offbeat.envs.actions import StepUnit, action_encoder, take_random_steps
@@ -316,12 +316,10 @@ def _arguments(env_id: str, config: Any, settings: EnvConfig) -> dict[str, Any]:
     Raises:
         ConfigError: a setting is not supported by the env.
     """
-    given = {key: value for key in ("frame_skip", *ATARI_ONLY) if (value := getattr(settings, key)) is not None}
     if not _is_atari(config):
-        given.pop("frame_skip", None)  # the actions are repeated here
-        for key, value in given.items():
-            raise ConfigError(unsupported(key, value, env_id))
+        refuse_atari_settings(settings, env_id)
         return {}
+    given = {key: value for key in ("frame_skip", *ATARI_ONLY) if (value := getattr(settings, key)) is not None}
     if given.get("noop_max") == 0:
         raise ConfigError(f"noop_max is 0, but {env_id} needs at least 1: pass --set noop_max=1")
     frames = given.pop("max_frames", None)
