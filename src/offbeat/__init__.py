@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from offbeat.api.callbacks import Callback, RunHandle
     from offbeat.api.check import check
-    from offbeat.api.evaluation import EvaluationResult, evaluate
+    from offbeat.api.evaluate import EvaluationResult, evaluate
     from offbeat.api.load import load, load_all
     from offbeat.api.loaded_policy import LoadedPolicy
     from offbeat.api.match import Match, match
@@ -71,8 +71,8 @@ _HOMES = {
     "RunFailed": "offbeat.core.errors",
     "Finding": "offbeat.envs.check_parts",
     "check": "offbeat.api.check",
-    "EvaluationResult": "offbeat.api.evaluation",
-    "evaluate": "offbeat.api.evaluation",
+    "EvaluationResult": "offbeat.api.evaluate",
+    "evaluate": "offbeat.api.evaluate",
     "export": "offbeat.exporting.export",
     "plot": "offbeat.api.plot",
     "watch": "offbeat.api.watch",

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from tests.reference.runs import lines_of, offbeat, small_run
 
-from offbeat.api.evaluate import score
 from offbeat.api.load import load_all
 from offbeat.api.loaded_policy import LoadedPolicy
+from offbeat.api.scoring import score
 from offbeat.core.errors import ConfigError
 
 CARTS, MIXED = "offbeat.envs.testing.worlds:CartPoles", "offbeat.envs.testing.worlds:MixedSpaces"

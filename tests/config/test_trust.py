@@ -254,7 +254,7 @@ def test_a_class_of_an_installed_package_is_an_env_with_several_agents_only_with
 
 
 def test_the_python_api_does_not_import_an_env_module_named_in_a_policy_file(sound, module, tmp_path):
-    from offbeat.api.evaluate import score
+    from offbeat.api.scoring import score
 
     run = copied(sound, tmp_path)
     config_changed(run, "env", f"{module.stem}:Env")

@@ -1,226 +1,162 @@
-"""Evaluates trained policies on whole episodes: the scores of `offbeat eval` and of the model card."""
+"""`offbeat.evaluate`: plays whole episodes with the policies of a run."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from types import MappingProxyType
+from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from offbeat.api.loaded_policy import LoadedPolicy, Trained
+from offbeat.api.download import is_on_hub
+from offbeat.api.loaded_policy import LoadedPolicy
+from offbeat.api.policies_to_play import GivenEnv, Played, policies_to_play
+from offbeat.api.scoring import SCORE_STEPS, score, score_on_node
+from offbeat.api.snapshots import mixtures_of
+from offbeat.config.arguments import checked
 from offbeat.config.env import EVALUATION_STEPS
-from offbeat.config.run_config import default_episodes
-from offbeat.config.trust import require
-from offbeat.core.errors import ConfigError
-from offbeat.core.fields import in_short
-from offbeat.core.threads import limit_blas
-from offbeat.core.types import EnvSpec, in_brief
-from offbeat.envs import sending
-from offbeat.envs.make_worlds import preflight_world
-from offbeat.envs.world import WorldSpec
-from offbeat.workers.episodes import Episodes, Evaluation
-from offbeat.workers.evaluation_envs import evaluation_envs
-from offbeat.workers.mixture import Mixture
-from offbeat.workers.trials import evaluate_policies
+from offbeat.core.caller_state import caller_state
+from offbeat.core.errors import ConfigError, require_at_least, require_at_most
+from offbeat.core.fields import MOST_EPISODES
+from offbeat.core.files import user_path
+from offbeat.run_directory.directory import RunDirectory
 
 if TYPE_CHECKING:
-    from offbeat.run_directory.directory import RunDirectory
     from offbeat.runtime.ray.tasks import TaskPool
 
-SCORE_STEPS = 10_000_000
-"""Default limit of the env steps of an evaluation, over all envs."""
+
+@dataclass(frozen=True, kw_only=True)
+class Returns:
+    """The returns and lengths of episodes of some agents. None: no agent took part in an episode."""
+
+    episodes: int
+    return_mean: float | None
+    return_std: float | None
+    return_min: float | None
+    return_max: float | None
+    """Of one agent, if the env has several."""
+    length_mean: float | None
+    """In env steps."""
+    team_return_mean: float | None = None
+    """With several agents: the mean sum over all of them."""
 
 
-def score(
-    policies: Mapping[str, LoadedPolicy],
-    *,
+@dataclass(frozen=True, kw_only=True, repr=False)
+class EvaluationResult(Returns):
+    """The result of `offbeat.evaluate`. With tasks, the returns are those of the last episode of each trial."""
+
+    env: str
+    cut: int
+    """Episodes that were cut by a limit. Their returns up to there count."""
+    not_begun: int
+    """Episodes that were not started, because of `max_steps`."""
+    env_steps: int
+    """Env steps that the policies have learned from, as `learning_step` and `updates`."""
+    learning_step: int
+    updates: int | None
+    info: Mapping[str, float | None] = field(default_factory=dict)
+    """Means of the numbers in the env's infos that `info_metrics` names."""
+    return_mean_by_episode: tuple[float, ...] = ()
+    """With tasks: by episode of a trial, as `return_std_by_episode`."""
+    return_std_by_episode: tuple[float, ...] = ()
+    policies: Mapping[str, Returns] = field(default_factory=dict)
+    """Of several policies: the returns of the agents of each, by name."""
+    scores: Mapping[str, Any] = field(compare=False)
+    """All of it as one object, as `offbeat eval --json` prints it."""
+
+    def __repr__(self) -> str:
+        """Return one line: the env, the returns and the lengths."""
+        names = ("return_mean", "return_std", "length_mean")
+        numbers = ", ".join(f"{name}={_short(getattr(self, name))}" for name in names)
+        return f"EvaluationResult({self.env!r}, episodes={self.episodes}, {numbers})"
+
+    @classmethod
+    def of(cls, env: str, scores: Mapping[str, Any]) -> EvaluationResult:
+        """Return the result with the scores that `score` returns."""
+        own = {each.name for each in fields(cls)} - {"policies"}
+        given = ((key, value) for key, value in scores.items() if key in own)
+        values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in given}
+        info = {key.removeprefix("info/"): value for key, value in scores.items() if key.startswith("info/")}
+        returns = {each.name for each in fields(Returns)}
+        policies = {
+            name: Returns(**{key: value for key, value in each.items() if key in returns})
+            for name, each in scores.get("policies", {}).items()
+        }
+        return cls(env=env, info=info, policies=policies, scores=scores, **values)
+
+
+def _short(number: float | None) -> str:
+    return "None" if number is None else f"{number:.6g}"
+
+
+@checked
+def evaluate(
+    run: Played,
+    env: GivenEnv | None = None,
     episodes: int | None = None,
-    seed: int,
+    *,
+    seed: int = 0,
     sampled: bool = False,
+    checkpoint: str = "latest",
+    average: bool = False,
+    env_kwargs: Mapping[str, Any] | None = None,
+    wrappers: Sequence[str | type[Any]] | None = None,
     max_episode_steps: int = EVALUATION_STEPS,
     max_steps: int = SCORE_STEPS,
-    mixtures: Mapping[str, Mixture] = MappingProxyType({}),
+    trust_code: bool = False,
     on_step: Callable[[int, int], None] = lambda _ended, _episodes: None,
-) -> dict[str, Any]:
-    """Play whole episodes in new envs, and return the scores by name.
+    pool: TaskPool | None = None,
+) -> EvaluationResult:
+    """Play whole episodes in new envs with the policies of a run, as `offbeat eval` does.
 
     Args:
-        policies: all policies of a checkpoint, by name.
-        episodes: number of episodes, by default 20; with tasks, of trials, by default one in each test task.
+        run: a run directory or a `Run`, the string "hf://USER/NAME", a loaded policy, or all policies of a run by name.
+        env: the env, as for `train`; None: that of the training, with its settings.
+        episodes: number of whole episodes; None: 20. Each env gets a fixed share of them, so short episodes are not
+            preferred. For a policy that infers its task: number of trials; None: one in each test task.
         seed: seed of the envs and of the action sampling.
         sampled: sample the actions instead of taking the most likely ones.
+        checkpoint: latest, best or step-<12 digits>, of a run.
+        average: evaluate the average of the league's snapshots on disk: for each episode, one of them is drawn.
+        env_kwargs: arguments of the env's constructor that replace those of the training.
+        wrappers: wrappers of the env, as for `train`; None: those of the training.
         max_episode_steps: env steps after which an episode is cut. Its return up to there counts.
         max_steps: env steps, over all envs, after which the evaluation ends.
-        mixtures: by name of a policy, what plays instead of it: its versions, one of which is drawn for each episode.
-        on_step: called after each step of the envs with the numbers of ended episodes, or trials, and of all.
-
-    Returns:
-        The scores by name. `episodes` is the number of episodes in the scores, `cut` the number of those that were cut,
-        `not_begun` the number of requested episodes that were not started. In an env with several agents, returns and
-        lengths are per agent, and `team_return_mean` is the mean sum over all agents. Several policies have the same
-        scores, of their own agents, under `policies` by name. A score is None if no agent took part in an episode.
-        With tasks, the scores are those of the last episode of each trial; `first_return_mean` is the mean return of
-        the first one, and `return_mean_by_episode` and `return_std_by_episode` are lists.
-        `info/<name>`, for each name in `info_metrics`, is the mean of the number in the infos of the episodes' steps.
+        trust_code: as for `load`.
+        on_step: is called with the number of episodes that have ended, and of all episodes.
+        pool: plays the episodes on a node of a cluster; None: here.
 
     Raises:
-        ConfigError: the env cannot be created, is code that was not accepted, or does not fit the policies.
+        ConfigError: the run or its env cannot be loaded, is code that was not accepted, or does not fit the policy.
         EnvFailed: the env failed during a step.
     """
-    trained = _trained(policies)
-    require(trained.env_code, "the policy")
-    limit_blas(1)
-    owners = {name: loaded.trained.agents for name, loaded in policies.items()}
-    trials = trained.trials
-    total = default_episodes(trials) if episodes is None else episodes
-    envs = evaluation_envs(
-        trained.env,
-        total,
-        seed=seed,
-        role="eval",
-        settings=trained.env_config,
-        max_episode_steps=max_episode_steps,
-        info_mask=next(iter(policies.values())).policy.spec.info_mask,
-        trials=trials,
-        world=world_of(trained, owners) if any(owners.values()) else None,
-        owners=owners,
-        sides={name: loaded.trained.sides for name, loaded in policies.items()},
-    )
-    acting = {name: mixtures.get(name, loaded.policy) for name, loaded in policies.items()}
-    try:
-        for name, columns in envs.columns.items():
-            require_fit(policies[name], columns.spec)
-        result = evaluate_policies(
-            acting,
-            envs,
-            trials,
-            episodes=total,
-            seed=seed,
-            sampled=sampled,
-            max_steps=max_steps,
-            on_step=lambda ended: on_step(ended, total),
+    limits = {"episodes": episodes, "max_episode_steps": max_episode_steps, "max_steps": max_steps}
+    for name, value in limits.items():
+        if value is not None:
+            require_at_least(name, value, 1)
+    require_at_most("episodes", episodes or 1, MOST_EPISODES)
+    require_at_least("seed", seed, 0)
+    if average and checkpoint != "latest":
+        raise ConfigError(f"both --average and --checkpoint {checkpoint} are given: choose one")
+    with caller_state() as caller:
+        policies = policies_to_play(
+            run, env, checkpoint=checkpoint, env_kwargs=env_kwargs, wrappers=wrappers, trust_code=trust_code
         )
-    finally:
-        envs.close()
-    return _scores(result, trained)
+        mixtures = mixtures_of(_directory(run, "average"), trust_code=trust_code) if average else {}
+        settings: dict[str, Any] = {"seed": seed, "sampled": sampled, "mixtures": mixtures, **limits}
+        caller.save_library_settings()
+        if pool is None:
+            scores = score(policies, on_step=on_step, **settings)
+        else:
+            scores = score_on_node(pool, RunDirectory(_directory(run, "pool")), policies, **settings)
+    return EvaluationResult.of(next(iter(policies.values())).trained.env, scores)
 
 
-def score_on_node(
-    pool: TaskPool, directory: RunDirectory, policies: Mapping[str, LoadedPolicy], **settings: Any
-) -> dict[str, Any]:
-    """Call `score` on a node of a cluster, with the same result.
-
-    Args:
-        pool: runs it as a task.
-        directory: the directory of the training run, whose imports and time limits the task has.
-        policies: as for `score`.
-        **settings: the other arguments of `score`, without `on_step`.
+def _directory(run: Played, argument: str) -> Path:
+    """Return the directory of a run.
 
     Raises:
-        ConfigError, EnvFailed: as `score`; or the env cannot be sent to the node.
-        RunFailed: there is no node with the resources any more, or the evaluation hangs.
+        ConfigError: a loaded policy or one of the hub is given.
     """
-    from offbeat.runtime.ray.tasks import note_progress, stall_limit
-
-    trained = _trained(policies)
-    env = sending.package(trained.env, directory.read_run().imports, trained.env_config.wrappers)
-    function, limit = partial(score, on_step=note_progress, **settings), stall_limit([directory.read_runtime()])
-    ((_, scores),) = pool.results(env, function, [[policies]], limit)
-    return scores
-
-
-def _trained(policies: Mapping[str, LoadedPolicy]) -> Trained:
-    """Return the env and the progress of a training run; all its policies have the same."""
-    return next(iter(policies.values())).trained
-
-
-def _scores(result: Evaluation, trained: Trained) -> dict[str, Any]:
-    """Return the scores of an evaluation and the progress of the training run, by name."""
-    progress = {
-        "env_steps": trained.env_steps,
-        "learning_step": trained.learning_step,
-        "updates": trained.updates,
-    }
-    several_agents = bool(trained.agents)
-    scores: dict[str, Any] = {
-        "episodes": result.episodes,
-        "cut": result.cut,
-        "not_begun": result.not_begun,
-        **_returns(result, several_agents=several_agents),
-        **_adaptation(result),
-        **{f"info/{name}": value for name, value in result.info.items()},
-        **progress,
-    }
-    if len(result.policies) > 1:
-        scores["policies"] = {
-            name: {"episodes": result.episodes, **_returns(own, several_agents=several_agents), **progress}
-            for name, own in result.policies.items()
-        }
-    return scores
-
-
-def _adaptation(result: Evaluation) -> dict[str, Any]:
-    """Return the scores by episode of a trial; none if the env has no tasks."""
-    by_episode = result.returns_by_episode
-    if not by_episode:
-        return {}
-    means, deviations = zip(*by_episode, strict=True)
-    return {
-        "first_return_mean": means[0],
-        "return_mean_by_episode": list(means),
-        "return_std_by_episode": list(deviations),
-    }
-
-
-def _returns(episodes: Episodes, *, several_agents: bool) -> dict[str, float | None]:
-    """Return the returns and the length of some agents, by name."""
-    return {
-        "return_mean": episodes.return_mean,
-        "return_std": episodes.return_std,
-        "return_min": episodes.return_min,
-        "return_max": episodes.return_max,
-        **({"team_return_mean": episodes.team_return_mean} if several_agents else {}),
-        "length_mean": episodes.length_mean,
-    }
-
-
-# --- the env as it is now -----------------------------------------------------------------------------------
-
-
-def world_of(trained: Trained, owners: Mapping[str, Sequence[str]]) -> WorldSpec:
-    """Return the agents and spaces of an env, after a few test steps.
-
-    Raises:
-        ConfigError: its agents are not those that the policies act for.
-    """
-    world = preflight_world(trained.env, trained.env_config)
-    acted_for = [agent for agents in owners.values() for agent in agents]
-    owned = sorted(set(acted_for) if trained.sides else acted_for)  # several policies of an agent only if one is drawn
-    if world is None or sorted(world.names) != owned or not all(owners.values()):
-        now = ", ".join(map(in_short, world.names)) if world else "a single one"
-        raise ConfigError(
-            f"the agents of {trained.env} are {now}, but the policies were trained with "
-            f"{', '.join(map(in_short, owned))}: install the version of the env that they were trained "
-            "with, which versions.json in their run directory names"
-        )
-    return world
-
-
-def require_fit(loaded: LoadedPolicy, env: EnvSpec) -> None:
-    """Refuse an env whose observation or action spec differs from that of a policy.
-
-    Raises:
-        ConfigError: with the difference.
-    """
-    spec, action = loaded.policy.spec, env.action
-    known = (spec.action.kind, spec.action.shape, spec.action.nvec)
-    same = spec.observation == env.observation
-    different = "actions" if same else "observations"
-    now, then = (action, spec.action) if same else (env.observation, spec.observation)
-    if not same or known != (action.kind, action.shape, action.nvec):
-        of = f" of {', '.join(env.agents)}" if env.agents else ""
-        raise ConfigError(
-            f"the {different}{of} of {env.id} differ from those that the policy was trained with ({in_brief(now)}, "
-            f"not {in_brief(then)}): pass an env with the same {different}, or install the version of the env that it "
-            "was trained with, which versions.json in its run directory names"
-        )
+    if isinstance(run, LoadedPolicy | Mapping) or is_on_hub(run):
+        raise ConfigError(f"{argument} is given, which needs a run, but a policy is given: pass the run directory")
+    return user_path(run)

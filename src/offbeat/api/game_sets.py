@@ -8,7 +8,7 @@ from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from offbeat.api.evaluate import require_fit
+from offbeat.api.env_fit import require_env_fit
 from offbeat.api.loaded_policy import LoadedPolicy
 from offbeat.core.threads import limit_blas
 from offbeat.core.types import Policy
@@ -127,7 +127,7 @@ def _play_on_node(make_envs: Callable[[], GameEnvs], greedy: bool, games: GameSe
 def _play(envs: GameEnvs, games: GameSet, greedy: bool, on_step: Callable[[int], None], *policies: Chosen) -> Games:
     """Play a set of games; `policies`: those of its sides."""
     for index, (loaded, _) in enumerate(policies):
-        require_fit(loaded, envs.columns[str(index)].spec)
+        require_env_fit(loaded, envs.columns[str(index)].spec)
     return play_games(
         envs, [policy for _, policy in policies], games=games.games, seed=games.seed, greedy=greedy, on_step=on_step
     )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from offbeat.api.entrants import Entrant, entrants_of
-from offbeat.api.evaluate import world_of
+from offbeat.api.env_fit import world_for
 from offbeat.api.game_sets import Chosen, GameSet, OnStep, play_here, play_on_nodes
 from offbeat.api.snapshots import Snapshots
 from offbeat.config.arguments import checked
@@ -157,7 +157,7 @@ def match(
         each = {pairing: -(-episodes // count) for pairing, count in pairs.items()}
         outcome = config.outcome if config else ""
         make_envs = partial(
-            game_envs, world_of(trained, agents), [side.agents for side in playing], max(each.values()), seed=seed,
+            game_envs, world_for(trained, agents), [side.agents for side in playing], max(each.values()), seed=seed,
             settings=trained.env_config, outcome=outcome, max_episode_steps=max_episode_steps,
         )  # fmt: skip
         sets, policies = _sets(entrants, playing, each, seed)

@@ -20,7 +20,7 @@ import tyro
 from offbeat import __version__
 from offbeat.cli.arguments import Usage
 from offbeat.cli.bench import Bench
-from offbeat.cli.evaluate import Eval, Watch
+from offbeat.cli.eval import Eval
 from offbeat.cli.export import Export
 from offbeat.cli.inspect import Check, Doctor, missing_package
 from offbeat.cli.listing import List
@@ -29,6 +29,7 @@ from offbeat.cli.plot import Plot
 from offbeat.cli.push import Push
 from offbeat.cli.run import RunSpec
 from offbeat.cli.train import Resume, Train
+from offbeat.cli.watch import Watch
 from offbeat.core.argument_notation import flags_shown
 from offbeat.core.errors import ConfigError, OffbeatError, RunWarning, message_with_notes, unknown
 from offbeat.core.field_definitions import field_docstrings

@@ -37,9 +37,9 @@ class Push:
     trust_code: TrustCode = False
 
     def run(self) -> int:
-        from offbeat.api.evaluate import score
         from offbeat.api.hub import push, require_name, require_token, write_folder
         from offbeat.api.load import chosen_policy, load_for_env
+        from offbeat.api.scoring import score
         from offbeat.config.importing import import_modules
         from offbeat.run_directory.directory import RunDirectory
 

@@ -1,4 +1,4 @@
-"""`offbeat eval` and `offbeat watch`."""
+"""`offbeat eval`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tyro.conf import Positional, arg
 
 from offbeat.cli.flags import EnvKwargs, OtherEnv, RunImports, TrustCode, Wrappers, changed_env
 from offbeat.cli.on_ray import Cpus, Gpus, On, OnRay, RayAddress, Resources
-from offbeat.cli.output import progress_bar, spinner, stdout_to_stderr
+from offbeat.cli.output import progress_bar, stdout_to_stderr
 from offbeat.metrics.text import counted, precise
 
 
@@ -52,7 +52,7 @@ class Eval:
     trust_code: TrustCode = False
 
     def run(self) -> int:
-        from offbeat.api.evaluation import evaluate
+        from offbeat.api.evaluate import evaluate
         from offbeat.config.importing import import_modules
 
         on_ray = OnRay.read(self.on, self.ray_address, self.cpus, self.gpus, self.resources)
@@ -116,57 +116,4 @@ def _returns(scores: Mapping[str, Any]) -> str:
         f"return {'' if team is None else 'per agent '}{precise(scores['return_mean'])} +- "
         f"{precise(scores['return_std'])} (from {precise(scores['return_min'])} to {precise(scores['return_max'])})"
         f"{'' if team is None else f', sum over agents {precise(team)}'}, length {scores['length_mean']:.1f}"
-    )
-
-
-@dataclass(frozen=True)
-class Watch:
-    """Show one episode in a window, or write it as a video: offbeat watch runs/NAME --video episode.mp4.
-
-    A policy that infers its task plays a trial: all episodes of an evaluation in one test task.
-    """
-
-    run_directory: Annotated[Positional[Path], arg(metavar="RUN")]
-    """Run directory."""
-    video: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")] = None
-    """Write an .mp4 or .gif file instead of opening a window."""
-    seed: int = 0
-    """Seed of the episode; with tasks, also the number of the test task."""
-    checkpoint: str = "latest"
-    """latest, best or step-<12 digits>."""
-    max_steps: int = 27_000
-    """Env steps after which the episode is cut."""
-    env: OtherEnv = None
-    env_kwargs: EnvKwargs = ()
-    wrappers: Wrappers = ()
-    imports: RunImports = ()
-    trust_code: TrustCode = False
-
-    def run(self) -> int:
-        from offbeat.api.watch import watch
-        from offbeat.config.importing import import_modules
-
-        import_modules(self.imports)
-        with spinner("playing an episode", shown=self.video is not None):
-            played = watch(
-                self.run_directory,
-                **changed_env(self.env, self.env_kwargs, self.wrappers),
-                video=self.video,
-                seed=self.seed,
-                checkpoint=self.checkpoint,
-                max_steps=self.max_steps,
-                trust_code=self.trust_code,
-            )
-        cut = f", cut by --max-steps {self.max_steps}" if played.cut else ""
-        written = f", written to {self.video}" if self.video else ""
-        earlier = "".join(f"{precise(each)}, " for each in played.earlier_returns)
-        of_trial = f"{len(played.earlier_returns) + 1} episodes in a new task, " if earlier else ""
-        print(f"{of_trial}return {earlier}{_by_agent(played.returns)} in {played.length} env steps{cut}{written}")
-        return 0
-
-
-def _by_agent(returns: Mapping[str, float]) -> str:
-    """Return the returns of all agents as text; a single agent is not named."""
-    return ", ".join(
-        f"{agent} {precise(each)}" if len(returns) > 1 else precise(each) for agent, each in returns.items()
     )
