@@ -13,7 +13,8 @@ from offbeat.algorithms.on_policy_config import OnPolicyConfig
 from offbeat.algorithms.sac_config import SACConfig
 from offbeat.config.config import Config
 from offbeat.config.config_file import load
-from offbeat.config.policies import assigned, names_of, owners, read_policies, separate, tables_of
+from offbeat.config.policies import names_of, read_policies, tables_of
+from offbeat.config.policy_agents import assigned, owners, separate
 from offbeat.config.resolve import resolve
 from offbeat.core.errors import ConfigError
 from offbeat.core.types import DEFAULT_POLICY

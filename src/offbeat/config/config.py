@@ -15,19 +15,9 @@ from offbeat.config.devices import require_devices
 from offbeat.config.env import UNSET, EnvConfig
 from offbeat.config.inference import require_inference
 from offbeat.config.league import LEAGUE, LeagueConfig
-from offbeat.config.policies import (
-    NO_POLICIES,
-    Assignment,
-    Policies,
-    assigned,
-    names_of,
-    owners,
-    require_names,
-    require_weights,
-    separate,
-    settings_of,
-    tables_of,
-)
+from offbeat.config.policies import NO_POLICIES, Policies, names_of, require_names, require_weights, tables_of
+from offbeat.config.policy_agents import Assignment, assigned, owners, separate
+from offbeat.config.policy_settings import settings_of_policy
 from offbeat.config.ray import require_ray
 from offbeat.config.run_config import LIMITS, RunConfig
 from offbeat.config.runtime_config import RuntimeConfig, require_supported
@@ -104,7 +94,7 @@ class Config:
             )
         require_weights(self.policies, self.run.init_from)
         for name, policy in self.policies.items():
-            settings_of(name, policy.settings, self.settings, self.runtime)
+            settings_of_policy(name, policy.settings, self.settings, self.runtime)
 
     def _require_lock_free(self) -> None:
         """Refuse a lock-free runtime if the algorithm cannot run in it."""
@@ -228,7 +218,7 @@ class Config:
         return replace(
             self,
             run=replace(self.run, init_from=policy.init_from or self.run.init_from, policies="shared"),
-            settings=settings_of(name, policy.settings, self.settings, self.runtime),
+            settings=settings_of_policy(name, policy.settings, self.settings, self.runtime),
             policies=NO_POLICIES,
         )
 

@@ -11,7 +11,8 @@ from offbeat.config.config import Config
 from offbeat.config.env import EnvConfig
 from offbeat.config.importing import import_modules
 from offbeat.config.league import LEAGUE, LeagueConfig
-from offbeat.config.policies import Assignment, read_policies
+from offbeat.config.policies import read_policies
+from offbeat.config.policy_agents import Assignment
 from offbeat.config.registry import TABLES, algorithm_entry
 from offbeat.config.run_config import RunConfig
 from offbeat.config.runtime_config import RuntimeConfig

@@ -1,32 +1,19 @@
-"""The tables [policies.NAME]: which agents of a world a policy acts for, and its own settings.
+"""The tables [policies.NAME]: one for each policy of a run with several, with its name, agents and own settings.
 
-Without a table, one policy (`DEFAULT_POLICY`) acts for all agents.
+Without a table, one policy (`DEFAULT_POLICY`) acts for all agents. `policy_agents` says which agents a policy has, and
+`policy_settings` which settings.
 """
 
 from __future__ import annotations
 
-import glob
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from fnmatch import fnmatchcase
-from itertools import count
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
 
-from offbeat.config.env import EnvConfig
-from offbeat.config.run_config import RunConfig
-from offbeat.config.runtime_config import RuntimeConfig
-from offbeat.config.unknown_keys import unknown_key
 from offbeat.core.errors import ConfigError
-from offbeat.core.field_definitions import hints_of
-from offbeat.core.fields import build, in_short, read
+from offbeat.core.fields import build, in_short
 from offbeat.core.frozen_table import EMPTY, FrozenTable, PlainTable, in_toml
-
-if TYPE_CHECKING:
-    from offbeat.config.settings import AlgorithmSettings
-
-Assignment = Callable[[str], str]
-"""Returns the name of an agent's policy, from the name of the agent."""
 
 
 @dataclass(frozen=True)
@@ -146,157 +133,3 @@ def names_of(policies: Iterable[str]) -> tuple[str, ...]:
     from offbeat.core.types import DEFAULT_POLICY  # not at the top: it loads NumPy
 
     return tuple(sorted(policies)) or (DEFAULT_POLICY,)
-
-
-# --- agents -------------------------------------------------------------------------------------------------
-
-
-def owners(
-    policies: Mapping[str, PolicyConfig], agents: Sequence[str], *, several: bool = False
-) -> dict[str, tuple[str, ...]]:
-    """Return policy -> its agents, the policies sorted by name and the agents in the order of the world.
-
-    Args:
-        policies: in the order of their tables. Without one, a single policy owns all agents.
-        agents: names of all agents of the world, in its order.
-        several: whether an agent belongs to all policies that match it, not only to the first one.
-
-    Raises:
-        ConfigError: an agent matches no pattern, or a policy has no agent.
-    """
-    if not policies:
-        return {names_of(())[0]: tuple(agents)}
-    matching = {agent: _matching(agent, policies) for agent in agents}
-    owners_of = matching if several else {agent: names[:1] for agent, names in matching.items()}
-    owned = {name: tuple(agent for agent in agents if name in owners_of[agent]) for name in names_of(policies)}
-    for name, own in owned.items():
-        if not own:
-            raise _no_agents(name, policies[name], {agent: names[0] for agent, names in owners_of.items()})
-    return owned
-
-
-def _matching(agent: str, policies: Mapping[str, PolicyConfig]) -> list[str]:
-    """Return the policies that match an agent, in the order of their tables: at least one."""
-    names = [name for name, policy in policies.items() if any(fnmatchcase(agent, pattern) for pattern in policy.agents)]
-    if names:
-        return names
-    patterns = ", ".join(f"{', '.join(policy.agents)} ({name})" for name, policy in policies.items())
-    raise ConfigError(
-        f"the agent {in_short(agent)} belongs to no policy: it matches none of the patterns {patterns}. Add it to the "
-        'agents of a policy, or add a last policy with agents = "*"'
-    )
-
-
-def _no_agents(name: str, policy: PolicyConfig, owner_of: Mapping[str, str]) -> ConfigError:
-    """Return the error for a policy without agents."""
-    for agent, owner in owner_of.items():
-        if any(fnmatchcase(agent, pattern) for pattern in policy.agents):
-            return ConfigError(
-                f"the policy {name} has no agents: an earlier table matches all of them, such as that of {owner}, "
-                f"which matches {agent}. Write the table [policies.{name}] above it"
-            )
-    return ConfigError(
-        f"the policy {name} has no agents: {', '.join(policy.agents)} matches none of {', '.join(owner_of)}. Change "
-        f"agents in the table [policies.{name}], or remove the table"
-    )
-
-
-def separate(agents: Sequence[str]) -> Policies:
-    """Return one policy per agent, with the name of the agent; none for a single agent.
-
-    Characters that a name cannot have become '_', and a number is added to a name that is taken.
-    """
-    if len(agents) == 1:
-        return NO_POLICIES
-    from offbeat.core.types import DEFAULT_POLICY  # not at the top: it loads NumPy
-
-    taken = {DEFAULT_POLICY, *agents}
-    policies: dict[str, PolicyConfig] = {}
-    for agent in agents:
-        fits = agent != DEFAULT_POLICY and is_name(agent)
-        name = agent if fits else next(name for name in _names_for(agent) if name not in taken)
-        taken.add(name)
-        policies[name] = PolicyConfig((glob.escape(agent),))
-    return FrozenTable(policies)
-
-
-def _names_for(agent: str) -> Iterator[str]:
-    """Yield valid names for an agent's policy, the nearest one first."""
-    name = re.sub(r"[^A-Za-z0-9_-]", "_", agent)[: MAX_LENGTH - 8] or "agent"
-    yield name
-    yield from (f"{name}_{number}" for number in count(2))
-
-
-def assigned(assignment: Assignment, agents: Sequence[str]) -> Policies:
-    """Return the policies that a function assigns, each with a list of its agents.
-
-    Raises:
-        ConfigError: the function returns something else than a valid name.
-    """
-    lists: dict[str, list[str]] = {}
-    for agent in agents:
-        name = assignment(agent)
-        if not isinstance(name, str):
-            raise ConfigError(
-                f"policies is a function that returns {in_short(name)} for the agent {agent}, but the name of a policy "
-                "is expected: return text"
-            )
-        lists.setdefault(name, []).append(glob.escape(agent))
-    require_names(lists)
-    return FrozenTable({name: PolicyConfig(tuple(own)) for name, own in lists.items()})
-
-
-# --- settings -----------------------------------------------------------------------------------------------
-
-
-def settings_of(
-    name: str, own: Mapping[str, Any], settings: AlgorithmSettings, runtime: RuntimeConfig
-) -> AlgorithmSettings:
-    """Return the algorithm's settings with the values of one policy.
-
-    Args:
-        name: the policy.
-        own: its values, by key.
-        settings: the settings of the run.
-        runtime: the runtime and its layout.
-
-    Raises:
-        ConfigError: a key is unknown or belongs to the whole run, or a value is invalid.
-    """
-    where, hints = f"[policies.{name}.settings]", hints_of(type(settings))
-    for key in own:
-        if any(key in hints_of(table) for table in (RunConfig, EnvConfig, RuntimeConfig)):
-            raise _of_whole_run(name, key)
-        if key not in hints:
-            raise unknown_key(key, own[key], hints, f"See {where}.")
-    remedy = f"change it in {where}"
-    values = {key: read(key, value, hints[key], remedy) for key, value in own.items()}
-    try:
-        changed = replace(settings, **values)
-        changed.check(runtime)
-        shared, memory = settings.memory(runtime), changed.memory(runtime)
-    except ConfigError as error:
-        raise ConfigError(f"the policy {name}, in {where}: {error}") from error
-    if memory != shared:
-        raise _of_whole_run(name, _changing_memory(values, settings, runtime))
-    return changed
-
-
-def _of_whole_run(name: str, keys: str) -> ConfigError:
-    return ConfigError(
-        f"[policies.{name}.settings] has {keys}, which all policies of a run share: set it for the whole run, and "
-        "remove it there"
-    )
-
-
-def _changing_memory(values: Mapping[str, Any], settings: AlgorithmSettings, runtime: RuntimeConfig) -> str:
-    """Return the keys that change the shape of the memory or its pace."""
-    shared = settings.memory(runtime)
-    keys = []
-    for key, value in values.items():
-        try:
-            same = replace(settings, **{key: value}).memory(runtime) == shared
-        except ConfigError:  # the key cannot be changed alone
-            same = False
-        keys += [] if same else [key]
-    return " and ".join(keys or values)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from offbeat.config.policies import Assignment
+from offbeat.config.policy_agents import Assignment
 from offbeat.config.trust import policies_code, require
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import in_short

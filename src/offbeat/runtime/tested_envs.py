@@ -10,7 +10,7 @@ from offbeat.algorithms.replay_config import ReplayConfig
 from offbeat.config.config import Config
 from offbeat.config.env import EnvConfig
 from offbeat.config.league import LeagueConfig
-from offbeat.config.policies import owners
+from offbeat.config.policy_agents import owners
 from offbeat.config.shards import require_shards
 from offbeat.core.errors import ConfigError
 from offbeat.core.tasks import TaskSample

@@ -1,0 +1,71 @@
+"""The algorithm's settings of one policy: those of the run, with the values of its table [policies.NAME.settings]."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from offbeat.config.env import EnvConfig
+from offbeat.config.run_config import RunConfig
+from offbeat.config.runtime_config import RuntimeConfig
+from offbeat.config.unknown_keys import unknown_key
+from offbeat.core.errors import ConfigError
+from offbeat.core.field_definitions import hints_of
+from offbeat.core.fields import read
+
+if TYPE_CHECKING:
+    from offbeat.config.settings import AlgorithmSettings
+
+
+def settings_of_policy(
+    name: str, own: Mapping[str, Any], settings: AlgorithmSettings, runtime: RuntimeConfig
+) -> AlgorithmSettings:
+    """Return the algorithm's settings with the values of one policy.
+
+    Args:
+        name: the policy.
+        own: its values, by key.
+        settings: the settings of the run.
+        runtime: the runtime and its layout.
+
+    Raises:
+        ConfigError: a key is unknown or belongs to the whole run, or a value is invalid.
+    """
+    where, hints = f"[policies.{name}.settings]", hints_of(type(settings))
+    for key in own:
+        if any(key in hints_of(table) for table in (RunConfig, EnvConfig, RuntimeConfig)):
+            raise _of_whole_run(name, key)
+        if key not in hints:
+            raise unknown_key(key, own[key], hints, f"See {where}.")
+    remedy = f"change it in {where}"
+    values = {key: read(key, value, hints[key], remedy) for key, value in own.items()}
+    try:
+        changed = replace(settings, **values)
+        changed.check(runtime)
+        shared, memory = settings.memory(runtime), changed.memory(runtime)
+    except ConfigError as error:
+        raise ConfigError(f"the policy {name}, in {where}: {error}") from error
+    if memory != shared:
+        raise _of_whole_run(name, _changing_memory(values, settings, runtime))
+    return changed
+
+
+def _of_whole_run(name: str, keys: str) -> ConfigError:
+    return ConfigError(
+        f"[policies.{name}.settings] has {keys}, which all policies of a run share: set it for the whole run, and "
+        "remove it there"
+    )
+
+
+def _changing_memory(values: Mapping[str, Any], settings: AlgorithmSettings, runtime: RuntimeConfig) -> str:
+    """Return the keys that change the shape of the memory or its pace."""
+    shared = settings.memory(runtime)
+    keys = []
+    for key, value in values.items():
+        try:
+            same = replace(settings, **{key: value}).memory(runtime) == shared
+        except ConfigError:  # the key cannot be changed alone
+            same = False
+        keys += [] if same else [key]
+    return " and ".join(keys or values)
