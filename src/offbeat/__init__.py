@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from offbeat.api.loaded_policy import LoadedPolicy
     from offbeat.api.match import Match, match
     from offbeat.api.plot import plot
+    from offbeat.api.resume import resume
+    from offbeat.api.run import Run
     from offbeat.api.snapshots import AveragePolicy, load_average, load_snapshots
-    from offbeat.api.train import Run, resume, train
+    from offbeat.api.train import train
     from offbeat.api.watch import watch
     from offbeat.config.registry import register_algorithm, register_encoder, register_runtime
     from offbeat.config.runtimes import RuntimeEntry
@@ -92,8 +94,8 @@ _HOMES = {
     "TaskWrapper": "offbeat.envs.task_wrapper",
     "register_runtime": "offbeat.config.registry",
     "RuntimeEntry": "offbeat.config.runtimes",
-    "Run": "offbeat.api.train",
-    "resume": "offbeat.api.train",
+    "Run": "offbeat.api.run",
+    "resume": "offbeat.api.resume",
     "train": "offbeat.api.train",
 }
 

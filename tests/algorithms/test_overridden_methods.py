@@ -26,7 +26,8 @@ from offbeat.algorithms.replay_config import ReplayConfig
 from offbeat.algorithms.rows import input_gathers
 from offbeat.algorithms.sac import SAC
 from offbeat.algorithms.td3 import TD3
-from offbeat.api.train import resume, train
+from offbeat.api.resume import resume
+from offbeat.api.train import train
 from offbeat.core.errors import ConfigError, RunFailed, UnsavedTensor
 from offbeat.core.types import Array, EnvSpec, Field, Tree
 from offbeat.models.actor_critic import ActorCritic

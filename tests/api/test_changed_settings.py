@@ -12,7 +12,7 @@ import pytest
 from tests.reference.replay_runs import small_sac
 from tests.reference.runs import contents, files_up_to, lines_of, offbeat, small_run, weights_of
 
-from offbeat.api.train import resume
+from offbeat.api.resume import resume
 from offbeat.config import changes
 from offbeat.config.changes import changed_config
 from offbeat.config.config import Config

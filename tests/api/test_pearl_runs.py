@@ -14,7 +14,8 @@ from tests.reference.pearl_runs import ROBOT, SMALL_PEARL
 from tests.reference.runs import offbeat
 
 from offbeat.api.load import loaded_from
-from offbeat.api.train import Run, resume, train
+from offbeat.api.resume import resume
+from offbeat.api.train import Run, train
 from offbeat.config.trust import Code
 from offbeat.core.errors import ConfigError
 from offbeat.core.tasks import TaskSample, Trials

@@ -19,7 +19,7 @@ from tests.reference.replay_runs import small_sac
 from tests.reference.runs import contents, files_up_to, lines_of, offbeat, small_run, status_of, weights_of
 from tests.reference.thorough import thorough
 
-from offbeat.api.train import resume
+from offbeat.api.resume import resume
 from offbeat.core.errors import ConfigError, EnvFailed
 from offbeat.run_directory.checkpoint import load
 from offbeat.run_directory.directory import RunDirectory

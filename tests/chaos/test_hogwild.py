@@ -37,7 +37,8 @@ from tests.reference.runs import (
 )
 from tests.reference.thorough import thorough
 
-from offbeat.api.train import Run, resume
+from offbeat.api.resume import resume
+from offbeat.api.train import Run
 from offbeat.run_directory.checkpoint import load
 from offbeat.runtime.hogwild.loop import HogwildLoop
 from offbeat.runtime.hogwild.shared_state import SharedStorage

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 from tests.reference.runs import Started, is_alive, lines_of, pids_of, small_arguments, small_run, status_of, weights_of
 
-from offbeat.api.train import Run, resume
+from offbeat.api.resume import resume
+from offbeat.api.train import Run
 
 EXACT: dict[str, Any] = {"actors": 2, "max_lag": 1, "lag": "exact", "inference": "worker", "restart_budget": 50}
 PROCESSES = EXACT | {"runtime": "processes"}

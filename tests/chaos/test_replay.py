@@ -30,7 +30,7 @@ from tests.reference.replay_runs import (
 from tests.reference.runs import Started, actors_of, has_saved, lines_of, offbeat, status_of, untimed, weights_of
 from tests.reference.thorough import thorough
 
-from offbeat.api.train import resume
+from offbeat.api.resume import resume
 from offbeat.core.errors import OffbeatError
 from offbeat.run_directory.checkpoint import load
 

@@ -17,7 +17,8 @@ from tests.reference.runs import CommandResult, offbeat, weights_of
 from tests.reference.thorough import thorough
 
 from offbeat.algorithms.dqn import DQN, DQNConfig
-from offbeat.api.train import Run, resume, train
+from offbeat.api.resume import resume
+from offbeat.api.train import Run, train
 from offbeat.config import registry
 from offbeat.config.config_file import load
 from offbeat.config.env import EnvConfig

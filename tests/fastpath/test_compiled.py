@@ -26,7 +26,7 @@ from offbeat.algorithms.impala import IMPALAConfig
 from offbeat.algorithms.on_policy import GROUP, OnPolicy
 from offbeat.algorithms.on_policy_config import OnPolicyConfig
 from offbeat.algorithms.ppo import PPOConfig
-from offbeat.api.train import resume
+from offbeat.api.resume import resume
 from offbeat.config.config_file import load
 from offbeat.core.errors import ConfigError
 

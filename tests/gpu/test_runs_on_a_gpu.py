@@ -17,7 +17,8 @@ from tests.reference.replay_runs import small_sac
 from tests.reference.runs import lines_of, offbeat, small_run, weights_of
 from tests.reference.update_cases import CASES
 
-from offbeat.api.train import Run, resume
+from offbeat.api.resume import resume
+from offbeat.api.train import Run
 from offbeat.exporting.export import export
 from offbeat.run_directory.checkpoint import load
 from offbeat.workers import stages

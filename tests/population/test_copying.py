@@ -13,7 +13,7 @@ from tests.reference.replay_runs import small_sac
 from tests.reference.runs import lines_of, small_run
 from tests.reference.thorough import thorough
 
-from offbeat.api.train import resume
+from offbeat.api.resume import resume
 from offbeat.population.copying import keep, read_kept, with_policies_of
 from offbeat.run_directory.checkpoint import Checkpoint, load
 from offbeat.run_directory.directory import RunDirectory

@@ -38,7 +38,8 @@ from tests.reference.runs import (
 )
 from tests.reference.self_checking_rows import CheckedStates, checked_rows
 
-from offbeat.api.train import Run, resume
+from offbeat.api.resume import resume
+from offbeat.api.train import Run
 from offbeat.core.errors import OffbeatError
 from offbeat.run_directory.checkpoint import load
 

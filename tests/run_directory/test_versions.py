@@ -13,7 +13,7 @@ import pytest
 import torch
 from tests.reference.runs import contents, files_up_to, small_run
 
-from offbeat.api.train import resume
+from offbeat.api.resume import resume
 from offbeat.run_directory import versions
 
 

@@ -13,7 +13,8 @@ import pytest
 from tests.reference.runs import lines_of, offbeat
 
 from offbeat.api.load import load
-from offbeat.api.train import Run, resume, train
+from offbeat.api.resume import resume
+from offbeat.api.train import Run, train
 
 pytestmark = pytest.mark.skipif(not find_spec("ale_py"), reason="needs ale-py")
 

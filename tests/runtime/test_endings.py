@@ -17,7 +17,8 @@ import pytest
 from tests.reference import run_envs
 from tests.reference.runs import SMALL, Started, lines_of, small_arguments, small_run, untimed, weights_of
 
-from offbeat.api.train import resume, start, train
+from offbeat.api.resume import resume
+from offbeat.api.train import start, train
 from offbeat.config.resolve import resolve
 from offbeat.core.errors import ConfigError, EnvFailed
 from offbeat.run_directory import checkpoint
@@ -252,7 +253,7 @@ def test_a_refused_run_deletes_the_folders_created_for_it(tmp_path):
 
 ORDER = """
 import sys
-from offbeat.api import train as training
+import offbeat
 from offbeat.config import registry
 class Called(Exception):
     pass
@@ -261,8 +262,8 @@ def note():
     raise Called
 registry.forbid_spinning = note
 for call in (
-    lambda: training.train("ppo", "CartPole-v1", learning_rate=-1),
-    lambda: training.resume(sys.argv[1], steps=1),
+    lambda: offbeat.train("ppo", "CartPole-v1", learning_rate=-1),
+    lambda: offbeat.resume(sys.argv[1], steps=1),
 ):
     try:
         call()

@@ -22,7 +22,8 @@ from tests.reference.replay_runs import SMALL_SAC, assert_ratio, small_sac
 from tests.reference.runs import Started, lines_of, offbeat, small_arguments, small_run, weights_of
 from tests.reference.thorough import thorough
 
-from offbeat.api.train import Run, resume
+from offbeat.api.resume import resume
+from offbeat.api.train import Run
 from offbeat.config.config_file import load
 from offbeat.config.registry import ALGORITHMS
 

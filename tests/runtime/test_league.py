@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from tests.reference.runs import SMALL, lines_of, small_run, untimed, weights_of
 
-from offbeat.api.train import Run, resume, train
+from offbeat.api.resume import resume
+from offbeat.api.train import Run, train
 from offbeat.config.league import LeagueConfig
 from offbeat.config.resolve import resolve
 from offbeat.core.errors import ConfigError

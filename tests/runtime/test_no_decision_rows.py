@@ -12,7 +12,7 @@ from tests.reference.replay_runs import small_sac
 from tests.reference.runs import begun, lines_of, small_run, unrolls_of, weights_of
 from tests.reference.thorough import thorough
 
-from offbeat.api.train import resume
+from offbeat.api.resume import resume
 from offbeat.config.config_file import load as load_config
 from offbeat.config.importing import import_modules
 from offbeat.core.errors import EnvFailed

@@ -12,7 +12,7 @@ import pytest
 from tests.reference.reporting_envs import EnvReport, env_reports
 from tests.reference.runs import begun, lines_of, small_run, status_of, weights_of
 
-from offbeat.api.train import resume
+from offbeat.api.resume import resume
 
 ENVS = ("tests.reference.reporting_envs",)
 CORES = sorted(os.sched_getaffinity(0))

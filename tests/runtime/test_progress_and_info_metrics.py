@@ -11,7 +11,7 @@ from tests.reference import curious_envs
 from tests.reference.replay_runs import small_sac
 from tests.reference.runs import lines_of, offbeat, small_arguments, small_run
 
-from offbeat.api.train import resume
+from offbeat.api.resume import resume
 from offbeat.metrics.sinks import tag_of
 
 CURIOUS: dict[str, Any] = {"imports": ("tests.reference.curious_envs",)}

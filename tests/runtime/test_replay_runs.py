@@ -27,7 +27,8 @@ from tests.reference.replay_runs import (
 from tests.reference.runs import lines_of, offbeat, weights_of
 from tests.reference.thorough import thorough
 
-from offbeat.api.train import Run, resume
+from offbeat.api.resume import resume
+from offbeat.api.train import Run
 from offbeat.core.errors import LearnsNothing
 from offbeat.run_directory.checkpoint import load
 

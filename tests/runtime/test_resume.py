@@ -8,7 +8,7 @@ import pytest
 from tests.reference.runs import contents, lines_of, offbeat, small_run, untimed, weights_of
 
 import offbeat as package
-from offbeat.api.train import resume
+from offbeat.api.resume import resume
 from offbeat.core.errors import ConfigError
 
 HALF = 512

@@ -14,7 +14,7 @@ from tests.reference.replay_runs import small_sac
 from tests.reference.runs import small_run, status_of
 from tests.reference.thorough import thorough
 
-from offbeat.api.train import resume
+from offbeat.api.resume import resume
 from offbeat.core.errors import ConfigError, OffbeatError
 
 

@@ -11,8 +11,8 @@ import pytest
 from tests.reference.replay_runs import SMALL_SAC, small_sac
 from tests.reference.runs import SMALL, contents, lines_of, offbeat, small_run, untimed, weights_of
 
-from offbeat.api.resume import require_fit
-from offbeat.api.train import resume
+from offbeat.api.checkpoint_fit import require_checkpoint_fit
+from offbeat.api.resume import resume
 from offbeat.config.config_file import load as load_config
 from offbeat.config.resolve import resolve
 from offbeat.core.errors import ConfigError
@@ -315,5 +315,5 @@ def test_a_checkpoint_of_other_policies_is_refused(serial):
     saved = load(serial.path / "checkpoints" / "latest")
     parts = build_paced(resolve("ppo", "CartPole-v1", flags={}), print, shared=False)
     with pytest.raises(ConfigError, match="has the policies cat, dog, but these settings have default"):
-        require_fit(saved, parts, serial.path)
+        require_checkpoint_fit(saved, parts, serial.path)
     parts.close()

@@ -12,7 +12,8 @@ import pytest
 from tests.reference.runs import offbeat, weights_of
 
 from offbeat.api.load import load
-from offbeat.api.train import Run, resume, train
+from offbeat.api.resume import resume
+from offbeat.api.train import Run, train
 from offbeat.envs.make import make_envs
 from offbeat.envs.testing.known_values import RING
 from offbeat.runtime.run_metrics import LONG, TimeLimitWarning

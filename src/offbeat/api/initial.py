@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from offbeat.api.resume import read_resumable, require_policy_fit
+from offbeat.api.checkpoint_fit import require_policy_fit
+from offbeat.api.resume_checks import read_resumable
 from offbeat.config.assignments import set_flag
 from offbeat.core.errors import ConfigError
 from offbeat.core.files import user_path

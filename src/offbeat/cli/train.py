@@ -110,7 +110,7 @@ class Resume:
     trust_code: TrustCode = False
 
     def run(self) -> int:
-        from offbeat.api.train import continue_run
+        from offbeat.api.resume import continue_run
         from offbeat.config.importing import import_modules
         from offbeat.core.field_definitions import hints_of
         from offbeat.core.fields import read

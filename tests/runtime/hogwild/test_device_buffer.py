@@ -20,7 +20,8 @@ from tests.reference.replay_runs import SMALL_SAC, small_sac
 from tests.reference.runs import SMALL, small_run, weights_of
 from tests.reference.thorough import thorough
 
-from offbeat.api.train import Run, resume
+from offbeat.api.resume import resume
+from offbeat.api.train import Run
 from offbeat.core.memory_shape import Slab
 from offbeat.memory.arena import ALIGNMENT, private_arena
 from offbeat.models.flat import FlatAdam, FlatParameters

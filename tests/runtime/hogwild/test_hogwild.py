@@ -32,7 +32,8 @@ from tests.reference.runs import (
 from tests.reference.thorough import thorough
 
 from offbeat.api.load import policy_of
-from offbeat.api.train import Run, resume
+from offbeat.api.resume import resume
+from offbeat.api.train import Run
 from offbeat.core.types import DEFAULT_POLICY
 from offbeat.envs.make import make_envs
 from offbeat.models.spec import PolicySpec

@@ -11,7 +11,8 @@ from tests.reference.hogwild_runs import assert_ratio_of_each, assert_whole, wor
 from tests.reference.replay_runs import small_sac
 from tests.reference.runs import lines_of, small_run, weights_of
 
-from offbeat.api.train import Run, resume
+from offbeat.api.resume import resume
+from offbeat.api.train import Run
 from offbeat.core.errors import ConfigError
 
 LATE = "offbeat.envs.testing.worlds:LateArrivals"

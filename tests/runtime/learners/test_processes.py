@@ -14,7 +14,8 @@ from tests.reference.replay_runs import small_sac
 from tests.reference.runs import lines_of, small_run, status_of, weights_of
 from tests.reference.thorough import thorough
 
-from offbeat.api.train import Run, resume
+from offbeat.api.resume import resume
+from offbeat.api.train import Run
 from offbeat.config.registry import algorithm_entry
 from offbeat.run_directory.checkpoint import load
 

@@ -1,0 +1,133 @@
+"""The changes that a resume makes to the files of a run directory."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from offbeat.api.resume_checks import BEST, LATEST
+from offbeat.config.changes import Changed
+from offbeat.config.config import Config
+from offbeat.config.run_config import LIMITS
+from offbeat.core.files import replace_or_overwrite, stage, sync
+from offbeat.run_directory.directory import RunDirectory
+
+if TYPE_CHECKING:
+    from offbeat.run_directory.store import CheckpointStore
+
+
+class DirectoryChanges:
+    """The changes that a resume makes to a run directory.
+
+    The config is replaced, and metrics lines and checkpoints after the resumed checkpoint, which becomes the latest,
+    are deleted. If settings were changed, the old config stays in the directory.
+    """
+
+    def __init__(
+        self, directory: RunDirectory, config: Config, checkpoint: str, state: dict[str, Any], changed: Changed
+    ) -> None:
+        """Prepare the changes.
+
+        Args:
+            directory: the run directory.
+            config: the config of the resumed run.
+            checkpoint: the name of the checkpoint.
+            state: the state of the checkpoint.
+            changed: the settings that differ from those of the run so far.
+        """
+        from offbeat.metrics.sinks import metrics_up_to
+
+        self._directory = directory
+        self._env_steps = state["counters"]["env_steps"]
+        self._new_latest = None if checkpoint == LATEST else _linkable(directory.store(), checkpoint, self._env_steps)
+        """The name of the checkpoint that becomes the latest; None if it is the latest already."""
+        self._before = {path: _content(path) for path in (directory.status, directory.tracker)}
+        self._metrics = metrics_up_to(directory.metrics, state["counters"]["learning_step"])
+        self.metrics_size = len(self._metrics)
+        self._configs = {directory.config: config.as_toml()}
+        """The new content of config files by path, in the order in which they are written."""
+        changed = {key: values for key, values in changed.items() if key not in LIMITS}
+        if changed:
+            note = f"# the settings up to env step {self._env_steps}; then these were changed: {', '.join(changed)}\n"
+            old = {directory.next_old_config(): note.encode() + directory.config.read_bytes()}
+            self._configs = {**old, **self._configs}
+
+    def commit(self) -> None:
+        """Write all new files, then replace the config, the link `latest` and the metrics, each atomically.
+
+        The order matters if the process is killed in between. Until the link is changed, nothing is lost, and the next
+        resume continues from the newest checkpoint: before the config is replaced with the old settings, and afterwards
+        with the new ones. From the change of the link on it continues from the chosen checkpoint with the new settings,
+        and removes the later metrics lines and checkpoints itself.
+
+        The undo renames a copy of the old config, which is made first: this needs no space on the disk.
+
+        Raises:
+            OSError: the disk is full or fails; nothing was changed.
+        """
+        store, directory = self._directory.store(), self._directory
+        files = {**self._configs, **({directory.metrics: self._metrics} if directory.metrics.exists() else {})}
+        with ExitStack() as temporary, ExitStack() as undo:
+            staged: dict[Path, Path] = {}
+            for path, content in files.items():
+                staged[path] = stage(path, content)
+                temporary.callback(_if_possible, staged[path].unlink, missing_ok=True)
+            old = directory.config.with_name(f".{directory.config.name}.old")
+            temporary.callback(_if_possible, old.unlink, missing_ok=True)
+            shutil.copy(directory.config, old)
+            sync(old)
+            for path in self._configs:
+                if path == directory.config:
+                    undo.callback(_if_possible, old.replace, path)
+                else:
+                    undo.callback(_if_possible, path.unlink, missing_ok=True)
+                staged.pop(path).replace(path)
+            sync(directory.path)
+            if self._new_latest is not None:
+                undo.callback(_if_possible, store.restore_latest, store.linked_latest())
+                store.make_latest(self._new_latest)
+            for path, new in staged.items():
+                new.replace(path)
+            undo.pop_all()
+        with suppress(OSError):  # all has been changed: it is too late to refuse
+            sync(directory.path)
+        store.drop_beyond(self._env_steps)
+
+    def roll_back(self) -> bool:
+        """Restore the directory as it was before the resume, except for log.txt. Return True: no change remains."""
+        for path, content in self._before.items():
+            if content is None:
+                _if_possible(path.unlink, missing_ok=True)
+            else:
+                _if_possible(replace_or_overwrite, path, content)
+        return True
+
+
+def _linkable(store: CheckpointStore, name: str, env_steps: int) -> str:
+    """Return the name of the directory of a checkpoint, for a link.
+
+    In a copy of a run without links, `best` is a directory, which the next best weights replace.
+
+    Args:
+        store: the checkpoints of the run.
+        name: best or step-<12 digits>.
+        env_steps: the env steps of this checkpoint.
+
+    Raises:
+        ConfigError: `best` is a directory, and the checkpoint that it is a copy of is missing.
+    """
+    found = store.path(name).resolve().name
+    return store.path(f"step-{env_steps:012d}").name if found == BEST else found
+
+
+def _content(path: Path) -> bytes | None:
+    return path.read_bytes() if path.exists() else None
+
+
+def _if_possible(change: Callable[..., object], *arguments: object, **named: object) -> None:
+    """Change a file or a link. If the disk fails, it stays as it is."""
+    with suppress(OSError):
+        change(*arguments, **named)

@@ -1,0 +1,148 @@
+"""What is checked before a run is resumed: its checkpoint, and the settings that it is to have from then on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from offbeat.config.changes import MAY_DIFFER, changed_config, from_weights
+from offbeat.config.config import Config
+from offbeat.config.runtimes import runtime_entry
+from offbeat.core.errors import ConfigError
+from offbeat.run_directory.directory import RunDirectory
+from offbeat.tracking.tracker import require_package
+
+if TYPE_CHECKING:
+    from offbeat.run_directory.checkpoint import Checkpoint
+
+LATEST, BEST = "latest", "best"
+"""Names of checkpoints. A run is resumed from the latest by default."""
+
+
+def read_resumable(
+    directory: RunDirectory, checkpoint: str = LATEST, *, with_replay: bool = False
+) -> tuple[Checkpoint, dict[str, Any]]:
+    """Read a checkpoint of a run, and its state.
+
+    Args:
+        directory: the run directory.
+        checkpoint: latest, best or step-<12 digits>.
+        with_replay: whether to read its replay too.
+
+    Raises:
+        ConfigError: there is no such checkpoint, or it has only weights.
+    """
+    from offbeat.runtime.saved_state import require_state
+
+    saved = directory.read_checkpoint(checkpoint, with_replay=with_replay)
+    if saved.state is None:
+        store = directory.store()
+        other = store.how_to_resume(but=store.path(checkpoint).resolve().name)
+        remedy = other or ", and the run has no other one: start a new run"
+        raise ConfigError(
+            f"the checkpoint {checkpoint} of {directory.path} has only the weights, and no run can continue from it"
+            f"{remedy}"
+        )
+    require_state(saved.state, directory.path)
+    return saved, saved.state
+
+
+def config_to_resume(
+    before: Config, run: Path, state: dict[str, Any], given: Mapping[str, object], runtime: str | None
+) -> Config:
+    """Return the config of the resumed run: with the given settings, and without the limits of earlier parts.
+
+    Args:
+        before: the config of the run.
+        run: the run directory, for messages.
+        state: the state of its checkpoint.
+        given: the settings that change, by key.
+        runtime: the new runtime; None: the same.
+
+    Raises:
+        ConfigError: a setting cannot change, the run has already reached its end, or the state does not fit.
+    """
+    if runtime is not None:  # first, because the new runtime decides which of the given settings are supported
+        _require_same_runtime_kind(state, runtime, before, run)
+        before = before.in_runtime(runtime)
+    config = changed_config(before.without_limits(), given, run)
+    _require_something_left(config, run, state["counters"])
+    _require_same_runtime_kind(state, config.runtime.runtime, config, run)
+    _require_topology(state, config, run)
+    require_package(config.run.tracker)
+    return config
+
+
+def _require_something_left(config: Config, run: Path, counters: Mapping[str, Any]) -> None:
+    """Refuse to resume a run that has already reached its end.
+
+    Args:
+        config: the config of the resumed run.
+        run: the run directory.
+        counters: the counters of the checkpoint.
+
+    Raises:
+        ConfigError: with the limit that is reached.
+    """
+    env_steps, seconds, limits = counters["env_steps"], counters["wall_time_s"], config.run
+    if limits.steps <= env_steps:
+        command = RunDirectory(run).next_command("resume", f"--steps {2 * env_steps}")
+        raise ConfigError(
+            f"{run} has learned from {env_steps} env steps, and steps is {limits.steps}: nothing is left to do. To "
+            f"train longer, run `{command}`, or pass any number above {env_steps}"
+        )
+    if limits.stop_at is not None and limits.stop_at <= env_steps:
+        raise ConfigError(
+            f"{run} has learned from {env_steps} env steps, and stop_at is {limits.stop_at}: nothing is left to do. "
+            f"Leave stop_at out, or pass a number above {env_steps}"
+        )
+    if limits.time is not None and limits.time <= seconds:
+        raise ConfigError(
+            f"{run} has trained for {seconds:.0f} seconds, and time is {limits.time:g}, of all parts of the run "
+            f"together: nothing is left to do. Leave time out, or pass a number above {seconds:.0f}"
+        )
+
+
+def _require_same_runtime_kind(state: dict[str, Any], runtime: str, config: Config, run: Path) -> None:
+    """Refuse to resume a lock-free run in a runtime with one learner, and the reverse.
+
+    Args:
+        state: the state of the checkpoint.
+        runtime: the runtime to resume in.
+        config: the config of the run.
+        run: the run directory.
+
+    Raises:
+        ConfigError: the state of a lock-free run is divided among its workers.
+    """
+    before = state["runtime"]["runtime"]
+    if runtime_entry(before).workers_learn != runtime_entry(runtime).workers_learn:
+        raise ConfigError(
+            f"{run} used the {before} runtime and cannot be resumed in {runtime}: in hogwild each worker has a part of "
+            f"the saved state. Leave --runtime out, or {from_weights(config, run, f'--runtime {runtime}')}"
+        )
+
+
+def _require_topology(state: dict[str, Any], config: Config, run: Path) -> None:
+    """Refuse to resume with another topology: the saved envs, tickets and versions depend on it.
+
+    Args:
+        state: the state of the checkpoint.
+        config: the config of the resumed run.
+        run: the run directory.
+
+    Raises:
+        ConfigError: with the differences.
+    """
+    current = config.topology()
+    differences = [
+        f"{key} is {value} in the checkpoint and {current.get(key)} now"
+        for key, value in state["runtime"].items()
+        if key not in MAY_DIFFER and current.get(key) != value
+    ]
+    if differences:
+        raise ConfigError(
+            f"the checkpoint of {run} was saved with other settings than its config.toml has: "
+            f"{'; '.join(differences)}. Restore these values in config.toml, or {from_weights(config, run)}"
+        )
