@@ -22,7 +22,8 @@ from tests.reference.runs import OFFBEAT, CommandResult, contents, files_up_to, 
 from offbeat.algorithms.ppo import PPOConfig
 from offbeat.api.hub import card
 from offbeat.api.load import load as load_policy
-from offbeat.api.loaded_policy import LoadedPolicy, Trained
+from offbeat.api.loaded_policy import LoadedPolicy
+from offbeat.api.trained import Trained
 from offbeat.config.env import EnvConfig
 from offbeat.core.previous_inputs import previous_leaves
 from offbeat.core.types import ActionSpec, EnvSpec, Leaf

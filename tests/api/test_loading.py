@@ -15,7 +15,8 @@ from torch import nn
 
 import offbeat
 from offbeat.algorithms.ppo import PPOConfig
-from offbeat.api.loaded_policy import LoadedPolicy, Trained
+from offbeat.api.loaded_policy import LoadedPolicy
+from offbeat.api.trained import Trained
 from offbeat.core.types import Array, Leaf
 from offbeat.envs.check import preflight
 from offbeat.models.acting import make_policy

@@ -15,8 +15,9 @@ from tests.reference.models import random_vector
 from tests.reference.runs import offbeat
 
 from offbeat.algorithms.ppo import PPOConfig
-from offbeat.api.loaded_policy import LoadedPolicy, Trained
+from offbeat.api.loaded_policy import LoadedPolicy
 from offbeat.api.shown_episodes import EnvEpisode, WorldEpisode
+from offbeat.api.trained import Trained
 from offbeat.config.env import EnvConfig
 from offbeat.core.seeding import derive_seed
 from offbeat.core.types import DEFAULT_POLICY, Array, Tree

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from tests.reference.models import policy_spec, random_vector
 
-from offbeat.api.loaded_policy import LoadedPolicy, Trained
+from offbeat.api.loaded_policy import LoadedPolicy
 from offbeat.api.shown_episodes import WorldEpisode
+from offbeat.api.trained import Trained
 from offbeat.core.errors import ConfigError
 from offbeat.envs.world import WorldStep
 from offbeat.models.acting import make_policy

@@ -11,7 +11,8 @@ from PIL import Image
 from tests.reference.trials import ROBOT, TRIALS, played, policy_for, sampled_tests
 
 from offbeat.algorithms.sac_config import SACConfig
-from offbeat.api.loaded_policy import LoadedPolicy, Trained
+from offbeat.api.loaded_policy import LoadedPolicy
+from offbeat.api.trained import Trained
 from offbeat.api.watch import watch
 from offbeat.core.seeding import stream
 from offbeat.core.types import INFO_MASK, ActionSpec, Leaf

@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.reference.models import policy_spec, policy_specs, random_vector
 
-from offbeat.api.loaded_policy import LoadedPolicy, Trained
+from offbeat.api.loaded_policy import LoadedPolicy
+from offbeat.api.trained import Trained
 from offbeat.core.errors import RunFailed
 from offbeat.core.types import ActionSpec, Array, Tree
 from offbeat.exporting.agreement import TOLERANCE, compare

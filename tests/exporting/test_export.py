@@ -28,7 +28,8 @@ from torch import nn
 
 import offbeat as package
 from offbeat.algorithms.base import policy_of
-from offbeat.api.loaded_policy import LoadedPolicy, Trained
+from offbeat.api.loaded_policy import LoadedPolicy
+from offbeat.api.trained import Trained
 from offbeat.config.env import UNSET, EnvConfig
 from offbeat.config.registry import algorithm_entry
 from offbeat.core.errors import ConfigError, RunFailed

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from offbeat.api.load import load_for_env
-from offbeat.api.loaded_policy import LoadedPolicy, Trained
+from offbeat.api.loaded_policy import LoadedPolicy
 from offbeat.api.snapshots import Snapshots, load_snapshots
+from offbeat.api.trained import Trained
 from offbeat.config.env import UNSET, EnvConfig
 from offbeat.config.league import LeagueConfig
 from offbeat.core.errors import ConfigError

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from offbeat.api.loaded_policy import LoadedPolicy, Trained
+from offbeat.api.loaded_policy import LoadedPolicy
+from offbeat.api.trained import Trained
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import in_short
 from offbeat.core.types import EnvSpec, in_brief

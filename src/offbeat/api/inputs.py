@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from offbeat.core.choices import Choices, allows_each
 from offbeat.core.images import reduced
-from offbeat.core.types import INFO_MASK, Array, Leaf
+from offbeat.core.types import INFO_MASK, Array, Leaf, Tree
 from offbeat.models.acting import ActingPolicy
 
 
@@ -23,7 +23,29 @@ def flattened(name: str, tree: Any, leaves: AbstractSet[str] = frozenset()) -> I
         yield from flattened(f"{name}/{key}", part, leaves)
 
 
-def missing_leaf(leaf: Leaf, given: Mapping[str, Any]) -> str:
+def stored_leaves(given: Mapping[str, Any], wanted: Sequence[Leaf]) -> tuple[Tree, bool]:
+    """Return leaves with a column axis, [N, *shape], as training stores them, and whether this function has added it.
+
+    Args:
+        given: the env's values by leaf.
+        wanted: the leaves that are needed.
+
+    Raises:
+        ValueError: a leaf is missing, or its values are not those of the training.
+    """
+    leaves: Tree = {}
+    counts: dict[str, int | None] = {}
+    for leaf in wanted:
+        if given.get(leaf.name) is None:
+            raise ValueError(_missing_leaf(leaf, given))
+        columns, single = _columns_of(leaf, given[leaf.name])
+        leaves[leaf.name], counts[leaf.name] = as_stored(leaf, columns), None if single else len(columns)
+    if len(counts) > 1:
+        _require_same_columns(counts)
+    return leaves, None in counts.values()
+
+
+def _missing_leaf(leaf: Leaf, given: Mapping[str, Any]) -> str:
     """Return the message for a leaf that is missing."""
     if leaf.name == INFO_MASK:
         return "this policy was trained with action masks: pass action_mask=info['action_mask']"
@@ -41,7 +63,7 @@ def _key(leaf: Leaf) -> str:
     return leaf.name.partition("/")[2]
 
 
-def columns_of(leaf: Leaf, given: Any) -> tuple[Array, bool]:
+def _columns_of(leaf: Leaf, given: Any) -> tuple[Array, bool]:
     """Return the values of a leaf with a column axis, [N, *shape], and whether this function has added it.
 
     Raises:
@@ -72,7 +94,7 @@ def _expected(leaf: Leaf) -> str:
     return f"{shape} or ({', '.join(map(str, ('N', *shape)))}{'' if shape else ','}) is expected"
 
 
-def require_same_columns(columns: Mapping[str, int | None]) -> None:
+def _require_same_columns(columns: Mapping[str, int | None]) -> None:
     """Refuse parts of one observation with different numbers of columns.
 
     Args:

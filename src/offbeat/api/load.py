@@ -8,7 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from offbeat.api.download import downloaded, is_on_hub
-from offbeat.api.loaded_policy import LoadedPolicy, Trained
+from offbeat.api.loaded_policy import LoadedPolicy
+from offbeat.api.trained import Trained
 from offbeat.config.arguments import checked
 from offbeat.config.importing import import_modules
 from offbeat.config.registry import ENCODERS, OUR_ENCODERS, EncoderFactory, name_encoder

@@ -2,64 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from offbeat.api.episode_memory import EpisodeMemory
 from offbeat.api.inputs import (
     as_recorded,
-    as_stored,
-    columns_of,
     flattened,
-    missing_leaf,
     require_choice,
-    require_same_columns,
     single_action,
+    stored_leaves,
     with_choices,
 )
 from offbeat.api.task_memory import TaskMemory
+from offbeat.api.trained import Trained
 from offbeat.config.arguments import no_attribute
-from offbeat.config.env import UNSET, EnvConfig
 from offbeat.config.other_libraries import other_calls
-from offbeat.config.trust import Code
-from offbeat.core.fields import Counter, Name
-from offbeat.core.tasks import Trials
-from offbeat.core.types import INFO_MASK, PREVIOUS_REWARD, Array, Leaf, Tree
+from offbeat.core.types import INFO_MASK, Array, Tree
 from offbeat.envs.actions import action_encoder, split_columns
-from offbeat.envs.previous_inputs import PreviousInputs
 from offbeat.models.acting import ActingPolicy
-from offbeat.models.spec import PolicySpec
-from offbeat.models.stacks import Stacks
-
-
-@dataclass(frozen=True)
-class Trained:
-    """The env and the algorithm that a policy was trained with, and the progress of the training."""
-
-    env: Name
-    algorithm: Name
-    env_steps: Counter
-    learning_step: Counter
-    updates: Counter | None = None
-    """None: not known, for a snapshot of a league."""
-    env_config: EnvConfig = UNSET
-    """Settings of the env."""
-    eval_return_mean: float | None = None
-    """Mean return of the evaluation of these weights during training. None if they were not evaluated before they were
-    saved, as those of a run that stopped between two evaluations. `Run.metrics` has the run's last evaluation."""
-    agents: tuple[Name, ...] = ()
-    """In a world with several agents: the names of those that the policy acts for."""
-    sides: tuple[tuple[Name, ...], ...] = ()
-    """The agents of each side of a game that the policy can play, if policies were drawn for each episode."""
-    trials: Trials | None = None
-    """The tasks that the policy was trained and is tested in, if it infers its task."""
-
-    @property
-    def env_code(self) -> Code:
-        """The code that makes the env."""
-        return Code(env=self.env, wrappers=self.env_config.wrappers)
 
 
 class LoadedPolicy:
@@ -86,7 +49,7 @@ class LoadedPolicy:
                 episodes of an evaluation, whatever was observed.
         """
         if ended is None:
-            self._memory: _Memory | None = None
+            self._memory: EpisodeMemory | None = None
         elif self._memory is not None:
             self._memory.reset(np.asarray(ended, bool))
         if self._tasks is not None:
@@ -201,21 +164,21 @@ class LoadedPolicy:
         `__call__`.
         """
         own = [leaf for leaf in self.policy.spec.observation if not leaf.is_previous]
-        return self._with_columns({**self._leaves_of(observation), INFO_MASK: action_mask}, own)
+        return stored_leaves({**self._leaves_of(observation), INFO_MASK: action_mask}, own)
 
     def _observed_leaves(self, observation: Any) -> tuple[Tree, bool]:
         """Return the leaves from which the task is inferred, as `leaves` does. A mask is not one of them."""
-        return self._with_columns(self._leaves_of(observation), self.policy.spec.observed_vectors)
+        return stored_leaves(self._leaves_of(observation), self.policy.spec.observed_vectors)
 
     def encode(self, action: Array) -> Any:
         """Return the env's actions, [N, *shape] in its dicts and tuples, for N actions of the policy."""
         return self._encode(self.policy.to_env(action))
 
-    def _memory_of(self, envs: int) -> _Memory:
+    def _memory_of(self, envs: int) -> EpisodeMemory:
         """Return the memory of N envs. It is kept between calls, until `reset`."""
         memory = self._memory
         if memory is None or not (self.remembers or len(memory.state) == envs):
-            memory = self._memory = _Memory(self.policy.spec, envs)
+            memory = self._memory = EpisodeMemory(self.policy.spec, envs)
         if len(memory.state) != envs:
             raise ValueError(
                 f"{envs} observations are given, but the policy has the memory of {len(memory.state)} envs: "
@@ -226,19 +189,6 @@ class LoadedPolicy:
     def _leaves_of(self, observation: Any) -> Tree:
         """Return the arrays of an observation by leaf."""
         return dict(flattened("observation", observation, {leaf.name for leaf in self.policy.spec.observation}))
-
-    def _with_columns(self, given: Mapping[str, Any], wanted: Sequence[Leaf]) -> tuple[Tree, bool]:
-        """Return these leaves with a column axis, as training stores them, and whether this method has added it."""
-        leaves: Tree = {}
-        counts: dict[str, int | None] = {}
-        for leaf in wanted:
-            if given.get(leaf.name) is None:
-                raise ValueError(missing_leaf(leaf, given))
-            columns, single = columns_of(leaf, given[leaf.name])
-            leaves[leaf.name], counts[leaf.name] = as_stored(leaf, columns), None if single else len(columns)
-        if len(counts) > 1:
-            require_same_columns(counts)
-        return leaves, None in counts.values()
 
 
 def _wrong_argument(others: Mapping[str, object], random: object) -> TypeError:
@@ -251,56 +201,3 @@ def _wrong_argument(others: Mapping[str, object], random: object) -> TypeError:
         f"random is {random!r}, but a generator is expected: pass random=np.random.default_rng(1) to sample, or leave "
         "it out for the most likely action"
     )
-
-
-class _Memory:
-    """What a policy keeps of N envs between calls: recurrent states, frame stacks, previous actions and rewards."""
-
-    def __init__(self, spec: PolicySpec, envs: int) -> None:
-        self.state = np.zeros((envs, spec.state_size), np.float32)
-        self._stacks, self._starts = Stacks(spec.observation, envs), np.ones(envs, np.bool_)
-        self._previous = PreviousInputs(spec.observation, spec.action, envs)
-        self._actions = np.zeros((envs, *spec.action.shape), spec.action.dtype)
-        """The actions of the last call, as recorded, in the env's range."""
-        self._decided = True
-        """Whether the envs got these actions."""
-
-    def reset(self, ended: Array) -> None:
-        """Start new episodes with the next observations in the envs where `ended`, [N] bool, is true."""
-        self.state[ended] = 0
-        self._starts[ended] = True
-
-    def inputs(self, leaves: Tree, reward: Any) -> Tree:
-        """Add the next observations and the rewards that came with them; return the inputs of the policy.
-
-        Raises:
-            ValueError: the rewards are needed and missing, or have a wrong shape.
-        """
-        if self._previous.leaves:
-            rewards, decided = self._rewards(reward), ~self._starts & self._decided
-            self._previous.push(self._actions, rewards, decided, self._starts)
-        self._stacks.push(leaves, self._starts)
-        self._starts[:] = False
-        return {**self._stacks.with_stacks(leaves), **self._previous.leaves}
-
-    def _rewards(self, reward: Any) -> Array:
-        """Return the rewards of all envs, [N]; 0 if they are not needed."""
-        envs = len(self._starts)
-        if PREVIOUS_REWARD not in self._previous.leaves or self._starts.all():
-            return np.zeros(envs, np.float32)
-        if reward is None:
-            raise ValueError(
-                "this policy was trained with previous_reward: pass reward=..., which env.step returned with the "
-                "observation, or call reset() at the start of an episode"
-            )
-        rewards = np.asarray(reward, np.float32)
-        if rewards.shape != (envs,) and not (rewards.shape == () and envs == 1):
-            raise ValueError(f"reward has shape {rewards.shape}, but ({envs},) is expected, one per observation")
-        if not np.isfinite(rewards).all():
-            raise ValueError(f"reward is {rewards.tolist()}, but finite numbers are expected")
-        return rewards.reshape(envs)
-
-    def add_actions(self, actions: Array, *, decided: bool) -> None:
-        """Keep the actions of a call, as recorded, in the env's range; `decided`: whether the envs get them."""
-        self._actions[...] = actions
-        self._decided = decided

@@ -8,8 +8,9 @@ from typing import Any
 
 from offbeat.api.download import is_on_hub
 from offbeat.api.load import load_all, load_for_env
-from offbeat.api.loaded_policy import LoadedPolicy, Trained
+from offbeat.api.loaded_policy import LoadedPolicy
 from offbeat.api.named_code import env_settings, name_of_env, name_of_wrapper
+from offbeat.api.trained import Trained
 from offbeat.config.importing import accept
 from offbeat.config.resolve import env_config
 from offbeat.core.errors import ConfigError

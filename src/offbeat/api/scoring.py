@@ -11,7 +11,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from offbeat.api.env_fit import require_env_fit, world_for
-from offbeat.api.loaded_policy import LoadedPolicy, Trained
+from offbeat.api.loaded_policy import LoadedPolicy
+from offbeat.api.trained import Trained
 from offbeat.config.env import EVALUATION_STEPS
 from offbeat.config.run_config import default_episodes
 from offbeat.config.trust import require

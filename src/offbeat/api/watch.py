@@ -8,9 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from offbeat.api.loaded_policy import LoadedPolicy, Trained
+from offbeat.api.loaded_policy import LoadedPolicy
 from offbeat.api.policies_to_play import GivenEnv, Played, policies_to_play
 from offbeat.api.shown_episodes import EnvEpisode, TrialEpisodes, WorldEpisode, cannot_render
+from offbeat.api.trained import Trained
 from offbeat.config.arguments import checked
 from offbeat.config.env import EVALUATION_STEPS
 from offbeat.config.trust import require

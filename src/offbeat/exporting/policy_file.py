@@ -10,7 +10,8 @@ import torch
 
 from offbeat import __version__
 from offbeat.api.load import policy_of
-from offbeat.api.loaded_policy import LoadedPolicy, Trained
+from offbeat.api.loaded_policy import LoadedPolicy
+from offbeat.api.trained import Trained
 from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.files import replace_file
 from offbeat.core.previous_inputs import action_parts
