@@ -16,8 +16,8 @@ import pytest
 from tests.reference.runs import is_alive
 
 from offbeat.experiments import node_session
+from offbeat.experiments.file_digests import FileDigests, wait_until_equal
 from offbeat.experiments.node_session import Launch, NodeSession, reason_against
-from offbeat.experiments.sight import Sight, wait_for
 
 WAITS = "import sys, time; print(sys.argv[1:], flush=True); time.sleep(600)"
 """A program in place of a session: it ends when it is killed."""
@@ -30,7 +30,9 @@ def files(tmp_path) -> list[Path]:
 
 def launch_of(folder: Path, files: list[Path], *arguments: str) -> Launch:
     output = str(folder / "output")
-    return Launch(list(arguments), str(folder), str(folder / "log"), output, {"OMP_NUM_THREADS": None}, Sight.of(files))
+    return Launch(
+        list(arguments), str(folder), str(folder / "log"), output, {"OMP_NUM_THREADS": None}, FileDigests.of(files)
+    )
 
 
 @pytest.fixture
@@ -61,10 +63,10 @@ def test_keeper_ends_as_its_session_does(session, tmp_path, files, code, end):
 def test_the_end_of_a_session_comes_with_the_files_that_it_has_left(session, tmp_path, files):
     run(f"open({str(files[0])!r}, 'w').write('finished')", session, launch_of(tmp_path, files))
     ended = session.wait()
-    assert ended.sight == Sight.of(files)
-    assert ended.sight.differing() == []
+    assert ended.files == FileDigests.of(files)
+    assert ended.files.differing() == []
     files[0].write_text("running")
-    assert ended.sight.differing() == [str(files[0])]
+    assert ended.files.differing() == [str(files[0])]
 
 
 def test_a_repeated_start_starts_one_process_and_a_signal_reaches_it(session, tmp_path, files):
@@ -118,17 +120,17 @@ def test_a_session_gets_the_environment_of_the_launch_and_outlives_its_killed_ke
 def test_a_node_that_sees_other_files_does_not_start_the_session(session, tmp_path, files):
     launch = launch_of(tmp_path, files)
     files[0].write_text("another state")
-    with patch.object(node_session, "wait_for", lambda sight: wait_for(sight, 0.0)):
+    with patch.object(node_session, "wait_until_equal", lambda files: wait_until_equal(files, 0.0)):
         assert f"does not see {files[0]}" in run(WAITS, session, launch)
     assert not (tmp_path / "log").exists()
 
 
 def test_waiting_for_files_ends_when_they_are_seen(files):
     files[0].write_text("new")
-    sight = Sight.of(files)
+    digests = FileDigests.of(files)
     files[0].write_text("old")
     threading.Timer(0.1, lambda: files[0].write_text("new")).start()
-    assert wait_for(sight) == []
+    assert wait_until_equal(digests) == []
 
 
 def test_a_node_must_see_the_file_and_its_lock_and_have_the_folder(tmp_path):

@@ -24,7 +24,7 @@ from offbeat.core.caller_state import caller_state
 from offbeat.core.errors import ConfigError
 from offbeat.core.files import GivenPath, user_path
 from offbeat.run_directory.directory import RunDirectory
-from offbeat.runtime.signals import StopSignals
+from offbeat.runtime.signals import GracefulStop
 
 
 @checked
@@ -128,7 +128,7 @@ def continue_run(
             changed = changes_between(before.without_limits(), config)
             continuation = Continuation(directory.path, replace(saved, replay=None), state, saved.replay, changed)
             del saved  # it refers to the replay
-            with StopSignals() as signals:
+            with GracefulStop() as signals:
                 changes = DirectoryChanges(directory, config, checkpoint, state, changed)
                 context = RunContext(
                     *(parts, directory, view, called, signals),

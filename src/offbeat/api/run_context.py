@@ -11,7 +11,7 @@ from offbeat.core.argument_notation import is_for_python
 from offbeat.core.errors import RunWarning
 from offbeat.metrics.progress import Progress
 from offbeat.run_directory.directory import RunDirectory
-from offbeat.runtime.signals import StopSignals
+from offbeat.runtime.signals import GracefulStop
 
 if TYPE_CHECKING:
     from offbeat.api.called_callbacks import Callbacks
@@ -36,7 +36,7 @@ class RunContext:
     directory: RunDirectory
     progress: Progress
     callbacks: Callbacks
-    signals: StopSignals
+    signals: GracefulStop
     start: Callable[[Parts, TrainingLoop], Started]
     """Sets the initial or restored state of the parts and starts acting."""
     commit: Callable[[], None]

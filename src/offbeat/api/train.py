@@ -28,7 +28,7 @@ from offbeat.core.files import GivenPath, user_path
 from offbeat.metrics.progress import Progress
 from offbeat.run_directory.directory import RunDirectory
 from offbeat.runtime.deadline import notifying_if_slow
-from offbeat.runtime.signals import StopSignals
+from offbeat.runtime.signals import GracefulStop
 from offbeat.tracking.tracker import require_package
 from offbeat.tuning.chosen_layout import ChosenLayout
 
@@ -125,7 +125,7 @@ def start(
         config = parts.config
         try:
             start_parts = partial(_start, initial=initial_policies(parts), reason=layout.reason)
-            with StopSignals() as signals:  # from here on the directory exists, and a signal must not leave it behind
+            with GracefulStop() as signals:  # from here on the directory exists, and a signal must not leave it behind
                 directory = _create(run_dir, config)
                 roll_back = partial(_discard_empty, directory)
                 context = RunContext(

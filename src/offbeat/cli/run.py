@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from offbeat.experiments.experiment import Experiment, ExperimentResult
     from offbeat.experiments.launching import Launcher
     from offbeat.experiments.progress import View
-    from offbeat.experiments.results import Row
+    from offbeat.experiments.results import TableRow
     from offbeat.population.population import Population
 
 
@@ -211,7 +211,7 @@ def _print_note_on_policies(configs: Sequence[Config]) -> None:
         print("`offbeat run` writes the files of --policies before it starts the first command that needs them")
 
 
-def _setting_of(row: Row) -> str:
+def _setting_of(row: TableRow) -> str:
     """Return the values of a trial that are searched over, and its env: the columns up to `env`."""
     columns = list(row)[1 : list(row).index("env")]
     return ", ".join([*(f"{key} {row[key]}" for key in columns), row["env"]])

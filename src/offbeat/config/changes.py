@@ -44,10 +44,10 @@ class NewRun(Enum):
     FROM_WEIGHTS = "start a new run from this run's weights"
 
 
-Against = tuple[str, NewRun | str]
+Refusal = tuple[str, NewRun | str]
 """Why a resume cannot change a setting, and the remedy: a new run, or another one in words."""
 
-_RUN: Mapping[str, Against] = {
+_RUN: Mapping[str, Refusal] = {
     "algorithm": ("the saved networks and optimizers are those of the algorithm", NewRun.ANEW),
     "env": ("the saved policy and episodes are those of the env", NewRun.FROM_WEIGHTS),
     "preset": ("a preset gives a new run its settings", "pass the settings themselves with --set"),
@@ -60,13 +60,13 @@ _RUN: Mapping[str, Against] = {
     "tracker": ("the run is recorded there from its start", "leave it out"),
 }
 """Keys of [run] that a resume cannot change -> the reason, and the remedy, where there is a better one than below."""
-_RUNTIME: Mapping[str, Against] = {
+_RUNTIME: Mapping[str, Refusal] = {
     "split": ("the topology of a run is chosen at its start", NewRun.FROM_WEIGHTS),
     "decorrelate": ("it is about the first episodes of a run", NewRun.FROM_WEIGHTS),
 }
 """Keys of [runtime] that a resume cannot change, and that have a reason of their own."""
-_OF_THE_TOPOLOGY: Against = ("the saved envs, tickets and versions depend on it", NewRun.FROM_WEIGHTS)
-_OF_THE_RUN: Against = ("the saved policies depend on it", NewRun.FROM_WEIGHTS)
+_OF_THE_TOPOLOGY: Refusal = ("the saved envs, tickets and versions depend on it", NewRun.FROM_WEIGHTS)
+_OF_THE_RUN: Refusal = ("the saved policies depend on it", NewRun.FROM_WEIGHTS)
 _RUN_MAY_CHANGE = {"steps", *LIMITS, *REPORTING}
 """Keys of [run] that a resume can change: limits, evaluation, checkpoints and logging."""
 
@@ -117,7 +117,7 @@ def values_of(config: Config) -> dict[str, object]:
     return {**values, **dict(own_values(policies))}
 
 
-def reason_against(config: Config, key: str) -> Against | None:
+def reason_against(config: Config, key: str) -> Refusal | None:
     """Return why a resume cannot change a setting of a run with this config, and the remedy; None if it can."""
     if key.startswith(POLICIES):
         policy, own = parts_of(key)
@@ -134,13 +134,13 @@ def reason_against(config: Config, key: str) -> Against | None:
     return (reason, NewRun.ANEW if key in config.settings.network_keys else NewRun.FROM_WEIGHTS) if reason else None
 
 
-def _reason_against_value(config: Config, key: str, old: object, new: object) -> Against | None:
+def _reason_against_value(config: Config, key: str, old: object, new: object) -> Refusal | None:
     """Return the same for a key that may change, but perhaps not from `old` to `new`."""
     reason = config.settings.reason_against_value(setting_of(key), old, new)
     return (reason, NewRun.ANEW) if reason else None
 
 
-def _reason_of_env(key: str, settings: AlgorithmSettings) -> Against | None:
+def _reason_of_env(key: str, settings: AlgorithmSettings) -> Refusal | None:
     """Return the same for a key of [env]."""
     if key == "curriculum" or (key in _REWARDS and settings.learns_from == "unrolls"):
         return None

@@ -15,7 +15,7 @@ from offbeat.experiments.directory import ExperimentDirectory
 from offbeat.experiments.launching import Launcher
 from offbeat.experiments.progress import SessionCounts, View
 from offbeat.experiments.report import plot_experiment, row_of, write_table
-from offbeat.experiments.results import ReturnKind, Row, result_of, return_kind
+from offbeat.experiments.results import ReturnKind, TableRow, result_of, return_kind
 from offbeat.experiments.running import Outcome, Pool, StopSignals, wait_until_free
 from offbeat.experiments.search import Search
 from offbeat.experiments.sessions import Session
@@ -32,7 +32,7 @@ class ExperimentResult:
     """0: all sessions are finished; 1: a session failed; 130: stopped by a signal."""
     counts: SessionCounts
     failed: tuple[Outcome, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
     """Rows of the table."""
 
 
@@ -165,7 +165,7 @@ class Experiment:
         known = [final for final in finals if final is not None]
         return fmean(known) if len(known) == len(results) else None
 
-    def _write_report(self, failed: Sequence[Outcome], view: View) -> tuple[Row, ...]:
+    def _write_report(self, failed: Sequence[Outcome], view: View) -> tuple[TableRow, ...]:
         """Write the table and plot the graphs of all results so far."""
         names = {outcome.session.name for outcome in failed}
         kind, target = self._return_kind(), self.spec.target_return

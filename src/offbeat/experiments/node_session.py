@@ -15,8 +15,8 @@ from pathlib import Path
 from threading import Lock
 from typing import TextIO
 
+from offbeat.experiments.file_digests import FileDigests, wait_until_equal
 from offbeat.experiments.launching import COMMAND, logged
-from offbeat.experiments.sight import Sight, wait_for
 
 _KEEPER = """
 import os, signal, subprocess, sys
@@ -53,7 +53,7 @@ class Launch:
     """Path of the file for the standard output; None: the log."""
     environment: Mapping[str, str | None]
     """Environment variable -> value; None: not set. All others are those of the node."""
-    sight: Sight
+    files: FileDigests
     """The files of the session, as the machine of `offbeat run` sees them."""
 
 
@@ -63,7 +63,7 @@ class NodeEnd:
 
     code: int
     """Exit code; negative: minus the number of the signal that ended it."""
-    sight: Sight
+    files: FileDigests
     """The files of the session, as the node sees them."""
     lost: bool = False
     """Whether its keeper was killed, as a worker of Ray that ends does. The session then saves and ends by itself."""
@@ -86,9 +86,9 @@ class NodeSession:
         """Start the process; return why it was not started, '' if it was."""
         with self._starting:
             if self._keeper is None:  # else this is a repetition of a call whose answer was lost
-                if differing := wait_for(launch.sight):
+                if differing := wait_until_equal(launch.files):
                     return f"{self.host()} does not see {differing[0]} as the machine of `offbeat run` does"
-                self._files = [Path(path) for path in launch.sight.digests]
+                self._files = [Path(path) for path in launch.files.digests]
                 self._start(launch)
         return ""
 
@@ -112,7 +112,7 @@ class NodeSession:
         lost = code == -signal.SIGKILL and self._session_is_there()
         if lost and self._keeper.stdin is not None:
             self._keeper.stdin.close()
-        return NodeEnd(code, Sight.of(self._files), lost)
+        return NodeEnd(code, FileDigests.of(self._files), lost)
 
     def _session_is_there(self) -> bool:
         """Whether the session exists. Its keeper ends after it, unless the keeper itself is killed."""

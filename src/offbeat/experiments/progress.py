@@ -20,12 +20,12 @@ from offbeat.metrics.text import compact, duration, rounded
 _NAME_WIDTH = 24
 """Largest width of the name of a session; longer names are cut."""
 _BAR_WIDTH = 12
-RowState = Literal["", "waiting", "stopping"]
+ProgressState = Literal["", "waiting", "stopping"]
 """waiting: for resources, so the session has not started yet; '': it starts or runs."""
 
 
 @dataclass(frozen=True)
-class Row:
+class SessionProgress:
     """Progress of a running session."""
 
     name: str
@@ -33,7 +33,7 @@ class Row:
     """Env steps after which the session ends."""
     line: Mapping[str, Any]
     """Its last metrics line; empty before the first."""
-    state: RowState = ""
+    state: ProgressState = ""
 
     @property
     def env_steps(self) -> int:
@@ -83,7 +83,7 @@ class View(Protocol):
 
     def start(self) -> None: ...
 
-    def update(self, rows: Callable[[], Sequence[Row]], counts: SessionCounts) -> None:
+    def update(self, rows: Callable[[], Sequence[SessionProgress]], counts: SessionCounts) -> None:
         """Show the progress. Return at once, without calling `rows`, if the last update was a moment ago."""
         ...
 
@@ -112,7 +112,7 @@ class Silent:
     def start(self) -> None:
         """Do nothing."""
 
-    def update(self, rows: Callable[[], Sequence[Row]], counts: SessionCounts) -> None:
+    def update(self, rows: Callable[[], Sequence[SessionProgress]], counts: SessionCounts) -> None:
         """Do nothing."""
 
     def clear(self, counts: SessionCounts) -> None:
@@ -135,7 +135,7 @@ class Lines:
     def start(self) -> None:
         """Do nothing: the first message follows."""
 
-    def update(self, rows: Callable[[], Sequence[Row]], counts: SessionCounts) -> None:
+    def update(self, rows: Callable[[], Sequence[SessionProgress]], counts: SessionCounts) -> None:
         """Print the lines if the last ones are a few seconds old."""
         if self._clock() < self._next_s:
             return
@@ -169,7 +169,7 @@ class Dashboard:
         self._echo.off()
         self._live.start()
 
-    def update(self, rows: Callable[[], Sequence[Row]], counts: SessionCounts) -> None:
+    def update(self, rows: Callable[[], Sequence[SessionProgress]], counts: SessionCounts) -> None:
         """Redraw, unless the last update was a moment ago."""
         if self._clock() >= self._next_s:
             self._next_s = self._clock() + self._every_s
@@ -179,7 +179,7 @@ class Dashboard:
         """Show only the number of sessions."""
         self._draw([], counts)
 
-    def _draw(self, rows: Sequence[Row], counts: SessionCounts) -> None:
+    def _draw(self, rows: Sequence[SessionProgress], counts: SessionCounts) -> None:
         self._live.update(Group(*_renderables(rows, counts, self._live.console)), refresh=True)
 
     def message(self, text: str) -> None:
@@ -192,7 +192,7 @@ class Dashboard:
         self._echo.restore()
 
 
-def _renderables(rows: Sequence[Row], counts: SessionCounts, console: Console) -> Iterator[RenderableType]:
+def _renderables(rows: Sequence[SessionProgress], counts: SessionCounts, console: Console) -> Iterator[RenderableType]:
     """Yield a table of the rows with all that fits the console, and the number of sessions."""
     tables = [_table(rows, roomy=True, bars=True), _table(rows, roomy=False, bars=True)]
     unlimited = console.options.update(max_width=1000)
@@ -201,7 +201,7 @@ def _renderables(rows: Sequence[Row], counts: SessionCounts, console: Console) -
     yield Text(str(counts), style="bold")
 
 
-def _table(rows: Sequence[Row], *, roomy: bool, bars: bool) -> Table:
+def _table(rows: Sequence[SessionProgress], *, roomy: bool, bars: bool) -> Table:
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True, style="cyan", max_width=_NAME_WIDTH, overflow="ellipsis")
     if bars:

@@ -15,11 +15,11 @@ from typing import Any
 from offbeat.config.config import Config
 from offbeat.config.devices import gpus_of
 from offbeat.core.errors import ConfigError
+from offbeat.experiments.file_digests import FileDigests
 from offbeat.experiments.node_session import Launch, NodeSession
 from offbeat.experiments.ray_nodes import SessionNodes
 from offbeat.experiments.ray_process import RayProcess
 from offbeat.experiments.sessions import RunProcess, busy_cores_of
-from offbeat.experiments.sight import Sight
 from offbeat.runtime.child import THREAD_VARIABLES
 from offbeat.runtime.ray.cluster import Cluster
 
@@ -126,5 +126,5 @@ class _Placement:
             str(self.session.log.absolute()),
             None if output is None else str(output.absolute()),
             {name: os.environ.get(name) for name in CARRIED},
-            Sight.of(path.absolute() for path in self.session.files),
+            FileDigests.of(path.absolute() for path in self.session.files),
         )

@@ -7,9 +7,9 @@ import time
 from collections.abc import Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
+from offbeat.experiments.file_digests import NETWORK_DISK_TIMEOUT_S
 from offbeat.experiments.launching import KILL_S, End
 from offbeat.experiments.node_session import Launch, NodeEnd
-from offbeat.experiments.sight import SIGHT_TIMEOUT_S
 
 INTERRUPTED = 130
 """Exit code of a process that was stopped before it started."""
@@ -108,7 +108,7 @@ class RayProcess:
             self._save.poll()
         if self._ended is None:
             self._ended = wait.poll()
-            self._deadline = time.monotonic() + SIGHT_TIMEOUT_S
+            self._deadline = time.monotonic() + NETWORK_DISK_TIMEOUT_S
         if self._ended is None:
             return None
         if self._ended.lost:
@@ -117,7 +117,7 @@ class RayProcess:
                 f"the node {self._host}, or Ray's worker there, was lost (it has killed its children)",
                 node_lost=True,
             )
-        differing = self._ended.sight.differing()
+        differing = self._ended.files.differing()
         if not differing:
             return End(self._ended.code)
         if time.monotonic() < self._deadline:

@@ -12,7 +12,7 @@ from typing import Any
 from offbeat.core.errors import ConfigError
 from offbeat.core.files import replace_file
 from offbeat.core.typed_text import as_text
-from offbeat.experiments.results import ReturnKind, Row, result_of, summary
+from offbeat.experiments.results import ReturnKind, TableRow, result_of, summary
 from offbeat.experiments.sessions import Session
 from offbeat.metrics.text import compact, rounded
 from offbeat.plots.curves import draw_runs
@@ -23,7 +23,7 @@ _COMPACT = ("steps_to_target", "env_steps", "sps", "ups")
 """Columns that the Markdown table shows in thousands and millions."""
 
 
-def row_of(sessions: Sequence[Session], failed: Collection[str], target: float | None, kind: ReturnKind) -> Row:
+def row_of(sessions: Sequence[Session], failed: Collection[str], target: float | None, kind: ReturnKind) -> TableRow:
     """Return the row of a trial.
 
     Args:
@@ -46,13 +46,13 @@ def row_of(sessions: Sequence[Session], failed: Collection[str], target: float |
     }
 
 
-def write_table(rows: Sequence[Row], csv_file: Path, markdown_file: Path) -> None:
+def write_table(rows: Sequence[TableRow], csv_file: Path, markdown_file: Path) -> None:
     """Write the table to both files, each atomically."""
     replace_file(csv_file, as_csv(rows).encode(), synced=False)
     replace_file(markdown_file, as_markdown(rows).encode(), synced=False)
 
 
-def as_csv(rows: Sequence[Row]) -> str:
+def as_csv(rows: Sequence[TableRow]) -> str:
     """Return the table with all digits. Unknown values are empty."""
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
@@ -61,7 +61,7 @@ def as_csv(rows: Sequence[Row]) -> str:
     return text.getvalue()
 
 
-def as_markdown(rows: Sequence[Row]) -> str:
+def as_markdown(rows: Sequence[TableRow]) -> str:
     """Return the table with rounded numbers."""
     header = list(rows[0])
     rule = ["---" if isinstance(rows[0][name], str) else "---:" for name in header]

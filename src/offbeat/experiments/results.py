@@ -97,11 +97,11 @@ def _rate(amount: float, seconds: float) -> float | None:
 
 # --- trials -------------------------------------------------------------------------------------------------
 
-Row = dict[str, Any]
+TableRow = dict[str, Any]
 """Column of the table -> value; None if not known."""
 
 
-def summary(results: Sequence[Result], *, with_target: bool) -> Row:
+def summary(results: Sequence[Result], *, with_target: bool) -> TableRow:
     """Return the summary of a trial's sessions."""
     finals = [result.final_return for result in results if result.final_return is not None]
     low, high = _interval(finals)

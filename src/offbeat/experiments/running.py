@@ -15,7 +15,7 @@ from typing import Any, Literal, Self
 from offbeat.core.errors import ConfigError
 from offbeat.core.signal_names import signal_name
 from offbeat.experiments.launching import KILL_S, End, Launcher, SessionProcess
-from offbeat.experiments.progress import Row, RowState, SessionCounts, View
+from offbeat.experiments.progress import ProgressState, SessionCounts, SessionProgress, View
 from offbeat.experiments.sessions import RunProcess
 from offbeat.metrics.text import duration
 
@@ -77,10 +77,10 @@ class Child:
         self._started = time.monotonic()
         self._stopping = False
 
-    def row(self) -> Row:
+    def progress(self) -> SessionProgress:
         """Return the progress of the session."""
-        state: RowState = "stopping" if self._stopping else "waiting" if self._process.is_waiting else ""
-        return Row(self.session.name, self.session.steps, self.session.last_line(), state)
+        state: ProgressState = "stopping" if self._stopping else "waiting" if self._process.is_waiting else ""
+        return SessionProgress(self.session.name, self.session.steps, self.session.last_line(), state)
 
     def poll(self) -> End | None:
         """Return how the process ended; None while it runs."""
@@ -222,7 +222,7 @@ class Pool:
         if self._stops.requested:
             for child in running:
                 child.stop()
-        self._view.update(lambda: [child.row() for child in running], self.counts)
+        self._view.update(lambda: [child.progress() for child in running], self.counts)
 
     def _ended(self, child: Child, end: End, on_end: Callable[[Outcome], None]) -> None:
         child.close()

@@ -20,11 +20,11 @@ class StopImmediately(BaseException):
     """Stop at once, with only the last checkpoint: the deadline has passed, or a second signal was received."""
 
 
-class StopSignals:
-    """Context manager that handles the stop signals. Outside of the main thread it does nothing.
+class GracefulStop:
+    """While entered, the first stop signal asks the run to stop at its next boundary, before the deadline.
 
-    A thread watches the deadline and sends the main thread a signal when it has passed. `signal.alarm` is not used, so
-    the caller can use it.
+    Outside of the main thread it does nothing. A thread watches the deadline and sends the main thread a signal when it
+    has passed. `signal.alarm` is not used, so the caller can use it.
     """
 
     def __init__(self) -> None:

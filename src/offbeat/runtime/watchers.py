@@ -11,7 +11,7 @@ from offbeat.metrics.progress import Progress
 from offbeat.metrics.recorder import Recorder
 from offbeat.run_directory.directory import RunDirectory
 from offbeat.runtime.callbacks import Observer
-from offbeat.runtime.signals import StopSignals
+from offbeat.runtime.signals import GracefulStop
 from offbeat.runtime.supervisor import Notify, Supervised
 
 
@@ -37,7 +37,7 @@ class Watchers(NamedTuple):
     """Warns the user that something could not be written; repeated warnings are limited in rate."""
     show: Callable[[str, Sequence[Supervised]], None]
     """Is called with a role and all its processes whenever one of them was started: see `Reporting`."""
-    signals: StopSignals
+    signals: GracefulStop
     observer: Observer
     """Passes on what happens to the callbacks of the user."""
     expectation: Expectation | None = None

@@ -118,7 +118,7 @@ class Evaluation(Episodes):
         return Episodes.joined([self.policies[policy] for policy in policies])
 
 
-class Row(NamedTuple):
+class WorldsRow(NamedTuple):
     """What the last step of W worlds returned."""
 
     outcomes: Mapping[str, Outcome]
@@ -168,7 +168,7 @@ class EpisodeCounter:
         for sums in self._sums.values():
             sums.set_counted(self._current, self._counted)
 
-    def add(self, row: Row) -> None:
+    def add(self, row: WorldsRow) -> None:
         """Add a row of all worlds."""
         counted, over = self._counted, row.over
         self._elapsed += 1
@@ -186,7 +186,7 @@ class EpisodeCounter:
         self._elapsed[over] = -1  # the next row is the reset row
         self._set_counted()
 
-    def _truncates(self, row: Row) -> NDArray[np.bool_]:
+    def _truncates(self, row: WorldsRow) -> NDArray[np.bool_]:
         """Return the worlds in which the row truncates an agent, [W]."""
         by_policy = [sums.by_world(row.outcomes[policy].truncated) for policy, sums in self._sums.items()]
         truncates: NDArray[np.bool_] = np.logical_or.reduce(np.concatenate(by_policy, axis=1), axis=1)

@@ -16,7 +16,7 @@ from offbeat.envs.world import PoliciesOf, WorldSpec
 from offbeat.envs.worlds import Worlds
 from offbeat.league.drawn_policies import policy_of_agents, rotate_policies, sides_of_policies
 from offbeat.league.sides import Side
-from offbeat.workers.episodes import EpisodeCounter, Row
+from offbeat.workers.episodes import EpisodeCounter, WorldsRow
 
 EVALUATION_ENVS = 32
 """Maximum number of envs, or of worlds, that an evaluation steps at once."""
@@ -43,12 +43,12 @@ class EvaluationEnvs:
         policy, spec = next(iter(specs.items()))
         return EpisodeCounter(episodes, spec.columns // agents[policy], agents, spec.cut_at, spec.info)
 
-    def row(self, outcomes: Mapping[str, Outcome]) -> Row:
+    def row(self, outcomes: Mapping[str, Outcome]) -> WorldsRow:
         """Return the last row of all worlds from the outcomes of all policies."""
         policy, outcome = next(iter(outcomes.items()))
         if self.worlds is None or outcome.env_step is None:
-            return Row(outcomes, ~outcome.resets, outcome.ended)
-        return Row(outcomes, outcome.env_step[:: len(self.columns[policy].spec.agents)], self.worlds.over)
+            return WorldsRow(outcomes, ~outcome.resets, outcome.ended)
+        return WorldsRow(outcomes, outcome.env_step[:: len(self.columns[policy].spec.agents)], self.worlds.over)
 
     def close(self) -> None:
         """Close all envs."""

@@ -17,7 +17,7 @@ from offbeat.config.env import EVALUATION_STEPS, EnvConfig
 from offbeat.core.types import Policy
 from offbeat.envs.make_worlds import make_worlds
 from offbeat.envs.world import WorldSpec
-from offbeat.workers.episodes import EpisodeCounter, Evaluation, Row
+from offbeat.workers.episodes import EpisodeCounter, Evaluation, WorldsRow
 from offbeat.workers.evaluation_envs import EVALUATION_ENVS, EvaluationEnvs
 from offbeat.workers.evaluator import evaluate
 from offbeat.workers.mixture import Mixture
@@ -148,7 +148,7 @@ class _OutcomeCounter(EpisodeCounter):
         self._reports = {side: np.zeros(episodes, np.int64) for side in agents}
         """Number of agents of each side for which the env has reported an outcome."""
 
-    def add(self, row: Row) -> None:
+    def add(self, row: WorldsRow) -> None:
         for side, sums in self._sums_of_outcomes.items():
             outcome = row.outcomes[side]
             values = outcome.info[:, self._outcome]

@@ -10,14 +10,14 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Self
 
-SIGHT_TIMEOUT_S = 90.0
+NETWORK_DISK_TIMEOUT_S = 90.0
 """Maximum seconds until a disk shows one machine what another one has written. NFS keeps folders for up to 60 s."""
 _PAUSE_S = 0.2
 
 
 @dataclass(frozen=True)
-class Sight:
-    """The contents of some files on one machine, as digests. Two machines with the same sight can go on from them."""
+class FileDigests:
+    """The contents of some files on one machine, as digests. Machines on which they are equal see the same files."""
 
     digests: Mapping[str, str]
     """Path -> SHA-256 of the content; '' if there is no such file."""
@@ -39,9 +39,9 @@ def _digest(path: Path) -> str:
     return ""
 
 
-def wait_for(sight: Sight, timeout_s: float = SIGHT_TIMEOUT_S) -> list[str]:
-    """Wait until this machine sees the same files; return the paths that still differ after the timeout."""
+def wait_until_equal(files: FileDigests, timeout_s: float = NETWORK_DISK_TIMEOUT_S) -> list[str]:
+    """Wait until this machine has the same files; return the paths that still differ after the timeout."""
     deadline = time.monotonic() + timeout_s
-    while (differing := sight.differing()) and time.monotonic() < deadline:
+    while (differing := files.differing()) and time.monotonic() < deadline:
         time.sleep(_PAUSE_S)
     return differing
