@@ -140,58 +140,61 @@ class Usage:
         """
         if {"--help", "-h"} & set(given):
             return list(given)
-        positional: list[str] = []
         checked: list[str] = []
-        seen: set[str] = set()
+        positional: list[str] = []
+        fields_given: set[str] = set()
         rest = list(given)
         while rest:
             token = rest.pop(0)
-            if not _is_flag(token):
+            if _is_flag(token):
+                argument = self._flag(token, rest, positional)
+                fields_given.add(argument.field)
+                checked += _checked_flag(argument, token, rest)
+            else:
                 positional.append(token)
                 checked.append(token)
-                continue
-            name, equals, value = token.partition("=")
-            argument = self._flag(name.replace("_", "-"), value if equals else next(iter(rest), ""), positional)
-            seen.add(argument.field)
-            if argument.placeholder:
-                values = [value] if equals else _take(rest, most=None if argument.takes_many else 1)
-                if not values:
-                    raise ConfigError(
-                        f"{argument.name} has no value: pass, for example, {argument.name} {argument.example}"
-                    )
-                values = [argument.check(each) for each in values]
-                checked += [f"{name}={values[0]}"] if equals else [name, *values]
-                continue
-            if equals:
-                raise ConfigError(f"{token} has a value, but {argument.name} takes none: pass {argument.name}")
-            checked.append(name)
         self._check_positional(positional)
-        for argument in self.arguments:
-            if argument.is_required and not argument.is_positional and argument.field not in seen:
-                raise ConfigError(f"{argument.name} is missing: run, for example, {self._example()}")
+        self._require_flags(fields_given)
         return checked
 
-    def _flag(self, name: str, value: str, positional: list[str]) -> Argument:
-        """Return the argument of a flag, which is followed by a value, after some positional arguments.
+    def _flag(self, token: str, rest: Sequence[str], positional: Sequence[str]) -> Argument:
+        """Return the argument of a flag.
+
+        Args:
+            token: the flag, or --flag=value.
+            rest: the words after it.
+            positional: the positional arguments before it.
 
         Raises:
-            ConfigError: there is none; the message names the setting, or what other libraries call it.
+            ConfigError: there is none.
         """
-        if name in self.flags:
-            return self.flags[name]
+        name, equals, value = token.partition("=")
+        name = name.replace("_", "-")
+        if name not in self.flags:
+            raise self._unknown_flag(name, value if equals else next(iter(rest), ""), positional)
+        return self.flags[name]
+
+    def _unknown_flag(self, name: str, value: str, positional: Sequence[str]) -> ConfigError:
+        """Return the error for an unknown flag: it names the setting, or what other libraries call it."""
         key, remedy = name.lstrip("-").replace("-", "_"), f"`offbeat {self._command} --help` shows the flags."
         if self._command in TAKES_SETTINGS and name.startswith("--"):
             if key in ("algorithm", *(argument.field for argument in self.positional)):
-                raise ConfigError(f"{name} is not a flag: leave out {name}, as in {self._example()}")
+                return ConfigError(f"{name} is not a flag: leave out {name}, as in {self._example()}")
             if key in self._settings():
                 value = "VALUE" if _is_flag(value) or not value else value
-                raise ConfigError(f"{name} is not a flag, but a setting: pass --set {key}={value}")
+                return ConfigError(f"{name} is not a flag, but a setting: pass --set {key}={value}")
             arguments = () if self._command == "check" else ARGUMENTS
             if any(ours in (*self._settings(), *arguments) for other in names_like(key) for ours in other.ours):
                 algorithm = next((name for name in positional[:1] if name in ALGORITHMS), None)
                 given = None if _is_flag(value) else value
-                raise unknown_key(key, given, self._settings(algorithm), remedy, kind=f"flag {name!r}")
-        raise unknown("flag", name, (*self.flags, "--help"), remedy, likeness=0.7)
+                return unknown_key(key, given, self._settings(algorithm), remedy, kind=f"flag {name!r}")
+        return unknown("flag", name, (*self.flags, "--help"), remedy, likeness=0.7)
+
+    def _require_flags(self, fields_given: Collection[str]) -> None:
+        """Refuse a command without one of its required flags."""
+        for argument in self.arguments:
+            if argument.is_required and not argument.is_positional and argument.field not in fields_given:
+                raise ConfigError(f"{argument.name} is missing: run, for example, {self._example()}")
 
     def _settings(self, algorithm: str | None = None) -> Collection[str]:
         """Return the keys that the command's --set takes; None: of all algorithms."""
@@ -227,6 +230,29 @@ def _is_flag(token: str) -> bool:
     if token.lower() in {"-inf", "-infinity", "-nan"}:
         return False
     return token.startswith("--") or re.match(r"-[^\W\d_]", token) is not None
+
+
+def _checked_flag(argument: Argument, token: str, rest: list[str]) -> list[str]:
+    """Return a flag as tyro reads it, with its values. Those that follow it are removed from the rest.
+
+    Args:
+        argument: what the flag stands for.
+        token: the flag, or --flag=value.
+        rest: the words after it.
+
+    Raises:
+        ConfigError: a value is missing, wrong, or not expected.
+    """
+    name, equals, value = token.partition("=")
+    if not argument.placeholder:
+        if equals:
+            raise ConfigError(f"{token} has a value, but {argument.name} takes none: pass {argument.name}")
+        return [name]
+    values = [value] if equals else _take(rest, most=None if argument.takes_many else 1)
+    if not values:
+        raise ConfigError(f"{argument.name} has no value: pass, for example, {argument.name} {argument.example}")
+    values = [argument.check(each) for each in values]
+    return [f"{name}={values[0]}"] if equals else [name, *values]
 
 
 def _take(rest: list[str], most: int | None) -> list[str]:
