@@ -221,9 +221,9 @@ def _notes(loaded: LoadedPolicy, scores: Mapping[str, Any]) -> str:
             f"The policy expects single grayscale frames of {frame} bytes, not those of `gym.make`, and stacks them "
             "itself. `policy.trained.env_config` has the settings of the game."
         )
-    elif (frame_skip := loaded.trained.env_config.frame_skip or 1) > 1:
+    elif (repeats := loaded.trained.env_config.action_repeats) > 1:
         notes.append(
-            f"It was trained with `frame_skip={frame_skip}`: repeat each action in {frame_skip} steps of the env, "
+            f"It was trained with `frame_skip={repeats}`: repeat each action in {repeats} steps of the env, "
             "unless the episode ends before."
         )
     return "".join(f"\n{note}\n" for note in notes)

@@ -131,6 +131,11 @@ class EnvConfig:
         refuse_atari_settings(self, env_id)
 
     @property
+    def action_repeats(self) -> int:
+        """Steps of the env, or frames of a game, per env step: `frame_skip`, or 1 if it is not given."""
+        return self.frame_skip or 1
+
+    @property
     def image_sides(self) -> tuple[int, int] | None:
         """Height and width of the images that policies get; None: those of the env."""
         return (self.image_size[0], self.image_size[-1]) if self.image_size else None

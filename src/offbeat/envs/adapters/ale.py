@@ -205,7 +205,7 @@ def _spec_of(request: EnvRequest, envs: Any) -> EnvSpec:
         observation=observation_leaves(envs.single_observation_space, request.env_id, action),
         action=action,
         columns=len(request.seeds),
-        frame_skip=request.settings.frame_skip or 1,
+        frame_skip=request.settings.action_repeats,
         info=request.settings.info_metrics,
         flags=env_flags(request.env_id, request.settings),
     )
@@ -261,7 +261,7 @@ class RenderedGame:
         self._env_id = env_id
         self._settings = replace(settings, frame_stack=1).completed(env_id)  # the policy stacks the frames itself
         self._emulators: list[Envs] = []
-        self.metadata = {"render_fps": FRAMES_PER_SECOND // (self._settings.frame_skip or 1)}
+        self.metadata = {"render_fps": FRAMES_PER_SECOND // self._settings.action_repeats}
 
     def _make(self, seed: int, screen: Mapping[str, Any]) -> Envs:
         seeds, limits = (derive_seed(seed, "watch", 0, 0, 0),), Limits(self._settings.max_episode_steps)

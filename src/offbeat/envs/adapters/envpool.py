@@ -211,7 +211,7 @@ class EnvPoolAdapter:
             raise unknown("env", env_id, self.ids(), "Run `offbeat list envs` for a list.")
         config = _envpool().make_spec(request.name).config
         arguments = request.added_to(_arguments(env_id, config, settings))
-        repeats = 1 if _is_atari(config) else settings.frame_skip or 1
+        repeats = 1 if _is_atari(config) else settings.action_repeats
         own_limit, limits = _own_limit(
             env_id, arguments.get("max_episode_steps", config.max_episode_steps), request.limits, repeats
         )

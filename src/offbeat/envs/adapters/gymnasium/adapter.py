@@ -275,7 +275,7 @@ class GymnasiumAdapter:
                 unlimited,
                 thawed(settings.kwargs),
                 wrappers=settings.wrappers,
-                frame_skip=settings.frame_skip or 1,
+                frame_skip=settings.action_repeats,
             )
 
     def make_renderable(self, env_id: str, settings: EnvConfig, render_mode: str) -> Any:
@@ -307,7 +307,7 @@ def _make_gymnasium(request: EnvRequest, registered: RegisteredEnv) -> Envs:
                 request.kwargs,
                 request.limits,
                 wrappers=request.settings.wrappers,
-                frame_skip=request.settings.frame_skip or 1,
+                frame_skip=request.settings.action_repeats,
                 single=single,
             )
             for group in request.groups
@@ -335,7 +335,7 @@ def _spec_of(request: EnvRequest, source: AnyVectorEnv | list[SingleEnv]) -> Env
         ),
         action=action,
         columns=len(request.seeds),
-        frame_skip=frame_skip_of(first.unwrapped) * (request.settings.frame_skip or 1),
+        frame_skip=frame_skip_of(first.unwrapped) * request.settings.action_repeats,
         info=request.settings.info_metrics,
         flags=env_flags(request.env_id, request.settings),
     )

@@ -180,7 +180,7 @@ def make_in_mode(registered: RegisteredEnv, settings: EnvConfig, render_mode: st
         ConfigError: it has no argument render_mode, and has another mode; or as `make_single`.
     """
     kwargs, limits = thawed(settings.kwargs), Limits(settings.max_episode_steps)
-    outside: dict[str, Any] = {"wrappers": settings.wrappers, "frame_skip": settings.frame_skip or 1}
+    outside: dict[str, Any] = {"wrappers": settings.wrappers, "frame_skip": settings.action_repeats}
     point = registered.entry_point
     maker = load_env_creator(point) if isinstance(point, str) else point
     if maker is None or accepts(maker, "render_mode"):
