@@ -5,7 +5,7 @@ Worlds with several agents are checked by `check_world`, and tested before a run
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import replace
 from itertools import count
@@ -39,7 +39,7 @@ from offbeat.envs.space_generators import seed_spaces
 
 RESET_PARTS = ("observation", "info")
 STEP_PARTS = ("observation", "reward", "terminated", "truncated", "info")
-
+"""What `reset` and `step` of an env return."""
 
 SEEDED = "sample all random numbers from self.np_random, and start reset() with super().reset(seed=seed)"
 RESEEDED = (
@@ -138,43 +138,63 @@ def _check_steps(
     env: gym.Env[Any, Any], spec: EnvSpec, steps: int, stepped: Callable[[], None]
 ) -> Generator[Finding, None, int | None]:
     """Yield the faults of each call; return how many episodes ended, None if an error stopped the check."""
-    actions, masks = ActionSampler(spec.action), MaskReader(spec)
-    values = Values(env.observation_space, env.action_space)
-    starts, ends, taken, failed = True, 0, 0, False
-    seed: int | None = SEED
-    seed_spaces(env, SEED)
+    calls, values = _Calls(env, spec), Values(env.observation_space, env.action_space)
+    ends, taken, failed = 0, 0, False
     while taken < steps:
-        call = f"{'reset' if starts else 'step'}(), step {taken} of the check,"
-        try:
-            returned = env.reset(seed=seed) if starts else env.step(actions.sample(masks.mask))
-        except Exception as error:  # noqa: BLE001 - the user needs to see any exception
-            yield raised(call, error)
+        parts = calls.next(f"step {taken} of the check")
+        if isinstance(parts, Finding):
+            yield parts
             return None
-        seed = None
-        parts = RESET_PARTS if starts else STEP_PARTS
-        if not isinstance(returned, tuple) or len(returned) != len(parts):
-            expected = f"({', '.join(parts)})"
-            yield Finding(
-                "error", f"{'reset' if starts else 'step'}() returned {kind_of(returned)}", f"return {expected}"
-            )
-            return None
-        parts_by_name = dict(zip(parts, returned, strict=True))
-        for finding in check_parts(env.observation_space, parts_by_name):
+        for finding in check_parts(env.observation_space, parts):
             failed |= finding.severity == "error"
             yield finding
         if not failed:
-            values.add(parts_by_name)
-        if not starts:
+            values.add(parts)
+        if calls.stepped:
             taken += 1
             stepped()
-        starts = not starts and any(np.any(end) for end in returned[2:4])
-        ends += starts
-        fault = None if starts else masks.read(parts_by_name)
-        if fault is not None:
+        if (fault := calls.prepare_next(parts)) is not None:
             yield fault
             return None
+        ends += calls.resets
     yield from values.findings()
     return ends
+
+
+class _Calls:
+    """The calls of one env: a reset with a seed, then steps with random actions, and resets where episodes end."""
+
+    def __init__(self, env: gym.Env[Any, Any], spec: EnvSpec) -> None:
+        self._env, self._actions, self._masks = env, ActionSampler(spec.action), MaskReader(spec)
+        self._seed: int | None = SEED
+        self.resets = True
+        """Whether the next call is a reset."""
+        self.stepped = False
+        """Whether the last call was a step."""
+        seed_spaces(env, SEED)
+
+    def next(self, when: str) -> dict[str, Any] | Finding:
+        """Make the next call; return the parts that it returns, by name, or the fault that ends the check."""
+        self.stepped = not self.resets
+        method, names = ("step", STEP_PARTS) if self.stepped else ("reset", RESET_PARTS)
+        try:
+            returned = self._call()
+        except Exception as error:  # noqa: BLE001 - the user needs to see any exception
+            return raised(f"{method}(), {when},", error)
+        if not isinstance(returned, tuple) or len(returned) != len(names):
+            return Finding("error", f"{method}() returned {kind_of(returned)}", f"return ({', '.join(names)})")
+        return dict(zip(names, returned, strict=True))
+
+    def _call(self) -> Any:
+        if self.stepped:
+            return self._env.step(self._actions.sample(self._masks.mask))
+        seed, self._seed = self._seed, None
+        return self._env.reset(seed=seed)
+
+    def prepare_next(self, parts: Mapping[str, Any]) -> Finding | None:
+        """Note whether the episode has ended, or else the mask of the next action; return a fault of this mask."""
+        self.resets = self.stepped and any(np.any(parts[name]) for name in ("terminated", "truncated"))
+        return None if self.resets else self._masks.read(parts)
 
 
 # --- columns, as an actor steps them ------------------------------------------------------------------------

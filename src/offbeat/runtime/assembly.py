@@ -66,30 +66,57 @@ def build_paced(config: Config, notify: Callable[[str], None], *, shared: bool) 
         for name, env in tested.policies.items()
     ]
     plan = plan_of(tested, policies, _actor_threads(config, policies))
-    memory_shape = plan.policies[0].memory
-    require_bytes(arena_bytes(plan.slabs()), memory_shape.purpose, memory_shape.remedy)
-    for policy_plan in plan.policies:
-        if policy_plan.trained and (message := policy_plan.memory.describe(policy_plan.fields)):
-            notify(f"policy {policy_plan.name}: {message}" if len(plan.policies) > 1 else message)
+    _require_memory(plan, notify)
     unsaved = (unsaved_warning(each.algorithm, storages[each.name].registered) for each in policies if each.trained)
     warnings = tuple(dict.fromkeys(filter(None, unsaved)))
     arena = SharedArena(plan.slabs()) if shared else None
-    with ExitStack() as made:
+    with ExitStack() as on_error:
         if arena:
-            made.callback(arena.close)
-        arrays = arena.arrays if arena else private_arena(plan.slabs())
-        memory, timings = plan.memory(arrays), Timings()
-        learned = [
-            _learned(tested.config, policy, index, *memory.policies[index], timings)
-            for index, policy in enumerate(policies)
-        ]
+            on_error.callback(arena.close)
+        parts = _parts_in(arena, tested, policies, plan, warnings)
+        on_error.pop_all()
+    return parts
+
+
+def _require_memory(plan: Plan, notify: Callable[[str], None]) -> None:
+    """Notify the user of policies that need much memory.
+
+    Raises:
+        ConfigError: there is not enough memory.
+    """
+    shape = plan.policies[0].memory
+    require_bytes(arena_bytes(plan.slabs()), shape.purpose, shape.remedy)
+    for policy in plan.policies:
+        if policy.trained and (message := policy.memory.describe(policy.fields)):
+            notify(f"policy {policy.name}: {message}" if len(plan.policies) > 1 else message)
+
+
+def _parts_in(
+    arena: SharedArena | None,
+    tested: TestedEnvs,
+    policies: Sequence[PolicyParts],
+    plan: Plan,
+    warnings: tuple[str, ...],
+) -> PacedParts:
+    """Build the parts that read and write the arrays of a run: feeds, learners and league.
+
+    Args:
+        arena: has the arrays; None: they are in private memory.
+        tested: the envs, with the config and the rules of the league.
+        policies: in the order of the plan.
+        plan: what actors are made from.
+        warnings: about the policies.
+    """
+    arrays = arena.arrays if arena else private_arena(plan.slabs())
+    memory, timings = plan.memory(arrays), Timings()
+    learned = [
+        _learned(tested.config, policy, index, *memory.policies[index], timings)
+        for index, policy in enumerate(policies)
+    ]
+    league = None
+    if tested.league is not None and memory.league is not None:
         weights = {policy.name: policy.weights for policy in learned}
-        league = (
-            None
-            if tested.league is None or memory.league is None
-            else League(tested.league, plan.pace, memory.league, weights)
-        )
-        made.pop_all()
+        league = League(tested.league, plan.pace, memory.league, weights)
     return PacedParts(
         config=tested.config,
         env=plan.policies[0].env,

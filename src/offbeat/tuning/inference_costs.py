@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -176,41 +176,74 @@ def _own_cost(plan: Plan, weights: Sequence[F32], seconds: float) -> Cost:
 
 def _served_costs(plan: Plan, weights: Sequence[F32], seconds: float) -> tuple[Cost, Cost]:
     """Measure requests of all actors of an inference worker, in the actors and in the worker."""
-    members = list(plan.inference_groups.members(0))
-    inputs = [_inputs(policy, plan.runtime.env_groups) for policy in plan.policies]
-    with ExitStack() as stack:
-        arena = SharedArena(inference_slabs(plan))
-        stack.callback(arena.close)
-        bells = {actor: Bell.make() for actor in members}
-        workers_bell = Bell.make()
-        for bell in (*bells.values(), workers_bell):
-            stack.callback(bell.close)
-        deadline = WorkerDeadline(np.zeros(1, np.int64), Deadline(np.zeros(ROW)), plan.runtime)
-        access = InferenceAccess(arena.fd, workers_bell.writer)
-        actors = [RequestedInference(plan, access, actor, bells[actor], deadline) for actor in members]
-        board, published = InferenceBoard(arena.arrays, plan), [_published(vector) for vector in weights]
-        server = InferenceServer(plan, 0, board, published, bells)
-        work = Work(0, 0, 0.0, tuple(PolicyWork(vector, {}) for vector in weights))
-        for actor in actors:
-            actor.start_ticket(work)
+    with _Served(plan, weights) as served:
         request, batch, repeated, until = Meter(), Meter(), -1, perf_counter() + seconds
         while repeated < 1 or perf_counter() < until:
             with request:
-                for actor in actors:
-                    _ask(actor, inputs)
+                served.ask()
             with batch:
-                workers_bell.sleep(0.0)
-                server.serve()
+                served.answer()
             with request:
-                for index, actor in enumerate(actors):
-                    bells[members[index]].sleep(0.0)
-                    _take_answer(actor, inputs)
+                served.take_answers()
             repeated += 1
             if not repeated:  # the first batch is slower
                 request, batch = Meter(), Meter()
-    env_steps = repeated * len(members) * rows_of(plan.runtime.envs_per_actor, plan.runtime.env_groups)
+    env_steps = repeated * len(served.members) * rows_of(plan.runtime.envs_per_actor, plan.runtime.env_groups)
     overhead = meter_overhead()
     return request.cost(env_steps, overhead), batch.cost(env_steps, overhead)
+
+
+class _Served:
+    """The actors of the first inference worker, with random inputs, and the worker. All are in this process."""
+
+    def __init__(self, plan: Plan, weights: Sequence[F32]) -> None:
+        self.members = list(plan.inference_groups.members(0))
+        """Indices of the actors."""
+        self._inputs = [_inputs(policy, plan.runtime.env_groups) for policy in plan.policies]
+        with ExitStack() as made:
+            arena = SharedArena(inference_slabs(plan))
+            made.callback(arena.close)
+            self._bells = {actor: Bell.make() for actor in self.members}
+            self._workers_bell = Bell.make()
+            for bell in (*self._bells.values(), self._workers_bell):
+                made.callback(bell.close)
+            deadline = WorkerDeadline(np.zeros(1, np.int64), Deadline(np.zeros(ROW)), plan.runtime)
+            access = InferenceAccess(arena.fd, self._workers_bell.writer)
+            self._actors = [
+                RequestedInference(plan, access, actor, bell, deadline) for actor, bell in self._bells.items()
+            ]
+            board, published = InferenceBoard(arena.arrays, plan), [_published(vector) for vector in weights]
+            self._server = InferenceServer(plan, 0, board, published, self._bells)
+            work = Work(0, 0, 0.0, tuple(PolicyWork(vector, {}) for vector in weights))
+            for actor in self._actors:
+                actor.start_ticket(work)
+            self._closing = made.pop_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closing.close()
+
+    def ask(self) -> None:
+        """Write the requests of all actors, and ring."""
+        for actor in self._actors:
+            for policy, own in zip(actor.policies, self._inputs, strict=True):
+                policy.ask(0, *own)
+            actor.submit(0)
+
+    def answer(self) -> None:
+        """Compute the batch in the worker."""
+        self._workers_bell.sleep(0.0)
+        self._server.serve()
+
+    def take_answers(self) -> None:
+        """Read the answers in all actors."""
+        for actor, bell in zip(self._actors, self._bells.values(), strict=True):
+            bell.sleep(0.0)
+            actor.wait(0)
+            for policy, own in zip(actor.policies, self._inputs, strict=True):
+                policy.answer(0, own.state)
 
 
 def _published(vector: F32) -> Weights:
@@ -219,15 +252,3 @@ def _published(vector: F32) -> Weights:
     weights.open(0)[:] = vector
     weights.commit(0)
     return weights
-
-
-def _ask(actor: RequestedInference, inputs: Sequence[_Inputs]) -> None:
-    for policy, own in zip(actor.policies, inputs, strict=True):
-        policy.ask(0, *own)
-    actor.submit(0)
-
-
-def _take_answer(actor: RequestedInference, inputs: Sequence[_Inputs]) -> None:
-    actor.wait(0)
-    for policy, own in zip(actor.policies, inputs, strict=True):
-        policy.answer(0, own.state)
