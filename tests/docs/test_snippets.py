@@ -31,6 +31,7 @@ from offbeat.metrics.bottleneck import LABELS
 from offbeat.runtime import training_loop
 from offbeat.runtime.evaluation.evaluators import Evaluator, InlineEvaluator
 from offbeat.runtime.evaluation.plan import EvaluationPlan
+from offbeat.runtime.main_thread import MainThreadWatch
 from offbeat.runtime.supervisor import Reporting
 
 OWN = ("my_env", "own_algorithm", "own_encoder")
@@ -74,9 +75,11 @@ def test_the_code_on_a_page_runs(page, trained, tmp_path, monkeypatch):
                 run_commands(block, tmp_path)
 
 
-def evaluator_here(plan: EvaluationPlan, config: Config, reporting: Reporting, **_: object) -> Evaluator:
+def evaluator_here(
+    plan: EvaluationPlan, _config: Config, reporting: Reporting, main_thread: MainThreadWatch, **_: object
+) -> Evaluator:
     """Evaluate as with the setting evaluator=inline: each evaluator process takes half a second to start."""
-    return InlineEvaluator(plan, config.runtime, reporting.notify)
+    return InlineEvaluator(plan, main_thread.env_calls(reporting.notify))
 
 
 def run_commands(block: Block, folder: Path) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from tests.reference.run_envs import Wave
@@ -12,6 +13,7 @@ from tests.reference.run_envs import Wave
 import offbeat
 from offbeat.algorithms.base import Batch
 from offbeat.algorithms.ppo import PPO
+from offbeat.envs.testing.worlds import CartPoles
 
 SMALL: dict[str, Any] = {"steps": 16, "unroll_length": 8, "envs_per_actor": 2, "unrolls_per_batch": 1, "epochs": 1}
 SMALL |= {"hidden_sizes": (8,), "minibatch_size": 16, "eval_every": 0, "checkpoint_every": 0, "progress": "none"}
@@ -44,6 +46,16 @@ class SlowPPO(PPO):
         return super().prepare(batch)
 
 
+class CountingPPO(PPO):
+    """Counts the threads that watch the main thread in each of its learning steps."""
+
+    counts: ClassVar[list[int]] = []
+
+    def prepare(self, batch: Batch) -> Batch:
+        self.counts.append([thread.name for thread in threading.enumerate()].count("offbeat watch"))
+        return super().prepare(batch)
+
+
 def log_of(folder: Path, algorithm: Any = "ppo", env: Any = Wave, **settings: Any) -> str:
     run = offbeat.train(algorithm, env, run_dir=folder / "run", **{**SMALL, **settings})
     assert run.state == "finished"
@@ -67,3 +79,16 @@ def test_a_learning_step_without_an_update_in_time_is_reported_with_its_tracebac
     log = log_of(tmp_path, SlowPPO, stall_timeout_s=LIMIT_S, runtime=runtime)
     assert f"the learner has made no update for {LIMIT_S} s (stall_timeout_s)" in log
     assert "time.sleep(SLOW_S)" in log
+
+
+def test_one_thread_watches_acting_learning_and_evaluations_in_the_main_thread(tmp_path):
+    CountingPPO.counts.clear()
+    log_of(tmp_path, CountingPPO, steps=48, eval_every=16, eval_episodes=1, evaluator="inline")
+    assert set(CountingPPO.counts) == {1}
+
+
+def test_a_main_thread_that_neither_acts_nor_learns_is_not_watched(tmp_path):
+    CountingPPO.counts.clear()
+    policies = {"cat": {"agents": "cart_1"}, "dog": {"agents": "*"}}
+    log_of(tmp_path, CountingPPO, CartPoles, runtime="processes", learner_workers=2, policies=policies)
+    assert set(CountingPPO.counts) == {0}

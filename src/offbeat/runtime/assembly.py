@@ -33,6 +33,7 @@ from offbeat.models.storage import PrivateStorage, Storage
 from offbeat.runtime.deadline import stall_timeout
 from offbeat.runtime.devices import device_of, require_inference_devices
 from offbeat.runtime.league import League
+from offbeat.runtime.main_thread import MainThreadWatch
 from offbeat.runtime.parts import LearnedPolicy, PacedParts, PolicyParts, blas_threads
 from offbeat.runtime.plan import Plan, PolicyPlan
 from offbeat.runtime.registered_tensors import unsaved_warning
@@ -122,6 +123,7 @@ def _parts_in(
         env=plan.policies[0].env,
         policies=tuple(learned),
         timings=timings,
+        main_thread=MainThreadWatch(config.runtime),
         warnings=warnings,
         plan=plan,
         arrays=arrays,

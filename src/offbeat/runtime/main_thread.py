@@ -10,6 +10,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from threading import Event, Thread, get_ident
 from time import monotonic
 
@@ -19,47 +20,66 @@ from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.envs.current import env_called_by
 from offbeat.runtime.deadline import ROW, Deadline, Span, StallWatch, reset_timeout, stall_timeout, step_timeout
 from offbeat.runtime.supervisor import Notify
+from offbeat.workers.env_calls import Watch
 
 CHECK_S = 0.25
 """Seconds between two checks."""
 
 
+@dataclass(frozen=True)
+class _Watched:
+    """What the main thread does while it is watched."""
+
+    notify: Notify
+    """Is called, in another thread, with the message."""
+    problem: str = ""
+    """Start of the message; '': the thread is in an env call, which the deadline describes."""
+    remedy: str = ""
+    """End of the message: how this is avoided in another run."""
+    updates_made: Callable[[], int] = lambda: 0
+    """Returns the number of updates, which are the progress of a learning step."""
+
+
 class MainThreadWatch:
-    """Watches the thread that makes it, during env calls and learning steps. It is a `Watch` of env calls."""
+    """Watches the main thread of a run, during env calls and learning steps. A run has one.
 
-    def __init__(
-        self, runtime: RuntimeConfig, notify: Notify, updates_made: Callable[[], int] = lambda: 0, remedy: str = ""
-    ) -> None:
-        """Start the thread that checks for progress.
+    The thread that checks for progress starts at the first of them. It notifies the user once for each call or learning
+    step that makes no progress in time.
+    """
 
-        Args:
-            runtime: has the time limits.
-            notify: is called, in another thread, once for each call or learning step that makes no progress in time.
-            updates_made: returns the number of updates, which are the progress of a learning step.
-            remedy: end of the message about an env call: how such a call is ended in another run; or ''.
-        """
-        self._notify, self._updates_made, self._remedy = notify, updates_made, remedy
+    def __init__(self, runtime: RuntimeConfig) -> None:
+        """Make a watch with the time limits in `runtime`."""
         self._env_s, self._stall_s = (step_timeout(runtime), reset_timeout(runtime)), stall_timeout(runtime)
         self._deadline = Deadline(np.zeros(ROW))
-        self._thread, self._closed = get_ident(), Event()
-        Thread(target=self._check, name="offbeat watch", daemon=True).start()
+        self._watched: _Watched | None = None
+        self._thread, self._closed = 0, Event()
+        """Identifier of the main thread; 0: it was not watched yet."""
 
-    def enter(self, *, resets: bool) -> None:
-        """Note that an env call starts; `resets`: whether an episode may start in the call."""
-        self._deadline.set(Span.RESET if resets else Span.STEP, self._env_s[resets])
-
-    def leave(self) -> None:
-        """Note that the call has returned."""
-        self._deadline.end()
+    def env_calls(self, notify: Notify, remedy: str = "") -> Watch:
+        """Return the watch of the calls of some envs; `remedy` is the end of the message about one of them, or ''."""
+        return _EnvCalls(self, _Watched(notify, remedy=remedy))
 
     @contextmanager
-    def learning(self) -> Iterator[None]:
-        """Watch a learning step."""
-        self._deadline.set(Span.WORK, self._stall_s)
+    def learning(self, notify: Notify, updates_made: Callable[[], int]) -> Iterator[None]:
+        """Watch a learning step; `updates_made` returns the number of updates, which are its progress."""
+        problem = f"the learner has made no update for {self._stall_s:g} s (stall_timeout_s)"
+        self.start(_Watched(notify, problem, updates_made=updates_made), Span.WORK)
         try:
             yield
         finally:
-            self._deadline.end()
+            self.end()
+
+    def start(self, watched: _Watched, span: Span) -> None:
+        """Note that the calling thread starts a span."""
+        if not self._thread:
+            self._thread = get_ident()
+            Thread(target=self._check, name="offbeat watch", daemon=True).start()
+        self._watched = watched
+        self._deadline.set(span, self._stall_s if span is Span.WORK else self._env_s[span is Span.RESET])
+
+    def end(self) -> None:
+        """Note that the span has ended."""
+        self._deadline.end()
 
     def close(self) -> None:
         """End the thread that checks."""
@@ -68,7 +88,10 @@ class MainThreadWatch:
     def _check(self) -> None:
         stalls, notified, made, progressed = StallWatch([self._deadline]), 0.0, -1, monotonic()
         while not self._closed.wait(CHECK_S):
-            before, made = made, self._updates_made()
+            watched = self._watched
+            if watched is None:
+                continue
+            before, made = made, watched.updates_made()
             if made != before:
                 progressed = monotonic()
             time = self._deadline.time
@@ -76,19 +99,30 @@ class MainThreadWatch:
             if stalls.has_stalled(0) and not learns and time != notified:
                 notified = time
                 self._deadline.name_env(env_called_by(self._thread), time)
-                self._notify(self._message(), self._stack())
+                watched.notify(self._message(watched), self._stack())
 
-    def _message(self) -> str:
-        if not self._deadline.is_in_env:
-            return (
-                f"the learner has made no update for {self._stall_s:g} s (stall_timeout_s), and a thread cannot be "
-                "killed. If it hangs, press Ctrl-C, or kill the process; log.txt says where it is"
-            )
+    def _message(self, watched: _Watched) -> str:
+        problem = watched.problem or f"the main thread {self._deadline.reason}"
         return (
-            f"the main thread {self._deadline.reason}, and a thread cannot be killed. If it hangs, press Ctrl-C, or "
-            f"kill the process; log.txt says where it is{self._remedy}"
+            f"{problem}, and a thread cannot be killed. If it hangs, press Ctrl-C, or kill the process; log.txt says "
+            f"where it is{watched.remedy}"
         )
 
     def _stack(self) -> str:
         frame = sys._current_frames().get(self._thread)  # noqa: SLF001 - the documented way to other threads' frames
         return "".join(traceback.format_stack(frame)) if frame is not None else ""
+
+
+class _EnvCalls:
+    """The `Watch` of the calls of some envs in the main thread."""
+
+    def __init__(self, main_thread: MainThreadWatch, watched: _Watched) -> None:
+        self._main_thread, self._watched = main_thread, watched
+
+    def enter(self, *, resets: bool) -> None:
+        """Note that an env call starts; `resets`: whether an episode may start in the call."""
+        self._main_thread.start(self._watched, Span.RESET if resets else Span.STEP)
+
+    def leave(self) -> None:
+        """Note that the call has returned."""
+        self._main_thread.end()

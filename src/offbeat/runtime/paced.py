@@ -21,7 +21,6 @@ from offbeat.models.acting import IF_NOT_FINITE
 from offbeat.runtime.acting import Acting
 from offbeat.runtime.assembly import build_paced
 from offbeat.runtime.learners.processes import LearnerProcesses, learners_of
-from offbeat.runtime.main_thread import MainThreadWatch
 from offbeat.runtime.parts import LearnedPolicy, PacedParts, joined, state_of
 from offbeat.runtime.run_metrics import crosses
 from offbeat.runtime.snapshot_files import SnapshotFiles
@@ -42,8 +41,7 @@ class PacedWorkforce(Workforce):
     ) -> None:
         self._parts, self._acting, self._learners, self._pace = parts, acting, learners, parts.pace
         self._feeds = {policy.name: policy.learner.feed for policy in parts.policies}
-        self._first = parts.trained[0]
-        self._watch = MainThreadWatch(parts.config.runtime, notify, self._updates_made)
+        self._first, self._notify = parts.trained[0], notify
         self.learned = 0
         """Number of finished learning steps: steps 0 .. learned-1."""
         self._pause: int | None = None
@@ -98,7 +96,8 @@ class PacedWorkforce(Workforce):
             The result of the step for each policy, by name.
         """
         in_threads = (self._parts.config.runtime.learner_workers or 1) > 1  # these have a watch of their own
-        with nullcontext() if in_threads else self._watch.learning():
+        watched = self._parts.main_thread.learning(self._notify, self._updates_made)
+        with nullcontext() if in_threads else watched:
             results = self._learners.learn(self.learned, progress)
         learned = {policy.name: result for policy, result in zip(self._parts.policies, results, strict=True)}
         if self._parts.league is not None:
@@ -124,8 +123,7 @@ class PacedWorkforce(Workforce):
         return self._acting.metrics()
 
     def close(self) -> None:
-        """End the processes and threads of the learners, their loaders, and the watch."""
-        self._watch.close()
+        """End the processes and threads of the learners, and their loaders."""
         self._learners.close()
 
     def pause(self) -> None:

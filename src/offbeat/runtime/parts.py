@@ -20,6 +20,7 @@ from offbeat.memory.weights import Weights
 from offbeat.metrics.timings import Timings
 from offbeat.models.spec import PolicySpec
 from offbeat.runtime.league import League
+from offbeat.runtime.main_thread import MainThreadWatch
 from offbeat.runtime.plan import Plan
 from offbeat.runtime.saved_state import require_like
 from offbeat.workers.learner import Learner
@@ -98,6 +99,8 @@ class Parts:
     """In the order of their names."""
     timings: Timings
     """Timings of this process. Actors and workers have their own."""
+    main_thread: MainThreadWatch
+    """Watches the thread of the training loop."""
     warnings: tuple[str, ...] = ()
     """Warnings about tensors that no checkpoint seems to have."""
     messages: tuple[str, ...] = ()
@@ -143,6 +146,7 @@ class Parts:
 
     def close(self) -> None:
         """Free threads and memory."""
+        self.main_thread.close()
         for policy in self.policies:
             policy.algorithm.close()
 

@@ -6,13 +6,11 @@ It is the reference: with `lag=exact` every other runtime must give the same bit
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 
 from offbeat.core.closing import all_or_closed
 from offbeat.runtime.acting import Messages
 from offbeat.runtime.gate import NO_PAUSE, share_of
 from offbeat.runtime.links import TurnsLink
-from offbeat.runtime.main_thread import MainThreadWatch
 from offbeat.runtime.paced import PacedRuntime
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.plan import Snapshot
@@ -29,12 +27,8 @@ class SerialActing:
         self._plan, self._pace, self._memory = parts.plan, parts.plan.pace, parts.memory
         self._link = TurnsLink(self._pace, parts.memory, learned)
         actors = range(self._plan.runtime.actors)
-        self._watch = MainThreadWatch(self._plan.runtime, notify, remedy=REMEDY)
-        with ExitStack() as made:
-            made.callback(self._watch.close)
-            make_actor = self._plan.make_actor
-            self._actors = all_or_closed(make_actor(index, self._link.origin, self._watch) for index in actors)
-            made.pop_all()
+        self._watch, make_actor = parts.main_thread.env_calls(notify, REMEDY), self._plan.make_actor
+        self._actors = all_or_closed(make_actor(index, self._link.origin, self._watch) for index in actors)
 
     def start(self, snapshots: Sequence[Snapshot]) -> None:
         for actor, snapshot in zip(self._actors, snapshots, strict=True):
@@ -86,7 +80,6 @@ class SerialActing:
         return max((actor.longest_stall for actor in self._actors), default=0.0)
 
     def close(self) -> None:
-        self._watch.close()
         for actor in self._actors:
             actor.close()
 

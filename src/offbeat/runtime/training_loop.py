@@ -64,10 +64,12 @@ class TrainingLoop(ABC):
         reporting = Reporting(watchers.notify, watchers.show)
         evaluated = tuple(EvaluatedPolicy(each.name, each.spec, each.env.agents, each.sides) for each in policies)
         plan = EvaluationPlan(config.run, config.env, evaluated, self._parts.world, config.trials)
+        main_thread, threads = self._parts.main_thread, self._parts.blas_threads
+        make = partial(make_evaluator, plan, config, reporting, main_thread, threads=threads, concurrent=concurrent)
         return Evaluations(
             config.run,
             policies,
-            partial(make_evaluator, plan, config, reporting, threads=self._parts.blas_threads, concurrent=concurrent),
+            make,
             watchers.recorder,
             watchers.observer,
             self.saving,

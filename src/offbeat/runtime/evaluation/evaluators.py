@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offbeat.config.config import Config
-from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import RunFailed, message_with_notes
 from offbeat.core.threads import niceness, usable_core_numbers
 from offbeat.envs import sending
@@ -25,7 +24,8 @@ from offbeat.runtime.evaluation.plan import EvaluationPlan
 from offbeat.runtime.launch import start_worker
 from offbeat.runtime.main_thread import MainThreadWatch
 from offbeat.runtime.plan import Snapshot
-from offbeat.runtime.supervisor import Notify, Reporting, Supervisor
+from offbeat.runtime.supervisor import Reporting, Supervisor
+from offbeat.workers.env_calls import Watch
 from offbeat.workers.episodes import Evaluation
 
 Vectors = Mapping[str, NDArray[np.float32]]
@@ -77,10 +77,9 @@ class InlineEvaluator:
     concurrent = False
     restarts = 0
 
-    def __init__(self, plan: EvaluationPlan, runtime: RuntimeConfig, notify: Notify, remedy: str = "") -> None:
-        """Make the policies. `notify` is called when an env call has passed a time limit in `runtime`."""
-        self._plan, self._policies = plan, plan.make_policies()
-        self._watch = MainThreadWatch(runtime, notify, remedy=remedy)
+    def __init__(self, plan: EvaluationPlan, watch: Watch) -> None:
+        """Make the policies. `watch` is that of the env calls."""
+        self._plan, self._policies, self._watch = plan, plan.make_policies(), watch
 
     def start(self, vectors: Vectors) -> None:
         for name, policy in self._policies.items():
@@ -99,8 +98,7 @@ class InlineEvaluator:
         return Result(evaluation, monotonic() - started)
 
     def close(self) -> None:
-        """End the watch of env calls."""
-        self._watch.close()
+        """Do nothing: no process was started."""
 
 
 class ProcessEvaluator:
@@ -218,20 +216,25 @@ class ProcessEvaluator:
 
 
 def make_evaluator(
-    plan: EvaluationPlan, config: Config, reporting: Reporting, *, threads: int, concurrent: bool
+    plan: EvaluationPlan,
+    config: Config,
+    reporting: Reporting,
+    main_thread: MainThreadWatch,
+    *,
+    threads: int,
+    concurrent: bool,
 ) -> Evaluator:
     """Make the evaluator of a run. It evaluates in this process if code cannot be sent to another one.
 
-    The arguments are those of `ProcessEvaluator`.
+    `main_thread` watches this process; the other arguments are those of `ProcessEvaluator`.
     """
     if config.run.evaluator == "inline":
-        return InlineEvaluator(
-            plan, config.runtime, reporting.notify, ". With --set evaluator=process it would not stop the run"
-        )
+        remedy = ". With --set evaluator=process it would not stop the run"
+        return InlineEvaluator(plan, main_thread.env_calls(reporting.notify, remedy))
     try:
         return ProcessEvaluator(plan, config, reporting, threads=threads, concurrent=concurrent)
     except sending.NotSendable as error:
         reporting.notify(
             f"evaluations run in the learner's process, where an env that hangs stops the run: {error.reason}"
         )
-        return InlineEvaluator(plan, config.runtime, reporting.notify)
+        return InlineEvaluator(plan, main_thread.env_calls(reporting.notify))

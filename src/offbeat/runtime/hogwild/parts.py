@@ -22,6 +22,7 @@ from offbeat.runtime.assembly import plan_of, policy_parts
 from offbeat.runtime.devices import device_of
 from offbeat.runtime.hogwild.device_buffer import DeviceBuffer, needs_device_buffer
 from offbeat.runtime.hogwild.shared_state import Arrays, SharedStateShape, SharedStorage, WorkersBoard, write_initial
+from offbeat.runtime.main_thread import MainThreadWatch
 from offbeat.runtime.parts import Parts, PolicyParts, blas_threads
 from offbeat.runtime.plan import Plan
 from offbeat.runtime.saved_state import WorkerProgress, require_like
@@ -122,6 +123,7 @@ def build_lock_free(config: Config, notify: Callable[[str], None]) -> LockFreePa
             env=env,
             policies=(policy_parts(first_config, env, storage=storage),),
             timings=Timings(),
+            main_thread=MainThreadWatch(config.runtime),
             plans=plans,
             shared_state=shape,
             storage=storage,
