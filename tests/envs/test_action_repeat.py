@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -13,7 +13,7 @@ import pytest
 from tests.reference.env_rows import actions_of, assert_same, collect, plain_rows, stacked
 
 from offbeat.config.env import EnvConfig
-from offbeat.core.errors import ConfigError
+from offbeat.core.errors import ConfigError, EnvFailed
 from offbeat.core.seeding import derive_seed
 from offbeat.core.tasks import TaskSample
 from offbeat.core.types import Array, Tree
@@ -51,6 +51,16 @@ class Counter(gym.Env[Any, Any]):
     def step(self, action: Any) -> Any:  # noqa: ARG002
         self.count += 1
         return np.full(1, self.count, np.float32), self.pay, self.count == 10, False, {"count": self.count}
+
+
+class Pays(gym.Wrapper[Any, Any, Any, Any]):
+    """Its rewards are given; then they are 1."""
+
+    rewards: ClassVar[list[Any]] = []
+
+    def step(self, action: Any) -> Any:
+        observation, _, *ends = super().step(action)
+        return observation, self.rewards.pop(0) if self.rewards else 1.0, *ends
 
 
 COUNTER = f"{__name__}:Counter"
@@ -102,6 +112,16 @@ def test_rewards_are_summed_and_all_else_is_that_of_the_last_step():
         parts = (outcome.observation["observation"], outcome.reward, outcome.info, outcome.terminated)
         rows.append([part.item() for part in parts])
     np.testing.assert_array_equal(rows, [[4, 4, 4, 0], [8, 4, 8, 0], [10, 2, 10, 1], [0, 0, np.nan, 0]])
+
+
+@pytest.mark.parametrize(("rewards", "says"), [([None], "None"), ([1.0, None], "None"), ([1.0, 1.0, "5"], "str")])
+def test_a_reward_that_is_no_number_is_reported_as_without_frame_skip(rewards, says):
+    envs = made(COUNTER, 4, columns=1, wrappers=(f"{__name__}:Pays",))
+    envs.reset()
+    Pays.rewards[:] = rewards
+    envs.send(actions_of(envs, 1)[0])
+    with pytest.raises(EnvFailed, match=rf"{COUNTER}, env 0: .*the reward is {says}, not a number. In the env, return"):
+        envs.recv()
 
 
 def test_the_steps_are_those_of_the_env_in_its_wrappers():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, SupportsFloat
 
 import gymnasium as gym
 
@@ -19,11 +19,18 @@ class ActionRepeat(gym.Wrapper[Any, Any, Any, Any]):
             self.metadata = {**env.metadata, "render_fps": fps / steps}
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Return the sum of the rewards; the other values are those of the last step."""
+        """Return the sum of the rewards; the other values are those of the last step.
+
+        A reward that is no number is returned itself, at once, and is reported as without frame skip.
+        """
         observation, total, terminated, truncated, info = self.env.step(action)
         for _ in range(self.steps_per_action - 1):
             if terminated or truncated:
                 break
             observation, reward, terminated, truncated, info = self.env.step(action)
-            total = total + reward  # type: ignore[operator]  # not +=, which would change an array of the env
+            try:
+                total = total + reward  # type: ignore[operator]  # not +=, which would change an array of the env
+            except TypeError:
+                total = reward if isinstance(total, SupportsFloat) else total
+                break
         return observation, total, terminated, truncated, info
