@@ -83,11 +83,21 @@ def test_a_repeated_start_starts_one_process_and_a_signal_reaches_it(session, tm
 
 
 def test_a_killed_session_has_ended_when_kill_returns(session, tmp_path, files):
-    session.kill()  # nothing runs yet
+    assert session.kill(), "nothing runs yet"
     run(WAITS, session, launch_of(tmp_path, files))
-    session.kill()
+    assert session.kill()
     assert not is_alive(session._pid)
     assert session.wait().code == -signal.SIGKILL
+
+
+def test_killing_a_session_that_does_not_end_returns_within_its_time_limit(session, tmp_path, files):
+    run(WAITS, session, launch_of(tmp_path, files))
+    assert session._keeper is not None
+    threading.Thread(target=session.wait, daemon=True).start()  # as the machine of `offbeat run` does
+    session._keeper.send_signal(signal.SIGSTOP)  # it cannot end, as if it waited for a disk
+    assert not session.kill(timeout_s=0.1)
+    session._keeper.send_signal(signal.SIGCONT)
+    assert session.kill()
 
 
 def test_a_signal_while_a_session_starts_reaches_no_other_process(session, tmp_path, files):

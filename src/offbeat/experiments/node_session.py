@@ -16,7 +16,7 @@ from threading import Lock
 from typing import TextIO
 
 from offbeat.experiments.file_digests import FileDigests, wait_until_equal
-from offbeat.experiments.launching import COMMAND, logged
+from offbeat.experiments.launching import COMMAND, KILL_S, logged
 
 _KEEPER = """
 import os, signal, subprocess, sys
@@ -128,11 +128,18 @@ class NodeSession:
             with suppress(ProcessLookupError):
                 os.kill(self._pid, number)
 
-    def kill(self) -> None:
-        """Kill the process, if it runs, and wait until it has ended."""
+    def kill(self, timeout_s: float = KILL_S) -> bool:
+        """Kill the process, if it runs; return whether it has ended within `timeout_s`.
+
+        A process that waits for a disk or a device may end only when that answers. It is then left alone.
+        """
         self.signal(signal.SIGKILL)
         if self._keeper is not None:
-            self._keeper.wait()
+            try:
+                self._keeper.wait(timeout_s)
+            except subprocess.TimeoutExpired:
+                return False
+        return True
 
 
 def _environment(changes: Mapping[str, str | None]) -> dict[str, str]:

@@ -51,7 +51,7 @@ class RayProcess:
         """Its end; None until it has started."""
         self._save: _Call[None] | None = None
         """The signal to save a checkpoint and end."""
-        self._kill: _Call[None] | None = None
+        self._kill: _Call[bool] | None = None
         self._stopping = False
         self._ended: NodeEnd | None = None
         self._deadline = 0.0
@@ -132,9 +132,20 @@ class RayProcess:
             self._kill = _Call(self._actor.kill)
 
     def close(self, timeout_s: float = KILL_S) -> str:
-        has_ended = self._kill is None or self._kill.wait(timeout_s)
+        has_ended = self._has_ended(timeout_s)
         self._end_actor()
         return "" if has_ended else f"its process on the node {self._host}"
+
+    def _has_ended(self, timeout_s: float) -> bool:
+        """Whether a process that was killed ends within `timeout_s`, as its node says, or is lost with the node."""
+        from ray.exceptions import RayError
+
+        if self._kill is None:
+            return True
+        try:
+            return self._kill.wait(timeout_s) and self._kill.poll() is not False
+        except RayError:
+            return True
 
     def _end_actor(self) -> None:
         import ray
