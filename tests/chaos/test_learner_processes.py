@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.reference.failing_ppo import FAILING_LATER
+from tests.reference.failing_ppo import FAILING_LATER, HANGING_LATER, exchanges_nothing_in
 from tests.reference.runs import (
     CommandResult,
     Started,
@@ -97,6 +97,20 @@ def test_a_learner_that_makes_no_progress_ends_the_run_which_can_be_resumed(tmp_
         f"learner 1 on cpu (process {pid}) made no progress in time outside of its envs (stall_timeout_s)" in said.err
     )
     assert_resumes(tmp_path / "run")
+
+
+def test_a_learner_that_hangs_ends_the_run_without_a_message_about_the_one_that_waits_for_it(tmp_path, monkeypatch):
+    monkeypatch.setitem(registry.ALGORITHMS, "ppo", HANGING_LATER)
+    with pytest.raises(RunFailed, match=r"learner 1 on cpu .* made no progress in time .* after 1 exchanges"):
+        small_run(tmp_path / "run", **LEARNERS, stall_timeout_s=3)
+    assert "the learner has made no update" not in (tmp_path / "run/log.txt").read_text()
+
+
+@pytest.mark.parametrize("learner", ["First", *thorough("Second")])
+def test_a_learner_that_waits_for_one_that_has_finished_the_step_ends_the_run(tmp_path, monkeypatch, learner):
+    monkeypatch.setitem(registry.ALGORITHMS, "ppo", exchanges_nothing_in(learner))
+    with pytest.raises(RunFailed, match=r"exchanged rows a different number of times by the end of learning step 0"):
+        small_run(tmp_path / "run", **LEARNERS)
 
 
 @pytest.mark.parametrize("shards", [2, *thorough(3)])

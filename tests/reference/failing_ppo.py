@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 
 from offbeat.algorithms.base import Batch
 from offbeat.algorithms.ppo import PPO
 from offbeat.config.registry import AlgorithmEntry
 from offbeat.core.types import Array
+from offbeat.models.collective import ALONE
 
-__all__ = ["FAILING", "FAILING_LATER", "FailingPPO", "PPOThatFailsInOtherLearners"]
+__all__ = [
+    "FAILING",
+    "FAILING_LATER",
+    "HANGING_LATER",
+    "FailingPPO",
+    "PPOThatFailsInOtherLearners",
+    "PPOThatHangsInOtherLearners",
+    "exchanges_nothing_in",
+]
 
 FAILING = AlgorithmEntry(f"{__name__}:FailingPPO", "fails in its eighth learning step")
 FAILING_LATER = AlgorithmEntry(f"{__name__}:PPOThatFailsInOtherLearners", "fails in another learner process")
+HANGING_LATER = AlgorithmEntry(f"{__name__}:PPOThatHangsInOtherLearners", "hangs in another learner process")
 
 
 class FailingPPO(PPO):
@@ -43,3 +54,37 @@ class PPOThatFailsInOtherLearners(PPO):
         if self.steps == 8 and 1 in self.collective.own and 0 not in self.collective.own:
             raise ArithmeticError("the advantage is real")
         return super().prepare(batch)
+
+
+class PPOThatHangsInOtherLearners(PPO):
+    """Hangs in the first learning step of the second learner, after an exchange for which the first one has waited."""
+
+    def prepare(self, batch: Batch) -> Batch:
+        if 0 in self.collective.own:
+            return super().prepare(batch)
+        time.sleep(1.5)
+        super().prepare(batch)
+        time.sleep(600)
+        raise AssertionError
+
+
+class PPOWithoutExchangesInTheFirstLearner(PPO):
+    """The first learner exchanges nothing, so the second waits for it."""
+
+    silent = 0
+
+    def prepare(self, batch: Batch) -> Batch:
+        if self.silent in self.collective.own:
+            self.collective = ALONE
+        return super().prepare(batch)
+
+
+class PPOWithoutExchangesInTheSecondLearner(PPOWithoutExchangesInTheFirstLearner):
+    """The second learner exchanges nothing, so the first waits for it."""
+
+    silent = 1
+
+
+def exchanges_nothing_in(learner: str) -> AlgorithmEntry:
+    """Return PPO of which one learner, 'First' or 'Second', exchanges nothing with the other."""
+    return AlgorithmEntry(f"{__name__}:PPOWithoutExchangesInThe{learner}Learner", "does not exchange rows")

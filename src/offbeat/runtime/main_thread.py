@@ -52,6 +52,8 @@ class MainThreadWatch:
         self._env_s, self._stall_s = (step_timeout(runtime), reset_timeout(runtime)), stall_timeout(runtime)
         self._deadline = Deadline(np.zeros(ROW))
         self._watched: _Watched | None = None
+        self._seconds = 0.0
+        """The limit of the present span."""
         self._thread, self._closed = 0, Event()
         """Identifier of the main thread; 0: it was not watched yet."""
 
@@ -75,7 +77,13 @@ class MainThreadWatch:
             self._thread = get_ident()
             Thread(target=self._check, name="offbeat watch", daemon=True).start()
         self._watched = watched
-        self._deadline.set(span, self._stall_s if span is Span.WORK else self._env_s[span is Span.RESET])
+        self._seconds = self._stall_s if span is Span.WORK else self._env_s[span is Span.RESET]
+        self._deadline.set(span, self._seconds)
+
+    def renew(self) -> None:
+        """Start the time of the present span again, if there is one: the thread waits for another, which is watched."""
+        if self._deadline.time:
+            self._deadline.set(self._deadline.span, self._seconds)
 
     def end(self) -> None:
         """Note that the span has ended."""

@@ -68,7 +68,7 @@ class LearnerProcesses:
                 made.callback(bell.close)
             self._store = host_store(count) if uses_nccl(self._devices) else None
             self._collective = make_collective(
-                parts.config, self._board, 0, self._bells, self._store, self.watch, parts.timings
+                parts.config, self._board, 0, self._bells, self._store, self._check, parts.timings
             )
             made.pop_all()
         self._alone = [policy.algorithm.collective for policy in parts.trained]
@@ -157,10 +157,32 @@ class LearnerProcesses:
         started = clock()
         while min(int(row[0]) for row in self._board.next) < learned:
             self._bells[0].sleep(POLL_INTERVAL_S)
-            self.watch()
+            self._check()
         waited = clock() - started
         for name in ("learn", "learn/update", EXCHANGE):
             self._parts.timings.add(name, waited)
+
+    def _check(self) -> None:
+        """Check the other learners while this one waits for them: then it is they who may hang, and not this thread."""
+        self.watch()
+        self._require_same_exchanges()
+        self._parts.main_thread.renew()
+
+    def _require_same_exchanges(self) -> None:
+        """Check that no learner waits for an exchange with one that has finished the learning step.
+
+        Raises:
+            RunFailed: one does.
+        """
+        board = self._board
+        finished = [made for row, made in zip(board.next, board.gathered, strict=True) if row[0] >= board.requested[0]]
+        if finished and min(finished) < board.gathered.max():
+            made = ", ".join(map(str, board.gathered.tolist()))
+            raise RunFailed(
+                f"the learners have exchanged rows a different number of times by the end of learning step "
+                f"{board.requested[0] - 1} ({made}): they have not made the same updates. Train with one device, and "
+                "report this as a bug"
+            )
 
     def watch(self) -> None:
         """Check that all learner processes are alive and make progress. Also called while the run waits for actors.
