@@ -140,7 +140,8 @@ class _StallLimit:
     """On a node: the time limit of the task that runs in this process.
 
     `faulthandler` ends the process from a thread that needs no lock of Python, which an env may hold. The time in which
-    the process is stopped counts too: a task that continues after it is repeated.
+    the process is stopped counts too. If it was stopped for longer, it is killed when it continues, and the task is
+    repeated with the same result: no code of Python could renew the limit before.
     """
 
     def __init__(self) -> None:
