@@ -81,6 +81,14 @@ def test_a_learning_step_without_an_update_in_time_is_reported_with_its_tracebac
     assert "time.sleep(SLOW_S)" in log
 
 
+@pytest.mark.parametrize("method", ["on_metrics", "on_end"])
+def test_a_callback_that_does_not_return_in_time_is_named_once_with_its_method_and_traceback(tmp_path, method):
+    slow = type("Slow", (offbeat.Callback,), {method: lambda *_: time.sleep(SLOW_S / 2)})
+    log = log_of(tmp_path, steps=32, log_every=16, stall_timeout_s=LIMIT_S, callbacks=[slow()])
+    assert log.count(f"{method} of the callback Slow has not returned for {LIMIT_S} s (stall_timeout_s)") == 1
+    assert "time.sleep(SLOW_S / 2)" in log
+
+
 def test_one_thread_watches_acting_learning_and_evaluations_in_the_main_thread(tmp_path):
     CountingPPO.counts.clear()
     log_of(tmp_path, CountingPPO, steps=48, eval_every=16, eval_episodes=1, evaluator="inline")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from numbers import Real
 from pathlib import Path
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from offbeat.metrics.counters import Counters
     from offbeat.run_directory.directory import RunDirectory, RunState
     from offbeat.runtime.parts import Parts
+    from offbeat.runtime.supervisor import Notify
     from offbeat.runtime.training_loop import TrainingLoop
 
 
@@ -51,6 +52,8 @@ class Callbacks(Observer):
         self._source: Source | None = None
         self._has_started: list[Callback] = []
         self._has_failed = False
+        self._watched: Callable[[str], AbstractContextManager[Any]] = nullcontext
+        """Watches a call of a callback, of which it gets the name for messages. It can be entered."""
         self._owners: dict[str, str] = {}
         """Name of the callback that returned each number last."""
         self.failure = ""
@@ -59,27 +62,33 @@ class Callbacks(Observer):
     def stop_reason(self) -> str:  # type: ignore[override]
         return self._source.stop_reason if self._source else ""
 
-    def start(self, parts: Parts, directory: RunDirectory, loop: TrainingLoop, *, resumed: bool) -> None:
-        """Connect the callbacks with a run whose actors have started, and call `on_start`."""
+    def start(
+        self, parts: Parts, directory: RunDirectory, loop: TrainingLoop, notify: Notify, *, resumed: bool
+    ) -> None:
+        """Connect the callbacks with a run whose actors have started, and call `on_start`.
+
+        `notify` is called once for each method of a callback that does not return in time.
+        """
         self._source = source = Source(parts, directory, loop, resumed)
+        self._watched = partial(parts.main_thread.callback, _Once(notify))
         for callback in self._callbacks:
             callback.run = RunHandle(source, name_of(callback))
             self._has_started.append(callback)
-            self._call(callback, callback.on_start)
+            self._call(callback, "on_start")
 
     def metrics_written(self, line: Mapping[str, Any]) -> dict[str, float]:
-        return self._collect(lambda callback: partial(callback.on_metrics, dict(line)))
+        return self._collect("on_metrics", line)
 
     def evaluated(
         self, results: Mapping[str, float | None], weights: Mapping[str, Tree], counters: Counters
     ) -> dict[str, float]:
         if self._source:
             self._source.evaluated = weights, counters
-        return self._collect(lambda callback: partial(callback.on_evaluation, dict(results)))
+        return self._collect("on_evaluation", results)
 
     def checkpoint_saved(self, path: Path) -> None:
         for callback in self._active:
-            self._call(callback, partial(callback.on_checkpoint, path))
+            self._call(callback, "on_checkpoint", path)
 
     def run_failed(self) -> None:
         self._has_failed = True
@@ -95,7 +104,7 @@ class Callbacks(Observer):
         started, self._has_started = self._has_started, []
         with ExitStack() as calls:
             for callback in reversed(started):  # an ExitStack calls the last one first
-                calls.callback(self._call, callback, callback.on_end)
+                calls.callback(self._call, callback, "on_end")
 
     def owner_of(self, metric: str) -> str:
         return f"the callback {self._owners[metric]}" if metric in self._owners else "a callback"
@@ -104,12 +113,12 @@ class Callbacks(Observer):
     def _active(self) -> list[Callback]:
         return [] if self._has_failed else self._has_started
 
-    def _collect(self, method: Callable[[Callback], Callable[[], Answer]]) -> dict[str, float]:
-        """Call a method of each callback; return all numbers that they return."""
+    def _collect(self, method: str, argument: Mapping[str, Any]) -> dict[str, float]:
+        """Call a method of each callback, with a copy of the argument; return all numbers that they return."""
         numbers: dict[str, float] = {}
         owners: dict[str, str] = {}
         for callback in self._active:
-            name, answer = name_of(callback), self._call(callback, method(callback))
+            name, answer = name_of(callback), self._call(callback, method, dict(argument))
             if isinstance(answer, str) and answer == "stop":
                 callback.run.stop()
             elif answer is not None:
@@ -123,10 +132,12 @@ class Callbacks(Observer):
         self._owners = owners
         return numbers
 
-    def _call(self, callback: Callback, method: Callable[[], Answer]) -> Answer:
+    def _call(self, callback: Callback, method: str, *arguments: Any) -> Answer:
         """Call a method of a callback. An exception gets a note that says whose it is, and is kept as the failure."""
         try:
-            return method()
+            with self._watched(f"{method} of the callback {name_of(callback)}"):
+                answer: Answer = getattr(callback, method)(*arguments)
+                return answer
         except SystemExit as error:
             self.failure = (
                 f"the callback {name_of(callback)} called sys.exit({'' if error.code is None else repr(error.code)}): "
@@ -137,6 +148,18 @@ class Callbacks(Observer):
             self.failure = self.failure or f"the callback {name_of(callback)} raised {type(error).__name__}: {error}"
             error.add_note(f"It was raised in the callback {name_of(callback)}")
             raise
+
+
+class _Once:
+    """Passes on each message to the user once."""
+
+    def __init__(self, notify: Notify) -> None:
+        self._notify, self._texts = notify, set[str]()
+
+    def __call__(self, text: str, details: str = "", /) -> None:
+        if text not in self._texts:
+            self._texts.add(text)
+            self._notify(text, details)
 
 
 def name_of(callback: Callback) -> str:

@@ -169,7 +169,7 @@ def _run_loop(context: RunContext, loop: TrainingLoop) -> Ending:
     from offbeat.runtime.watchers import Ending
 
     try:
-        context.callbacks.start(context.parts, context.directory, loop, resumed=context.resumed)
+        context.callbacks.start(context.parts, context.directory, loop, context.notify, resumed=context.resumed)
         context.parts.timings.seconds.clear()  # work before the clock starts does not count
         loop.metrics.start_clock()
         _set_learner_affinity(context)

@@ -110,7 +110,7 @@ class RuntimeConfig:
     """The same for a call in which an episode starts; none: 300."""
     stall_timeout_s: Annotated[Positive | None, Example("120")] = None
     """Seconds without progress outside of its envs after which a worker counts as hung; none: 120. If it is the learner
-    in the main thread, the run continues, with a message."""
+    in the main thread, or a callback, the run continues, with a message."""
     start_together: Count | None = None
     """Processes that are started at the same time, for envs that start slowly; none: all. For processes and hogwild."""
     ray_address: Annotated[Name | None, Example("auto")] = None

@@ -1,7 +1,7 @@
-"""Tells the user when the main thread makes no progress: in an env call, in serial, or in a learning step.
+"""Tells the user when the main thread makes no progress in an env call, a learning step or a callback.
 
-Nothing can end a thread, so the run goes on when the call returns. Ctrl-C ends it, but not while
-compiled code hangs: then only a kill does.
+Nothing can end a thread, so the run goes on when the call returns. Ctrl-C ends it, but not while compiled code hangs:
+then only a kill does.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from threading import Event, Thread, get_ident
 from time import monotonic
@@ -41,7 +41,7 @@ class _Watched:
 
 
 class MainThreadWatch:
-    """Watches the main thread of a run, during env calls and learning steps. A run has one.
+    """Watches the main thread of a run, during env calls, learning steps and calls of callbacks. A run has one.
 
     The thread that checks for progress starts at the first of them. It notifies the user once for each call or learning
     step that makes no progress in time.
@@ -54,18 +54,27 @@ class MainThreadWatch:
         self._watched: _Watched | None = None
         self._seconds = 0.0
         """The limit of the present span."""
-        self._thread, self._closed = 0, Event()
+        self._closed, self._thread = Event(), 0
         """Identifier of the main thread; 0: it was not watched yet."""
 
     def env_calls(self, notify: Notify, remedy: str = "") -> Watch:
         """Return the watch of the calls of some envs; `remedy` is the end of the message about one of them, or ''."""
         return _EnvCalls(self, _Watched(notify, remedy=remedy))
 
-    @contextmanager
-    def learning(self, notify: Notify, updates_made: Callable[[], int]) -> Iterator[None]:
+    def learning(self, notify: Notify, updates_made: Callable[[], int]) -> AbstractContextManager[None]:
         """Watch a learning step; `updates_made` returns the number of updates, which are its progress."""
-        problem = f"the learner has made no update for {self._stall_s:g} s (stall_timeout_s)"
-        self.start(_Watched(notify, problem, updates_made=updates_made), Span.WORK)
+        return self._working(_Watched(notify, self._for_too_long("the learner has made no update"), "", updates_made))
+
+    def callback(self, notify: Notify, name: str) -> AbstractContextManager[None]:
+        """Watch a call of a callback; `name` is that of the method and the callback, for the message."""
+        return self._working(_Watched(notify, self._for_too_long(f"{name} has not returned")))
+
+    def _for_too_long(self, what: str) -> str:
+        return f"{what} for {self._stall_s:g} s (stall_timeout_s)"
+
+    @contextmanager
+    def _working(self, watched: _Watched) -> Iterator[None]:
+        self.start(watched, Span.WORK)
         try:
             yield
         finally:
