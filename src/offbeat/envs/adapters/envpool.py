@@ -3,7 +3,8 @@
 A failure on the last step of the time limit is reported as a truncation, because EnvPool does not distinguish the two.
 A pool takes the seeds of its columns when it is made. There are no snapshots, because its state cannot be read. Only
 EnvPool's Atari games support the Atari settings of [env]: their rewards are raw, and a game continues after a lost
-life. EnvPool itself repeats the actions of Atari games; those of other envs are repeated here.
+life. EnvPool itself repeats the actions of Atari games; those of other envs are repeated here, in `recv`: only the
+first step is taken while another group is used.
 """
 
 from __future__ import annotations
