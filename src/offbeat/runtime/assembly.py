@@ -123,7 +123,7 @@ def _parts_in(
         env=plan.policies[0].env,
         policies=tuple(learned),
         timings=timings,
-        main_thread=MainThreadWatch(config.runtime),
+        main_thread=MainThreadWatch(tested.config.runtime),
         warnings=warnings,
         plan=plan,
         arrays=arrays,
