@@ -1,7 +1,7 @@
 """A multi-layer perceptron in NumPy, forward and backward, on workspaces that are allocated once.
 
 For networks of a few thousand parameters, the time of an update depends on the number of operators more than on the
-arithmetic: this module takes about a third of the time of torch's autograd (docs/concepts/performance.md). Actors that
+arithmetic: this module takes about a third of the time of torch's autograd (docs/concepts/why-fast.md). Actors that
 use it do not import torch.
 
 With x [M, inputs], weight [outputs, inputs], and d [M, outputs] the derivative of a loss by the layer's output:

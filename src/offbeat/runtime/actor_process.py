@@ -18,7 +18,7 @@ from offbeat.runtime.plan import Plan, Snapshot
 
 NICENESS_INCREASE = 10
 """Actors have a niceness higher than the learner's by this, so the learner gets a core without waiting (see
-docs/concepts/performance.md)."""
+docs/concepts/why-fast.md)."""
 
 
 @dataclass(frozen=True, kw_only=True)
