@@ -6,17 +6,17 @@
         python examples/async_ppo_from_scratch.py --exact --runtime $runtime   # three times the same SHA-256
     done
 
-Actors step envs while a learner updates the network. Left to itself this is a race: how old the weights are that act
-is whatever the queues make of it. Here it is a schedule. All acting is cut into numbered *tickets*, and the *pace* says
-by arithmetic alone how much learning a ticket waits for, and how much acting a learning step waits for. From it follow
+Actors step envs while a learner updates the network. With queues between them, the age of the weights that act depends
+on timing. Here it does not: acting is cut into numbered *tickets*, and a small scheduler, the *pace*, computes how many
+learning steps a ticket waits for, and how many tickets a learning step waits for. From it follow
 
-* a bound: weights that act are at most D learning steps older than the weights that learn from the result;
-* memory without queues or locks: a ticket's number says which slot is its own, and nobody else is there at the time;
+* a bound: weights that act are at most D learning steps older than the weights that learn from the data;
+* memory without queues or locks: the number of a ticket says which slot it may write, and nobody else uses it then;
 * with --exact, the same weights bit for bit from one thread, several threads and several processes.
 
-Read it from the top: the file is in the order of the data,  envs -> actor -> slots -> learner -> weights -> actor.
+The file is in the order of the data: envs -> actor -> slots -> learner -> weights -> actor.
 Shapes: A actors of N envs each; a ticket is an unroll of T rows; a batch has a ticket from each actor, so B = A * N
-columns; M are the rows of a minibatch.
+columns; M is the number of rows of a minibatch.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Settings:
     """What can be set by flags."""
 
     runtime: str = "processes"  # or threads, or serial
-    exact: bool = False  # act with the oldest weights that the pace allows, not with the newest that there are
+    exact: bool = False  # act with the oldest weights that the pace allows, not with the newest ones
     env: str = "CartPole-v1"  # any env of Gymnasium with a vector as observation and a choice as action
     steps: int = 150_000  # env steps
     seed: int = 1
@@ -66,7 +66,7 @@ HIDDEN, GAMMA, LAMBDA = 64, 0.98, 0.95
 LEARNING_RATE, EPOCHS, MINIBATCH, CLIP, MAX_GRAD_NORM = 1e-3, 8, 256, 0.2, 0.5
 
 
-# --- the pace: who may start, and where it finds its memory ------------------------------------------------------
+# --- the pace: who may start, and which memory it uses -----------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -85,15 +85,15 @@ class Pace:
         return (step + 1) * self.actors
 
     def place(self, number: int) -> int:
-        """Where the slots of a batch are, and where the weights after so many learning steps.
+        """Return the place of the slots of a batch, or of the weights after so many learning steps.
 
-        D + 1 places do for both: batch b + D + 1 waits until batch b is learned from, and a ticket of batch b acts with
-        the weights after b - D to b learning steps, the next ones of which wait for the ticket.
+        D + 1 places are enough for both. Batch b + D + 1 waits until batch b is learned from. A ticket of batch b acts
+        with the weights after b - D to b learning steps, and learning step b waits for the ticket.
         """
         return number % (self.max_lag + 1)
 
 
-# --- memory: slots and versions, which nobody locks --------------------------------------------------------------
+# --- memory: slots and versions, without locks -------------------------------------------------------------------
 
 
 def shared(layout: np.dtype[Any], *shape: int) -> Array:
@@ -102,7 +102,7 @@ def shared(layout: np.dtype[Any], *shape: int) -> Array:
 
 
 def slot_layout(rows: int, envs: int, inputs: int) -> np.dtype[Any]:
-    """Return what a ticket leaves in its slot: T rows of N envs, and the observations that follow the last row."""
+    """Return the layout of a slot: T rows of N envs, and the observations that follow the last row."""
     return np.dtype(
         [
             ("observation", np.float32, (rows + 1, envs, inputs)),
@@ -112,13 +112,13 @@ def slot_layout(rows: int, envs: int, inputs: int) -> np.dtype[Any]:
             ("terminated", np.bool_, (rows, envs)),
             ("valid", np.bool_, (rows, envs)),  # not the rows between episodes, in which the env only resets itself
             ("episode_return", np.float32, (rows, envs)),  # where an episode ended; elsewhere NaN
-            ("version", np.int64),  # learning steps behind the weights that acted
+            ("version", np.int64),  # learning steps that had made the weights that acted
         ],
         align=True,
     )
 
 
-# --- the actor: NumPy alone, as a forked process should not touch torch ------------------------------------------
+# --- the actor: only NumPy, because a forked process should not use torch ----------------------------------------
 
 
 def log_probs(policy: Array, x: Array) -> Array:
@@ -131,7 +131,7 @@ def log_probs(policy: Array, x: Array) -> Array:
 
 
 class Actor:
-    """Steps N envs. Its episodes run on from one of its tickets to the next."""
+    """Steps N envs. Its episodes continue from one of its tickets to the next."""
 
     def __init__(self, settings: Settings, pace: Pace, index: int, slots: Array, weights: Array) -> None:
         self.settings, self.pace, self.index, self.slots, self.weights = settings, pace, index, slots, weights
@@ -162,11 +162,11 @@ class Actor:
         slot["observation"][-1] = self.observation
 
 
-# --- the runtimes: who calls `act`, and how one waits for another ------------------------------------------------
+# --- the runtimes: who calls `act`, and how actors and learner wait for each other -------------------------------
 
 
 class Serial:
-    """One thread does all: before it learns, it acts whatever the pace allows. So it simulates any lag."""
+    """One thread does all: before it learns, it acts all tickets that the pace allows. So it simulates any lag."""
 
     def __init__(self, actors: Sequence[Actor]) -> None:
         self.actors, self.learned = actors, 0
@@ -179,22 +179,22 @@ class Serial:
             self.finished += 1
         assert self.finished >= tickets
 
-    def tell(self, learned: int) -> None:
-        """Say that so many learning steps are finished, and their weights published."""
+    def notify(self, learned: int) -> None:
+        """Let the actors know that so many learning steps are finished, and their weights published."""
         self.learned = learned
 
     def close(self) -> None:
-        """End the actors; whoever waits for the learner sees that it is gone."""
+        """End the actors."""
 
 
 class Parallel:
-    """A thread or a process for each actor, and a pipe to it, which says when there is something new in the arrays.
+    """A thread or a process for each actor, and a pipe to it, which carries only numbers: the data is in the arrays.
 
-    It is also what tells a death: whoever ends, however it ends, closes its end of the pipe, and the other sees that.
+    A death is noticed too: who ends closes its end of the pipe, and the other side gets an EOFError.
     """
 
     def __init__(self, actors: Sequence[Actor], processes: bool) -> None:
-        self.pipes: list[Connection[int, float]] = []  # says learning steps, hears seconds
+        self.pipes: list[Connection[int, float]] = []  # sends learning steps, receives seconds
         self.workers: list[Any] = []
         self.finished, self.waited = 0, [0.0 for _ in actors]
         worker = multiprocessing.get_context("fork").Process if processes else threading.Thread
@@ -202,18 +202,18 @@ class Parallel:
             ours, theirs = Pipe()
             self.pipes.append(ours)
             inherited = list(self.pipes) if processes else []
-            self.workers.append(worker(target=live, args=(actor, theirs, inherited), daemon=True))
+            self.workers.append(worker(target=work, args=(actor, theirs, inherited), daemon=True))
             self.workers[-1].start()
             if processes:
                 theirs.close()  # the fork has its own
 
     def wait_for(self, tickets: int) -> None:
         while self.finished < tickets:
-            actor = self.finished % len(self.pipes)  # whose the next ticket in order is
+            actor = self.finished % len(self.pipes)  # the actor of the next ticket
             self.waited[actor] += self.pipes[actor].recv()
             self.finished += 1
 
-    def tell(self, learned: int) -> None:
+    def notify(self, learned: int) -> None:
         for pipe in self.pipes:
             pipe.send(learned)
 
@@ -224,10 +224,10 @@ class Parallel:
             worker.join()
 
 
-def live(actor: Actor, pipe: Connection[float, int], inherited: Sequence[Connection[Any, Any]]) -> None:
-    """Be an actor: ticket after ticket, each as soon as the pace allows, until the learner is gone."""
+def work(actor: Actor, pipe: Connection[float, int], inherited: Sequence[Connection[Any, Any]]) -> None:
+    """Act ticket after ticket, each as soon as the pace allows, until the learner closes the pipe."""
     for end in inherited:
-        end.close()  # a fork holds the learner's ends too, and as long as anybody does, its death is not seen
+        end.close()  # a fork has the learner's ends too: while they are open, the end of the learner is not noticed
     learned = 0
     try:
         for ticket in count(actor.index, actor.pace.actors):
@@ -313,7 +313,7 @@ class Learner:
         """Make an update from M rows (arXiv:1707.06347, equation 7).
 
         The clip compares with the policy that acted, which is up to D learning steps old. So what these steps changed
-        counts, and D of them cannot all make the same large step before the data shows what the first one did.
+        counts too: D of them cannot all make the same large step before the data shows the effect of the first one.
         """
         advantage = (advantage - advantage.mean()) / (advantage.std(correction=0) + 1e-8)
         ratio = (self.log_prob(observation, action) - behavior).exp()  # [M]
@@ -329,7 +329,7 @@ class Learner:
 
 
 def main() -> None:
-    """Make the parts, and let them run."""
+    """Make the parts, and train."""
     settings = read_flags()
     pace = Pace(settings.actors, settings.max_lag)
     with gym.make(settings.env) as env:
@@ -344,13 +344,13 @@ def main() -> None:
     try:
         train(max(1, settings.steps // slots[0]["reward"].size), pace, learner, acting, slots, weights)
     except (EOFError, ConnectionError) as error:
-        raise SystemExit("an actor has died: what it said is above") from error
+        raise SystemExit("an actor has died: its error is above") from error
     finally:
         acting.close()
 
 
 def train(steps: int, pace: Pace, learner: Learner, acting: Serial | Parallel, slots: Array, weights: Array) -> None:
-    """Wait for a batch, learn from it, publish the weights, and let actors go on; then say what was measured."""
+    """Wait for a batch, learn from it, publish the weights, notify the actors; at the end print the measurements."""
     returns: deque[float] = deque(maxlen=50)
     lags: list[int] = []
     env_steps, waited, began = 0, 0.0, perf_counter()
@@ -365,7 +365,7 @@ def train(steps: int, pace: Pace, learner: Learner, acting: Serial | Parallel, s
         returns.extend(batch["episode_return"][np.isfinite(batch["episode_return"])].tolist())
         lags.extend((step - batch["version"]).tolist())
         assert 0 <= min(lags) <= max(lags) <= pace.max_lag
-        acting.tell(step + 1)  # from here on, actors may write to the slots of this batch
+        acting.notify(step + 1)  # from here on, actors may write to the slots of this batch
         if (step + 1) * 10 // steps > step * 10 // steps:
             mean = np.mean(returns or [nan])
             print(f"{env_steps:7} env steps, return {mean:.1f} of the last {len(returns)} episodes", flush=True)
@@ -374,13 +374,13 @@ def train(steps: int, pace: Pace, learner: Learner, acting: Serial | Parallel, s
     shares = [f"{100 * each / seconds:.0f} %" for each in (waited, *acting.waited)]
     print(f"{env_steps} env steps in {seconds:.1f} s, {env_steps / seconds:.0f} a second")
     print(f"policy lag min {min(lags)}, mean {np.mean(lags):.2f}, max {max(lags)} learning steps")
-    print(f"waited: the learner {shares[0]} of the time for its actors, and these {', '.join(shares[1:])} for it")
+    print(f"waited: the learner {shares[0]} of the time for its actors, the actors {', '.join(shares[1:])} for it")
     trained = b"".join(part.tobytes() for part in arrays(learner.policy) + arrays(learner.value))
     print(f"{hashlib.sha256(trained).hexdigest()}  SHA-256 of the weights")
 
 
 def read_flags() -> Settings:
-    """Return the settings that were typed."""
+    """Return the settings from the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runtime", choices=["serial", "threads", "processes"], default="processes")
     parser.add_argument("--exact", action="store_true")

@@ -9,11 +9,11 @@ $offbeat eval "$run" --episodes 20
 $offbeat plot "$run" --out "$run/return.png"
 
 echo
-echo "The learning curve: $run/return.png. What you could type next:"
+echo "The learning curve: $run/return.png. Next, you can type:"
 echo
 next() { printf '  # %s\n  %s %s\n' "$1" "$offbeat" "$2"; }
-next "see it balance" "watch $run --video cartpole.mp4"
-next "train it on" "resume $run --steps 400000"
-next "something harder" "train ppo HalfCheetah-v5"
-next "where the time goes" "bench ppo CartPole-v1"
-next "all the rest" "--help"
+next "watch an episode" "watch $run --video cartpole.mp4"
+next "train it further" "resume $run --steps 400000"
+next "train on a harder env" "train ppo HalfCheetah-v5"
+next "measure what takes the time" "bench ppo CartPole-v1"
+next "list all commands" "--help"

@@ -1,7 +1,7 @@
-"""Pace, gate and replay in a loop of your own: no algorithm, no policy and no run directory of offbeat's.
+"""Pace, gate and replay in a loop of your own, without an algorithm, a policy or a run directory of offbeat.
 
-Actor threads fill a replay with random steps while this thread learns a linear model of how CartPole moves. Nobody
-counts or waits here: the gate holds updates to half an env step each, and actors to three tickets ahead of them.
+Actor threads fill a replay with random steps while the main thread learns a linear model of how CartPole moves. The
+gate keeps the ratio of one update per two env steps, and lets actors be at most three tickets ahead of the learner.
 
 python examples/own_loop.py --actors 2 --tickets 400
 """
@@ -65,10 +65,10 @@ def act(gate: ActorGate, rings: Rings, seed: int) -> None:
 def learn(
     gate: LearnerGate, replay: TransitionReplay, pace: ReplayPace, tickets: int, actors: list[threading.Thread]
 ) -> None:
-    """Take in ticket after ticket, and make the updates that each makes due."""
+    """Add ticket after ticket to the replay, and make the updates that are then due."""
 
     def watch() -> None:
-        """Is called while the gate waits: nobody should wait for actors that have died."""
+        """Raise an error if an actor has died. The gate calls this while it waits."""
         if not all(actor.is_alive() for actor in actors):
             raise RuntimeError("an actor has died")
 
@@ -119,7 +119,7 @@ def main() -> None:
     try:
         learn(gate, replay, pace, given.tickets, threads)
     finally:
-        gate.close()  # whoever waits, or would, gets Closed
+        gate.close()  # all waits raise Closed
         for thread in threads:
             thread.join()
         gate.discard()

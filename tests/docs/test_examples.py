@@ -228,7 +228,7 @@ def test_the_from_scratch_example_ends_when_an_env_fails(runtime, tmp_path, monk
     )
     assert done.returncode == 1
     assert "ZeroDivisionError: the pole has no mass" in done.stderr
-    assert done.stderr.rstrip().endswith("an actor has died: what it said is above")
+    assert done.stderr.rstrip().endswith("an actor has died: its error is above")
 
 
 FAILING = """
