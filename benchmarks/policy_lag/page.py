@@ -20,10 +20,8 @@ START, END = "<!-- lags: written by benchmarks/policy_lag -->\n", "<!-- end of l
 SIMULATED, TIMED = "serial", "processes"
 """The runtimes of the runs for scores, which are the same bits in all runtimes, and of those for seconds."""
 
-WHEN = (
-    "Env steps to the score: median of the seeds (least to most), and how many seeds reach it. The same for seconds of "
-    f"training in `{TIMED}`, of fewer seeds, one run at a time."
-)
+STEPS = "Env steps to a mean return of the score: median of the seeds (least to most), and how many seeds reach it."
+SECONDS = f"Seconds of training in `{TIMED}` to the score, of fewer seeds, one run at a time."
 
 FEWEST_SEEDS = 3
 """A work with fewer seeds is in no table: one seed would look like a result."""
@@ -37,14 +35,15 @@ def write_page(records: list[Record]) -> None:
     found = {work: runs_of(work, SIMULATED, records) for work in WORKS}
     seeds = {work: len(runs[work.lags[0]]) for work, runs in found.items()}
     simulated = {work: runs for work, runs in found.items() if seeds[work] >= FEWEST_SEEDS}
-    timed = {work: runs_of(work, TIMED, records) for work in simulated}
+    timed = {work: runs for work in simulated if any((runs := runs_of(work, TIMED, records)).values())}
     parts = [
         "Mean return of 20 greedy episodes with the last weights: IQM of the seeds (95 % interval).",
         scores_table(simulated),
         "Probability that a run with lag is better than one without (95 % interval); 0.5 is no difference.",
         improvement_table(simulated),
-        WHEN,
-        steps_table(simulated, timed),
+        STEPS,
+        reached_table(simulated, lambda point: point[0]),
+        *([SECONDS, reached_table(timed, lambda point: point[1])] if timed else []),
         _left_out({work: count for work, count in seeds.items() if work not in simulated}),
         *sorted({f"Machine: {describe(record['machine'])}." for record in records}),
     ]
@@ -88,22 +87,18 @@ def improvement_table(simulated: dict[Work, Runs]) -> str:
     return markdown_table(["work", "bound", "seeds", "default of `processes`", "more lag"], rows)
 
 
-def steps_table(simulated: dict[Work, Runs], timed: dict[Work, Runs]) -> str:
-    """Return when the works reach their scores: a row for each work and lag."""
+def reached_table(found: dict[Work, Runs], figure: Callable[[list[float]], float]) -> str:
+    """Return when the works reach their scores, in env steps or seconds: a row for each work."""
     rows = [
         [
             work.name,
             f"{work.score:g}",
-            f"`{work.key}` {lag}",
-            _reached(work, simulated[work][lag], lambda point: point[0], ",.0f"),
-            _reached(work, timed[work][lag], lambda point: point[1], ",.0f"),
-            _median([run["seconds"] for run in timed[work][lag]]),
+            f"`{work.key}` {', '.join(map(str, work.lags))}",
+            *(_reached(work, runs[lag], figure) for lag in work.lags),
         ]
-        for work in simulated
-        for lag in work.lags
+        for work, runs in found.items()
     ]
-    header = ["work", "score", "bound", "env steps to it", "seconds to it", "seconds of the whole run"]
-    return markdown_table(header, rows)
+    return markdown_table(["work", "score", "bound", "no lag", "default of `processes`", "more lag"], rows)
 
 
 def _left_out(seeds: dict[Work, int]) -> str:
@@ -133,16 +128,12 @@ def _probability(pairs: list[tuple[list[float], list[float]]]) -> str:
     return f"{probability:.2f} ({low:.2f} to {high:.2f})"
 
 
-def _reached(work: Work, runs: list[Record], figure: Callable[[list[float]], float], form: str) -> str:
+def _reached(work: Work, runs: list[Record], figure: Callable[[list[float]], float]) -> str:
     first = [next((figure(point) for point in run["curve"] if point[2] >= work.score), None) for run in runs]
     reached = [value for value in first if value is not None]
     if not reached:
-        return f"0 of {len(runs)}" if runs else "-"
-    return f"{median(reached):{form}} ({min(reached):{form}} to {max(reached):{form}}), {len(reached)} of {len(runs)}"
-
-
-def _median(values: list[float]) -> str:
-    return f"{median(values):,.0f}" if values else "-"
+        return f"0 of {len(runs)}"
+    return f"{median(reached):,.0f} ({min(reached):,.0f} to {max(reached):,.0f}), {len(reached)} of {len(runs)}"
 
 
 # --- the picture --------------------------------------------------------------------------------------------
