@@ -204,6 +204,7 @@ def box(low: float, high: float, squashed: bool = False) -> actions.ToEnv:
         (-inf, inf, [-300, 0.5, 300], [-300, 0.5, 300]),
         (0, inf, [-3, 0.5, 300], [0, 0.5, 300]),
         (-inf, 2, [-300, 0.5, 300], [-300, 0.5, 2]),
+        (2.0**126, 3 * 2.0**126, [-2, -0.5, 1, 2], [2.0**126, 1.5 * 2.0**126, 3 * 2.0**126, 3 * 2.0**126]),
     ],
 )
 def test_gaussian_actions_are_clipped_and_scaled_to_the_box(low, high, acted, expected):

@@ -113,7 +113,7 @@ class ToEnv:
             bounded = np.isfinite(low) & np.isfinite(high)
             self.low, self.high = low, high
             self.inner_low, self.inner_high = np.where(bounded, -1, low), np.where(bounded, 1, high)
-            self.center = (np.where(bounded, low, 0) + np.where(bounded, high, 0)) / 2
+            self.center = np.where(bounded, low, 0) / 2 + np.where(bounded, high, 0) / 2  # their sum may overflow
             self.half_width = np.where(bounded, self.high - self.center, 1)
             self.scales = bool((self.half_width != 1).any() or (self.center != 0).any())
 
