@@ -21,11 +21,11 @@ from tests.reference.replay_updates import (
 from tests.reference.sac import random_samples
 from tests.reference.thorough import examples
 
-from offbeat.algorithms.dqn import DQNConfig
+from offbeat.algorithms.dqn import DQN, DQNConfig
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import build
 from offbeat.core.seeding import stream
-from offbeat.core.types import EnvSpec
+from offbeat.core.types import EnvSpec, Leaf
 from offbeat.models.tensor_inputs import flatten_tensors
 from offbeat.workers.updates import UpdateMetrics, Updates
 
@@ -161,6 +161,15 @@ def test_the_published_policy_computes_the_q_values_of_the_network():
     values = algorithm.network(seen).detach().numpy()
     np.testing.assert_allclose(published(algorithm).forward(observation), values, atol=1e-5)
     np.testing.assert_array_equal(published(algorithm).greedy(observation), values.argmax(1))
+
+
+def test_normalization_leaves_observations_that_are_images_alone_as_they_are():
+    images = (Leaf("observation", (36, 36, 3), "uint8"),)
+    config = replace(SMALL, normalize_observations=True)
+    algorithm = DQN(config, config.policy_spec(EnvSpec("Test-v0", images, ACTIONS["discrete"], 4)), seed=0)
+    before = algorithm.state()
+    assert algorithm.finish({"observation": torch.ones(5, 36, 36, 3, dtype=torch.uint8)}) == {}
+    np.testing.assert_equal(algorithm.state(), before)
 
 
 def test_the_next_update_depends_on_weights_and_state_alone():

@@ -203,7 +203,7 @@ class OffPolicy(Checkpointed, Generic[Settings]):
     # --- after the updates ----------------------------------------------------------------------------------
 
     def finish(self, observations: Batch) -> dict[str, float]:
-        if self.spec.normalize:
+        if self.spec.normalize and self.spec.vectors:  # images for an encoder are not normalised
             rows = flatten_tensors(self.spec.vectors, observations)
             self._statistics.update(rows, rows.new_empty(0))
         return {}
