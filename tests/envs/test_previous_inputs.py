@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 from tests.reference import curious_envs, remembering_envs  # noqa: F401 - they register their envs
 from tests.reference.env_rows import actions_of, assert_same, collect
 from tests.reference.env_zoo import DictActions, Switches, TableOfChoices, TupleActions, Unbounded, zoo_id
@@ -13,13 +14,16 @@ from tests.reference.labelled_world import LIVES
 
 from offbeat.api.inputs import flattened
 from offbeat.config.env import EnvConfig
+from offbeat.core.errors import ConfigError
 from offbeat.core.seeding import stream
 from offbeat.core.tasks import TaskSample
-from offbeat.core.types import Array, Leaf, Tree
+from offbeat.core.types import Array, EnvSpec, Leaf, Tree
 from offbeat.envs.actions import action_encoder
 from offbeat.envs.contract import Envs, InfoSignals, Snapshots, TaskEnvs
 from offbeat.envs.make import make_envs, task_envs
 from offbeat.envs.make_worlds import make_worlds, preflight_world
+from offbeat.envs.previous_inputs import spec_with_previous_inputs
+from offbeat.envs.spaces import action_spec
 
 BOTH = EnvConfig(previous_action=True, previous_reward=True)
 WAITING = "curious/Waiting-v0"
@@ -115,6 +119,14 @@ def test_an_action_has_a_leaf_for_each_part_with_the_names_and_numbers_of_the_en
         Leaf("previous_action/tools/1", (1, 2), "float32"),
         reward,
     ]
+
+
+def test_parts_of_an_action_with_the_same_name_are_refused():
+    space = spaces.Dict({"a": spaces.Dict({"b": spaces.Discrete(2)}), "a/b": spaces.Discrete(3)})
+    spec = EnvSpec("Test-v0", (Leaf("observation", (1,), "float32"),), action_spec(space, "Test-v0"), columns=1)
+    with pytest.raises(ConfigError, match="two parts of its actions with the same name"):
+        spec_with_previous_inputs(spec, BOTH)
+    assert len(spec_with_previous_inputs(spec, EnvConfig(previous_reward=True)).observation) == 2
 
 
 @pytest.mark.parametrize(

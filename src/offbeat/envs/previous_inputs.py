@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offbeat.config.env import EnvConfig
+from offbeat.core.errors import ConfigError
 from offbeat.core.previous_inputs import previous_leaves
 from offbeat.core.types import PREVIOUS_ACTION, PREVIOUS_REWARD, ActionSpec, Array, EnvSpec, Leaf, Tree
 from offbeat.envs.actions import recorded_parts
@@ -34,8 +35,18 @@ ALL = slice(None)
 
 
 def spec_with_previous_inputs(spec: EnvSpec, settings: EnvConfig) -> EnvSpec:
-    """Return the spec with the leaves that the settings ask for."""
+    """Return the spec with the leaves that the settings ask for.
+
+    Raises:
+        ConfigError: two parts of the previous action would have the same name.
+    """
     leaves = previous_leaves(spec.action, action=settings.previous_action, reward=settings.previous_reward)
+    names = [leaf.name for leaf in leaves]
+    if len(set(names)) < len(names):
+        raise ConfigError(
+            f"{spec.id} has two parts of its actions with the same name among {', '.join(names)}: rename a key, or "
+            "leave previous_action out"
+        )
     return replace(spec, observation=(*spec.observation, *leaves)) if leaves else spec
 
 
@@ -43,6 +54,9 @@ def with_previous_inputs(envs: Envs, settings: EnvConfig) -> Envs:
     """Return envs whose observations have the leaves that the settings ask for; `envs` themselves if they ask for none.
 
     They are `Snapshots` or `TaskEnvs` if `envs` are.
+
+    Raises:
+        ConfigError: two parts of the previous action would have the same name.
     """
     spec = spec_with_previous_inputs(envs.spec, settings)
     if spec is envs.spec:
