@@ -87,7 +87,18 @@ class SlowState(Wave):
         self.phase, self.steps = state["phase"], state["steps"]
 
 
-for env in (Starter, Forker, SlowToBegin, Heavy, SlowState):
+class SlowToContinue(SlowState):
+    """Takes its time to continue from a state."""
+
+    def snapshot(self) -> dict[str, Any]:
+        return {"phase": self.phase, "steps": self.steps}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        time.sleep(1.0)
+        super().restore(state)
+
+
+for env in (Starter, Forker, SlowToBegin, Heavy, SlowState, SlowToContinue):
     if f"stalling/{env.__name__}-v0" not in gym.registry:
         gym.register(f"stalling/{env.__name__}-v0", entry_point=f"tests.reference.stalling:{env.__name__}")
 

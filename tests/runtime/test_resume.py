@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.reference.runs import contents, lines_of, offbeat, small_run, untimed, weights_of
 
 import offbeat as package
 from offbeat.api.resume import resume
 from offbeat.core.errors import ConfigError
+from offbeat.run_directory.checkpoint import load
 
 HALF = 512
 LAGGED: dict[str, Any] = {"max_lag": 1, "unrolls_per_batch": 2, "actors": 2}
@@ -24,6 +27,27 @@ def test_a_resume_continues_counters_episodes_and_metrics(tmp_path):
     assert untimed(resumed.metrics) == untimed(whole.metrics)
     assert resumed.metrics["wall_time_s"] > stopped.metrics["wall_time_s"]
     assert lines_of(resumed.path)[-1] == resumed.metrics
+
+
+@pytest.mark.parametrize("runtime", ["threads", "processes"])
+def test_a_checkpoint_before_any_acting_since_the_resume_has_the_state_of_the_envs(tmp_path, runtime):
+    """The batch is used again in the first learning step after the resume, so no actor is waited for."""
+    settings: dict[str, Any] = {"runtime": runtime, "max_lag": 0, "passes": 2, "checkpoints_kept": 9, "steps": 128}
+    stopped = small_run(
+        tmp_path / "run", "stalling/SlowToContinue-v0", imports=("tests.reference.stalling",), **settings, stop_at=64
+    )
+    before = actors_at(stopped.path, "step-000000000064", learning_step=1)
+    resume(stopped.path, checkpoint_every_s=1e-9)
+    np.testing.assert_equal(actors_at(stopped.path, "step-000000000064-2", learning_step=2), before)
+
+
+def actors_at(run: Path, checkpoint: str, learning_step: int) -> list[dict[str, Any]]:
+    """Return the state of each actor in a checkpoint, which is of this learning step."""
+    state = load(run / "checkpoints" / checkpoint).state
+    assert state is not None
+    assert state["counters"]["learning_step"] == learning_step
+    actors: list[dict[str, Any]] = state["actors"]
+    return actors
 
 
 # --- what cannot be exact, and what is refused --------------------------------------------------------------

@@ -16,6 +16,7 @@ from offbeat.core.closing import all_or_closed
 from offbeat.core.errors import Closed, EnvFailed, OffbeatError, RunFailed, with_notes_of
 from offbeat.core.threads import core_of, set_affinity
 from offbeat.envs.current import env_called_by
+from offbeat.runtime.board import POLL_INTERVAL_S
 from offbeat.runtime.deadline import StallWatch
 from offbeat.runtime.gate import ActorGate
 from offbeat.runtime.gated import GatedActing
@@ -46,6 +47,8 @@ class ThreadActing(GatedActing):
             made.pop_all()
         self._stalls = StallWatch(self.board.deadlines)
         self._threads: list[threading.Thread] = []
+        self._started = [threading.Event() for _ in actors]
+        """For each actor: whether its envs are in their first state."""
         self._failures: dict[int, BaseException] = {}
         """The error that ended an actor, by index."""
 
@@ -64,6 +67,7 @@ class ThreadActing(GatedActing):
         try:
             set_affinity(core_of(runtime.actor_cores, actor.index), runtime.actor_nice)
             self.plan.start(actor, self.origin, snapshot, progress)
+            self._started[actor.index].set()
             actor.work(GateLink(gate, self.plan.memory(self._arrays)))
         except Closed:
             return
@@ -92,6 +96,9 @@ class ThreadActing(GatedActing):
         return deadline.reason
 
     def snapshots(self) -> list[Snapshot]:
+        for started in self._started:  # after a resume, learning steps may need no new ticket
+            while not started.wait(POLL_INTERVAL_S):
+                self.watch()
         return [actor.snapshot() for actor in self._actors]
 
     def close(self) -> None:
