@@ -75,10 +75,11 @@ class LockFreeParts(Parts):
         return self.has_replay and self.config.settings_as(ReplayConfig).save_replay
 
     def replay_rows(self, worker: int, done: WorkerProgress) -> Tree:
-        """Return views of the rows that a worker's replay can sample at this progress."""
+        """Return views of the rows that samples of a worker's replay may read at this progress."""
         rings = self.plans[worker].policy.slots(self.arenas[1 + worker].arrays)
         assert isinstance(rings, Rings)
-        return rings.contiguous_views(rings.shape.window(done.learning_steps, done.origin), checkpoint_fields(rings))
+        tickets = rings.shape.read_by_samples(done.learning_steps, done.origin)
+        return rings.contiguous_views(tickets, checkpoint_fields(rings))
 
     def close(self) -> None:
         super().close()
