@@ -128,6 +128,13 @@ def test_a_run_that_fails_leaves_an_empty_directory_as_it_was(tmp_path):
     assert not list(run.iterdir())
 
 
+def test_a_config_that_does_not_fit_into_memory_is_refused_unread(tmp_path):
+    run = RunDirectory.create(tmp_path / "run", resolve("ppo", "CartPole-v1"))
+    os.truncate(run.config, 1 << 40)  # the disk stores no zeros
+    with pytest.raises(ConfigError, match=r"config\.toml has 1099511627776 bytes, but at most 4194304 are expected"):
+        run.read_run()
+
+
 @pytest.mark.parametrize("run", ["first", "trial-000/seed-1"])
 def test_a_folder_of_runs_is_refused_with_the_path_of_a_run_in_it(tmp_path, run):
     (tmp_path / "my runs" / run).mkdir(parents=True)

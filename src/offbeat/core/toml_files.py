@@ -8,6 +8,9 @@ from typing import Any
 
 from offbeat.core.errors import ConfigError
 
+MOST_BYTES = 1 << 22
+"""Maximum size of a file in bytes: it may come from someone else, and its tables take many times its size in memory."""
+
 
 def read_toml(path: Path, name: str, *, expected: str, form: str) -> dict[str, Any]:
     """Return the tables of a TOML file, unchecked.
@@ -19,11 +22,13 @@ def read_toml(path: Path, name: str, *, expected: str, form: str) -> dict[str, A
         form: what to do if it is not TOML.
 
     Raises:
-        ConfigError: the file cannot be read, or is not TOML.
+        ConfigError: the file cannot be read, is too large, or is not TOML.
     """
     try:
         if path.exists() and not path.is_file():
             raise ConfigError(f"{name} cannot be read (it is not a file): {expected}")
+        if (size := path.stat().st_size) > MOST_BYTES:
+            raise ConfigError(f"{name} has {size} bytes, but at most {MOST_BYTES} are expected: {form}")
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         why = "it does not exist" if isinstance(error, FileNotFoundError) else error.strerror
