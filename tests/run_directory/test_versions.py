@@ -97,6 +97,14 @@ def test_the_record_of_an_earlier_start_survives_a_full_disk(repository):
     assert contents(repository) == before
 
 
+def test_a_recorded_diff_that_does_not_fit_into_memory_is_kept_unread(tmp_path):
+    versions.record(tmp_path)
+    with (tmp_path / "git.diff").open("wb") as diff:
+        diff.truncate(1 << 40)  # the disk stores no zeros
+    assert "the uncommitted changes in git.diff differ" in versions.record(tmp_path)
+    assert (tmp_path / "git-1.diff").stat().st_size == 1 << 40
+
+
 def test_a_huge_diff_is_truncated_with_a_note(repository):
     (repository / "agent.py").write_text("rate = 2\n" * 1_000_000)
     diff = versions.git_diff(repository)

@@ -62,7 +62,7 @@ def record(directory: Path) -> list[str]:
     versions, patch = directory / "versions.json", directory / "git.diff"
     before = _read(versions)
     changes = [] if before is None else list(differences(before, now))
-    if before is not None and (patch.read_bytes() if patch.is_file() else b"") != diff:
+    if before is not None and not _is_content(patch, diff):
         changes.append("the uncommitted changes in git.diff differ")
     if changes:
         _rename_existing(directory)
@@ -79,6 +79,16 @@ def _read(file: Path) -> dict[str, Any] | None:
     with suppress(OSError, ValueError):
         return read_json(file, LARGEST_RECORD)
     return None
+
+
+def _is_content(file: Path, content: bytes) -> bool:
+    """Whether a file has this content, which a file that does not exist has if it is empty.
+
+    A file of another size is not read: a run directory from someone else may have one that does not fit into memory.
+    """
+    if not file.is_file():
+        return not content
+    return file.stat().st_size == len(content) and file.read_bytes() == content
 
 
 def _rename_existing(directory: Path) -> None:
