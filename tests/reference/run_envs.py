@@ -54,6 +54,15 @@ class Ages(Wave):
         return super().step(action)
 
 
+class Wanders(Ages):
+    """Makes the folder `elsewhere` the working directory in its 30th step, if there is one."""
+
+    def step(self, action: Any) -> Any:
+        if self.age == 29 and Path("elsewhere").is_dir():
+            os.chdir("elsewhere")
+        return super().step(action)
+
+
 class RaisesLate(Ages):
     """Raises in its 200th step."""
 
@@ -352,7 +361,7 @@ def register() -> None:
     kinds: list[Any] = [Wave, RaisesLate, NaNLate, RaisesInReset, Sleeper, SleepsInReset, Unhurried, Locks, Doors]
     kinds += [Numbered, RaisesOnce, RaisesUntilMended, Exits, ExitsAtOnce, HangsOnce, HangsHoldingTheInterpreter]
     kinds += [HangsInReset, HangsInFirstReset, CannotBeMadeInActors, Irregular, SlowToReset, Overflowing]
-    kinds += [OverflowingForAWhile, HangsInConstructor, Held]
+    kinds += [OverflowingForAWhile, HangsInConstructor, Held, Wanders]
     for kind in kinds:
         if f"runs/{kind.__name__}-v0" not in gym.registry:
             gym.register(f"runs/{kind.__name__}-v0", kind)

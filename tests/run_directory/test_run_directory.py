@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from tests.reference.runs import contents, files_up_to, offbeat, small_arguments, small_run, status_of
 
+from offbeat.api.resume import resume
 from offbeat.config.resolve import resolve
 from offbeat.core import files
 from offbeat.core.errors import ConfigError
@@ -126,6 +127,21 @@ def test_a_run_that_fails_leaves_an_empty_directory_as_it_was(tmp_path):
     RunDirectory.create(run, resolve("ppo", "CartPole-v1")).discard()
     assert (run.stat().st_ino, run.stat().st_mode) == (before.st_ino, before.st_mode)
     assert not list(run.iterdir())
+
+
+def test_an_env_that_changes_the_working_directory_does_not_move_the_run(tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    settings = {"imports": ("tests.reference.run_envs",), "runtime": "serial", "checkpoint_every": 64}
+    stopped = small_run(Path("run"), "runs/Wanders-v0", **settings, stop_at=128)
+    assert stopped.path == Path("run")
+    assert Path.cwd() == tmp_path / "elsewhere"
+
+    monkeypatch.chdir(tmp_path)
+    assert resume(stopped.path, steps=256, trust_code=True).state == "finished"
+    assert status_of(tmp_path / "run")["state"] == "finished"
+    assert load(tmp_path / "run" / "checkpoints" / "latest").policy["env_steps"] >= 256
+    assert not list((tmp_path / "elsewhere").iterdir())
 
 
 def test_a_config_that_does_not_fit_into_memory_is_refused_unread(tmp_path):

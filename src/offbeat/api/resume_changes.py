@@ -85,7 +85,7 @@ class DirectoryChanges:
                 else:
                     undo.callback(_if_possible, path.unlink, missing_ok=True)
                 staged.pop(path).replace(path)
-            sync(directory.path)
+            sync(directory.folder)
             if self._new_latest is not None:
                 undo.callback(_if_possible, store.restore_latest, store.linked_latest())
                 store.make_latest(self._new_latest)
@@ -93,7 +93,7 @@ class DirectoryChanges:
                 new.replace(path)
             undo.pop_all()
         with suppress(OSError):  # all has been changed: it is too late to refuse
-            sync(directory.path)
+            sync(directory.folder)
         store.drop_beyond(self._env_steps)
 
     def roll_back(self) -> bool:

@@ -236,7 +236,7 @@ def _start(context: RunContext, loop: TrainingLoop, sinks: Sequence[LateSink]) -
 def _record_versions(directory: RunDirectory) -> None:
     """Write the versions of packages and machine to versions.json; log the changes since the run was last started."""
     try:
-        changes = versions.record(directory.path)
+        changes = versions.record(directory.folder)
     except OSError as error:
         directory.note(f"versions.json could not be written ({error}): the run continues")
         return

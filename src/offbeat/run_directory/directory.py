@@ -46,15 +46,18 @@ class RunDirectory:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.config = path / "config.toml"
-        self.command = path / "command.txt"
-        self.metrics = path / "metrics.jsonl"
-        self.status = path / "status.json"
-        self.log = path / "log.txt"
-        self.tensorboard = path / "tensorboard"
-        self.tracker = path / "tracker.json"
-        self._lock = path / ".lock"
-        self.checkpoints = path / "checkpoints"
+        """The path as it was given, for messages."""
+        self.folder = path.absolute()
+        """The same folder, also when an env or a callback changes the working directory."""
+        self.config = self.folder / "config.toml"
+        self.command = self.folder / "command.txt"
+        self.metrics = self.folder / "metrics.jsonl"
+        self.status = self.folder / "status.json"
+        self.log = self.folder / "log.txt"
+        self.tensorboard = self.folder / "tensorboard"
+        self.tracker = self.folder / "tracker.json"
+        self._lock = self.folder / ".lock"
+        self.checkpoints = self.folder / "checkpoints"
         self._created: list[Path] = []
         """The folders that `create` has created: the run directory first, then its parents; none if it was there."""
 
@@ -68,7 +71,7 @@ class RunDirectory:
         """
         directory = cls(path)
         directory.refuse_existing()
-        directory._created = [p for p in (path, *path.parents) if not p.exists()]
+        directory._created = [p for p in (directory.folder, *directory.folder.parents) if not p.exists()]
         try:
             path.mkdir(parents=True, exist_ok=True)
             # "x": of two that start at the same time, one creates it. Arguments may have bytes that are not UTF-8.
@@ -162,7 +165,7 @@ class RunDirectory:
 
     def next_old_config(self) -> Path:
         """Return the path for the config of the run so far, before a resume changes settings: config-1.toml, ..."""
-        return next(path for n in count(1) if not (path := self.path / f"config-{n}.toml").exists())
+        return next(path for n in count(1) if not (path := self.folder / f"config-{n}.toml").exists())
 
     def read_config(self) -> Config:
         """Return the config of the run."""
@@ -219,7 +222,7 @@ class RunDirectory:
 
     def snapshots(self) -> SnapshotStore:
         """Return the snapshots of the run's league."""
-        return SnapshotStore(self.path / "league")
+        return SnapshotStore(self.folder / "league")
 
     def read_snapshot(self, policy: str, number: int) -> SavedPolicy:
         """Read and verify a snapshot of the run's league.
@@ -304,16 +307,16 @@ class RunDirectory:
 
     def presence(self) -> Presence:
         """Return an object that checks whether the directory still exists."""
-        return Presence(self.path)
+        return Presence(self.folder, self.path)
 
     # --- other files ----------------------------------------------------------------------------------------
 
     def discard(self) -> None:
         """Delete the run, and the empty parent folders that were created for it; an own directory is emptied."""
         if not self._created:
-            _delete_contents(self.path)
+            _delete_contents(self.folder)
             return
-        shutil.rmtree(self.path, ignore_errors=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
         with suppress(OSError):  # a folder is not empty
             for parent in self._created[1:]:
                 parent.rmdir()

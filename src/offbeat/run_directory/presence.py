@@ -21,8 +21,9 @@ class RunDirectoryGone(RunFailed):
 class Presence:
     """Checks whether a run directory still exists and is the same one."""
 
-    def __init__(self, path: Path) -> None:
-        self._named, self._path = path, path.absolute()
+    def __init__(self, folder: Path, named: Path) -> None:
+        """Check an absolute path; `named`: the same folder as it was given, for messages."""
+        self._named, self._path = named, folder
         self._identity, self._next_poll = _identity(self._path), 0.0
 
     def require(self, *, at_once: bool = False) -> None:

@@ -115,7 +115,7 @@ def start_tracker(
     reports, pipe = _StartReport(), os.pipe()
     os.set_blocking(pipe[1], False)
     position = metrics_size if known else 0
-    path = directory.path.resolve()
+    path = directory.folder.resolve()
     launch = TrackerLaunch(name, os.getpid(), path, _name_of(path), config.tables(), known, position, pipe[0])
     try:
         child = start_child("offbeat.tracking.follower", launch, [pipe[0]], on_report=reports)
