@@ -202,6 +202,13 @@ def test_a_checkpoint_waits_for_an_env_with_a_slow_snapshot():
         assert snapshot is not None
 
 
+def test_an_env_that_hangs_while_its_state_is_saved_ends_a_run_with_threads():
+    layout = {"runtime": "threads", "actors": 1, "max_lag": 0, "envs_per_actor": 1, "minibatch_size": 16}
+    said = train("stalling/SlowState-v0", imports=ENVS, **layout, reset_timeout_s=0.5, checkpoint_every=1)
+    assert said.code == 1
+    assert "actor 0 was in a call of its envs that did not return in time (reset_timeout_s)" in said.err
+
+
 # --- signals to all processes of a run ----------------------------------------------------------------------
 
 

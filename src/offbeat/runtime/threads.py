@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 from time import monotonic
 
 from offbeat.core.closing import all_or_closed
@@ -47,8 +48,9 @@ class ThreadActing(GatedActing):
             made.pop_all()
         self._stalls = StallWatch(self.board.deadlines)
         self._threads: list[threading.Thread] = []
-        self._started = [threading.Event() for _ in actors]
-        """For each actor: whether its envs are in their first state."""
+        self._paused: list[tuple[int, Snapshot]] = [(-1, None)] * len(actors)
+        """For each actor: the ticket of its last pause, and the state of its envs there."""
+        self._has_paused = threading.Condition()
         self._failures: dict[int, BaseException] = {}
         """The error that ended an actor, by index."""
 
@@ -67,13 +69,19 @@ class ThreadActing(GatedActing):
         try:
             set_affinity(core_of(runtime.actor_cores, actor.index), runtime.actor_nice)
             self.plan.start(actor, self.origin, snapshot, progress)
-            self._started[actor.index].set()
-            actor.work(GateLink(gate, self.plan.memory(self._arrays)))
+            actor.work(GateLink(gate, self.plan.memory(self._arrays), partial(self._report_pause, actor)))
         except Closed:
             return
         except BaseException as error:  # noqa: BLE001 - `watch` raises it
             self._failures[actor.index] = error
             self.gate.own.ring()
+
+    def _report_pause(self, actor: Actor) -> None:
+        """Note the state of an actor's envs at a pause, in its thread, whose deadline bounds the env calls."""
+        paused = self._gates[actor.index].open_ticket, actor.snapshot()
+        with self._has_paused:
+            self._paused[actor.index] = paused
+            self._has_paused.notify()
 
     def watch(self) -> None:
         """Raise if an actor has failed or hangs."""
@@ -96,10 +104,12 @@ class ThreadActing(GatedActing):
         return deadline.reason
 
     def snapshots(self) -> list[Snapshot]:
-        for started in self._started:  # after a resume, learning steps may need no new ticket
-            while not started.wait(POLL_INTERVAL_S):
-                self.watch()
-        return [actor.snapshot() for actor in self._actors]
+        pause = int(self.board.pause[0])
+        while any(paused_at < pause for paused_at, _ in self._paused):
+            with self._has_paused:
+                self._has_paused.wait(POLL_INTERVAL_S)
+            self.watch()
+        return [snapshot for _, snapshot in self._paused]
 
     def close(self) -> None:
         self.gate.close()
