@@ -165,7 +165,7 @@ def test_values_can_start_at_given_ones_or_at_those_of_the_settings(tmp_path, ke
     genes = {name: {**TABLE["mutate"][name], "initial": given[name]} for name in given}
     spec = tmp_path / "spec.toml"
     spec.write_text(population_text({"mutate": genes}, settings={**SETTINGS, "gamma": 0.95}))
-    plan = plan_of(read_spec(spec), "spec")
+    plan = plan_of(read_spec(spec))
     first = [plan.genome.first(member, 3, 1)[key] for member in range(3)]
     assert first == (given[key] if key == "learning_rate" else [0.95] * 3)
 
@@ -174,7 +174,7 @@ def test_all_members_have_the_same_policies_if_their_file_is_deleted_meanwhile(t
     file, spec = tmp_path / "policies.toml", tmp_path / "spec.toml"
     file.write_text(tomli_w.dumps({"policies": CARTS_POLICIES}))
     spec.write_text(population_text(env=CARTS, settings={**SETTINGS, "policies": str(file)}))
-    plan = plan_of(read_spec(spec), "spec")
+    plan = plan_of(read_spec(spec))
     policies = plan.policies
     assert list(policies) == list(CARTS_POLICIES)
     file.unlink()

@@ -85,9 +85,7 @@ def trial_of(spec: Spec, number: int, env: str, values: Values) -> Trial:
         ConfigError: a setting is invalid.
     """
     settings = flat_keys({**spec.settings, **values})
-    policies = {"policies": tables_of(spec.policies)} if spec.policies else {}
-    imports = {"imports": spec.imports} if spec.imports else {}
-    flags = {**settings, **imports, **policies, "seed": spec.seeds[0]}
+    flags = {**settings, **spec.policies_and_imports, "seed": spec.seeds[0]}
     try:
         config = resolve(spec.algorithm, env, preset=spec.preset, flags=flags)
     except ConfigError as error:
@@ -102,8 +100,7 @@ def whole_keys(spec: Spec) -> set[str]:
         ConfigError: a key with a range does not accept its numbers.
     """
     over = {} if spec.search is None else spec.search.over
-    tables = (RunConfig, EnvConfig, RuntimeConfig, algorithm_entry(spec.algorithm).config_class())
-    hints = {key: hint for table in tables for key, hint in hints_of(table).items()}
+    hints = setting_hints(spec.algorithm)
     ranges = {key: values for key, values in over.items() if isinstance(values, Range) and setting_of(key) in hints}
     kinds = {key: kind_of(hints[setting_of(key)]) for key in ranges}
     for key, kind in kinds.items():
@@ -117,6 +114,12 @@ def whole_keys(spec: Spec) -> set[str]:
                 f"{key} accepts only whole numbers: low, high and step of its range must be whole numbers"
             )
     return {key for key, kind in kinds.items() if kind is int}
+
+
+def setting_hints(algorithm: str) -> dict[str, Any]:
+    """Return key -> type hint, for all settings of a run."""
+    tables = (RunConfig, EnvConfig, RuntimeConfig, algorithm_entry(algorithm).config_class())
+    return {key: hint for table in tables for key, hint in hints_of(table).items()}
 
 
 def kind_of(hint: Any) -> Any:

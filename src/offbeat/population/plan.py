@@ -10,20 +10,18 @@ from typing import Any
 from offbeat.config.assignments import flat_keys
 from offbeat.config.changes import reason_against, values_of
 from offbeat.config.config import Config
-from offbeat.config.env import EnvConfig
 from offbeat.config.other_libraries import names_like
 from offbeat.config.own_settings import POLICIES, own_values, parts_of, setting_of
 from offbeat.config.policies import Policies, tables_of
 from offbeat.config.registry import algorithm_entry
 from offbeat.config.resolve import resolve, settings_list
 from offbeat.config.run_config import LIMITS, RunConfig
-from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.field_definitions import hints_of
 from offbeat.core.seeding import derive_seed
 from offbeat.core.types import DEFAULT_POLICY, policy_key
 from offbeat.experiments.spec import Spec
-from offbeat.experiments.trials import kind_of
+from offbeat.experiments.trials import kind_of, setting_hints
 from offbeat.metrics.names import METRICS
 from offbeat.population.mutation import ROLE, Genome, Values
 from offbeat.population.settings import (
@@ -65,12 +63,7 @@ class Plan:
     def config(self, member: int) -> Config:
         """Return the config of a member in its first generation."""
         values = self.genome.first(member, self.members, self.seed)
-        return resolve(
-            self.spec.algorithm,
-            self.spec.envs[0],
-            preset=self.spec.preset,
-            flags={**self.settings(values), **_tables_and_imports(self.spec), "seed": self.seed_of(member)},
-        )
+        return _config(self.spec, self.population, values).with_run(seed=self.seed_of(member))
 
     def examples(self) -> list[tuple[Values, Config]]:
         """Return values that contain the bounds of every key, with their configs, to be checked."""
@@ -112,42 +105,38 @@ def _texts(value: Any) -> tuple[str, ...]:
     return tuple(value.split(",")) if isinstance(value, str) else tuple(value)
 
 
-def _tables_and_imports(spec: Spec) -> dict[str, Any]:
-    policies = {"policies": tables_of(spec.policies)} if spec.policies else {}
-    return {**policies, **({"imports": spec.imports} if spec.imports else {})}
-
-
 # --- from the spec ------------------------------------------------------------------------------------------
 
 
-def plan_of(spec: Spec, where: str) -> Plan:
-    """Return the plan of a spec with a table [population]. `where` is the file, for messages.
+def plan_of(spec: Spec) -> Plan:
+    """Return the plan of a spec with a table [population].
 
     Raises:
         ConfigError: a key or value is invalid, or settings contradict each other.
     """
-    _refuse_unsupported(spec, where)
-    population = read_population(where, spec.population or {})
-    _require_objective(spec, population, where)
-    hints = _hints(spec)
+    _refuse_unsupported(spec)
+    population = read_population(spec.where, spec.population or {})
+    _require_objective(spec, population)
+    hints = setting_hints(spec.algorithm)
     genes = {}
     for key, gene in population.genes.items():
-        _require_numeric(spec, key, hints, where)
+        _require_numeric(spec, key, hints)
         whole = not key.startswith(f"{PARAMETERS}.") and kind_of(hints[setting_of(key)]) is int
         if whole and (gene.low != int(gene.low) or gene.high != int(gene.high)):
-            raise ConfigError(f"{where}: {key} accepts only whole numbers: its low and high must be whole numbers")
+            raise ConfigError(f"{spec.where}: {key} accepts only whole numbers: its low and high must be whole numbers")
         genes[key] = replace(gene, whole=whole)
     population = replace(population, genes=genes)
-    _require_values(spec, population, where)
-    genome = population.genome(_settings_values(spec, population, where))
+    _require_values(spec, population)
+    genome = population.genome(_settings_values(spec, population))
     config = _config(spec, population, genome.first(0, population.settings.members, spec.seeds[0]))
-    plan = Plan(spec, population, genome, _generations(config, population, where))
-    _require_suitable(config, population, where)
+    plan = Plan(spec, population, genome, _generations(config, population, spec.where))
+    _require_suitable(config, population, spec.where)
     return plan
 
 
-def _refuse_unsupported(spec: Spec, where: str) -> None:
+def _refuse_unsupported(spec: Spec) -> None:
     """Refuse what belongs to an experiment, and limits that the population itself sets."""
+    where = spec.where
     if len(spec.envs) > 1 or len(spec.seeds) > 1:
         raise ConfigError(f"{where}: a population has one env and one seed: write a spec for each of the others")
     if spec.search is not None:
@@ -169,7 +158,7 @@ def _first_parts(keys: Iterable[str]) -> set[str]:
     return {key.partition(".")[0] for key in keys}
 
 
-def _require_objective(spec: Spec, population: PopulationSpec, where: str) -> None:
+def _require_objective(spec: Spec, population: PopulationSpec) -> None:
     """Refuse an unknown objective. Algorithms that offbeat does not include may have metrics of their own."""
     objective, known = population.settings.objective, (*EVALUATED, *METRICS)
     policy, number = population.settings.objective_of
@@ -178,22 +167,22 @@ def _require_objective(spec: Spec, population: PopulationSpec, where: str) -> No
     if number not in known and not objective.startswith(INFO) and not own:
         raise unknown(
             "objective", objective, (policy_key(policy or DEFAULT_POLICY, name) for name in known),
-            f"{where}: give the name of a metric; {INFO}NAME is a number in the infos.",
+            f"{spec.where}: give the name of a metric; {INFO}NAME is a number in the infos.",
         )  # fmt: skip
 
 
-def require_measurable(plan: Plan, policies: Sequence[str], where: str, *, several_agents: bool) -> None:
+def require_measurable(plan: Plan, policies: Sequence[str], *, several_agents: bool) -> None:
     """Refuse an objective that no member will measure.
 
     Args:
         plan: the population.
         policies: names of the policies of each member.
-        where: the file, for messages.
         several_agents: whether the env has several agents.
 
     Raises:
         ConfigError: with the remedy.
     """
+    where = plan.spec.where
     objective = plan.population.settings.objective
     policy, number = plan.population.settings.objective_of
     if policy and policy not in policies:
@@ -210,22 +199,16 @@ def require_measurable(plan: Plan, policies: Sequence[str], where: str, *, sever
         )
 
 
-def _hints(spec: Spec) -> dict[str, Any]:
-    """Return key -> type hint, for all settings of a run."""
-    tables = (RunConfig, EnvConfig, RuntimeConfig, algorithm_entry(spec.algorithm).config_class())
-    return {key: hint for table in tables for key, hint in hints_of(table).items()}
-
-
-def _require_numeric(spec: Spec, key: str, hints: Mapping[str, Any], where: str) -> None:
+def _require_numeric(spec: Spec, key: str, hints: Mapping[str, Any]) -> None:
     """Refuse a key that cannot mutate."""
     if key.startswith(f"{PARAMETERS}."):
         name = key.partition(".")[2]
         if any(text.split()[:1] == [name] for text in _texts(spec.settings.get(PARAMETERS, ()))):
-            raise ConfigError(f"{where}: {name} mutates and is in {PARAMETERS} under [settings]: keep one of them")
+            raise ConfigError(f"{spec.where}: {name} mutates and is in {PARAMETERS} under [settings]: keep one of them")
         return
     setting = setting_of(key)
     if setting not in hints:
-        remedy = f"{where}, [population.mutate]: {settings_list(spec.algorithm)} shows all keys."
+        remedy = f"{spec.where}, [population.mutate]: {settings_list(spec.algorithm)} shows all keys."
         for other in names_like(setting):
             if (ours := other.key_of(hints)) in hints:
                 raise ConfigError(
@@ -233,20 +216,20 @@ def _require_numeric(spec: Spec, key: str, hints: Mapping[str, Any], where: str)
                 )
         raise unknown("key", setting, hints, remedy)
     if kind_of(hints[setting]) not in (int, float):
-        raise ConfigError(f"{where}: {key} cannot mutate, because it is not a number: leave it out")
+        raise ConfigError(f"{spec.where}: {key} cannot mutate, because it is not a number: leave it out")
 
 
-def _require_values(spec: Spec, population: PopulationSpec, where: str) -> None:
+def _require_values(spec: Spec, population: PopulationSpec) -> None:
     """Refuse keys that a resume cannot change, and ranges with values that the setting does not accept."""
     lowest = {key: gene.low for key, gene in population.genes.items()}
     base = _config(spec, population, {})
     for key, gene in population.genes.items():
         if key.startswith(POLICIES):
-            _require_learning(_config(spec, population, {key: gene.low}), key, where)
+            _require_learning(_config(spec, population, {key: gene.low}), key, spec.where)
         reason = reason_against(base, PARAMETERS if key.startswith(f"{PARAMETERS}.") else key)
         if reason or key in hints_of(RunConfig):
             why = reason[0] if reason else "it is not a setting of the algorithm or the env"
-            raise ConfigError(f"{where}: {key} cannot mutate, because {why}: leave it out, or search over it")
+            raise ConfigError(f"{spec.where}: {key} cannot mutate, because {why}: leave it out, or search over it")
         for value in (gene.low, gene.high):
             _config(spec, population, {**lowest, key: value})
 
@@ -264,7 +247,7 @@ def _config(spec: Spec, population: PopulationSpec, values: Values) -> Config:
     Raises:
         ConfigError: a setting is invalid.
     """
-    flags = {**settings_of(spec, population, values), **_tables_and_imports(spec), "seed": spec.seeds[0]}
+    flags = {**settings_of(spec, population, values), **spec.policies_and_imports, "seed": spec.seeds[0]}
     try:
         return resolve(spec.algorithm, spec.envs[0], preset=spec.preset, flags=flags)
     except ConfigError as error:
@@ -272,7 +255,7 @@ def _config(spec: Spec, population: PopulationSpec, values: Values) -> Config:
         raise ConfigError(f"a member with {shown}: {error}") from error
 
 
-def _settings_values(spec: Spec, population: PopulationSpec, where: str) -> Values:
+def _settings_values(spec: Spec, population: PopulationSpec) -> Values:
     """Return the values of the keys that start at their value in [settings], the preset or the defaults."""
     config = _config(spec, population, {})
     own = dict(own_values(tables_of(config.policies)))
@@ -280,7 +263,7 @@ def _settings_values(spec: Spec, population: PopulationSpec, where: str) -> Valu
         if key in {*spec.settings, *own} and not (key in population.initial and population.initial[key] is None):
             place = "[settings]" if key in spec.settings else f"[policies.{parts_of(key)[0]}]"
             raise ConfigError(
-                f'{where}: {key} is under {place}, but mutates: write initial = "settings" in its range, or leave '
+                f'{spec.where}: {key} is under {place}, but mutates: write initial = "settings" in its range, or leave '
                 f"it out of {place}"
             )
     wanted = [key for key, values in population.initial.items() if values is None]
@@ -289,8 +272,8 @@ def _settings_values(spec: Spec, population: PopulationSpec, where: str) -> Valu
     for key in wanted:
         value = values.get(key, values.get(setting_of(key)))  # a policy without its own value has that of the run
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ConfigError(f"{where}: {key} has no number to start at: write a list of values as its initial")
-        require_within(where, key, value, population.genes[key])
+            raise ConfigError(f"{spec.where}: {key} has no number to start at: write a list of values as its initial")
+        require_within(spec.where, key, value, population.genes[key])
         numbers[key] = float(value)
     return numbers
 

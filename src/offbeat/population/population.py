@@ -68,11 +68,11 @@ class Population:
 
     def __init__(self, spec_file: Path, path: Path, *, trust_code: bool = False, elsewhere: bool = False) -> None:
         spec = read_spec(spec_file, trust_code=trust_code)
-        self.plan = plan_of(spec, str(spec_file))
+        self.plan = plan_of(spec)
         self._text = spec_file.read_bytes()
         self.directory, self.path = ExperimentDirectory(path, trust_code=trust_code), path
         self.directory.require_for(spec)
-        _require_startable(self.plan, str(spec_file), elsewhere=elsewhere)
+        _require_startable(self.plan, elsewhere=elsewhere)
 
     @property
     def configs(self) -> list[Config]:
@@ -290,7 +290,7 @@ def _next_process(plan: Plan, path: Path, member: int, generation: int, values: 
     return Scoring(plan, path, member, generation, values)
 
 
-def _require_startable(plan: Plan, where: str, *, elsewhere: bool) -> None:
+def _require_startable(plan: Plan, *, elsewhere: bool) -> None:
     """Take a few steps in the env, with the bounds of all values, and refuse what could not start.
 
     Raises:
@@ -298,5 +298,5 @@ def _require_startable(plan: Plan, where: str, *, elsewhere: bool) -> None:
     """
     env = plan.spec.envs[0]
     examples = [Trial(number, env, values, {}, config) for number, (values, config) in enumerate(plan.examples())]
-    tested = require_startable(examples, where, elsewhere=elsewhere)[0]
-    require_measurable(plan, tuple(tested.policies), where, several_agents=tested.world is not None)
+    tested = require_startable(examples, plan.spec.where, elsewhere=elsewhere)[0]
+    require_measurable(plan, tuple(tested.policies), several_agents=tested.world is not None)
