@@ -14,7 +14,7 @@ from tests.reference.runs import lines_of, small_run
 from tests.reference.thorough import thorough
 
 from offbeat.api.resume import resume
-from offbeat.population.copying import keep, read_kept, with_policies_of
+from offbeat.population.copying import keep, with_policies_of
 from offbeat.run_directory.checkpoint import Checkpoint, load
 from offbeat.run_directory.directory import RunDirectory
 from offbeat.runtime.parts import state_of
@@ -143,13 +143,13 @@ def test_a_kept_checkpoint_outlives_that_of_the_run_and_has_no_replay(tmp_path):
     saved = load(run / "checkpoints/latest")
     keep(run / "checkpoints/latest", tmp_path / "kept")
     resume(run)
-    kept = read_kept(tmp_path / "kept")
+    kept = load(tmp_path / "kept")
     assert kept.replay_dropped
     assert kept.policy == saved.policy
     assert all((kept.weights[name] == saved.weights[name]).all() for name in saved.weights)
     assert not list((tmp_path / "kept").glob("*replay*"))
     keep(run / "checkpoints/latest", tmp_path / "kept")  # it exists: nothing is done
-    assert read_kept(tmp_path / "kept").policy == saved.policy
+    assert load(tmp_path / "kept").policy == saved.policy
 
 
 def test_a_checkpoint_is_kept_by_a_copy_where_hard_links_are_not_possible(tmp_path, monkeypatch):
@@ -159,4 +159,4 @@ def test_a_checkpoint_is_kept_by_a_copy_where_hard_links_are_not_possible(tmp_pa
     monkeypatch.setattr("os.link", refuse)
     run = trained(tmp_path / "run", "serial")
     keep(run / "checkpoints/latest", tmp_path / "kept")
-    assert read_kept(tmp_path / "kept").policy == load(run / "checkpoints/latest").policy
+    assert load(tmp_path / "kept").policy == load(run / "checkpoints/latest").policy

@@ -29,9 +29,10 @@ from tests.reference.thorough import thorough
 
 from offbeat.config.config_file import load
 from offbeat.experiments.running import Outcome
+from offbeat.plots.runs import LEDGER
 from offbeat.population.ledger import Ledger
 from offbeat.population.members import Scoring, Training
-from offbeat.population.population import LEDGER, RESTARTS, Population
+from offbeat.population.population import RESTARTS, Population
 from offbeat.population.report import write_report
 from offbeat.run_directory.checkpoint import load as load_checkpoint
 

@@ -13,8 +13,9 @@ from tests.reference.runs import SMALL, offbeat, weights_of
 from offbeat.experiments.progress import Silent
 from offbeat.experiments.running import Outcome
 from offbeat.experiments.sessions import RunProcess
+from offbeat.plots.runs import LEDGER
 from offbeat.population.members import member_name
-from offbeat.population.population import LEDGER, Population, Schedule
+from offbeat.population.population import Population, Schedule
 
 TABLE: dict[str, Any] = {
     "members": 3, "generation": 256, "episodes": 2, "gap_std": 0.0, "gap_relative": 0.0, "mutation_rate": 1.0,

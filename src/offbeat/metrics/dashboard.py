@@ -23,7 +23,6 @@ from offbeat.metrics.screen import History, Screen
 from offbeat.metrics.status import About, Status
 
 Kind = Literal["dashboard", "lines", "none"]
-__all__ = ["About", "Dashboard", "Lines", "Progress", "Silent", "Status", "make_progress"]
 
 
 def make_progress(kind: Kind | None, stream: TextIO) -> Progress:

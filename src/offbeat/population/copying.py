@@ -25,7 +25,6 @@ from offbeat.run_directory.checkpoint import (
     REPLAY,
     Checkpoint,
     SavedPolicy,
-    load,
 )
 from offbeat.runtime.parts import joined, state_of
 from offbeat.runtime.saving import SCORE
@@ -128,12 +127,3 @@ def _link(file: Path, target: Path) -> None:
     except OSError:  # another file system, or one without links
         shutil.copyfile(file, target)
         sync(target)
-
-
-def read_kept(kept: Path) -> Checkpoint:
-    """Read a kept checkpoint and verify it.
-
-    Raises:
-        ConfigError: it is missing or damaged.
-    """
-    return load(kept)

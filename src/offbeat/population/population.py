@@ -23,18 +23,19 @@ from offbeat.experiments.sessions import RunProcess
 from offbeat.experiments.spec import read_spec
 from offbeat.experiments.trials import Trial, require_startable, write_policies
 from offbeat.metrics.text import counted
-from offbeat.population.copying import keep, read_kept, with_policies_of
+from offbeat.plots.runs import LEDGER
+from offbeat.population.copying import keep, with_policies_of
 from offbeat.population.ledger import Decision, Ledger, Score
 from offbeat.population.members import MemberProcess, Scoring, Training, member_name
 from offbeat.population.mutation import Values
 from offbeat.population.plan import Plan, plan_of, require_measurable
 from offbeat.population.report import write_report
 from offbeat.population.tree import Family
+from offbeat.run_directory.checkpoint import load
 from offbeat.run_directory.directory import RunDirectory
 
 RESTARTS = 3
 """Times that a process which was killed is started again in one generation of a member."""
-LEDGER = "population.jsonl"
 _KEPT = re.compile(r"(?:\.writing-)?member-\d+-generation-(\d+)")
 """Name of a kept checkpoint, with its generation; also of one that was not written to its end."""
 
@@ -247,7 +248,7 @@ class Schedule:
         donor = RunDirectory(self._path / member_name(decision.donor))
         with run.lock():
             own = run.read_checkpoint("latest", with_replay=True)
-            theirs = read_kept(self._kept(decision.donor, decision.donor_generation))
+            theirs = load(self._kept(decision.donor, decision.donor_generation))
             merged = with_policies_of(own, theirs, optimizer=self._plan.population.settings.copy_optimizer)
             kept = run.read_run().checkpoints_kept
             run.store(kept).save(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Annotated, Any
 
 from offbeat.config.own_settings import DEPTH, POLICIES, leaves, setting_of
@@ -94,12 +94,6 @@ class PopulationSpec:
     genes: Mapping[str, Gene]
     initial: Mapping[str, tuple[float, ...] | None] = field(default_factory=dict)
     """Key -> values of the members in the first generation; None: that of [settings]. Other keys are spread."""
-
-    def identity(self) -> dict[str, Any]:
-        """Return the part that defines the population, as JSON."""
-        genes = {key: {**asdict(gene), "factor": list(gene.factor)} for key, gene in self.genes.items()}
-        initial = {key: None if values is None else list(values) for key, values in self.initial.items()}
-        return {**asdict(self.settings), "mutate": genes, "initial": initial}
 
     def genome(self, settings: Mapping[str, float]) -> Genome:
         """Return the genome; `settings` has the values of the keys that start at that of [settings]."""
