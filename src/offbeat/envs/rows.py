@@ -248,39 +248,36 @@ class FiniteCheck:
 
 
 class Fault(NamedTuple):
-    """A column whose row breaks the contract, counted from the first column of the checked rows, and how."""
+    """A column whose row breaks the contract, and how."""
 
     column: int
     what: str
 
 
-def not_finite(check: FiniteCheck) -> Fault | None:
-    """Return a column with NaN or infinity; None if there is none."""
-    found = check.column()
-    return found and Fault(found[0], f"{found[1]} is NaN or infinite, or too large for float32")
+class RowChecks:
+    """The checks of a group's rows: for NaN, infinity, and masks that allow nothing in a row with a decision."""
 
+    def __init__(self, spec: EnvSpec, rows: Outcome, first: int, ignored: Array | None = None) -> None:
+        """Check rows whose first column is `first`; `ignored` is that of `MaskCheck`."""
+        self._spec, self._first = spec, first
+        self._finite = FiniteCheck(rows)
+        self._mask = MaskCheck(rows, spec.mask, spec.action.nvec, ignored) if spec.mask else None
 
-def no_choices(check: MaskCheck | None) -> Fault | None:
-    """Return a column whose mask allows nothing in a row with a decision; None if there is none."""
-    column = None if check is None else check.column()
-    if check is None or column is None:
-        return None
-    missing = ", or missing in the info" if check.name == INFO_MASK else ""
-    return Fault(column, f"{check.name} is 0 for all choices of an action{missing}: no choice is allowed")
+    def fault(self) -> Fault | None:
+        """Return a column with such a row; None if there is none."""
+        if (found := self._finite.column()) is not None:
+            return Fault(self._first + found[0], f"{found[1]} is NaN or infinite, or too large for float32")
+        column = None if self._mask is None else self._mask.column()
+        if self._mask is None or column is None:
+            return None
+        name = self._mask.name
+        missing = ", or missing in the info" if name == INFO_MASK else ""
+        return Fault(self._first + column, f"{name} is 0 for all choices of an action{missing}: no choice is allowed")
 
-
-def require_finite(check: FiniteCheck, spec: EnvSpec, first: int) -> None:
-    """Raise EnvFailed if the checked rows have NaN or infinity. `first` is their first column."""
-    fault = not_finite(check)
-    if fault is not None:
-        raise column_failed(spec, first + fault.column, fault.what)
-
-
-def require_choices(check: MaskCheck | None, spec: EnvSpec, first: int) -> None:
-    """Raise EnvFailed if a mask allows nothing in a row with a decision. `first` is the first column."""
-    fault = no_choices(check)
-    if fault is not None:
-        raise column_failed(spec, first + fault.column, fault.what)
+    def require(self) -> None:
+        """Raise EnvFailed if there is one."""
+        if (fault := self.fault()) is not None:
+            raise column_failed(self._spec, fault.column, fault.what)
 
 
 def mark_reset_rows(rows: Outcome) -> None:

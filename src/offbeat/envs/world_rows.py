@@ -16,13 +16,10 @@ from offbeat.envs.contract import State
 from offbeat.envs.infos import number_reader
 from offbeat.envs.rows import (
     Fault,
-    FiniteCheck,
-    MaskCheck,
+    RowChecks,
     empty_rows,
     info_mask_writer,
     named,
-    no_choices,
-    not_finite,
     observation_writer,
     only_numbers,
     rows_of,
@@ -87,23 +84,18 @@ class PolicyRows:
         self.outcomes = [rows_of(self.rows, group) for group in self.groups]
         self._encode = action_encoder(spec.action)
         self._read_info = number_reader(spec.info, self.rows.info) if spec.info else None
-        self._checks = [self._checks_of(index) for index in range(len(groups))]
+        self._checks = [
+            RowChecks(spec, rows, group.start, self.next_invalid[group])
+            for rows, group in zip(self.outcomes, self.groups, strict=True)
+        ]
 
     def columns_of(self, worlds: slice) -> slice:
         """Return the columns of some worlds."""
         return slice(worlds.start * self.agents, worlds.stop * self.agents)
 
-    def _checks_of(self, group: int) -> tuple[FiniteCheck, MaskCheck | None]:
-        rows, spec = self.outcomes[group], self.spec
-        ignored = self.next_invalid[self.groups[group]]
-        mask = MaskCheck(rows, spec.mask, spec.action.nvec, ignored) if spec.mask else None
-        return FiniteCheck(rows), mask
-
     def fault(self, group: int) -> Fault | None:
         """Return the column of a row with NaN, infinity, or a mask that allows nothing; None if there is none."""
-        finite, mask = self._checks[group]
-        fault = not_finite(finite) or no_choices(mask)
-        return fault and fault._replace(column=self.groups[group].start + fault.column)
+        return self._checks[group].fault()
 
     def send(self, actions: Array, group: int) -> None:
         """Store the recorded actions of a group, [n, *shape]."""

@@ -26,16 +26,13 @@ from offbeat.envs.infos import numbers_reader
 from offbeat.envs.observations import observation_leaves
 from offbeat.envs.reproduce import env_flags
 from offbeat.envs.rows import (
-    FiniteCheck,
-    MaskCheck,
+    RowChecks,
     column_failed,
     copy_exactly,
     empty_rows,
     mark_reset_rows,
     observation_writer,
     prefer_termination,
-    require_choices,
-    require_finite,
     rows_of,
 )
 from offbeat.envs.spaces import action_spec
@@ -71,8 +68,7 @@ class Pool:
         self._write_observation = observation_writer(
             pool.observation_space, spec.observation, list(rows.observation.values())
         )
-        self._check = FiniteCheck(rows)
-        self._mask_check = MaskCheck(rows, spec.mask, spec.action.nvec) if spec.mask else None
+        self._checks = RowChecks(spec, rows, first)
         self._read_info = numbers_reader(spec.info, rows.info) if spec.info else None
 
     def reset(self) -> None:
@@ -134,8 +130,7 @@ class Pool:
         except (ValueError, KeyError) as error:
             what = f"the pool of envs of which this is the first returned {error}"
             raise column_failed(self._spec, self._first, what) from error
-        require_finite(self._check, self._spec, self._first)
-        require_choices(self._mask_check, self._spec, self._first)
+        self._checks.require()
 
 
 class EnvPoolEnvs:

@@ -18,15 +18,7 @@ from offbeat.envs.actions import ActionEncoder
 from offbeat.envs.adapters.gymnasium.sources import AnyEnv
 from offbeat.envs.contract import Outcome
 from offbeat.envs.infos import no_decision_of
-from offbeat.envs.rows import (
-    FiniteCheck,
-    MaskCheck,
-    Writer,
-    info_mask_writer,
-    observation_writer,
-    require_choices,
-    require_finite,
-)
+from offbeat.envs.rows import Writer, info_mask_writer, observation_writer
 
 RETURNED = {"reset": "(observation, info)", "step": "(observation, reward, terminated, truncated, info)"}
 """Method -> what it returns, for messages."""
@@ -101,20 +93,6 @@ class NoDecision:
         if no_decision is not None:
             self.reported = self.possible = True
             self.next[:] = no_decision
-
-
-class RowChecks:
-    """The checks of each row."""
-
-    def __init__(self, spec: EnvSpec, rows: Outcome, no_decision: Array, first: int) -> None:
-        self._spec, self._first = spec, first
-        self._finite = FiniteCheck(rows)
-        self._mask = MaskCheck(rows, spec.mask, spec.action.nvec, no_decision) if spec.mask else None
-
-    def require(self) -> None:
-        """Raise EnvFailed, with the column, for NaN, infinity, or a mask that allows nothing."""
-        require_finite(self._finite, self._spec, self._first)
-        require_choices(self._mask, self._spec, self._first)
 
 
 def writers_of(spec: EnvSpec, space: gym.Space[Any], targets: Tree) -> tuple[Writer, Writer | None]:

@@ -10,7 +10,7 @@ from offbeat.core.errors import EnvFailed
 from offbeat.core.types import Array, EnvSpec
 from offbeat.envs.actions import ActionEncoder, split_columns
 from offbeat.envs.adapters.gymnasium.action_repeat import ActionRepeat
-from offbeat.envs.adapters.gymnasium.columns import RETURNED, Columns, NoDecision, RowChecks, has_mask, writers_of
+from offbeat.envs.adapters.gymnasium.columns import RETURNED, Columns, NoDecision, has_mask, writers_of
 from offbeat.envs.adapters.gymnasium.sources import SingleEnv
 from offbeat.envs.check_parts import fault_of_ends, kind_of
 from offbeat.envs.contract import Outcome
@@ -18,6 +18,7 @@ from offbeat.envs.current import calls_envs
 from offbeat.envs.infos import number_reader
 from offbeat.envs.rows import (
     FAILURES,
+    RowChecks,
     Writer,
     column_failed,
     mark_reset_rows,
@@ -38,7 +39,7 @@ class ScalarColumns:
         self._rows = rows
         self.span = slice(first, first + len(envs))
         self.no_decision = NoDecision(rows, no_decision)
-        self._checks = RowChecks(spec, rows, no_decision, first)
+        self._checks = RowChecks(spec, rows, first, no_decision)
         self._writers, self._mask_writers = zip(*(self._writers_of(column) for column in range(len(envs))), strict=True)
         self._read_info = number_reader(spec.info, rows.info) if spec.info else None
         self._rewards = only_numbers(rows.reward)

@@ -10,12 +10,12 @@ import numpy as np
 from offbeat.core.errors import EnvFailed
 from offbeat.core.types import Array, EnvSpec
 from offbeat.envs.actions import ActionEncoder
-from offbeat.envs.adapters.gymnasium.columns import RETURNED, Columns, NoDecision, RowChecks, has_mask, writers_of
+from offbeat.envs.adapters.gymnasium.columns import RETURNED, Columns, NoDecision, has_mask, writers_of
 from offbeat.envs.adapters.gymnasium.sources import AnyVectorEnv
 from offbeat.envs.check_parts import fault_of_ends
 from offbeat.envs.contract import Outcome
 from offbeat.envs.infos import numbers_reader
-from offbeat.envs.rows import FAILURES, column_failed, copy_exactly, mark_reset_rows, prefer_termination
+from offbeat.envs.rows import FAILURES, RowChecks, column_failed, copy_exactly, mark_reset_rows, prefer_termination
 from offbeat.envs.space_generators import seed_spaces
 
 _ENDS = ("reward", "terminated", "truncated")
@@ -32,7 +32,7 @@ class VectorColumns:
         self._rows = rows
         self.span = slice(first, first + len(rows.reward))
         self.no_decision = NoDecision(rows, no_decision)
-        self._checks = RowChecks(spec, rows, no_decision, first)
+        self._checks = RowChecks(spec, rows, first, no_decision)
         self._write, self._write_mask = writers_of(spec, env.single_observation_space, rows.observation)
         self._read_info = numbers_reader(spec.info, rows.info) if spec.info else None
         self._stepped = False
