@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from offbeat.core.errors import ConfigError
 from offbeat.experiments.node_session import reason_against
-from offbeat.runtime.ray.cluster import Cluster, Node, resources_text
+from offbeat.runtime.ray.cluster import Cluster, Node, resources_text, task_on
 
 POLL_EVERY_S = 1.0
 """Seconds between two looks at the nodes of the cluster."""
@@ -132,14 +132,7 @@ def _token_in(folder: Path) -> Iterator[tuple[Path, str]]:
 
 def _ask(node: Node, token: Path, content: str) -> Any:
     """Let a node look at a file; return Ray's reference to its reason against running sessions."""
-    import ray
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    there: Any = NodeAffinitySchedulingStrategy(node.id, soft=False)
-    look: Any = ray.remote(reason_against)
-    return look.options(num_cpus=0, max_retries=0, scheduling_strategy=there).remote(
-        str(token), content, str(Path.cwd())
-    )
+    return task_on(node.id, reason_against).remote(str(token), content, str(Path.cwd()))
 
 
 def _answers(asked: Mapping[str, Any], timeout_s: float) -> Iterator[tuple[str, str | None]]:

@@ -111,15 +111,11 @@ class Cluster:
             ConfigError: with the differences, or with the nodes that do not answer, or cannot run a task.
         """
         import ray
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         ask = _asking_versions()
-        asked = {}
-        for node in self.nodes():
-            there = NodeAffinitySchedulingStrategy(node.id, soft=True)  # elsewhere, if it is lost meanwhile
-            task: Any = ray.remote(ask)
-            task = task.options(num_cpus=0, max_retries=0, scheduling_strategy=there)
-            asked[node.address, node.id] = task.remote(PACKAGES)
+        asked = {
+            (node.address, node.id): task_on(node.id, ask, or_elsewhere=True).remote(PACKAGES) for node in self.nodes()
+        }
         answered, waiting = ray.wait(list(asked.values()), num_returns=len(asked), timeout=VERSIONS_S)
         if waiting:
             silent = ", ".join(address for (address, _), answer in asked.items() if answer in waiting)
@@ -147,8 +143,6 @@ class Cluster:
 
     def kill(self, node: str, pid: int) -> None:
         """Kill a process on a node, with its process group, if the node is there; do not wait for it."""
-        import ray
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         def kill_group(pid: int) -> None:
             from contextlib import suppress
@@ -157,9 +151,23 @@ class Cluster:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, SIGKILL)
 
-        there = NodeAffinitySchedulingStrategy(node, soft=False)
-        task: Any = ray.remote(kill_group)
-        self._kills.append(task.options(num_cpus=0, max_retries=0, scheduling_strategy=there).remote(pid))
+        self._kills.append(task_on(node, kill_group).remote(pid))
+
+
+def task_on(node: str, function: Callable[..., Any], *, or_elsewhere: bool = False) -> Any:
+    """Return a task of Ray that calls a function once, on one node, and needs no CPU.
+
+    Args:
+        node: Ray's id of the node.
+        function: the function.
+        or_elsewhere: whether another node may call it, if this one is lost meanwhile.
+    """
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    there = NodeAffinitySchedulingStrategy(node, soft=or_elsewhere)
+    task: Any = ray.remote(function)
+    return task.options(num_cpus=0, max_retries=0, scheduling_strategy=there)
 
 
 def own_versions() -> dict[str, str | None]:

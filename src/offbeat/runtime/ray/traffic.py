@@ -11,7 +11,7 @@ from typing import Any
 from offbeat.core.threads import usable_cores
 from offbeat.runtime.acting import MessageTraffic, Network
 from offbeat.runtime.gate import MESSAGES
-from offbeat.runtime.ray.cluster import Cluster
+from offbeat.runtime.ray.cluster import Cluster, task_on
 from offbeat.runtime.ray.dispatcher import Dispatcher
 
 PROBE_BYTES, PROBES = 16 << 20, 3
@@ -44,12 +44,8 @@ def bytes_per_s(node: str) -> float | None:
     """Measure how fast bytes of another node arrive, in bytes per second; None if the node does not answer."""
     import ray
     from ray.exceptions import RayError
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    there = NodeAffinitySchedulingStrategy(node, soft=False)
-    task: Any = ray.remote(_put_bytes)
-    task = task.options(num_cpus=0, max_retries=0, scheduling_strategy=there)
-    times = []
+    task, times = task_on(node, _put_bytes), []
     with suppress(RayError):
         for _ in range(PROBES):
             (stored,) = ray.get(task.remote(PROBE_BYTES), timeout=ANSWER_S)
