@@ -25,6 +25,7 @@ from offbeat.models.spec import Activation, PolicySpec
 
 F32 = NDArray[np.float32]
 Index = NDArray[np.intp]
+Rows = slice | Index
 ALL = slice(None)
 
 
@@ -152,6 +153,7 @@ class MLP:
             if i:
                 d = self._kernels.input_gradient(d, layers.weights[i], self._scratch[i - 1][rows])
                 self._activation_gradient(d, x)
+                d = self._norm_gradient(i - 1, layers, d, rows, gradients)
 
     def input_gradient(self, layers: Layers, d: F32, rows: Index, inputs: slice) -> F32:
         """Return d loss / d input for some rows and some inputs of the last `forward`.
@@ -165,11 +167,24 @@ class MLP:
         for i in range(self._last, 0, -1):
             d = self._kernels.input_gradient(d, layers.weights[i], self._scratch[i - 1][: len(d)])
             self._activation_gradient(d, self._inputs[i].take(rows, axis=0))
+            d = self._norm_gradient(i - 1, layers, d, rows)
         result: F32 = d @ layers.weights[0][:, inputs]
         return result
 
     def _activation_gradient(self, d: F32, activated: F32) -> None:
         multiply_by_derivative(self._kernels, d, activated, relu=self._relu)
+
+    def _norm_gradient(self, i: int, layers: Layers, d: F32, rows: Rows, gradients: Layers | None = None) -> F32:  # noqa: ARG002
+        """Return d loss / d output of the linear layer i, for some rows. Here its outputs are not normalised.
+
+        Args:
+            i: the hidden layer.
+            layers: the layers of the last `forward`.
+            d: d loss / d input of the layer's activation, of these rows.
+            rows: the rows.
+            gradients: gets the gradients of the normalisation's parameters; None: they are not needed.
+        """
+        return d
 
     def _resize(self, rows: int) -> None:
         """Use workspaces of this number of rows; allocate only if it is the largest so far, as new memory is slow."""

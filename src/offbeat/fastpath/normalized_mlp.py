@@ -11,14 +11,11 @@ torch computes these with one operator forward and one backward.
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from offbeat.fastpath.mlp import ALL, F32, MLP, Index, Layers
+from offbeat.fastpath.mlp import F32, MLP, Layers, Rows
 from offbeat.models.critics import NORM_EPS
-
-Rows = slice | Index
 
 
 class NormalizedMLP(MLP):
@@ -48,39 +45,15 @@ class NormalizedMLP(MLP):
         activated: F32 = (y.relu_() if self._relu else y.tanh_()).numpy()
         return activated
 
-    def backward(self, layers: Layers, d: F32, gradients: Layers, rows: slice = ALL) -> None:
-        for i in range(self._last, -1, -1):
-            x = self._inputs[i][rows]
-            self._kernels.weight_gradient(d, x, gradients.weights[i])
-            np.matmul(self._ones[rows], d, out=gradients.biases[i])
-            if i:
-                d = self._kernels.input_gradient(d, layers.weights[i], self._scratch[i - 1][rows])
-                self._activation_gradient(d, x)
-                d, *of_norm = self._norm_gradients(i - 1, layers, d, rows, parameters=True)
-                gradients.scales[i - 1][...], gradients.shifts[i - 1][...] = of_norm
-
-    def input_gradient(self, layers: Layers, d: F32, rows: Index, inputs: slice) -> F32:
-        for i in range(self._last, 0, -1):
-            d = self._kernels.input_gradient(d, layers.weights[i], self._scratch[i - 1][: len(d)])
-            self._activation_gradient(d, self._inputs[i].take(rows, axis=0))
-            (d,) = self._norm_gradients(i - 1, layers, d, rows, parameters=False)
-        result: F32 = d @ layers.weights[0][:, inputs]
-        return result
-
-    def _norm_gradients(self, i: int, layers: Layers, d: F32, rows: Rows, *, parameters: bool) -> list[F32]:
-        """Return d loss / d z of some rows of hidden layer i, and if `parameters`, the gradients of scale and shift.
-
-        Args:
-            i: the hidden layer.
-            layers: the layers of the last `forward`.
-            d: d loss / d (scale x + shift) of these rows.
-            rows: the rows.
-            parameters: whether to return them.
-        """
+    def _norm_gradient(self, i: int, layers: Layers, d: F32, rows: Rows, gradients: Layers | None = None) -> F32:
         z, mean, inverse_std = (part[rows] for part in self._statistics[i])
         scale, shift = torch.from_numpy(layers.scales[i]), torch.from_numpy(layers.shifts[i])
-        wanted = [True, parameters, parameters]
-        found: tuple[Tensor | None, ...] = torch.ops.aten.native_layer_norm_backward(
+        wanted = [True, gradients is not None, gradients is not None]
+        found: tuple[Tensor, Tensor, Tensor] = torch.ops.aten.native_layer_norm_backward(
             torch.from_numpy(d), z, z.shape[1:], mean, inverse_std, scale, shift, wanted
         )
-        return [gradient.numpy() for gradient in found if gradient is not None]
+        of_z, of_scale, of_shift = found
+        if gradients is not None:
+            gradients.scales[i][...], gradients.shifts[i][...] = of_scale.numpy(), of_shift.numpy()
+        result: F32 = of_z.numpy()
+        return result
