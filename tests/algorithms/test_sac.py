@@ -17,7 +17,7 @@ from tests.reference.replay_updates import (
     require_same_update_from_weights_and_state,
     update,
 )
-from tests.reference.sac import BOUNDED, Twin, by_autograd, new_sac, perturb, random_samples, sac_spec
+from tests.reference.sac import BOUNDED, Twin, bounded_spec, by_autograd, new_sac, perturb, random_samples
 from tests.reference.thorough import examples
 
 from offbeat.algorithms.replay_actor_critic import CRITIC, POLICY
@@ -380,7 +380,7 @@ def test_settings_out_of_bounds_are_refused(values):
 
 @pytest.mark.parametrize(("action", "distribution"), [("discrete", "categorical"), ("box", "tanh_gaussian")])
 def test_the_distribution_matches_the_action_space(action, distribution):
-    spec = sac_spec(action, build(SACConfig, {"temperature": "none", "max_grad_norm": "none"}, "[sac]"))
+    spec = bounded_spec(action, build(SACConfig, {"temperature": "none", "max_grad_norm": "none"}, "[sac]"))
     assert (spec.distribution, spec.activation, spec.hidden_sizes) == (distribution, "relu", (256, 256))
     assert spec.outputs == (3 if action == "discrete" else 4)
 

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.reference.models import random_observation, random_vector
-from tests.reference.sac import BOUNDED, sac_spec, sac_specs, tanh_gaussian
+from tests.reference.sac import BOUNDED, bounded_spec, sac_specs, tanh_gaussian
 
 from offbeat.algorithms.sac_config import SACConfig
 from offbeat.models.acting import ActingPolicy, make_policy
@@ -93,7 +93,7 @@ def test_parameters_have_the_layout_of_the_start_of_the_published_vector(spec, s
 
 
 def test_the_policy_is_initialized_as_torch_layers_independently_of_torchs_global_generator():
-    spec = sac_spec("box", SACConfig(hidden_sizes=(300, 200)))
+    spec = bounded_spec("box", SACConfig(hidden_sizes=(300, 200)))
     torch.manual_seed(0)
     before = torch.get_rng_state()
     module = soft_policy(spec)
@@ -154,7 +154,7 @@ def test_extreme_actions_have_finite_log_probabilities_and_gradients():
 
 @pytest.mark.parametrize("action", sorted(BOUNDED))
 def test_a_policy_with_a_uniform_start_records_no_log_probability(action):
-    spec = sac_spec(action, SACConfig(hidden_sizes=(4,)))
+    spec = bounded_spec(action, SACConfig(hidden_sizes=(4,)))
     random = np.random.default_rng(0)
     policy, _ = both(spec, random)
     assert not spec.records_log_prob

@@ -7,23 +7,16 @@ from typing import Any
 
 import torch
 from tests.reference.actor_critic_twin import Rows
-from tests.reference.models import leaves
-from tests.reference.sac import BOUNDED, tanh_gaussian
+from tests.reference.sac import bounded_spec, tanh_gaussian
 from torch import Tensor, nn
 
 from offbeat.algorithms.crossq import CrossQ
 from offbeat.algorithms.crossq_config import CrossQConfig
-from offbeat.core.types import EnvSpec
 from offbeat.models.batch_norm import WARMUP
-from offbeat.models.spec import PolicySpec
-
-
-def crossq_spec(action: str, config: CrossQConfig, observation: str = "vector") -> PolicySpec:
-    return config.policy_spec(EnvSpec("Test-v0", leaves(observation, BOUNDED[action]), BOUNDED[action], 4))
 
 
 def new_crossq(action: str, config: CrossQConfig, *, observation: str = "vector", seed: int = 0) -> CrossQ:
-    return CrossQ(config, crossq_spec(action, config, observation), seed=seed)
+    return CrossQ(config, bounded_spec(action, config, observation), seed=seed)
 
 
 def set_moments(algorithm: CrossQ, seed: int, *, renormalized: bool) -> None:

@@ -15,6 +15,7 @@ from tests.reference.models import leaves, random_observation
 from torch import Tensor, distributions, nn
 
 from offbeat.algorithms.replay_actor_critic import ReplayActorCritic
+from offbeat.algorithms.replay_actor_critic_config import ReplayActorCriticConfig
 from offbeat.algorithms.sac import SAC
 from offbeat.algorithms.sac_config import SACConfig
 from offbeat.core.choices import sample_choices
@@ -29,7 +30,7 @@ BOUNDED = {
 }
 
 
-def sac_spec(action: str, config: SACConfig, observation: str = "vector") -> PolicySpec:
+def bounded_spec(action: str, config: ReplayActorCriticConfig, observation: str = "vector") -> PolicySpec:
     observation = "masked choices" if action == "masked" else observation
     return config.policy_spec(EnvSpec("Test-v0", leaves(observation, BOUNDED[action]), BOUNDED[action], 4))
 
@@ -43,7 +44,7 @@ def sac_specs(*actions: str) -> st.SearchStrategy[PolicySpec]:
         normalize_observations=st.booleans(),
     )
     return st.builds(
-        sac_spec,
+        bounded_spec,
         st.sampled_from(actions or ("box", "discrete", "matrix")),
         configs,
         st.sampled_from(["vector", "dict"]),
@@ -51,7 +52,7 @@ def sac_specs(*actions: str) -> st.SearchStrategy[PolicySpec]:
 
 
 def new_sac(action: str, config: SACConfig, *, observation: str = "vector", seed: int = 0) -> SAC:
-    return SAC(config, sac_spec(action, config, observation), seed=seed)
+    return SAC(config, bounded_spec(action, config, observation), seed=seed)
 
 
 Algorithm = TypeVar("Algorithm", bound=ReplayActorCritic[Any, Any])

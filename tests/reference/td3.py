@@ -6,22 +6,15 @@ from collections.abc import Mapping, Sequence
 
 import torch
 from tests.reference.actor_critic_twin import ActorCriticTwin, Rows, mean, rows_of
-from tests.reference.models import leaves
-from tests.reference.sac import BOUNDED
+from tests.reference.sac import bounded_spec
 from torch import Tensor
 
 from offbeat.algorithms.td3 import TD3
 from offbeat.algorithms.td3_config import TD3Config
-from offbeat.core.types import EnvSpec
-from offbeat.models.spec import PolicySpec
-
-
-def td3_spec(action: str, config: TD3Config, observation: str = "vector") -> PolicySpec:
-    return config.policy_spec(EnvSpec("Test-v0", leaves(observation, BOUNDED[action]), BOUNDED[action], 4))
 
 
 def new_td3(action: str, config: TD3Config, *, observation: str = "vector", seed: int = 0) -> TD3:
-    return TD3(config, td3_spec(action, config, observation), seed=seed)
+    return TD3(config, bounded_spec(action, config, observation), seed=seed)
 
 
 # --- targets, one transition at a time ----------------------------------------------------------------------

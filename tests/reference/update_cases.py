@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
-from tests.reference import crossq, dqn, sac, td3, update_rows
+from tests.reference import crossq, dqn, sac, update_rows
 from tests.reference.models import ACTIONS, OBSERVATIONS, policy_spec
 from torch import Tensor
 
@@ -21,6 +22,7 @@ from offbeat.algorithms.impala import IMPALAConfig
 from offbeat.algorithms.on_policy import OnPolicy
 from offbeat.algorithms.on_policy_config import OnPolicyConfig
 from offbeat.algorithms.ppo import PPOConfig
+from offbeat.algorithms.replay_actor_critic_config import ReplayActorCriticConfig
 from offbeat.algorithms.sac import SAC
 from offbeat.algorithms.sac_config import SACConfig
 from offbeat.algorithms.td3 import TD3
@@ -87,52 +89,41 @@ def recurrent_ppo(device: str) -> tuple[Algorithm, Iterator[Minibatch]]:
     return algorithm, (moved(minibatch, device) for minibatch in prepared)
 
 
-def soft_actor_critic(action: str, *, fast: bool = False, **settings: Any) -> Case:
-    config = SACConfig(hidden_sizes=(6, 5), learning_rate=1e-2, ema_rate=0.1, **settings)
-
+def actor_critic(
+    kind: Callable[..., Any],
+    config: ReplayActorCriticConfig,
+    action: str,
+    *,
+    fast: bool,
+    perturb: Callable[[Any], None] | None = None,
+) -> Case:
     def make(device: str) -> tuple[Algorithm, Iterator[Minibatch]]:
-        algorithm = SAC(config, sac.sac_spec(action, config), seed=1, device=device)
+        algorithm = kind(config, sac.bounded_spec(action, config), seed=1, device=device)
         if fast:
             assert algorithm.stages[0].gradients is not None
         else:
             sac.by_autograd(algorithm)
         if device == "cpu":
-            sac.perturb(algorithm, 0.3)
+            (perturb or partial(sac.perturb, scale=0.3))(algorithm)
         return algorithm, sampled(algorithm, device, weighted=config.prioritized)
 
     return make
+
+
+def soft_actor_critic(action: str, *, fast: bool = False, **settings: Any) -> Case:
+    config = SACConfig(hidden_sizes=(6, 5), learning_rate=1e-2, ema_rate=0.1, **settings)
+    return actor_critic(SAC, config, action, fast=fast)
 
 
 def twin_delayed(action: str, *, fast: bool = False, **settings: Any) -> Case:
     config = TD3Config(hidden_sizes=(6, 5), learning_rate=1e-2, ema_rate=0.1, **settings)
-
-    def make(device: str) -> tuple[Algorithm, Iterator[Minibatch]]:
-        algorithm = TD3(config, td3.td3_spec(action, config), seed=1, device=device)
-        if fast:
-            assert algorithm.stages[0].gradients is not None
-        else:
-            sac.by_autograd(algorithm)
-        if device == "cpu":
-            sac.perturb(algorithm, 0.3)
-        return algorithm, sampled(algorithm, device, weighted=config.prioritized)
-
-    return make
+    return actor_critic(TD3, config, action, fast=fast)
 
 
 def cross_normalized(*, fast: bool = False, **settings: Any) -> Case:
     config = CrossQConfig(hidden_sizes=(6, 5), learning_rate=1e-2, **settings)
-
-    def make(device: str) -> tuple[Algorithm, Iterator[Minibatch]]:
-        algorithm = CrossQ(config, crossq.crossq_spec("box", config), seed=1, device=device)
-        if fast:
-            assert algorithm.stages[0].gradients is not None
-        else:
-            sac.by_autograd(algorithm)
-        if device == "cpu":
-            crossq.set_moments(algorithm, 1, renormalized=True)
-        return algorithm, sampled(algorithm, device, weighted=config.prioritized)
-
-    return make
+    perturb = partial(crossq.set_moments, seed=1, renormalized=True)
+    return actor_critic(CrossQ, config, "box", fast=fast, perturb=perturb)
 
 
 def deep_q_network(**settings: Any) -> Case:
