@@ -19,6 +19,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
+from tests.reference.registering import register_envs
 
 IN_CHILD = sys.argv[0] == "-c" and sys.argv[-1].isdigit()
 """Whether this is a child process of a run, whose only argument is a descriptor."""
@@ -281,9 +282,7 @@ class TooLargeReward(TooLarge):
 def register() -> None:
     kinds: list[Any] = [Line, Sampling, SamplingShared, Reporting, Learning, Waiting, LateWaiting, WaitingCue, Rude]
     kinds += [LateMask, TooLarge, TooLargeReward]
-    for kind in kinds:
-        if f"curious/{kind.__name__}-v0" not in gym.registry:
-            gym.register(f"curious/{kind.__name__}-v0", kind)
+    register_envs("curious", *kinds)
     if "curious/LearningVector-v0" not in gym.registry:
         gym.register("curious/LearningVector-v0", vector_entry_point=f"{__name__}:LearningVector")
 

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
+from tests.reference.registering import register_envs
 from tests.reference.run_envs import Wave
 
 from offbeat.envs.testing.worlds import CartPoles
@@ -73,6 +73,6 @@ class WaitsInEvaluations(Wave):
         return super().step(action)
 
 
-for env in (ExitsInEvaluations, RaisesInEvaluations, HangsInOneEvaluation, SlowInEvaluations, WaitsInEvaluations):
-    if f"evaluated/{env.__name__}-v0" not in gym.registry:
-        gym.register(f"evaluated/{env.__name__}-v0", entry_point=f"tests.reference.evaluated_envs:{env.__name__}")
+register_envs(
+    "evaluated", ExitsInEvaluations, RaisesInEvaluations, HangsInOneEvaluation, SlowInEvaluations, WaitsInEvaluations
+)

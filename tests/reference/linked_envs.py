@@ -13,6 +13,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
+from tests.reference.registering import register_envs
 
 PARTS = 2**20
 AGES = 16
@@ -93,11 +94,4 @@ class Boundless(Linked):
     action_space = spaces.Box(-np.inf, np.inf, (1,), np.float32)
 
 
-def register() -> None:
-    kinds: list[Any] = [Linked, SlowlyLinked, LinkedUntilMended, LinkedRaisesTwice, Boundless]
-    for kind in kinds:
-        if f"links/{kind.__name__}-v0" not in gym.registry:
-            gym.register(f"links/{kind.__name__}-v0", kind)
-
-
-register()
+register_envs("links", Linked, SlowlyLinked, LinkedUntilMended, LinkedRaisesTwice, Boundless)

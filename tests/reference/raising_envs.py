@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import gymnasium as gym
 from tests.reference.curious_envs import Line
+from tests.reference.registering import register_envs
 
 
 def length_of(shares: list[float]) -> float:
@@ -54,11 +54,4 @@ class RaisesAfterMistake(Line):
             raise ValueError(f"no shares for {action}") from error
 
 
-def register() -> None:
-    kinds: list[Any] = [RaisesLate, RaisesAtOnce, RaisesWhenMade, RaisesInReset, RaisesAfterMistake]
-    for kind in kinds:
-        if f"raising/{kind.__name__}-v0" not in gym.registry:
-            gym.register(f"raising/{kind.__name__}-v0", kind)
-
-
-register()
+register_envs("raising", RaisesLate, RaisesAtOnce, RaisesWhenMade, RaisesInReset, RaisesAfterMistake)

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import gymnasium as gym
+from tests.reference.registering import register_envs
 from tests.reference.run_envs import Wave
 from threadpoolctl import threadpool_info
 
@@ -76,11 +76,4 @@ def env_reports() -> list[EnvReport]:
     return sorted(every, key=lambda one: one.begun)
 
 
-def register() -> None:
-    kinds: list[Any] = [Reporting, Meeting]
-    for kind in kinds:
-        if f"reporting/{kind.__name__}-v0" not in gym.registry:
-            gym.register(f"reporting/{kind.__name__}-v0", kind)
-
-
-register()
+register_envs("reporting", Reporting, Meeting)

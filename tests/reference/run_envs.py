@@ -12,6 +12,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
+from tests.reference.registering import register_envs
 
 
 class Wave(gym.Env[Any, Any]):
@@ -362,9 +363,7 @@ def register() -> None:
     kinds += [Numbered, RaisesOnce, RaisesUntilMended, Exits, ExitsAtOnce, HangsOnce, HangsHoldingTheInterpreter]
     kinds += [HangsInReset, HangsInFirstReset, CannotBeMadeInActors, Irregular, SlowToReset, Overflowing]
     kinds += [OverflowingForAWhile, HangsInConstructor, Held, Wanders]
-    for kind in kinds:
-        if f"runs/{kind.__name__}-v0" not in gym.registry:
-            gym.register(f"runs/{kind.__name__}-v0", kind)
+    register_envs("runs", *kinds)
 
 
 register()

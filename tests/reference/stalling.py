@@ -15,8 +15,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
+from tests.reference.registering import register_envs
 from tests.reference.run_envs import Unhurried, Wave
 
 from offbeat.config.registry import register_encoder
@@ -98,9 +98,7 @@ class SlowToContinue(SlowState):
         super().restore(state)
 
 
-for env in (Starter, Forker, SlowToBegin, Heavy, SlowState, SlowToContinue):
-    if f"stalling/{env.__name__}-v0" not in gym.registry:
-        gym.register(f"stalling/{env.__name__}-v0", entry_point=f"tests.reference.stalling:{env.__name__}")
+register_envs("stalling", Starter, Forker, SlowToBegin, Heavy, SlowState, SlowToContinue)
 
 
 register_encoder("hanging", "tests.reference.hanging_encoder:Hanging")
