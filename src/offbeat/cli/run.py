@@ -19,11 +19,15 @@ from offbeat.cli.train import PROGRESS, ProgressKind
 
 if TYPE_CHECKING:
     from offbeat.config.config import Config
-    from offbeat.experiments.experiment import Experiment, ExperimentResult
+    from offbeat.experiments.experiment import Experiment
     from offbeat.experiments.launching import Launcher
     from offbeat.experiments.progress import View
     from offbeat.experiments.results import TableRow
+    from offbeat.experiments.running import Outcome
     from offbeat.population.population import Population
+
+_STATES = {0: "finished", 1: "failed", 130: "interrupted"}
+"""Exit code -> the state of an experiment or a population."""
 
 
 @dataclass(frozen=True)
@@ -64,20 +68,19 @@ class RunSpec:
 
             view = make_view(self.progress, sys.stderr)
             experiment = self._read(path, elsewhere=on_ray is not None)
-        resume_command = shlex.join(["offbeat", "run", str(self.spec), *self._flags()])
         try:
             with self._launcher(on_ray, experiment.configs, jobs) as launcher:
                 if self.dry_run:
                     launcher.prepare(path, view.message)
                     experiment.print_plan(launcher.room())
                     return 0
-                return experiment.run(launcher, view, resume_command)
+                exit_code = experiment.run(launcher, view)
         except KeyboardInterrupt:
-            print(
-                "interrupted: the running sessions were killed; they resume from their last checkpoints\n"
-                f"  to resume: {resume_command}"
-            )
-            return 130
+            print("interrupted: the running sessions were killed; they resume from their last checkpoints")
+            exit_code = 130
+        if exit_code:
+            print(f"  to resume: {shlex.join(['offbeat', 'run', str(self.spec), *self._flags()])}")
+        return exit_code
 
     def _read(self, path: Path, *, elsewhere: bool) -> _ExperimentCommand | _PopulationCommand:
         """Read and check the spec.
@@ -153,10 +156,17 @@ class _ExperimentCommand:
             print(f"{experiment.total - known} more sessions, of trials that Optuna chooses one after the other")
         print(f"{counted(experiment.total, 'session')}, {jobs} at a time, in {experiment.directory.path}")
 
-    def run(self, launcher: Launcher, view: View, resume_command: str) -> int:
+    def run(self, launcher: Launcher, view: View) -> int:
         """Run the experiment, print the results, and return the exit code."""
+        from offbeat.metrics.text import rounded
+
         result = self.experiment.run(launcher, view)
-        _report(result, self.experiment.directory.path, resume_command)
+        for row in result.rows:
+            sessions = f"{row['finished']} of {row['sessions']} sessions finished"
+            final = f"final return {rounded(row['final_return'])} ({row['return_kind']})"
+            print(f"{row['trial']} ({_setting_of(row)}): {final}, {sessions}")
+        _print_failed(result.failed)
+        print(f"{_STATES[result.exit_code]}: {result.counts}; the table is {self.experiment.directory.markdown}")
         return result.exit_code
 
 
@@ -183,25 +193,21 @@ class _PopulationCommand:
             f"steps, {jobs} at a time, in {population.path}"
         )
 
-    def run(self, launcher: Launcher, view: View, resume_command: str) -> int:
+    def run(self, launcher: Launcher, view: View) -> int:
         """Run the population, print the winner, and return the exit code."""
         from offbeat.metrics.text import rounded
         from offbeat.run_directory.directory import RunDirectory
 
         result = self.population.run(launcher, view)
         path = self.population.path
-        for outcome in result.failed:
-            print(f"failed: {outcome.session.name}: {outcome.reason}\n  its log: {outcome.session.log}")
-        state = {0: "finished", 1: "failed", 130: "interrupted"}[result.exit_code]
-        table = path / "table.md"
+        _print_failed(result.failed)
+        table = self.population.directory.markdown
         has = f"the table of all generations is {table}" if table.exists() else "no member has finished a generation"
-        print(f"{state}: {has}")
+        print(f"{_STATES[result.exit_code]}: {has}")
         if result.winner is not None:
             print(f"  the winner is {result.winner.name}, score {rounded(result.score)}")
             winner = RunDirectory(path / "winner")
             print(f"  next: {winner.next_command('eval')}\n        {winner.next_command('watch')}")
-        if result.exit_code:
-            print(f"  to resume: {resume_command}")
         return result.exit_code
 
 
@@ -217,17 +223,6 @@ def _setting_of(row: TableRow) -> str:
     return ", ".join([*(f"{key} {row[key]}" for key in columns), row["env"]])
 
 
-def _report(result: ExperimentResult, path: Path, resume_command: str) -> None:
-    """Print the results of an experiment and the command to resume it."""
-    from offbeat.metrics.text import rounded
-
-    for row in result.rows:
-        sessions = f"{row['finished']} of {row['sessions']} sessions finished"
-        final = f"final return {rounded(row['final_return'])} ({row['return_kind']})"
-        print(f"{row['trial']} ({_setting_of(row)}): {final}, {sessions}")
-    for outcome in result.failed:
+def _print_failed(failed: Sequence[Outcome]) -> None:
+    for outcome in failed:
         print(f"failed: {outcome.session.name}: {outcome.reason}\n  its log: {outcome.session.log}")
-    state = {0: "finished", 1: "failed", 130: "interrupted"}[result.exit_code]
-    print(f"{state}: {result.counts}; the table is {path / 'table.md'}")
-    if result.exit_code:
-        print(f"  to resume: {resume_command}")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from offbeat.core.files import replace_file
-from offbeat.experiments.report import as_csv, as_markdown
+from offbeat.experiments.report import write_table
 from offbeat.population.members import member_name
 from offbeat.population.pictures import draw_all
 from offbeat.population.plan import Plan
@@ -19,8 +18,7 @@ WINNER = "winner"
 def write_report(plan: Plan, path: Path, family: Family) -> int | None:
     """Write the table, the pictures and, if all members are finished, the link to the winner; return the winner."""
     if rows := rows_of(family):
-        replace_file(path / "table.csv", as_csv(rows).encode(), synced=False)
-        replace_file(path / "table.md", as_markdown(rows).encode(), synced=False)
+        write_table(rows, path / "table.csv", path / "table.md")
         draw_all(family, path)
     winner = family.winner(plan.generations - 1)
     if winner is not None:
