@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from offbeat.core.choices import sample_choices
 from offbeat.core.previous_inputs import action_parts
 from offbeat.core.types import ActionSpec, Array, EnvSpec, Tree
-from offbeat.envs.contract import Outcome
+from offbeat.envs.contract import Advanced, Outcome
 
 # --- encoding -----------------------------------------------------------------------------------------------
 
@@ -140,7 +140,7 @@ def take_random_steps(
     steps: NDArray[np.int64],
     random: np.random.Generator,
     before_step: Callable[[], None],
-) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
+) -> Advanced:
     """Carry out `Envs.advance`: step each unit as often as the largest of its columns' `steps`.
 
     The actions of a unit are sampled for all its steps at once. With an action mask they are sampled step by step.
@@ -152,16 +152,13 @@ def take_random_steps(
         steps: Number of steps of each column, [N].
         random: Generator of the actions.
         before_step: Called before each step.
-
-    Returns:
-        Return and length so far of the current episode of each column, [N].
     """
     returns, lengths = np.zeros(spec.columns), np.zeros(spec.columns, np.int32)
     for unit in units:
         for actions in _unit_actions(spec, observation, unit, int(steps[unit.columns].max()), random):
             before_step()
             _add_to_episodes(unit.step(actions), returns[unit.columns], lengths[unit.columns])
-    return returns, lengths
+    return Advanced(observation, returns, lengths)
 
 
 def _unit_actions(

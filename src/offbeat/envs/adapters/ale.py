@@ -139,9 +139,8 @@ class AtariEnvs:
         self, steps: NDArray[np.int64], random: np.random.Generator, before_step: Callable[[], None] = lambda: None
     ) -> Advanced:
         """Take random steps in each group, as many as the largest of its columns' `steps`."""
-        observation = self._rows.observation
         units = [StepUnit(group, games.step) for group, games in zip(self.groups, self._games, strict=True)]
-        return Advanced(observation, *take_random_steps(self.spec, observation, units, steps, random, before_step))
+        return take_random_steps(self.spec, self._rows.observation, units, steps, random, before_step)
 
     def send(self, actions: Array, group: int = 0) -> None:
         """Start to step the group's games; returns at once."""

@@ -173,9 +173,8 @@ class EnvPoolEnvs:
         self, steps: NDArray[np.int64], random: np.random.Generator, before_step: Callable[[], None] = lambda: None
     ) -> Advanced:
         """Take random steps in each pool, as many as the largest of its columns' `steps`."""
-        observation = self._rows.observation
         units = [StepUnit(group, pool.step) for group, pool in zip(self.groups, self._pools, strict=True)]
-        return Advanced(observation, *take_random_steps(self.spec, observation, units, steps, random, before_step))
+        return take_random_steps(self.spec, self._rows.observation, units, steps, random, before_step)
 
     def send(self, actions: Array, group: int = 0) -> None:
         """Start to step the group's pool; returns at once."""

@@ -138,9 +138,7 @@ class GymnasiumEnvs:
     ) -> Advanced:
         """Take `steps[c]` random steps in column c; the columns of a vector env all take the largest of theirs."""
         units = [self._unit(part) for columns in self._columns for part in columns.split()]
-        return Advanced(
-            self.observation, *take_random_steps(self.spec, self.observation, units, steps, random, before_step)
-        )
+        return take_random_steps(self.spec, self.observation, units, steps, random, before_step)
 
     def send(self, actions: Array, group: int = 0) -> None:
         """Store a copy of the group's actions, [n, *shape]."""
