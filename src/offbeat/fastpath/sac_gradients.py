@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from offbeat.algorithms.base import LossResult
-from offbeat.fastpath.mlp import F32, Kernels, Layers
+from offbeat.fastpath.mlp import F32, MLP, Kernels, Layers
 from offbeat.fastpath.replay_gradients import (
     Networks,
     ReplayGradients,
@@ -56,10 +56,8 @@ class SACWork(Work):
 
     def sample_next(self, rows: Rows) -> None:
         """Sample actions a' for s'."""
-        with ignore_overflow():
-            output = self._next_policy.forward(self._networks.policy, rows["next_observation"])
-            self._next_sampled = SampledActions(output, rows["next_noise"])
-        join(rows["next_observation"], self._next_sampled.action, out=self._joined_next)
+        observation, noise = rows["next_observation"], rows["next_noise"]
+        self._next_sampled = self._sampled(self._next_policy, observation, noise, self._joined_next)
 
     def prepare(self, rows: Rows, *, ahead: bool) -> None:
         """Join s and the recorded a. If `ahead`, sample the actions of the policy stage already now."""
@@ -69,10 +67,14 @@ class SACWork(Work):
 
     def sample(self, rows: Rows) -> None:
         """Sample actions a for s."""
+        self.sampled = self._sampled(self._policy, rows["observation"], rows["noise"], self._joined_sampled)
+
+    def _sampled(self, policy: MLP, observation: F32, noise: F32, joined: F32) -> SampledActions:
+        """Sample actions with one of the two workspaces, and join the observations and the actions."""
         with ignore_overflow():
-            output = self._policy.forward(self._networks.policy, rows["observation"])
-            self.sampled = SampledActions(output, rows["noise"])
-        join(rows["observation"], self.sampled.action, out=self._joined_sampled)
+            sampled = SampledActions(policy.forward(self._networks.policy, observation), noise)
+        join(observation, sampled.action, out=joined)
+        return sampled
 
     def targets(self, rows: Rows, alpha: np.float32) -> F32:
         """Return y, [M], from the values of (s', a')."""
