@@ -192,6 +192,11 @@ class ActionSpec:
         return prod(self.shape)
 
 
+def numbers_of_parts(parts: Sequence[ActionSpec], name: str) -> tuple[Any, ...]:
+    """Return the numbers of all parts of a mixed action, in their order; `name`: nvec, low or high."""
+    return tuple(number for part in parts for number in getattr(part, name))
+
+
 def in_brief(value: object) -> str:
     """Return a short text for messages: of an observation, of an action or of another value of a policy's spec."""
     if isinstance(value, ActionSpec):

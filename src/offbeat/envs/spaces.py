@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import spaces
 
 from offbeat.core.errors import ConfigError
-from offbeat.core.types import OBSERVED_MASK, ActionSpec, Array
+from offbeat.core.types import OBSERVED_MASK, ActionSpec, Array, numbers_of_parts
 
 # --- parts of a space ---------------------------------------------------------------------------------------
 
@@ -93,13 +93,9 @@ def _bounds(bounds: Array) -> tuple[float, ...]:
 
 
 def _mixed(space: gym.Space[Any], parts: list[ActionSpec]) -> ActionSpec:
-    nvec, low, high = (_concatenated(parts, name) for name in ("nvec", "low", "high"))
+    nvec, low, high = (numbers_of_parts(parts, name) for name in ("nvec", "low", "high"))
     keys = tuple(space.keys()) if isinstance(space, spaces.Dict) else ()
     return ActionSpec("mixed", (len(nvec) + len(low),), nvec, low=low, high=high, parts=tuple(parts), keys=keys)
-
-
-def _concatenated(parts: list[ActionSpec], name: str) -> tuple[Any, ...]:
-    return tuple(number for part in parts for number in getattr(part, name))
 
 
 def _env_dtype(recorded: str, space: gym.Space[Any]) -> str:

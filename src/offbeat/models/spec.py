@@ -13,7 +13,7 @@ from offbeat.core.errors import ConfigError
 from offbeat.core.fields import Bound, Name, Size, build
 from offbeat.core.images import becomes_grey, reduced_leaf
 from offbeat.core.previous_inputs import previous_leaves
-from offbeat.core.types import INFO_MASK, ActionSpec, Leaf, mask_of
+from offbeat.core.types import INFO_MASK, ActionSpec, Leaf, mask_of, numbers_of_parts
 
 Activation = Literal["tanh", "relu"]
 Distribution = Literal["categorical", "gaussian", "squashed", "tanh_gaussian", "deterministic", "epsilon_greedy"]
@@ -267,14 +267,10 @@ def _wrong_action(action: ActionSpec) -> Iterator[str]:
         yield f"a {action.kind} action has {counts}"
     if len(action.keys) not in (0, len(action.parts)) or len(set(action.keys)) < len(action.keys):
         yield f"an action has {len(action.parts)} parts, but the keys {list(action.keys)}"
-    if mixed and any(_joined(action.parts, name) != getattr(action, name) for name in ("nvec", "low", "high")):
+    if mixed and any(numbers_of_parts(action.parts, name) != getattr(action, name) for name in ("nvec", "low", "high")):
         yield "the choices or the bounds of an action are not those of its parts"
     for part in action.parts:
         yield from _wrong_action(part)
-
-
-def _joined(parts: tuple[ActionSpec, ...], name: str) -> tuple[Any, ...]:
-    return tuple(number for part in parts for number in getattr(part, name))
 
 
 def _wrong_previous(spec: PolicySpec) -> Iterator[str]:
