@@ -20,7 +20,6 @@ SETTINGS = (
     *("starts_from", "members"),
 )
 LEAGUE = "with a league"
-OF_WORLDS = (*list(WORLDS)[1:], *POLICIES, "drawn", LEAGUE)
 EXACT = (
     "Each of them ended with the weights, the snapshots and the counts of an undisturbed run in serial, bit for bit, "
     "unless it is among the failures."

@@ -246,11 +246,6 @@ def _python_path() -> list[str]:
     return [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
 
 
-def with_files_up_to(size: int) -> str:
-    """Return code that runs `offbeat` where no file can grow beyond `size` bytes, as on a full disk."""
-    return f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({size}, {size})); {OFFBEAT}"
-
-
 def run_python(
     code: str, *arguments: object, folder: Path, environment: Mapping[str, str] = os.environ
 ) -> CommandResult:

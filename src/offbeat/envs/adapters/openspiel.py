@@ -166,7 +166,6 @@ class OpenSpielAdapter(NoSingleAgentEnvs):
 
 ADAPTER = OpenSpielAdapter()
 
-_INSTALL = 'pip install "offbeat[openspiel]"'
 _LIST = "Run `offbeat list envs` for a list."
 
 
