@@ -242,11 +242,6 @@ class Child:
         else:
             self._on_report(report)
 
-    def state_at_pause(self, pause: int) -> Any:
-        """Return the state that it reported at the pause before this ticket; None if it has not reported one."""
-        paused_at, state = self.paused
-        return state if paused_at >= pause else None  # a report of an earlier pause may arrive late
-
     def is_alive(self) -> bool:
         """Whether it runs. If not, its process id stays reserved until `kill`: its group may still have processes."""
         if self.has_ended:

@@ -81,10 +81,6 @@ class Supervised(Protocol):
         """Handle the received reports; wait up to `seconds` for the first one."""
         ...
 
-    def state_at_pause(self, pause: int) -> Any:
-        """Return the state that it reported at the pause before this ticket; None if it has not reported one."""
-        ...
-
     def is_alive(self) -> bool:
         """Whether it runs."""
         ...
@@ -269,7 +265,7 @@ class Supervisor(Generic[C]):
         while waiting := [process for process in self.processes if process.paused[0] < pause]:
             waiting[0].take_reports(POLL_INTERVAL_S)
             watch()
-        return [process.state_at_pause(pause) for process in self.processes]
+        return [process.paused[1] for process in self.processes]
 
     def close(self) -> None:
         """Wait for all children to end, after the board is closed; then kill the rest, with all that envs have started.

@@ -240,11 +240,6 @@ class ActorProxy:
             self._reported.wait(seconds)
             self._reported.clear()
 
-    def state_at_pause(self, pause: int) -> Any:
-        """Return the state that it reported at the pause before this ticket; None if it has not reported one."""
-        paused_at, state = self.paused
-        return state if paused_at >= pause else None
-
     def exits_within(self, seconds: float) -> bool:
         """Wait until it has closed its envs, up to `seconds`; return whether it has, or has not made any yet."""
         return bool(self._end) or not self.placed or self._closed.wait(seconds)
