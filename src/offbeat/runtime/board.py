@@ -95,7 +95,11 @@ class SharedBell:
 
 def board_slabs(workers: int) -> list[Slab]:
     """Return the arrays that every board has."""
-    return [("board/closed", (LINE,), "int64"), ("board/deadline", (workers, LINE), "float64")]
+    return [
+        ("board/closed", (LINE,), "int64"),
+        ("board/deadline", (workers, LINE), "float64"),
+        ("board/next", (workers, LINE), "int64"),
+    ]
 
 
 class Board:
@@ -108,8 +112,11 @@ class Board:
         """Not 0 when the run is ending. Written by the process that waits for the workers."""
         self.deadlines = [Deadline(row[:ROW]) for row in arrays["board/deadline"]]
         """The deadline of each worker."""
+        self._next = list(arrays["board/next"])
 
     @property
     def next(self) -> Sequence[NDArray[np.int64]]:
-        """For each worker, [1]: the number of its first ticket, learning step or evaluation that is not finished."""
-        raise NotImplementedError
+        """For each worker, first the number of its first ticket, learning step, batch or evaluation that is not
+        finished. Written by the worker.
+        """
+        return self._next

@@ -9,11 +9,10 @@ learner sleeps on its own bell (board.py). Each actor checks the pace itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from time import monotonic
 
 import numpy as np
-from numpy.typing import NDArray
 
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import Closed
@@ -40,7 +39,6 @@ def board_slabs(actors: int) -> list[Slab]:
     return [
         *board.board_slabs(actors),
         *((f"board/{name}", (LINE,), "int64") for name in ("learned", "pause")),
-        ("board/next", (actors, LINE), "int64"),
         ("board/other_work", (LINE,), "float64"),
         ("board/seconds", (actors, LINE), "float64"),
     ]
@@ -56,16 +54,10 @@ class PaceBoard(board.Board):
         """Number of finished learning steps. Written by the learner, like `pause` and `closed`."""
         self.pause = arrays["board/pause"]
         """This ticket and later ones may not start."""
-        self._next = list(arrays["board/next"])
         self._other_work = arrays["board/other_work"]
         """First the learner's seconds of other work so far; then the start time of its present other work, or 0."""
         self.seconds = arrays["board/seconds"][:, : len(ACTIVITIES) + 1]
         """By actor: its seconds in the order of `ACTIVITIES`, then its longest env call. Written at each commit."""
-
-    @property
-    def next(self) -> Sequence[NDArray[np.int64]]:
-        """For each actor: its first ticket that is not committed. Written by that actor."""
-        return self._next
 
     def reset(self, origin: int, learned: int) -> None:
         """Set the counters before actors start: tickets below `origin` are committed, `learned` steps are finished."""

@@ -56,7 +56,7 @@ def board_slabs(policies: Sequence[EvaluatedPolicy]) -> list[Slab]:
     return [
         *((_vector_of(policy), (published_layout(policy.spec).size,), "float32") for policy in policies),
         *board.board_slabs(1),
-        *((f"board/{name}", (board.LINE,), "int64") for name in ("requested", "next")),
+        ("board/requested", (board.LINE,), "int64"),
     ]
 
 
@@ -78,12 +78,6 @@ class EvaluatorBoard(board.Board):
         evaluation."""
         self.requested = arrays["board/requested"]
         """Number of requested evaluations so far. Written by the parent, like `closed`."""
-        self._next = [arrays["board/next"]]
-
-    @property
-    def next(self) -> Sequence[NDArray[np.int64]]:
-        """Number of reported evaluations, as a list with one array [1]. Written by the evaluator."""
-        return self._next
 
 
 def main(launch: EvaluatorLaunch, connection: Connection[Report, Any]) -> None:

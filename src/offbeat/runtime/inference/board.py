@@ -10,9 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
 from offbeat.core.memory_shape import Slab
 from offbeat.core.types import Array, Tree, policy_key
 from offbeat.models.network_arrays import input_arrays, result_arrays
@@ -31,7 +28,7 @@ def inference_slabs(plan: Plan) -> list[Slab]:
     """Return the arrays that actors and inference workers share."""
     actors, groups, workers = plan.runtime.actors, plan.runtime.env_groups, plan.inference_groups.workers
     lines = [
-        *(("board/next", (workers, LINE), "int64"), ("board/starts", (workers, LINE), "int64")),
+        ("board/starts", (workers, LINE), "int64"),
         *(("board/served", (workers, LINE), "int64"), ("board/busy", (workers, LINE), "float64")),
         *((f"board/{name}", (actors, groups, LINE), "int64") for name in ("asked", "answered")),
     ]
@@ -59,7 +56,6 @@ class InferenceBoard(board.Board):
     def __init__(self, arrays: Tree, plan: Plan) -> None:
         """Use the arrays of an arena with `inference_slabs` of this plan."""
         super().__init__(arrays, plan.inference_groups.workers)
-        self._next = list(arrays["board/next"])
         self.starts = arrays["board/starts"]
         """[workers, LINE]: how often each worker was started. Written by the parent."""
         self.served = arrays["board/served"]
@@ -82,8 +78,3 @@ class InferenceBoard(board.Board):
             {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
             for prefix in prefixes
         ]
-
-    @property
-    def next(self) -> Sequence[NDArray[np.int64]]:
-        """For each worker, [LINE]: first the number of its batches. Written by the worker."""
-        return self._next

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -23,7 +21,6 @@ def board_slabs(learners: int) -> list[Slab]:
         *board.board_slabs(learners),
         ("board/requested", (LINE,), "int64"),
         ("board/progress", (LINE,), "float64"),
-        ("board/next", (learners, LINE), "int64"),
         ("board/gathered", (learners, LINE), "int64"),
         ("board/sizes", (2, learners, LINE), "int64"),
         ("rows", (2, BUFFER_BYTES), "uint8"),
@@ -40,15 +37,9 @@ class LearnersBoard(board.Board):
         """Number of learning steps that may be made: steps 0 .. requested-1."""
         self.progress = arrays["board/progress"]
         """Training progress in the last requested learning step."""
-        self._next = list(arrays["board/next"])
         self.gathered = arrays["board/gathered"][:, 0]
         """For each learner: the number of exchanges to which it has contributed its rows."""
         self.sizes = arrays["board/sizes"][:, :, 0]
         """[2, learners]: bytes of a shard's rows in the last two exchanges, as each learner has written them."""
         self.rows: NDArray[np.uint8] = arrays["rows"]
         """[2, BUFFER_BYTES]: the rows of all shards in the last two exchanges."""
-
-    @property
-    def next(self) -> Sequence[NDArray[np.int64]]:
-        """For each learner: the number of its first learning step that is not finished. Written by that learner."""
-        return self._next
