@@ -19,6 +19,8 @@ from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
 PACKAGES = ("offbeat", "torch", "numpy", "gymnasium", "mujoco")
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+"""Environment of a run whose libraries compute in one thread."""
 
 
 def offbeat(*arguments: str, environment: dict[str, str] | None = None) -> str:
@@ -41,6 +43,16 @@ def finish(command: list[str], environment: dict[str, str] | None = None) -> str
     if done.returncode:
         raise SystemExit(f"{' '.join(command)}\nended with {done.returncode}:\n{done.stdout}{done.stderr}")
     return done.stdout
+
+
+def record_of(command: list[str]) -> dict[str, Any]:
+    """Run a command in one thread, and return the JSON object in the last line that it printed.
+
+    Raises:
+        SystemExit: it failed; its messages are shown.
+    """
+    record: dict[str, Any] = json.loads(finish(command, {**os.environ, **ONE_THREAD}).splitlines()[-1])
+    return record
 
 
 # --- children and what they cost ----------------------------------------------------------------------------
@@ -120,8 +132,13 @@ def machine() -> dict[str, Any]:
 
 def describe(about: dict[str, Any]) -> str:
     """Return `machine()` as one line."""
-    versions = ", ".join(f"{name} {about[name]}" for name in ("python", *PACKAGES))
-    return f"{about['cpu']}, {about['cores']} cores, {about['system']}; {versions}"
+    versions = {name: about[name] for name in ("python", *PACKAGES)}
+    return f"{about['cpu']}, {about['cores']} cores, {about['system']}; {in_words(versions)}"
+
+
+def in_words(versions: dict[str, Any]) -> str:
+    """Return versions by package in one line."""
+    return ", ".join(f"{name} {number}" for name, number in versions.items())
 
 
 def installed(name: str) -> str | None:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
@@ -25,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common import describe, finish, installed, machine, markdown_table
+from benchmarks.common import describe, installed, machine, markdown_table, record_of
 from benchmarks.options import read_options
 from benchmarks.peers.untuned_run import EPISODES
 from benchmarks.records import Record, append_record, find_record, read_records
@@ -40,7 +39,6 @@ SIDES = ("offbeat", "sb3")
 NAMES = {"offbeat": "offbeat", "sb3": "SB3"}
 SEEDS = 5
 PEER = "stable-baselines3"
-ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 LAYOUT = ("actors", "envs_per_actor", "unroll_length", "unrolls_per_batch")
 RUN_ALONE: dict[str, dict[str, Any]] = {"ppo": {}, "sac": {"learner_threads": 1}}
 """What keeps a run of ours to one thread; it changes no bit."""
@@ -78,7 +76,7 @@ def make(what: Record, given: dict[str, Any]) -> Record:
     """Make a run in a process of its own, and return its record."""
     work = {**what, "settings": {**RUN_ALONE[what["algorithm"]], **given}}
     command = [sys.executable, "-m", "benchmarks.peers.untuned_run", json.dumps(work)]
-    return {**what, **json.loads(finish(command, {**os.environ, **ONE_THREAD}).splitlines()[-1]), "machine": machine()}
+    return {**what, **record_of(command), "machine": machine()}
 
 
 def make_missing(options: argparse.Namespace, path: Path) -> None:

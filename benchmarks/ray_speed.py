@@ -25,6 +25,7 @@ from benchmarks.common import (
     adopt_orphans,
     describe,
     finish,
+    in_words,
     machine,
     markdown_table,
     reap,
@@ -134,11 +135,7 @@ def as_markdown(record: Settings) -> str:
     )
     loads = [one["load"] for one in record["runs"]]
     load = f"Load of the machine: {spread(loads, '.1f')}. CPU time depends little on it, SPS much."
-    versions = [
-        f"{name}: {', '.join(f'{package} {number}' for package, number in ones[0]['versions'].items())}."
-        for name, ones in sides.items()
-        if "versions" in ones[0]
-    ]
+    versions = [f"{name}: {in_words(ones[0]['versions'])}." for name, ones in sides.items() if "versions" in ones[0]]
     places = "\n".join([f"{describe(record['machine'])}.", *versions])
     return "\n\n".join(["# Ray on one machine", about, places, load, markdown_table(header, rows).rstrip()])
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common import describe, markdown_table, spread
+from benchmarks.common import describe, in_words, markdown_table, spread
 
 Record = dict[str, Any]
 PARTS = (0.1, 0.25, 0.5, 1.0)
@@ -34,7 +34,7 @@ def _section(name: str, record: Record) -> list[str]:
     batch = (
         f"{work['env']}, {work['envs']} envs, {_learning(work)}; {work['steps']:,} env steps a run, {rounds} rounds."
     )
-    versions = [f"{side}: {_versions(found)}." for side, found in record["versions"].items()]
+    versions = [f"{side}: {in_words(found)}." for side, found in record["versions"].items()]
     layouts = [f"{side}: `{layout}`." for side, layout in record["layouts"].items()]
     about = "\n".join([batch, f"{describe(record['machine'])}.", *versions])
     learned = ["No episode ended in so few env steps: there is no curve."]
@@ -57,10 +57,6 @@ def _learning(work: dict[str, Any]) -> str:
     if work.get("algorithm") == "a2c":
         return f"unrolls of {work['unroll_length']}, one update a batch"
     return f"unrolls of {work['unroll_length']}, minibatches of {work['minibatch_size']}, epochs: {work['epochs']}"
-
-
-def _versions(versions: dict[str, str]) -> str:
-    return ", ".join(f"{name} {number}" for name, number in versions.items())
 
 
 # --- tables -------------------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import tempfile
 import time
@@ -20,16 +19,15 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from benchmarks.common import describe, finish, installed, machine, markdown_table
+from benchmarks.common import describe, installed, machine, markdown_table, record_of
 from benchmarks.options import read_options
 from benchmarks.peers.untuned_run import Act, cpu_s, evaluate
+from benchmarks.records import Record, append_record, find_record, read_records
 
 ENV, STEPS, WARMUP = "Pendulum-v1", 8_000, 1_000
 LEARNING_RATE, GAMMA, BATCH_SIZE, CAPACITY, HIDDEN_SIZES = 1e-3, 0.98, 256, 200_000, (256, 256)
 NOISE = 0.1
 SIDES = {"offbeat": "offbeat", "sb3": "stable-baselines3"}
-ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-Record = dict[str, Any]
 
 
 def train_offbeat(seed: int) -> Act:
@@ -84,18 +82,17 @@ def measure(side: str, seed: int) -> Record:
 
 def make_missing(seeds: int, path: Path) -> list[Record]:
     """Make the runs that have no record; return all records."""
-    records = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    records = read_records(path)
     for seed in range(1, seeds + 1):
         for side, package in SIDES.items():
             what = {"side": side, "seed": seed, "version": installed(package)}
-            if any(record.items() >= what.items() for record in records):
+            if find_record(what, records) is not None:
                 continue
             command = [sys.executable, "-m", "benchmarks.td3_beside_sb3", "--one", side, str(seed)]
-            result = json.loads(finish(command, {**os.environ, **ONE_THREAD}).splitlines()[-1])
-            records.append({**what, **result, "machine": machine()})
-            with path.open("a") as file:
-                file.write(json.dumps(records[-1]) + "\n")
-            print(f"{side}, seed {seed}: {mean(result['returns']):.0f}, {result['cpu_s']:.0f} CPU s", flush=True)
+            record = {**what, **record_of(command), "machine": machine()}
+            records.append(record)
+            append_record(path, record)
+            print(f"{side}, seed {seed}: {mean(record['returns']):.0f}, {record['cpu_s']:.0f} CPU s", flush=True)
     return records
 
 

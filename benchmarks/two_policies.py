@@ -22,6 +22,7 @@ from benchmarks.common import (
     adopt_orphans,
     children_cpu_s,
     describe,
+    in_words,
     machine,
     markdown_table,
     reap,
@@ -110,16 +111,12 @@ def write_results(record: Settings, out: Path) -> str:
         "Eight worlds of four CartPoles, two policies with two carts each. A figure is the median (least to most) of\n"
         f"{rounds} rounds, a ratio that of two runs of the same round. SPS: agent steps per second of wall-clock time."
     )
-    places = [f"{describe(record['machine'])}.", *(f"{name}: {_listed(of)}." for name, of in versions.items() if of)]
+    places = [f"{describe(record['machine'])}.", *(f"{name}: {in_words(of)}." for name, of in versions.items() if of)]
     load = f"Load of the machine: {spread(loads, '.1f')}. CPU time depends little on it, SPS much."
     parts = ["# Two policies", about, "\n".join(places), load, markdown_table(header, rows).rstrip()]
     text = "\n\n".join(parts)
     (out / "two-policies.md").write_text(text + "\n")
     return text
-
-
-def _listed(versions: dict[str, str]) -> str:
-    return ", ".join(f"{name} {number}" for name, number in versions.items())
 
 
 def _ratio(ones: list[Settings], references: list[Settings], key: str) -> str:

@@ -15,17 +15,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 
-from benchmarks.common import RESULTS, finish, machine
+from benchmarks.common import RESULTS, machine, record_of
 from benchmarks.policy_lag.page import SIMULATED, TIMED, write_page
 from benchmarks.policy_lag.works import WORKS, Work
 from benchmarks.records import Record, append_record, find_record, read_records
 
 PATH = RESULTS / "policy-lag.jsonl"
 SEEDS = range(1, 11)
-ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
 
 def identity(work: Work, lag: int, seed: int, runtime: str) -> Record:
@@ -37,7 +35,7 @@ def make(work: Work, what: Record) -> Record:
     """Make a run in a process of its own, and return its record."""
     arguments = {"algorithm": work.algorithm, "env": work.env, "key": work.key, "changes": work.changes, **what}
     command = [sys.executable, "-m", "benchmarks.policy_lag.run", json.dumps(arguments)]
-    return {**what, **json.loads(finish(command, {**os.environ, **ONE_THREAD}).splitlines()[-1]), "machine": machine()}
+    return {**what, **record_of(command), "machine": machine()}
 
 
 def require_same_weights(record: Record, records: list[Record]) -> None:

@@ -18,7 +18,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks.common import RESULTS, machine
+from benchmarks.common import ONE_THREAD, RESULTS, machine
 from benchmarks.records import Record, append_record, find_record, read_records
 from benchmarks.replay_variants.page import page
 from benchmarks.replay_variants.sides import (
@@ -37,7 +37,6 @@ from benchmarks.replay_variants.sides import (
 PATH = RESULTS / "replay-variants.jsonl"
 SEEDS = (1, 2)
 PEER = Path(__file__).parents[1] / "peers/sbx_variants.py"
-ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
 
 def identity(side: Side, seed: int) -> Record:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchmarks.common import describe, markdown_table
+from benchmarks.common import describe, in_words, markdown_table
 from benchmarks.records import Record
 from benchmarks.replay_variants.sides import COMMON, CPU_S, ENV, EVAL_EPISODES, EVAL_EVERY, SCORES, SIDES, STEPS
 
@@ -56,7 +56,7 @@ Several seeds are separated by a slash; "-": the run did not get there."""
 
 def _sbx_versions(records: list[Record]) -> list[str]:
     found = [record["versions"] for record in records if "versions" in record]
-    return sorted({"SBX's side: " + ", ".join(f"{name} {number}" for name, number in each.items()) for each in found})
+    return sorted({f"SBX's side: {in_words(each)}" for each in found})
 
 
 def scores_table(runs: dict[str, list[Record]]) -> str:

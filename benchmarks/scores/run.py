@@ -12,13 +12,12 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import children_cpu_s, machine, offbeat, read_metrics, thinned, write_json
+from benchmarks.common import ONE_THREAD, children_cpu_s, machine, offbeat, read_metrics, thinned, write_json
 from benchmarks.scores.works import Work, all_works
 
 EVAL_EPISODES = 20
 CURVE_POINTS = 300
 CURVE_KEYS = ("env_steps", "wall_time_s", "episode_return_mean", "eval_return_mean")
-ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 THREADS = {"sac": "--set learner_threads=1"}
 """What keeps a run of an algorithm to one thread; it changes no bit."""
 
