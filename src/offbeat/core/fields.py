@@ -25,7 +25,7 @@ from offbeat.core.frozen_table import PlainTable, is_flag
 from offbeat.core.typed_text import items_of
 
 T = TypeVar("T")
-_FILE_REMEDY = "the file was changed, or was written by another version of offbeat"
+FILE_REMEDY = "the file was changed, or was written by another version of offbeat"
 """End of the message for an invalid table in a JSON file of a run."""
 MOST_BITS = 128
 """The most bits of a whole number that a user may give. Seeds have up to as many; counters of a run have 64."""
@@ -133,7 +133,7 @@ def _read_table(value: object, hint: Any) -> Any:
         return value
     if not isinstance(value, Mapping):
         raise TypeError
-    return build(hint, value, f"a table {hint.__name__} in a file", _FILE_REMEDY)
+    return build(hint, value, f"a table {hint.__name__} in a file", FILE_REMEDY)
 
 
 def _read_literal(value: object, choices: tuple[Any, ...]) -> Any:

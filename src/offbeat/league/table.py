@@ -15,7 +15,7 @@ import numpy as np
 
 from offbeat.config.league import LeagueConfig
 from offbeat.core.errors import ConfigError
-from offbeat.core.fields import Bound, Counter, Name, NonNegative, build
+from offbeat.core.fields import FILE_REMEDY, Bound, Counter, Name, NonNegative, build
 from offbeat.league.payoffs import UNKNOWN, Payoffs
 from offbeat.league.players import LATEST, Player
 from offbeat.league.ratings import updated_elo
@@ -154,14 +154,14 @@ class LeagueTable:
         Raises:
             ConfigError: the state is not one of a table. It may come from a file that another program has written.
         """
-        saved = build(_State, state, "the table of a league", _REMEDY)
+        saved = build(_State, state, "the table of a league", FILE_REMEDY)
         snapshots = {policy.name: policy.snapshots for policy in saved.policies}
         elo = {player: rating for policy in saved.policies for player, rating in policy.ratings()}
         records = {item.pair: Record(item.games, item.wins) for item in saved.records}
         if len(snapshots) < len(saved.policies) or len(records) < len(saved.records):
-            raise ConfigError(f"the table of a league has a policy or a pair of players twice: {_REMEDY}")
+            raise ConfigError(f"the table of a league has a policy or a pair of players twice: {FILE_REMEDY}")
         if unknown := {player for pair in records for player in pair} - elo.keys():
-            raise ConfigError(f"the table of a league has results of {min(unknown)}, which is not in it: {_REMEDY}")
+            raise ConfigError(f"the table of a league has results of {min(unknown)}, which is not in it: {FILE_REMEDY}")
         return cls(saved.version, snapshots, elo, records)
 
 
@@ -178,8 +178,6 @@ def _count(records: dict[Pair, Record], first: Player, second: Player, score: fl
 
 # --- the saved state ----------------------------------------------------------------------------------------
 
-_REMEDY = "the file was changed, or was written by another version of offbeat"
-
 
 @dataclass(frozen=True)
 class _PolicyState:
@@ -192,7 +190,7 @@ class _PolicyState:
         if len(self.elo) != len(self.snapshots):
             raise ConfigError(
                 f"the table of a league has {len(self.snapshots)} snapshots of {self.name}, but {len(self.elo)} "
-                f"ratings of them: {_REMEDY}"
+                f"ratings of them: {FILE_REMEDY}"
             )
 
     def ratings(self) -> Iterator[tuple[Player, float]]:
@@ -216,7 +214,7 @@ class _RecordState:
         if not first < second or self.wins > self.games:
             raise ConfigError(
                 f"the table of a league has {self.wins:g} wins in {self.games:g} games of {first} against {second}: "
-                f"{_REMEDY}"
+                f"{FILE_REMEDY}"
             )
 
     @property
