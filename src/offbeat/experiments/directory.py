@@ -48,7 +48,9 @@ class ExperimentDirectory:
         if not self.path.exists():
             return
         is_experiment = self.record.is_file()
-        if not is_experiment and (not self.path.is_dir() or any(not _is_hidden(p) for p in self.path.iterdir())):
+        if not is_experiment and (
+            not self.path.is_dir() or any(not p.name.startswith(".") for p in self.path.iterdir())
+        ):
             raise ConfigError(f"{self.path} exists but is not an experiment: pass another --dir")
         require_inside(self.path)
         if is_experiment:
@@ -155,7 +157,3 @@ def _differences(saved: dict[str, Any], current: dict[str, Any], within: str = "
             yield from _differences(old, new, f"{within}{key}.")
         elif old != new:
             yield change_text(f"{within}{key}", *("not given" if value is None else value for value in (old, new)))
-
-
-def _is_hidden(path: Path) -> bool:
-    return path.name.startswith(".")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -143,7 +143,7 @@ def _refuse_unsupported(spec: Spec) -> None:
         raise ConfigError(f"{where} has [search] and [population]: the population chooses the values; keep one table")
     if spec.target_return is not None:
         raise ConfigError(f"{where}: target_return is not supported by a population: leave it out")
-    if "league" in _first_parts(spec.settings):
+    if any(key.partition(".")[0] == "league" for key in spec.settings):
         raise ConfigError(
             f"{where}: a league is not supported by a population, because its snapshots and ratings belong to the run "
             "that has played against them: leave it out"
@@ -151,11 +151,6 @@ def _refuse_unsupported(spec: Spec) -> None:
     for key in LIMITS:
         if key in spec.settings:
             raise ConfigError(f"{where}: {key} is not supported by a population, which stops its members itself")
-
-
-def _first_parts(keys: Iterable[str]) -> set[str]:
-    """Return the parts of keys before the first dot."""
-    return {key.partition(".")[0] for key in keys}
 
 
 def _require_objective(spec: Spec, population: PopulationSpec) -> None:
