@@ -194,6 +194,13 @@ def info_mask_writer(target: Array) -> Writer:
     return write_mask
 
 
+def writers_of(spec: EnvSpec, space: gym.Space[Any], targets: Tree) -> tuple[Writer, Writer | None]:
+    """Return the writer of observations, and the writer of the infos' masks if the spec has such a leaf."""
+    leaves = [leaf for leaf in spec.observation if leaf.name != INFO_MASK]
+    write = observation_writer(space, leaves, [targets[leaf.name] for leaf in leaves])
+    return write, info_mask_writer(targets[INFO_MASK]) if INFO_MASK in targets else None
+
+
 class MaskCheck:
     """Finds rows whose mask allows no choice, with one reduction over a group's masks.
 

@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 
 from offbeat.core.errors import ConfigError
-from offbeat.core.types import INFO_MASK, Array, EnvSpec
+from offbeat.core.types import Array, EnvSpec
 from offbeat.envs.actions import action_encoder, random_actions, split_columns
 from offbeat.envs.contract import State
 from offbeat.envs.infos import number_reader
@@ -18,11 +18,10 @@ from offbeat.envs.rows import (
     Fault,
     RowChecks,
     empty_rows,
-    info_mask_writer,
     named,
-    observation_writer,
     only_numbers,
     rows_of,
+    writers_of,
 )
 from offbeat.envs.world import WorldSpec
 
@@ -168,10 +167,8 @@ class Cell:
         self._terminated, self._truncated = rows.rows.terminated, rows.rows.truncated
         # `leaf[column, ...]` is a view also for leaves without axes, where `leaf[column]` is a number.
         targets = {name: leaf[column, ...] for name, leaf in rows.rows.observation.items()}
-        leaves = [leaf for leaf in rows.spec.observation if leaf.name != INFO_MASK]
-        self.write = observation_writer(space, leaves, [targets[leaf.name] for leaf in leaves])
-        """Writes an observation into the next row. It raises ValueError for a wrong one."""
-        self._write_mask = info_mask_writer(targets[INFO_MASK]) if INFO_MASK in targets else None
+        self.write, self._write_mask = writers_of(rows.spec, space, targets)
+        """The first writes an observation into the next row. It raises ValueError for a wrong one."""
         self.reads_info = bool(rows.spec.info) or self._write_mask is not None
         self.lacks_mask = rows.spec.mask is None and bool(rows.spec.action.nvec)
         """Whether the agent has choices, and no mask of them is read."""

@@ -9,16 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from offbeat.core.types import INFO_MASK, NO_DECISION, Array, EnvSpec, Tree
+from offbeat.core.types import INFO_MASK, NO_DECISION, Array
 from offbeat.envs.actions import ActionEncoder
 from offbeat.envs.adapters.gymnasium.sources import AnyEnv
 from offbeat.envs.contract import Outcome
 from offbeat.envs.infos import no_decision_of
-from offbeat.envs.rows import Writer, info_mask_writer, observation_writer
 
 RETURNED = {"reset": "(observation, info)", "step": "(observation, reward, terminated, truncated, info)"}
 """Method -> what it returns, for messages."""
@@ -93,13 +91,6 @@ class NoDecision:
         if no_decision is not None:
             self.reported = self.possible = True
             self.next[:] = no_decision
-
-
-def writers_of(spec: EnvSpec, space: gym.Space[Any], targets: Tree) -> tuple[Writer, Writer | None]:
-    """Return the writer of observations, and the writer of the infos' masks if the spec has such a leaf."""
-    leaves = [leaf for leaf in spec.observation if leaf.name != INFO_MASK]
-    write = observation_writer(space, leaves, [targets[leaf.name] for leaf in leaves])
-    return write, info_mask_writer(targets[INFO_MASK]) if INFO_MASK in targets else None
 
 
 def has_mask(info: Any) -> bool:

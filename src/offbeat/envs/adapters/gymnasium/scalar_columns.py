@@ -10,7 +10,7 @@ from offbeat.core.errors import EnvFailed
 from offbeat.core.types import Array, EnvSpec
 from offbeat.envs.actions import ActionEncoder, split_columns
 from offbeat.envs.adapters.gymnasium.action_repeat import ActionRepeat
-from offbeat.envs.adapters.gymnasium.columns import RETURNED, Columns, NoDecision, has_mask, writers_of
+from offbeat.envs.adapters.gymnasium.columns import RETURNED, Columns, NoDecision, has_mask
 from offbeat.envs.adapters.gymnasium.sources import SingleEnv
 from offbeat.envs.check_parts import fault_of_ends, kind_of
 from offbeat.envs.contract import Outcome
@@ -25,6 +25,7 @@ from offbeat.envs.rows import (
     only_numbers,
     prefer_termination,
     rows_of,
+    writers_of,
 )
 from offbeat.envs.space_generators import seed_spaces
 

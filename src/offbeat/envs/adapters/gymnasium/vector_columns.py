@@ -10,12 +10,20 @@ import numpy as np
 from offbeat.core.errors import EnvFailed
 from offbeat.core.types import Array, EnvSpec
 from offbeat.envs.actions import ActionEncoder
-from offbeat.envs.adapters.gymnasium.columns import RETURNED, Columns, NoDecision, has_mask, writers_of
+from offbeat.envs.adapters.gymnasium.columns import RETURNED, Columns, NoDecision, has_mask
 from offbeat.envs.adapters.gymnasium.sources import AnyVectorEnv
 from offbeat.envs.check_parts import fault_of_ends
 from offbeat.envs.contract import Outcome
 from offbeat.envs.infos import numbers_reader
-from offbeat.envs.rows import FAILURES, RowChecks, column_failed, copy_exactly, mark_reset_rows, prefer_termination
+from offbeat.envs.rows import (
+    FAILURES,
+    RowChecks,
+    column_failed,
+    copy_exactly,
+    mark_reset_rows,
+    prefer_termination,
+    writers_of,
+)
 from offbeat.envs.space_generators import seed_spaces
 
 _ENDS = ("reward", "terminated", "truncated")
