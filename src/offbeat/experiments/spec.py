@@ -83,12 +83,6 @@ class Spec:
         }
 
     @property
-    def policies_and_imports(self) -> dict[str, Any]:
-        """The tables of policies and the modules, as settings of a run, where they are given."""
-        given = {"policies": tables_of(self.policies), "imports": self.imports}
-        return {key: value for key, value in given.items() if value}
-
-    @property
     def trials_per_env(self) -> int | None:
         """Number of combinations of a random search or of Optuna; None for a grid or no search."""
         return None if self.search is None else self.search.trials

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -85,12 +86,22 @@ def trial_of(spec: Spec, number: int, env: str, values: Values) -> Trial:
         ConfigError: a setting is invalid.
     """
     settings = flat_keys({**spec.settings, **values})
-    flags = {**settings, **spec.policies_and_imports, "seed": spec.seeds[0]}
     try:
-        config = resolve(spec.algorithm, env, preset=spec.preset, flags=flags)
+        config = config_of(spec, env, settings)
     except ConfigError as error:
         raise _in_trial(spec.where, env, values, error) from error
     return Trial(number, env, values, settings, config)
+
+
+def config_of(spec: Spec, env: str, settings: Mapping[str, Any]) -> Config:
+    """Return the config of a run of a spec, with these settings and the first seed.
+
+    Raises:
+        ConfigError: a setting is invalid.
+    """
+    given = {"policies": tables_of(spec.policies), "imports": spec.imports}
+    flags = {**settings, **{key: value for key, value in given.items() if value}, "seed": spec.seeds[0]}
+    return resolve(spec.algorithm, env, preset=spec.preset, flags=flags)
 
 
 def whole_keys(spec: Spec) -> set[str]:

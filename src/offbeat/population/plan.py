@@ -14,14 +14,14 @@ from offbeat.config.other_libraries import names_like
 from offbeat.config.own_settings import POLICIES, own_values, parts_of, setting_of
 from offbeat.config.policies import Policies, tables_of
 from offbeat.config.registry import algorithm_entry
-from offbeat.config.resolve import resolve, settings_list
+from offbeat.config.resolve import settings_list
 from offbeat.config.run_config import LIMITS, RunConfig
 from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.field_definitions import hints_of
 from offbeat.core.seeding import derive_seed
 from offbeat.core.types import DEFAULT_POLICY, policy_key
 from offbeat.experiments.spec import Spec
-from offbeat.experiments.trials import kind_of, setting_hints
+from offbeat.experiments.trials import config_of, kind_of, setting_hints
 from offbeat.metrics.names import METRICS
 from offbeat.population.mutation import ROLE, Genome, Values
 from offbeat.population.settings import (
@@ -242,9 +242,9 @@ def _config(spec: Spec, population: PopulationSpec, values: Values) -> Config:
     Raises:
         ConfigError: a setting is invalid.
     """
-    flags = {**settings_of(spec, population, values), **spec.policies_and_imports, "seed": spec.seeds[0]}
+    settings = settings_of(spec, population, values)
     try:
-        return resolve(spec.algorithm, spec.envs[0], preset=spec.preset, flags=flags)
+        return config_of(spec, spec.envs[0], settings)
     except ConfigError as error:
         shown = ", ".join(f"{key} {value:g}" for key, value in values.items())
         raise ConfigError(f"a member with {shown}: {error}") from error
