@@ -89,7 +89,7 @@ def make_missing(seeds: int, path: Path) -> list[Record]:
             if find_record(what, records) is not None:
                 continue
             command = [sys.executable, "-m", "benchmarks.td3_beside_sb3", "--one", side, str(seed)]
-            record = {**what, **record_of(command), "machine": machine()}
+            record: Record = {**what, **record_of(command), "machine": machine()}
             records.append(record)
             append_record(path, record)
             print(f"{side}, seed {seed}: {mean(record['returns']):.0f}, {record['cpu_s']:.0f} CPU s", flush=True)
