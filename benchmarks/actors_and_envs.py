@@ -17,7 +17,6 @@ sizes take turns in each round; shown are medians (least to most) of the rounds.
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import time
@@ -28,7 +27,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from benchmarks.common import describe, machine, markdown_table, spread, write_json
-from benchmarks.options import read_options
+from benchmarks.options import new_parser, read_options
 from benchmarks.works import CARTPOLE, HALF_CHEETAH
 from offbeat.config.resolve import resolve
 from offbeat.core.allocator import keep_freed_memory
@@ -291,7 +290,7 @@ def draw(actors: Found, envs: Found, file: Path) -> None:
 
 def main() -> None:
     """Measure all sizes and write the results."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--env-steps", type=int, default=16_384, help="env steps of each measurement, about")
     parser.add_argument("--actors", type=int, nargs="+", default=ACTORS)

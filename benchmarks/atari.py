@@ -9,14 +9,13 @@ goes on from its last checkpoint, or is only evaluated if it has come to its end
 
 from __future__ import annotations
 
-import argparse
 import json
 import tomllib
 from pathlib import Path
 from typing import Any
 
 from benchmarks.common import RESULTS, describe, machine, markdown_table, offbeat, read_metrics, write_json
-from benchmarks.options import read_options
+from benchmarks.options import new_parser, read_options
 from benchmarks.scores.run import CURVE_KEYS, curve, finished
 
 GAMES = {"Pong": (3_000_000, 18.0), "Breakout": (1_000_000, None)}
@@ -96,7 +95,7 @@ def _reached(result: dict[str, Any]) -> str:
 
 def main() -> None:
     """Train what is not trained yet, then write results and table of all games that are there."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__)
     parser.add_argument("--games", nargs="+", choices=GAMES, default=list(GAMES))
     options = read_options(parser, "games", folder=RESULTS / "atari")
     options.out.mkdir(parents=True, exist_ok=True)

@@ -9,7 +9,6 @@ has. The simulator is in `cluster_events.py`. Writes `results/cluster-simulation
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.cluster_events import Cluster, MessageCosts, Result
 from benchmarks.common import RESULTS, describe, markdown_table, write_json
-from benchmarks.options import read_options
+from benchmarks.options import new_parser, read_options
 from offbeat.core.pace import OnPolicyPace
 
 if TYPE_CHECKING:
@@ -271,7 +270,7 @@ def _draw_work(axes: Axes, work: Work, settings: list[Record]) -> None:
 
 def main() -> None:
     """Simulate, and write the results."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__)
     parser.add_argument("--works", nargs="+", choices=WORKS, default=list(WORKS))
     parser.add_argument("--nodes", nargs="+", type=int, default=list(NODES))
     options = read_options(parser)

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common import describe, installed, machine, markdown_table, record_of
-from benchmarks.options import read_options
+from benchmarks.options import new_parser, read_options
 from benchmarks.peers.untuned_run import EPISODES
 from benchmarks.records import Record, append_record, find_record, read_records
 from benchmarks.untuned import UNTUNED, Untuned
@@ -188,7 +188,7 @@ def report(options: argparse.Namespace, records: list[Record]) -> str:
 
 def main() -> None:
     """Make what is missing, and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__)
     parser.add_argument("--algorithms", nargs="+", choices=ALGORITHMS, default=ALGORITHMS)
     parser.add_argument("--sides", nargs="+", choices=SIDES, default=SIDES)
     parser.add_argument("--env", nargs="+", help="default: all")

@@ -8,13 +8,12 @@ another game. Its NashConv in the game itself is what training with this bonus c
 
 from __future__ import annotations
 
-import argparse
 import sys
 
 from tests.reference.kuhn_poker import KuhnPoker, equilibrium_with_entropy
 
 from benchmarks.common import describe, machine, markdown_table, write_json
-from benchmarks.options import read_options
+from benchmarks.options import new_parser, read_options
 from offbeat.league.average import average_policy
 
 COEFFICIENTS = (0.3, 0.2, 0.15, 0.1, 0.07)
@@ -22,7 +21,7 @@ COEFFICIENTS = (0.3, 0.2, 0.15, 0.1, 0.07)
 
 def main() -> int:
     """Compute the figures and write them."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__)
     options = read_options(parser)
     from open_spiel.python.algorithms.exploitability import nash_conv
 

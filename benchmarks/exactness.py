@@ -13,7 +13,6 @@ the whole run is killed, it is interrupted, and an env raises.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import shutil
@@ -36,7 +35,7 @@ from tests.reference.runs import weights_of
 
 import offbeat
 from benchmarks.common import describe, machine, markdown_table, write_json
-from benchmarks.options import read_options
+from benchmarks.options import new_parser, read_options
 from offbeat.core.errors import OffbeatError
 
 RUNTIMES = ("serial", "threads", "processes")
@@ -213,7 +212,7 @@ def _named(found: dict[str, Any]) -> str:
 
 def main() -> int:
     """Run the matrix, write the results; 1 if any cell differs or any check fails."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__)
     parser.add_argument("--algorithms", nargs="+", choices=ALGORITHMS, default=ALGORITHMS)
     parser.add_argument("--features", nargs="+", choices=FEATURES, default=tuple(FEATURES))
     parser.add_argument("--checks", nargs="+", choices=CHECKS, default=tuple(CHECKS))

@@ -11,7 +11,6 @@ takes time too. Needs the extra `compiled`.
 
 from __future__ import annotations
 
-import argparse
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
@@ -22,7 +21,7 @@ from time import process_time, thread_time
 from typing import Any
 
 from benchmarks.common import describe, installed, machine, markdown_table, write_json
-from benchmarks.options import read_options
+from benchmarks.options import new_parser, read_options
 from offbeat.config.resolve import resolve
 from offbeat.core.threads import blas_kernels, limit
 from offbeat.runtime.parts import PacedParts
@@ -177,7 +176,7 @@ def parts_table(records: dict[str, Settings]) -> str:
 
 def main() -> None:
     """Measure all works; write the raw results and the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__)
     parser.add_argument("--works", nargs="+", default=list(WORKS), choices=WORKS, metavar="WORK")
     options = read_options(parser)
     limit(1)

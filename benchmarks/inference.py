@@ -10,7 +10,6 @@ of its envs. The sides take turns. CPU time is what counts where other jobs shar
 
 from __future__ import annotations
 
-import argparse
 import os
 from collections.abc import Mapping, Sequence
 from itertools import count
@@ -23,7 +22,7 @@ import numpy as np
 
 import benchmarks.slow_images  # noqa: F401 - registers the env
 from benchmarks.common import describe, machine, markdown_table, write_json
-from benchmarks.options import read_options
+from benchmarks.options import new_parser, read_options
 from offbeat.config.config import Config
 from offbeat.config.resolve import resolve
 from offbeat.core.threads import limit
@@ -222,7 +221,7 @@ def _rows(run: dict[str, Any]) -> list[list[str]]:
 
 def main() -> None:
     """Measure and write the results."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__)
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--rounds", type=int, default=1)
     arguments = read_options(parser)

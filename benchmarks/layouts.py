@@ -6,12 +6,11 @@ python -m benchmarks.layouts --works halfcheetah --seconds 10 --out /tmp/trial
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 
 from benchmarks.common import describe, machine, markdown_table, offbeat, write_json
-from benchmarks.options import read_options
+from benchmarks.options import new_parser, read_options
 from benchmarks.works import LAYOUTS, WORKS, Settings, command
 
 SIDES = {
@@ -58,7 +57,7 @@ def _row(run: Settings) -> list[str]:
 
 def main() -> None:
     """Bench all works in their layouts and write the results."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__)
     parser.add_argument("--works", nargs="+", choices=WORKS, default=list(WORKS))
     parser.add_argument("--seconds", type=float, default=5.0)
     options = read_options(parser)

@@ -9,7 +9,6 @@ that samples the next minibatch. The settings take turns in each round.
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from pathlib import Path
 from statistics import fmean, median
@@ -25,7 +24,7 @@ from benchmarks.common import (
     spread,
     write_json,
 )
-from benchmarks.options import read_options
+from benchmarks.options import new_parser, read_options
 
 WARM_UP = 1000
 """Env steps without an update, and the same number with updates that are not measured."""
@@ -84,7 +83,7 @@ def as_markdown(runs: list[dict[str, Any]], about: dict[str, Any], steps: int) -
 
 def main() -> None:
     """Run all settings by turns, and write the results."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=6000)
     options = read_options(parser)

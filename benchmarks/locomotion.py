@@ -12,7 +12,6 @@ above 1 `together` is faster. Shown are medians (least to most) of the pairs. Wr
 
 from __future__ import annotations
 
-import argparse
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -22,7 +21,7 @@ from time import thread_time
 from typing import Any
 
 from benchmarks.common import describe, machine, markdown_table, spread, write_json
-from benchmarks.options import read_options
+from benchmarks.options import new_parser, read_options
 from benchmarks.works import HALF_CHEETAH
 from offbeat.config.env import EnvConfig
 from offbeat.config.resolve import resolve
@@ -127,7 +126,7 @@ def _row(record: dict[str, Any]) -> list[str]:
 
 def main() -> None:
     """Measure all works and write the results."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__)
     parser.add_argument("--pairs", type=int, default=11)
     options = read_options(parser)
     warnings.simplefilter("ignore")

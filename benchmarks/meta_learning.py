@@ -14,7 +14,6 @@ The picture is the adaptation curve of the last evaluations.
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -30,7 +29,7 @@ from benchmarks.common import (
     spread,
     write_json,
 )
-from benchmarks.options import read_options
+from benchmarks.options import new_parser, read_options
 
 ENV = "offbeat/PointRobot-v0"
 SCORE = -12.0
@@ -145,7 +144,7 @@ def _costs(name: str, runs: list[RUN]) -> list[str]:
 
 def main() -> None:
     """Train all seeds in all runtimes and write the results."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__)
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3, 4, 5])
     parser.add_argument("--runtimes", nargs="+", default=["serial", "processes"])
     parser.add_argument("--env", default=ENV)

@@ -1,4 +1,4 @@
-"""The option `--out` of the benchmarks: a trial does not replace the published results unnoticed."""
+"""The command lines of the benchmarks. With `--out`, a trial does not replace the published results unnoticed."""
 
 from __future__ import annotations
 
@@ -7,6 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.common import RESULTS
+
+
+def new_parser(text: str | None) -> argparse.ArgumentParser:
+    """Return a parser whose help begins with the docstring of a benchmark, as it is written."""
+    return argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
 
 
 def read_options(

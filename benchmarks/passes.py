@@ -9,11 +9,10 @@ settings are those of the preset in the serial runtime, with four resident batch
 
 from __future__ import annotations
 
-import argparse
 from typing import Any
 
 from benchmarks.common import describe, machine, markdown_table, write_json
-from benchmarks.options import read_options
+from benchmarks.options import new_parser, read_options
 from benchmarks.steps_to_score import EVAL_EVERY, SCORE, STEPS, row_of, until_score
 
 RESIDENT = 4
@@ -43,7 +42,7 @@ def as_markdown(runs: list[dict[str, Any]], about: dict[str, Any]) -> str:
 
 def main() -> None:
     """Run all seeds with each number of passes, and write the results."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__)
     parser.add_argument("--passes", nargs="+", type=int, default=[1, 2, 4])
     parser.add_argument("--seeds", nargs="+", type=int, default=list(range(1, 16)))
     options = read_options(parser)

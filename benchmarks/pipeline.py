@@ -11,7 +11,6 @@ round.
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 import time
 from pathlib import Path
@@ -21,7 +20,7 @@ from typing import Any, NamedTuple
 import torch
 
 from benchmarks.common import describe, machine, markdown_table, read_metrics, write_json
-from benchmarks.options import read_options
+from benchmarks.options import new_parser, read_options
 from benchmarks.pipeline_simulation import Pipeline
 from benchmarks.sleeping_env import ENV
 from offbeat.algorithms.a2c import A2C
@@ -150,7 +149,7 @@ def as_markdown(record: dict[str, Any]) -> str:
 
 def main() -> None:
     """Simulate and train all settings, and write the results."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__)
     parser.add_argument("--runtime", default="processes", choices=("threads", "processes"))
     parser.add_argument("--rounds", type=int, default=3)
     options = read_options(parser)

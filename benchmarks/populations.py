@@ -12,7 +12,6 @@ Writes benchmarks/results/populations.{json,md}.
 
 from __future__ import annotations
 
-import argparse
 import json
 import tomllib
 from collections.abc import Mapping
@@ -26,6 +25,7 @@ from tests.reference.populations import run_here
 from tests.reference.runs import offbeat
 
 from benchmarks.common import RESULTS, markdown_table, write_json
+from benchmarks.options import new_parser
 from offbeat.population.members import member_name
 from offbeat.population.population import Population
 from offbeat.population.report import rows_of
@@ -164,7 +164,7 @@ def _values(row: Mapping[str, str]) -> str:
 
 def main() -> None:
     """Run the populations whose results are missing, and write the results after each."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__)
     parser.add_argument("works", nargs="*", metavar="WORK", help=f"of {', '.join(WORKS)}; without any: all")
     parser.add_argument("--seeds", nargs="+", type=int, help="default: those of the work")
     parser.add_argument("--jobs", type=int, default=2, help="populations that run at the same time; default: 2")

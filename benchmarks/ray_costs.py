@@ -10,7 +10,6 @@ copied, as the rows of a ticket are copied into their slot. `benchmarks/cluster_
 
 from __future__ import annotations
 
-import argparse
 import logging
 import os
 from collections.abc import Callable, Iterator
@@ -23,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.common import describe, machine, markdown_table, write_json
-from benchmarks.options import read_options
+from benchmarks.options import new_parser, read_options
 
 SIZES = (1_000, 10_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000)
 """Bytes of a message, or of the weights."""
@@ -194,7 +193,7 @@ def as_markdown(record: Record) -> str:
 
 def main() -> None:
     """Measure, and write the results."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     options = read_options(parser)
     records = measure(options.rounds, lambda text: print(text, flush=True))

@@ -10,7 +10,6 @@ finish, that exceeds its lag, or that leaves a process behind. Needs Linux. Writ
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
@@ -30,7 +29,7 @@ from tests.reference.ray_clusters import STORE, two_nodes
 from tests.reference.runs import is_alive
 
 from benchmarks.common import write_json
-from benchmarks.options import read_options
+from benchmarks.options import new_parser, read_options
 from benchmarks.soak.processes import command_of, descendants
 from offbeat.metrics.sinks import read_metrics
 
@@ -62,7 +61,7 @@ class Report:
 
 def main() -> int:
     """Do all runs and write the results; 1 if any failed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__)
     parser.add_argument("--runs", type=int, default=30)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seed", type=int, default=1)

@@ -32,7 +32,7 @@ from benchmarks.common import (
     spread,
     write_json,
 )
-from benchmarks.options import read_options
+from benchmarks.options import new_parser, read_options
 from benchmarks.peers.cpu_time import tree_cpu_s
 from benchmarks.works import HALF_CHEETAH, NOT_SETTINGS, Settings
 
@@ -149,7 +149,7 @@ def _ratio(ones: list[Settings], others: list[Settings], key: str) -> str:
 
 def main() -> None:
     """Run all sides and write the results."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES))
     parser.add_argument("--rllib-python", type=Path, default=Path(".venv-rllib/bin/python"))

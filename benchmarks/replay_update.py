@@ -18,7 +18,6 @@ skip "autograd, 2 threads", because the two threads of torch spin while they wai
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from statistics import median
@@ -29,7 +28,7 @@ import numpy as np
 import torch
 
 from benchmarks.common import describe, machine, markdown_table, spread, write_json
-from benchmarks.options import read_options
+from benchmarks.options import new_parser, read_options
 from offbeat.algorithms.base import Minibatch
 from offbeat.algorithms.replay_actor_critic import ReplayActorCritic
 from offbeat.algorithms.sac import SAC
@@ -251,7 +250,7 @@ def table(results: dict[str, dict[str, list[float]]]) -> str:
 
 def main() -> None:
     """Measure all sides; write the raw results and the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__)
     parser.add_argument("algorithm", choices=list(ALGORITHMS))
     parser.add_argument("--rounds", type=int, default=15, help="blocks of each side that count")
     parser.add_argument("--skip", nargs="+", default=[], metavar="SIDE", help="sides that are not measured")

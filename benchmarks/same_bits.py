@@ -9,7 +9,6 @@ Hashes depend on the processor and on the packages; that two versions have the s
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import describe, finish, machine, markdown_table, write_json
-from benchmarks.options import read_options
+from benchmarks.options import new_parser, read_options
 from benchmarks.versions import ROOT, exported
 
 UNROLLS: dict[str, Any] = {
@@ -124,7 +123,7 @@ def hashes_of(folder: Path) -> dict[str, str]:
 
 def main() -> int:
     """Compare two versions on all runs, and write the hashes; 1 if one differs."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__)
     parser.add_argument("first", metavar="REVISION_A")
     parser.add_argument("second", metavar="REVISION_B", nargs="?", help="without it: the working tree")
     options = read_options(parser, "first", "second")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
 from collections.abc import Callable, Collection
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import write_json
-from benchmarks.options import read_options
+from benchmarks.options import new_parser, read_options
 from offbeat.api.train import train
 
 Scores = dict[str, Any]
@@ -54,7 +53,7 @@ def measure(
         measured: function of a name and a seed.
         written: adds the scores of a seed to the results in a folder.
     """
-    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(doc)
     parser.add_argument("names", nargs="*", metavar=noun.upper(), help=f"of {', '.join(names)}; without any: all")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     options = read_options(parser, "names", "seeds")

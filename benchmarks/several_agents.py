@@ -20,7 +20,6 @@ median of the pairs' ratios. Instructions are counted by `perf stat`, where the 
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -30,7 +29,7 @@ from time import process_time
 from typing import Any, NamedTuple
 
 from benchmarks.common import describe, machine, markdown_table, spread, write_json
-from benchmarks.options import read_options
+from benchmarks.options import new_parser, read_options
 from offbeat.config.resolve import resolve
 from offbeat.core.allocator import keep_freed_memory
 from offbeat.core.threads import limit
@@ -196,7 +195,7 @@ def _row(record: dict[str, Any]) -> list[str]:
 
 def main() -> None:
     """Measure all pairs and write the results."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__)
     parser.add_argument("--pairs", type=int, default=80)
     parser.add_argument("--steps", type=int, default=2, help="learning steps of each side of a pair")
     parser.add_argument("--only", nargs=2, metavar=("SIDE", "WORK"), help="only run one side, and write nothing")

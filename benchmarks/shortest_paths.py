@@ -10,7 +10,6 @@ shortest-paths.json to benchmarks/results, or to the folder `--out`.
 
 from __future__ import annotations
 
-import argparse
 from collections import deque
 from collections.abc import Iterator
 from statistics import mean, stdev
@@ -19,7 +18,7 @@ from typing import Any, NamedTuple
 import gymnasium
 
 from benchmarks.common import machine, write_json
-from benchmarks.options import read_options
+from benchmarks.options import new_parser, read_options
 
 ENVS = ("MiniGrid-Empty-5x5-v0", "MiniGrid-DoorKey-5x5-v0", "MiniGrid-FourRooms-v0")
 LEFT, RIGHT, FORWARD, PICKUP, TOGGLE = 0, 1, 2, 3, 5
@@ -103,7 +102,7 @@ def best_return(env: gymnasium.Env[Any, Any], seed: int) -> float:
 
 def main() -> None:
     """Search all envs; print the means and write them."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__)
     parser.add_argument("--episodes", type=int, default=1000)
     options = read_options(parser)
     records = {}

@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.common import adopt_orphans, children_cpu_s, machine, reap, thinned, write_json
-from benchmarks.options import read_options
+from benchmarks.options import new_parser, read_options
 from benchmarks.speed_report import draw, has_curves, write_tables
 from benchmarks.works import (
     LAYOUTS,
@@ -136,7 +136,7 @@ def main() -> None:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__)
     names = [*ALL_WORKS, *dict.fromkeys([*LAYOUTS, *LOCK_FREE_LAYOUTS]), *PEERS]
     parser.add_argument("--only", nargs="+", choices=names, default=[], help="works and sides; default: all")
     parser.add_argument("--pairs", type=int, default=5, help="rounds; at least 5 for a figure that counts")

@@ -12,7 +12,6 @@ metrics.jsonl has the line. One run at a time, seed by seed, the sides by turns.
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
 import tempfile
@@ -22,7 +21,7 @@ from typing import Any
 
 from benchmarks.common import describe, machine, markdown_table, spread, write_json
 from benchmarks.lines import follow
-from benchmarks.options import read_options
+from benchmarks.options import new_parser, read_options
 from benchmarks.works import CARTPOLE, LAYOUTS, Settings, command
 
 SCORE = 475.0
@@ -95,7 +94,7 @@ def row_of(side: str, runs: list[Settings]) -> list[str]:
 
 def main() -> None:
     """Run all seeds on all sides and write the results."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__)
     parser.add_argument("--sides", nargs="+", choices=LAYOUTS, default=["serial", "processes", "processes-exact"])
     parser.add_argument("--seeds", nargs="+", type=int, default=list(range(1, 16)))
     parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="other settings than the work's")

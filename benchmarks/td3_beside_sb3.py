@@ -9,7 +9,6 @@ is appended to a file at its end, so an interrupted command continues.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import tempfile
@@ -20,7 +19,7 @@ from statistics import mean
 from typing import Any
 
 from benchmarks.common import describe, installed, machine, markdown_table, record_of
-from benchmarks.options import read_options
+from benchmarks.options import new_parser, read_options
 from benchmarks.peers.untuned_run import Act, cpu_s, evaluate
 from benchmarks.records import Record, append_record, find_record, read_records
 
@@ -122,7 +121,7 @@ one thread, on a machine that other jobs used too."""
 
 def main() -> None:
     """Make the runs, one of them with --one, and write the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__)
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--one", nargs=2, metavar=("SIDE", "SEED"), help="one run in this process, as JSON")
     options = read_options(parser, "seeds", unless="one")

@@ -11,12 +11,11 @@ benchmarks.curves` draws them.
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 
 from benchmarks.common import children_cpu_s, describe, machine, markdown_table, spread, thinned, write_json
-from benchmarks.options import read_options
+from benchmarks.options import new_parser, read_options
 from benchmarks.works import EARLIER, LAYOUTS, PPO, Settings, run_offbeat, run_peer
 
 RETURN = 3000.0
@@ -84,7 +83,7 @@ def _row(side: str, runs: list[Settings]) -> list[str]:
 
 def main() -> None:
     """Run all seeds on all sides and write the results."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__)
     parser.add_argument("--sides", nargs="+", choices=(*LAYOUTS, "sb3"), default=["serial", "processes", "sb3"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--sb3-python", type=Path, default=Path(".venv-sb3/bin/python"))

@@ -12,7 +12,6 @@ memory itself, and with the bound on steps that `offbeat.models.flat` has. Write
 
 from __future__ import annotations
 
-import argparse
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.common import RESULTS, describe, machine, markdown_table, write_json
+from benchmarks.options import new_parser
 from offbeat.core.memory_shape import Slab
 from offbeat.memory.arena import SharedArena, attach
 from offbeat.models.flat import FlatAdam, FlatParameters
@@ -156,7 +156,7 @@ def _measure(device: str, *, bounded: bool) -> dict[str, Any]:
 
 def measure_both() -> None:
     """Measure both, and write the results."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="where the parameters lie")
     device = parser.parse_args().device
     rows = [_measure(device, bounded=bounded) for bounded in (False, True)]

@@ -12,7 +12,6 @@ the rounds. README.md says what is alike on all sides. Writes `results/two-polic
 
 from __future__ import annotations
 
-import argparse
 import os
 import time
 from pathlib import Path
@@ -29,7 +28,7 @@ from benchmarks.common import (
     spread,
     write_json,
 )
-from benchmarks.options import read_options
+from benchmarks.options import new_parser, read_options
 from benchmarks.speed import speed
 from benchmarks.works import PPO, Settings, run_offbeat, run_peer
 
@@ -127,7 +126,7 @@ def _ratio(ones: list[Settings], references: list[Settings], key: str) -> str:
 
 def main() -> None:
     """Measure all sides and write the results."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES))
     parser.add_argument("--sample-factory-python", type=Path, default=Path(".venv-sample-factory/bin/python"))

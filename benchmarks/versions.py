@@ -10,7 +10,6 @@ median (least to most) of the rounds.
 
 from __future__ import annotations
 
-import argparse
 import io
 import os
 import subprocess
@@ -23,7 +22,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.common import describe, finish, machine, markdown_table, read_metrics, spread, write_json
-from benchmarks.options import read_options
+from benchmarks.options import new_parser, read_options
 from benchmarks.works import NOTHING_ELSE, REPLAY_WORKS, WORKS, algorithm_of, command
 
 ROOT = Path(__file__).parent.parent
@@ -76,7 +75,7 @@ def row(work: str, side: str, part: str, versions: tuple[list[float], list[float
 
 def main() -> None:
     """Compare two revisions on all works, and write the results."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__)
     parser.add_argument("revisions", nargs=2, metavar="REVISION")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--works", nargs="+", choices=STEPS, default=list(STEPS))

@@ -12,7 +12,6 @@ add numbers. Writes `results/waiting-envs.{json,md}`.
 
 from __future__ import annotations
 
-import argparse
 import time
 import warnings
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
@@ -23,7 +22,7 @@ from typing import Any
 
 from benchmarks.actors_and_envs import Run, settings_of
 from benchmarks.common import describe, machine, markdown_table, spread, write_json
-from benchmarks.options import read_options
+from benchmarks.options import new_parser, read_options
 from benchmarks.sleeping_env import ENV
 from benchmarks.works import CARTPOLE
 from offbeat.core.threads import limit
@@ -126,7 +125,7 @@ def write_results(
 
 def main() -> None:
     """Measure all layouts and write the results."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     options = read_options(parser)
     warnings.simplefilter("ignore")

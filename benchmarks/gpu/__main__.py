@@ -26,7 +26,7 @@ from benchmarks.common import RESULTS, describe, machine, write_json
 from benchmarks.gpu.jobs import Figures, Job, run
 from benchmarks.gpu.parts import PARTS, Scale
 from benchmarks.gpu.table import as_markdown
-from benchmarks.options import read_options
+from benchmarks.options import new_parser, read_options
 
 SECONDS, SMOKE_SECONDS = 12.0, 3.0
 """Of training in each run."""
@@ -52,7 +52,7 @@ def main() -> int:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__)
     parser.add_argument("parts", nargs="*", choices=[[], *PARTS], metavar="PART", help="default: all")
     parser.add_argument("--seconds", type=float, help=f"of training in each run; default: {SECONDS:g}")
     parser.add_argument("--minutes", type=float, default=MINUTES, help="after which no other job begins")

@@ -13,11 +13,11 @@ Several commands may run at the same time, but not for seconds.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 
 from benchmarks.common import RESULTS, machine, record_of
+from benchmarks.options import new_parser
 from benchmarks.policy_lag.page import SIMULATED, TIMED, write_page
 from benchmarks.policy_lag.works import WORKS, Work
 from benchmarks.records import Record, append_record, find_record, read_records
@@ -67,7 +67,7 @@ def make_missing(works: list[Work], seeds: list[int], runtime: str) -> None:
 
 def main() -> None:
     """Make what is missing, and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__)
     names = [work.name for work in WORKS]
     parser.add_argument("works", nargs="*", metavar="WORK", help=f"of {', '.join(names)}; default: all")
     parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS), help="default: 1 to 10")

@@ -11,7 +11,6 @@ the environment that has it.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -19,6 +18,7 @@ import sys
 from pathlib import Path
 
 from benchmarks.common import ONE_THREAD, RESULTS, machine
+from benchmarks.options import new_parser
 from benchmarks.records import Record, append_record, find_record, read_records
 from benchmarks.replay_variants.page import page
 from benchmarks.replay_variants.sides import (
@@ -81,7 +81,7 @@ def make_missing(sides: list[Side], seeds: list[int], sbx: Path) -> None:
 
 def main() -> None:
     """Make what is missing, and write the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__)
     names = [side.name for side in SIDES]
     parser.add_argument("sides", nargs="*", metavar="SIDE", help=f"of {'; '.join(names)}; default: all")
     parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS), help="default: 1 and 2")

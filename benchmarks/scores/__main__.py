@@ -14,11 +14,11 @@ MiniGrid's envs need `.venv/bin/pip install minigrid`, CarRacing `.venv/bin/pip 
 
 from __future__ import annotations
 
-import argparse
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
 from benchmarks.common import finish
+from benchmarks.options import new_parser
 from benchmarks.scores.page import write_page
 from benchmarks.scores.works import Work, all_works
 
@@ -39,7 +39,7 @@ def run_missing(works: list[Work], chosen: list[Work], seeds: list[int] | None) 
 
 def main() -> None:
     """Run what is missing, then write the page from all results that are there."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__)
     works = all_works()
     for name in ("algorithm", "env", "runtime"):
         names = dict.fromkeys(getattr(work, name) for work in works)

@@ -13,7 +13,6 @@ benchmarks/results/seconds-to-score.jsonl at its end, and is not repeated. The e
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from pathlib import Path
 
 from benchmarks.common import RESULTS, children_cpu_s, machine
 from benchmarks.lines import follow
+from benchmarks.options import new_parser
 from benchmarks.records import Record, append_record, find_record, read_records
 from benchmarks.seconds_to_score.page import write_page
 from benchmarks.seconds_to_score.works import OURS, PEERS, SAMPLE_FACTORY, WORKS, Work
@@ -107,7 +107,7 @@ def make_missing(works: list[Work], sides: list[str], seeds: list[int], pythons:
 
 def main() -> None:
     """Make what is missing, and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__)
     names = [work.name for work in WORKS]
     parser.add_argument("works", nargs="*", metavar="WORK", help=f"of {', '.join(names)}; default: all")
     parser.add_argument("--sides", nargs="+", choices=(OURS, *PEERS), default=[OURS, *PEERS])

@@ -22,7 +22,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 
 from tests.reference import survivors
 
-from benchmarks.options import read_options
+from benchmarks.options import new_parser, read_options
 from benchmarks.soak.draw import draw
 from benchmarks.soak.one_run import RUNS, Report, prepare, soak
 from benchmarks.soak.plan import Plan
@@ -57,7 +57,7 @@ def _earlier(options: argparse.Namespace) -> list[Report]:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__)
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--first", type=int, default=0, help="index of the first run")
     parser.add_argument("--seed", type=int, default=2)

@@ -10,7 +10,6 @@ in docs/how-to/packages.md is written from it.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
@@ -29,6 +28,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from benchmarks.common import die_with_the_parent, write_json
+from benchmarks.options import new_parser
 from benchmarks.worlds.packages import PACKAGES, Package
 from benchmarks.worlds.page import RECORD, TOO_SLOW, recorded, write_page
 
@@ -50,7 +50,7 @@ MAX_LINE = 600
 
 def main() -> None:
     """Try packages and write what happened."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__)
     parser.add_argument("packages", nargs="*", help="names of packages; default: all")
     names = parser.parse_args().packages
     unknown = set(names) - {package.name for package in PACKAGES}
