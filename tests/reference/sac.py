@@ -15,13 +15,14 @@ from tests.reference.models import leaves, random_observation
 from torch import Tensor, distributions, nn
 
 from offbeat.algorithms.replay_actor_critic import ReplayActorCritic
-from offbeat.algorithms.replay_actor_critic_config import ReplayActorCriticConfig
 from offbeat.algorithms.sac import SAC
-from offbeat.algorithms.sac_config import SACConfig
+from offbeat.algorithms.sac_config import SACConfig, SoftActorCriticConfig
+from offbeat.algorithms.td3_config import TD3Config
 from offbeat.core.choices import sample_choices
 from offbeat.core.types import ActionSpec, Array, EnvSpec
 from offbeat.models.spec import PolicySpec
 
+Config = SoftActorCriticConfig | TD3Config
 BOUNDED = {
     "discrete": ActionSpec("discrete", (), nvec=(3,)),
     "masked": ActionSpec("discrete", (), nvec=(4,)),
@@ -30,7 +31,7 @@ BOUNDED = {
 }
 
 
-def bounded_spec(action: str, config: ReplayActorCriticConfig, observation: str = "vector") -> PolicySpec:
+def bounded_spec(action: str, config: Config, observation: str = "vector") -> PolicySpec:
     observation = "masked choices" if action == "masked" else observation
     return config.policy_spec(EnvSpec("Test-v0", leaves(observation, BOUNDED[action]), BOUNDED[action], 4))
 

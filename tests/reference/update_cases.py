@@ -22,7 +22,6 @@ from offbeat.algorithms.impala import IMPALAConfig
 from offbeat.algorithms.on_policy import OnPolicy
 from offbeat.algorithms.on_policy_config import OnPolicyConfig
 from offbeat.algorithms.ppo import PPOConfig
-from offbeat.algorithms.replay_actor_critic_config import ReplayActorCriticConfig
 from offbeat.algorithms.sac import SAC
 from offbeat.algorithms.sac_config import SACConfig
 from offbeat.algorithms.td3 import TD3
@@ -91,7 +90,7 @@ def recurrent_ppo(device: str) -> tuple[Algorithm, Iterator[Minibatch]]:
 
 def actor_critic(
     kind: Callable[..., Any],
-    config: ReplayActorCriticConfig,
+    config: sac.Config,
     action: str,
     *,
     fast: bool,
