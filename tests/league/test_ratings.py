@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 from rich.console import Console
-from scipy.optimize import minimize  # type: ignore[import-untyped]
 from tests.reference.thorough import examples
 
 from offbeat.league.payoffs import Payoffs
@@ -103,6 +102,8 @@ def test_players_in_a_chain_of_games_have_the_sum_of_the_differences():
 @given(payoffs())
 @examples(40)
 def test_the_fit_is_the_maximum_that_a_general_optimizer_finds(matrix):
+    from scipy.optimize import minimize  # type: ignore[import-untyped]
+
     scale = 400 / math.log(10)
 
     def loss(points: np.ndarray) -> float:  # the formula, pair by pair

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from matplotlib.figure import Figure
 
 from offbeat.metrics.text import compact
 from offbeat.plots.ticks import digits_of, show_compact_numbers
@@ -25,6 +24,8 @@ def test_ticks_have_the_digits_that_tell_them_apart(places: list[float], shown: 
 
 
 def test_an_axis_shows_the_digits_of_its_ticks() -> None:
+    from matplotlib.figure import Figure
+
     axes = Figure().subplots()
     axes.set_yticks([1.4, 1.425, 1.45])
     show_compact_numbers(axes.yaxis)
