@@ -86,7 +86,7 @@ def test_one_and_two_threads_give_the_same_bits(name, layer_norm, kernels, rows,
         fast = side.fast(networks, threads, kernels=kernels, weighted=True)
         for _ in range(3):
             critic, policy = fast.critic(minibatch), fast.policy(minibatch)
-            gradients = networks.critics.gradients.tolist() + networks.policy.gradients.tolist()
+            gradients = [group.gradients.numpy().tobytes() for group in (networks.critics, networks.policy)]
             results.append((critic, policy, gradients, fast.errors().tolist()))
     assert all(result == results[0] for result in results[1:])
 
