@@ -11,7 +11,7 @@ import signal
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -20,7 +20,7 @@ from unittest.mock import patch
 
 import pytest
 from benchmarks.soak.processes import descendants
-from tests.reference.ray_clusters import STORE, connected
+from tests.reference.ray_clusters import STORE, connected, processes_of_ray
 from tests.reference.runs import GROUP, Started, has_saved, is_alive, small_arguments, status_of
 from tests.reference.thorough import thorough
 from tests.runtime.test_supervisor import Scene, cuts_between, scene
@@ -204,6 +204,13 @@ def test_actor_without_a_place_starts_when_a_node_joins(nodes):
 # --- the main process -----------------------------------------------------------------------------------------
 
 
+def folder_of_ray(pids: Collection[int]) -> Path:
+    """Return the folder with the files of the Ray to which processes belong."""
+    commands = "".join(Path(f"/proc/{pid}/cmdline").read_text() for pid in pids if is_alive(pid))
+    (folder,) = set(re.findall(r"(/tmp/offbeat-[^/\0]+)/session", commands))
+    return Path(folder)
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, *thorough(signal.SIGTERM)])
 def test_no_process_of_ray_outlives_a_run_that_is_killed_or_interrupted(tmp_path, number):
     arguments = small_arguments(
@@ -218,8 +225,13 @@ def test_no_process_of_ray_outlives_a_run_that_is_killed_or_interrupted(tmp_path
     run.wait_until(lambda: has_saved(tmp_path / "run") and len(list(tmp_path.glob("started-*"))) >= 2)
     left = descendants(run.process.pid)
     assert len(left) > 6, "Ray has a server, a node with two agents, and two actors, which have started a program each"
+    folder = folder_of_ray(left)
+    # By itself, the agent would end a minute later.
+    assert any(name.startswith("ray::RuntimeEnvAgent") for name in processes_of_ray(folder))
     os.killpg(run.process.pid, number)
     ended = run.end()
+    wait_until(lambda: not folder.exists())
+    assert number != signal.SIGKILL or processes_of_ray(folder) == []
     wait_until(lambda: not any(map(is_alive, left)))
     if number != signal.SIGKILL:
         assert ended.code == 130, ended.err

@@ -6,7 +6,7 @@ import fcntl
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -44,12 +44,22 @@ def two_nodes(cpus: int = 1) -> Iterator[Any]:
     nodes = Cluster()
     try:
         with _one_start_at_a_time(), sigterm_handler_kept():
-            nodes.add_node(**node, include_dashboard=False)
+            nodes.add_node(**node, include_dashboard=False, no_monitor=True)  # no autoscaler
             nodes.add_node(**node, resources={"other": 1})
         yield nodes
     finally:
         ray.shutdown()
         nodes.shutdown()
+
+
+def processes_of_ray(folder: Path) -> list[str]:
+    """Return the command lines of the processes with an open file in the folder of a Ray."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended
+            if any(str(file.readlink()).startswith(f"{folder}/") for file in (path / "fd").iterdir()):
+                found.append((path / "cmdline").read_bytes().decode())
+    return found
 
 
 @contextmanager

@@ -10,13 +10,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import pytest
-from tests.reference.ray_clusters import STORE, two_nodes
+from tests.reference.ray_clusters import STORE, processes_of_ray, two_nodes
 
 from offbeat.core.errors import ConfigError
 from offbeat.runtime.ray import cluster, connecting
@@ -123,13 +122,13 @@ def test_ray_that_was_started_here_is_closed_to_other_machines_ends_and_leaves_n
     assert resource.getrlimit(resource.RLIMIT_NOFILE) == limit
 
 
-def test_settings_that_ray_refuses_leave_the_limit_of_open_files_as_it_was() -> None:
+def test_settings_that_ray_refuses_leave_the_limit_of_open_files_as_it_was(nodes: Any) -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     lower = (min(1024, before[0]), before[1])
     resource.setrlimit(resource.RLIMIT_NOFILE, lower)
     try:
         with pytest.raises(ConfigError, match="Ray refuses the settings"):
-            connecting.connect(runtime_env={"pip": ["anything"], "conda": "anything"})
+            connecting.connect(nodes.address, runtime_env={"pip": ["anything"], "conda": "anything"})
         assert resource.getrlimit(resource.RLIMIT_NOFILE) == lower
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
@@ -145,16 +144,7 @@ with connect(object_store_memory=LEAST_STORE):
 """
 
 
-def processes_of_ray(folder: Path) -> list[str]:
-    """Return the processes with an open file in a folder."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # it has ended
-            if any(str(file.readlink()).startswith(f"{folder}/") for file in (path / "fd").iterdir()):
-                found.append((path / "cmdline").read_bytes().decode())
-    return found
-
-
+@pytest.mark.thorough  # chaos/test_ray.py kills a run that has started Ray
 def test_ray_that_was_started_by_a_killed_process_ends_and_leaves_no_files(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", STARTS_RAY], cwd=tmp_path, stdin=subprocess.PIPE) as process:
         wait_until((tmp_path / "started").exists)
