@@ -28,9 +28,12 @@ REPLAYED: dict[str, Any] = {
     ("algorithm", "kind", "settings"),
     [
         ("ppo", Locks, ON_POLICY),
-        ("impala", Locks, {**ONE_PASS, "max_lag": 1}),
         ("sac", Doors, REPLAYED),
-        *thorough(("ppo", Doors, {**ON_POLICY, "max_lag": 1}), ("a2c", Locks, ONE_PASS)),
+        *thorough(
+            ("impala", Locks, {**ONE_PASS, "max_lag": 1}),
+            ("ppo", Doors, {**ON_POLICY, "max_lag": 1}),
+            ("a2c", Locks, ONE_PASS),
+        ),
     ],
 )
 def test_algorithms_learn_the_best_allowed_actions(tmp_path, algorithm, kind, settings: dict[str, Any]):
