@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from tests.reference.process_state import RUNTIMES, changed_by
+from tests.reference.thorough import thorough
 
 import offbeat
 
@@ -71,7 +72,7 @@ WAYS: dict[str, tuple[Callable[[Path], list[str]], list[str]]] = {
 """Name -> the command, and the functions that are used: a script uses all, other ways some."""
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", ["a script", "a trace function", *thorough("python -c", "a debugger")])
 def test_no_function_changes_the_process_of_its_caller(tmp_path, way):
     command, names = WAYS[way]
     assert found_by(command(tmp_path), names, tmp_path) == {name: [] for name in names}

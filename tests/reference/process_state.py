@@ -20,7 +20,7 @@ from typing import Any
 RUNTIMES: dict[str, dict[str, Any]] = {
     "serial": {},
     "threads": {"actors": 1, "max_lag": 1},
-    "processes": {"actors": 1, "max_lag": 1},
+    "processes": {"actors": 1, "max_lag": 1, "evaluator": "process"},
     "hogwild": {"workers": 1},
 }
 SETTINGS: dict[str, Any] = {
@@ -32,6 +32,7 @@ SETTINGS: dict[str, Any] = {
     "hidden_sizes": (8,),
     "eval_every": 32,
     "eval_episodes": 1,
+    "evaluator": "inline",
     "progress": "none",
 }
 
