@@ -15,11 +15,13 @@ import pytest
 from tests.reference.ray_clusters import two_nodes
 from tests.reference.runs import REPOSITORY, Started, small_run
 from tests.reference.runs import offbeat as typed
+from tests.reference.thorough import thorough
 
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import ConfigError, EnvFailed, RunFailed
 from offbeat.envs import sending
 from offbeat.runtime.ray import tasks
+from offbeat.runtime.ray.cluster import Cluster
 from offbeat.runtime.ray.connecting import connect
 from offbeat.runtime.ray.tasks import TaskPool
 
@@ -44,10 +46,16 @@ def on_ray(nodes: Any) -> list[str]:
     return ["--on", "ray", "--ray-address", nodes.address]
 
 
+@pytest.fixture(scope="module")
+def cluster(nodes) -> Iterator[Cluster]:
+    """One connection for all tests that need one: each connection starts workers of its own."""
+    with connect(nodes.address) as connected:
+        yield connected
+
+
 @pytest.fixture
-def pool(nodes) -> Iterator[TaskPool]:
-    with connect(nodes.address) as cluster:
-        yield TaskPool(cluster, {"CPU": 1, "GPU": 0}, "a task")
+def pool(cluster) -> TaskPool:
+    return TaskPool(cluster, {"CPU": 1, "GPU": 0}, "a task")
 
 
 ENV = sending.package("CartPole-v1", ())
@@ -56,7 +64,7 @@ ENV = sending.package("CartPole-v1", ())
 # --- results ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("more", [[], ["--average", "--greedy"]], ids=" ".join)
+@pytest.mark.parametrize("more", [["--average"], *thorough([], ["--average", "--greedy"])], ids=" ".join)
 def test_a_match_on_two_nodes_has_the_results_of_one_machine(nodes, league, more):
     arguments = ["match", league, "--episodes", 40, "--json", *more]
     here, there = typed(*arguments), typed(*arguments, *on_ray(nodes))
@@ -131,12 +139,11 @@ def work(seconds: float) -> str:
     return "done"
 
 
-def test_a_task_that_hangs_is_killed_and_fails_with_its_time_limit(nodes):
-    with connect(nodes.address) as cluster:
-        pool = TaskPool(cluster, {"CPU": 1, "GPU": 0}, "a task")
-        with pytest.raises(RunFailed, match=r"in 4 attempts: .* no progress within 1\.5 s and was killed"):
-            list(pool.results(ENV, sleep, [(30.0,)], 1.5))
-        assert list(pool.results(ENV, work, [(4.0,)], 1.5)) == [(0, "done")]
+def test_a_task_that_hangs_is_killed_and_fails_with_its_time_limit(pool):
+    killed = r"in 2 attempts: .* no progress within 1\.5 s and was killed"
+    with patch.object(tasks, "RETRIES", 1), pytest.raises(RunFailed, match=killed):
+        list(pool.results(ENV, sleep, [(30.0,)], 1.5))
+    assert list(pool.results(ENV, work, [(4.0,)], 1.5)) == [(0, "done")]
 
 
 def test_the_time_limit_of_a_task_is_not_shorter_than_that_of_an_env_call_of_its_runs():
@@ -145,10 +152,10 @@ def test_the_time_limit_of_a_task_is_not_shorter_than_that_of_an_env_call_of_its
     assert tasks.stall_limit([RuntimeConfig(reset_timeout_s=1e300)]) == tasks.LONGEST_S
 
 
-def test_tasks_that_need_more_than_a_node_has_are_refused(nodes):
+def test_tasks_that_need_more_than_a_node_has_are_refused(nodes, cluster):
     said = typed("eval", "nowhere", *on_ray(nodes), "--cpus", "none")
     assert said.code == 2
-    with connect(nodes.address) as cluster, pytest.raises(ConfigError, match="an evaluation needs 2 CPU, but no node"):
+    with pytest.raises(ConfigError, match="an evaluation needs 2 CPU, but no node"):
         TaskPool(cluster, {"CPU": 2, "GPU": 0}, "an evaluation")
 
 
