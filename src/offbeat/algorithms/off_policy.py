@@ -17,13 +17,13 @@ from offbeat.algorithms.sequences import Network, cut_sequences, forward_sequenc
 from offbeat.algorithms.shards import cut_rows
 from offbeat.algorithms.statistics import Statistics
 from offbeat.config.config import Config
-from offbeat.core.errors import RunFailed
+from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.seeding import derive_seed
 from offbeat.core.types import Array, Field
 from offbeat.memory.replay.sequences import STATE
 from offbeat.models.collective import ALONE, Collective
 from offbeat.models.flat import FlatParameters
-from offbeat.models.published import published_layout, require_published
+from offbeat.models.published import flag_shapes, published_layout, require_published
 from offbeat.models.spec import PolicySpec
 from offbeat.models.storage import PrivateStorage, Storage
 from offbeat.models.tensor_inputs import flatten_tensors
@@ -48,7 +48,7 @@ class OffPolicy(Checkpointed, Generic[Settings]):
     policy: FlatParameters
     """Parameters of the network that acts, named and ordered as in `published.parameter_shapes`; set by `build`."""
     flags: dict[str, Tensor]
-    """Other published tensors, by their names in `published.published_layout`; set by `build`."""
+    """Other published tensors, by their names in `published.flag_shapes`; set by `build`."""
     errors: Tensor
     """[M]: absolute errors of the values of the last minibatch, before its update. Set by `store_errors`."""
 
@@ -63,13 +63,18 @@ class OffPolicy(Checkpointed, Generic[Settings]):
             seed: seed of the initial weights.
             device: device of the learner's tensors.
             storage: registers the tensors that learning changes; None: private to this process.
+
+        Raises:
+            ConfigError: the subclass lacks a method, or what `build` has set is incomplete or contradicts the spec.
         """
+        _require_methods(type(self))
         self.config, self.spec, self.device = config, spec, device
         storage = storage or PrivateStorage()
         self.errors = NO_ERRORS
         self._layout = published_layout(spec)
         self._statistics = Statistics(spec, storage, returns=False, device=device)
         self.build(torch.Generator().manual_seed(derive_seed(seed, "init")), storage)
+        _require_built(self)
         require_published(self.policy.layout, spec, type(self))
 
     def build(self, generator: torch.Generator, storage: Storage) -> None:
@@ -80,7 +85,7 @@ class OffPolicy(Checkpointed, Generic[Settings]):
             storage: all tensors that learning changes must be registered here: networks with `FlatParameters`, other
                 tensors with `storage.register`.
         """
-        raise NotImplementedError
+        raise NotImplementedError  # `_require_methods` has refused a subclass without it
 
     @classmethod
     def for_run(cls, config: Config, spec: PolicySpec, device: str, storage: Storage | None = None) -> Self:
@@ -215,3 +220,44 @@ class OffPolicy(Checkpointed, Generic[Settings]):
             arrays[name][:] = values
         for name, flag in self.flags.items():
             arrays[name][:] = flag.cpu().numpy()
+
+
+# --- checks of a subclass -------------------------------------------------------------------------------------
+
+_OWN_METHODS = {
+    "build": "build(generator, storage), which makes the networks and sets policy, flags, groups and stages",
+    "start": "start(progress), which returns the learning rate of each parameter group",
+    "arrays": "arrays(), which returns all that is learned, by name",
+}
+
+
+def _require_methods(owner: type[OffPolicy[Any]]) -> None:
+    """Refuse a subclass without a method that only it can define."""
+    for name, purpose in _OWN_METHODS.items():
+        if getattr(owner, name, None) in (None, OffPolicy.build, Checkpointed.arrays):
+            raise ConfigError(f"{owner.__qualname__} does not define {purpose}")
+
+
+def _require_built(algorithm: OffPolicy[Any]) -> None:
+    """Refuse what `build` has not set, stages of groups that do not exist, and flags other than those of the spec."""
+    build = f"{type(algorithm).__qualname__}.build"
+    missing = [name for name in ("policy", "flags", "groups", "stages") if not hasattr(algorithm, name)]
+    if missing:
+        raise ConfigError(f"{build} does not set self.{' and self.'.join(missing)}")
+    for stage in algorithm.stages:
+        if stage.group not in algorithm.groups:
+            raise ConfigError(
+                f"{build} sets a stage {stage.name!r} of the group {stage.group!r}, but the groups are "
+                f"{', '.join(algorithm.groups) or 'none'}"
+            )
+    expected, given = {name for name, _ in flag_shapes(algorithm.spec)}, set(algorithm.flags)
+    if expected != given:
+        raise ConfigError(
+            f"{build} sets {_named(given)} in self.flags, but a policy with this PolicySpec acts with "
+            f"{_named(expected)}: enter each as storage.register(name, tensor), and leave all others out. `uniform` is "
+            "of uniform_start, `epsilon` of the distribution epsilon_greedy, `exploration_noise` of deterministic"
+        )
+
+
+def _named(flags: set[str]) -> str:
+    return ", ".join(sorted(flags)) or "no flags"

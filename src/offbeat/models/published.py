@@ -52,15 +52,9 @@ def require_published(made: BufferLayout, spec: PolicySpec, owner: type) -> None
     )
 
 
-def published_layout(spec: PolicySpec) -> BufferLayout:
-    """Return the layout of the published vector.
-
-    The vector has the policy's parameters and, if the spec needs them, the observation statistics, the flag `uniform`
-    (1: sample uniform actions), `epsilon`, `exploration_noise`, and the parameters of the context encoder.
-    """
-    shapes = list(parameter_shapes(spec))
-    if spec.normalize:
-        shapes += [("observation_mean", (spec.inputs,)), ("observation_scale", (spec.inputs,))]
+def flag_shapes(spec: PolicySpec) -> Shapes:
+    """Return name and shape of each published array that is neither a parameter nor a statistic of observations."""
+    shapes: list[tuple[str, tuple[int, ...]]] = []
     if spec.uniform_start:
         shapes.append(("uniform", (1,)))
     if spec.distribution == "epsilon_greedy":
@@ -71,6 +65,19 @@ def published_layout(spec: PolicySpec) -> BufferLayout:
         names = spec.context_encoder.layer_names()
         for name, (inputs, outputs) in zip(names, spec.context_layer_sizes(), strict=True):
             shapes += [(f"{name}.weight", (outputs, inputs)), (f"{name}.bias", (outputs,))]
+    return tuple(shapes)
+
+
+def published_layout(spec: PolicySpec) -> BufferLayout:
+    """Return the layout of the published vector.
+
+    The vector has the policy's parameters and, if the spec needs them, the observation statistics, the flag `uniform`
+    (1: sample uniform actions), `epsilon`, `exploration_noise`, and the parameters of the context encoder.
+    """
+    shapes = list(parameter_shapes(spec))
+    if spec.normalize:
+        shapes += [("observation_mean", (spec.inputs,)), ("observation_scale", (spec.inputs,))]
+    shapes += flag_shapes(spec)
     return BufferLayout.of(shapes)
 
 
