@@ -93,7 +93,7 @@ def test_the_elo_ratings_of_each_policy_are_a_line_and_runs_without_a_league_hav
     (tmp_path / "config.toml").write_text('[run]\nalgorithm = "ppo"\nenv = "chess"\n')
     assert plot_elo([tmp_path], out=tmp_path / "elo.svg") == tmp_path / "elo.svg"
     drawn = (tmp_path / "elo.svg").read_text()
-    assert all(f"<!-- {shown} -->" in drawn for shown in ("PPO on chess", "policy a", "policy b"))
+    assert all(f"<!-- {shown} -->" in drawn for shown in ("PPO on chess", "policy a", "policy b", "1240"))
     assert "<!-- Elo rating of the newest policy -->" in drawn
     assert plot_elo([tmp_path / "none"], out=tmp_path / "none.svg") is None
     (tmp_path / "metrics.jsonl").write_text('{"env_steps": 1, "elo": null}\n')

@@ -122,7 +122,7 @@ def _draw(
         axes = figure.add_subplot(rows, columns, index + 1)
         for group, name in zip(panel.groups, each, strict=True):
             _draw_group(axes, group, distinct.index(name), scale, average=average and panel.metric == RETURN)
-        _style_axes(axes, x_label, _y_label(panel))
+        _style_axes(axes, x_label, panel)
         if len({other.env for other in panels}) > 1:
             axes.set_title(_panel_title(panel), fontsize=10)
     figure.suptitle(title or _title([run for group in groups for run in group]), **TITLE)
@@ -243,11 +243,12 @@ def _draw_group(axes: Axes, group: Sequence[Run], index: int, scale: float, *, a
         axes.fill_between(banded / scale, *band_of(banded_y), color=style["color"], alpha=_BAND_ALPHA, linewidth=0)
 
 
-def _style_axes(axes: Axes, x_label: str, y_label: str) -> None:
+def _style_axes(axes: Axes, x_label: str, panel: Panel) -> None:
     axes.set_xlabel(x_label)
-    axes.set_ylabel(y_label)
-    for axis in (axes.xaxis, axes.yaxis):
-        show_compact_numbers(axis)
+    axes.set_ylabel(_y_label(panel))
+    show_compact_numbers(axes.xaxis)
+    if panel.metric != ELO:  # a rating is usually written as 1240, not as 1.24k
+        show_compact_numbers(axes.yaxis)
     axes.set_xlim(left=0)
     show_grid(axes)
 
