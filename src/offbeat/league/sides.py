@@ -117,7 +117,8 @@ def _side(agents: Sequence[str], policies: Mapping[str, Sequence[str]], flag: st
     if not common:
         raise ConfigError(
             f"the side of {_listed(agents)} has the policies {', '.join(names)}, but one for all of them is expected: "
-            f"pass a pattern for each policy with {flag}=..., or give these agents one policy"
+            f"pass other sides with {flag}=..., give these agents one policy, or leave the league out: the policies of "
+            "a team then train against the newest versions"
         )
     return Side(common, tuple(agents))
 
