@@ -18,7 +18,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from tests.reference.dqn import new_dqn
+from tests.reference.models import ACTIONS, OBSERVATIONS
 from tests.reference.pages import ROOT
 from tests.reference.registries import registries_kept
 from tests.reference.runs import run_script
@@ -28,6 +30,7 @@ from tests.reference.thorough import thorough
 from offbeat.core.errors import ConfigError
 from offbeat.core.pace import OnPolicyPace
 from offbeat.core.seeding import stream
+from offbeat.core.types import EnvSpec
 from offbeat.losses.advantages import generalized_advantages
 
 EXAMPLES = ROOT / "examples"
@@ -306,3 +309,38 @@ def test_the_custom_algorithm_computes_the_targets_of_its_paper(own_algorithm, w
 def test_the_custom_algorithm_refuses_n_step(own_algorithm):
     with pytest.raises(ConfigError, match=r"n_step is 3.*leave it out"):
         own_algorithm.MunchausenConfig(n_step=3)
+
+
+@pytest.fixture
+def discrete_sac(monkeypatch) -> Iterator[Any]:
+    monkeypatch.syspath_prepend(EXAMPLES)
+    with registries_kept("own_replay_algorithm"):
+        own = import_module("own_replay_algorithm")
+        config = own.DiscreteSACConfig(hidden_sizes=(4,), temperature=0.2)
+        spec = config.policy_spec(EnvSpec("Test-v0", OBSERVATIONS["vector"], ACTIONS["discrete"], 4))
+        yield own.DiscreteSAC(config, spec, seed=0)
+
+
+def test_the_algorithm_from_scratch_computes_the_losses_of_its_paper(discrete_sac):
+    minibatch = discrete_sac.minibatch(random_samples(discrete_sac.spec, 20, 0), stream(0, "test"))
+    critic_errors, policy_losses = [], []
+    rows = ("reward", "discount", "action", "observation", "next_observation")
+    for reward, discount, action, observation, following in zip(*(minibatch[name] for name in rows), strict=True):
+        policy, after = (probabilities(discrete_sac.policy_network, seen) for seen in (observation, following))
+        values = np.array([as_numbers(critic, observation) for critic in discrete_sac.critic_networks])
+        slow = np.min([as_numbers(critic, following) for critic in discrete_sac.ema_networks], axis=0)
+        soft = sum(p * (v - 0.2 * np.log(p)) for p, v in zip(after, slow, strict=True))
+        critic_errors += list((values[:, action] - float(reward) - float(discount) * soft) ** 2)
+        policy_losses.append(sum(p * (0.2 * np.log(p) - v) for p, v in zip(policy, values.min(0), strict=True)))
+    assert discrete_sac.critic_loss(minibatch).loss.item() == pytest.approx(np.mean(critic_errors), rel=1e-4)
+    assert discrete_sac.policy_loss(minibatch).loss.item() == pytest.approx(np.mean(policy_losses), rel=1e-4)
+
+
+def as_numbers(network: Any, row: torch.Tensor) -> NDArray[np.float64]:
+    outputs: NDArray[np.float64] = network(row[None])[0].double().detach().numpy()
+    return outputs
+
+
+def probabilities(network: Any, row: torch.Tensor) -> NDArray[np.float64]:
+    weights = np.exp(as_numbers(network, row))
+    return weights / weights.sum()

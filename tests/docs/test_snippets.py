@@ -34,7 +34,7 @@ from offbeat.runtime.evaluation.plan import EvaluationPlan
 from offbeat.runtime.main_thread import MainThreadWatch
 from offbeat.runtime.supervisor import Reporting
 
-OWN = ("my_env", "own_algorithm", "own_encoder")
+OWN = ("my_env", "own_algorithm", "own_replay_algorithm", "own_encoder")
 """Modules of the user's, which pages speak of."""
 SCRIPTS = Path(sys.executable).parent
 """The folder with this Python's `offbeat`."""
@@ -321,7 +321,7 @@ def test_every_example_documents_its_command_or_is_run_by_test_examples():
     assert [path.name for path, commands in DOCUMENTED.items() if not commands and path.name not in others] == []
 
 
-ON_A_PAGE = ("own_algorithm.py", "own_encoder.py")
+ON_A_PAGE = ("own_algorithm.py", "own_replay_algorithm.py", "own_encoder.py")
 """Examples whose commands, or the same with other settings, are on a page too."""
 
 
