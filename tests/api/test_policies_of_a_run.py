@@ -292,14 +292,14 @@ def at_start(run: Path) -> dict[str, bytes]:
 
 
 def test_init_from_of_the_run_gives_each_policy_the_weights_of_its_namesake(run, tmp_path):
-    new = small_run(tmp_path / "run", WORLD, policies="separate", init_from=str(run), **SETTINGS)
+    new = small_run(tmp_path / "run", WORLD, policies="separate", init_from=run, **SETTINGS)
     assert at_start(new.path) == weights_in(run)
     log = (new.path / "log.txt").read_text()
     assert f"initial weights and normalisation are those of {run}" in log
 
 
 def test_init_from_of_a_policy_initializes_this_policy_alone(run, tmp_path):
-    own = tables(scout={"init_from": str(run)})
+    own = tables(scout={"init_from": run})
     new, fresh = (
         small_run(tmp_path / name, WORLD, policies=policies, **SETTINGS)
         for name, policies in (("new", own), ("fresh", tables()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
@@ -81,21 +82,27 @@ def train(
     with caller_state() as caller:
         if "kwargs" in settings:
             raise ConfigError("kwargs is the name in files of the env's arguments: pass --env-kwargs NAME=VALUE")
-        given = {} if policies is None else {"policies": _with_names_of_encoders(policies)}
+        given = {} if policies is None else {"policies": _with_text_for_objects(policies)}
         if "encoder" in settings:
             settings["encoder"] = name_of_encoder(settings["encoder"])
-        flags = {**settings, **given, **env_settings(env_kwargs, wrappers)}
+        flags = {**_with_path_of_run(settings), **given, **env_settings(env_kwargs, wrappers)}
         config = configs.resolve(algorithm, env, preset=preset, flags=flags)
         caller.restore_random()
         path = user_path(run_dir) if run_dir else None
         return start(config, path, progress=progress, callbacks=callbacks, shows_end=True)
 
 
-def _with_names_of_encoders(policies: Any) -> Any:
-    """Return the policies with the paths of encoders that are given as classes in the settings of one of them."""
+def _with_text_for_objects(policies: Any) -> Any:
+    """Return the policies with text for what is given as an object: encoders in their settings, runs as init_from."""
     if not isinstance(policies, Mapping):
         return policies
-    return {name: _with_name_of_encoder(table) for name, table in policies.items()}
+    return {name: _with_name_of_encoder(_with_path_of_run(table)) for name, table in policies.items()}
+
+
+def _with_path_of_run(table: Any) -> Any:
+    """Return settings, or the table of a policy, with the path of a `Run` or `Path` that is given as init_from."""
+    run = table.get("init_from") if isinstance(table, Mapping) else None
+    return {**table, "init_from": os.fspath(run)} if isinstance(run, os.PathLike) else table
 
 
 def _with_name_of_encoder(table: Any) -> Any:
