@@ -19,6 +19,7 @@ import pytest
 import torch
 from PIL import Image
 from tests.reference import statistics as slow
+from tests.reference.pages import directory_at, directory_on
 from tests.reference.runs import (
     REPOSITORY,
     CommandResult,
@@ -225,6 +226,11 @@ def test_each_trial_and_the_experiment_have_graphs(scenario):
                 assert picture.width > 1000
     assert len(runs_of(folders[0])) == 4
     assert len(runs_of(folders[1])) == 2
+
+
+def test_an_experiment_has_the_files_that_the_page_lists(scenario):
+    found = {path for path in directory_at(scenario.experiment, 2) if ".lost-" not in path}
+    assert found == directory_on("docs/how-to/search.md")
 
 
 def test_plot_draws_an_experiment_and_a_trial(scenario, tmp_path):

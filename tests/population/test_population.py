@@ -13,6 +13,7 @@ from unittest.mock import patch
 
 import gymnasium as gym
 import pytest
+from tests.reference.pages import directory_at, directory_on
 from tests.reference.populations import (
     CARTS,
     CARTS_POLICIES,
@@ -242,6 +243,13 @@ def test_the_report_has_a_row_for_each_generation_pictures_and_a_link_to_the_win
         assert (finished.path / name).read_bytes().startswith(b"\x89PNG")
     said = offbeat("eval", finished.path / "winner", "--episodes", "2", "--seed", "1", "--json")
     assert f'"return_mean": {max(scores)}' in said.out
+
+
+def test_a_population_has_the_files_that_the_page_lists(finished):
+    write_report(finished.plan, finished.path, finished.family())
+    (finished.path / "return.png").unlink(missing_ok=True)  # of `offbeat plot`
+    logs = {"member-N.log"}  # of processes, which this population has none of
+    assert directory_at(finished.path, 1) | logs == directory_on("docs/how-to/populations.md")
 
 
 def test_an_evaluation_shows_no_returns_of_the_training(finished):

@@ -99,3 +99,25 @@ def shortened(text: str) -> str:
     return re.sub(
         r"((?:steps|stop.at)(?:[= ]|\": ))(\d[\d_]+)", lambda match: match[1] + str(max(1, int(match[2]) // 50)), text
     )
+
+
+def directory_on(page: str) -> set[str]:
+    """Return the paths in the picture of a directory on a page, below its first line; numbers are written as N."""
+    (tree,) = [block.text for block in blocks(page) if block.text.startswith("experiments/")]
+    paths: set[str] = set()
+    parents = [""]
+    for line in tree.splitlines()[1:]:
+        depth = (len(line) - len(line.lstrip())) // 2
+        if depth > len(parents):
+            continue  # the rest of a description
+        names = re.split(r" {2,}", line.strip())[0].split()
+        here = parents[depth - 1]
+        paths |= {here + re.sub(r"\d+", "N", name).rstrip("/") for name in names}
+        parents = [*parents[:depth], here + re.sub(r"\d+", "N", names[0].rstrip("/")) + "/"]
+    return paths
+
+
+def directory_at(path: Path, depth: int) -> set[str]:
+    """Return the paths below a directory, down to a depth, as `directory_on` does. Hidden files are left out."""
+    found = {file.relative_to(path) for level in range(depth) for file in path.glob("/".join(["*"] * (level + 1)))}
+    return {re.sub(r"\d+", "N", str(file)) for file in found if not any(part.startswith(".") for part in file.parts)}
