@@ -31,6 +31,7 @@ from tests.reference.thorough import thorough
 from offbeat.config.config_file import load
 from offbeat.experiments.running import Outcome
 from offbeat.plots.runs import LEDGER
+from offbeat.population import pictures
 from offbeat.population.ledger import Ledger
 from offbeat.population.members import Scoring, Training
 from offbeat.population.population import RESTARTS, Population
@@ -243,6 +244,11 @@ def test_the_report_has_a_row_for_each_generation_pictures_and_a_link_to_the_win
         assert (finished.path / name).read_bytes().startswith(b"\x89PNG")
     said = offbeat("eval", finished.path / "winner", "--episodes", "2", "--seed", "1", "--json")
     assert f'"return_mean": {max(scores)}' in said.out
+
+
+def test_the_keys_that_mutate_are_titles_so_that_long_ones_fit(finished):
+    panels = pictures._values(finished.family()).axes
+    assert [(axes.get_title(), axes.get_ylabel()) for axes in panels] == [("1 - gamma", ""), ("learning_rate", "")]
 
 
 def test_a_population_has_the_files_that_the_page_lists(finished):

@@ -90,7 +90,8 @@ def _values(family: Family) -> Figure:
             shown = [1 - number for number in numbers] if genes[key].complement else numbers
             style = {**line_style(member), **_MARKED, "markersize": 4 + 2 * (members - member) / members}
             axes.plot(generations, shown, label=f"member {member}", linewidth=1.2, **style)
-        axes.set(yscale="log", ylabel=f"1 - {key}" if genes[key].complement else key)
+        axes.set_yscale("log")
+        axes.set_title(f"1 - {key}" if genes[key].complement else key, fontsize=10)  # too long for a label of the axis
     figure.suptitle("Values of each member")
     if members <= 24:
         figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right upper", fontsize=8, frameon=False)
