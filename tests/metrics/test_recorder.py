@@ -362,4 +362,4 @@ def test_info_metrics_that_are_never_reported_give_one_warning():
     for step in (2, 3):
         recorder.line(at(step), Timings())
     recorder.conclude(Timings(), 1.0)
-    assert [text.split(",")[0] for text in said] == ["info_metrics contains b"]
+    assert [text.split(",")[0] for text in said] == ["info_metrics or league.outcome names b"]

@@ -94,7 +94,7 @@ def test_an_info_metric_that_is_never_reported_gives_one_warning_and_is_none(tmp
         *small_arguments(path, "curious/Reporting-v0", **CURIOUS, **ROWS, info_metrics=("success", "succes"))
     )
     assert said.code == 0
-    assert said.err.count("info_metrics contains succes, but no info of a step had this key") == 1
+    assert said.err.count("names succes, but no info of a step had this key") == 1
     assert {line["info/succes_mean"] for line in lines_of(path)} == {None}
 
 

@@ -38,8 +38,8 @@ class InfoMetrics:
         """Warn once about each name that no info has had in these episodes: it may be misspelled."""
         for name in sorted(self._never_reported):
             self._notify(
-                f"info_metrics contains {name}, but no info of a step had this key in {counted(episodes, 'episode')}: "
-                "check the infos that the env's step() returns"
+                f"info_metrics or league.outcome names {name}, but no info of a step had this key in "
+                f"{counted(episodes, 'episode')}: check the infos that the env's step() returns"
             )
         self._never_reported.clear()
 
