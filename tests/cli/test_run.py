@@ -305,8 +305,10 @@ def test_an_experiment_whose_graphs_cannot_be_written_says_so_and_prints_its_res
 
 
 def test_a_population_without_a_score_names_no_table(tmp_path, capsys):
-    population = SimpleNamespace(path=tmp_path, run=lambda _launcher, _view: PopulationResult(1, (), None, None))
-    assert _PopulationCommand(population).run(None, None, "offbeat run spec.toml") == 1  # type: ignore[arg-type]
+    directory = SimpleNamespace(markdown=tmp_path / "table.md")
+    result = PopulationResult(1, (), None, None)
+    population = SimpleNamespace(path=tmp_path, directory=directory, run=lambda _launcher, _view: result)
+    assert _PopulationCommand(population).run(None, None) == 1  # type: ignore[arg-type]
     assert capsys.readouterr().out.startswith("failed: no member has finished a generation\n")
 
 

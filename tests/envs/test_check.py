@@ -77,6 +77,14 @@ def test_a_mask_may_allow_nothing_in_a_row_without_a_decision(monkeypatch: pytes
         ("MaskVanishes", "error", "info has no action_mask"),
         ("MaskTooShort", "error", "shape (4,) where (5,)"),
         ("TupleOfMasks", "error", "a tuple where one flat array of flags is expected"),
+        (
+            "SavesASet",
+            "error",
+            "that snapshot() returns cannot be saved: envs / 0 / env / seen is of type set",
+        ),
+        ("SavesAThird", "warning", "new envs that restore a snapshot go on with other rows"),
+        ("SavesNothing", "error", "a new env that has restored a snapshot fails"),
+        ("NeedsAReset", "error", "restore() of a new env raised AttributeError"),
     ],
 )
 def test_check_reports_the_fault_of_a_broken_env_with_a_remedy(name: str, severity: str, seen: str) -> None:
@@ -125,6 +133,11 @@ def test_a_run_on_an_env_with_gyms_old_api_is_refused_with_what_is_expected(name
 def test_preflight_refuses_an_env_that_fails_in_its_first_steps(name: str) -> None:
     with pytest.raises(ConfigError, match=rf"offbeat.check[^`]*zoo/{name}-v0"):
         preflight(f"zoo/{name}-v0")
+
+
+def test_preflight_refuses_an_env_whose_state_a_checkpoint_cannot_have() -> None:
+    with pytest.raises(ConfigError, match="seen is of type set: let it return a dict"):
+        preflight("zoo/SavesASet-v0")
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", *map(zoo_id, SOUND)])

@@ -7,7 +7,9 @@ from tests.reference import wrong_worlds
 
 from offbeat.cli.inspect import Check
 from offbeat.config.env import EnvConfig
+from offbeat.core.errors import ConfigError
 from offbeat.envs.check import check_env
+from offbeat.envs.make_worlds import preflight_world
 
 TESTING = "offbeat.envs.testing"
 SOUND = [f"{TESTING}.worlds:{name}" for name in ("CartPoles", "LateArrivals", "MixedSpaces")]
@@ -57,6 +59,8 @@ def test_check_warns_of_a_game_that_its_seed_does_not_change(env_id: str) -> Non
         ("ShowsLargeImages", "warning", "agent a: observation has images of 240 x 320 pixels"),
         ("IgnoresItsSeed", "warning", SAME_ROWS),
         ("DrawsWithoutASeed", "warning", "agent a, row 0: the same seed and the same actions give different rows"),
+        ("ForgetsItsAge", "warning", "new envs that restore a snapshot go on with other rows"),
+        ("SavesAnObject", "error", "worlds / 0 / world / env / rules is of type method"),
         ("NobodyCalledC", "warning", "agent c did not appear in 60 random steps"),
         ("NimWithoutMoves", "error", "action_mask allows no choice although the episode continues"),
         ("NimWithRevenge", "error", "agent player_1, step"),
@@ -73,6 +77,11 @@ def test_check_reports_the_fault_of_a_wrong_world_with_agent_step_and_remedy(
 
 def test_a_world_without_an_end_is_correct_with_a_time_limit() -> None:
     assert check_env(wrong("NeverEnds"), steps=60, settings=EnvConfig(max_episode_steps=20)) == []
+
+
+def test_a_run_in_a_world_whose_state_a_checkpoint_cannot_have_is_refused() -> None:
+    with pytest.raises(ConfigError, match="rules is of type method: let it return a dict"):
+        preflight_world(wrong("SavesAnObject"))
 
 
 def test_the_command_checks_worlds_and_ends_with_1_after_an_error(capsys: pytest.CaptureFixture[str]) -> None:

@@ -288,6 +288,31 @@ class OwnSnapshots(Wanderer):
 # --- broken on purpose --------------------------------------------------------------------------------------
 
 
+class SavesASet(OwnSnapshots):
+    def snapshot(self) -> dict[str, Any]:
+        return super().snapshot() | {"seen": {1, 2}}
+
+
+class SavesAThird(OwnSnapshots):
+    """Of the three coordinates only the first is saved."""
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.place = np.append(state["place"][:1], [0.0, 0.0])
+
+
+class SavesNothing(OwnSnapshots):
+    def snapshot(self) -> dict[str, Any]:
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        pass
+
+
+class NeedsAReset(OwnSnapshots):
+    def restore(self, state: dict[str, Any]) -> None:
+        self.place[:] = state["place"]
+
+
 class LateNaN(Wanderer):
     """The observation goes bad in the third step of an episode."""
 
@@ -505,6 +530,7 @@ BROKEN = (
         TextReward,
         NumberedEnds,
     ),
+    *(SavesASet, SavesAThird, SavesNothing, NeedsAReset),
     *(OldReset, ResetWithoutSeed, OldStep, NeverEnds, Raises, OneAtATime, CannotBeMade, TextObservations, TextActions),
     *(WrongKeys, WrongInnerTuple, NoSuchChoice, HalfAChoice),
     *(NothingAllowed, MaskVanishes, MaskTooShort, TupleOfMasks, MaskOfAnotherSize, MaskOfABox, TwoOfOneName, OnlyAMask),

@@ -53,6 +53,21 @@ class Sound(SmallWorld):
         return parts
 
 
+class ForgetsItsAge(Sound):
+    """What it saves does not say how old the episode is."""
+
+    def snapshot(self) -> dict[str, Any]:
+        return {"agents": self.agents}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.agents = state["agents"]
+
+
+class SavesAnObject(ForgetsItsAge):
+    def snapshot(self) -> dict[str, Any]:
+        return {"agents": self.agents, "rules": self.wrong}
+
+
 class RewardsTheDead(Sound):
     def wrong(self, *parts: Any) -> Any:
         if self.age == 4:

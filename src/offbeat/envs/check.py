@@ -6,8 +6,9 @@ Worlds with several agents are checked by `check_world`, and tested before a run
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -28,10 +29,11 @@ from offbeat.envs.check_parts import (
     raised,
 )
 from offbeat.envs.check_rows import first_difference, rollout, started
+from offbeat.envs.check_snapshots import can_save, check_snapshots, require_savable
 from offbeat.envs.check_tasks import TASKS, check_tasks, has_tasks, set_first_task
 from offbeat.envs.check_values import Values
 from offbeat.envs.check_world import check_world
-from offbeat.envs.contract import InfoSignals
+from offbeat.envs.contract import Envs, InfoSignals
 from offbeat.envs.make import adapter_of, make_envs
 from offbeat.envs.make_worlds import make_world
 from offbeat.envs.observations import image_notes
@@ -104,6 +106,7 @@ def preflight(env_id: str, settings: EnvConfig = UNSET, steps: int = 8, tasks: T
     try:
         with started(env_id, 1, "preflight", settings, tasks) as (envs, first):
             rollout(envs, first, steps)
+            require_savable(env_id, {"": envs})
             return replace(envs.spec, no_decision=isinstance(envs, InfoSignals) and envs.no_decision)
     except EnvFailed as error:
         raise with_notes_of(ConfigError(str(error)), error) from error
@@ -222,9 +225,28 @@ def _check_columns(
         problem = "the same seed and the same actions give different rows: a run trains, but cannot be repeated"
         yield Finding("warning", problem, RESEEDED if difference.after_an_end else SEEDED)
         return
+    with started(env_id, columns, "check", settings, tasks) as (envs, reset):
+        if can_save({"": envs}):
+            make = partial(_new_columns, envs.spec, env_id, columns, settings, tasks)
+            yield from check_snapshots({"": envs}, {"": reset}, make)
     if columns > 1 and tasks is None and all(np.array_equal(leaf[:, 0], leaf[:, 1]) for leaf in first.values()):
         problem = "envs with different seeds give the same rows under the same actions"
         yield Finding("warning", problem, f"{SEEDED}, unless the env is deterministic on purpose")
+
+
+@contextmanager
+def _new_columns(
+    spec: EnvSpec, env_id: str, columns: int, settings: EnvConfig, tasks: TaskSample | None
+) -> Iterator[Mapping[str, Envs]]:
+    """Make envs with this spec, which may have a mask from infos, without a reset."""
+    for info_mask in (False, True):
+        made = make_envs(
+            env_id, columns, seed=SEED, role="restored", settings=settings, info_mask=info_mask, tasks=tasks
+        )
+        with closing(made) as envs:
+            if envs.spec.mask == spec.mask:
+                yield {"": envs}
+                return
 
 
 def _fault_of_columns(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from functools import partial
 from typing import NamedTuple
@@ -82,16 +82,44 @@ def rollout(envs: Envs, first: Tree, steps: int, stepped: Callable[[], None] = l
 
     `stepped` is called after each step.
     """
+    return rollouts({"": envs}, {"": first}, steps, stepped)[""]
+
+
+def rollouts(
+    columns: Mapping[str, Envs],
+    first: Mapping[str, Tree],
+    steps: int,
+    stepped: Callable[[], None] = lambda: None,
+) -> dict[str, Tree]:
+    """Take the same random actions in all columns of each agent; return the rows of each, as `rollout`.
+
+    Args:
+        columns: the envs by agent, which are those of the same worlds.
+        first: the row to start from, by agent. Parts that it does not have are 0 in the rows.
+        steps: number of steps, at least 1.
+        stepped: is called after each step.
+    """
     random = stream(SEED, "check actions")
-    rows = [{name: leaf.copy() for name, leaf in first.items()}]
-    zeros = np.zeros(envs.spec.columns, np.float32)
-    rows[0] |= {"reward": zeros, "terminated": zeros, "truncated": zeros}
+    rows = {agent: [_copied(first[agent])] for agent in columns}
     for _ in range(steps):
-        envs.send(same_actions(envs.spec, rows[-1], random))
-        outcome = envs.recv()
-        rows.append({name: part.copy() for name, part in named(outcome).items() if name != "valid"})
+        for agent, envs in columns.items():
+            envs.send(same_actions(envs.spec, rows[agent][-1], random))
+        for agent, envs in columns.items():
+            rows[agent].append(_copied(named(envs.recv())))
         stepped()
-    return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+    return {agent: _stacked(own) for agent, own in rows.items()}
+
+
+def _copied(rows: Tree) -> Tree:
+    return {name: part.copy() for name, part in rows.items()}
+
+
+def _stacked(rows: list[Tree]) -> Tree:
+    first, *others = rows
+    return {
+        name: np.stack([first.get(name, np.zeros_like(part)), *(row[name] for row in others)])
+        for name, part in rows[-1].items()
+    }
 
 
 class Difference(NamedTuple):

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, contextmanager
+from functools import partial
 from typing import Any
-
-import numpy as np
 
 from offbeat.config.env import EnvConfig
 from offbeat.core.errors import EnvFailed
-from offbeat.core.seeding import derive_seed, stream
+from offbeat.core.seeding import derive_seed
 from offbeat.core.types import Array, Tree
 from offbeat.envs.check_parts import (
     SEED,
@@ -20,12 +19,14 @@ from offbeat.envs.check_parts import (
     check_parts,
     kind_of,
     raised,
-    same_actions,
 )
+from offbeat.envs.check_rows import rollouts
+from offbeat.envs.check_snapshots import can_save, check_snapshots
 from offbeat.envs.check_values import Values
+from offbeat.envs.contract import Envs
 from offbeat.envs.make_worlds import existing, make_world, spec_of_world
 from offbeat.envs.observations import image_notes
-from offbeat.envs.rows import FAILURES, named
+from offbeat.envs.rows import FAILURES
 from offbeat.envs.world import World, WorldSpec, WorldStep
 from offbeat.envs.worlds import Worlds
 
@@ -253,6 +254,7 @@ def _check_seeds(
         )
         yield Finding("warning", problem, remedy)
         return
+    yield from _check_snapshots(spec, count, settings)
     of_first, of_second = ({agent: _of_world(first[agent], world) for agent in spec.names} for world in (0, count - 1))
     if count > 1 and _first_difference(of_first, of_second) is None:
         problem = "worlds with different seeds give the same rows of all agents under the same actions"
@@ -282,35 +284,32 @@ def _first_unequal(one: Array, other: Array) -> int | None:
     return int(unequal.argmax()) if unequal.any() else None
 
 
+@contextmanager
+def _made(spec: WorldSpec, count: int, settings: EnvConfig) -> Iterator[Mapping[str, Envs]]:
+    """Make worlds, each agent with a policy of its own; their columns by agent."""
+    members = [existing(make_world(spec.id, settings.kwargs), spec.id) for _ in range(count)]
+    owners = {agent: (agent,) for agent in spec.names}
+    seeds = [derive_seed(SEED, "check", world) for world in range(count)]
+    worlds = Worlds(spec, members, owners, groups=[slice(0, count)], seeds=seeds)
+    with closing(worlds):
+        worlds.set_progress(0.0)
+        yield worlds.envs
+
+
 def _rollout(spec: WorldSpec, count: int, steps: int, settings: EnvConfig, stepped: Callable[[], None]) -> Rollout:
     """Take the same random actions in all worlds; return the observations of each row and the rest of the row before.
 
     Row 0 has the first observations.
     """
-    members = [existing(make_world(spec.id, settings.kwargs), spec.id) for _ in range(count)]
-    owners = {agent: (agent,) for agent in spec.names}
-    seeds = [derive_seed(SEED, "check", world) for world in range(count)]
-    worlds, random = Worlds(spec, members, owners, groups=[slice(0, count)], seeds=seeds), stream(SEED, "check actions")
-    with closing(worlds):
-        worlds.set_progress(0.0)
-        first = {agent: _copied(envs.reset()) for agent, envs in worlds.envs.items()}
-        rows = {agent: [first[agent]] for agent in first}
-        for _ in range(steps):
-            for agent, envs in worlds.envs.items():
-                envs.send(same_actions(envs.spec, rows[agent][-1], random))
-            for agent, envs in worlds.envs.items():
-                rows[agent].append(_copied(named(envs.recv())))
-            stepped()
-    return {agent: _stacked(first[agent], own) for agent, own in rows.items()}
+    with _made(spec, count, settings) as columns:
+        return rollouts(columns, _reset(columns), steps, stepped)
 
 
-def _copied(rows: Tree) -> Tree:
-    return {name: part.copy() for name, part in rows.items()}
+def _reset(columns: Mapping[str, Envs]) -> dict[str, Tree]:
+    return {agent: envs.reset() for agent, envs in columns.items()}
 
 
-def _stacked(first: Tree, rows: list[Tree]) -> Tree:
-    """Stack rows; the parts that the first row does not have are 0 there."""
-    return {
-        name: np.stack([first.get(name, np.zeros_like(part)), *(row[name] for row in rows[1:])])
-        for name, part in rows[-1].items()
-    }
+def _check_snapshots(spec: WorldSpec, count: int, settings: EnvConfig) -> Iterator[Finding]:
+    with _made(spec, count, settings) as columns:
+        if can_save(columns):
+            yield from check_snapshots(columns, _reset(columns), partial(_made, spec, count, settings))

@@ -35,7 +35,7 @@ from offbeat.core.tasks import TaskSample
 from offbeat.core.types import Array, EnvSpec, Tree
 
 State = dict[str, Any]
-"""A snapshot: nested dicts of arrays, numbers, strings, booleans and None. Never a pickle."""
+"""A snapshot: nested dicts and lists of arrays, numbers, strings, booleans and None. Never a pickle."""
 
 EPISODE_START = "episode_start"
 """Key in the infos of a renderable env: whether the next observation starts an episode although the game continues."""

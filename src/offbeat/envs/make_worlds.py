@@ -18,6 +18,7 @@ from offbeat.core.types import INFO_MASK, NO_DECISION, EnvSpec
 from offbeat.envs.actions import random_actions
 from offbeat.envs.adapters.gymnasium.progress import progress_setters
 from offbeat.envs.arguments import accepts, require_arguments, require_render_mode
+from offbeat.envs.check_snapshots import require_savable
 from offbeat.envs.contract import Limits
 from offbeat.envs.make import adapter_of, cannot_make, groups_of
 from offbeat.envs.observations import observation_leaves, stacked
@@ -203,6 +204,7 @@ def preflight_world(env_id: str, settings: EnvConfig = UNSET, steps: int = 8) ->
             owners = {agent: (agent,) for agent in spec.names}
             worlds = Worlds(spec, [world], owners, groups=[slice(0, 1)], seeds=[PREFLIGHT_SEED])
             _take_random_steps(worlds, steps)
+            require_savable(env_id, worlds.envs)
             waits = world.turns or worlds.had_no_decision or any(NO_DECISION in info for info in first.infos.values())
     except FAILURES as error:
         message = str(error) if isinstance(error, EnvFailed | ConfigError) else f"{env_id}: {error}"

@@ -31,8 +31,9 @@ from safetensors.numpy import save
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import in_short
 from offbeat.core.files import sync
+from offbeat.core.saved_state import join, split
 from offbeat.core.strict_arrays import KINDS, LENGTH_BYTES, map_arrays, read_arrays
-from offbeat.core.strict_json import Unreadable, read_json, require_regular
+from offbeat.core.strict_json import read_json, require_regular
 from offbeat.core.types import DEFAULT_POLICY, Array, Tree, policy_key
 
 FORMAT = 3
@@ -48,10 +49,6 @@ POLICY_NAME = r"[\w-][\w.-]*"
 """Name of a policy, of any version of offbeat. It cannot contain a path that leads out of the folder."""
 _WEIGHTS_FILE = re.compile(rf"(?:policies/(?P<name>{POLICY_NAME})/)?{re.escape(WEIGHTS)}")
 """Path of the weights of a policy."""
-_ARRAY = "$array"
-"""Key in state.json with the name of an array in state.safetensors."""
-_SEPARATOR = "::"
-"""Separates the keys of nested dicts in the names of arrays. Names of observations contain slashes."""
 
 T = TypeVar("T")
 
@@ -172,8 +169,7 @@ def _read(checkpoint: Path, name: str, reader: Callable[[Path], T]) -> T:
 
 def _with_arrays(path: Path) -> dict[str, Any]:
     """Return the state with its arrays inserted."""
-    state: dict[str, Any] = _join(read_json(path.with_name(STATE), STATE_BYTES), read_arrays(path))
-    return state
+    return join(read_json(path.with_name(STATE), STATE_BYTES), read_arrays(path))
 
 
 def _read_manifest(path: Path) -> dict[str, Any]:
@@ -232,8 +228,8 @@ def write(directory: Path, checkpoint: Checkpoint) -> None:
         _dump_arrays(folder / WEIGHTS, policy.weights)
         _dump(folder / POLICY, policy.about)
     if checkpoint.state is not None:
-        arrays: Tree = {}
-        _dump(directory / STATE, _split(checkpoint.state, "", arrays), indent=None)
+        state, arrays = split(checkpoint.state)
+        _dump(directory / STATE, state, indent=None)
         _dump_arrays(directory / STATE_ARRAYS, arrays)
     files = [path for path in sorted(directory.rglob("*")) if path.is_file()]
     hashes = {path.relative_to(directory).as_posix(): _sha256(path) for path in files}
@@ -254,36 +250,6 @@ def _dump(path: Path, data: Mapping[str, Any], indent: int | None = 1) -> None:
 def _dump_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
     # `save_file` does not raise OSError when the disk is full.
     path.write_bytes(save({name: np.asarray(array, order="C") for name, array in arrays.items()}))
-
-
-def _split(value: Any, path: str, arrays: Tree) -> Any:
-    """Return `value` as JSON. Its arrays are moved to `arrays`, named by their path."""
-    if isinstance(value, np.ndarray):
-        arrays[path] = value
-        return {_ARRAY: path}
-    if isinstance(value, Mapping):
-        return {key: _split(item, f"{path}{_SEPARATOR}{key}", arrays) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_split(item, f"{path}{_SEPARATOR}{i}", arrays) for i, item in enumerate(value)]
-    return value.item() if isinstance(value, np.generic) else value
-
-
-def _join(value: Any, arrays: Mapping[str, Array]) -> Any:
-    """Undo `_split`."""
-    if isinstance(value, dict):
-        if _ARRAY in value:
-            return _named(value, arrays)
-        return {key: _join(item, arrays) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_join(item, arrays) for item in value]
-    return value
-
-
-def _named(value: Mapping[str, Any], arrays: Mapping[str, Array]) -> Array:
-    name = value[_ARRAY]
-    if len(value) > 1 or not isinstance(name, str) or name not in arrays:
-        raise Unreadable(f"does not have the array {in_short(name)} that {STATE} refers to")
-    return arrays[name]
 
 
 # --- the replay's file --------------------------------------------------------------------------------------

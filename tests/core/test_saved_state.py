@@ -1,0 +1,51 @@
+"""What a checkpoint gives back of a state, and what it cannot have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from tests.reference.thorough import examples
+
+from offbeat.core.saved_state import NotSavable, saved_and_loaded, split
+
+PLAIN = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
+ARRAYS = st.sampled_from(["?", "i1", "u2", "i8", "f2", "f4", "f8"]).flatmap(
+    lambda kind: arrays(kind, st.lists(st.integers(0, 3), max_size=3).map(tuple))
+)
+KEYS = st.text(st.characters(exclude_characters=":$"))
+STATES = st.dictionaries(
+    KEYS, st.recursive(PLAIN | ARRAYS, lambda inner: st.lists(inner) | st.dictionaries(KEYS, inner), max_leaves=8)
+)
+
+
+@given(state=STATES)
+@examples(30)
+def test_a_state_comes_back_with_its_values_dtypes_and_shapes_as_a_copy(state: dict[str, Any]) -> None:
+    before = saved_and_loaded(state)
+    np.testing.assert_equal(before, state)
+    _, parts = split(state)
+    _, others = split(before)
+    assert [(part.dtype, part.shape) for part in parts.values()] == [(one.dtype, one.shape) for one in others.values()]
+    assert not any(np.shares_memory(part, others[name]) for name, part in parts.items())
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ({"seen": {1, 2}}, "seen is of type set"),
+        ({"a": [{"b": b"text"}]}, "a / 0 / b is of type bytes"),
+        ({"a": {0: 1}}, "a has the key 0, which is no text"),
+        ({"a": {"$array": 1}}, "a has the key $array"),
+        ({"a": np.array(["text"])}, "a is an array of <U4"),
+        ({"a": np.array([None])}, "a is an array of object"),
+        ({"a::b": np.zeros(1), "a": {"b": np.zeros(1)}}, "two arrays have the same path"),
+    ],
+)
+def test_what_a_checkpoint_cannot_have_is_refused_with_its_place(state: dict[str, Any], said: str) -> None:
+    with pytest.raises(NotSavable, match=said.replace("$", r"\$")):
+        split(state)
