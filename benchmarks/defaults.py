@@ -1,4 +1,4 @@
-"""Default settings on ten envs that nobody has tuned: PPO and SAC beside Stable-Baselines3's.
+"""Default settings on ten envs, the same for all: PPO and SAC beside Stable-Baselines3's.
 
     python -m benchmarks.defaults                               all that is missing, seed by seed
     python -m benchmarks.defaults --algorithms ppo --sides sb3  a part of it

@@ -4,7 +4,8 @@
     offbeat train discrete_sac CartPole-v1 --import own_replay_algorithm --steps 50000
 
 All that `OffPolicy` leaves to an algorithm is here: settings, networks, losses, and the names of what is learned. It
-runs in serial, threads, processes, on a cluster and lock-free, and `--lag exact` gives the same bits as for SAC.
+runs in serial, threads, processes, on a cluster and lock-free. With `--lag exact` all runtimes but the lock-free one
+give the same bits.
 
 Christodoulou 2019, Soft Actor-Critic for Discrete Action Settings, arXiv:1910.07207; the temperature is fixed here.
 """

@@ -20,7 +20,10 @@ START, END = "<!-- lags: written by benchmarks/policy_lag -->\n", "<!-- end of l
 SIMULATED, TIMED = "serial", "processes"
 """The runtimes of the runs for scores, which are the same bits in all runtimes, and of those for seconds."""
 
-STEPS = "Env steps to a mean return of the score: median of the seeds (least to most), and how many seeds reach it."
+STEPS = (
+    "Env steps until an evaluation has at least the score: median of the seeds (least to most), and how many seeds "
+    "get there."
+)
 SECONDS = f"Seconds of training in `{TIMED}` to the score, of fewer seeds, one run at a time."
 
 FEWEST_SEEDS = 3
@@ -102,9 +105,9 @@ def reached_table(found: dict[Work, Runs], figure: Callable[[list[float]], float
 
 
 def _left_out(seeds: dict[Work, int]) -> str:
-    """Return the works that are in no table, with the seeds that they have so far."""
-    listed = ", ".join(f"{work.name} ({count})" for work, count in seeds.items())
-    return f"Fewer than {FEWEST_SEEDS} seeds with all lags so far, and so in no table: {listed}." if seeds else ""
+    """Return the works that have runs and are in no table, with the seeds that they have so far."""
+    listed = ", ".join(f"{work.name} ({count})" for work, count in seeds.items() if count)
+    return f"Fewer than {FEWEST_SEEDS} seeds with all lags so far, and so in no table: {listed}." if listed else ""
 
 
 def _head(work: Work, runs: Runs) -> list[str]:

@@ -107,7 +107,7 @@ class RuntimeConfig:
     """Seconds after which a call of a worker's envs counts as hung; none: 60. In serial the run continues, with a
     message."""
     reset_timeout_s: Annotated[Positive | None, Example("300")] = None
-    """The same for a call in which an episode starts; none: 300."""
+    """The same for a call in which an episode starts or the state is saved; none: 300."""
     stall_timeout_s: Annotated[Positive | None, Example("120")] = None
     """Seconds without progress outside of its envs after which a worker counts as hung; none: 120. If it is the learner
     in the main thread, or a callback, the run continues, with a message."""
