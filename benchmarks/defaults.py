@@ -169,18 +169,19 @@ def _mean(scores: list[float], digits: int) -> str:
 
 
 METHOD = f"""\
-Both sides with their default settings: no preset, no wrapper, nothing tuned. Greedy evaluation of the last weights
-over {EPISODES} episodes with equal seeds. A return is the interquartile mean over the seeds, with the least and the
-most. A score is normalised: 0 is the random policy, 1 the env's reward threshold (`benchmarks/untuned.py`). The last
-row has the seeds that both sides have: the interquartile mean of their scores, and the sum of their seconds. Seconds
-of training are medians over the seeds: one thread, on a machine that other jobs used too, so compare CPU seconds."""
+Both sides with their default settings, the same for all envs: no preset, no wrapper. Greedy evaluation of the last
+weights over {EPISODES} episodes with equal seeds. A return is the interquartile mean over the seeds, with the least and
+the most. A score is normalised: 0 is the random policy, 1 the env's reward threshold or, where it has none, about the
+best return (`benchmarks/untuned.py`). The last row has the seeds that both sides have: the interquartile mean of their
+scores, and the sum of their seconds. Seconds of training are medians over the seeds: one thread, on a machine that
+other jobs used too, so compare CPU seconds."""
 
 
 def report(options: argparse.Namespace, records: list[Record]) -> str:
     """Return the page of all tables."""
     machines = sorted({describe(record["machine"]) for record in records})
     peers = sorted({f"{PEER} {record['version']}" for record in records if record["side"] == "sb3"})
-    parts = ["# Defaults on untuned envs", METHOD, *machines, ", ".join(peers)]
+    parts = ["# Default settings on ten envs", METHOD, *machines, ", ".join(peers)]
     for algorithm in ALGORITHMS:
         parts += [f"## {algorithm.upper()}", table(algorithm, options, records)]
     return "\n\n".join(part.strip() for part in parts) + "\n"
