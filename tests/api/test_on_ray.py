@@ -139,6 +139,11 @@ def work(seconds: float) -> str:
     return "done"
 
 
+def test_a_task_has_the_attempts_that_the_page_names():
+    page = (Path(__file__).parents[2] / "docs/how-to/troubleshooting.md").read_text()
+    assert f"in {tasks.RETRIES + 1} attempts" in page
+
+
 def test_a_task_that_hangs_is_killed_and_fails_with_its_time_limit(pool):
     killed = r"in 2 attempts: .* no progress within 1\.5 s and was killed"
     with patch.object(tasks, "RETRIES", 1), pytest.raises(RunFailed, match=killed):

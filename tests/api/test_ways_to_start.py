@@ -70,9 +70,11 @@ WAYS: dict[str, tuple[Callable[[Path], list[str]], list[str]]] = {
     "a trace function": (lambda folder: [sys.executable, script(folder, TRACED)], ["serial", "load"]),
 }
 """Name -> the command, and the functions that are used: a script uses all, other ways some."""
+OFTEN = ("a script", "a trace function")
+"""The ways that `make test` tries."""
 
 
-@pytest.mark.parametrize("way", ["a script", "a trace function", *thorough("python -c", "a debugger")])
+@pytest.mark.parametrize("way", [*OFTEN, *thorough(*(way for way in WAYS if way not in OFTEN))])
 def test_no_function_changes_the_process_of_its_caller(tmp_path, way):
     command, names = WAYS[way]
     assert found_by(command(tmp_path), names, tmp_path) == {name: [] for name in names}

@@ -231,7 +231,7 @@ def test_no_process_of_ray_outlives_a_run_that_is_killed_or_interrupted(tmp_path
     os.killpg(run.process.pid, number)
     ended = run.end()
     wait_until(lambda: not folder.exists())
-    assert number != signal.SIGKILL or processes_of_ray(folder) == []
+    wait_until(lambda: number != signal.SIGKILL or processes_of_ray(folder) == [])
     wait_until(lambda: not any(map(is_alive, left)))
     if number != signal.SIGKILL:
         assert ended.code == 130, ended.err

@@ -1,4 +1,4 @@
-"""What a checkpoint gives back of a state, and what it cannot have."""
+"""What a checkpoint gives back of a state, and what it cannot store."""
 
 from __future__ import annotations
 
@@ -46,6 +46,6 @@ def test_a_state_comes_back_with_its_values_dtypes_and_shapes_as_a_copy(state: d
         ({"a::b": np.zeros(1), "a": {"b": np.zeros(1)}}, "two arrays have the same path"),
     ],
 )
-def test_what_a_checkpoint_cannot_have_is_refused_with_its_place(state: dict[str, Any], said: str) -> None:
+def test_what_a_checkpoint_cannot_store_is_refused_with_its_place(state: dict[str, Any], said: str) -> None:
     with pytest.raises(NotSavable, match=said.replace("$", r"\$")):
         split(state)

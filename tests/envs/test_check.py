@@ -135,7 +135,7 @@ def test_preflight_refuses_an_env_that_fails_in_its_first_steps(name: str) -> No
         preflight(f"zoo/{name}-v0")
 
 
-def test_preflight_refuses_an_env_whose_state_a_checkpoint_cannot_have() -> None:
+def test_preflight_refuses_an_env_whose_state_a_checkpoint_cannot_store() -> None:
     with pytest.raises(ConfigError, match="seen is of type set: let it return a dict"):
         preflight("zoo/SavesASet-v0")
 

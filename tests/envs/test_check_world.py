@@ -79,7 +79,7 @@ def test_a_world_without_an_end_is_correct_with_a_time_limit() -> None:
     assert check_env(wrong("NeverEnds"), steps=60, settings=EnvConfig(max_episode_steps=20)) == []
 
 
-def test_a_run_in_a_world_whose_state_a_checkpoint_cannot_have_is_refused() -> None:
+def test_a_run_in_a_world_whose_state_a_checkpoint_cannot_store_is_refused() -> None:
     with pytest.raises(ConfigError, match="rules is of type method: let it return a dict"):
         preflight_world(wrong("SavesAnObject"))
 

@@ -246,7 +246,7 @@ def test_the_report_has_a_row_for_each_generation_pictures_and_a_link_to_the_win
     assert f'"return_mean": {max(scores)}' in said.out
 
 
-def test_the_keys_that_mutate_are_titles_so_that_long_ones_fit(finished):
+def test_each_panel_of_values_has_its_key_as_title(finished):
     panels = pictures._values(finished.family()).axes
     assert [(axes.get_title(), axes.get_ylabel()) for axes in panels] == [("1 - gamma", ""), ("learning_rate", "")]
 

@@ -21,7 +21,7 @@ _DTYPES = frozenset(np.dtype(kind) for kind in KINDS.values())
 
 
 class NotSavable(TypeError):
-    """A state has something that a checkpoint cannot have. The message says what and where."""
+    """A state has something that a checkpoint cannot store. The message says what and where."""
 
 
 def split(state: Mapping[str, Any]) -> tuple[dict[str, Any], Tree]:

@@ -42,7 +42,7 @@ def require_savable(env_id: str, columns: Columns) -> None:
     """Save the state of envs, as a checkpoint does, if it can be saved.
 
     Raises:
-        ConfigError: a checkpoint cannot have this state, or `snapshot` of the env raises an exception.
+        ConfigError: a checkpoint cannot store this state, or `snapshot` of the env raises an exception.
     """
     if not can_save(columns):
         return

@@ -42,12 +42,13 @@ class Cell(NamedTuple):
 
 
 CORE = {"core": "gru", "core_size": 8}
+SERVED = {**CORE, "inference": "worker"}
 CELLS = [
     # Two tickets of each actor in a batch, which are sent together, and a lag of two.
     Cell("ppo", "CartPole-v1", "ray", "processes", {"max_lag": 2, "unrolls_per_batch": 4, "decorrelate": True}),
     Cell("sac", "Pendulum-v1", "serial", "ray", {"max_ahead": 6, "prioritized": True}),
-    # Images with frames of the unroll before, and states of a core.
-    Cell("ppo", "offbeat/PixelsGoal-v0", "ray", "serial", {"max_lag": 1, "steps": 384, "frame_stack": 2, **CORE}),
+    # Images with frames of the unroll before, and states of a core, which an inference worker computes.
+    Cell("ppo", "offbeat/PixelsGoal-v0", "ray", "serial", {"max_lag": 1, "steps": 384, "frame_stack": 2, **SERVED}),
     # Visits to tasks, whose first rows are cuts, and a context that the actor keeps.
     Cell("pearl", "offbeat/PointRobot-v0", "ray", "serial", {"max_ahead": 2, **TASKS, **ENCODER, "chunk_length": 5}),
     # Several policies, with settings of their own.
@@ -55,7 +56,7 @@ CELLS = [
 ]
 MORE_CELLS = [
     Cell("ppo", "offbeat/PixelsGoal-v0", "ray", "ray", {"max_lag": 1, "steps": 384, "frame_stack": 2}),
-    Cell("impala", "CartPole-v1", "threads", "ray", {"max_lag": 1, **CORE, "inference": "worker"}),
+    Cell("impala", "CartPole-v1", "threads", "ray", {"max_lag": 1, **SERVED}),
     Cell("dqn", "offbeat/PixelsGoal-v0", "ray", "threads", {"max_ahead": 3, "frame_stack": 2}),
     Cell("td3", "Pendulum-v1", "ray", "serial", {"max_ahead": 3, "prioritized": True}),
     Cell("dqn", "CartPole-v1", "ray", "serial", {"max_ahead": 2, **CORE, "batch_size": 24, "burn_in": 6, "n_step": 3}),
