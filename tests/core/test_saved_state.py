@@ -49,3 +49,11 @@ def test_a_state_comes_back_with_its_values_dtypes_and_shapes_as_a_copy(state: d
 def test_what_a_checkpoint_cannot_store_is_refused_with_its_place(state: dict[str, Any], said: str) -> None:
     with pytest.raises(NotSavable, match=said.replace("$", r"\$")):
         split(state)
+
+
+def test_a_state_that_is_nested_deeper_than_a_checkpoint_is_read_is_refused():
+    state: dict[str, Any] = {}
+    for _ in range(150):
+        state = {"inner": state}
+    with pytest.raises(NotSavable, match="the state is nested too deep"):
+        saved_and_loaded(state)

@@ -64,6 +64,15 @@ class Wanders(Ages):
         return super().step(action)
 
 
+class WandersInReset(Wave):
+    """Makes the folder `elsewhere` the working directory in each reset, if there is one."""
+
+    def reset(self, **arguments: Any) -> Any:
+        if Path("elsewhere").is_dir():
+            os.chdir("elsewhere")
+        return super().reset(**arguments)
+
+
 class RaisesLate(Ages):
     """Raises in its 200th step."""
 
@@ -362,7 +371,7 @@ def register() -> None:
     kinds: list[Any] = [Wave, RaisesLate, NaNLate, RaisesInReset, Sleeper, SleepsInReset, Unhurried, Locks, Doors]
     kinds += [Numbered, RaisesOnce, RaisesUntilMended, Exits, ExitsAtOnce, HangsOnce, HangsHoldingTheInterpreter]
     kinds += [HangsInReset, HangsInFirstReset, CannotBeMadeInActors, Irregular, SlowToReset, Overflowing]
-    kinds += [OverflowingForAWhile, HangsInConstructor, Held, Wanders]
+    kinds += [OverflowingForAWhile, HangsInConstructor, Held, Wanders, WandersInReset]
     register_envs("runs", *kinds)
 
 

@@ -129,15 +129,14 @@ def test_a_run_that_fails_leaves_an_empty_directory_as_it_was(tmp_path):
     assert not list(run.iterdir())
 
 
-def test_an_env_that_changes_the_working_directory_does_not_move_the_run(tmp_path, monkeypatch):
+@pytest.mark.parametrize("env", ["Wanders", "WandersInReset"])
+def test_an_env_that_changes_the_working_directory_does_not_move_the_run(tmp_path, monkeypatch, env):
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path)
     settings = {"imports": ("tests.reference.run_envs",), "runtime": "serial", "checkpoint_every": 64}
-    stopped = small_run(Path("run"), "runs/Wanders-v0", **settings, stop_at=128)
+    stopped = small_run(Path("run"), f"runs/{env}-v0", **settings, stop_at=128)
     assert stopped.path == Path("run")
-    assert Path.cwd() == tmp_path / "elsewhere"
-
-    monkeypatch.chdir(tmp_path)
+    assert Path.cwd() == tmp_path
     assert resume(stopped.path, steps=256, trust_code=True).state == "finished"
     assert status_of(tmp_path / "run")["state"] == "finished"
     assert load(tmp_path / "run" / "checkpoints" / "latest").policy["env_steps"] >= 256
@@ -149,6 +148,12 @@ def test_a_config_that_does_not_fit_into_memory_is_refused_unread(tmp_path):
     os.truncate(run.config, 1 << 40)  # the disk stores no zeros
     with pytest.raises(ConfigError, match=r"config\.toml has 1099511627776 bytes, but at most 4194304 are expected"):
         run.read_run()
+
+
+def test_a_run_whose_config_could_not_be_read_again_is_refused_before_it_starts(tmp_path):
+    with pytest.raises(ConfigError, match="at most 1048576 are expected: let the env read large data from a file"):
+        small_run(tmp_path / "run", env_kwargs={"numbers": [0.25] * 200_000})
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("run", ["first", "trial-000/seed-1"])

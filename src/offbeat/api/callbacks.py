@@ -31,8 +31,8 @@ class RunHandle:
 
     @property
     def path(self) -> Path:
-        """The run directory."""
-        return self._source.directory.path
+        """The run directory, as an absolute path: an env may change the working directory."""
+        return self._source.directory.folder
 
     @property
     def settings(self) -> dict[str, object]:

@@ -19,7 +19,7 @@ def world_for(trained: Trained, owners: Mapping[str, Sequence[str]]) -> WorldSpe
     Raises:
         ConfigError: its agents are not those that the policies act for.
     """
-    world = preflight_world(trained.env, trained.env_config)
+    world = preflight_world(trained.env, trained.env_config, saves=False)
     acted_for = [agent for agents in owners.values() for agent in agents]
     owned = sorted(set(acted_for) if trained.sides else acted_for)  # several policies of an agent only if one is drawn
     if world is None or sorted(world.names) != owned or not all(owners.values()):

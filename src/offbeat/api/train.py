@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, chdir, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,7 @@ from offbeat.config.importing import import_modules
 from offbeat.core.caller_state import CallerState, caller_state
 from offbeat.core.errors import ConfigError
 from offbeat.core.files import GivenPath, user_path
+from offbeat.core.toml_files import MOST_BYTES_OF_A_RUN
 from offbeat.metrics.progress import Progress
 from offbeat.run_directory.directory import RunDirectory
 from offbeat.runtime.deadline import notifying_if_slow
@@ -122,13 +123,15 @@ def start(
 ) -> Run:
     """Train with a complete config. Raises as `train`. `shows_end`: whether the progress view shows how it ended."""
     called = Callbacks(callbacks)
+    _require_small(config)
     if run_dir is not None:
         RunDirectory(run_dir).refuse_existing()
     require_package(config.run.tracker)
     with caller_state() as caller:
         view = progress_view(progress)
-        layout = _with_measured_topology(config, view, caller)
-        parts = prepare(layout.config, view, caller)
+        with chdir(Path.cwd()):  # an env may change the working directory when it is tested
+            layout = _with_measured_topology(config, view, caller)
+            parts = prepare(layout.config, view, caller)
         config = parts.config
         try:
             start_parts = partial(_start, initial=initial_policies(parts), reason=layout.reason)
@@ -144,6 +147,15 @@ def start(
                     return run_to_end(context)
         finally:
             parts.close()
+
+
+def _require_small(config: Config) -> None:
+    """Refuse a config whose file would be too large to be read."""
+    if (size := len(config.as_toml())) > MOST_BYTES_OF_A_RUN:
+        raise ConfigError(
+            f"the config of this run has {size} bytes, but at most {MOST_BYTES_OF_A_RUN} are expected: let the env "
+            "read large data from a file, and pass its path (env_kwargs)"
+        )
 
 
 @contextmanager

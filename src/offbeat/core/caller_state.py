@@ -1,8 +1,8 @@
 """Restores the state of the caller's process after training, however it ends.
 
 A run changes thread counts, torch's settings for a GPU, cores, niceness, malloc, the module search path and the
-environment. The libraries that it imports change filters of warnings and draw random numbers. Signal handlers are
-restored by `runtime/signals.py`.
+environment. The libraries that it imports change filters of warnings and draw random numbers, and an env may change the
+working directory. Signal handlers are restored by `runtime/signals.py`.
 """
 
 from __future__ import annotations
@@ -50,6 +50,8 @@ class CallerState:
     def restore(self) -> None:
         """Restore the saved state."""
         self.restore_random()
+        with suppress(OSError):  # the folder was deleted
+            os.chdir(self._folder)
         if warnings.filters != self._filters:  # libraries add filters when they are imported
             warnings.resetwarnings()
             warnings.filters[:] = self._filters  # type: ignore[index]

@@ -10,7 +10,7 @@ import numpy as np
 
 from offbeat.core.fields import in_short
 from offbeat.core.strict_arrays import KINDS
-from offbeat.core.strict_json import Unreadable
+from offbeat.core.strict_json import Unreadable, parse_object
 from offbeat.core.types import Array, Tree
 
 _ARRAY = "$array"
@@ -46,7 +46,11 @@ def join(state: Mapping[str, Any], arrays: Mapping[str, Array]) -> dict[str, Any
 def saved_and_loaded(state: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a checkpoint gives back of a state: a copy. A tuple is a list in it. Raises as `split`."""
     plain, arrays = split(state)
-    return join(json.loads(json.dumps(plain)), {name: array.copy(order="C") for name, array in arrays.items()})
+    try:
+        read = parse_object(json.dumps(plain).encode())
+    except Unreadable as error:
+        raise NotSavable(f"the state {error}") from None
+    return join(read, {name: array.copy(order="C") for name, array in arrays.items()})
 
 
 def _split(value: Any, path: str, arrays: Tree) -> Any:

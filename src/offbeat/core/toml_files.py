@@ -10,6 +10,8 @@ from offbeat.core.errors import ConfigError
 
 MOST_BYTES = 1 << 22
 """Maximum size of a file in bytes: it may come from someone else, and its tables take many times its size in memory."""
+MOST_BYTES_OF_A_RUN = MOST_BYTES // 4
+"""Maximum size of the config of a new run. It is in other files of the run too, which take more bytes for a value."""
 
 
 def read_toml(path: Path, name: str, *, expected: str, form: str) -> dict[str, Any]:
@@ -28,7 +30,7 @@ def read_toml(path: Path, name: str, *, expected: str, form: str) -> dict[str, A
         if path.exists() and not path.is_file():
             raise ConfigError(f"{name} cannot be read (it is not a file): {expected}")
         if (size := path.stat().st_size) > MOST_BYTES:
-            raise ConfigError(f"{name} has {size} bytes, but at most {MOST_BYTES} are expected: {form}")
+            raise ConfigError(f"{name} has {size} bytes, but at most {MOST_BYTES} are expected")
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         why = "it does not exist" if isinstance(error, FileNotFoundError) else error.strerror

@@ -225,10 +225,14 @@ def _check_columns(
         problem = "the same seed and the same actions give different rows: a run trains, but cannot be repeated"
         yield Finding("warning", problem, RESEEDED if difference.after_an_end else SEEDED)
         return
-    with started(env_id, columns, "check", settings, tasks) as (envs, reset):
-        if can_save({"": envs}):
-            make = partial(_new_columns, envs.spec, env_id, columns, settings, tasks)
-            yield from check_snapshots({"": envs}, {"": reset}, make)
+    try:
+        with started(env_id, columns, "check", settings, tasks) as (envs, reset):
+            if can_save({"": envs}):
+                make = partial(_new_columns, envs.spec, env_id, columns, settings, tasks)
+                yield from check_snapshots({"": envs}, {"": reset}, make, steps)
+    except EnvFailed as error:
+        yield _fault_of_columns(error, env_id, columns, steps, settings, tasks)
+        return
     if columns > 1 and tasks is None and all(np.array_equal(leaf[:, 0], leaf[:, 1]) for leaf in first.values()):
         problem = "envs with different seeds give the same rows under the same actions"
         yield Finding("warning", problem, f"{SEEDED}, unless the env is deterministic on purpose")

@@ -91,7 +91,7 @@ def rollouts(
     steps: int,
     stepped: Callable[[], None] = lambda: None,
 ) -> dict[str, Tree]:
-    """Take the same random actions in all columns of each agent; return the rows of each, as `rollout`.
+    """Take the same random actions in all columns of each agent; return the rows of each by name, [steps + 1, N, ...].
 
     Args:
         columns: the envs by agent, which are those of the same worlds.

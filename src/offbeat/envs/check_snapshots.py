@@ -18,7 +18,7 @@ from offbeat.envs.contract import Envs, Snapshots
 from offbeat.envs.rows import FAILURES
 
 BEFORE, AFTER = 25, 100
-"""Env steps before the state is saved, and after it."""
+"""Env steps before the state is saved, and after it, at most."""
 Columns = Mapping[str, Envs]
 """The envs by agent, which are those of the same worlds; those of a single agent have the name ''."""
 KINDS = (
@@ -52,7 +52,7 @@ def require_savable(env_id: str, columns: Columns) -> None:
 
 
 def check_snapshots(
-    columns: Columns, first: Mapping[str, Tree], make: Callable[[], AbstractContextManager[Columns]]
+    columns: Columns, first: Mapping[str, Tree], make: Callable[[], AbstractContextManager[Columns]], steps: int
 ) -> Iterator[Finding]:
     """Save the state of envs after some steps, restore it in new ones, and compare the rows that follow.
 
@@ -60,24 +60,26 @@ def check_snapshots(
         columns: envs that `can_save`.
         first: what their reset returned, by agent.
         make: makes new envs of this kind.
+        steps: maximum number of env steps.
 
     Raises:
         EnvFailed: an env fails in a step.
     """
-    rows = rollouts(columns, first, BEFORE)
+    before, after = (max(1, min(number, steps // 2)) for number in (BEFORE, AFTER))
+    rows = rollouts(columns, first, before)
     last = {agent: {name: leaf[-1] for name, leaf in own.items()} for agent, own in rows.items()}
     state = _saved(columns)
     if isinstance(state, Finding):
         yield state
         return
-    expected = rollouts(columns, last, AFTER)
+    expected = rollouts(columns, last, after)
     with make() as others:
         fault = _restore(others, state)
         if fault is not None:
             yield fault
             return
         try:
-            found = rollouts(others, last, AFTER)
+            found = rollouts(others, last, after)
         except EnvFailed as error:
             yield Finding("error", f"a new env that has restored a snapshot fails: {error.problem}", COMPLETE)
             return

@@ -254,7 +254,7 @@ def _check_seeds(
         )
         yield Finding("warning", problem, remedy)
         return
-    yield from _check_snapshots(spec, count, settings)
+    yield from _check_snapshots(spec, count, steps, settings)
     of_first, of_second = ({agent: _of_world(first[agent], world) for agent in spec.names} for world in (0, count - 1))
     if count > 1 and _first_difference(of_first, of_second) is None:
         problem = "worlds with different seeds give the same rows of all agents under the same actions"
@@ -309,7 +309,10 @@ def _reset(columns: Mapping[str, Envs]) -> dict[str, Tree]:
     return {agent: envs.reset() for agent, envs in columns.items()}
 
 
-def _check_snapshots(spec: WorldSpec, count: int, settings: EnvConfig) -> Iterator[Finding]:
-    with _made(spec, count, settings) as columns:
-        if can_save(columns):
-            yield from check_snapshots(columns, _reset(columns), partial(_made, spec, count, settings))
+def _check_snapshots(spec: WorldSpec, count: int, steps: int, settings: EnvConfig) -> Iterator[Finding]:
+    try:
+        with _made(spec, count, settings) as columns:
+            if can_save(columns):
+                yield from check_snapshots(columns, _reset(columns), partial(_made, spec, count, settings), steps)
+    except EnvFailed as error:
+        yield Finding("error", error.problem, "fix the problem that the message names")

@@ -187,8 +187,12 @@ def make_renderable_world(env_id: str, settings: EnvConfig, render_mode: str) ->
 # --- before a run -------------------------------------------------------------------------------------------
 
 
-def preflight_world(env_id: str, settings: EnvConfig = UNSET, steps: int = 8) -> WorldSpec | None:
+def preflight_world(
+    env_id: str, settings: EnvConfig = UNSET, steps: int = 8, *, saves: bool = True
+) -> WorldSpec | None:
     """Take a few random steps in one world; return its agents and their spaces, None for an env with one agent.
+
+    `saves`: whether its state will be saved in checkpoints.
 
     Raises:
         ConfigError: the env cannot be made, or in these steps it raises an exception or returns NaN or a wrong shape.
@@ -204,7 +208,8 @@ def preflight_world(env_id: str, settings: EnvConfig = UNSET, steps: int = 8) ->
             owners = {agent: (agent,) for agent in spec.names}
             worlds = Worlds(spec, [world], owners, groups=[slice(0, 1)], seeds=[PREFLIGHT_SEED])
             _take_random_steps(worlds, steps)
-            require_savable(env_id, worlds.envs)
+            if saves:
+                require_savable(env_id, worlds.envs)
             waits = world.turns or worlds.had_no_decision or any(NO_DECISION in info for info in first.infos.values())
     except FAILURES as error:
         message = str(error) if isinstance(error, EnvFailed | ConfigError) else f"{env_id}: {error}"

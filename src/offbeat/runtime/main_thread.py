@@ -24,6 +24,8 @@ from offbeat.workers.env_calls import Watch
 
 CHECK_S = 0.25
 """Seconds between two checks."""
+CLOSE_S = 2.0
+"""Seconds that `close` waits for the thread at most."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +56,11 @@ class MainThreadWatch:
         self._watched: _Watched | None = None
         self._seconds = 0.0
         """The limit of the present span."""
-        self._closed, self._thread = Event(), 0
+        self._thread = 0
         """Identifier of the main thread; 0: it was not watched yet."""
+        self._checker: Thread | None = None
+        """The thread that checks."""
+        self._closed = Event()
 
     def env_calls(self, notify: Notify, remedy: str = "") -> Watch:
         """Return the watch of the calls of some envs; `remedy` is the end of the message about one of them, or ''."""
@@ -84,7 +89,8 @@ class MainThreadWatch:
         """Note that the calling thread starts a span."""
         if not self._thread:
             self._thread = get_ident()
-            Thread(target=self._check, name="offbeat watch", daemon=True).start()
+            self._checker = Thread(target=self._check, name="offbeat watch", daemon=True)
+            self._checker.start()
         self._watched = watched
         self._seconds = self._stall_s if span is Span.WORK else self._env_s[span is Span.RESET]
         self._deadline.set(span, self._seconds)
@@ -99,8 +105,10 @@ class MainThreadWatch:
         self._deadline.end()
 
     def close(self) -> None:
-        """End the thread that checks."""
+        """End the thread that checks, unless it hangs while it notifies the user."""
         self._closed.set()
+        if self._checker is not None:
+            self._checker.join(CLOSE_S)
 
     def _check(self) -> None:
         stalls, notified, made, progressed = StallWatch([self._deadline]), 0.0, -1, monotonic()

@@ -104,12 +104,17 @@ class ThreadActing(GatedActing):
         return deadline.reason
 
     def snapshots(self) -> list[Snapshot]:
-        pause = int(self.board.pause[0])
-        while any(paused_at < pause for paused_at, _ in self._paused):
-            with self._has_paused:
-                self._has_paused.wait(POLL_INTERVAL_S)
+        while not self._all_paused():
             self.watch()
         return [snapshot for _, snapshot in self._paused]
+
+    def _all_paused(self) -> bool:
+        """Wait for a moment until all actors have paused at the tickets of this pause; return whether they have."""
+        pause = int(self.board.pause[0])
+        with self._has_paused:
+            return self._has_paused.wait_for(
+                lambda: all(paused_at >= pause for paused_at, _ in self._paused), POLL_INTERVAL_S
+            )
 
     def close(self) -> None:
         self.gate.close()
