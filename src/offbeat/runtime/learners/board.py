@@ -43,3 +43,12 @@ class LearnersBoard(board.Board):
         """[2, learners]: bytes of a shard's rows in the last two exchanges, as each learner has written them."""
         self.rows: NDArray[np.uint8] = arrays["rows"]
         """[2, BUFFER_BYTES]: the rows of all shards in the last two exchanges."""
+
+    def finished_and_gathered(self) -> tuple[list[bool], list[int]]:
+        """Return for each learner whether it has finished the requested learning steps, and then its `gathered`.
+
+        The order matters: the number of a learner that has finished does not change until the next request. Read first,
+        it could be the number before its last exchange.
+        """
+        finished = [bool(row[0] >= self.requested[0]) for row in self.next]
+        return finished, self.gathered.tolist()

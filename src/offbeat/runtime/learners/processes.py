@@ -7,6 +7,7 @@ in the middle of an update. The last checkpoint is complete.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from time import monotonic
 from time import perf_counter as clock
@@ -163,25 +164,28 @@ class LearnerProcesses:
             self._parts.timings.add(name, waited)
 
     def _check(self) -> None:
-        """Check the other learners while this one waits for them: then it is they who may hang, and not this thread."""
+        """Check the other learners: at the start of each exchange, and while this one waits for them.
+
+        In such a wait it is they who may hang, and not this thread.
+        """
         self.watch()
         self._require_same_exchanges()
         self._parts.main_thread.renew()
 
     def _require_same_exchanges(self) -> None:
-        """Check that no learner waits for an exchange with one that has finished the learning step.
+        """Check that no learner waits for an exchange over shared memory with one that has finished the learning step.
+
+        With NCCL this finds nothing: an exchange is counted there only once all learners have contributed to it.
 
         Raises:
             RunFailed: one does.
         """
-        board = self._board
-        finished = [made for row, made in zip(board.next, board.gathered, strict=True) if row[0] >= board.requested[0]]
-        if finished and min(finished) < board.gathered.max():
-            made = ", ".join(map(str, board.gathered.tolist()))
+        finished, made = self._board.finished_and_gathered()
+        if exchanges_differ(finished, made):
             raise RunFailed(
                 f"the learners have exchanged rows a different number of times by the end of learning step "
-                f"{board.requested[0] - 1} ({made}): they have not made the same updates. Train with one device, and "
-                "report this as a bug"
+                f"{self._board.requested[0] - 1} ({', '.join(map(str, made))}): they have not made the same updates. "
+                "Train with one device, and report this as a bug"
             )
 
     def watch(self) -> None:
@@ -207,6 +211,17 @@ class LearnerProcesses:
         )
         error.__cause__ = traceback_of(child)
         return error
+
+
+def exchanges_differ(finished: Sequence[bool], made: Sequence[int]) -> bool:
+    """Whether a learner has finished the learning step with fewer exchanges than another has contributed to.
+
+    Args:
+        finished: for each learner, whether it has finished the learning step.
+        made: for each learner, the number of exchanges to which it has contributed, read after `finished`.
+    """
+    final = [count for count, is_final in zip(made, finished, strict=True) if is_final]
+    return bool(final) and min(final) < max(made)
 
 
 def _state_of(policy: LearnedPolicy) -> LearnerState:
