@@ -83,11 +83,36 @@ def test_a_repeated_start_starts_one_process_and_a_signal_reaches_it(session, tm
 
 
 def test_a_killed_session_has_ended_when_kill_returns(session, tmp_path, files):
-    assert session.kill(), "nothing runs yet"
     run(WAITS, session, launch_of(tmp_path, files))
     assert session.kill()
     assert not is_alive(session._pid)
     assert session.wait().code == -signal.SIGKILL
+
+
+def test_a_session_that_is_killed_before_its_launch_is_not_launched(session, tmp_path, files):
+    def kill_while_waiting_for_files(_: FileDigests) -> list[str]:
+        assert session.kill()
+        return []
+
+    with patch.object(node_session, "wait_until_equal", kill_while_waiting_for_files):
+        assert run(WAITS, session, launch_of(tmp_path, files)) == "it was killed before it started"
+    assert run(WAITS, session, launch_of(tmp_path, files)) == "it was killed before it started"
+    assert not (tmp_path / "log").exists()
+
+
+@pytest.mark.parametrize("timeout_s", [0.0, 30.0])
+def test_a_session_that_is_killed_in_its_launch_ends(session, tmp_path, files, timeout_s):
+    going = tmp_path / "launched"
+    slow = f"import pathlib, time; pathlib.Path({str(going)!r}).touch(); time.sleep(0.5)\n{node_session._KEEPER}"
+    starting = threading.Thread(target=run, args=(WAITS, session, launch_of(tmp_path, files)))
+    with patch.object(node_session, "_KEEPER", slow):
+        starting.start()
+        while not going.exists():
+            time.sleep(0.01)
+        assert session.kill(timeout_s) == (timeout_s > 0)
+        starting.join()
+    assert session.wait().code == -signal.SIGKILL
+    assert not is_alive(session._pid)
 
 
 def test_killing_a_session_that_does_not_end_returns_within_its_time_limit(session, tmp_path, files):

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock
+from threading import Event, Lock
+from time import monotonic
 from typing import TextIO
 
 from offbeat.experiments.file_digests import FileDigests, wait_until_equal
@@ -76,7 +77,8 @@ class NodeSession:
         self._files: list[Path] = []
         self._keeper: subprocess.Popen[bytes] | None = None
         self._pid = 0
-        self._starting = Lock()
+        self._starting, self._launching = Lock(), Lock()
+        self._killed = Event()
 
     def host(self) -> str:
         """Return the name of this node."""
@@ -88,8 +90,13 @@ class NodeSession:
             if self._keeper is None:  # else this is a repetition of a call whose answer was lost
                 if differing := wait_until_equal(launch.files):
                     return f"{self.host()} does not see {differing[0]} as the machine of `offbeat run` does"
-                self._files = [Path(path) for path in launch.files.digests]
-                self._start(launch)
+                with self._launching:
+                    if self._killed.is_set():
+                        return "it was killed before it started"
+                    self._files = [Path(path) for path in launch.files.digests]
+                    self._start(launch)
+                    if self._killed.is_set():  # `kill` may not have waited for the launch
+                        self.signal(signal.SIGKILL)
         return ""
 
     def _start(self, launch: Launch) -> None:
@@ -129,14 +136,20 @@ class NodeSession:
                 os.kill(self._pid, number)
 
     def kill(self, timeout_s: float = KILL_S) -> bool:
-        """Kill the process, if it runs; return whether it has ended within `timeout_s`.
+        """Kill the process, if it runs or is being launched; return whether it has ended within `timeout_s`.
 
-        A process that waits for a disk or a device may end only when that answers. It is then left alone.
+        `start` launches none after this. A process that waits for a disk or a device may end only when that answers.
+        It is then left alone.
         """
+        self._killed.set()
+        deadline = monotonic() + timeout_s
+        if not self._launching.acquire(timeout=timeout_s):
+            return False
+        self._launching.release()
         self.signal(signal.SIGKILL)
         if self._keeper is not None:
             try:
-                self._keeper.wait(timeout_s)
+                self._keeper.wait(max(0.0, deadline - monotonic()))
             except subprocess.TimeoutExpired:
                 return False
         return True
