@@ -57,7 +57,7 @@ class WithUnknownGroup(DQN):
         (WithoutMethods, r"WithoutMethods does not define build\(generator, storage\)"),
         (WithoutStart, r"WithoutStart does not define start\(progress\)"),
         (WithoutArrays, r"WithoutArrays does not define arrays\(\)"),
-        (WithoutNetworks, r"WithoutNetworks.build does not set self.policy and self.stages$"),
+        (WithoutNetworks, r"WithoutNetworks.build does not set self.policy, self.stages$"),
         (WithoutFlags, r"WithoutFlags.build sets no flags in self.flags, but .* acts with epsilon: "),
         (WithUnknownGroup, r"a stage 'more' of the group 'critics', but the groups are q$"),
     ],

@@ -234,7 +234,7 @@ def test_the_curves_of_all_members_are_plotted(finished):
 
 
 def test_the_report_has_a_row_for_each_generation_pictures_and_a_link_to_the_winner(finished):
-    winner = write_report(finished.plan, finished.path, finished.family())
+    winner = write_report(finished.plan, finished.directory, finished.family())
     rows = (finished.path / "table.csv").read_text().splitlines()
     assert len(rows) == 1 + 3 * 3
     scores = [finished.family().ledger.scores[member, 2].score for member in range(3)]
@@ -252,7 +252,7 @@ def test_each_panel_of_values_has_its_key_as_title(finished):
 
 
 def test_a_population_has_the_files_that_the_page_lists(finished):
-    write_report(finished.plan, finished.path, finished.family())
+    write_report(finished.plan, finished.directory, finished.family())
     (finished.path / "return.png").unlink(missing_ok=True)  # of `offbeat plot`
     logs = {"member-N.log"}  # of processes, which this population has none of
     assert directory_at(finished.path, 1) | logs == directory_on("docs/how-to/populations.md")

@@ -243,7 +243,7 @@ def _require_built(algorithm: OffPolicy[Any]) -> None:
     build = f"{type(algorithm).__qualname__}.build"
     missing = [name for name in ("policy", "flags", "groups", "stages") if not hasattr(algorithm, name)]
     if missing:
-        raise ConfigError(f"{build} does not set self.{' and self.'.join(missing)}")
+        raise ConfigError(f"{build} does not set {', '.join(f'self.{name}' for name in missing)}")
     for stage in algorithm.stages:
         if stage.group not in algorithm.groups:
             raise ConfigError(

@@ -24,7 +24,9 @@ def flattened(name: str, tree: Any, leaves: AbstractSet[str] = frozenset()) -> I
 
 
 def stored_leaves(given: Mapping[str, Any], wanted: Sequence[Leaf]) -> tuple[Tree, bool]:
-    """Return leaves with a column axis, [N, *shape], as training stores them, and whether this function has added it.
+    """Return leaves as training stores them, with a column axis, [N, *shape].
+
+    Also return whether this function has added the column axis.
 
     Args:
         given: the env's values by leaf.
@@ -64,7 +66,7 @@ def _key(leaf: Leaf) -> str:
 
 
 def _columns_of(leaf: Leaf, given: Any) -> tuple[Array, bool]:
-    """Return the values of a leaf with a column axis, [N, *shape], and whether this function has added it.
+    """Return the values of a leaf with a column axis, [N, *shape], and whether this function has added the axis.
 
     Raises:
         ValueError: they are not numbers, or have another shape.

@@ -53,7 +53,10 @@ def require_published(made: BufferLayout, spec: PolicySpec, owner: type) -> None
 
 
 def flag_shapes(spec: PolicySpec) -> Shapes:
-    """Return name and shape of each published array that is neither a parameter nor a statistic of observations."""
+    """Return name and shape of each published array after the policy's parameters and the observation statistics.
+
+    These are the flags, and the layers of the context encoder.
+    """
     shapes: list[tuple[str, tuple[int, ...]]] = []
     if spec.uniform_start:
         shapes.append(("uniform", (1,)))

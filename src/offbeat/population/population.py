@@ -133,7 +133,7 @@ class Population:
             view.start()
             try:
                 pool.run_from(schedule.next_process, schedule.ended)
-                winner = write_report(self.plan, self.path, family)
+                winner = write_report(self.plan, self.directory, family)
             finally:
                 view.close()
         failed = tuple(schedule.failed.values())

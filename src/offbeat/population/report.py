@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
+from offbeat.experiments.directory import ExperimentDirectory
 from offbeat.experiments.report import write_table
 from offbeat.population.members import member_name
 from offbeat.population.pictures import draw_all
@@ -15,17 +15,17 @@ WINNER = "winner"
 """Name of the link to the run directory of the winner."""
 
 
-def write_report(plan: Plan, path: Path, family: Family) -> int | None:
+def write_report(plan: Plan, directory: ExperimentDirectory, family: Family) -> int | None:
     """Write the table, the pictures and, if all members are finished, the link to the winner; return the winner."""
     if rows := rows_of(family):
-        write_table(rows, path / "table.csv", path / "table.md")
-        draw_all(family, path)
+        write_table(rows, directory.csv, directory.markdown)
+        draw_all(family, directory.path)
     winner = family.winner(plan.generations - 1)
     if winner is not None:
-        link = path / f".{WINNER}.new"
+        link = directory.path / f".{WINNER}.new"
         link.unlink(missing_ok=True)
         link.symlink_to(member_name(winner))
-        link.replace(path / WINNER)
+        link.replace(directory.path / WINNER)
     return winner
 
 
