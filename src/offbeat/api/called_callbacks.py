@@ -52,8 +52,11 @@ class Callbacks(Observer):
         self._source: Source | None = None
         self._has_started: list[Callback] = []
         self._has_failed = False
-        self._watched: Callable[[str], AbstractContextManager[Any]] = nullcontext
-        """Watches a call of a callback, of which it gets the name for messages. It can be entered."""
+        self._watch_call: Callable[[str], AbstractContextManager[Any]] = nullcontext
+        """Returns a context in which a callback is called: the user is notified if it does not return in time.
+
+        Its argument is the name of the call, for the message. Until `start` it watches nothing.
+        """
         self._owners: dict[str, str] = {}
         """Name of the callback that returned each number last."""
         self.failure = ""
@@ -70,7 +73,7 @@ class Callbacks(Observer):
         `notify` is called once for each method of a callback that does not return in time.
         """
         self._source = source = Source(parts, directory, loop, resumed)
-        self._watched = partial(parts.main_thread.callback, _Once(notify))
+        self._watch_call = partial(parts.main_thread.callback, _OncePerText(notify))
         for callback in self._callbacks:
             callback.run = RunHandle(source, name_of(callback))
             self._has_started.append(callback)
@@ -135,7 +138,7 @@ class Callbacks(Observer):
     def _call(self, callback: Callback, method: str, *arguments: Any) -> Answer:
         """Call a method of a callback. An exception gets a note that says whose it is, and is kept as the failure."""
         try:
-            with self._watched(f"{method} of the callback {name_of(callback)}"):
+            with self._watch_call(f"{method} of the callback {name_of(callback)}"):
                 answer: Answer = getattr(callback, method)(*arguments)
                 return answer
         except SystemExit as error:
@@ -150,8 +153,8 @@ class Callbacks(Observer):
             raise
 
 
-class _Once:
-    """Passes on each message to the user once."""
+class _OncePerText:
+    """Passes on messages to the user, each text once."""
 
     def __init__(self, notify: Notify) -> None:
         self._notify, self._texts = notify, set[str]()

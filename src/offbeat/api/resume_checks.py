@@ -67,14 +67,14 @@ def config_to_resume(
         _require_same_runtime_kind(state, runtime, before, run)
         before = before.in_runtime(runtime)
     config = changed_config(before.without_limits(), given, run)
-    _require_something_left(config, run, state["counters"])
+    _refuse_finished(config, run, state["counters"])
     _require_same_runtime_kind(state, config.runtime.runtime, config, run)
     _require_topology(state, config, run)
     require_package(config.run.tracker)
     return config
 
 
-def _require_something_left(config: Config, run: Path, counters: Mapping[str, Any]) -> None:
+def _refuse_finished(config: Config, run: Path, counters: Mapping[str, Any]) -> None:
     """Refuse to resume a run that has already reached its end.
 
     Args:

@@ -203,7 +203,7 @@ class Replay(ABC):
         """Return contiguous views of the rows of the window, of earlier rows that its frame stacks need, and of
         priorities.
         """
-        needed = self._shape.read_by_samples(self.taken_in, self.origin)
+        needed = self._shape.tickets_to_save(self.taken_in, self.origin)
         return self._rings.contiguous_views(needed, self._checkpoint_fields) | self._priority_views()
 
     def _priority_views(self) -> Tree:

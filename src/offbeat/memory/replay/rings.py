@@ -118,8 +118,8 @@ class RingShape:
         """Return the tickets that can be sampled after tickets origin .. taken_in - 1 have been taken in."""
         return range(max(origin, taken_in - self.tickets), taken_in)
 
-    def read_by_samples(self, taken_in: int, origin: int = 0) -> range:
-        """Return the tickets whose rows samples may read: the window, and those before it that frame stacks need."""
+    def tickets_to_save(self, taken_in: int, origin: int = 0) -> range:
+        """Return the tickets whose rows a checkpoint has: the window, and those before it that frame stacks need."""
         window = self.window(taken_in, origin)
         return range(max(origin, window.start - self.history_tickets), window.stop)
 

@@ -75,10 +75,10 @@ class LockFreeParts(Parts):
         return self.has_replay and self.config.settings_as(ReplayConfig).save_replay
 
     def replay_rows(self, worker: int, done: WorkerProgress) -> Tree:
-        """Return views of the rows that samples of a worker's replay may read at this progress."""
+        """Return views of the rows of a worker's replay that a checkpoint at this progress has."""
         rings = self.plans[worker].policy.slots(self.arenas[1 + worker].arrays)
         assert isinstance(rings, Rings)
-        tickets = rings.shape.read_by_samples(done.learning_steps, done.origin)
+        tickets = rings.shape.tickets_to_save(done.learning_steps, done.origin)
         return rings.contiguous_views(tickets, checkpoint_fields(rings))
 
     def close(self) -> None:
