@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from threading import Event, Thread, get_ident
 from time import monotonic
 
@@ -54,8 +55,6 @@ class MainThreadWatch:
         self._env_s, self._stall_s = (step_timeout(runtime), reset_timeout(runtime)), stall_timeout(runtime)
         self._deadline = Deadline(np.zeros(ROW))
         self._watched: _Watched | None = None
-        self._seconds = 0.0
-        """The limit of the present span."""
         self._thread = 0
         """Identifier of the main thread; 0: it was not watched yet."""
         self._checker: Thread | None = None
@@ -66,9 +65,12 @@ class MainThreadWatch:
         """Return the watch of the calls of some envs; `remedy` is the end of the message about one of them, or ''."""
         return _EnvCalls(self, _Watched(notify, remedy=remedy))
 
-    def learning(self, notify: Notify, updates_made: Callable[[], int]) -> AbstractContextManager[None]:
-        """Watch a learning step; `updates_made` returns the number of updates, which are its progress."""
-        return self._working(_Watched(notify, self._for_too_long("the learner has made no update"), "", updates_made))
+    def learning_steps(
+        self, notify: Notify, updates_made: Callable[[], int]
+    ) -> Callable[[], AbstractContextManager[None]]:
+        """Return the watch of learning steps; `updates_made` returns the number of updates, their progress."""
+        problem = self._for_too_long("the learner has made no update")
+        return partial(self._working, _Watched(notify, problem, updates_made=updates_made))
 
     def callback(self, notify: Notify, name: str) -> AbstractContextManager[None]:
         """Watch a call of a callback; `name` is that of the method and the callback, for the message."""
@@ -92,13 +94,12 @@ class MainThreadWatch:
             self._checker = Thread(target=self._check, name="offbeat watch", daemon=True)
             self._checker.start()
         self._watched = watched
-        self._seconds = self._stall_s if span is Span.WORK else self._env_s[span is Span.RESET]
-        self._deadline.set(span, self._seconds)
+        self._deadline.set(span, self._stall_s if span is Span.WORK else self._env_s[span is Span.RESET])
 
     def renew(self) -> None:
-        """Start the time of the present span again, if there is one: the thread waits for another, which is watched."""
+        """Start the time of a learning step again, if there is one: it waits for other learners, which are watched."""
         if self._deadline.time:
-            self._deadline.set(self._deadline.span, self._seconds)
+            self._deadline.set(Span.WORK, self._stall_s)
 
     def end(self) -> None:
         """Note that the span has ended."""

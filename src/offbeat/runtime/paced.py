@@ -41,7 +41,9 @@ class PacedWorkforce(Workforce):
     ) -> None:
         self._parts, self._acting, self._learners, self._pace = parts, acting, learners, parts.pace
         self._feeds = {policy.name: policy.learner.feed for policy in parts.policies}
-        self._first, self._notify = parts.trained[0], notify
+        self._first = parts.trained[0]
+        in_threads = (parts.config.runtime.learner_workers or 1) > 1  # these have a watch of their own
+        self._watched = nullcontext if in_threads else parts.main_thread.learning_steps(notify, self._updates_made)
         self.learned = 0
         """Number of finished learning steps: steps 0 .. learned-1."""
         self._pause: int | None = None
@@ -95,9 +97,7 @@ class PacedWorkforce(Workforce):
         Returns:
             The result of the step for each policy, by name.
         """
-        in_threads = (self._parts.config.runtime.learner_workers or 1) > 1  # these have a watch of their own
-        watched = self._parts.main_thread.learning(self._notify, self._updates_made)
-        with nullcontext() if in_threads else watched:
+        with self._watched():
             results = self._learners.learn(self.learned, progress)
         learned = {policy.name: result for policy, result in zip(self._parts.policies, results, strict=True)}
         if self._parts.league is not None:
