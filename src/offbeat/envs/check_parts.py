@@ -18,6 +18,7 @@ import numpy as np
 
 from offbeat.core.argument_notation import as_shown
 from offbeat.core.choices import allows_each
+from offbeat.core.errors import EnvFailed, OffbeatError
 from offbeat.core.seeding import stream
 from offbeat.core.types import INFO_MASK, NO_DECISION, ActionSpec, Array, EnvSpec, Tree
 from offbeat.envs.actions import action_encoder, random_actions, split_columns
@@ -123,12 +124,18 @@ def raised(call: str, error: BaseException) -> Finding:
     if drawing := opengl_remedy(error):
         return Finding("error", problem, drawing)
     if Path(where.filename).is_relative_to(Path(__file__).parent / "adapters"):
-        return Finding("error", problem, "fix the problem that the message names")
+        return Finding("error", problem, NAMED)
     if is_reset_without_arguments(error):
         return Finding("error", problem, RESET_SIGNATURE)
     return Finding("error", problem, f"see {where.filename}, line {where.lineno}: {where.line}")
 
 
+def failure(error: OffbeatError) -> Finding:
+    """Return the finding for an error whose message names the problem."""
+    return Finding("error", error.problem if isinstance(error, EnvFailed) else str(error), NAMED)
+
+
+NAMED = "fix the problem that the message names"
 RESET_SIGNATURE = "define it as `def reset(self, *, seed=None, options=None)`"
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from offbeat.config.env import EnvConfig
-from offbeat.core.errors import ConfigError, EnvFailed, OffbeatError
+from offbeat.core.errors import ConfigError, EnvFailed
 from offbeat.core.tasks import TaskSample
 from offbeat.core.types import Tree
 from offbeat.envs.adapters.gymnasium.tasks import (
@@ -19,7 +19,7 @@ from offbeat.envs.adapters.gymnasium.tasks import (
     has_method,
     samples_with_generator,
 )
-from offbeat.envs.check_parts import SEED, Finding
+from offbeat.envs.check_parts import SEED, Finding, failure
 from offbeat.envs.check_rows import rollout, started
 from offbeat.envs.make import adapter_of, task_envs
 
@@ -40,7 +40,7 @@ def set_first_task(env: Any, env_id: str) -> Finding | None:
     try:
         TaskSetter([env], TASKS, env_id)
     except (ConfigError, EnvFailed) as error:
-        return _as_finding(error)
+        return failure(error)
     return None
 
 
@@ -93,7 +93,7 @@ def _check_tasks(env_id: str, settings: EnvConfig) -> Iterator[Finding]:
         rows = [_rows_in_task(env_id, settings, task) for task in (*TASKS.train_tasks, *TASKS.test_tasks)]
         repeated = _rows_in_task(env_id, settings, TASKS.test_tasks[-1])
     except (ConfigError, EnvFailed) as error:
-        yield _as_finding(error)
+        yield failure(error)
         return
     if not _equal(rows[-1], repeated):
         problem = "the same task, seed and actions give different rows"
@@ -114,8 +114,3 @@ def _rows_in_task(env_id: str, settings: EnvConfig, task: int) -> Tree:
 
 def _equal(rows: Tree, other: Tree) -> bool:
     return all(np.array_equal(leaf, other[name]) for name, leaf in rows.items())
-
-
-def _as_finding(error: OffbeatError) -> Finding:
-    problem = error.problem if isinstance(error, EnvFailed) else str(error)
-    return Finding("error", problem, "fix the problem that the message names")

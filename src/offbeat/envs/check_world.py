@@ -17,6 +17,7 @@ from offbeat.envs.check_parts import (
     Finding,
     MaskReader,
     check_parts,
+    failure,
     kind_of,
     raised,
 )
@@ -63,7 +64,7 @@ def check_world(
         checked = _CheckedWorld(world, spec, limited=settings.max_episode_steps is not None)
         findings = [*_check_images(spec), *checked.check(first, steps, stepped)]
     if not any(finding.severity == "error" for finding in findings):
-        findings += _check_seeds(spec, count, steps, settings, stepped)
+        findings += _check_several(spec, count, steps, settings, stepped)
     return list(dict.fromkeys(findings))
 
 
@@ -235,15 +236,25 @@ Rollout = dict[str, Tree]
 """Agent -> name -> [steps + 1, worlds, ...]."""
 
 
-def _check_seeds(
+def _check_several(
     spec: WorldSpec, count: int, steps: int, settings: EnvConfig, stepped: Callable[[], None]
 ) -> Iterator[Finding]:
-    """Step equal worlds twice with the same seeds and actions, and compare their rows."""
+    """Yield the faults of several actors' worlds."""
     try:
-        first, second = (_rollout(spec, count, steps, settings, stepped) for _ in range(2))
+        yield from _compare_worlds(spec, count, steps, settings, stepped)
     except EnvFailed as error:
-        yield Finding("error", error.problem, "fix the problem that the message names")
-        return
+        yield failure(error)
+
+
+def _compare_worlds(
+    spec: WorldSpec, count: int, steps: int, settings: EnvConfig, stepped: Callable[[], None]
+) -> Iterator[Finding]:
+    """Compare the rows of worlds with equal seeds, of restored worlds with those of saved ones, and of two worlds.
+
+    Raises:
+        EnvFailed: a world fails.
+    """
+    first, second = (_rollout(spec, count, steps, settings, stepped) for _ in range(2))
     remedy = "draw all random numbers from a generator that reset(seed=seed) starts, and continue it at seed=None"
     difference = _first_difference(first, second)
     if difference is not None:
@@ -254,7 +265,9 @@ def _check_seeds(
         )
         yield Finding("warning", problem, remedy)
         return
-    yield from _check_snapshots(spec, count, steps, settings)
+    with _made(spec, count, settings) as columns:
+        if can_save(columns):
+            yield from check_snapshots(columns, _reset(columns), partial(_made, spec, count, settings), steps)
     of_first, of_second = ({agent: _of_world(first[agent], world) for agent in spec.names} for world in (0, count - 1))
     if count > 1 and _first_difference(of_first, of_second) is None:
         problem = "worlds with different seeds give the same rows of all agents under the same actions"
@@ -307,12 +320,3 @@ def _rollout(spec: WorldSpec, count: int, steps: int, settings: EnvConfig, stepp
 
 def _reset(columns: Mapping[str, Envs]) -> dict[str, Tree]:
     return {agent: envs.reset() for agent, envs in columns.items()}
-
-
-def _check_snapshots(spec: WorldSpec, count: int, steps: int, settings: EnvConfig) -> Iterator[Finding]:
-    try:
-        with _made(spec, count, settings) as columns:
-            if can_save(columns):
-                yield from check_snapshots(columns, _reset(columns), partial(_made, spec, count, settings), steps)
-    except EnvFailed as error:
-        yield Finding("error", error.problem, "fix the problem that the message names")
