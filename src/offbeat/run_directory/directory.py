@@ -73,7 +73,7 @@ class RunDirectory:
         directory.refuse_existing()
         directory._created = [p for p in (directory.folder, *directory.folder.parents) if not p.exists()]
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            directory.folder.mkdir(parents=True, exist_ok=True)
             # "x": of two that start at the same time, one creates it. Arguments may have bytes that are not UTF-8.
             with directory.command.open("x", encoding="utf-8", errors="surrogateescape") as file:
                 file.write(shlex.join(sys.argv) + "\n")
