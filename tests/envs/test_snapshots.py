@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 from importlib.util import find_spec
-from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -12,6 +11,7 @@ from tests.reference.env_rows import actions_of, assert_same, collect
 from tests.reference.env_zoo import DictObservations, OwnSnapshots, zoo_id
 
 from offbeat.core.errors import ConfigError
+from offbeat.core.saved_state import saved_and_loaded
 from offbeat.envs.contract import Snapshots
 from offbeat.envs.make import make_envs
 from offbeat.envs.space_generators import seed_spaces
@@ -34,17 +34,6 @@ SUPPORTED = [
 ]
 
 
-def written_and_read(state: Any) -> Any:
-    """What a checkpoint does: arrays as arrays, all else through JSON; anything else is a failure."""
-    if isinstance(state, dict):
-        assert all(isinstance(key, str) for key in state)
-        return {key: written_and_read(value) for key, value in state.items()}
-    if isinstance(state, np.ndarray):
-        assert state.dtype != object
-        return np.frombuffer(state.tobytes(), state.dtype).reshape(state.shape)
-    return json.loads(json.dumps(state))
-
-
 @pytest.mark.parametrize("env_id", SUPPORTED)
 def test_new_envs_continue_bit_for_bit_from_a_snapshot_in_mid_episode(env_id: str) -> None:
     envs = make_envs(env_id, 3, seed=5)
@@ -52,7 +41,7 @@ def test_new_envs_continue_bit_for_bit_from_a_snapshot_in_mid_episode(env_id: st
     actions = actions_of(envs, 337)
     collect(envs, actions[:37])
     assert isinstance(envs, Snapshots)
-    state = written_and_read(envs.snapshot())
+    state = saved_and_loaded(envs.snapshot())
     expected = collect(envs, actions[37:])
 
     fresh = make_envs(env_id, 3, seed=99)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import gymnasium as gym
@@ -10,6 +9,7 @@ from gymnasium.envs.classic_control import PendulumEnv
 from tests.reference.env_rows import actions_of, assert_same, collect
 
 from offbeat.core.errors import ConfigError, EnvFailed
+from offbeat.core.saved_state import saved_and_loaded
 from offbeat.core.tasks import TaskSample
 from offbeat.core.types import Tree
 from offbeat.envs.check import check_env, preflight
@@ -162,20 +162,13 @@ def test_new_envs_continue_in_their_tasks_bit_for_bit_from_a_snapshot(env_id: st
     envs = made(env_id, 4, groups=2)
     played(envs, [4, 1, 0, 5], 33)
     assert isinstance(envs, Snapshots)
-    state = written_and_read(envs.snapshot())
+    state = saved_and_loaded(envs.snapshot())
     actions = actions_of(envs, 60, seed=1)
     expected = collect(envs, actions)
     fresh = made(env_id, 4, seed=99, groups=2)
     assert isinstance(fresh, Snapshots)
     fresh.restore(state)
     assert_same(collect(fresh, actions), expected)
-
-
-def written_and_read(state: Any) -> Any:
-    """What a checkpoint does: arrays as arrays, all else through JSON."""
-    if isinstance(state, dict):
-        return {key: written_and_read(value) for key, value in state.items()}
-    return state.copy() if isinstance(state, np.ndarray) else json.loads(json.dumps(state))
 
 
 @pytest.mark.parametrize(
