@@ -7,8 +7,9 @@
 
 It runs in an environment with both libraries. One run at a time, each in a process of its own, on one thread. Each run
 is appended to a file at its end, so an interrupted command continues. A run of ours is recorded with its settings: with
-other defaults it is made again. Two commands for different sides can run at the same time. The runs with which the
-defaults were chosen are in results/defaults-tried.jsonl.
+other defaults it is made again. A setting that was added since counts as its default, which must do what was done
+without it. Two commands for different sides can run at the same time. The runs with which the defaults were chosen are
+in results/defaults-tried.jsonl.
 """
 
 from __future__ import annotations
@@ -57,10 +58,14 @@ def jobs(options: argparse.Namespace) -> Iterator[Record]:
 
 
 def job(side: str, algorithm: str, untuned: Untuned, seed: int, given: dict[str, Any]) -> Record:
-    """Return what identifies a run: all that its result depends on, besides the code."""
+    """Return what identifies a run: all that its result depends on, besides the code.
+
+    Where the peer is not installed, runs of each of its versions count.
+    """
     what = {"side": side, "algorithm": algorithm, "env": untuned.env, "seed": seed, "steps": untuned.steps[algorithm]}
     if side == "sb3":
-        return {**what, "version": installed(PEER)}
+        version = installed(PEER)
+        return {**what, "version": version} if version else what
     return {**what, "settings": settings_of(algorithm, untuned.env, given)}
 
 
@@ -70,6 +75,17 @@ def settings_of(algorithm: str, env: str, given: dict[str, Any]) -> Record:
     layout = {name: getattr(config.runtime, name) for name in LAYOUT}
     settings: Record = json.loads(json.dumps({**asdict(config.settings), **layout}, default=str))
     return settings
+
+
+def find_run(what: Record, records: list[Record]) -> Record | None:
+    """Return the last record of a run, None if there is none. Settings that its record lacks have their defaults."""
+    if "settings" not in what:
+        return find_record(what, records)
+    defaults = settings_of(what["algorithm"], what["env"], {})
+    completed = [
+        {**record, "settings": {**defaults, **record["settings"]}} for record in records if "settings" in record
+    ]
+    return find_record(what, completed)
 
 
 def make(what: Record, given: dict[str, Any]) -> Record:
@@ -85,7 +101,7 @@ def make_missing(options: argparse.Namespace, path: Path) -> None:
     for what in jobs(options):
         if made == options.runs:
             return
-        if find_record(what, records) is None:
+        if find_run(what, records) is None:
             record, made = make(what, options.set), made + 1
             append_record(path, record)
             print(
@@ -142,9 +158,7 @@ def runs_of(
     side: str, algorithm: str, untuned: Untuned, options: argparse.Namespace, records: list[Record]
 ) -> dict[int, Record]:
     """Return seed -> the record of a side on an env, for the seeds that have one."""
-    runs = {
-        seed: find_record(job(side, algorithm, untuned, seed, options.set), records) for seed in range(1, SEEDS + 1)
-    }
+    runs = {seed: find_run(job(side, algorithm, untuned, seed, options.set), records) for seed in range(1, SEEDS + 1)}
     return {seed: run for seed, run in runs.items() if run is not None}
 
 

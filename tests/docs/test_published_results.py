@@ -6,13 +6,14 @@ import argparse
 import json
 import re
 import shlex
+import shutil
 import sys
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks import speed
+from benchmarks import defaults, speed
 from benchmarks.common import RESULTS
 from benchmarks.options import read_options
 from tests.reference.pages import PAGES, ROOT
@@ -106,6 +107,14 @@ def test_a_record_of_speeds_does_not_lose_sides_that_are_not_measured_again(tmp_
     with pytest.raises(SystemExit, match="0"):
         speed.main()
     assert measured == [["serial", "threads", "processes"]]
+
+
+def test_the_published_table_of_default_settings_is_made_of_its_records(tmp_path, monkeypatch):
+    """Also after settings were added: records without them still count, so no run is made again."""
+    shutil.copy(RESULTS / "defaults.jsonl", tmp_path)
+    monkeypatch.setattr(sys, "argv", ["defaults", "--runs", "0", "--out", str(tmp_path)])
+    defaults.main()
+    assert (tmp_path / "defaults.md").read_text() == (RESULTS / "defaults.md").read_text()
 
 
 # --- the commands on the pages ----------------------------------------------------------------------------------
