@@ -24,8 +24,9 @@ from tests.reference import survivors
 
 from benchmarks.options import new_parser, read_options
 from benchmarks.soak.draw import draw
-from benchmarks.soak.one_run import RUNS, Report, prepare, soak
+from benchmarks.soak.one_run import RUNS, prepare, soak
 from benchmarks.soak.plan import Plan
+from benchmarks.soak.report import Report
 from benchmarks.soak.results import read_reports, write_results
 
 

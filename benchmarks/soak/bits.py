@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from benchmarks.common import read_metrics
 from benchmarks.soak.files import RunFiles
 from benchmarks.soak.forks import offbeat
 from benchmarks.soak.plan import EARLIER, Plan
 from benchmarks.soak.programs import run_aside
-
-if TYPE_CHECKING:
-    from benchmarks.soak.one_run import Report
+from benchmarks.soak.report import Report
 
 REFERENCE = "reference"
 """Folder of the undisturbed run, in that of the run."""

@@ -6,15 +6,13 @@ import signal
 import time
 from math import floor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from benchmarks.soak.choices import SIZES
 from benchmarks.soak.files import RunFiles
 from benchmarks.soak.mishaps import Happening
 from benchmarks.soak.plan import Plan
-
-if TYPE_CHECKING:
-    from benchmarks.soak.one_run import Report
+from benchmarks.soak.report import Report
 
 SHARED_MEMORY = Path("/dev/shm")
 NAMES_IN_SHARED_MEMORY = ("offbeat", "psm_", "sem.", "torch")

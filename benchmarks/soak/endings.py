@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from subprocess import TimeoutExpired
-from typing import TYPE_CHECKING
 
 from benchmarks.soak.files import RunFiles
 from benchmarks.soak.processes import end_all, show_stacks
 from benchmarks.soak.programs import Program
-
-if TYPE_CHECKING:
-    from benchmarks.soak.one_run import Report
+from benchmarks.soak.report import Report
 
 HANGS_S = 240.0
 """After which a run is taken to hang: many times what the longest takes alone, as the machine may be busy."""

@@ -6,7 +6,7 @@ import signal
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tomli_w
 
@@ -18,9 +18,7 @@ from benchmarks.soak.mishaps import POLL_EVERY_S
 from benchmarks.soak.plan import Plan
 from benchmarks.soak.processes import children_of, send
 from benchmarks.soak.programs import Program, run_aside, started
-
-if TYPE_CHECKING:
-    from benchmarks.soak.one_run import Report
+from benchmarks.soak.report import Report
 
 SPEC, FOLDER, LEDGER = "spec.toml", "population", "population.jsonl"
 GENERATIONS = 2

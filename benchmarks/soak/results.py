@@ -12,8 +12,8 @@ from typing import Any
 from benchmarks.common import describe, machine, markdown_table
 from benchmarks.soak.choices import ALL_MISHAPS, BEHAVIOURS, KINDS, POLICIES, SIZES, WORLDS
 from benchmarks.soak.draw import draw
-from benchmarks.soak.one_run import Report
 from benchmarks.soak.plan import Plan
+from benchmarks.soak.report import Report
 
 SETTINGS = (
     *("actors", "max_lag", "lag", "unroll_length", "envs_per_actor", "env_groups", "learner_workers", "evaluates"),
