@@ -110,6 +110,15 @@ def test_a_key_that_only_one_known_key_begins_with_is_taken_for_its_abbreviation
     assert "Did you mean" not in str(refused.value)
 
 
+def test_an_unknown_key_of_a_table_is_compared_without_the_name_of_the_table():
+    env = "pettingzoo:mpe2/simple_tag_v3"
+    with pytest.raises(ConfigError, match=r"unknown key 'league.windw'\. Did you mean 'league.window'\?"):
+        resolve("ppo", env, flags={"league.windw": 5})
+    for key in ("save_steps", "foo"):  # nothing is like them, but the table is the same
+        with pytest.raises(ConfigError, match=rf"unknown key 'league.{key}'\. See `offbeat list settings"):
+            resolve("ppo", env, flags={f"league.{key}": 5})
+
+
 @pytest.mark.parametrize(("name", "says"), [("A3C", "a2c with --runtime hogwild"), ("appo", "ppo with --runtime proc")])
 def test_an_algorithm_of_another_library_is_refused_with_what_it_is_here(name, says):
     with pytest.raises(ConfigError, match=f"unknown algorithm '{name}': .*{says}.*There are ppo, "):

@@ -93,15 +93,18 @@ MOST_SUGGESTED = 3
 def suggestion(name: str, known: Iterable[str], likeness: float = 0.5) -> str:
     """Return ' Did you mean ...?' for an unknown name, or an empty string.
 
-    The suggested names are those that the given one abbreviates, if they are few, or else the nearest known name.
+    The suggested names are those that the given one abbreviates, if they are few, or else the nearest known name. Names
+    of the same table, such as league.window, are compared without it: it would make all of them alike.
 
     Args:
         name: the name that was given.
         known: the names that exist.
         likeness: how alike the names must be, from 0 to 1.
     """
-    lowered = {_compared(option): option for option in known}
-    given = _compared(name)
+    names, table = list(known), name[: name.rfind(".") + 1]
+    inside = [option for option in names if table and option.startswith(table)]
+    lowered = {_compared(option.removeprefix(table) if inside else option): option for option in inside or names}
+    given = _compared(name.removeprefix(table) if inside else name)
     longer = [option for option in lowered if given and option.startswith(given)]
     meant = longer if len(longer) <= MOST_SUGGESTED else []
     meant = meant or difflib.get_close_matches(given, lowered, n=1, cutoff=likeness)
