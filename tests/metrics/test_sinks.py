@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import json
+import os
+import tracemalloc
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -87,6 +90,42 @@ def test_an_invalid_line_in_the_middle_is_refused_with_its_number(tmp_path, wron
     path.write_bytes(b'{"learning_step": 1}\n' + wrong + b'\n{"learning_step": 2}\n')
     with pytest.raises(ConfigError, match=r"line 2 of .*metrics\.jsonl is not a JSON object"):
         read_metrics(path)
+
+
+@pytest.mark.parametrize("step", [0, 7, 299])
+def test_lines_that_are_longer_than_a_piece_are_read_and_counted(tmp_path, step):
+    path = tmp_path / "metrics.jsonl"
+    lines = [long_line(number) if number % 5 == 0 else line(number) for number in range(300)]
+    write(path, *lines)
+    assert read_metrics(path) == lines
+    texts = path.read_bytes().splitlines()
+    assert metrics_up_to(path, learning_step=step) == b"".join(text + b"\n" for text in texts[: step + 1])
+    texts[step] = b"what is this"
+    path.write_bytes(b"".join(text + b"\n" for text in [*texts, b"{}"]))
+    with pytest.raises(ConfigError, match=rf"line {step + 1} of .*metrics\.jsonl is not a JSON object: 'what is this'"):
+        read_metrics(path)
+
+
+def test_metrics_that_are_not_wanted_take_no_memory(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    write(path, *(long_line(number) for number in range(100)))
+    tracemalloc.start()
+    try:
+        found = read_metrics(path, lambda name: name == "env_steps")
+        assert tracemalloc.get_traced_memory()[1] < path.stat().st_size / 4
+    finally:
+        tracemalloc.stop()
+    assert found == [{"env_steps": 100 * number} for number in range(100)]
+
+
+@pytest.mark.parametrize("before", [b"", b'{"learning_step": 1}\n'])
+def test_a_file_that_is_much_larger_than_the_memory_is_refused(tmp_path, before):
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(before)
+    os.truncate(path, 1 << 42)  # zeros, which take no space
+    for read in (read_metrics, partial(metrics_up_to, learning_step=1)):
+        with pytest.raises(ConfigError, match=r"metrics\.jsonl has a line of more than 16 MiB"):
+            read(path)
 
 
 def test_metrics_up_to_returns_complete_lines_up_to_the_learning_step_unchanged(tmp_path):

@@ -13,7 +13,7 @@ import numpy as np
 from offbeat.core.errors import ConfigError
 from offbeat.experiments.sessions import Session
 from offbeat.metrics.sinks import read_metrics
-from offbeat.plots.runs import EVALUATION, TRAINING, evaluated
+from offbeat.plots.runs import EVALUATION, OF_LINES, TRAINING, evaluated
 from offbeat.plots.statistics import iqm, stratified_bootstrap_band
 
 ReturnKind = Literal["evaluation", "training"]
@@ -75,7 +75,7 @@ def result_of(session: Session, target: float | None, kind: ReturnKind) -> Resul
 
 def _lines_of(metrics: Path) -> list[dict[str, Any]]:
     """Return all metrics lines of a file, which may not exist yet."""
-    lines = read_metrics(metrics)
+    lines = read_metrics(metrics, {*OF_LINES, *_COUNTERS, EVALUATION, TRAINING}.__contains__)
     for counter in _COUNTERS:
         if not all(isinstance(line.get(counter), int | float) for line in lines):
             raise ConfigError(

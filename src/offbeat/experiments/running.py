@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
@@ -9,6 +10,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Literal, Self
 
@@ -24,6 +26,8 @@ _END_TIMEOUT_S = 15.0
 """Maximum seconds until the sessions of a killed experiment have ended by themselves."""
 _UNLOCK_TIMEOUT_S = 180.0
 """Maximum seconds until the process of a session on a lost node has ended. File servers keep its lock for a while."""
+_TAIL = 4096
+"""Bytes at the end of a log in which its last line is searched for."""
 RESTARTS = 3
 """Times that a session is started again because its node was lost."""
 
@@ -121,10 +125,15 @@ class Child:
         written = status != self._status  # else the status is that of an earlier process
         if written and status.get("state") in ("failed", "interrupted") and status.get("reason"):
             return str(status["reason"])
-        printed = [
-            line for line in self.session.log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()
-        ]
-        return f"exit code {code}: {printed[-1].removeprefix('offbeat: ')}"
+        return f"exit code {code}: {_last_printed(self.session.log).removeprefix('offbeat: ')}"
+
+
+def _last_printed(log: Path) -> str:
+    """Return the last line of a log that is not blank. An env may have printed very much: only the end is read."""
+    with log.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
+        printed = file.read().decode(errors="replace").splitlines()
+    return next((line for line in reversed(printed) if line.strip()), "it printed nothing")
 
 
 class Pool:

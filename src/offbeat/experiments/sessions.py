@@ -16,10 +16,11 @@ from offbeat.config.policies import Policies, tables_of
 from offbeat.config.run_config import LIMITS
 from offbeat.config.trust import FLAG, Code, code_to_run, flag_for, modules_of, policies_code
 from offbeat.core.errors import ConfigError
-from offbeat.core.strict_json import LARGEST_RECORD, parse_object, read_json
+from offbeat.core.strict_json import LARGEST_RECORD, read_json
 from offbeat.core.threads import usable_cores
 from offbeat.core.typed_text import change_text
 from offbeat.experiments.trials import POLICIES, Trial
+from offbeat.metrics.sinks import metrics_from_end
 from offbeat.metrics.text import compact, rounded
 from offbeat.run_directory.checkpoint import MANIFEST
 from offbeat.run_directory.directory import RunDirectory
@@ -27,9 +28,6 @@ from offbeat.run_directory.links import leads_outside
 
 SessionStatus = Literal["new", "lost", "unfinished", "finished"]
 """new: there is no run yet; lost: the run has no checkpoint; unfinished: the run can be resumed; finished."""
-
-_TAIL = 1 << 16
-"""Size of the part of metrics.jsonl, in bytes, that is first searched for its last line."""
 
 
 class RunProcess(ABC):
@@ -117,13 +115,8 @@ class RunProcess(ABC):
 
     def last_line(self) -> dict[str, Any]:
         """Return the last complete metrics line; empty if there is none yet."""
-        with suppress(OSError), self.run.metrics.open("rb") as file:
-            size = file.seek(0, 2)
-            for tail in (min(size, _TAIL), size):  # the lines of a run with very many policies are longer
-                file.seek(size - tail)
-                for text in reversed(file.read().splitlines()):
-                    with suppress(ValueError):  # truncated by a kill, or still being written
-                        return parse_object(text)
+        with suppress(OSError, ConfigError):
+            return next(metrics_from_end(self.run.metrics), {})
         return {}
 
     def summary(self) -> str:

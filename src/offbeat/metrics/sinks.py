@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
 from offbeat.core.errors import ConfigError
 from offbeat.metrics.names import GROUPS
@@ -120,34 +120,85 @@ def tag_of(name: str) -> str:
     return next((f"{group}/{name}" for group, names in GROUPS.items() if name in names), f"learning/{name}")
 
 
-def read_metrics(path: Path) -> list[dict[str, Any]]:
+def read_metrics(path: Path, wanted: Callable[[str], bool] | None = None) -> list[dict[str, Any]]:
     """Read a JSON Lines file, which has no lines as long as it does not exist.
 
     An incomplete last line (the writer was killed, or is still writing) is left out.
 
+    Args:
+        path: path of the file.
+        wanted: whether a metric of this name is kept; None: all are. A long run has too many values for the memory.
+
     Raises:
-        ConfigError: another line is not a JSON object.
+        ConfigError: another line is not a JSON object, or the last ones are longer than any metrics line.
     """
-    return list(metrics_from_end(path))[::-1]
+    lines = metrics_from_end(path)
+    if wanted is not None:
+        lines = ({name: value for name, value in line.items() if wanted(name)} for line in lines)
+    return list(lines)[::-1]
 
 
 def metrics_from_end(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the lines of a JSON Lines file from the last to the first, parsed one by one. Raises as `read_metrics`."""
-    lines = path.read_bytes().splitlines() if path.is_file() else []
-    for number in range(len(lines), 0, -1):
-        line = lines[number - 1]
-        try:
-            record = json.loads(line.decode(), parse_constant=_refuse)
-            if not isinstance(record, dict):
-                raise TypeError  # noqa: TRY301 - handled below, like the errors of json.loads
-        except (ValueError, TypeError, RecursionError) as error:
-            if number == len(lines):
-                continue
+    """Yield the lines of a JSON Lines file from the last to the first, read in pieces. Raises as `read_metrics`."""
+    return (line for line, _ in _lines_from_end(path))
+
+
+_PIECE = 1 << 16
+"""Bytes that are read at once."""
+_LONGEST = 1 << 24
+"""Largest number of bytes in a line. A thousand policies need less than a tenth of them."""
+
+
+def _lines_from_end(path: Path) -> Iterator[tuple[dict[str, Any], int]]:
+    """Yield each line with the place at which it ends, before its line break."""
+    if not path.is_file():
+        return
+    with path.open("rb") as file:
+        for number, (text, end) in enumerate(_texts_from_end(path, file)):
+            try:
+                record = json.loads(text.decode(), parse_constant=_refuse)
+                if not isinstance(record, dict):
+                    raise TypeError  # noqa: TRY301 - handled below, like the errors of json.loads
+            except (ValueError, TypeError, RecursionError) as error:
+                if number == 0:
+                    continue
+                shown = repr(text[:60].decode(errors="replace"))
+                raise ConfigError(
+                    f"line {_number(file, end)} of {path} is not a JSON object: {shown}. The file was changed by "
+                    "another program: remove that line, or restore the file"
+                ) from error
+            yield record, end
+
+
+def _texts_from_end(path: Path, file: BinaryIO) -> Iterator[tuple[bytes, int]]:
+    """Yield the text of each line, from the last to the first, with the place at which it ends."""
+    start = end = size = file.seek(0, os.SEEK_END)
+    later: list[bytes] = []
+    """The pieces of the line that ends at `end`, from the last to the first."""
+    while start > 0:
+        start, stop = max(0, start - _PIECE), start
+        file.seek(start)
+        first, *others = file.read(stop - start).split(b"\n")
+        for text in reversed(others):
+            whole = b"".join([text, *reversed(later)])
+            if whole or end < size:  # nothing follows the last line break
+                yield whole, end
+            end -= len(whole) + 1
+            later = []
+        later.append(first)
+        if end - start > _LONGEST:
             raise ConfigError(
-                f"line {number} of {path} is not a JSON object: {line[:60].decode(errors='replace')!r}. "
-                "The file was changed by another program: remove that line, or restore the file"
-            ) from error
-        yield record
+                f"{path} has a line of more than {_LONGEST >> 20} MiB, but lines of metrics are shorter: the file was "
+                "changed by another program. Restore it"
+            )
+    if end:
+        yield b"".join(reversed(later)), end
+
+
+def _number(file: BinaryIO, end: int) -> int:
+    """Return the number of the line that ends at a place."""
+    file.seek(0)
+    return 1 + sum(file.read(min(_PIECE, end - place)).count(b"\n") for place in range(0, end, _PIECE))
 
 
 def _refuse(constant: str) -> None:
@@ -159,13 +210,16 @@ def metrics_up_to(path: Path, learning_step: int) -> bytes:
     """Return the lines of a JSON Lines file up to ``learning_step``, from which a run is resumed.
 
     Raises:
-        ConfigError: the file was changed by another program.
+        ConfigError: a later line was changed by another program.
     """
-    lines = read_metrics(path)
-    if not all(isinstance(line.get("learning_step"), int) for line in lines):
-        raise ConfigError(f"{path} has a line without a learning_step: the file was changed by another program")
-    earlier = [line for line in lines if line["learning_step"] <= learning_step]
-    return "".join(json.dumps(line, allow_nan=False) + "\n" for line in earlier).encode()
+    for line, end in _lines_from_end(path):
+        if not isinstance(line.get("learning_step"), int):
+            raise ConfigError(f"{path} has a line without a learning_step: the file was changed by another program")
+        if line["learning_step"] <= learning_step:
+            with path.open("rb") as file:
+                lines = file.read(end + 1)
+            return lines if lines.endswith(b"\n") else lines + b"\n"
+    return b""
 
 
 class LateSink:

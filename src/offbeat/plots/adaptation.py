@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offbeat.core.errors import ConfigError
-from offbeat.metrics.names import ADAPTATION_TRIALS, adaptation_key
+from offbeat.metrics.names import ADAPTATION, ADAPTATION_TRIALS, adaptation_key
 from offbeat.metrics.sinks import read_metrics
 from offbeat.metrics.text import algorithm_title, compact
 from offbeat.plots.figures import TITLE, line_style, save_figure, show_grid
 from offbeat.plots.labels import group_by_settings, labels_of
-from offbeat.plots.runs import NothingToDraw, evaluated, read_each, read_settings, refuse_changed, require_run
+from offbeat.plots.runs import OF_LINES, NothingToDraw, evaluated, read_each, read_settings, refuse_changed, require_run
 from offbeat.plots.ticks import show_compact_numbers
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def read_adaptation(run_dir: Path) -> AdaptationRun:
         ConfigError: it is not a run, or has an invalid file.
     """
     require_run(run_dir)
-    lines = read_metrics(run_dir / "metrics.jsonl")
+    lines = read_metrics(run_dir / "metrics.jsonl", lambda key: key in OF_LINES or key.startswith(ADAPTATION))
     with refuse_changed(run_dir):
         settings = read_settings(run_dir)
         found = [adaptation for line in evaluated(lines) if (adaptation := _adaptation_of(line)) is not None]

@@ -51,6 +51,8 @@ _CHANGE_RETURNS = ("eval_max_episode_steps", "eval_max_steps", "episodes_window"
 _REPORTING = {f"run.{key}" for key in (*REPORTING, "tracker") if key not in _CHANGE_RETURNS}
 """Settings that change neither."""
 _KEYS = {"steps": "env_steps", "frames": "frames", "time": "wall_time_s"}
+OF_LINES = (*_KEYS.values(), "agent_steps", "evaluations", "eval_env_steps", "eval_team_return_mean")
+"""Metrics that are read with each curve."""
 
 
 class NothingToDraw(ConfigError):
@@ -97,7 +99,8 @@ def read_run(run_dir: Path, x: XAxis, metric: str = RETURN) -> list[Run]:
         ConfigError: the directory is not a run, or has an invalid file.
     """
     require_run(run_dir)
-    lines = read_metrics(run_dir / "metrics.jsonl")
+    names_read = (*OF_LINES, *_metrics_named(metric))
+    lines = read_metrics(run_dir / "metrics.jsonl", lambda key: key.endswith(names_read))
     with refuse_changed(run_dir):
         settings, names = read_settings(run_dir), _policies_with(metric, lines) or [DEFAULT_POLICY]
         runs = [_curves_of(name, metric, lines, x, settings) for name in names]
@@ -137,16 +140,20 @@ def refuse_changed(run_dir: Path) -> Iterator[None]:
 
 def metrics_of(run_dir: Path) -> set[str]:
     """Return the names of the metrics that a run has, without those of policies before them."""
-    lines = read_metrics(run_dir / "metrics.jsonl")
+    lines = metrics_from_end(run_dir / "metrics.jsonl")
     keys = {key for line in lines for key, value in line.items() if isinstance(value, int | float)}
     return {found["metric"] if (found := _OF_POLICY.fullmatch(key)) else key for key in keys}
 
 
 def _policies_with(metric: str, lines: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the names of the policies with a metric of their own, in alphabetical order."""
-    metrics = (TRAINING, EVALUATION) if metric == RETURN else (metric,)
+    metrics = _metrics_named(metric)
     keys = {key for line in lines for key, value in line.items() if value is not None}
     return sorted({found["name"] for found in map(_OF_POLICY.fullmatch, keys) if found and found["metric"] in metrics})
+
+
+def _metrics_named(metric: str) -> tuple[str, ...]:
+    return (TRAINING, EVALUATION) if metric == RETURN else (metric,)
 
 
 def _curves_of(
@@ -236,14 +243,15 @@ def _flat(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 def aligned(curves: Sequence[Curve]) -> tuple[Floats, Floats]:
     """Interpolate curves on one grid over their common range; return x [points] and y [runs, points].
 
-    Curves with equal x are returned unchanged. There are no points if a curve is empty or there is no common range.
+    Curves with equal x are returned unchanged. There are no points if a curve is empty or there is no common range, and
+    there is one if they have a single x in common.
     """
     if any(not len(curve.x) for curve in curves):
         return np.empty(0), np.empty((len(curves), 0))
     if all(np.array_equal(curve.x, curves[0].x) for curve in curves):
         return curves[0].x, np.stack([curve.y for curve in curves])
     low, high = max(curve.x[0] for curve in curves), min(curve.x[-1] for curve in curves)
-    points = min(_GRID_POINTS, max(len(curve.x) for curve in curves))
+    points = min(_GRID_POINTS, max(len(curve.x) for curve in curves)) if low < high else 1
     grid = np.linspace(low, high, points) if low <= high else np.empty(0)
     return grid, np.stack([np.interp(grid, curve.x, curve.y) for curve in curves])
 

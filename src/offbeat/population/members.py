@@ -16,7 +16,7 @@ from offbeat.core.strict_json import LARGEST_RECORD, read_json
 from offbeat.core.types import policy_key
 from offbeat.experiments.sessions import RunProcess, SessionStatus, flags_of_policies, without_file_of_policies
 from offbeat.experiments.trials import POLICIES
-from offbeat.metrics.sinks import read_metrics
+from offbeat.metrics.sinks import metrics_from_end
 from offbeat.population.mutation import Values
 from offbeat.population.plan import Plan
 from offbeat.run_directory.directory import RunDirectory
@@ -147,8 +147,10 @@ class Scoring(MemberProcess):
 
     @cached_property
     def _trained(self) -> dict[str, Any]:
-        """The last value of each metric."""
+        """The last value of each metric, read from the end of the file until the objective is known."""
         values: dict[str, Any] = {}
-        for line in read_metrics(self.run.metrics):
-            values.update({key: value for key, value in line.items() if value is not None})
+        for line in metrics_from_end(self.run.metrics):
+            values = {**{key: value for key, value in line.items() if value is not None}, **values}
+            if self.plan.population.settings.objective in values:
+                break
         return values
