@@ -165,6 +165,32 @@ def test_curves_with_disjoint_ranges_have_no_common_point():
     assert y.shape == (2, 0)
 
 
+def with_returns_at(path: Path, seed: int, *env_steps: int) -> Path:
+    run = make_run(path, seed=seed)
+    (run / "metrics.jsonl").write_text(
+        "".join(json.dumps({"env_steps": n, "episode_return_mean": n / 100}) + "\n" for n in env_steps)
+    )
+    return run
+
+
+def test_runs_with_a_single_point_in_common_have_a_visible_marker(tmp_path):
+    x, y = aligned([Curve(np.array([1.0]), np.array([2.0])), Curve(np.array([1.0, 3.0]), np.array([4.0, 5.0]))])
+    assert (x.tolist(), y.tolist()) == ([1.0], [[2.0], [4.0]])
+    runs = [with_returns_at(tmp_path / "a", 1, 100), with_returns_at(tmp_path / "b", 2, 100, 200)]
+    picture = Image.open(plot_runs(runs, out=tmp_path / "point.png")).convert("RGB")
+    above_the_legend = picture.crop((0, 0, picture.width, int(0.85 * picture.height)))
+    assert (0x00, 0x72, 0xB2) in {color for _, color in above_the_legend.getcolors(1 << 24) or []}
+
+
+def test_runs_without_a_common_range_are_refused_in_place_of_an_empty_picture(tmp_path):
+    runs = [with_returns_at(tmp_path / "a", 1, 100, 150), with_returns_at(tmp_path / "b", 2, 200, 300)]
+    with pytest.raises(
+        ConfigError, match=r"no curve to plot: .*common range, and these have none\. Plot them one by one"
+    ):
+        plot_runs(runs, out=tmp_path / "empty.png")
+    assert plot_runs([*runs, make_run(tmp_path / "c", clip=0.1)], out=tmp_path / "one.png").is_file()
+
+
 def test_a_moving_average_is_the_mean_of_up_to_the_last_n_points():
     returns = np.random.default_rng(0).normal(size=250)
     averaged = moving_average(Curve(np.arange(250.0), returns))

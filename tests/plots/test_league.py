@@ -72,6 +72,15 @@ def test_ratings_of_each_policy_are_a_line_over_env_steps(tmp_path):
     assert all(f"<!-- {shown} -->" in text for shown in ("red", "blue", "20k", "env steps"))
 
 
+def test_names_are_drawn_as_they_are_also_with_dollar_signs_or_an_underscore_at_the_start(tmp_path):
+    payoffs = Payoffs.count(["runs/$a_$", "runs/$b", "_c"], [(1, 0, 1.0), (0, 2, 1.0)] * 9)
+    text = plot_win_rates(payoffs, out=tmp_path / "rates.svg").read_text()
+    assert all(text.count(f"<!-- {name} -->") == 2 for name in payoffs.players)  # $a_$ is no formula
+    ratings = fit_ratings(payoffs)
+    out = plot_ratings(ratings, policies=["_red", "$x_$", "b"], env_steps=[0, 1, 2], out=tmp_path / "ratings.svg")
+    assert all(f"<!-- {name} -->" in out.read_text() for name in ("_red", "$x_$", "b"))
+
+
 def test_a_single_policy_has_no_legend(tmp_path):
     ratings = fit_ratings(Payoffs.count("ab", [(1, 0, 1.0)] * 3))
     out = plot_ratings(ratings, policies=["default"] * 2, env_steps=[0, 5], out=tmp_path / "r.svg")

@@ -15,10 +15,19 @@ from typing import TYPE_CHECKING, Any
 
 from offbeat.core.errors import ConfigError
 from offbeat.metrics.text import algorithm_title
-from offbeat.plots.figures import TITLE, line_style, save_figure, show_grid
+from offbeat.plots.figures import TITLE, line_style, literal, save_figure, show_grid
 from offbeat.plots.labels import ALGORITHM, ENV
 from offbeat.plots.panels import Panel, names_of, read_panels, seeds_of
-from offbeat.plots.runs import ELO, MOVING_AVERAGE_POINTS, RETURN, Run, XAxis, aligned, moving_average
+from offbeat.plots.runs import (
+    ELO,
+    MOVING_AVERAGE_POINTS,
+    RETURN,
+    NothingToDraw,
+    Run,
+    XAxis,
+    aligned,
+    moving_average,
+)
 from offbeat.plots.statistics import FEWEST_FOR_INTERVAL, band_of, iqm
 from offbeat.plots.ticks import show_compact_numbers
 
@@ -96,7 +105,19 @@ def draw_runs(
     of_runs = dict(zip(map(Path, run_dirs), labels, strict=True)) if len(labels) == len(run_dirs) else {}
     panels = read_panels(directories, x, metrics, of_runs, smooth)
     names = names_of(panels, () if of_runs else labels)
+    _require_points(panels)
     return _draw(panels, names, x, smooth=smooth, average=average, title=title)
+
+
+def _require_points(panels: Sequence[Panel]) -> None:
+    """Refuse a picture in which there would be no curve."""
+    groups = [group for panel in panels for group in panel.groups]
+    kinds = [([run.training for run in group], [run.evaluation for run in group]) for group in groups]
+    if not any(len(aligned(curves)[0]) for kind in kinds for curves in kind):
+        raise NothingToDraw(
+            "there is no curve to plot: runs that differ only in the seed are plotted over their common range, and "
+            "these have none. Plot them one by one, or train the shorter ones further"
+        )
 
 
 def _draw(
@@ -142,17 +163,17 @@ def _title(runs: Sequence[Run]) -> str:
     algorithms = dict.fromkeys(algorithm_title(run.settings.get(ALGORITHM, "?")) for run in runs)
     envs = dict.fromkeys(str(run.settings.get(ENV, "?")) for run in runs)
     names = " and ".join(algorithms) if len(algorithms) <= 2 else f"Returns of {len(runs)} runs"
-    return f"{names} on {next(iter(envs)) if len(envs) == 1 else f'{len(envs)} envs'}"
+    return literal(f"{names} on {next(iter(envs)) if len(envs) == 1 else f'{len(envs)} envs'}")
 
 
 def _panel_title(panel: Panel) -> str:
     largest = max(panel.groups, key=len)
-    return f"{panel.env}, {seeds_of(largest)}" if len(largest) > 1 else panel.env
+    return literal(f"{panel.env}, {seeds_of(largest)}" if len(largest) > 1 else panel.env)
 
 
 def _y_label(panel: Panel) -> str:
     if panel.metric != RETURN:
-        return "Elo rating of the newest policy" if panel.metric == ELO else panel.metric
+        return "Elo rating of the newest policy" if panel.metric == ELO else literal(panel.metric)
     several_agents = any(run.per_agent for group in panel.groups for run in group)
     return "episode return per agent" if several_agents else "episode return"
 

@@ -23,6 +23,11 @@ def line_style(index: int) -> dict[str, Any]:
     return {"color": COLORS[index % len(COLORS)], "linestyle": ("-", "--", "-.")[index // len(COLORS) % 3]}
 
 
+def literal(text: str) -> str:
+    """Return a name as it is drawn without formulas, which dollar signs enclose."""
+    return text.replace("$", r"\$")
+
+
 def show_grid(axes: Axes) -> None:
     """Draw a light grid, and no frame at the top and the right."""
     axes.grid(visible=True, color="#DDDDDD", linewidth=0.6)

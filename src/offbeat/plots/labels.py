@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from offbeat.plots.figures import literal
 from offbeat.plots.runs import MEMBER, POLICY, POPULATION, Run
 
 SEED, ENV, ALGORITHM, DIRECTORY = "run.seed", "run.env", "run.algorithm", "directory"
@@ -168,8 +169,8 @@ def _label(settings: Mapping[str, Any], differing: Sequence[str], max_keys: int)
 
 
 def _named(key: str, value: Any) -> str:
-    """Return a setting with its value. Only the caller's label may have formulas, which dollar signs enclose."""
-    return str(value) if key == LABEL else _text_of(key, value).replace("$", r"\$")
+    """Return a setting with its value. Only the caller's label may have formulas."""
+    return str(value) if key == LABEL else literal(_text_of(key, value))
 
 
 def _text_of(key: str, value: Any) -> str:

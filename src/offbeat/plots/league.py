@@ -12,7 +12,7 @@ from offbeat.league.ratings import Ratings
 from offbeat.metrics.sinks import metrics_from_end
 from offbeat.metrics.text import compact
 from offbeat.plots.curves import plot_runs
-from offbeat.plots.figures import COLORS, TITLE, line_style, save_figure, show_grid
+from offbeat.plots.figures import COLORS, TITLE, line_style, literal, save_figure, show_grid
 from offbeat.plots.runs import ELO, XAxis
 from offbeat.plots.ticks import show_compact_numbers
 
@@ -102,18 +102,20 @@ def plot_ratings(
     for group, axes in zip(groups, figure.subplots(len(groups), 1, squeeze=False, sharex=True)[:, 0], strict=True):
         players = [i for i, side in enumerate(sides) if side == group]
         drawn = [line for line in lines if any(policies[i] == line for i in players)]
+        handles = []  # given to the legend, which leaves out names with an underscore at their start otherwise
         for line in drawn:
             own = sorted((i for i in players if policies[i] == line), key=lambda i: env_steps[i])
-            axes.errorbar(
+            bars = axes.errorbar(
                 [env_steps[i] for i in own], ratings.rating[own], yerr=1.96 * ratings.error[own],
                 **line_style(lines.index(line)), linewidth=1.8, elinewidth=1.0, capsize=2.5, marker="o", markersize=5,
-                markeredgecolor="white", markeredgewidth=0.7, label=line,
+                markeredgecolor="white", markeredgewidth=0.7, label=literal(line),
             )  # fmt: skip
+            handles.append(bars)
         _style_axes(axes, "rating (Elo points)")
         if len(lines) > 1:
-            axes.legend(frameon=False, fontsize=9)
+            axes.legend(handles=handles, frameon=False, fontsize=9)
         if len(groups) > 1:
-            axes.set_title(f"as {', '.join(group)}", fontsize=10)
+            axes.set_title(literal(f"as {', '.join(group)}"), fontsize=10)
         axes.label_outer()
     figure.suptitle("Ratings with 95 % intervals", **TITLE)
     save_figure(figure, out)
@@ -173,10 +175,10 @@ def _color_map() -> Colormap:
 
 def _label_players(axes: Axes, players: Sequence[str]) -> None:
     """Write the names of the players at both axes, and thin lines between the fields."""
-    places = range(len(players))
+    places, names = range(len(players)), list(map(literal, players))
     size = 8 if len(players) <= 20 else 7
-    axes.set_xticks(places, players, rotation=90 if max(map(len, players)) > 3 else 0, fontsize=size)
-    axes.set_yticks(places, players, fontsize=size)
+    axes.set_xticks(places, names, rotation=90 if max(map(len, players)) > 3 else 0, fontsize=size)
+    axes.set_yticks(places, names, fontsize=size)
     axes.set_xlabel("opponent", fontsize=9)
     axes.set_ylabel("player", fontsize=9)
     axes.set_xticks([place - 0.5 for place in places], minor=True)
