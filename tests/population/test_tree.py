@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from offbeat.core.errors import ConfigError
 from offbeat.population.ledger import Decision, Ledger, Score
 from offbeat.population.mutation import Gene, Genome
+from offbeat.population.pictures import draw_all
 from offbeat.population.settings import PopulationSettings
 from offbeat.population.tree import Family
 
@@ -151,6 +153,19 @@ def test_the_lineage_of_a_member_leads_through_its_donors(tmp_path):
     assert playing.winner(3) is None
 
 
+# --- the pictures -------------------------------------------------------------------------------------------
+
+
+def test_the_picture_of_a_large_family_has_a_limited_size(tmp_path):
+    large = family(tmp_path, members=110)
+    play(large, 1, lambda member, _generation: float(member))
+    for generation in range(1, 60):
+        large.ledger.add(Score(0, generation, 1.0, 100))
+        large.ledger.add(Decision(0, generation, None, None, "", {"rate": 0.1}))
+    pictures = draw_all(large, tmp_path)
+    assert all(max(Image.open(picture).size) <= 5200 for picture in pictures)
+
+
 # --- the ledger ---------------------------------------------------------------------------------------------
 
 
@@ -171,6 +186,21 @@ def test_a_line_that_a_kill_has_cut_is_left_out_and_overwritten(tmp_path):
         assert list(cut.scores) == [(0, 0)]
     cut.add(Score(1, 0, 2.0, 100))
     assert list(Ledger.read(ledger.path).scores) == [(0, 0), (1, 0)]
+
+
+def test_a_ledger_without_a_line_that_others_follow_from_is_refused(tmp_path):
+    played = family(tmp_path)
+    play(played, 3, lambda member, generation: member / 3 + generation)
+    path = played.ledger.path
+    lines = path.read_text().splitlines(keepends=True)
+    for left_out in range(len(lines) - played.settings.members - 1):  # all but the last decisions, which end a file
+        path.write_text("".join([*lines[:left_out], *lines[left_out + 1 :]]))
+        with pytest.raises(ConfigError, match=r"line \d+ is of generation \d of member \d, .* is missing"):
+            Ledger.read(path)
+    for double in range(len(lines)):
+        path.write_text("".join([*lines, lines[double]]))
+        with pytest.raises(ConfigError, match=rf"line {len(lines) + 1} is of .* it is there twice"):
+            Ledger.read(path)
 
 
 DECISION = '{"event": "decision", "member": 0, "generation": 0, "donor": null, "donor_generation": null, "reason": ""'

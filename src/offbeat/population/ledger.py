@@ -66,17 +66,23 @@ class Ledger:
 
     @classmethod
     def read(cls, path: Path) -> Ledger:
-        """Read a ledger; an incomplete last line is removed. Without a file, the ledger is empty.
+        """Read a ledger without an incomplete last line. Without a file, the ledger is empty.
 
         Raises:
-            ConfigError: a line is invalid.
+            ConfigError: a line is invalid, or it follows from one that is missing.
         """
         ledger = cls(path)
         with suppress(FileNotFoundError):
             data = _content(path)
             complete = data[: data.rfind(b"\n") + 1]
             for number, line in enumerate(complete.splitlines(), 1):
-                ledger._enter(_parsed(path, number, line))
+                entry = _parsed(path, number, line)
+                if not ledger._follows(entry):
+                    raise ConfigError(
+                        f"{path}, line {number} is of generation {entry.generation} of member {entry.member}, but a "
+                        "line before it is missing, or it is there twice: restore the file, or pass another --dir"
+                    )
+                ledger._enter(entry)
         return ledger
 
     def add(self, entry: Score | Decision) -> None:
@@ -98,6 +104,14 @@ class Ledger:
         except OSError as error:
             raise RunFailed(f"{self.path} cannot be written ({error.strerror}): free some disk space") from None
         self._enter(entry)
+
+    def _follows(self, entry: Score | Decision) -> bool:
+        """Whether an entry is new, and the entries that it follows from are in the ledger."""
+        place, before = (entry.member, entry.generation), (entry.member, entry.generation - 1)
+        if isinstance(entry, Score):
+            return place not in self.scores and (entry.generation == 0 or before in self.decisions)
+        has_donor = entry.donor is None or (entry.donor, entry.donor_generation) in self.scores
+        return place in self.scores and place not in self.decisions and has_donor
 
     def _enter(self, entry: Score | Decision) -> None:
         place = entry.member, entry.generation

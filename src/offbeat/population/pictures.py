@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -11,9 +13,12 @@ from offbeat.population.tree import Family, Node
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.collections import LineCollection
     from matplotlib.figure import Figure
 
 _BEST, _MEDIAN, _GREY = "#D55E00", "#0072B2", "#999999"
+_LARGEST = 40.0
+"""Largest width and height of the family tree, in inches: a larger picture would take more and more memory."""
 _MARKED: dict[str, Any] = {"marker": "o", "markersize": 4}
 
 
@@ -55,20 +60,36 @@ def _tree(family: Family) -> Figure:
     """Draw one row for each member; a line leads from each generation to the one whose weights it continues."""
     nodes = sorted(family.ledger.scores)
     last = max(generation for _, generation in nodes)
-    figure, (axes,) = _figure(1, 3 + 0.7 * (last + 1), 1.5 + 0.4 * family.settings.members)
-    ancestors = _ancestors(family, last)
-    for node in nodes:
-        if (parent := family.parent(node)) is not None:
-            is_ancestor = node in ancestors
-            style: dict[str, Any] = {"color": _BEST if is_ancestor else _GREY, "linewidth": 2.5 if is_ancestor else 1}
-            axes.plot([parent[1], node[1]], [parent[0], node[0]], zorder=1, **style)
+    members = family.settings.members
+    width, height = 0.7 * (last + 1), 0.4 * members
+    figure, (axes,) = _figure(1, 3 + min(width, _LARGEST), 1.5 + min(height, _LARGEST))
+    axes.add_collection(_connections(family, nodes, _ancestors(family, last)))
     scores = [family.ledger.scores[node].score for node in nodes]
-    points = axes.scatter([g for _, g in nodes], [m for m, _ in nodes], c=scores, s=70, zorder=2, edgecolors="white")
+    size = 70 * min(1.0, _LARGEST / width, _LARGEST / height) ** 2
+    points = axes.scatter(
+        [g for _, g in nodes], [m for m, _ in nodes], c=scores, s=size, zorder=2, edgecolors="white",
+        linewidths=min(1.0, size / 20),
+    )  # fmt: skip
     figure.colorbar(points, ax=axes, label=family.settings.objective)
     axes.set(ylabel="member", title="Family tree; the winner's ancestors are orange")
-    axes.set_yticks(range(family.settings.members))
+    axes.set_yticks(range(0, members, math.ceil(height / _LARGEST)))
     axes.invert_yaxis()
     return figure
+
+
+def _connections(family: Family, nodes: Sequence[Node], ancestors: Collection[Node]) -> LineCollection:
+    """Return the lines from each node to its parent, those between ancestors of the winner on top."""
+    from matplotlib.collections import LineCollection
+
+    parents = {node: parent for node in nodes if (parent := family.parent(node)) is not None}
+    ends = sorted(parents, key=ancestors.__contains__)
+    is_ancestor = [node in ancestors for node in ends]
+    return LineCollection(
+        [[parents[node][::-1], node[::-1]] for node in ends],
+        colors=[_BEST if each else _GREY for each in is_ancestor],
+        linewidths=[2.5 if each else 1 for each in is_ancestor],
+        zorder=1,
+    )
 
 
 def _ancestors(family: Family, generation: int) -> set[Node]:
