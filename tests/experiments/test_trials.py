@@ -126,8 +126,8 @@ def test_the_type_of_the_key_decides_whether_a_range_has_integers():
 @pytest.mark.parametrize(
     ("key", "low", "high", "says"),
     [
-        ("epochs", 1.5, 4, "epochs accepts only whole numbers"),
-        ("activation", 1, 2, "activation .* does not accept numbers"),
+        ("epochs", 1.5, 4, "^a.toml: epochs accepts only whole numbers"),
+        ("activation", 1, 2, "^a.toml: activation .* does not accept numbers"),
         ("hidden_sizes", 8, 16, "hidden_sizes .* does not accept numbers"),
         ("normalize_returns", 0, 1, "normalize_returns .* does not accept numbers"),
     ],

@@ -70,7 +70,8 @@ class Experiment:
         optuna_search.require_optuna()
         if len(self.spec.envs) > 1:
             raise ConfigError(
-                "method is optuna, which cannot compare the returns of different envs: write one spec per env"
+                f"{self.spec.where}: method is optuna, which cannot compare the returns of different envs: write one "
+                "spec per env"
             )
         return self.directory.known_trials(self.spec)
 

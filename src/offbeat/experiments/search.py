@@ -11,18 +11,22 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from decimal import Decimal
 from itertools import product
-from typing import Any, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
 from offbeat.core.errors import ConfigError, suggestion, unknown
 from offbeat.core.field_definitions import hints_of
 from offbeat.core.field_texts import describe
-from offbeat.core.fields import Count, Natural, build, read
+from offbeat.core.fields import Bound, Natural, build, read
 from offbeat.core.seeding import stream
 
 Values = dict[str, Any]
 """Key -> value of one trial, for the keys that are searched over."""
 Method = Literal["grid", "random", "optuna"]
 
+MOST = 100_000
+"""Largest number of seeds and of trials: each has a directory, and all are listed before the first one starts."""
+Number = Annotated[int, Bound(1, MOST)]
+"""A number of seeds or trials."""
 _DIGITS = 6
 """Significant digits of a number that is sampled from a range without a step."""
 
@@ -188,13 +192,19 @@ def _grid(where: str, table: Mapping[str, Any], over: Over) -> Search:
                 f"{where}: {key} is a range, which is not supported by a grid: list its values, {key} = [...], or "
                 'write method = "random"'
             )
+    count = math.prod(len(values.examples()) for values in over.values())
+    if count > MOST:
+        raise ConfigError(
+            f"{where}: the grid has {count:,} combinations, but at most {MOST:,} are expected: list fewer values, or "
+            'write method = "random" and trials = 100'
+        )
     return Search("grid", over, None)
 
 
 def _sampled(where: str, table: Mapping[str, Any], method: Method, over: Over) -> Search:
     if "trials" not in table:
         raise ConfigError(f"{where}: method {method} needs the number of trials: add trials = 8 under [search]")
-    trials = expect(where, "trials", table["trials"], Count)
+    trials = expect(where, "trials", table["trials"], Number)
     return Search(method, over, trials, expect(where, "seed", table.get("seed", 0), Natural))
 
 

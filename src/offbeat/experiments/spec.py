@@ -17,9 +17,9 @@ from offbeat.config.policy_choice import choice_of
 from offbeat.config.registry import algorithm_entry
 from offbeat.config.trust import Code, clusters_of, modules_in, policies_code, require, texts, wrappers_in
 from offbeat.core.errors import ConfigError, suggestion
-from offbeat.core.fields import Count, Natural
+from offbeat.core.fields import Natural
 from offbeat.core.toml_files import read_toml
-from offbeat.experiments.search import Search, expect, read_search, refuse_duplicates
+from offbeat.experiments.search import Number, Search, expect, read_search, refuse_duplicates
 
 _KEYS = {
     "algorithm": str,
@@ -27,7 +27,7 @@ _KEYS = {
     "envs": tuple[str, ...],
     "preset": str | None,
     "seeds": tuple[Natural, ...],
-    "sessions": Count,
+    "sessions": Number,
     "target_return": float | None,
     "imports": tuple[str, ...],
 }

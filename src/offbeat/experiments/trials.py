@@ -117,12 +117,13 @@ def whole_keys(spec: Spec) -> set[str]:
     for key, kind in kinds.items():
         if kind not in (int, float, Fraction):
             raise ConfigError(
-                f"{key} is searched over a range, but does not accept numbers: list its values, {key} = [...]"
+                f"{spec.where}: {key} is searched over a range, but does not accept numbers: list its values, "
+                f"{key} = [...]"
             )
         parts = (ranges[key].low, ranges[key].high, ranges[key].step or 1)
         if kind is int and any(part != int(part) for part in parts):
             raise ConfigError(
-                f"{key} accepts only whole numbers: low, high and step of its range must be whole numbers"
+                f"{spec.where}: {key} accepts only whole numbers: low, high and step of its range must be whole numbers"
             )
     return {key for key, kind in kinds.items() if kind is int}
 
