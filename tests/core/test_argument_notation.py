@@ -36,6 +36,11 @@ SOURCES = Path(offbeat.__file__).parent
         ('pass --set curriculum="gravity 0:9.8 0.5:20"', 'pass curriculum="gravity 0:9.8 0.5:20"'),
         ("pass --set wrappers=my_module:MyWrapper", 'pass wrappers="my_module:MyWrapper"'),
         ("pass --set league.window=4", 'pass league={"window": 4}'),
+        (
+            "`offbeat train ppo nim --set league.window=4 epochs=2 league.k_factor=8 env.kwargs.a=1 env.kwargs.b=2`",
+            '`offbeat.train("ppo", "nim", league={"window": 4, "k_factor": 8}, epochs=2, env_kwargs={"a": 1, "b": 2})`',
+        ),
+        ("pass --set league.window=4 league.k_factor=8", 'pass league={"window": 4, "k_factor": 8}'),
         ("pass --set league.sides=...", 'pass league={"sides": ...}'),
         ("pass --set env.kwargs.size=8", 'pass env_kwargs={"size": 8}'),
         ("pass --env-kwargs size=8 name=pole", 'pass env_kwargs={"size": 8, "name": "pole"}'),

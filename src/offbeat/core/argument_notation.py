@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from offbeat.core.typed_text import value_of
@@ -120,7 +120,7 @@ def _argument(found: re.Match[str]) -> str:
         return f"{key}={text!r}"
     if found["settings"]:
         pairs, end = pairs_in(found["settings"])
-        return ", ".join(_setting(key, _python(value)) for key, value in pairs) + end
+        return ", ".join(_settings(pairs)) + end
     if found["arguments"]:
         pairs, end = pairs_in(found["arguments"])
         items = ", ".join(f'"{key}": {_python(value)}' for key, value in pairs)
@@ -168,7 +168,7 @@ def _arguments(flag: str, values: list[str]) -> list[str]:
     if flag == "":
         return [_python(each) for each in values]
     if flag == "set":
-        return [_setting(key, _python(value)) for key, value in pairs]
+        return _settings(pairs)
     if flag == "env-kwargs":
         items = ", ".join(f'"{key}": {_literal(value)}' for key, value in pairs)
         return [f"env_kwargs={{{items}}}"]
@@ -226,11 +226,16 @@ def without_stop(text: str) -> tuple[str, str]:
     return (text[:-1], ".") if ends else (text, "")
 
 
-def _setting(key: str, value: str) -> str:
-    if key.startswith("env.kwargs."):
-        return f'env_kwargs={{"{key.removeprefix("env.kwargs.")}": {value}}}'
-    table, dot, name = key.partition(".")
-    return f'{table}={{"{name}": {value}}}' if dot else f"{key}={value}"
+def _settings(pairs: Iterable[tuple[str, str]]) -> list[str]:
+    """Return the arguments for keys and values. Those of a table are one argument: Python accepts none twice."""
+    arguments: dict[str, list[str]] = {}
+    for key, value in pairs:
+        table, dot, name = key.replace("env.kwargs.", "env_kwargs.").partition(".")
+        arguments.setdefault(f"{table}{dot}", []).append(f'"{name}": {_python(value)}' if dot else _python(value))
+    return [
+        f"{name[:-1]}={{{', '.join(items)}}}" if name.endswith(".") else f"{name}={items[0]}"
+        for name, items in arguments.items()
+    ]
 
 
 def _python(text: str) -> str:
