@@ -174,6 +174,7 @@ def test_a_ledger_is_read_as_it_was_written(tmp_path):
     play(written, 3, lambda member, generation: member / 3 + generation)
     read = Ledger.read(written.ledger.path)
     assert (read.scores, read.decisions) == (written.ledger.scores, written.ledger.decisions)
+    assert [read.finished(member) for member in range(5)] == [3, 3, 3, 3, 0]
 
 
 def test_a_line_that_a_kill_has_cut_is_left_out_and_overwritten(tmp_path):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import defaultdict
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -63,6 +64,8 @@ class Ledger:
     path: Path
     scores: dict[tuple[int, int], Score] = field(default_factory=dict)
     decisions: dict[tuple[int, int], Decision] = field(default_factory=dict)
+    _finished: defaultdict[int, int] = field(default_factory=lambda: defaultdict(int))
+    """Number of scores of each member. It is asked for several times a second."""
 
     @classmethod
     def read(cls, path: Path) -> Ledger:
@@ -116,6 +119,7 @@ class Ledger:
     def _enter(self, entry: Score | Decision) -> None:
         place = entry.member, entry.generation
         if isinstance(entry, Score):
+            self._finished[entry.member] += place not in self.scores
             self.scores[place] = entry
         else:
             self.decisions[place] = entry
@@ -133,7 +137,7 @@ class Ledger:
 
     def finished(self, member: int) -> int:
         """Return the number of generations that a member has finished, with their scores."""
-        return sum(who == member for who, _ in self.scores)
+        return self._finished[member]
 
 
 def _content(path: Path) -> bytes:
