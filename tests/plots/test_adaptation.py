@@ -73,6 +73,9 @@ def test_runs_that_differ_only_in_the_seed_are_one_curve_over_all_their_trials(t
     assert ORANGE not in ink(drawn(seeds, out=tmp_path / "seeds.png"))
     other = make_run(tmp_path / "other", kl_weight=1.0)
     assert ORANGE in ink(drawn([*seeds, other], out=tmp_path / "both.png"))
+    again = make_run(tmp_path / "again", seed=0)
+    assert "<!-- 2 seeds, " in drawn(seeds, out=tmp_path / "seeds.svg").read_text()
+    assert "<!-- 2 runs, " in drawn([seeds[0], again], out=tmp_path / "runs.svg").read_text()
 
 
 def test_the_first_evaluation_is_drawn_beside_the_last_one_of_a_single_group(tmp_path: Path) -> None:

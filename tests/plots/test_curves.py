@@ -182,6 +182,16 @@ def test_runs_with_a_single_point_in_common_have_a_visible_marker(tmp_path):
     assert (0x00, 0x72, 0xB2) in {color for _, color in above_the_legend.getcolors(1 << 24) or []}
 
 
+def test_long_names_are_not_cut_at_the_edges_of_the_picture(tmp_path):
+    runs = [make_run(tmp_path / (f"run-{number}-" + "d" * 150)) for number in range(2)]
+    names = [make_run(tmp_path / f"{number}", env=f"my_module:{'Environment' * 9}{number}") for number in range(2)]
+    pictures = [plot_runs(runs, out=tmp_path / "legend.png"), plot_runs(names, out=tmp_path / "panels.png")]
+    pictures.append(plot_runs(names[:1], out=tmp_path / "title.png"))
+    for picture in map(Image.open, pictures):
+        edges = [picture.convert("L").crop((x, 0, x + 1, picture.height)) for x in (0, picture.width - 1)]
+        assert all(min(value for _, value in edge.getcolors() or []) == 255 for edge in edges)
+
+
 def test_runs_without_a_common_range_are_refused_in_place_of_an_empty_picture(tmp_path):
     runs = [with_returns_at(tmp_path / "a", 1, 100, 150), with_returns_at(tmp_path / "b", 2, 200, 300)]
     with pytest.raises(

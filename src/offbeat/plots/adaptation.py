@@ -17,7 +17,7 @@ from offbeat.core.errors import ConfigError
 from offbeat.metrics.names import ADAPTATION, ADAPTATION_TRIALS, adaptation_key
 from offbeat.metrics.sinks import read_metrics
 from offbeat.metrics.text import algorithm_title, compact
-from offbeat.plots.figures import TITLE, line_style, save_figure, show_grid
+from offbeat.plots.figures import TITLE, line_style, literal, save_figure, show_grid, wrapped
 from offbeat.plots.labels import group_by_settings, labels_of
 from offbeat.plots.runs import OF_LINES, NothingToDraw, evaluated, read_each, read_settings, refuse_changed, require_run
 from offbeat.plots.ticks import show_compact_numbers
@@ -153,12 +153,19 @@ def _draw(groups: Sequence[Sequence[AdaptationRun]]) -> Figure:
     names = [""] if len(groups) == 1 else labels_of([[group[0].settings for group in groups]])[0]
     for index, (group, name) in enumerate(zip(groups, names, strict=True)):
         last = joined([run.last for run in group])
-        seeds = f"{len(group)} seeds" if len(group) > 1 else f"seed {group[0].settings.get('run.seed', '?')}"
+        seeds = _seeds_of([run.settings.get("run.seed", "?") for run in group])
         label = f"after {compact(last.env_steps)} env steps"
         style = {**line_style(index), "linewidth": 1.8, "marker": "o", "markersize": 5}
         _draw_curve(axes, last, f"{', '.join(filter(None, [name, seeds]))}, {label}", style)
     _style(axes, groups[0][0])
     return figure
+
+
+def _seeds_of(seeds: Sequence[object]) -> str:
+    """Return the seeds of runs as text. Two runs with the same one are no two seeds."""
+    if len(seeds) == 1:
+        return f"seed {seeds[0]}"
+    return f"{len(seeds)} {'seeds' if len(set(seeds)) == len(seeds) else 'runs'}"
 
 
 def _draw_curve(axes: Axes, evaluation: Adaptation, label: str, style: Mapping[str, Any]) -> None:
@@ -172,7 +179,7 @@ def _draw_curve(axes: Axes, evaluation: Adaptation, label: str, style: Mapping[s
         alpha=_BAND_ALPHA,
         linewidth=0,
     )
-    axes.plot(episodes, evaluation.means, label=f"{label} ({evaluation.trials} trials)", **style)
+    axes.plot(episodes, evaluation.means, label=wrapped(f"{label} ({evaluation.trials} trials)", 6.0), **style)
 
 
 def _style(axes: Axes, run: AdaptationRun) -> None:
@@ -192,5 +199,5 @@ def _style(axes: Axes, run: AdaptationRun) -> None:
     axes.set_xlim(0.8, episodes + 0.3)
     show_grid(axes)
     algorithm, env = (run.settings.get(f"run.{key}", "?") for key in ("algorithm", "env"))
-    axes.set_title(f"{algorithm_title(algorithm)} on {env}\n", **TITLE)
+    axes.set_title(f"{wrapped(literal(f'{algorithm_title(algorithm)} on {env}'), 7.0, 15)}\n", **TITLE)
     axes.legend(frameon=False, fontsize=9)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from offbeat.core.errors import ConfigError
 from offbeat.metrics.text import algorithm_title
-from offbeat.plots.figures import TITLE, line_style, literal, save_figure, show_grid
+from offbeat.plots.figures import TITLE, line_style, literal, save_figure, show_grid, wrapped
 from offbeat.plots.labels import ALGORITHM, ENV
 from offbeat.plots.panels import Panel, names_of, read_panels, seeds_of
 from offbeat.plots.runs import (
@@ -136,8 +136,12 @@ def _draw(
     handles = [*_group_handles(distinct), *_kind_handles(panels, distinct, smooth=smooth, average=average)]
     rows, columns = _grid(panels)
     legend_columns = 1 if max((len(handle.get_label()) for handle in handles), default=0) > 45 else 2
-    height = (4.2 if rows > 1 else 4.8) * rows + 0.2 * math.ceil(len(distinct) / legend_columns)
-    figure = Figure(figsize=(8.0 if columns == 1 else 5.5 * columns, height), dpi=150, layout="constrained")
+    width = 8.0 if columns == 1 else 5.5 * columns
+    for handle in handles:
+        handle.set_label(wrapped(handle.get_label(), (width - 0.8) / legend_columns))
+    breaks = sum(handle.get_label().count("\n") for handle in handles)
+    height = (4.2 if rows > 1 else 4.8) * rows + 0.2 * (math.ceil(len(distinct) / legend_columns) + breaks)
+    figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
     scale, x_label = _x_axis(groups, x)
     for index, (panel, each) in enumerate(zip(panels, names, strict=True)):
         axes = figure.add_subplot(rows, columns, index + 1)
@@ -145,8 +149,8 @@ def _draw(
             _draw_group(axes, group, distinct.index(name), scale, average=average and panel.metric == RETURN)
         _style_axes(axes, x_label, panel)
         if len({other.env for other in panels}) > 1:
-            axes.set_title(_panel_title(panel), fontsize=10)
-    figure.suptitle(title or _title([run for group in groups for run in group]), **TITLE)
+            axes.set_title(wrapped(_panel_title(panel), width / columns - 1, 10), fontsize=10)
+    figure.suptitle(wrapped(title or _title([run for group in groups for run in group]), width, 15), **TITLE)
     if handles:
         figure.legend(handles=handles, loc="outside lower center", ncols=legend_columns, frameon=False, fontsize=9)
     return figure

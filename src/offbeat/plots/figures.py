@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from offbeat.core.errors import ConfigError
@@ -26,6 +27,18 @@ def line_style(index: int) -> dict[str, Any]:
 def literal(text: str) -> str:
     """Return a name as it is drawn without formulas, which dollar signs enclose."""
     return text.replace("$", r"\$")
+
+
+def wrapped(text: str, width: float, size: float = 9) -> str:
+    """Return a text with line breaks, so that it fits into a width; a text with formulas as it is.
+
+    Args:
+        text: the text.
+        width: the width in inches.
+        size: the size of its letters in points.
+    """
+    letters = int(120 * width / size)
+    return text if "$" in text else "\n".join(fill(line, letters, break_on_hyphens=False) for line in text.split("\n"))
 
 
 def show_grid(axes: Axes) -> None:
