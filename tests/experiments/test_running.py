@@ -173,3 +173,13 @@ def test_the_reason_of_a_process_that_could_not_start_is_not_that_of_an_earlier_
     pool = pool_of(FakeLauncher([End(2)]))
     pool.run([session])
     assert [outcome.reason for outcome in pool.outcomes] == ["exit code 2: the disk is full"]
+
+
+def test_only_the_end_of_a_log_is_read_for_the_reason(session):
+    session.log.touch()
+    os.truncate(session.log, 1 << 42)  # zeros, which take no space
+    with session.log.open("a") as log:
+        log.write("\noffbeat: the disk is full\n\n")
+    pool = pool_of(FakeLauncher([End(2)]))
+    pool.run([session])
+    assert [outcome.reason for outcome in pool.outcomes] == ["exit code 2: the disk is full"]
