@@ -11,7 +11,7 @@ from offbeat.api.load import load_all
 from offbeat.api.watch import watch
 from offbeat.config.env import EnvConfig
 from offbeat.core.errors import ConfigError
-from offbeat.core.frozen_table import PlainTable
+from offbeat.core.frozen_table import PlainTable, thawed
 from offbeat.envs.check import check_env
 
 
@@ -27,6 +27,17 @@ def test_arguments_of_the_env_reach_actors_evaluations_videos_and_resumed_runs(t
         assert {line[metric] for line in lines_of(path)} - {None} == {-1.0}, metric
     assert json.loads(offbeat("eval", path, "--episodes", "2", "--json").out)["return_mean"] == -1
     assert watch(load_all(path), seed=0, video=tmp_path / "episode.gif").returns == {"default": -1}
+
+
+@pytest.mark.parametrize(("env", "value"), [("pole", True), ("poles", 2)])
+def test_an_argument_of_the_env_can_be_a_table(tmp_path, env, value):
+    path, config = tmp_path / "run", f"{{parts = [{{value = {json.dumps(value)}}}]}}"
+    settings = {"steps": 512, "actors": 1, "runtime": "processes", "env.kwargs.config": config}
+    said = offbeat(*small_arguments(path, f"tests.reference.configured_envs:{env}", **settings))
+    assert said.code == 0, said
+    assert offbeat("resume", path, "--steps", "1024", "--progress", "none", "--trust-code").code == 0
+    kwargs = load_all(path)["default"].trained.env_config.kwargs
+    assert thawed(kwargs) == {"config": {"parts": [{"value": value}]}}
 
 
 def test_check_makes_the_env_with_the_given_settings():

@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from offbeat.config.assignments import parse_assignments
+from offbeat.config.assignments import assignments_of, parse_assignments
 from offbeat.config.config_file import load
 from offbeat.config.env import ATARI_ONLY, CLASSIC, STICKY, EnvConfig, family_of
 from offbeat.config.resolve import resolve
 from offbeat.core.errors import ConfigError
-from offbeat.core.frozen_table import thawed
+from offbeat.core.frozen_table import PlainTable, thawed
+
+PLAIN = "numbers, booleans, text, and lists and tables of these"
 
 
 @pytest.mark.parametrize(
@@ -104,7 +106,12 @@ def test_a_preset_applies_to_all_envs_of_a_family(env_id, preset):
     [
         *(("3", 3), ("-0.5", -0.5), ("1e3", 1000.0), ("true", True), ("'3'", "3"), ("three", "three"), ("", "")),
         *(("[1, 2]", (1, 2)), ('["a", [0.5]]', ("a", (0.5,))), ("1,2", "1,2"), ("none", "none"), ("a=b", "a=b")),
-        *(("2026-01-01", "2026-01-01"), ("{a = 1}", "{a = 1}"), ("nan", "nan"), ("3\nsteps = 4", "3\nsteps = 4")),
+        *(
+            ("2026-01-01", "2026-01-01"),
+            ("{a = 1}", PlainTable({"a": 1})),
+            ("nan", "nan"),
+            ("3\nsteps = 4", "3\nsteps = 4"),
+        ),
     ],
 )
 def test_arguments_of_an_env_on_the_command_line_are_toml_values_or_else_text(text, value):
@@ -114,7 +121,12 @@ def test_arguments_of_an_env_on_the_command_line_are_toml_values_or_else_text(te
 
 
 def test_arguments_of_an_env_round_trip_through_config_toml(tmp_path):
-    kwargs: dict[str, Any] = {"size": 3, "layout": "HWC", "pair": [0.5, True, ["a"]]}
+    kwargs: dict[str, Any] = {
+        "size": 3,
+        "layout": "HWC",
+        "pair": [0.5, True, ["a"]],
+        "config": {"x y": {"z": [{"a,b": "1"}]}},
+    }
     config = resolve("ppo", "CartPole-v1", flags={"env.kwargs.extra": "3", "kwargs": kwargs})
     config.save(tmp_path / "config.toml")
     assert load(tmp_path / "config.toml") == config
@@ -127,12 +139,14 @@ def test_arguments_of_an_env_round_trip_through_config_toml(tmp_path):
     ("flags", "says"),
     [
         ({"kwargs": "size=3"}, "--env-kwargs NAME=VALUE"),
-        ({"kwargs": {"size": None}}, "numbers, booleans, text and lists of these"),
-        ({"kwargs": {"size": {"a": 1}}}, "numbers, booleans, text and lists of these"),
-        ({"kwargs": {"size": object()}}, "numbers, booleans, text and lists of these"),
-        ({"kwargs": {"size": float("nan")}}, "numbers, booleans, text and lists of these"),
-        ({"kwargs": {"size": [[[[[[[[[1]]]]]]]]]}}, "numbers, booleans, text and lists of these"),
-        ({"kwargs": {3: 1}}, "numbers, booleans, text and lists of these"),
+        ({"kwargs": {"size": None}}, PLAIN),
+        ({"kwargs": {"size": {3: 1}}}, PLAIN),
+        ({"kwargs": {"size": {"a": None}}}, PLAIN),
+        ({"kwargs": {"size": [{"a": [{"a": [{"a": [{"a": [{}]}]}]}]}]}}, PLAIN),
+        ({"kwargs": {"size": object()}}, PLAIN),
+        ({"kwargs": {"size": float("nan")}}, PLAIN),
+        ({"kwargs": {"size": [[[[[[[[[1]]]]]]]]]}}, PLAIN),
+        ({"kwargs": {3: 1}}, PLAIN),
         ({"env.kwargs.": 1}, "cannot be the name of an argument"),
         ({"env.kwargs.a.b": 1}, "cannot be the name of an argument"),
         ({"env.kwarg.a": 1}, "unknown key 'env.kwarg.a'"),
@@ -142,6 +156,13 @@ def test_arguments_that_are_no_plain_data_are_refused(flags, says):
     with pytest.raises(ConfigError) as refused:
         resolve("ppo", "CartPole-v1", flags=flags)
     assert says in str(refused.value)
+
+
+def test_a_table_as_an_argument_of_an_env_is_typed_as_it_is_read():
+    kwargs = {"config": PlainTable({"x y": 1, "on": True, "rows": [{"name": "1"}, {}], "inner": {"text": "a b"}})}
+    (text,) = assignments_of({f"env.kwargs.{name}": value for name, value in kwargs.items()})
+    assert text == 'env.kwargs.config={"x y" = 1, on = true, rows = [{name = "1"}, {}], inner = {text = "a b"}}'
+    assert resolve("ppo", "CartPole-v1", assignments=parse_assignments([text])).env.kwargs == kwargs
 
 
 def test_an_env_config_prints_the_settings_that_differ_from_their_defaults():

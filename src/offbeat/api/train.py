@@ -65,7 +65,7 @@ def train(
         policies: of a world with several agents: 'shared', 'separate', a TOML file with tables [policies.NAME], such
             tables as dicts by name, or a function that is called with the name of each agent and returns the name of
             its policy. None: one policy for all agents.
-        env_kwargs: arguments of the env's constructor: numbers, booleans, text, and lists of these.
+        env_kwargs: arguments of the env's constructor: numbers, booleans, text, and lists and dicts of these.
         wrappers: wrappers of the env, the innermost first: classes at the top level of a module, or their paths,
             'my_module:MyWrapper'. Each is called with the env alone.
         run_dir: a directory that does not exist yet; None creates one under runs/.

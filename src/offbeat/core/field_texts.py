@@ -18,7 +18,7 @@ _DESCRIPTIONS = {
     bool: "true or false",
     str: "text",
     Fraction: "a number, or a fraction such as 1/4,",
-    PlainTable: "a table of numbers, booleans, text and lists of these",
+    PlainTable: "a table of numbers, booleans, text, and lists and tables of these",
 }
 """Type -> description of its values, for messages."""
 _EXAMPLES = {int: ["1", "2"], float: ["0.5"], bool: ["true"], str: ["first", "second"], Fraction: ["1/4"]}

@@ -39,31 +39,33 @@ class FrozenTable(Mapping[str, V_co]):
 
 
 class PlainTable(FrozenTable[Any]):
-    """A table of plain values: numbers, booleans, text, and lists of these, which are stored as tuples.
+    """A table of plain values: numbers, booleans, text, and lists (stored as tuples) and tables of these.
 
     Raises:
         TypeError: a key is not text, or a value is not plain.
-        ValueError: a number is not finite, or lists are nested too deeply.
+        ValueError: a number is not finite, or lists and tables are nested too deeply.
     """
 
     __slots__ = ()
 
-    def __init__(self, values: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, values: Mapping[str, Any] | None = None, *, depth: int = 0) -> None:
         if any(not isinstance(key, str) for key in values or {}):
             raise TypeError
-        super().__init__({key: _frozen(value) for key, value in (values or {}).items()})
+        super().__init__({key: _frozen(value, depth) for key, value in (values or {}).items()})
 
 
 EMPTY = PlainTable()
 
 _DEPTH = 8
-"""Largest depth of lists in lists."""
+"""Largest depth of lists and tables in each other."""
 
 
-def _frozen(value: object, depth: int = 0) -> object:
-    if isinstance(value, list | tuple):
+def _frozen(value: object, depth: int) -> object:
+    if isinstance(value, list | tuple | Mapping):
         if depth == _DEPTH:
             raise ValueError
+        if isinstance(value, Mapping):
+            return PlainTable(value, depth=depth + 1)
         return tuple(_frozen(item, depth + 1) for item in value)
     if is_flag(value):
         return bool(value)
@@ -88,8 +90,8 @@ def _plain_number(value: object) -> float:
     return float(value)
 
 
-def thawed(table: PlainTable) -> dict[str, Any]:
-    """Return a copy as a dict, with lists instead of tuples: what a file with this table gives."""
+def thawed(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy as a dict, with lists and dicts inside of it: what a file with this table gives."""
     copy: dict[str, Any] = in_toml(table)
     return copy
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 
-from offbeat.core.frozen_table import PlainTable
+from offbeat.core.frozen_table import FrozenTable, PlainTable
 
 
 def as_text(value: object) -> str:
@@ -14,6 +15,8 @@ def as_text(value: object) -> str:
         return "none"
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, FrozenTable):
+        return argument_text(value)
     if isinstance(value, tuple | list):
         items = [as_text(item) for item in value]
         text = ",".join(items)
@@ -42,8 +45,19 @@ def argument_text(value: object) -> str:
     if isinstance(value, str):
         return value if value_of(value) == value else _quoted(value)
     if isinstance(value, tuple | list):
-        return f"[{', '.join(_quoted(item) if isinstance(item, str) else argument_text(item) for item in value)}]"
+        return f"[{', '.join(map(_in_list, value))}]"
+    if isinstance(value, FrozenTable):
+        pairs = (f"{_key_text(key)} = {_in_list(each)}" for key, each in value.items())
+        return f"{{{', '.join(pairs)}}}"
     return as_text(value)
+
+
+def _in_list(value: object) -> str:
+    return _quoted(value) if isinstance(value, str) else argument_text(value)
+
+
+def _key_text(key: str) -> str:
+    return key if re.fullmatch("[A-Za-z0-9_-]+", key) else _quoted(key)
 
 
 def value_of(text: str) -> object:

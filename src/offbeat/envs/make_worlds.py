@@ -13,6 +13,7 @@ from offbeat.config.curriculum import parameters
 from offbeat.config.env import UNSET, EnvConfig, adapter_prefix, refuse_for_world
 from offbeat.core.closing import all_or_closed
 from offbeat.core.errors import ConfigError, EnvFailed, OffbeatError, with_notes_of
+from offbeat.core.frozen_table import thawed
 from offbeat.core.seeding import derive_seed, stream
 from offbeat.core.types import INFO_MASK, NO_DECISION, EnvSpec
 from offbeat.envs.actions import random_actions
@@ -54,6 +55,7 @@ def make_world(env_id: str, kwargs: Mapping[str, Any], render_mode: str | None =
 
 
 def _make_world(env_id: str, kwargs: Mapping[str, Any], render_mode: str | None) -> World | None:
+    kwargs = thawed(kwargs)
     if adapter_prefix(env_id):
         adapter = adapter_of(env_id)
         return adapter.make_world(env_id, kwargs, render_mode) if isinstance(adapter, WorldAdapter) else None
