@@ -254,6 +254,15 @@ def test_lines_say_nothing_of_a_lag_that_is_not_known():
     assert "lag" not in line_of(status(10))
 
 
+def test_lines_name_the_warm_up_in_place_of_a_policy_lag():
+    lag = {"policy_lag_min": 0, "policy_lag_mean": 0, "policy_lag_max": 0}
+    assert line_of(status(10, replay_size=1280.0, **lag)).rstrip().endswith("warm-up: 1.28k transitions, no update yet")
+
+
+def test_lines_count_updates_per_agent_step_if_there_are_several_agents():
+    assert "0.50 updates per agent step" in line_of(status(10, utd_ratio=0.5, agent_steps=40))
+
+
 def test_lines_explain_the_update_ratio_the_sample_age_and_the_gradient_staleness():
     ages = {"sample_age_min": 0, "sample_age_mean": 40, "sample_age_max": 90}
     stale = {"gradient_staleness_min": 0, "gradient_staleness_mean": 1.5, "gradient_staleness_max": 3}

@@ -220,7 +220,9 @@ def _lags(status: Status) -> list[str]:
     parts = [] if staleness[1] is None else [f"gradient staleness {_range(*staleness)} updates"]
     if status.utd_ratio is not None:
         age = _range(status.sample_age_min, status.sample_age_mean, status.sample_age_max)
-        return [f"{rounded(status.utd_ratio)} updates per env step", f"sample age {age} updates", *parts]
+        return [f"{rounded(status.utd_ratio)} updates per {transition_of(status)}", f"sample age {age} updates", *parts]
+    if status.replay_size is not None:
+        return [f"warm-up: {compact(status.replay_size)} transitions, no update yet"]
     lag = _range(status.policy_lag_min, status.policy_lag_mean, status.policy_lag_max)
     return parts or ([] if lag == "-" else [f"policy lag {lag} learning steps"])
 
@@ -251,6 +253,11 @@ def steps_of(status: Status, separator: str) -> str:
     """Return the env steps so far and at the end as text; with several agents in an env, also the agent steps."""
     text = f"{compact(status.env_steps)}{separator}{compact(status.steps)} env steps"
     return text if status.agent_steps is None else f"{text}, {compact(status.agent_steps)} agent steps"
+
+
+def transition_of(status: Status) -> str:
+    """Return what is counted for the update ratio: each transition is a decision of one agent."""
+    return "env step" if status.agent_steps is None else "agent step"
 
 
 def collecting(batch: FirstBatch) -> str:

@@ -21,6 +21,7 @@ from offbeat.metrics.progress import (
     steps_of,
     title_of,
     topology_of,
+    transition_of,
 )
 from offbeat.metrics.status import About, Status
 from offbeat.metrics.text import compact, duration, percentage, rounded
@@ -206,6 +207,8 @@ def _memory(status: Status) -> tuple[str, str]:
 def _lag_rows(status: Status) -> list[tuple[str, str, str, str]]:
     """Return the rows for the policy lag, or for the update ratio and the sample age, and for gradient staleness."""
     staleness = [("staleness", gradient_staleness_of(status), "others' updates", "bright_black")]
+    if status.utd_ratio is None and status.replay_size is not None:
+        return [("warm-up", compact(status.replay_size), "no update yet", "bright_black")]
     if status.utd_ratio is None:
         return (
             staleness
@@ -214,7 +217,7 @@ def _lag_rows(status: Status) -> list[tuple[str, str, str, str]]:
         )
     return [
         *(staleness if status.gradient_staleness_mean is not None else []),
-        ("update ratio", rounded(status.utd_ratio), "per env step", "bright_black"),
+        ("update ratio", rounded(status.utd_ratio), f"per {transition_of(status)}", "bright_black"),
         ("sample age", age_of(status), "in updates", "bright_black"),
     ]
 

@@ -184,7 +184,7 @@ class RunMetrics:
 _SHOWN = (
     *("episode_return_mean", "episode_return_min", "episode_return_max", "episode_length_mean"),
     *("eval_return_mean", "best_eval_return_mean"),
-    *("policy_lag_min", "policy_lag_mean", "policy_lag_max", "utd_ratio"),
+    *("policy_lag_min", "policy_lag_mean", "policy_lag_max", "utd_ratio", "replay_size"),
     *("sample_age_min", "sample_age_mean", "sample_age_max"),
     *("actor_wait_fraction", "learner_wait_fraction", "slots_filled"),
     *("gradient_staleness_min", "gradient_staleness_mean", "gradient_staleness_max"),
@@ -196,7 +196,7 @@ _LOSSES = ("policy", "value", "critic")
 """Losses that the status shows; an algorithm has some of them."""
 _SHOWN_OF_POLICY = (
     *("agent_steps", "episode_return_mean", "learning_rate", "policy_loss", "critic_loss"),
-    *("policy_lag_min", "policy_lag_mean", "policy_lag_max", "utd_ratio"),
+    *("policy_lag_min", "policy_lag_mean", "policy_lag_max", "utd_ratio", "replay_size"),
     *("sample_age_min", "sample_age_mean", "sample_age_max"),
     *("elo", "snapshots"),
 )
@@ -204,7 +204,7 @@ _SHOWN_OF_POLICY = (
 _OVER_POLICIES: dict[str, Callable[[Iterable[float]], float]] = {
     **dict.fromkeys(("policy_lag_min", "sample_age_min"), min),
     **dict.fromkeys(("policy_lag_mean", "sample_age_mean", "utd_ratio"), fmean),
-    **dict.fromkeys(("policy_lag_max", "sample_age_max"), max),
+    **dict.fromkeys(("policy_lag_max", "sample_age_max", "replay_size"), max),
 }
 """Metrics that a line has for each policy only, and how the status combines them."""
 
