@@ -256,7 +256,7 @@ def test_lines_say_nothing_of_a_lag_that_is_not_known():
 
 def test_lines_name_the_warm_up_in_place_of_a_policy_lag():
     lag = {"policy_lag_min": 0, "policy_lag_mean": 0, "policy_lag_max": 0}
-    assert line_of(status(10, replay_size=1280.0, **lag)).rstrip().endswith("warm-up: 1.28k transitions, no update yet")
+    assert line_of(status(10, replay_size=1280.0, **lag)).rstrip().endswith("warm-up: 1.28k transitions")
 
 
 def test_lines_count_updates_per_agent_step_if_there_are_several_agents():

@@ -208,7 +208,7 @@ def _lag_rows(status: Status) -> list[tuple[str, str, str, str]]:
     """Return the rows for the policy lag, or for the update ratio and the sample age, and for gradient staleness."""
     staleness = [("staleness", gradient_staleness_of(status), "others' updates", "bright_black")]
     if status.utd_ratio is None and status.replay_size is not None:
-        return [("warm-up", compact(status.replay_size), "no update yet", "bright_black")]
+        return [("warm-up", compact(status.replay_size), "transitions", "bright_black")]
     if status.utd_ratio is None:
         return (
             staleness
