@@ -284,6 +284,7 @@ def test_every_command_that_uses_a_crashed_run_reports_the_crash(tmp_path):
         said = offbeat(*arguments)
         assert said.code == 0
         assert f"{run} has crashed" in said.err
+        assert ("continue with `offbeat resume" in said.err) == (arguments[0] != "resume")
     assert "has crashed" in (run / "log.txt").read_text()
     assert status_of(run)["state"] == "finished"
     assert "crashed" not in offbeat("plot", run).err

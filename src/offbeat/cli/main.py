@@ -13,6 +13,7 @@ from dataclasses import fields, replace
 from functools import cache, reduce
 from operator import or_
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any, TextIO, get_type_hints
 
 import tyro
@@ -178,7 +179,7 @@ def _warn_of_crashes(command: Any) -> None:
 
     for path in paths:
         if crash := RunDirectory(path).crash():
-            print(f"offbeat: {crash}", file=sys.stderr)
+            print(f"offbeat: {crash}: continue with `offbeat resume {quote(str(path))}`", file=sys.stderr)
 
 
 def _runs_in(path: Path) -> list[Path]:

@@ -279,7 +279,7 @@ class RunDirectory:
         updated = in_short(status.get("updated"))
         return (
             f"{self.path} has crashed: its status is running (last updated {updated}), but its process no longer "
-            f"exists. Its checkpoints are complete: continue with `offbeat resume {quote(str(self.path))}`"
+            "exists. Its checkpoints are complete"
         )
 
     # --- lock and presence ---------------------------------------------------------------------------------
