@@ -259,6 +259,15 @@ def test_lines_name_the_warm_up_in_place_of_a_policy_lag():
     assert line_of(status(10, replay_size=1280.0, **lag)).rstrip().endswith("warm-up: 1.28k transitions")
 
 
+def test_the_dashboard_names_the_warm_up_in_place_of_a_policy_lag():
+    lag = {"policy_lag_min": 0, "policy_lag_mean": 0, "policy_lag_max": 0}
+    words = picture(80, status(10, replay_size=1280.0, **lag)).split()
+    assert words[words.index("warm-up") + 1 :][:2] == ["1.28k", "transitions"]
+    shown = picture(80, status(10, policies=(PolicyStatus("red", replay_size=640.0, **lag),)))
+    assert "sample age" in shown
+    assert "0/0/0" not in shown
+
+
 def test_lines_count_updates_per_agent_step_if_there_are_several_agents():
     assert "0.50 updates per agent step" in line_of(status(10, utd_ratio=0.5, agent_steps=40))
 
@@ -361,7 +370,8 @@ def test_the_dashboard_has_a_row_for_each_policy(width, header, row):
 
 
 def test_a_policy_with_a_replay_shows_its_sample_age_and_one_that_does_not_learn_that_it_is_fixed():
-    learns = PolicyStatus("learns", sample_age_min=0, sample_age_mean=40, sample_age_max=90, critic_loss=0.25)
+    ages = {"sample_age_min": 0, "sample_age_mean": 40, "sample_age_max": 90}
+    learns = PolicyStatus("learns", replay_size=1000.0, critic_loss=0.25, **ages)
     shown = picture(100, status(10, policies=(PolicyStatus("old", trained=False), learns)))
     cells = {line.split()[1]: line.split()[2:-1] for line in shown.splitlines() if len(line.split()) > 5}
     assert cells["policies"] == ["return", "agent", "steps", "sample", "age", "learning", "rate", "loss"]

@@ -54,7 +54,7 @@ class PolicyLines:
     @property
     def _learned_once(self) -> bool:
         """Whether the policies learn without a replay."""
-        return all(policy.sample_age_mean is None for policy in self._policies)
+        return all(policy.replay_size is None for policy in self._policies)
 
     def _values(self, policy: PolicyStatus) -> list[str]:
         league = [_elo(policy), compact(policy.snapshots)] if self._league else []
