@@ -22,6 +22,7 @@ from offbeat.league.table import LeagueTable
 from offbeat.memory.unrolls import Unrolls
 from offbeat.models.acting import ActingPolicy
 from offbeat.run_directory.checkpoint import load
+from offbeat.runtime.assembly import build_paced
 from offbeat.runtime.league import League
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.runtimes import acting_of, build
@@ -45,6 +46,21 @@ DRAWN_SETTINGS: dict[str, Any] = {
 }  # fmt: skip
 CASES = {"one policy": SETTINGS, "two policies by turns": TEAM_SETTINGS, "two drawn policies": DRAWN_SETTINGS}
 each_case = pytest.mark.parametrize("settings", list(CASES.values()), ids=list(CASES))
+
+
+def test_a_league_says_which_agents_are_a_side_if_nobody_named_the_sides():
+    (each_agent,), (each_policy,) = messages_of(TEAMS), messages_of(TEAMS, policies=RED_AND_BLUE)
+    assert "3 sides, whose agents win or lose together: (cart_0); (cart_1); (cart_2);" in each_agent
+    assert "2 sides, whose agents win or lose together: (cart_1, cart_2); (cart_0);" in each_policy
+    assert messages_of(TEAMS, league={"sides": ["cart_0", "cart_[12]"]}) == []
+    assert messages_of(GAME) == []
+
+
+def messages_of(env: str, **settings: Any) -> list[str]:
+    """Return what is told of a run while it is built."""
+    lines: list[str] = []
+    build_paced(resolve("ppo", env, flags={**SMALL, **LEAGUE, **settings}), lines.append, shared=False).close()
+    return lines
 
 
 @pytest.fixture(scope="module")

@@ -52,6 +52,17 @@ def require_sides(
     return sides
 
 
+def message_of(config: LeagueConfig, sides: Sequence[Side]) -> str:
+    """Return which agents play together, if no patterns say it and a team could have been meant; else ''."""
+    if config.sides or sum(len(side.agents) for side in sides) < 3:
+        return ""
+    each = "; ".join(f"({_listed(side.agents, 4)})" for side in sides[:4]) + "; ..." * (len(sides) > 4)
+    return (
+        f"league: {len(sides)} sides, whose agents win or lose together: {each}; for other sides pass a "
+        "pattern for each, --set league.sides=red_*,blue_*"
+    )
+
+
 def sides_of(
     patterns: Sequence[str],
     env_id: str,

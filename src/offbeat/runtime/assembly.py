@@ -22,6 +22,7 @@ from offbeat.core.seeding import derive_seed
 from offbeat.core.threads import usable_cores
 from offbeat.core.types import DEFAULT_POLICY, LAST_NO_DECISION, EnvSpec, env_fields
 from offbeat.core.visits import TASK
+from offbeat.league.sides import message_of
 from offbeat.memory.arena import SharedArena, arena_bytes, private_arena, require_bytes
 from offbeat.memory.weights import Weights
 from offbeat.metrics.speed_model import Topology
@@ -53,7 +54,7 @@ def build_paced(config: Config, notify: Callable[[str], None], *, shared: bool) 
 
     Args:
         config: all settings.
-        notify: is called with a message if the run needs much memory.
+        notify: is called with a message if the run needs much memory, or a league has sides that nobody named.
         shared: whether slots, weights and board are in shared memory, for actors in other processes.
 
     Raises:
@@ -68,6 +69,8 @@ def build_paced(config: Config, notify: Callable[[str], None], *, shared: bool) 
     ]
     plan = plan_of(tested, policies, _actor_threads(config, policies))
     _require_memory(plan, notify)
+    if config.league is not None and tested.league and (message := message_of(config.league, tested.league.sides)):
+        notify(message)
     unsaved = (unsaved_warning(each.algorithm, storages[each.name].registered) for each in policies if each.trained)
     warnings = tuple(dict.fromkeys(filter(None, unsaved)))
     arena = SharedArena(plan.slabs()) if shared else None
