@@ -255,12 +255,12 @@ def test_lines_say_nothing_of_a_lag_that_is_not_known():
 
 
 def test_lines_name_the_warm_up_in_place_of_a_policy_lag():
-    lag = {"policy_lag_min": 0, "policy_lag_mean": 0, "policy_lag_max": 0}
+    lag: dict[str, Any] = {"policy_lag_min": 0, "policy_lag_mean": 0, "policy_lag_max": 0}
     assert line_of(status(10, replay_size=1280.0, **lag)).rstrip().endswith("warm-up: 1.28k transitions")
 
 
 def test_the_dashboard_names_the_warm_up_in_place_of_a_policy_lag():
-    lag = {"policy_lag_min": 0, "policy_lag_mean": 0, "policy_lag_max": 0}
+    lag: dict[str, Any] = {"policy_lag_min": 0, "policy_lag_mean": 0, "policy_lag_max": 0}
     words = picture(80, status(10, replay_size=1280.0, **lag)).split()
     assert words[words.index("warm-up") + 1 :][:2] == ["1.28k", "transitions"]
     shown = picture(80, status(10, policies=(PolicyStatus("red", replay_size=640.0, **lag),)))
@@ -370,7 +370,7 @@ def test_the_dashboard_has_a_row_for_each_policy(width, header, row):
 
 
 def test_a_policy_with_a_replay_shows_its_sample_age_and_one_that_does_not_learn_that_it_is_fixed():
-    ages = {"sample_age_min": 0, "sample_age_mean": 40, "sample_age_max": 90}
+    ages: dict[str, Any] = {"sample_age_min": 0, "sample_age_mean": 40, "sample_age_max": 90}
     learns = PolicyStatus("learns", replay_size=1000.0, critic_loss=0.25, **ages)
     shown = picture(100, status(10, policies=(PolicyStatus("old", trained=False), learns)))
     cells = {line.split()[1]: line.split()[2:-1] for line in shown.splitlines() if len(line.split()) > 5}
