@@ -161,6 +161,7 @@ def test_arguments_that_are_no_plain_data_are_refused(flags, says):
 def test_a_table_as_an_argument_of_an_env_is_typed_as_it_is_read():
     kwargs = {"config": PlainTable({"x y": 1, "on": True, "rows": [{"name": "1"}, {}], "inner": {"text": "a b"}})}
     (text,) = assignments_of({f"env.kwargs.{name}": value for name, value in kwargs.items()})
+    assert assignments_of({f"env.kwargs.{name}": value for name, value in thawed(kwargs).items()}) == [text]
     assert text == 'env.kwargs.config={"x y" = 1, on = true, rows = [{name = "1"}, {}], inner = {text = "a b"}}'
     assert resolve("ppo", "CartPole-v1", assignments=parse_assignments([text])).env.kwargs == kwargs
 

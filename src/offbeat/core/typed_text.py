@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 import tomllib
+from collections.abc import Mapping
 
-from offbeat.core.frozen_table import FrozenTable, PlainTable
+from offbeat.core.frozen_table import PlainTable
 
 
 def as_text(value: object) -> str:
@@ -15,7 +16,7 @@ def as_text(value: object) -> str:
         return "none"
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, FrozenTable):
+    if isinstance(value, Mapping):
         return argument_text(value)
     if isinstance(value, tuple | list):
         items = [as_text(item) for item in value]
@@ -46,7 +47,7 @@ def argument_text(value: object) -> str:
         return value if value_of(value) == value else _quoted(value)
     if isinstance(value, tuple | list):
         return f"[{', '.join(map(_in_list, value))}]"
-    if isinstance(value, FrozenTable):
+    if isinstance(value, Mapping):
         pairs = (f"{_key_text(key)} = {_in_list(each)}" for key, each in value.items())
         return f"{{{', '.join(pairs)}}}"
     return as_text(value)
