@@ -86,4 +86,21 @@ WORKS = (
         },
         sample_factory_steps=10_000_000,
     ),
+    Work(
+        "hopper", "Hopper-v5", "ppo-hopper-fast", (2500,), 50_000, 1_000_000,
+        {
+            "envs": 1, "unroll_length": 512, "minibatch_size": 32, "epochs": 5, "gamma": 0.999, "gae_lambda": 0.99,
+            "learning_rate": 9.80828e-5, "entropy_coef": 0.00229519, "value_coef": 1.671342, "max_grad_norm": 0.7,
+            "hidden_sizes": [256, 256], "activation": "relu", "log_std_init": -2.0, "ortho_init": False,
+            "normalize_observations": True, "normalize_returns": True,
+        },
+    ),
+    Work(
+        "walker2d", "Walker2d-v5", "ppo-walker2d-fast", (3000,), 50_000, 1_000_000,
+        {
+            "envs": 1, "unroll_length": 512, "minibatch_size": 32, "epochs": 20, "gamma": 0.99, "gae_lambda": 0.95,
+            "learning_rate": 5.05041e-5, "entropy_coef": 0.000585045, "clip": 0.1, "value_coef": 1.743846,
+            "max_grad_norm": 1.0, "normalize_observations": True, "normalize_returns": True,
+        },
+    ),
 )  # fmt: skip
