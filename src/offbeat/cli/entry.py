@@ -13,17 +13,21 @@ from contextlib import suppress
 from types import FrameType
 from typing import NoReturn
 
+from offbeat.cli.streams import is_output_written, make_streams_usable
+
 
 def main() -> NoReturn:
     """Run the command and exit: 0 done, 1 the run failed, 2 bad arguments or config, 130 interrupted."""
     try:
         signal.signal(signal.SIGTERM, _interrupt)
+        make_streams_usable()
         from offbeat.cli.main import run
         from offbeat.core.caller_state import declare_own_process
 
         declare_own_process()
         code = run(sys.argv[1:])
         _ignore_signals()
+        code = code if is_output_written() else code or 1
     except KeyboardInterrupt:
         _ignore_signals()
         sys.stderr.write("offbeat: interrupted\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
@@ -24,6 +25,7 @@ from offbeat.cli.flags import (
 from offbeat.cli.output import spinner, stdout_to_stderr
 from offbeat.config.run_config import RunConfig
 from offbeat.config.runtime_config import RuntimeConfig
+from offbeat.core.lossy_stream import lossy
 
 if TYPE_CHECKING:
     from offbeat.api.train import Run
@@ -150,11 +152,11 @@ class Resume:
 
 
 def _report(run: Run) -> int:
-    """Print how the run ended and the next commands."""
+    """Print how the run ended and the next commands, and return the exit code."""
     from offbeat.plots.runs import has_returns
     from offbeat.run_directory.directory import RunDirectory
 
-    print(f"{run.state}: {run.reason}")
+    lines = [f"{run.state}: {run.reason}"]
     if (run.path / "checkpoints" / "latest").exists():
         directory = RunDirectory(run.path)
         if run.state == "interrupted":
@@ -165,5 +167,6 @@ def _report(run: Run) -> int:
                 commands.append(directory.next_command("match"))
         if has_returns(run.path):
             commands.append(f"offbeat plot {quote(str(run.path))}")
-        print("  next: " + "\n        ".join(commands))
+        lines.append("  next: " + "\n        ".join(commands))
+    print("\n".join(lines), file=lossy(sys.stdout))  # the terminal may have been closed
     return run.exit_code

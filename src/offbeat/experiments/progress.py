@@ -13,6 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from offbeat.core.lossy_stream import lossy
 from offbeat.metrics.dashboard import ControlEcho, Kind, chosen_kind
 from offbeat.metrics.progress import print_line
 from offbeat.metrics.text import compact, duration, rounded
@@ -99,11 +100,15 @@ class View(Protocol):
 
 
 def make_view(kind: Kind | None, stream: TextIO) -> View:
-    """Return the view of ``kind``; None chooses the dashboard on a terminal, and lines elsewhere."""
+    """Return the view of ``kind``; None chooses the dashboard on a terminal, and lines elsewhere.
+
+    What cannot be written to the stream is dropped.
+    """
     kind = chosen_kind(kind, stream)
     if kind == "none":
         return Silent()
-    return Dashboard(Console(file=stream)) if kind == "dashboard" else Lines(stream)
+    output = lossy(stream)
+    return Dashboard(Console(file=output)) if kind == "dashboard" else Lines(output)
 
 
 class Silent:

@@ -8,6 +8,7 @@ import sys
 import termios
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Literal, TextIO, get_args
 
@@ -17,6 +18,7 @@ from rich.text import Text
 
 from offbeat.core.argument_notation import as_shown
 from offbeat.core.errors import ConfigError
+from offbeat.core.lossy_stream import lossy
 from offbeat.metrics.notebook import NotebookLines, display_of_notebook
 from offbeat.metrics.progress import Lines, Progress, Rates, Silent
 from offbeat.metrics.screen import History, Screen
@@ -28,6 +30,8 @@ Kind = Literal["dashboard", "lines", "none"]
 def make_progress(kind: Kind | None, stream: TextIO) -> Progress:
     """Return the view of ``kind``; None selects the dashboard on a terminal, else lines.
 
+    What cannot be written to the stream is dropped.
+
     In a notebook both are lines below the cell, in place: a dashboard needs a terminal.
     """
     kind = chosen_kind(kind, stream)
@@ -35,7 +39,8 @@ def make_progress(kind: Kind | None, stream: TextIO) -> Progress:
         return Silent()
     if (show := display_of_notebook()) is not None:
         return NotebookLines(show)
-    return Dashboard(Console(file=stream)) if kind == "dashboard" else Lines(stream)
+    output = lossy(stream)
+    return Dashboard(Console(file=output)) if kind == "dashboard" else Lines(output)
 
 
 def chosen_kind(kind: Kind | None, stream: TextIO) -> Kind:
@@ -120,9 +125,10 @@ class ControlEcho:
             termios.tcsetattr(sys.stdin, termios.TCSANOW, changed)
 
     def restore(self) -> None:
-        """Restore the setting of the terminal. In the background it has the settings of the shell."""
+        """Restore the setting of the terminal, if it is still there. In the background it has those of the shell."""
         if self._before is not None and _may_change_terminal():
-            termios.tcsetattr(sys.stdin, termios.TCSANOW, self._before)
+            with suppress(termios.error):
+                termios.tcsetattr(sys.stdin, termios.TCSANOW, self._before)
         self._before = None
 
 

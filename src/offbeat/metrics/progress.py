@@ -120,14 +120,9 @@ class Silent:
 
 
 def print_line(text: str, stream: TextIO) -> None:
-    """Print a line. A full disk does not end what prints it."""
-    try:
-        stream.write(text + "\n")
-        stream.flush()
-    except BrokenPipeError:
-        raise
-    except OSError:
-        pass
+    """Print a line."""
+    stream.write(text + "\n")
+    stream.flush()
 
 
 class Lines:

@@ -1,0 +1,81 @@
+"""Commands whose standard streams are closed, full, or cannot show all characters; each in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.reference.runs import OFFBEAT, REPOSITORY, small_arguments, small_run, status_of
+from tests.reference.thorough import thorough
+
+COMMAND = [sys.executable, "-c", OFFBEAT]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join([str(REPOSITORY / "src"), str(REPOSITORY)])}
+ENVIRONMENT.pop("PYTHONUNBUFFERED", None)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Path:
+    return small_run(tmp_path_factory.mktemp("runs") / "rün", steps=64).path
+
+
+def shell(command: str, *arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a command of a shell, in which "$@" is offbeat with these arguments."""
+    words = ["bash", "-c", command, "bash", *COMMAND, *map(str, arguments)]
+    return subprocess.run(words, capture_output=True, text=True, env={**ENVIRONMENT, **environment}, check=False)
+
+
+@pytest.mark.parametrize("closed", [">&-", *thorough("2>&-", "<&- >&- 2>&-")])
+def test_a_command_runs_with_closed_streams(run, closed):
+    said = shell(f'"$@" {closed}', "eval", run, "--episodes", 1)
+    assert said.returncode == 0
+    assert "Traceback" not in said.stderr
+    assert said.stdout.startswith("CartPole-v1") == (closed == "2>&-")
+
+
+def test_a_command_whose_output_cannot_be_written_fails_with_a_message(run):
+    said = shell('"$@" > /dev/full', "eval", run, "--episodes", 1, "--json")
+    assert (said.returncode, said.stderr.splitlines()[-1:]) == (
+        1,
+        ["offbeat: the output could not be written (No space left on device)"],
+    )
+
+
+def test_a_path_that_the_encoding_of_the_terminal_does_not_have_is_shown_with_escapes(run):
+    said = shell('"$@"', "resume", run, "--steps", 128, PYTHONIOENCODING="ascii")
+    assert said.returncode == 0, said.stderr
+    assert r"next: offbeat eval" in said.stdout
+    assert r"r\xfcn" in said.stdout
+
+
+def test_a_run_continues_after_the_reader_of_its_progress_has_closed_the_pipe(tmp_path):
+    """Without a reader the first line would fail: it is closed before the run starts."""
+    said = shell('set -o pipefail; "$@" 2>&1 | true', *small_arguments(tmp_path / "run", steps=64))
+    assert said.returncode == 0
+    assert status_of(tmp_path / "run")["state"] == "finished"
+
+
+def test_a_run_continues_after_its_terminal_was_closed(tmp_path):
+    """As after `disown`: the signal that says so is ignored."""
+    arguments = [word for word in small_arguments(tmp_path / "run", steps=4096) if word != "lines"]
+    arguments[arguments.index("--progress")] = "--progress=dashboard"
+    terminal, end = pty.openpty()
+    environment = {**ENVIRONMENT, "TERM": "xterm-256color"}
+    handler = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a child inherits it
+    try:
+        process = subprocess.Popen(
+            [*COMMAND, *arguments], stdin=end, stdout=end, stderr=end, env=environment, start_new_session=True
+        )
+    finally:
+        signal.signal(signal.SIGHUP, handler)
+    os.close(end)
+    shown = b""
+    while b"env steps" not in shown:
+        shown += os.read(terminal, 4096)
+    os.close(terminal)
+    assert process.wait(120) == 0
+    assert status_of(tmp_path / "run")["state"] == "finished"
