@@ -56,6 +56,8 @@ NAMES = [
     Row("check CartPole-v1 --set learning_rate=1", 2, ["unknown key 'learning_rate'", "Only settings of the env"]),
     Row("check CartPole-v1 --max-episode-steps 9", 2, ["--set max_episode_steps=9"]),
     train("--import no_such_module", 2, "no_such_module", "PYTHONPATH"),
+    train(f"--run-dir {'n' * 300}", 2, "the path 'nnn", "File name too long", "pass another path"),
+    Row(f"eval kept --checkpoint {'n' * 300}", 2, ["is not the name of a checkpoint", "latest, best or step-"]),
     train("--progress dashbord", 2, "dashbord", "dashboard"),
     train("--learning-rate 0.1", 2, "--learning-rate", "--set learning_rate=0.1"),
     Row("train ppo BreakuotNoFrameskip-v4", 2, ["'BreakuotNoFrameskip-v4'"]),
@@ -513,6 +515,16 @@ def test_bad_input_gets_a_clear_error_and_changes_nothing(prepared, before, monk
     assert our_lines(said.err) == []
     after = contents(prepared)
     assert after == before, set(after.items()) ^ set(before.items())
+
+
+def test_a_current_folder_that_was_deleted_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tmp_path.rmdir()
+    said = offbeat("list", "presets")
+    assert (said.code, said.err) == (
+        2,
+        "offbeat: the current folder was deleted: go to another one, or again to one of its name\n",
+    )
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")

@@ -121,6 +121,13 @@ def test_a_default_directory_below_something_else_is_refused(tmp_path, monkeypat
         RunDirectory.create_default(resolve("ppo", "CartPole-v1"))
 
 
+def test_the_default_directory_of_an_env_with_a_long_id_has_a_name_that_a_disk_allows(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    directory = RunDirectory.create_default(resolve("ppo", f"{'mö' * 120}:MyEnv"))
+    assert directory.config.is_file()
+    assert len(directory.path.name.encode()) < 200
+
+
 def test_a_run_that_fails_leaves_an_empty_directory_as_it_was(tmp_path):
     run = Path(tempfile.mkdtemp(dir=tmp_path))
     before = run.stat()

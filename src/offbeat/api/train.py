@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, chdir, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -129,9 +129,9 @@ def start(
     require_package(config.run.tracker)
     with caller_state() as caller:
         view = progress_view(progress)
-        with chdir(Path.cwd()):  # an env may change the working directory when it is tested
-            layout = _with_measured_topology(config, view, caller)
-            parts = prepare(layout.config, view, caller)
+        layout = _with_measured_topology(config, view, caller)
+        parts = prepare(layout.config, view, caller)
+        caller.restore_folder()  # an env may change it when it is tested
         config = parts.config
         try:
             start_parts = partial(_start, initial=initial_policies(parts), reason=layout.reason)

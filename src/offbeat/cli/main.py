@@ -63,6 +63,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     try:
+        _require_current_folder()
         command = _parse(arguments)
         if not isinstance(command, Resume):  # resume writes the warning itself, also to the log
             _warn_of_crashes(command)
@@ -88,6 +89,14 @@ def _run(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader of the pipe has closed it
         return 0
+
+
+def _require_current_folder() -> None:
+    """Refuse to run in a folder that was deleted, even if a new one has its name."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        raise ConfigError("the current folder was deleted: go to another one, or again to one of its name") from None
 
 
 def _show_as_lines(shown: type[Warning]) -> None:

@@ -50,8 +50,7 @@ class CallerState:
     def restore(self) -> None:
         """Restore the saved state."""
         self.restore_random()
-        with suppress(OSError):  # the folder was deleted
-            os.chdir(self._folder)
+        self.restore_folder()
         if warnings.filters != self._filters:  # libraries add filters when they are imported
             warnings.resetwarnings()
             warnings.filters[:] = self._filters  # type: ignore[index]
@@ -69,6 +68,11 @@ class CallerState:
             else:
                 os.environ[name] = value
         stop_keeping_memory()
+
+    def restore_folder(self) -> None:
+        """Change back to the working directory of the caller."""
+        with suppress(OSError):  # the folder was deleted
+            os.chdir(self._folder)
 
     def restore_random(self) -> None:
         """Undo the draws from Python's random numbers that libraries make when they are imported.

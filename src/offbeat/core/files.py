@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from offbeat.core.errors import ConfigError
+from offbeat.core.fields import in_short
 
 GivenPath = str | os.PathLike[str]
 """A path as a user gives it. A `Run` is one too: that of its directory."""
@@ -37,7 +38,8 @@ def user_path(given: GivenPath) -> Path:
     """Return a path that a user has given, with `~` and `~NAME` replaced by the home directory.
 
     Raises:
-        ConfigError: it is no path, there is no such user, or it cannot be written as text in UTF-8.
+        ConfigError: it is no path, there is no such user, it cannot be written as text in UTF-8, or no file can be
+            looked up there.
     """
     if not isinstance(given, str | os.PathLike):
         raise ConfigError(
@@ -49,11 +51,19 @@ def user_path(given: GivenPath) -> Path:
             "rename it, or pass another path"
         )
     try:
-        return Path(given).expanduser()
+        path = Path(given).expanduser()
     except RuntimeError:
         raise ConfigError(
             f"{given} begins with the home directory of a user who does not exist: pass another path"
         ) from None
+    try:
+        path.absolute().lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return path
+    except (OSError, ValueError) as error:  # ValueError: it has a zero byte
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise ConfigError(f"the path {in_short(str(path))} cannot be used ({why}): pass another path") from None
+    return path
 
 
 @contextmanager

@@ -35,6 +35,10 @@ from offbeat.run_directory.snapshots import SnapshotStore
 from offbeat.run_directory.store import CheckpointStore
 
 RunState = Literal["running", "finished", "interrupted", "failed"]
+MOST_LETTERS_OF_A_CHECKPOINT = 50
+"""Largest length of the name of a checkpoint."""
+MOST_BYTES_OF_NAMES = 150
+"""Largest part of the algorithm and the env in the name of a run directory: file systems allow 255 bytes for all."""
 
 
 class RunDirectoryExists(ConfigError):
@@ -197,9 +201,10 @@ class RunDirectory:
         Raises:
             ConfigError: there is no such checkpoint, or it is damaged or of another env.
         """
-        if name in ("", "..") or Path(name).name != name:
+        if name in ("", "..") or Path(name).name != name or len(name) > MOST_LETTERS_OF_A_CHECKPOINT:
             raise ConfigError(
-                f"{name!r} is not the name of a checkpoint: pass --checkpoint latest, best or step-<12 digits>"
+                f"{in_short(name, 100)} is not the name of a checkpoint: pass --checkpoint latest, best or step-<12 "
+                "digits>"
             )
         saved = self.store().load(name, with_replay=with_replay)
         self._require_env(saved.policies, f"checkpoint {name}")
@@ -354,10 +359,15 @@ def _named(env: object) -> str:
 
 
 def default_path(config: Config) -> Path:
-    """Return runs/<algorithm>-<env>-s<seed>-<time>, which does not exist yet."""
+    """Return runs/<algorithm>-<env>-s<seed>-<time>, which does not exist yet.
+
+    Raises:
+        ConfigError: the current folder cannot be used.
+    """
     names = f"{config.run.algorithm}-{config.run.env}".replace("/", "-").replace(":", "-")
-    stem = f"{names}-s{config.run.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
-    path, number = Path("runs") / stem, 1
+    short = names.encode()[:MOST_BYTES_OF_NAMES].decode(errors="ignore")
+    stem = f"{short}-s{config.run.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
+    path, number = user_path(Path("runs") / stem), 1
     while path.exists():
         number += 1
         path = Path("runs") / f"{stem}-{number}"
