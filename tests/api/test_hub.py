@@ -15,14 +15,15 @@ import numpy as np
 import pytest
 from huggingface_hub import ModelCard
 from safetensors.numpy import load
+from tests.reference import env_zoo
 from tests.reference.hub_server import TOKEN, Hub, hub_server
 from tests.reference.mutations import rehashed
 from tests.reference.runs import OFFBEAT, CommandResult, contents, files_up_to, offbeat, run_python, small_run
 
 from offbeat.algorithms.ppo import PPOConfig
-from offbeat.api.hub import card
 from offbeat.api.load import load as load_policy
 from offbeat.api.loaded_policy import LoadedPolicy
+from offbeat.api.model_card import card
 from offbeat.api.trained import Trained
 from offbeat.config.env import EnvConfig
 from offbeat.core.previous_inputs import previous_leaves
@@ -224,6 +225,24 @@ def test_the_code_snippet_on_the_model_card_runs(run, hub, tmp_path):
     snippet = hub.files[REPO]["README.md"].decode().split("```python\n")[1].split("```")[0]
     said = typed(hub, tmp_path, code=snippet + "\nprint(action.shape)")
     assert said.out == f"{gym.make('Pendulum-v1').action_space.shape}\n"
+
+
+@pytest.mark.parametrize(
+    ("env", "settings"),
+    [
+        ("zoo/TreeObservations-v0", {"wrappers": ["gymnasium.wrappers:FlattenObservation"]}),
+        ("tests.reference.env_zoo:DictObservations", {}),
+        ("zoo/MaskInInfo-v0", {}),
+        ("offbeat/Recall-v0", {"env_kwargs": {"cues": 6}}),
+    ],
+)
+def test_the_code_snippet_on_the_model_card_makes_the_env_of_the_training(env, settings, tmp_path, monkeypatch):
+    policy = load_policy(small_run(tmp_path / "run", env, steps=64, imports=(env_zoo.__name__,), **settings))
+    snippet = card(policy, FIGURES, REPO).split("```python\n")[1].split("```")[0]
+    monkeypatch.setattr("offbeat.load", lambda _name: policy)
+    known: dict[str, Any] = {}
+    exec(snippet, known)
+    assert known["env"].action_space.contains(known["action"])
 
 
 FIGURES = {

@@ -13,18 +13,15 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from offbeat import __version__
 from offbeat.api.download import require_hub
 from offbeat.api.loaded_policy import LoadedPolicy
-from offbeat.config.env import family_of
+from offbeat.api.model_card import CURVE, EVALUATION, card
 from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.files import is_full
-from offbeat.core.types import PREVIOUS_REWARD
-from offbeat.metrics.text import algorithm_title
 from offbeat.models.published import published_layout
 from offbeat.plots.curves import draw_runs
 from offbeat.plots.runs import read_run
@@ -32,7 +29,7 @@ from offbeat.run_directory import checkpoint
 from offbeat.run_directory.checkpoint import Checkpoint, SavedPolicy
 from offbeat.run_directory.directory import RunDirectory
 
-EVALUATION, CURVE, CARD = "evaluation.json", "return.png", "README.md"
+CARD = "README.md"
 
 
 def require_name(repo: str) -> None:
@@ -168,114 +165,3 @@ def push(folder: Path, repo: str, *, private: bool) -> str:
             f"{folder} could not be uploaded to {repo} ({type(error).__name__}: {message}): run the command again"
         ) from error
     return str(address)
-
-
-# --- the model card -----------------------------------------------------------------------------------------
-
-
-def card(loaded: LoadedPolicy, scores: Mapping[str, Any], repo: str) -> str:
-    """Return the model card: the hub's metadata in YAML, then a page in Markdown."""
-    from huggingface_hub import EvalResult, ModelCardData
-
-    trained = loaded.trained
-    score = f"{scores['return_mean']:.2f} +/- {scores['return_std']:.2f}"
-    result = EvalResult(
-        task_type="reinforcement-learning",
-        task_name="reinforcement-learning",
-        dataset_type=trained.env,
-        dataset_name=trained.env,
-        metric_type="mean_reward",
-        metric_name="mean_reward",
-        metric_value=score,
-        verified=False,
-    )
-    metadata = ModelCardData(
-        library_name="offbeat",
-        pipeline_tag="reinforcement-learning",
-        tags=["reinforcement-learning", "deep-reinforcement-learning", "offbeat", trained.algorithm, trained.env],
-        model_name=repo.partition("/")[2],
-        eval_results=[result],
-    )
-    return f"---\n{metadata.to_yaml()}\n---\n{_page(asdict(trained), scores, score, repo, _notes(loaded, scores))}"
-
-
-def _notes(loaded: LoadedPolicy, scores: Mapping[str, Any]) -> str:
-    """Return notes on how to call the policy."""
-    notes = []
-    if loaded.trained.agents:
-        notes.append("In the evaluation, other agents of the env acted with the other policies of the same run.")
-    if (trials := loaded.trained.trials) is not None:
-        notes.append(
-            f"The policy infers its task. The scores are those of the last of {trials.episodes} episodes in new tasks; "
-            f"the mean return of the first one is {scores['first_return_mean']:.2f}. Call "
-            "`policy.reset_task()` in a new task, and after each step `policy.observe(observation, action, reward, "
-            "next_observation)`."
-        )
-    if loaded.remembers:
-        notes.append("The policy has a memory: call `policy.reset()` at the start of each episode.")
-    if any(leaf.name == PREVIOUS_REWARD for leaf in loaded.policy.spec.observation):
-        notes.append("It needs the last reward: call `policy(observation, reward=reward)` after the first step.")
-    if family_of(loaded.trained.env):
-        frame = " x ".join(map(str, loaded.policy.spec.observation[0].shape[-2:]))
-        notes.append(
-            f"The policy expects single grayscale frames of {frame} bytes, not those of `gym.make`, and stacks them "
-            "itself. `policy.trained.env_config` has the settings of the game."
-        )
-    elif (repeats := loaded.trained.env_config.action_repeats) > 1:
-        notes.append(
-            f"It was trained with `frame_skip={repeats}`: repeat each action in {repeats} steps of the env, "
-            "unless the episode ends before."
-        )
-    return "".join(f"\n{note}\n" for note in notes)
-
-
-def _example(trained: Mapping[str, Any], repo: str) -> str:
-    """Return Python code that loads and calls the policy."""
-    load = f"""policy = offbeat.load("hf://{repo}")  # pip install "offbeat[hub]\""""
-    if trained["agents"]:
-        agents = ", ".join(trained["agents"])
-        return f"""import offbeat
-
-{load}
-action = policy(observations["{trained["agents"][0]}"])  # acts for {agents}"""
-    return f"""import gymnasium as gym
-import offbeat
-
-{load}
-env = gym.make("{trained["env"]}")
-observation, _ = env.reset(seed=7)
-action = policy(observation)"""
-
-
-def _page(trained: Mapping[str, Any], scores: Mapping[str, Any], score: str, repo: str, notes: str) -> str:
-    algorithm, env = algorithm_title(trained["algorithm"]), trained["env"]
-    agents = f", for {', '.join(trained['agents'])}" if trained["agents"] else ""
-    lowest, highest = f"{scores['return_min']:.2f}", f"{scores['return_max']:.2f}"
-    return f"""
-# {algorithm} on {env}{agents}
-
-Trained with offbeat {__version__} over {trained["env_steps"]:,} env steps ({trained["updates"]:,} updates).
-
-| mean return | lowest | highest | mean length | episodes |
-| ---: | ---: | ---: | ---: | ---: |
-| {score} | {lowest} | {highest} | {scores["length_mean"]:.1f} | {scores["episodes"]} |
-
-Returns are undiscounted sums over whole episodes. Actions are the most likely ones. +/- is the standard deviation over
-episodes. The evaluation was run for this card, with envs and seeds that were not used in training.
-
-![Return against env steps]({CURVE})
-
-## Use it
-
-```python
-{_example(trained, repo)}
-```
-{notes}
-## Files
-
-| file | what it is |
-| --- | --- |
-| `weights.safetensors`, `policy.json` | the policy, normalisation included; `manifest.json` has their SHA-256 |
-| `config.toml` | all settings of the training run |
-| `{EVALUATION}`, `{CURVE}` | the scores above, and the learning curve |
-"""
