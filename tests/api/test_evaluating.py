@@ -53,6 +53,15 @@ def test_evaluate_accepts_a_run_a_directory_a_policy_and_all_policies(run):
         assert offbeat.evaluate(same, episodes=2).scores == expected
 
 
+def test_evaluate_plays_a_policy_of_any_name_and_refuses_policies_that_are_no_run_together(run, tmp_path):
+    policy = offbeat.load(run)
+    assert offbeat.evaluate({"mine": policy}, episodes=2) == offbeat.evaluate(run, episodes=2)
+    other = offbeat.load(small_run(tmp_path / "other", "Acrobot-v1", steps=64))
+    for policies in ({"a": policy, "b": policy}, {"a": policy, "b": other}):
+        with pytest.raises(ConfigError, match=r"run is the policies a, b, .* but all policies of one run"):
+            offbeat.evaluate(policies)
+
+
 def test_evaluate_plays_in_another_env(run):
     result = offbeat.evaluate(run, "tests.reference.wrapped_envs:ShortCartPole", 2, env_kwargs={"steps": 3})
     assert (result.env, result.length_mean) == ("tests.reference.wrapped_envs:ShortCartPole", 3)

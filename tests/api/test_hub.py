@@ -26,6 +26,7 @@ from offbeat.api.loaded_policy import LoadedPolicy
 from offbeat.api.model_card import card
 from offbeat.api.trained import Trained
 from offbeat.config.env import EnvConfig
+from offbeat.core.errors import ConfigError
 from offbeat.core.previous_inputs import previous_leaves
 from offbeat.core.types import ActionSpec, EnvSpec, Leaf
 from offbeat.models.acting import make_policy
@@ -85,6 +86,11 @@ def test_a_pushed_policy_is_loaded_from_the_hub_and_acts_like_the_one_that_was_p
     assert np.array_equal(np.load(tmp_path / "greedy.npy"), here(observations))
     sampled = here(observations, random=np.random.default_rng(3))
     assert np.array_equal(np.load(tmp_path / "sampled.npy"), sampled)
+
+
+def test_a_checkpoint_of_a_policy_on_the_hub_is_refused():
+    with pytest.raises(ConfigError, match=r"checkpoint is 'best', but hf://someone/walks-well has only one"):
+        load_policy(f"hf://{REPO}", "best")
 
 
 def test_a_policy_on_the_hub_can_be_exported(run, hub, tmp_path):

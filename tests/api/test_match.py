@@ -159,6 +159,7 @@ def test_games_that_are_cut_before_the_env_reports_an_outcome_are_in_no_score(fo
         (["plain", "league"], ["--snapshots", "window"], "plain has no league"),
         (["league"], ["--sides", "player_0"], "player_1 .* matches none of them"),
         (["league"], ["--episodes", "0"], "episodes is 0"),
+        (["league"], ["--out", "a.png", "--ratings", "a.png"], "both --out and --ratings are a.png"),
         (["league"], ["--out", "rates.txt"], "rates.txt: its name must end in one of"),
         (["league"], ["--ratings", "ratings"], "ratings: its name must end in one of"),
     ],

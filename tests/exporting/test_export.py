@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import warnings
+from dataclasses import replace
 from io import BytesIO
 from itertools import product
 from pathlib import Path
@@ -30,11 +31,12 @@ import offbeat as package
 from offbeat.algorithms.base import policy_of
 from offbeat.api.loaded_policy import LoadedPolicy
 from offbeat.api.trained import Trained
+from offbeat.cli.export import _snippet
 from offbeat.config.env import UNSET, EnvConfig
 from offbeat.config.registry import algorithm_entry
 from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.envs.check import preflight
-from offbeat.exporting.formats import FormatName
+from offbeat.exporting.formats import FormatName, Port
 from offbeat.exporting.policy_file import export_policy
 from offbeat.models.acting import make_policy
 from offbeat.models.published import published_layout
@@ -361,6 +363,17 @@ def test_the_printed_code_after_an_export_runs(runs, monkeypatch):
     names: dict[str, Any] = {"onnxruntime": onnxruntime, "observation": observation}
     exec("\n".join(lines), names)
     assert names["action"].tolist() == package.load("ppo", "best")(observation).tolist()
+
+
+def test_the_printed_code_has_a_variable_of_its_own_for_each_input(runs, tmp_path):
+    exported = package.export(runs["a2c"], tmp_path / 'a "b".pt', format="torchscript")
+    names = ("observation/a/x", "observation/b/x", "observation/class", "observation/a key", "previous_reward")
+    ports = tuple(Port(name, (), "float32") for name in names)
+    load, call = _snippet(replace(exported, inputs=ports))
+    known: dict[str, Any] = {"torch": torch}
+    exec(load, known)
+    given = ["observation_a_x", "observation_b_x", "observation_class", "observation_a_key", "previous_reward"]
+    assert call == f"action, = policy({', '.join(f'torch.from_numpy({name})' for name in given)})"
 
 
 def test_the_python_export_function_writes_and_checks_a_file(runs, tmp_path):

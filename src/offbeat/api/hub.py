@@ -24,7 +24,6 @@ from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.files import is_full
 from offbeat.models.published import published_layout
 from offbeat.plots.curves import draw_runs
-from offbeat.plots.runs import read_run
 from offbeat.run_directory import checkpoint
 from offbeat.run_directory.checkpoint import Checkpoint, SavedPolicy
 from offbeat.run_directory.directory import RunDirectory
@@ -79,8 +78,7 @@ def write_folder(
         repo: the repository, USER/NAME.
 
     Raises:
-        ConfigError: the run has no metrics to plot yet, or no agent of the policy took part in the evaluation; nothing
-            was changed.
+        ConfigError: no agent of the policy took part in the evaluation; nothing was changed.
         RunFailed: the folder could not be written, for example because the disk is full. The older one is unchanged.
     """
     if scores["return_mean"] is None:
@@ -88,7 +86,6 @@ def write_folder(
             f"the agents {', '.join(loaded.trained.agents)} took part in no episode of the evaluation, so there is no "
             "score for the model card: push with more --episodes"
         )
-    read_run(directory.path, "steps")  # a run without returns is refused first
     folder = directory.path / "hub"
     new, old = folder.with_name(".hub.new"), folder.with_name(".hub.old")
     shutil.rmtree(new, ignore_errors=True)

@@ -42,7 +42,7 @@ def load(
 
     Args:
         run: a run directory or a `Run`, or the string "hf://USER/NAME".
-        checkpoint: latest, best or step-<12 digits>. On the hub there is only one checkpoint.
+        checkpoint: latest, best or step-<12 digits>. On the hub there is only one checkpoint, and no other is named.
         policy: name of the policy; None: the only one of the run.
         snapshot: id of a snapshot of the run's league, instead of a checkpoint. Those of the window are on disk, or all
             with `league.keep_all`.
@@ -52,7 +52,7 @@ def load(
 
     Raises:
         ConfigError: the run, checkpoint, snapshot or policy does not exist, is damaged, or names code that was refused;
-            or the run has several policies, and none is chosen.
+            or the run has several policies, and none is chosen; or a checkpoint of the hub is named.
     """
     if snapshot is not None:
         saved, code = _read_snapshot(run, checkpoint, policy, snapshot, trust_code=trust_code)
@@ -83,6 +83,8 @@ def load_all(
 def _read(run: GivenPath, checkpoint: str, *, trust_code: bool) -> tuple[Checkpoint, Code]:
     """Return a checkpoint of a run or of the hub, and the modules that the run names."""
     if is_on_hub(run):
+        if checkpoint != "latest":
+            raise ConfigError(f"checkpoint is {checkpoint!r}, but {run} has only one: leave --checkpoint out")
         return read_checkpoint(downloaded(os.fspath(run))), Code()
     directory = RunDirectory.open(user_path(run), trust_code=trust_code)
     return directory.read_checkpoint(checkpoint), Code(imports=directory.read_run().imports)

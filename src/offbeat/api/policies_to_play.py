@@ -17,6 +17,7 @@ from offbeat.core.errors import ConfigError
 from offbeat.core.fields import in_short
 from offbeat.core.files import GivenPath, user_path
 from offbeat.core.frozen_table import EMPTY, PlainTable
+from offbeat.core.types import DEFAULT_POLICY
 
 Played = GivenPath | LoadedPolicy | Mapping[str, LoadedPolicy]
 """A run, given as its directory, as a `Run`, or as "hf://USER/NAME"; or its loaded policy, or all of them by name."""
@@ -67,11 +68,30 @@ def _loaded(given: Played, checkpoint: str, *, trust_code: bool) -> dict[str, Lo
         raise ConfigError(
             f"checkpoint is {checkpoint!r}, but loaded policies are given: load them from this checkpoint"
         )
-    policies = {"default": given} if isinstance(given, LoadedPolicy) else dict(given)
+    policies = {DEFAULT_POLICY: given} if isinstance(given, LoadedPolicy) else dict(given)
     if not policies or not all(isinstance(policy, LoadedPolicy) for policy in policies.values()):
         raise ConfigError(
             f"run is {in_short(given)}, but the loaded policies of a run are expected, by name: pass "
             "offbeat.load_all(run)"
+        )
+    return _of_one_run(policies)
+
+
+def _of_one_run(policies: dict[str, LoadedPolicy]) -> dict[str, LoadedPolicy]:
+    """Return policies that a caller has given by name. One that acts in an env with one agent has the usual name.
+
+    Raises:
+        ConfigError: they cannot play together.
+    """
+    first, *others = policies.values()
+    if not others:
+        return policies if first.trained.agents else {DEFAULT_POLICY: first}
+    worlds = [(each.trained.env, each.trained.env_config) for each in policies.values()]
+    if not all(each.trained.agents for each in policies.values()) or any(world != worlds[0] for world in worlds):
+        envs = ", ".join(dict.fromkeys(env for env, _ in worlds))
+        raise ConfigError(
+            f"run is the policies {', '.join(policies)}, trained in {envs}, but all policies of one run with several agents "
+            "are expected: pass offbeat.load_all(run), or one policy"
         )
     return policies
 

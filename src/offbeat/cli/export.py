@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from keyword import iskeyword
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -82,19 +86,22 @@ def _port(port: Port) -> str:
 
 def _snippet(exported: Exported) -> Iterator[str]:
     """Yield two lines of Python that run the file."""
-    inputs, outputs = ([port.name for port in ports] for ports in (exported.inputs, exported.outputs))
-    results = ", ".join(map(_variable, outputs)) + ("," if len(outputs) == 1 else "")
+    inputs, outputs = map(_variables, (exported.inputs, exported.outputs))
+    results, file = ", ".join(outputs.values()) + "," * (len(outputs) == 1), json.dumps(str(exported.file))
     if exported.format == "onnx":
-        given = ", ".join(f'"{name}": {_variable(name)}' for name in inputs)
-        yield f'policy = onnxruntime.InferenceSession("{exported.file}")'
+        given = ", ".join(f"{json.dumps(name)}: {variable}" for name, variable in inputs.items())
+        yield f"policy = onnxruntime.InferenceSession({file})"
         yield f"{results} = policy.run(None, {{{given}}})"
     else:
-        given = ", ".join(f"torch.from_numpy({_variable(name)})" for name in inputs)
-        yield f'policy = torch.jit.load("{exported.file}")'
+        given = ", ".join(f"torch.from_numpy({variable})" for variable in inputs.values())
+        yield f"policy = torch.jit.load({file})"
         yield f"{results} = policy({given})"
 
 
-def _variable(name: str) -> str:
-    """Return a Python variable name for an input or output."""
-    last = name.rpartition("/")[2]
-    return last if last.isidentifier() else name.replace("/", "_")
+def _variables(ports: Sequence[Port]) -> dict[str, str]:
+    """Return a Python variable for each port, by its name: its last part, or all of it if that is not clear."""
+    last = {port.name: port.name.rpartition("/")[2] for port in ports}
+    clear = {part for part, times in Counter(last.values()).items() if times == 1 and part.isidentifier()}
+    return {
+        name: part if part in clear and not iskeyword(part) else re.sub(r"\W", "_", name) for name, part in last.items()
+    }

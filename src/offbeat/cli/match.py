@@ -13,7 +13,7 @@ from tyro.conf import Positional, arg
 from offbeat.cli.flags import RunImports, TrustCode
 from offbeat.cli.on_ray import Cpus, Gpus, On, OnRay, RayAddress, Resources
 from offbeat.cli.output import progress_bar, stdout_to_stderr
-from offbeat.core.errors import require_at_least
+from offbeat.core.errors import ConfigError, require_at_least
 
 if TYPE_CHECKING:
     from offbeat.api.match import Match as Played
@@ -73,6 +73,8 @@ class Match:
         require_at_least("episodes", self.episodes, 1)
         for picture in self._pictures:
             require_format(picture)
+        if self.out is not None and self.out == self.ratings:
+            raise ConfigError(f"both --out and --ratings are {self.out}: pass another file for one of them")
         on_ray = OnRay.read(self.on, self.ray_address, self.cpus, self.gpus, self.resources)
         nodes = nullcontext() if on_ray is None else on_ray.task_pool("a match of two players")
         with stdout_to_stderr(), progress_bar("games", shown=not self.json) as on_step:

@@ -41,6 +41,7 @@ class Push:
         from offbeat.api.load import chosen_policy, load_for_env
         from offbeat.api.scoring import score
         from offbeat.config.importing import import_modules
+        from offbeat.plots.runs import read_run
         from offbeat.run_directory.directory import RunDirectory
 
         if self.episodes is not None:
@@ -52,6 +53,7 @@ class Push:
         import_modules(self.imports)
         saved, policies = load_for_env(self.run_directory, self.checkpoint, trust_code=self.trust_code)
         name = chosen_policy(policies, self.policy, str(self.run_directory))
+        read_run(self.run_directory, "steps")  # a run without returns is refused before its policy plays
         with spinner("playing episodes"):
             scores = score(policies, episodes=self.episodes, seed=self.seed)
         scores = scores.get("policies", {name: scores})[name]
