@@ -21,6 +21,7 @@ from tests.reference.mutations import rehashed
 from tests.reference.runs import OFFBEAT, CommandResult, contents, files_up_to, offbeat, run_python, small_run
 
 from offbeat.algorithms.ppo import PPOConfig
+from offbeat.api.evaluate import evaluate
 from offbeat.api.load import load as load_policy
 from offbeat.api.loaded_policy import LoadedPolicy
 from offbeat.api.model_card import card
@@ -86,6 +87,13 @@ def test_a_pushed_policy_is_loaded_from_the_hub_and_acts_like_the_one_that_was_p
     assert np.array_equal(np.load(tmp_path / "greedy.npy"), here(observations))
     sampled = here(observations, random=np.random.default_rng(3))
     assert np.array_equal(np.load(tmp_path / "sampled.npy"), sampled)
+
+
+def test_a_policy_on_the_hub_is_evaluated(run, hub, tmp_path):
+    assert typed(hub, tmp_path, "push", run, "--repo", REPO, "--episodes", "1").code == 0
+    said = typed(hub, tmp_path, "eval", f"hf://{REPO}", "--episodes", "2", "--json")
+    assert said.code == 0, said.err
+    assert json.loads(said.out) == evaluate(run, episodes=2).scores
 
 
 def test_a_checkpoint_of_a_policy_on_the_hub_is_refused():

@@ -87,6 +87,13 @@ def test_a_resume_of_a_finished_run_without_more_steps_changes_nothing(run):
     assert_refused(run, ConfigError, "nothing is left to do", steps=100)
 
 
+def test_a_resume_with_a_status_of_the_size_of_a_disk_changes_nothing(run):
+    os.truncate(run / "status.json", 1 << 40)  # a file with a hole, which takes no space
+    said = offbeat("resume", run)
+    assert (said.code, (run / "status.json").stat().st_size) == (2, 1 << 40)
+    assert "status.json has 1099511627776 bytes, where at most" in said.err
+
+
 def test_a_resume_without_the_package_of_its_tracker_changes_nothing(run, monkeypatch):
     config = (run / "config.toml").read_text()
     (run / "config.toml").write_text(config.replace('tracker = "none"', 'tracker = "wandb"'))

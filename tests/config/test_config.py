@@ -54,6 +54,11 @@ def test_an_algorithm_has_its_own_defaults_of_the_runtime_and_given_values_and_p
     assert resolve("ppo", "CartPole-v1").runtime.unroll_length == 32  # of the preset
 
 
+def test_an_env_of_someones_own_with_the_name_of_a_family_has_no_preset():
+    assert resolve("ppo", "games:Atari").run.preset is None
+    assert resolve("ppo", "ale_py:ALE/Pong-v5").run.preset == "ppo-atari-sticky"
+
+
 def test_a_preset_can_be_used_for_another_env():
     config = resolve("ppo", "MountainCar-v0", preset="ppo-cartpole-v1")
     assert (config.run.env, config.run.preset, config.settings_as(PPOConfig).gamma) == (

@@ -90,8 +90,8 @@ def _of_one_run(policies: dict[str, LoadedPolicy]) -> dict[str, LoadedPolicy]:
     if not all(each.trained.agents for each in policies.values()) or any(world != worlds[0] for world in worlds):
         envs = ", ".join(dict.fromkeys(env for env, _ in worlds))
         raise ConfigError(
-            f"run is the policies {', '.join(policies)}, trained in {envs}, but all policies of one run with several agents "
-            "are expected: pass offbeat.load_all(run), or one policy"
+            f"run is the policies {', '.join(policies)}, trained in {envs}, but all policies of one run with several "
+            "agents are expected: pass offbeat.load_all(run), or one policy"
         )
     return policies
 

@@ -12,7 +12,9 @@ from offbeat.api.resume_checks import BEST, LATEST
 from offbeat.config.changes import Changed
 from offbeat.config.config import Config
 from offbeat.config.run_config import LIMITS
+from offbeat.core.errors import ConfigError
 from offbeat.core.files import replace_or_overwrite, stage, sync
+from offbeat.core.strict_json import LARGEST_RECORD
 from offbeat.run_directory.directory import RunDirectory
 
 if TYPE_CHECKING:
@@ -37,6 +39,9 @@ class DirectoryChanges:
             checkpoint: the name of the checkpoint.
             state: the state of the checkpoint.
             changed: the settings that differ from those of the run so far.
+
+        Raises:
+            ConfigError: a file of the directory was changed by another program.
         """
         from offbeat.metrics.sinks import metrics_up_to
 
@@ -124,7 +129,16 @@ def _linkable(store: CheckpointStore, name: str, env_steps: int) -> str:
 
 
 def _content(path: Path) -> bytes | None:
-    return path.read_bytes() if path.exists() else None
+    """Return the content of a small file; None if there is none.
+
+    Raises:
+        ConfigError: it is too large to be of offbeat: it may come from someone else, and not fit into memory.
+    """
+    if not path.exists():
+        return None
+    if (size := path.stat().st_size) > LARGEST_RECORD:
+        raise ConfigError(f"{path} has {size} bytes, where at most {LARGEST_RECORD} are expected: delete it")
+    return path.read_bytes()
 
 
 def _if_possible(change: Callable[..., object], *arguments: object, **named: object) -> None:

@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 from tyro.conf import Positional, arg
@@ -21,8 +20,8 @@ from offbeat.metrics.text import counted, precise
 class Eval:
     """Play whole episodes with the policies of a run: offbeat eval runs/NAME."""
 
-    run_directory: Annotated[Positional[Path], arg(metavar="RUN")]
-    """Run directory."""
+    run_directory: Annotated[Positional[str], arg(metavar="RUN")]
+    """Run directory, or hf://USER/NAME for a policy on the Hugging Face hub."""
     episodes: Annotated[int | None, arg(metavar="N", help_behavior_hint="")] = None
     """Number of whole episodes, by default 20. Each env gets a fixed share of them, so short episodes are not
     preferred. For a policy that infers its task: number of trials, by default one in each test task."""

@@ -21,8 +21,8 @@ class Watch:
     A policy that infers its task plays a trial: all episodes of an evaluation in one test task.
     """
 
-    run_directory: Annotated[Positional[Path], arg(metavar="RUN")]
-    """Run directory."""
+    run_directory: Annotated[Positional[str], arg(metavar="RUN")]
+    """Run directory, or hf://USER/NAME for a policy on the Hugging Face hub."""
     video: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")] = None
     """Write an .mp4 or .gif file instead of opening a window."""
     seed: int = 0

@@ -7,7 +7,7 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import Any
 
-from offbeat.config.env import adapter_prefix, family_of
+from offbeat.config.env import FAMILIES, adapter_prefix, family_of
 from offbeat.config.registry import ALGORITHMS, algorithm_entry
 from offbeat.core.errors import ConfigError, unknown
 
@@ -68,5 +68,6 @@ def _preset_for(algorithm: str, env: str) -> str | None:
     """
     env_id = env if adapter_prefix(env) else env.rpartition(":")[2]
     own, family = env_id.lower().replace("/", "-").replace(":", "-"), family_of(env)
-    names = (f"{algorithm}-{which}" for which in (own, family) if which)
+    named = own if own not in FAMILIES else None  # an env of someone's own with the name of a family is none of it
+    names = (f"{algorithm}-{which}" for which in (named, family) if which)
     return next((name for name in names if name in preset_names()), None)
