@@ -1,4 +1,4 @@
-"""Subclasses of all algorithms, each of which replaces one method by its own, and notes that it ran."""
+"""Subclasses of all algorithms, which replace the methods that users may replace, and note which of them ran."""
 
 from __future__ import annotations
 
@@ -26,19 +26,22 @@ METHODS: dict[type[Any], tuple[str, ...]] = {
     DQN: ("targets", "loss", "values", "make_network", "minibatch", "cut"),
 }
 CALLED: list[str] = []
-"""The names of the classes whose methods have run."""
+"""The methods that have run."""
 
 
-def replaced(base: type[Any], method: str) -> type[Any]:
-    """Return a subclass whose method does what it did, and notes that it ran."""
-    name = f"{base.__name__}{method.title().replace('_', '')}"
+def replaced(base: type[Any]) -> type[Any]:
+    """Return a subclass whose methods do what they did, and note that they ran."""
 
-    def own(self: Any, *arguments: Any, **named: Any) -> Any:
-        CALLED.append(name)
-        return getattr(base, method)(self, *arguments, **named)
+    def own(method: str) -> Any:
+        def noted(self: Any, *arguments: Any, **named: Any) -> Any:
+            CALLED.append(method)
+            return getattr(base, method)(self, *arguments, **named)
 
-    return type(name, (base,), {method: own, "__module__": __name__})
+        return noted
+
+    methods = {method: own(method) for method in METHODS[base]}
+    return type(f"Own{base.__name__}", (base,), {**methods, "__module__": __name__})
 
 
-CLASSES = {made.__name__: made for base, methods in METHODS.items() for made in (replaced(base, m) for m in methods)}
-globals().update(CLASSES)
+CLASSES = {base: replaced(base) for base in METHODS}
+globals().update({made.__name__: made for made in CLASSES.values()})
