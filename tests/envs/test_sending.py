@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import subprocess
 import sys
 import threading
@@ -37,6 +38,19 @@ except ConfigError as error:
     sys.exit(f"refused: {error}")
 print(b"".join(leaf.tobytes() for leaf in envs.reset().values()).hex(), "torch" in sys.modules)
 """
+CHILDREN = """
+import os, pickle, sys
+from offbeat.envs.make import make_envs
+from offbeat.envs.sending import unpack
+for env_id, sent in pickle.load(sys.stdin.buffer).items():
+    if os.fork() == 0:
+        unpack(sent)
+        rows = make_envs(env_id, 2, seed=3).reset().values()
+        print(env_id, b"".join(leaf.tobytes() for leaf in rows).hex(), "torch" in sys.modules)
+        sys.exit()
+    assert os.wait()[1] == 0
+"""
+"""A process for each env: each is forked from one that has imported no env."""
 FINDS_ENCODER = """
 import sys
 from offbeat.config.registry import encoder_factory
@@ -61,9 +75,11 @@ except ConfigError as error:
 
 @pytest.fixture(autouse=True)
 def _registry_as_it_was() -> Iterator[None]:
+    """Only these tests' envs are forgotten: packages that were imported meanwhile register theirs once."""
     before = dict(gym.registry)
     yield
-    gym.registry.clear()
+    for env_id in [env_id for env_id in gym.registry if env_id.startswith(("sent/", "runs/"))]:
+        del gym.registry[env_id]
     gym.registry.update(before)
 
 
@@ -86,29 +102,28 @@ def register_at_run_time() -> None:
         gym.register(f"sent/{name}-v0", point, max_episode_steps=3)
 
 
-@pytest.mark.parametrize(
-    ("env_id", "imports"),
-    [
-        ("CartPole-v1", ()),
-        ("offbeat/OneStep-v0", ()),
-        ("runs/Wave-v0", ("tests.reference.run_envs",)),
-        ("tests.reference.run_envs:runs/Wave-v0", ()),
-        ("sent/Text-v0", ()),
-        ("sent/Class-v0", ()),
-        ("sent/Function-v0", ()),
-        ("tests.reference.env_zoo:Wanderer", ()),
-        ("tests.reference.env_zoo:make_wanderer", ()),
-        pytest.param(
-            "envpool:CartPole-v1", (), marks=pytest.mark.skipif(not find_spec("envpool"), reason="needs envpool")
-        ),
-    ],
-)
-def test_an_env_sent_to_another_process_gives_the_same_rows_there_without_torch(
-    env_id: str, imports: tuple[str, ...]
-) -> None:
+SENT: dict[str, tuple[str, ...]] = {
+    "CartPole-v1": (),
+    "offbeat/OneStep-v0": (),
+    "runs/Wave-v0": ("tests.reference.run_envs",),
+    "tests.reference.run_envs:runs/Wave-v0": (),
+    "sent/Text-v0": (),
+    "sent/Class-v0": (),
+    "sent/Function-v0": (),
+    "tests.reference.env_zoo:Wanderer": (),
+    "tests.reference.env_zoo:make_wanderer": (),
+    **({"envpool:CartPole-v1": ()} if find_spec("envpool") else {}),
+}
+"""Id of an env -> modules that are imported."""
+
+
+def test_an_env_sent_to_another_process_gives_the_same_rows_there_without_torch() -> None:
     register_at_run_time()
-    code, out, errors = run_python(CHILD, env_id, stdin=package(env_id, imports))
-    assert (code, out.decode().split(), errors) == (0, [first_observations(env_id), "False"], errors)
+    sent = {env_id: package(env_id, imports) for env_id, imports in SENT.items()}
+    code, out, errors = run_python(CHILDREN, stdin=pickle.dumps(sent))
+    assert (code, errors) == (0, "")
+    answers = {env_id: answer for env_id, *answer in map(str.split, out.decode().splitlines())}
+    assert answers == {env_id: [first_observations(env_id), "False"] for env_id in SENT}
 
 
 def test_an_env_registered_by_the_program_replaces_one_of_an_imported_module() -> None:
