@@ -43,8 +43,13 @@ SETTINGS: dict[str, tuple[str, int, dict[str, Any]]] = {
 }
 
 
-@BOTH
-@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize(
+    ("small", "name"),
+    [
+        *((SMALL_A2C, name) for name in SETTINGS),
+        *((SMALL_IMPALA, name) for name in SETTINGS if name.startswith("discrete")),
+    ],
+)
 def test_learning_steps_equal_those_of_a_plain_loop_over_rows(small, name):
     action, max_lag, changes = SETTINGS[name]
     config = replace(small, **changes)

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.reference.models import ACTIONS, OBSERVATIONS, policy_spec
-from tests.reference.thorough import examples
+from tests.reference.thorough import examples, thorough
 from tests.reference.update import Network, PPOTwin, observation_of
 from tests.reference.update_rows import bench, perturb, random_minibatch
 
@@ -76,9 +76,10 @@ SETTINGS: dict[str, tuple[str, int, dict[str, Any]]] = {
     "a tree of choices": ("choice tree", 0, {"entropy_coef": 0.05}),
     "switches": ("switches", 0, {"entropy_coef": 0.05}),
 }
+MORE_SPACES = ("a tree, squashed", "a tree of choices", "switches")
 
 
-@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize("name", [*(name for name in SETTINGS if name not in MORE_SPACES), *thorough(*MORE_SPACES)])
 def test_two_learning_steps_equal_those_of_a_plain_loop_over_rows(name):
     action, max_lag, changes = SETTINGS[name]
     config = replace(SMALL, **changes)

@@ -37,24 +37,24 @@ SMALL = PPOConfig(
     normalize_returns=False,
 )
 CORRECTED: dict[str, Any] = {"clip_reference": "proximal"}
-CASES: dict[str, tuple[int, dict[str, Any]]] = {
-    "gru": (0, {}),
-    "lstm": (0, {"core": "lstm", "normalize_observations": True}),
-    "gru, lagging": (1, {}),
-    "gru, corrected": (1, {**CORRECTED, "c_clip": 0.9, "hidden_sizes": ()}),
-    "gru, in one pass": (0, {"epochs": 1, "minibatch_size": 1000}),
+CASES: dict[str, tuple[str, int, dict[str, Any]]] = {
+    "gru": ("discrete", 0, {}),
+    "lstm": ("box", 0, {"core": "lstm", "normalize_observations": True}),
+    "gru, lagging": ("box", 1, {}),
+    "gru, corrected": ("discrete", 1, {**CORRECTED, "c_clip": 0.9, "hidden_sizes": ()}),
+    "gru, in one pass": ("box", 0, {"epochs": 1, "minibatch_size": 1000}),
     "lstm, in one pass, corrected": (
+        "discrete",
         1,
         {**CORRECTED, "core": "lstm", "epochs": 1, "minibatch_size": 1000, "normalize_returns": True},
     ),
-    "lstm, corrected, clipped": (2, {**CORRECTED, "core": "lstm", "max_grad_norm": 0.05, "value_clip": 0.1}),
+    "lstm, corrected, clipped": ("box", 2, {**CORRECTED, "core": "lstm", "max_grad_norm": 0.05, "value_clip": 0.1}),
 }
 
 
-@pytest.mark.parametrize("action", ["discrete", "box"])
 @pytest.mark.parametrize("name", CASES)
-def test_recurrent_learning_steps_equal_those_of_a_plain_loop_over_time(name, action):
-    max_lag, changes = CASES[name]
+def test_recurrent_learning_steps_equal_those_of_a_plain_loop_over_time(name):
+    action, max_lag, changes = CASES[name]
     config = replace(SMALL, **changes)
     side = bench(config, action, max_lag=max_lag)
     weights = {key: array.copy() for key, array in side.algorithm.weights().items()}

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 
 import pytest
 from tests.reference.pages import ROOT
 
-from offbeat.config.other_libraries import OtherName, other_calls, other_names
+from offbeat.config.other_libraries import other_calls, other_names
 from offbeat.config.registry import ALGORITHMS
 from offbeat.config.resolve import resolve, setting_names
 from offbeat.config.unknown_keys import ARGUMENTS
@@ -64,26 +65,29 @@ def test_a_name_of_another_library_is_answered_with_ours(algorithm, given, says)
     assert [fragment for fragment in [*says, f"`offbeat list settings {algorithm}`"] if fragment not in message] == []
 
 
-@pytest.mark.parametrize("name", other_names(), ids=lambda name: f"{name.library} {name.theirs}")
-def test_our_names_in_the_table_exist_and_theirs_do_not_hide_a_setting(name):
-    assert set(name.ours) <= setting_names() | ARGUMENTS.keys()
+def test_our_names_in_the_table_exist_and_theirs_do_not_hide_a_setting():
+    ours = {key for name in other_names() for key in name.ours}
+    assert ours <= setting_names() | ARGUMENTS.keys()
     for algorithm, entry in ALGORITHMS.items():
-        keys = hints_of(entry.config_class())
-        if name.theirs in keys:
-            assert not set(name.ours) & keys.keys(), f"{algorithm} has {name.theirs} and {name.ours}"
+        keys = hints_of(entry.config_class()).keys()
+        hidden = [name.theirs for name in other_names() if name.theirs in keys and keys & set(name.ours)]
+        assert hidden == [], f"{algorithm} has these settings and ours"
 
 
-@pytest.mark.parametrize("name", other_names(), ids=lambda name: f"{name.library} {name.theirs}")
-def test_the_page_of_the_library_has_the_name(name):
-    rows = rows_of(name)
-    assert [key for key in name.ours if not any(name.theirs in theirs and key in ours for theirs, ours in rows)] == []
+def test_the_page_of_a_library_has_its_names_and_ours():
+    missing = []
+    for name in other_names():
+        beside = [ours for theirs, ours in rows_of(name.page) if name.theirs in theirs]
+        missing += [(name, key) for key in name.ours if not any(key in ours for ours in beside)]
+    assert missing == []
 
 
-def rows_of(name: OtherName) -> list[tuple[set[str], set[str]]]:
+@cache
+def rows_of(page: str) -> list[tuple[set[str], set[str]]]:
     """Return the names in the first two columns of the tables on a library's page."""
-    page = (ROOT / f"docs/how-to/coming-from/{name.page}.md").read_text()
+    text = (ROOT / f"docs/how-to/coming-from/{page}.md").read_text()
     return [
-        (names_in(theirs), names_in(ours)) for theirs, ours in re.findall(r"^\|([^|]+)\|([^|]+)\|", page, re.MULTILINE)
+        (names_in(theirs), names_in(ours)) for theirs, ours in re.findall(r"^\|([^|]+)\|([^|]+)\|", text, re.MULTILINE)
     ]
 
 

@@ -187,7 +187,7 @@ def assert_same(one: Learner, other: Learner) -> None:
     ("case", "shards", "learners"),
     [
         *((case, 3, 2) for case in SHARD_CASES),
-        *((case, *counts) for case in SEVERAL for counts in ((2, 2), (3, 3), (13, 3))),
+        *((case, *counts) for case in SEVERAL for counts in ((3, 3), (13, 3))),
     ],
 )
 def test_several_learners_have_the_bits_of_one_that_computes_all_shards(case, shards, learners):
