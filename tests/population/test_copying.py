@@ -116,10 +116,9 @@ def test_a_copy_is_resumed_and_learns_on_from_the_donors_weights(runs):
 
 
 @pytest.mark.parametrize("kind", ["several policies", *thorough("several policies with a replay")])
-@pytest.mark.parametrize("optimizer", [False, True])
-def test_a_copy_has_all_policies_of_the_donor(tmp_path, kind, optimizer):
+def test_a_copy_has_all_policies_of_the_donor(tmp_path, kind):
     runs = [trained(tmp_path / "own", kind), trained(tmp_path / "donor", kind, seed=5, stop_at=700)]
-    before, after, donor = copied(runs, optimizer=optimizer)
+    before, after, donor = copied(runs, optimizer=True)
     assert before.state is not None and after.state is not None and donor.state is not None  # noqa: PT018
     assert list(after.policies) == list(donor.policies) == ["cat", "dog"]
     for name, policy in after.policies.items():
@@ -129,9 +128,8 @@ def test_a_copy_has_all_policies_of_the_donor(tmp_path, kind, optimizer):
         assert policy.about["env_steps"] == before.policies[name].about["env_steps"]
         own, others = (state_of(name, state)["learner"] for state in (after.state, donor.state))
         assert str(own["algorithm"]) == str(others["algorithm"])
-        expected = moments(others) if optimizer else [np.zeros_like(array) for array in moments(others)]
         assert any(array.any() for array in moments(others))
-        assert all((array == other).all() for array, other in zip(moments(own), expected, strict=True))
+        assert all((array == other).all() for array, other in zip(moments(own), moments(others), strict=True))
     assert resume(runs[0]).state == "finished"
 
 
@@ -142,7 +140,8 @@ def test_a_kept_checkpoint_outlives_that_of_the_run_and_has_no_replay(tmp_path):
     run = trained(tmp_path / "run", "sac")
     saved = load(run / "checkpoints/latest")
     keep(run / "checkpoints/latest", tmp_path / "kept")
-    resume(run)
+    resume(run, stop_at=saved.policy["env_steps"] + 100)
+    assert load(run / "checkpoints/latest").policy != saved.policy
     kept = load(tmp_path / "kept")
     assert kept.replay_dropped
     assert kept.policy == saved.policy
