@@ -11,6 +11,7 @@ import pytest
 import torch
 from tests.reference.labelled_world import LIVES, assert_stacks_are_right
 from tests.reference.spy import NO_WEIGHTS, Spy
+from tests.reference.thorough import thorough
 
 from offbeat.algorithms.rows import Encoded
 from offbeat.api.train import train
@@ -128,7 +129,7 @@ REPLAYED: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("settings", [ONE, BY_TURNS, DRAWN], ids=["one policy", "two by turns", "two that are drawn"])
+@pytest.mark.parametrize("settings", [ONE, DRAWN, *thorough(BY_TURNS)], ids=["one policy", "drawn", "by turns"])
 def test_the_unrolls_of_a_league_have_the_frames_of_an_agents_own_episode(settings, tmp_path, monkeypatch):
     original, blank = Unrolls.batch, []
 
