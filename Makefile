@@ -16,8 +16,8 @@ demo: $(READY)
 	@OFFBEAT=$(BIN)/offbeat examples/demo.sh
 
 # Each of pytest's processes computes on one thread: with more, they would only wait for each other. There is one more
-# than there are cores, as tests often wait; all tests of a file run in one, so that what they share is made once. If one
-# ends in a test that takes too long, pytest-xdist would wait for its other tests forever, so the run then fails at once.
+# than there are cores, as tests often wait; all tests of a file, and all that share a Ray cluster, run in one. If one ends
+# in a test that takes too long, pytest-xdist would wait for its other tests forever, so the run then fails at once.
 # Bytecode is kept even where PYTHONDONTWRITEBYTECODE is set: else each of hundreds of processes compiles all modules.
 CORES := $(shell getconf _NPROCESSORS_ONLN)
 PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet \

@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 import pytest
 from hypothesis import settings
-from tests.reference import survivors, thorough, warm
+from tests.reference import ray_clusters, survivors, thorough, warm
 
 from offbeat.core.argument_notation import keep_flags
 from offbeat.core.threads import forbid_spinning
@@ -52,6 +52,34 @@ LONGEST = ("learning", "exact")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the longest files: one process runs each, and the others would wait for it if it were the last."""
     items.sort(key=lambda item: not any(item.get_closest_marker(kind) for kind in LONGEST))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Let one process run all tests that share a cluster of Ray, and else all tests of a file."""
+    if config.option.dist != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
+
+    class Scheduling(LoadFileScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            file = Path(nodeid.partition("::")[0])
+            return "ray" if {*file.parent.parts, file.stem} & set(KINDS["ray"]) else str(file)
+
+    return Scheduling(config, log)
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Any:
+    """The cluster of Ray that tests share."""
+    return ray_clusters.shared_nodes()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
+    """End the cluster of Ray after the last test that shares it: it takes CPU time while it waits."""
+    if nextitem is None or not nextitem.get_closest_marker("ray"):
+        ray_clusters.end_shared_nodes()
 
 
 @pytest.hookimpl(wrapper=True)

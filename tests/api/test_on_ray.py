@@ -12,8 +12,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from tests.reference.ray_clusters import two_nodes
-from tests.reference.runs import REPOSITORY, Started, small_run
+from tests.reference.runs import Started, small_run
 from tests.reference.runs import offbeat as typed
 from tests.reference.thorough import thorough
 
@@ -27,14 +26,6 @@ from offbeat.runtime.ray.tasks import TaskPool
 
 NIM = "offbeat.envs.testing.games:Nim"
 SETTINGS: dict[str, Any] = {"steps": 768, "runtime": "serial", "league": {"window": 2, "snapshot_every": 2}}
-
-
-@pytest.fixture(scope="module")
-def nodes() -> Iterator[Any]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(REPOSITORY), prepend=os.pathsep)
-        with two_nodes() as started:
-            yield started
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from unittest.mock import patch
 
 import pytest
 from benchmarks.soak.processes import descendants
-from tests.reference.ray_clusters import STORE, connected, processes_of_ray
+from tests.reference.ray_clusters import processes_of_ray, two_nodes
 from tests.reference.runs import GROUP, Started, has_saved, is_alive, small_arguments, status_of
 from tests.reference.thorough import thorough
 from tests.runtime.test_supervisor import Scene, cuts_between, scene
@@ -30,6 +30,7 @@ from offbeat.runtime import supervisor
 from offbeat.runtime.ray import acting, proxy
 from offbeat.runtime.ray.acting import RayActing
 from offbeat.runtime.ray.cluster import Cluster
+from offbeat.runtime.ray.connecting import connect
 from offbeat.runtime.ray.messages import Acted, Assignment
 from offbeat.runtime.ray.proxy import ActorProxy
 
@@ -38,7 +39,7 @@ ON_RAY: dict[str, Any] = {"runtime": "ray", "actors": 2, "max_lag": 2, "unroll_l
 
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Any]:
-    with connected(cpus=2) as started:
+    with two_nodes(cpus=2) as started, connect(started.address):
         yield started
 
 
@@ -93,7 +94,7 @@ class Batches:
 
 def test_no_ticket_is_lost_or_used_twice_when_actors_are_killed_and_a_node_is_removed(nodes):
     random = Random(0)
-    node = nodes.add_node(num_cpus=1, object_store_memory=STORE, resources={"removed": 2})
+    node = nodes.add_node(num_cpus=1, resources={"removed": 2})
     with scene(**ON_RAY, ray_cpus=0.5, ray_placement="spread") as it:
         it.begin()
         batches = Batches(it, lag=2)
@@ -195,7 +196,7 @@ def test_actor_without_a_place_starts_when_a_node_joins(nodes):
         starts.start()
         waits = "1 of 2 actors wait for a node with 1 CPU, 0.7 other free. The cluster has "
         wait_until(lambda: any(text.startswith(waits) for text in it.said), seconds=60.0)
-        nodes.add_node(num_cpus=1, object_store_memory=STORE, resources={"other": 1})
+        nodes.add_node(num_cpus=1, resources={"other": 1})
         starts.join()
         Batches(it, lag=2).take(10)
         assert it.acting.restarts == 0

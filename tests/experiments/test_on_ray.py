@@ -14,7 +14,6 @@ from unittest.mock import patch
 
 import pytest
 from tests.reference.populations import SETTINGS, population, run_here, tree_of, weights
-from tests.reference.ray_clusters import STORE, two_nodes
 from tests.reference.runs import (
     CommandResult,
     Started,
@@ -31,19 +30,13 @@ from tests.reference.warm import REPOSITORY
 
 from offbeat.experiments import ray_nodes
 
-LONG: dict[str, Any] = {**TINY, "steps": 8000, "checkpoint_every": 500}
+LONG: dict[str, Any] = {**TINY, "steps": 4000, "checkpoint_every": 500}
 OWN = "tests.reference.run_envs"
 HELD: dict[str, Any] = {"env": "runs/Held-v0", "imports": [OWN]}
 """Keys of a spec whose sessions go slowly until they are told to `go_on`."""
 HERE = ["run", "spec.toml", "--import", OWN]
 """Arguments of a command on this machine."""
 SESSIONS = [Path(f"experiments/spec/trial-000/seed-{seed}") for seed in (1, 2)]
-
-
-@pytest.fixture(scope="module")
-def nodes() -> Iterator[Any]:
-    with two_nodes() as started:
-        yield started
 
 
 @pytest.fixture(autouse=True)
@@ -128,7 +121,7 @@ def continued(pid: int) -> None:
 @contextmanager
 def third_node(nodes: Any, **resources: float) -> Iterator[Any]:
     """A node that joins, and that is lost at the end."""
-    node = nodes.add_node(num_cpus=1, object_store_memory=STORE, resources=resources)
+    node = nodes.add_node(resources=resources)
     try:
         yield node
     finally:

@@ -1,32 +1,45 @@
-"""A Ray cluster of two nodes on this machine, for tests. Each node has one CPU; the second has the resource `other`."""
+"""A Ray cluster of two nodes on this machine, for tests. Each node has one CPU; the second has the resource `other`.
+
+Tests with the marker `ray` share one, the fixture `nodes` of conftest.py: a start takes seven seconds of CPU time.
+"""
 
 from __future__ import annotations
 
 import fcntl
 import os
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.reference.ray_workers import forked_workers
+from tests.reference.warm import REPOSITORY
 
-from offbeat.runtime.ray.connecting import connect, sigterm_handler_kept
+from offbeat.runtime.ray.connecting import sigterm_handler_kept
 
 STORE = 80 << 20
 """Size of a node's object store, in bytes: the smallest that Ray starts."""
+_SHARED = ExitStack()
+"""Ends the cluster that tests share."""
+_STARTED: list[Any] = []
+"""This cluster, while there is one."""
 
 
-@contextmanager
-def connected(**node: Any) -> Iterator[Any]:
-    """Start the cluster and connect this process to it; runs then use this connection.
+def shared_nodes() -> Any:
+    """Return the cluster that tests share, which is started when it is first needed; nodes that were lost are gone."""
+    if not _STARTED:
+        _STARTED.append(_SHARED.enter_context(two_nodes()))
+        _SHARED.callback(_STARTED.clear)
+    _STARTED[0].wait_for_nodes()
+    return _STARTED[0]
 
-    Yields:
-        As `two_nodes`.
-    """
-    with two_nodes(**node) as nodes, connect(nodes.address):
-        yield nodes
+
+def end_shared_nodes() -> None:
+    """End the cluster that tests share, if it was started."""
+    _SHARED.close()
 
 
 @contextmanager
@@ -34,22 +47,34 @@ def two_nodes(cpus: int = 1) -> Iterator[Any]:
     """Start the cluster, with `cpus` CPUs a node, and end it afterwards; skip the test where Ray is missing.
 
     Yields:
-        A `ray.cluster_utils.Cluster`; its `address` is host:port.
+        A `ray.cluster_utils.Cluster`; its `address` is host:port, and its `add_node` has the arguments of these nodes.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     ray = pytest.importorskip("ray", reason="Ray is not installed")
     from ray.cluster_utils import Cluster
 
-    node: dict[str, Any] = {"num_cpus": cpus, "object_store_memory": STORE}
-    nodes = Cluster()
-    try:
-        with _one_start_at_a_time(), sigterm_handler_kept():
-            nodes.add_node(**node, include_dashboard=False, no_monitor=True)  # no autoscaler
-            nodes.add_node(**node, resources={"other": 1})
-        yield nodes
-    finally:
-        ray.shutdown()
-        nodes.shutdown()
+    nodes: Any = Cluster()
+    with forked_workers() as arguments:
+        nodes.add_node = _with_tests(partial(nodes.add_node, num_cpus=cpus, object_store_memory=STORE, **arguments))
+        try:
+            with _one_start_at_a_time(), sigterm_handler_kept():
+                nodes.add_node(include_dashboard=False, no_monitor=True)  # no autoscaler
+                nodes.add_node(resources={"other": 1})
+            yield nodes
+        finally:
+            ray.shutdown()
+            nodes.shutdown()
+
+
+def _with_tests(add_node: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that adds a node whose workers can import the modules of tests."""
+
+    def add(**more: Any) -> Any:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PYTHONPATH", str(REPOSITORY), prepend=os.pathsep)
+            return add_node(**more)
+
+    return add
 
 
 def processes_of_ray(folder: Path) -> list[str]:

@@ -125,14 +125,14 @@ class Unhurried(Wave):
 
 
 class Held(Ages):
-    """From its 200th step on, each takes 20 milliseconds until there is a file GO in the current folder.
+    """From its 200th step on, each takes 30 milliseconds until there is a file GO in the current folder.
 
     So a test can stop or kill a run before it ends. It has snapshots.
     """
 
     def step(self, action: Any) -> Any:
         if self.age >= 200 and not Path("GO").exists():
-            time.sleep(0.02)
+            time.sleep(0.03)
         return super().step(action)
 
     def snapshot(self) -> dict[str, Any]:

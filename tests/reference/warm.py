@@ -144,9 +144,9 @@ class Forks:
         }
         return ForkedProcess(self._ask(program, [file.fileno() for file in files]))
 
-    def start_child(self, child: Mapping[str, Any], files: Mapping[int, int]) -> int:
-        """Start a child of this process, and return its pid; `files`: its number of a file -> ours."""
-        here = os.open(".", os.O_RDONLY)
+    def start_child(self, child: Mapping[str, Any], files: Mapping[int, int], folder: str | None = None) -> int:
+        """Start a child of this process in a folder, and return its pid; `files`: its number of a file -> ours."""
+        here = os.open(folder or ".", os.O_RDONLY)
         try:
             with _ADOPTS_ONE_AT_A_TIME, _adopting_orphans():
                 status = self._ask({**child, "files": list(files), "parent": os.getpid()}, [here, *files.values()])
@@ -217,7 +217,7 @@ class ForkedChild(subprocess.Popen[Any]):
     """What `subprocess.Popen([sys.executable, ..., "-c", code, ...])` starts, forked from the warm Python."""
 
     def _execute_child(  # as `Popen` calls it: there is no public way to keep all but the start itself
-        self, args: Any, _executable: Any, _preexec_fn: Any, _close_fds: Any, pass_fds: Any, _cwd: Any, env: Any,
+        self, args: Any, _executable: Any, _preexec_fn: Any, _close_fds: Any, pass_fds: Any, cwd: Any, env: Any,
         _startupinfo: Any, _creationflags: Any, _shell: Any, p2cread: int, p2cwrite: int, c2pread: int, c2pwrite: int,
         errread: int, errwrite: int, *_others: Any,
     ) -> None:  # fmt: skip
@@ -234,7 +234,7 @@ class ForkedChild(subprocess.Popen[Any]):
         }
         streams = {0: p2cread, 1: c2pwrite, 2: errwrite}
         files = {number: number if ours == -1 else ours for number, ours in streams.items()}
-        self.pid = warm_python().start_child(child, {**files, **{number: number for number in pass_fds}})
+        self.pid = warm_python().start_child(child, {**files, **{number: number for number in pass_fds}}, cwd)
         self._child_created = True
         self._close_pipe_fds(p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite)  # type: ignore[attr-defined]
 
@@ -315,15 +315,22 @@ def _program(program: Mapping[str, Any], status: int, out: int, err: int) -> Cod
         os.close(file)
     os.chdir(program["folder"])
     if program["forks"]:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        if os.fork() == 0:
-            ours.close()
-            return _serve(theirs.detach())
-        theirs.close()
-        _WARM[:] = [Forks(ours)]
+        if code := fork_for_children():
+            return code
         for module in STARTING:
             vars(sys.modules[module])["subprocess"] = FORKING
-    return _begin(program)
+    return begin(program)
+
+
+def fork_for_children() -> Code | None:
+    """Fork a Python that forks for the children of this process; return None, and in a child what it is to run."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    if os.fork() == 0:
+        ours.close()
+        return _serve(theirs.detach())
+    theirs.close()
+    _WARM[:] = [Forks(ours)]
+    return None
 
 
 def _child(child: Mapping[str, Any], status: int, here: int, *files: int) -> Code:
@@ -346,7 +353,7 @@ def _child(child: Mapping[str, Any], status: int, here: int, *files: int) -> Cod
     _place(dict(zip(child["files"], files, strict=True)))
     if "-u" in child["flags"]:
         sys.stdout, sys.stderr = (_unbuffered(number) for number in (1, 2))
-    return _begin(child)
+    return begin(child)
 
 
 def _place(files: Mapping[int, int]) -> None:
@@ -364,7 +371,7 @@ def _unbuffered(number: int) -> io.TextIOWrapper:
     return io.TextIOWrapper(raw, write_through=True)
 
 
-def _begin(process: Mapping[str, Any]) -> Code:
+def begin(process: Mapping[str, Any]) -> Code:
     """Let this process be as one that `python -c` has just begun."""
     os.environ.clear()
     os.environ.update(process["environment"])

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import logging
+import os
 import resource
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import pytest
-from tests.reference.ray_clusters import STORE, processes_of_ray, two_nodes
+from tests.reference.ray_clusters import processes_of_ray
+from tests.reference.runs import REPOSITORY, run_python
 
 from offbeat.core.errors import ConfigError
 from offbeat.runtime.ray import cluster, connecting
-
-
-@pytest.fixture(scope="module")
-def nodes() -> Iterator[Any]:
-    with two_nodes() as started:
-        yield started
 
 
 def test_connection_lists_the_resources_of_all_nodes_and_ends_when_it_is_closed(nodes: Any) -> None:
@@ -83,7 +79,7 @@ def test_nodes_that_cannot_run_a_task_are_refused_with_the_reason(nodes: Any) ->
 
 
 def test_a_node_that_is_lost_before_it_says_its_versions_is_not_waited_for(nodes: Any) -> None:
-    joined = nodes.add_node(num_cpus=1, object_store_memory=STORE)
+    joined = nodes.add_node()
     with connecting.connect(nodes.address) as connected:
         listed = connected.nodes()
         assert len(listed) == 3
@@ -107,7 +103,15 @@ def listening_addresses(port: int) -> set[str]:
     return found
 
 
-def test_ray_that_was_started_here_is_closed_to_other_machines_ends_and_leaves_no_files() -> None:
+def test_ray_that_was_started_here_is_closed_to_other_machines_ends_and_leaves_no_files(tmp_path: Path) -> None:
+    """In a process of its own: in one that returns to a cluster from another one, Ray loses its actors."""
+    code = "from tests.runtime.ray.test_cluster import start_ray_here; start_ray_here()"
+    path = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
+    said = run_python(code, folder=tmp_path, environment=os.environ | {"PYTHONPATH": path})
+    assert said.code == 0, said.err
+
+
+def start_ray_here() -> None:
     import ray
 
     handler, limit = signal.getsignal(signal.SIGTERM), resource.getrlimit(resource.RLIMIT_NOFILE)

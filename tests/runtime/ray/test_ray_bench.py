@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.reference.ray_clusters import connected
 from tests.reference.runs import SMALL
 
 from offbeat.config.resolve import resolve
 from offbeat.core.threads import usable_cores
 from offbeat.runtime.parts import PacedParts
+from offbeat.runtime.ray.connecting import connect
 from offbeat.runtime.ray.messages import RowMessage
 from offbeat.runtime.ray.traffic import bytes_per_s
 from offbeat.runtime.runtimes import build
@@ -20,9 +20,10 @@ from offbeat.tuning import bench
 
 
 @pytest.fixture(scope="module", autouse=True)
-def nodes() -> Iterator[Any]:
-    with connected() as started:
-        yield started
+def connected(nodes: Any) -> Iterator[None]:
+    """Connect this process to the cluster: runs then use this connection."""
+    with connect(nodes.address):
+        yield
 
 
 def small() -> Any:

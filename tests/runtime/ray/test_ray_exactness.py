@@ -9,19 +9,20 @@ from typing import Any, NamedTuple
 import pytest
 from tests.reference.checks import assert_parts_are_the_whole
 from tests.reference.matrix import CARTS, TEAMS
-from tests.reference.ray_clusters import connected
 from tests.reference.replay_runs import small_sac
 from tests.reference.runs import small_run
 from tests.reference.thorough import thorough
 from tests.runtime.test_exactness import ENCODER, ON_A_REPLAY, TASKS
 
 from offbeat.api.train import Run
+from offbeat.runtime.ray.connecting import connect
 
 
 @pytest.fixture(scope="module", autouse=True)
-def nodes() -> Iterator[Any]:
-    with connected() as started:
-        yield started
+def connected(nodes: Any) -> Iterator[None]:
+    """Connect this process to the cluster: runs then use this connection."""
+    with connect(nodes.address):
+        yield
 
 
 class Cell(NamedTuple):

@@ -9,20 +9,21 @@ from typing import Any
 
 import pytest
 from tests.reference.journals import EVALUATED, Journal, assert_called_once_for_each_event
-from tests.reference.ray_clusters import connected
 from tests.reference.runs import lines_of, offbeat, small_arguments, small_run, status_of
 from tests.runtime.test_supervisor import scene
 
 from offbeat.runtime.ray.acting import RayActing
+from offbeat.runtime.ray.connecting import connect
 
 ON_RAY: dict[str, Any] = {"runtime": "ray", "actors": 2}
 ENVS = ("tests.reference.run_envs",)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def nodes() -> Iterator[Any]:
-    with connected() as started:
-        yield started
+def connected(nodes: Any) -> Iterator[None]:
+    """Connect this process to the cluster: runs then use this connection."""
+    with connect(nodes.address):
+        yield
 
 
 def test_each_node_has_an_actor_and_the_metrics_count_the_bytes_of_messages(tmp_path):
