@@ -10,28 +10,36 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.reference.runs import REPOSITORY, is_alive
+from tests.reference.runs import OFFBEAT, REPOSITORY, is_alive, small_arguments
 from tests.reference.thorough import thorough
 
 GONE_WITHIN_S = 10.0
-TRAINS_FOR_EVER = """
+LAYOUT: dict[str, Any] = {"runtime": "processes", "actors": 2, "envs_per_actor": 1, "steps": 10**9}
+ARGUMENTS = small_arguments(Path("run"), "curious/Rude-v0", imports=("tests.reference.curious_envs",), **LAYOUT)
+TRAINS_FOR_EVER = f"""
 import json
 import os
+import time
 from pathlib import Path
-from tests.reference.runs import Started, actors_of, small_arguments
+from tests.reference.warm import warm_python
 
 def test_that_trains_for_ever():
-    layout = {"runtime": "processes", "actors": 2, "envs_per_actor": 1, "steps": 10**9}
-    envs = ("tests.reference.curious_envs",)
-    started = Started(small_arguments(Path("run"), "curious/Rude-v0", imports=envs, **layout), Path())
+    with Path("said").open("w") as said:
+        environment = dict(os.environ, PYTHONPATH={str(REPOSITORY)!r} + os.pathsep + os.environ["PYTHONPATH"])
+        started = warm_python().start({OFFBEAT!r}, {ARGUMENTS!r}, Path(), environment, (said, said))
     left = Path("LEFT")
-    started.wait_until(lambda: left.exists() and len(left.read_text().split()) == 2)
-    pids = [started.process.pid, *actors_of(Path("run")), *map(int, left.read_text().split())]
-    Path("pids.writing").write_text(json.dumps({"test_process": os.getpid(), "started": pids}))
+    while not left.exists() or len(left.read_text().split()) != 2:
+        assert started.poll() is None, Path("said").read_text()
+        time.sleep(0.01)
+    processes = json.loads(Path("run/status.json").read_text())["processes"]
+    actors = [process["pid"] for process in processes if process["role"] == "actor"]
+    pids = [started.pid, *actors, *map(int, left.read_text().split())]
+    Path("pids.writing").write_text(json.dumps({{"test_process": os.getpid(), "started": pids}}))
     Path("pids.writing").rename("pids.json")
-    started.process.wait()
+    started.wait()
 """
 HANGS = """
 import time
