@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -18,9 +20,7 @@ from tests.reference import ray_clusters, survivors, thorough, warm
 
 from offbeat.core.argument_notation import keep_flags
 from offbeat.core.threads import forbid_spinning
-from offbeat.experiments import launching
 from offbeat.run_directory import versions
-from offbeat.runtime import child
 
 settings.register_profile("offbeat", deadline=None)  # no test depends on how fast a machine is
 settings.load_profile("offbeat")
@@ -121,13 +121,19 @@ def _git_is_asked_once() -> Iterator[None]:
         yield
 
 
+STARTING = [import_module(name) for name in warm.STARTING]
+"""Modules that start processes, which are forked in `make test`."""
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _children_are_forked() -> Iterator[None]:
     """In `make test`, fork the children of runs in this process instead of starting a Python for each (warm.py)."""
     if thorough.THOROUGH or sys.platform != "linux":
         yield
         return
-    with patch.object(child, "subprocess", warm.FORKING), patch.object(launching, "subprocess", warm.FORKING):
+    with ExitStack() as stack:
+        for module in STARTING:
+            stack.enter_context(patch.object(module, "subprocess", warm.FORKING))
         yield
 
 
@@ -147,7 +153,7 @@ def _nothing_is_synced() -> Iterator[None]:
 @pytest.fixture
 def fresh_children(monkeypatch: pytest.MonkeyPatch) -> None:
     """Start the children of runs in this process as users do: each is a new Python, which has loaded nothing."""
-    for module in (child, launching):
+    for module in STARTING:
         monkeypatch.setattr(module, "subprocess", subprocess)
 
 

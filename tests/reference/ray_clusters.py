@@ -54,8 +54,9 @@ def two_nodes(cpus: int = 1) -> Iterator[Any]:
     from ray.cluster_utils import Cluster
 
     nodes: Any = Cluster()
+    node = {"num_cpus": cpus, "object_store_memory": STORE, "include_log_monitor": False}
     with forked_workers() as arguments:
-        nodes.add_node = _with_tests(partial(nodes.add_node, num_cpus=cpus, object_store_memory=STORE, **arguments))
+        nodes.add_node = _with_tests(partial(nodes.add_node, **node, **arguments))
         try:
             with _one_start_at_a_time(), sigterm_handler_kept():
                 nodes.add_node(include_dashboard=False, no_monitor=True)  # no autoscaler

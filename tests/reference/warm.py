@@ -48,11 +48,11 @@ LOADED = (
     *("offbeat.envs.adapters.gymnasium.adapter", "gymnasium.envs.classic_control"),
     *("offbeat.runtime.actor_process", "offbeat.runtime.inference.worker_process"),
     *("offbeat.runtime.evaluation.evaluator_process", "offbeat.runtime.hogwild.worker_process"),
-    *("offbeat.runtime.learners.learner_process", "offbeat.experiments.running"),
+    *("offbeat.runtime.learners.learner_process", "offbeat.experiments.running", "offbeat.runtime.ray.connecting"),
 )
 """What a process finds loaded."""
-STARTING = ("offbeat.runtime.child", "offbeat.experiments.launching")
-"""Modules that start the children of runs and of experiments."""
+STARTING = ("offbeat.runtime.child", "offbeat.experiments.launching", "offbeat.runtime.ray.connecting")
+"""Modules that start the children of runs and of experiments, and the process that asks for an answer of Ray."""
 Files = tuple[IO[Any], IO[Any]]
 """What a program prints: stdout and stderr."""
 LARGEST = 1 << 20
