@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.reference.ray_workers import forked_workers
 from tests.reference.warm import REPOSITORY
 
 from offbeat.runtime.ray.connecting import sigterm_handler_kept
@@ -55,16 +54,15 @@ def two_nodes(cpus: int = 1) -> Iterator[Any]:
 
     nodes: Any = Cluster()
     node = {"num_cpus": cpus, "object_store_memory": STORE, "include_log_monitor": False}
-    with forked_workers() as arguments:
-        nodes.add_node = _with_tests(partial(nodes.add_node, **node, **arguments))
-        try:
-            with _one_start_at_a_time(), sigterm_handler_kept():
-                nodes.add_node(include_dashboard=False, no_monitor=True)  # no autoscaler
-                nodes.add_node(resources={"other": 1})
-            yield nodes
-        finally:
-            ray.shutdown()
-            nodes.shutdown()
+    nodes.add_node = _with_tests(partial(nodes.add_node, **node))
+    try:
+        with _one_start_at_a_time(), sigterm_handler_kept():
+            nodes.add_node(include_dashboard=False, no_monitor=True)  # no autoscaler
+            nodes.add_node(resources={"other": 1})
+        yield nodes
+    finally:
+        ray.shutdown()
+        nodes.shutdown()
 
 
 def _with_tests(add_node: Callable[..., Any]) -> Callable[..., Any]:

@@ -315,22 +315,15 @@ def _program(program: Mapping[str, Any], status: int, out: int, err: int) -> Cod
         os.close(file)
     os.chdir(program["folder"])
     if program["forks"]:
-        if code := fork_for_children():
-            return code
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        if os.fork() == 0:
+            ours.close()
+            return _serve(theirs.detach())
+        theirs.close()
+        _WARM[:] = [Forks(ours)]
         for module in STARTING:
             vars(sys.modules[module])["subprocess"] = FORKING
-    return begin(program)
-
-
-def fork_for_children() -> Code | None:
-    """Fork a Python that forks for the children of this process; return None, and in a child what it is to run."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    if os.fork() == 0:
-        ours.close()
-        return _serve(theirs.detach())
-    theirs.close()
-    _WARM[:] = [Forks(ours)]
-    return None
+    return _begin(program)
 
 
 def _child(child: Mapping[str, Any], status: int, here: int, *files: int) -> Code:
@@ -353,7 +346,7 @@ def _child(child: Mapping[str, Any], status: int, here: int, *files: int) -> Cod
     _place(dict(zip(child["files"], files, strict=True)))
     if "-u" in child["flags"]:
         sys.stdout, sys.stderr = (_unbuffered(number) for number in (1, 2))
-    return begin(child)
+    return _begin(child)
 
 
 def _place(files: Mapping[int, int]) -> None:
@@ -371,7 +364,7 @@ def _unbuffered(number: int) -> io.TextIOWrapper:
     return io.TextIOWrapper(raw, write_through=True)
 
 
-def begin(process: Mapping[str, Any]) -> Code:
+def _begin(process: Mapping[str, Any]) -> Code:
     """Let this process be as one that `python -c` has just begun."""
     os.environ.clear()
     os.environ.update(process["environment"])
