@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -221,6 +222,25 @@ def _mended() -> bool:
     return Path("MENDED").exists()
 
 
+class BecomesUnsavable(Ages):
+    """Its state can be saved, but not in its second hundred env steps."""
+
+    def __init__(self, what: str = "set") -> None:
+        super().__init__()
+        self.what = what
+
+    def snapshot(self) -> dict[str, Any]:
+        state: dict[str, Any] = {"phase": self.phase, "steps": self.steps, "age": self.age}
+        if not 100 <= self.age < 200:
+            return state
+        if self.what == "error":
+            raise KeyError("the door")
+        return {**state, "seen": {1, 2} if self.what == "set" else threading.Lock()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.phase, self.steps, self.age = state["phase"], state["steps"], state["age"]
+
+
 class Numbered(gym.Env[Any, Any]):
     """The observation is (number of the episode, env steps in it); episodes have random numbers and last 10 steps.
 
@@ -371,7 +391,7 @@ def register() -> None:
     kinds: list[Any] = [Wave, RaisesLate, NaNLate, RaisesInReset, Sleeper, SleepsInReset, Unhurried, Locks, Doors]
     kinds += [Numbered, RaisesOnce, RaisesUntilMended, Exits, ExitsAtOnce, HangsOnce, HangsHoldingTheInterpreter]
     kinds += [HangsInReset, HangsInFirstReset, CannotBeMadeInActors, Irregular, SlowToReset, Overflowing]
-    kinds += [OverflowingForAWhile, HangsInConstructor, Held, Wanders, WandersInReset]
+    kinds += [OverflowingForAWhile, HangsInConstructor, Held, Wanders, WandersInReset, BecomesUnsavable]
     register_envs("runs", *kinds)
 
 

@@ -18,6 +18,11 @@ _ARRAY = "$array"
 _SEPARATOR = "::"
 """Separates the keys of nested dicts in the names of arrays. Names of observations contain slashes."""
 _DTYPES = frozenset(np.dtype(kind) for kind in KINDS.values())
+SAVABLE = (
+    "a dict whose keys are text, and whose values are numbers, text, booleans, None, NumPy arrays of numbers, or dicts "
+    "and lists of these"
+)
+"""What a checkpoint can store, in words."""
 
 
 class NotSavable(TypeError):
@@ -44,13 +49,29 @@ def join(state: Mapping[str, Any], arrays: Mapping[str, Array]) -> dict[str, Any
 
 
 def saved_and_loaded(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a checkpoint gives back of a state: a copy. A tuple is a list in it. Raises as `split`."""
-    plain, arrays = split(state)
+    """Return what a checkpoint gives back of a state: a copy. A tuple is a list in it.
+
+    Raises:
+        NotSavable: a checkpoint cannot store it, or cannot be read with it.
+    """
+    read, arrays = _read_back(state)
+    return join(read, {name: array.copy(order="C") for name, array in arrays.items()})
+
+
+def require_savable(state: Mapping[str, Any]) -> None:
+    """Check that a checkpoint can store a state. Raises as `saved_and_loaded`."""
+    _read_back(state)
+
+
+def _read_back(state: Mapping[str, Any]) -> tuple[dict[str, Any], Tree]:
+    """Return the JSON of a state, written and read again, and its arrays."""
     try:
-        read = parse_object(json.dumps(plain).encode())
+        plain, arrays = split(state)
+        return parse_object(json.dumps(plain).encode()), arrays
+    except RecursionError:  # also if it contains itself
+        raise NotSavable("the state is nested too deep") from None
     except Unreadable as error:
         raise NotSavable(f"the state {error}") from None
-    return join(read, {name: array.copy(order="C") for name, array in arrays.items()})
 
 
 def _split(value: Any, path: str, arrays: Tree) -> Any:

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from offbeat.core.errors import ConfigError, EnvFailed
-from offbeat.core.saved_state import NotSavable, saved_and_loaded
+from offbeat.core.saved_state import SAVABLE, NotSavable, saved_and_loaded
 from offbeat.core.types import Tree
 from offbeat.envs.check_parts import Finding, raised
 from offbeat.envs.check_rows import first_difference, rollouts
@@ -21,10 +21,7 @@ BEFORE, AFTER = 25, 100
 """Env steps before the state is saved, and after it, at most."""
 Columns = Mapping[str, Envs]
 """The envs by agent, which are those of the same worlds; those of a single agent have the name ''."""
-KINDS = (
-    "let it return a dict whose keys are text, and whose values are numbers, text, booleans, None, NumPy arrays of "
-    "numbers, or dicts and lists of these"
-)
+KINDS = f"let it return {SAVABLE}"
 """Remedy for a state of the wrong kind."""
 COMPLETE = (
     "let snapshot() return all that the env keeps between steps, and let restore() set all of it, also in a new env "

@@ -39,6 +39,7 @@ class PacedWorkforce(Workforce):
     def __init__(
         self, parts: PacedParts, acting: Acting, learners: LearnerPool | LearnerProcesses, notify: Notify
     ) -> None:
+        super().__init__(notify)
         self._parts, self._acting, self._learners, self._pace = parts, acting, learners, parts.pace
         self._feeds = {policy.name: policy.learner.feed for policy in parts.policies}
         self._first = parts.trained[0]
@@ -177,11 +178,12 @@ class PacedWorkforce(Workforce):
     def state(self) -> dict[str, Any]:
         """Return the state for a checkpoint; with states of envs only if every acted ticket has been learned from."""
         complete = self.is_quiescent and not self.acting_failed
+        snapshots = self._acting.snapshots() if complete else [None] * self._parts.config.runtime.actors
         league = {} if self._parts.league is None else {"league": self._parts.league.state()}
         return {
             **league,
             **joined({policy.name: policy.state() for policy in self._parts.policies}),
-            "actors": self._acting.snapshots() if complete else [None] * self._parts.config.runtime.actors,
+            "actors": self._savable(snapshots),
         }
 
     def checkpoint_arrays(self) -> Tree | None:

@@ -38,7 +38,7 @@ from offbeat.workers.served_columns import ServedColumns
 from offbeat.workers.task_columns import TaskColumns
 
 Snapshot = dict[str, Any] | None
-"""State of an actor's envs and episodes; None: it starts new episodes."""
+"""State of an actor's envs and episodes, see `Actor.snapshot`; None: it starts new episodes."""
 
 
 @dataclass(frozen=True)

@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from offbeat.core.saved_state import SAVABLE
 from offbeat.core.types import Tree
+from offbeat.metrics.rate_limited_warning import RateLimitedWarning
+from offbeat.runtime.plan import Snapshot
+from offbeat.runtime.supervisor import Notify
+from offbeat.workers.actor import NOT_SAVABLE
 
 
 class Workforce(ABC):
     """Actors and a learner, or lock-free workers: starts them, and saves and restores their state."""
+
+    def __init__(self, notify: Notify) -> None:
+        self._warn_not_savable = RateLimitedWarning(notify)
+
+    def _savable(self, snapshots: Sequence[Snapshot]) -> list[Snapshot]:
+        """Return snapshots of actors for a checkpoint; None for each that it cannot store, with a warning."""
+        for reason in [snapshot[NOT_SAVABLE] for snapshot in snapshots if snapshot and NOT_SAVABLE in snapshot]:
+            self._warn_not_savable(
+                f"{reason}: the run continues, and a run that is resumed from this checkpoint starts new episodes. Let "
+                f"snapshot() return {SAVABLE}"
+            )
+        return [None if snapshot and NOT_SAVABLE in snapshot else snapshot for snapshot in snapshots]
 
     @property
     @abstractmethod

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from offbeat.core.errors import EnvFailed
+from offbeat.core.saved_state import NotSavable
 from offbeat.core.seeding import key_of, stream
 from offbeat.metrics.timings import Timings
 from offbeat.workers.columns import PolicyColumns
@@ -24,6 +25,8 @@ from offbeat.workers.seats import Seats
 
 WAIT = "wait/inference"
 """The name in `Timings` of the seconds that an actor waits for its `Inference`."""
+NOT_SAVABLE = "not savable"
+"""Key in a snapshot that a checkpoint cannot store."""
 
 
 class Actor:
@@ -166,8 +169,14 @@ class Actor:
             columns.resets[group] = any(ended)
 
     def snapshot(self) -> dict[str, Any] | None:
-        """Return the state of the envs and of the unfinished episodes; None if an env does not support snapshots."""
-        states = [columns.snapshot() for columns in self._policies]
+        """Return the state of the envs and of the unfinished episodes; None if an env does not support snapshots.
+
+        If a checkpoint cannot store it, `NOT_SAVABLE` is the only key, and its value says why.
+        """
+        try:
+            states = [columns.snapshot() for columns in self._policies]
+        except NotSavable as error:
+            return {NOT_SAVABLE: f"actor {self.index}: {error}"}
         if None in states:
             return None
         seats = {} if self._seats is None else {"seats": self._seats.snapshot()}

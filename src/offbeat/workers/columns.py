@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offbeat.core.errors import EnvFailed, NetworkFailed
+from offbeat.core.saved_state import NotSavable, require_savable
 from offbeat.core.types import (
     ENV_STEP,
     FRAME_AGE,
@@ -27,7 +28,8 @@ from offbeat.core.types import (
     Policy,
     Tree,
 )
-from offbeat.envs.contract import Envs, InfoSignals, Outcome, Snapshots
+from offbeat.envs.contract import Envs, InfoSignals, Outcome, Snapshots, State
+from offbeat.envs.rows import FAILURES
 from offbeat.metrics.text import counted
 from offbeat.models.stacks import Stacks
 from offbeat.workers.env_calls import EnvCalls
@@ -289,20 +291,34 @@ class PolicyColumns:
     # --- snapshots ------------------------------------------------------------------------------------------
 
     def snapshot(self) -> dict[str, Any] | None:
-        """Return the state of the envs and of the unfinished episodes; None if the envs do not support snapshots."""
+        """Return the state of the envs and of the unfinished episodes; None if the envs do not support snapshots.
+
+        Raises:
+            NotSavable: a checkpoint cannot store the state of an env, or the env raised an exception.
+        """
         if not isinstance(self._envs, Snapshots):
             return None
-        self._calls.watch.enter(resets=True)
-        envs = self._envs.snapshot()
-        self._calls.watch.leave()
         return {
-            "envs": envs,
+            "envs": self._state_of(self._envs),
             "following": dict(self._following),
             "returns": self._returns.copy(),
             "lengths": self._lengths.copy(),
             "state": self._state.copy(),
             "stacks": self._stacks.state(),
         }
+
+    def _state_of(self, envs: Snapshots) -> State:
+        self._calls.watch.enter(resets=True)
+        try:
+            state = envs.snapshot()
+            require_savable(state)
+        except NotSavable as error:
+            raise NotSavable(f"the state of {self._envs.spec.id} cannot be saved ({error})") from None
+        except FAILURES as error:
+            raise NotSavable(f"snapshot() of {self._envs.spec.id} raised {type(error).__name__}: {error}") from error
+        finally:
+            self._calls.watch.leave()
+        return state
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from a snapshot, bit for bit."""

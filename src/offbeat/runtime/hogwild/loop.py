@@ -29,7 +29,7 @@ class HogwildLoop(TrainingLoop):
     """See the module's docstring."""
 
     def __init__(self, parts: LockFreeParts, pool: WorkerPool, watchers: Watchers) -> None:
-        super().__init__(parts, LockFreeWorkforce(parts, pool), watchers)
+        super().__init__(parts, LockFreeWorkforce(parts, pool, watchers.notify), watchers)
         self._pool, self._board = pool, parts.board
         self._replay_sizes = [0.0] * parts.board.workers
         self._limit = 0

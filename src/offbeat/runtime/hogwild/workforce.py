@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -12,14 +13,17 @@ from offbeat.core.types import DEFAULT_POLICY, Tree
 from offbeat.runtime.hogwild.parts import LockFreeParts
 from offbeat.runtime.hogwild.worker_pool import WorkerPool
 from offbeat.runtime.hogwild.worker_process import State
+from offbeat.runtime.plan import Snapshot
 from offbeat.runtime.saved_state import WorkerProgress
+from offbeat.runtime.supervisor import Notify
 from offbeat.runtime.workforce import Workforce
 
 
 class LockFreeWorkforce(Workforce):
     """Lock-free workers, which act and learn in turns."""
 
-    def __init__(self, parts: LockFreeParts, pool: WorkerPool) -> None:
+    def __init__(self, parts: LockFreeParts, pool: WorkerPool, notify: Notify) -> None:
+        super().__init__(notify)
         self._parts, self._pool, self._board = parts, pool, parts.board
 
     @property
@@ -53,18 +57,19 @@ class LockFreeWorkforce(Workforce):
 
     def state(self) -> dict[str, Any]:
         states = self._pool.states() if self._pool.has_started else [None] * self._board.workers
+        actors = self._savable([state and state.actor for state in states])
         return {
             "learned": self._parts.storage.learned(),
             "statistics": self._parts.storage.records(),
             "learner": {"algorithm": self._parts.policy.algorithm.state()},
-            "workers": [self._worker_state(worker, state) for worker, state in enumerate(states)],
+            "workers": [self._worker_state(*each) for each in zip(count(), states, actors)],
         }
 
-    def _worker_state(self, worker: int, state: State | None) -> dict[str, Any]:
+    def _worker_state(self, worker: int, state: State | None, actor: Snapshot) -> dict[str, Any]:
         """Return the state of a worker for a checkpoint; for a dead worker only its counters on the board."""
         updates, refused = self._board.updates[worker, :2].tolist()
         counts = {"done": self._board.progress_of(worker)._asdict(), "updates": updates, "refused": refused}
-        return {**counts, "learner": state and state.learner, "actor": state and state.actor}
+        return {**counts, "learner": state and state.learner, "actor": actor}
 
     def restore(self, state: Mapping[str, Any], arrays: Tree | None) -> tuple[bool, str]:
         self._parts.storage.load(state["learned"])
