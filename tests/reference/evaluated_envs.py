@@ -17,6 +17,10 @@ EVALUATES = any("evaluator_process" in word for word in sys.orig_argv)
 """Whether this is the process of an evaluator."""
 
 
+class Quick(Wave):
+    """Does nothing wrong."""
+
+
 class ExitsInEvaluations(Wave):
     """Ends its process without a word."""
 
@@ -74,5 +78,6 @@ class WaitsInEvaluations(Wave):
 
 
 register_envs(
-    "evaluated", ExitsInEvaluations, RaisesInEvaluations, HangsInOneEvaluation, SlowInEvaluations, WaitsInEvaluations
+    *("evaluated", Quick, ExitsInEvaluations, RaisesInEvaluations, HangsInOneEvaluation),
+    *(SlowInEvaluations, WaitsInEvaluations),
 )

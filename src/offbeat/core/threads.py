@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from threadpoolctl import ThreadpoolController, threadpool_info, threadpool_limits
 
@@ -86,6 +87,14 @@ def set_affinity(cores: Iterable[int] | None, nice: int | None, task: int = 0) -
 def niceness() -> int:
     """Return the niceness of the calling thread (Linux) or process."""
     return os.getpriority(os.PRIO_PROCESS, 0)
+
+
+def waited_for_core_s() -> float:
+    """Return the seconds that the calling thread has waited for a core so far, while others ran; 0 if not Linux."""
+    try:
+        return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) * 1e-9
+    except OSError:
+        return 0.0
 
 
 def core_of(cores: Sequence[int] | None, index: int) -> set[int] | None:

@@ -27,6 +27,8 @@ from tests.reference.thorough import thorough
 
 import offbeat as package
 from offbeat.runtime.evaluation import schedule as evaluations
+from offbeat.runtime.evaluation.evaluators import ProcessEvaluator, Result
+from offbeat.runtime.run_metrics import RunMetrics
 
 ENVS = ("tests.reference.evaluated_envs",)
 EVALUATED: dict[str, Any] = {"eval_every": 512, "eval_episodes": 3, "imports": ENVS}
@@ -146,6 +148,38 @@ def test_evaluations_that_take_too_much_time_are_skipped_except_the_last(monkeyp
     assert float(taken[1]) == pytest.approx(last_line()["evaluation_s"], abs=0.06)
     assert 1 <= last_line()["evaluations"] <= 3
     assert last_line()["eval_env_steps"] == last_line()["env_steps"]
+
+
+@pytest.mark.parametrize(("waited_s", "skips"), [(0.0, True), (99.9, False)])
+def test_the_time_in_which_an_evaluator_beside_the_learner_waits_for_a_core_does_not_count(
+    monkeypatch, waited_s, skips
+):
+    start, poll, results = ProcessEvaluator.start, ProcessEvaluator.poll, list[Result]()
+
+    def start_and_wait(evaluator: ProcessEvaluator, vectors: Any) -> None:
+        start(evaluator, vectors)
+        while not (result := poll(evaluator, 0.1, lambda: None)):
+            pass
+        results.append(result._replace(seconds=100.0, waited_s=waited_s))
+
+    monkeypatch.setattr(ProcessEvaluator, "start", start_and_wait)
+    monkeypatch.setattr(ProcessEvaluator, "poll", lambda *_arguments: results.pop())
+    said = train("Quick", **PROCESSES | {"eval_every": 256}, eval_time_share=0.1)
+    assert said.code == 0, said.err
+    assert ("an evaluation takes about 100.0 s: some are skipped" in said.err) == skips
+    assert last_line()["evaluation_s"] == 100.0 * last_line()["evaluations"]
+
+
+@pytest.mark.parametrize(("layout", "first"), [({"runtime": "threads", "actors": 1}, 3), ({}, 8)])
+def test_an_expectation_of_the_first_evaluation_that_is_too_high_is_halved_beside_the_learner(
+    monkeypatch, layout, first
+):
+    monkeypatch.setattr(RunMetrics, "expected_evaluation_s", lambda _metrics, _counters: 12.0)
+    said = train("Quick", **EVALUATED | {"eval_every": 128}, **layout)
+    assert said.code == 0, said.err
+    assert "an evaluation takes about 12.0 s: some are skipped" in said.err
+    line = next(line for line in lines_of(Path("run")) if line["evaluations"] == 1)
+    assert line["eval_env_steps"] // 128 == first
 
 
 def test_no_evaluation_is_skipped_with_lag_exact(monkeypatch):

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import Closed
 from offbeat.core.memory_shape import Slab
-from offbeat.core.threads import limit
+from offbeat.core.threads import limit, waited_for_core_s
 from offbeat.core.types import Tree, policy_key
 from offbeat.memory.arena import attach
 from offbeat.models.published import published_layout
@@ -35,6 +35,8 @@ class Evaluated(NamedTuple):
     """Number of the evaluation, from 0."""
     evaluation: Evaluation
     seconds: float
+    waited_s: float
+    """Seconds of these in which the process waited for a core."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,12 +95,13 @@ def main(launch: EvaluatorLaunch, connection: Connection[Report, Any]) -> None:
     connection.send(Report("ready", None))
     while True:
         number = _wait(shared, deadline, bell)
-        started = monotonic()
+        started, waited = monotonic(), waited_for_core_s()
         for name, policy in policies.items():
             policy.load(shared.vectors[name].copy())
         attempt = launch.attempt if number == launch.number else 0
         evaluation = plan.evaluate(policies, attempt=attempt, watch=deadline)
-        connection.send(Report("evaluated", Evaluated(number, evaluation, monotonic() - started)))
+        seconds, waited_s = monotonic() - started, waited_for_core_s() - waited
+        connection.send(Report("evaluated", Evaluated(number, evaluation, seconds, waited_s)))
         shared.next[0][0] = number + 1
 
 

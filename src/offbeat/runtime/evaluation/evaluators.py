@@ -42,6 +42,8 @@ class Result(NamedTuple):
     """The reason of the failure, for the user."""
     details: str = ""
     """The traceback, for the log."""
+    waited_s: float = 0.0
+    """Seconds of these in which an evaluator with a process of its own waited for a core."""
 
 
 class Evaluator(Protocol):
@@ -195,7 +197,7 @@ class ProcessEvaluator:
             number = int(self._board.requested[0]) - 1
             if done := next((done for done in self._results if done.number == number), None):
                 self._results.clear()  # a restarted process may have repeated an earlier evaluation
-                return Result(done.evaluation, done.seconds)
+                return Result(done.evaluation, done.seconds, waited_s=done.waited_s)
             try:
                 self._supervisor.watch()
             except RunFailed as error:

@@ -1,9 +1,14 @@
 """The schedule of evaluations: decides when the weights are evaluated, and passes on the results.
 
 Exact runs, which must not depend on time, and serial runs wait for each result. Other runs continue to learn while the
-evaluator works. Unless the run is exact, an evaluation is skipped if all evaluations together would take more than
+evaluator works. Unless the run is exact, an evaluation is skipped if all evaluations together would cost more than
 ALWAYS_ALLOWED_S seconds and more than the fraction `eval_time_share` of the run's time so far. The last evaluation is
 never skipped.
+
+An evaluation is expected to cost as much as the last one. If learning continues meanwhile, the time in which the
+evaluator waits for a core does not count: it costs the run nothing, and on a machine with other load it is most of the
+time. The first evaluation is expected to cost what acting took so far, for as many env steps. This may be far too
+much after few env steps, or on such a machine. So, if learning continues meanwhile, each skip halves it.
 """
 
 from __future__ import annotations
@@ -60,7 +65,7 @@ class Evaluations:
             observer: gets the results and the evaluated weights, for callbacks.
             saving: gets the evaluated weights, to save the best ones.
             notify: shows messages to the user.
-            expected_s: estimates the seconds of the first evaluation.
+            expected_s: estimates the seconds of the first evaluation from acting so far.
             write_line: writes a metrics line within a period; each result gets its own line.
             concurrent: whether the learner continues during an evaluation, if the evaluator has a process of its own.
             bounded: whether evaluations are skipped to bound their share of the time.
@@ -74,13 +79,21 @@ class Evaluations:
         """The weights that are being evaluated, and the counters of the run at these weights."""
         self._pending = False
         """Whether an evaluation is due and not started yet, because another one is running."""
-        self._has_skipped = self._has_cut = False
-        """Whether an evaluation of this run was skipped; whether one was cut."""
+        self._has_cut = False
+        """Whether an evaluation of this run was cut."""
         self.seconds = 0.0
         """Seconds of all evaluations of the run so far."""
-        self._last_seconds: float | None = None
+        self._cost_s = 0.0
+        """What they have cost the run. Evaluations before a resume count with all their seconds."""
+        self._last_cost_s: float | None = None
+        self._skips = 0
+        """Number of skipped evaluations."""
         self.return_mean: float | None = None
         """The mean return of the last evaluation since the run was started or resumed; None before it."""
+
+    def restore(self, seconds: float) -> None:
+        """Continue a run whose evaluations have taken these seconds so far."""
+        self.seconds = self._cost_s = seconds
 
     @property
     def restarts(self) -> int:
@@ -123,18 +136,25 @@ class Evaluations:
 
     def _exceeds_time_share(self, wall_time_s: float) -> bool:
         """Whether another evaluation would take too large a share of the time; if so, skip it."""
-        next_s = self._expected_s() if self._last_seconds is None else self._last_seconds
-        if not self._bounded or self.seconds + next_s <= max(ALWAYS_ALLOWED_S, self._run.eval_time_share * wall_time_s):
+        next_s, allowed_s = self._next_cost_s, max(ALWAYS_ALLOWED_S, self._run.eval_time_share * wall_time_s)
+        if not self._bounded or self._cost_s + next_s <= allowed_s:
             return False
         self._pending = False
-        if not self._has_skipped:
+        if not self._skips:
             self._notify(
                 f"an evaluation takes about {next_s:.1f} s: some are skipped, because all together would take more "
                 f"than {100 * self._run.eval_time_share:.0f} % of the time so far; the last one is never skipped. "
                 "To skip none, pass --set eval_time_share=1"
             )
-        self._has_skipped = True
+        self._skips += 1
         return True
+
+    @property
+    def _next_cost_s(self) -> float:
+        """The expected cost of the next evaluation: see the module's docstring."""
+        if self._last_cost_s is not None:
+            return self._last_cost_s
+        return self._expected_s() * (0.5**self._skips if self.concurrent else 1.0)
 
     def _start(self, snapshot: Mapping[str, Tree], counters: Counters) -> None:
         weights = {policy: {name: np.array(a) for name, a in tree.items()} for policy, tree in snapshot.items()}
@@ -160,7 +180,8 @@ class Evaluations:
 
     def _record(self, result: Result, weights: Mapping[str, Tree], counters: Counters) -> None:
         self.seconds += result.seconds
-        self._last_seconds = result.seconds
+        self._last_cost_s = result.seconds - (result.waited_s if self.concurrent else 0.0)
+        self._cost_s += self._last_cost_s
         if result.evaluation is None:
             self._recorder.evaluation_failed()
             self._notify(f"evaluation failed, and training continues: {result.failure}", result.details)
