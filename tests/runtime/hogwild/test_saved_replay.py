@@ -5,11 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
+from tests.reference.runs import contents
 
 from offbeat.algorithms.replay_config import ReplayConfig
+from offbeat.api.resume import resume
+from offbeat.api.train import train
 from offbeat.config.resolve import resolve
+from offbeat.core.errors import ConfigError
 from offbeat.core.types import FRAME_AGE, Tree
-from offbeat.memory.replay.rings import Rings
+from offbeat.memory.replay.rings import Rings, RingShape
 from offbeat.runtime.hogwild.parts import LockFreeParts, build_lock_free
 from offbeat.runtime.saved_state import WorkerProgress
 
@@ -52,6 +57,17 @@ def samples(run: LockFreeParts) -> Tree:
     random = np.random.default_rng(1)
     drawn = [{name: array.copy() for name, array in replay.sample(random).arrays.items()} for _ in range(9)]
     return {name: np.concatenate([arrays[name] for arrays in drawn]) for name in drawn[0]}
+
+
+def test_a_checkpoint_without_the_older_frames_of_its_frame_stacks_is_refused_in_words(tmp_path, monkeypatch):
+    settings: dict[str, Any] = {"run_dir": tmp_path / "run", "progress": "none", "evaluator": "inline", "eval_every": 0}
+    with monkeypatch.context() as earlier_version:
+        earlier_version.setattr(RingShape, "tickets_to_save", RingShape.window)
+        train("dqn", "offbeat/PixelsMotion-v0", **FLAGS, **settings, steps=400, stop_at=200)
+    before = contents(tmp_path / "run" / "checkpoints")
+    with pytest.raises(ConfigError, match=r"did not save the older frames that frame_stack needs.*--init-from RUN"):
+        resume(tmp_path / "run")
+    assert contents(tmp_path / "run" / "checkpoints") == before
 
 
 def test_a_restored_replay_has_the_older_frames_in_the_stacks_of_its_first_rows():

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from offbeat.core.errors import ConfigError
 from offbeat.core.pace import RatioCounts
 from offbeat.core.types import DEFAULT_POLICY, Tree
 from offbeat.runtime.hogwild.parts import LockFreeParts
@@ -93,13 +94,32 @@ class LockFreeWorkforce(Workforce):
             self._board.finish(worker, done.with_ratio(anew))
         saved_arrays_of_worker = (item for item in (saved_arrays or {}).items() if item[0].startswith(prefix))
         arrays = {name.removeprefix(prefix): array for name, array in saved_arrays_of_worker}
-        for name, rows in self._parts.replay_rows(worker, done).items() if arrays else ():
-            rows[...] = arrays[name]
+        if arrays:
+            self._copy_rows(arrays, self._parts.replay_rows(worker, done))
         if saved["learner"] is None:
             return None
         learner = {**saved["learner"], **({"replay": None} if self._parts.has_replay and saved_arrays is None else {})}
         priorities = {name: np.array(array) for name, array in arrays.items() if name.startswith("priorities/")}
         return State(learner, saved["actor"], priorities)
+
+    def _copy_rows(self, saved: Tree, rows: Tree) -> None:
+        """Copy the saved rows of a worker's replay into its memory.
+
+        Raises:
+            ConfigError: the checkpoint has other rows than are expected.
+        """
+        if any(name not in saved or saved[name].shape != part.shape for name, part in rows.items()):
+            stacks = any(leaf.stack > 1 for leaf in self._parts.env.observation)
+            older = (
+                ": an earlier version of offbeat did not save the older frames that frame_stack needs" if stacks else ""
+            )
+            raise ConfigError(
+                f"the checkpoint has other rows of the replay than this run needs{older}. Resume it with the version "
+                "of offbeat that saved it, which is in versions.json, or start a new run with its weights: pass "
+                "--init-from RUN to offbeat train"
+            )
+        for name, part in rows.items():
+            part[...] = saved[name]
 
     def _message(self, states: Sequence[State | None], saved_arrays: Tree | None) -> str:
         """Return a message about the workers' replays and about workers that were dead."""
