@@ -58,7 +58,7 @@ def test_random_actions_are_in_their_space_for_single_columns_and_batches(space,
     spec = action_spec(space, "Test-v0")
     recorded = random_actions(spec, 3, np.random.default_rng(seed))
     assert recorded.shape == (3, *spec.shape)
-    assert recorded.dtype == spec.dtype
+    assert recorded.dtype == ("float64" if spec.has_float64 else spec.dtype)
     batch = action_encoder(spec)(recorded)
     columns = list(split_columns(spec, batch))
     assert len(columns) == 3
@@ -114,6 +114,13 @@ def test_actions_at_bounds_that_float32_rounds_are_in_a_space_of_float64():
     actions = action_encoder(action_spec(space, "Test-v0"))(np.array([[-0.1, 0.7], [0.1, 3]], np.float32))
     assert actions.tolist() == [[-0.1, 0.7], [0.1, 3]]
     assert all(map(space.contains, actions))
+
+
+def test_random_actions_of_float64_far_from_0_are_spread_over_their_space():
+    space = spaces.Box(1e9, 1e9 + 1, (1,), np.float64)
+    for part in (space, spaces.Dict({"far": space, "gear": spaces.Discrete(2)})):
+        drawn = random_actions(action_spec(part, "Test-v0"), 100, np.random.default_rng(0))
+        assert len(np.unique(drawn[:, -1])) == 100
 
 
 @pytest.mark.parametrize("empty", [spaces.Box(-1, 1, (0,)), spaces.MultiDiscrete([])])

@@ -75,6 +75,15 @@ def test_numbers_stay_within_bounds_of_float64_that_float32_rounds():
     assert np.abs(numbers).max() == 0.1
 
 
+def test_numbers_of_float64_far_from_0_are_those_of_the_policy():
+    action = ActionSpec("box", (2,), low=(1e9, 1e9), high=(1e9 + 1, 1e9 + 1), env_dtype="float64")
+    policy = loaded(replace(policy_spec("box"), action=action))
+    inputs = sample_observations(policy.policy, 50, np.random.default_rng(0))
+    [numbers] = runner(policy)(inputs).values()
+    assert len(np.unique(numbers)) > 10
+    np.testing.assert_allclose(numbers, policy.policy.to_env(policy.policy.greedy(inputs)), rtol=0, atol=1e-6)
+
+
 def answering(policy: LoadedPolicy, how: Callable[[Tree, Tree], Tree]) -> Runner:
     """A file that is right, but for what is done to its inputs or outputs."""
     right = runner(policy)

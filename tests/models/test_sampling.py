@@ -189,8 +189,24 @@ def test_a_number_with_equal_bounds_is_recorded_as_0():
     assert to_env.inverse(to_env(np.array([[-1], [0.3]], np.float32))).tolist() == [[0], [0]]
 
 
-def box(low: float, high: float, squashed: bool = False) -> actions.ToEnv:
-    action = ActionSpec("box", (1,), low=(low,), high=(high,))
+@pytest.mark.parametrize("squashed", [False, True])
+def test_numbers_of_float64_are_scaled_to_bounds_that_are_far_from_0(squashed):
+    to_env = box(1e9, 1e9 + 1, squashed=squashed, env_dtype="float64")
+    given = to_env(np.array([[-9], [0], [9]], np.float32))
+    np.testing.assert_allclose(given[:, 0] - 1e9, [0, 0.5, 1], atol=1e-6)
+    assert to_env.inverse(given + 0.25).tolist() == [[-0.5], [0.5], [1.5]]
+
+
+def test_the_box_of_float64_in_a_mixed_action_is_scaled_to_bounds_that_are_far_from_0():
+    far = ActionSpec("box", (1,), low=(1e9,), high=(1e9 + 1,), env_dtype="float64")
+    parts = (ActionSpec("discrete", (), (3,)), far)
+    action = ActionSpec("mixed", (2,), (3,), low=far.low, high=far.high, parts=parts)
+    to_env = actions.ToEnv(PolicySpec((), action, (), "tanh", "gaussian", normalize=False))
+    assert to_env(np.array([[2, 0]], np.float32)).tolist() == [[2, 1e9 + 0.5]]
+
+
+def box(low: float, high: float, squashed: bool = False, env_dtype: str = "") -> actions.ToEnv:
+    action = ActionSpec("box", (1,), low=(low,), high=(high,), env_dtype=env_dtype)
     distribution: Distribution = "squashed" if squashed else "gaussian"
     return actions.ToEnv(PolicySpec((Leaf("o", (1,), "float32"),), action, (), "tanh", distribution, normalize=False))
 

@@ -225,7 +225,7 @@ def as_recorded(policy: ActingPolicy, actions: Any) -> Array:
             "has returned"
         )
     if spec.kind == "box":
-        return policy.to_env.inverse(given.astype(np.float32))
+        return policy.to_env.inverse(given)
     choices: Array = given - np.array(spec.start or 0).reshape(spec.shape if spec.start else ())
     return choices
 

@@ -187,6 +187,11 @@ class ActionSpec:
         return "float32" if self.kind in ("box", "mixed") else "int64"
 
     @property
+    def has_float64(self) -> bool:
+        """Whether the env gets numbers of a Box as float64."""
+        return self.env_dtype == "float64" or any(part.has_float64 for part in self.parts)
+
+    @property
     def size(self) -> int:
         """Number of elements of one action."""
         return prod(self.shape)

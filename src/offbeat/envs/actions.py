@@ -92,7 +92,7 @@ def recorded_parts(spec: ActionSpec, name: str) -> Iterator[tuple[str, ActionSpe
 def random_actions(
     spec: ActionSpec, columns: int, random: np.random.Generator, mask: NDArray[np.bool_] | None = None
 ) -> Array:
-    """Return uniform random actions as they are recorded, [columns, *shape].
+    """Return uniform random actions as they are recorded, [columns, *shape]; of float64 if the env's numbers are.
 
     The values of a Box are sampled between its bounds; with only one bound, within 1 of it; with none, within 1 of 0.
 
@@ -106,13 +106,17 @@ def random_actions(
         return _random_numbers(spec, columns, random).reshape(columns, *spec.shape)
     choices = sample_choices(spec.nvec, columns, random, mask)
     if spec.kind == "mixed":
-        return np.concatenate([choices, _random_numbers(spec, columns, random)], axis=1, dtype=np.float32)
+        return np.concatenate([choices, _random_numbers(spec, columns, random)], axis=1, dtype=_dtype_of_numbers(spec))
     return choices.reshape(columns, *spec.shape)
 
 
 def _random_numbers(spec: ActionSpec, columns: int, random: np.random.Generator) -> Array:
     low, high = _finite_bounds(spec)
-    return random.uniform(low, high, (columns, low.size)).astype(np.float32)
+    return random.uniform(low, high, (columns, low.size)).astype(_dtype_of_numbers(spec))
+
+
+def _dtype_of_numbers(spec: ActionSpec) -> type[np.floating[Any]]:
+    return np.float64 if spec.has_float64 else np.float32
 
 
 def _finite_bounds(spec: ActionSpec) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

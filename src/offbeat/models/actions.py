@@ -108,8 +108,9 @@ class ToEnv:
         self._box, self._choices = bool(spec.box_size), len(spec.action.nvec)
         if self._box:
             shape = (spec.box_size,) if self._choices else spec.action.shape
-            low = np.array(spec.action.low, np.float32).reshape(shape)
-            high = np.array(spec.action.high, np.float32).reshape(shape)
+            # Far from 0, many numbers of an env with float64 are the same one in float32.
+            dtype: Any = np.float64 if spec.action.has_float64 else np.float32
+            low, high = (np.array(each, dtype).reshape(shape) for each in (spec.action.low, spec.action.high))
             bounded = np.isfinite(low) & np.isfinite(high)
             self.low, self.high = low, high
             self.inner_low, self.inner_high = np.where(bounded, -1, low), np.where(bounded, 1, high)
@@ -131,5 +132,6 @@ class ToEnv:
 
         A number with equal bounds, which cannot be known, is 0.
         """
-        inner: Array = (action - self.center) / np.where(self.half_width > 0, self.half_width, 1)
+        given = action.astype(self.center.dtype)
+        inner: Array = (given - self.center) / np.where(self.half_width > 0, self.half_width, 1)
         return inner.astype(np.float32)

@@ -192,10 +192,11 @@ class _Numbers(nn.Module):
     def __init__(self, to_env: ToEnv) -> None:
         super().__init__()
         self.squash, self.scales = to_env.squash, to_env.scales
+        self._dtype = torch.from_numpy(to_env.low).dtype
         for name in BOUND_ARRAYS:
-            self.register_buffer(name, torch.tensor(getattr(to_env, name), dtype=torch.float32).flatten())
+            self.register_buffer(name, torch.tensor(getattr(to_env, name), dtype=self._dtype).flatten())
 
     def forward(self, numbers: Tensor) -> Tensor:
         """Return numbers in the env's range, [N, D], for recorded numbers [N, D]."""
-        scaled: Tensor = to_env_range(self, numbers, torch.tanh)
+        scaled: Tensor = to_env_range(self, numbers.to(self._dtype), torch.tanh)
         return scaled
