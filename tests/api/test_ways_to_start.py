@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from tests.reference.process_state import RUNTIMES, changed_by
 from tests.reference.thorough import thorough
+from tests.reference.warm import warm_python
 
 import offbeat
 
@@ -81,6 +82,7 @@ def test_no_function_changes_the_process_of_its_caller(tmp_path, way):
 
 
 def test_pytest_finds_its_process_as_it_was(tmp_path, capsys):
+    warm_python()  # from which processes of runs are forked here
     assert changed_by([*RUNTIMES], tmp_path / "runs") == {runtime: [] for runtime in RUNTIMES}
     assert "env steps" not in capsys.readouterr().out
 

@@ -13,13 +13,14 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 RUNTIMES: dict[str, dict[str, Any]] = {
-    "serial": {},
-    "threads": {"actors": 1, "max_lag": 1},
+    "serial": {"evaluator": "process"},
+    "threads": {"actors": 1, "max_lag": 1, "evaluator": "process"},
     "processes": {"actors": 1, "max_lag": 1, "evaluator": "process"},
     "hogwild": {"workers": 1},
 }
@@ -35,6 +36,25 @@ SETTINGS: dict[str, Any] = {
     "evaluator": "inline",
     "progress": "none",
 }
+
+
+_TASKS = Path("/proc/self/task")
+"""Directory of the threads of this process."""
+
+
+def _children(task: Path) -> list[str]:
+    return (task / "children").read_text().split()
+
+
+def _open_files() -> Iterator[str]:
+    gc.collect()  # shared memory is open until its last array is freed
+    for file in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # that of the folder itself
+            yield str(file.readlink())
+
+
+def _is_shared(name: str) -> bool:
+    return name.startswith(("pipe:", "socket:", "/memfd:offbeat"))
 
 
 def _of_library(name: str, look: Callable[[Any], object]) -> object:
@@ -69,7 +89,8 @@ LOOKS: dict[str, Callable[[], object]] = {
     "interpreter": lambda: (sys.getswitchinterval(), sys.getrecursionlimit()),
     "cores and niceness": lambda: (os.sched_getaffinity(0), os.getpriority(os.PRIO_PROCESS, 0)),
     "threads": lambda: {thread.name for thread in threading.enumerate()},
-    "child processes": lambda: len(multiprocessing.active_children()),
+    "child processes": lambda: [int(child) for task in _TASKS.iterdir() for child in _children(task)],
+    "pipes, sockets and shared memory": lambda: sorted(filter(_is_shared, _open_files())),
     "random numbers": random.getstate,
     "random numbers of NumPy": lambda: _of_library("numpy", lambda numpy: str(numpy.random.get_state())),
     "NumPy": lambda: _of_library("numpy", lambda numpy: (numpy.geterr(), numpy.get_printoptions())),
