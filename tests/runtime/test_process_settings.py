@@ -55,6 +55,20 @@ def test_pinning_the_learner_does_not_pin_actors_or_the_caller(runtime):
     assert os.sched_getaffinity(0) == set(CORES)
 
 
+def test_pinning_the_learner_pins_the_threads_of_several_learners():
+    seen: list[set[int]] = []
+
+    def look(_line: dict[str, Any]) -> None:
+        ids = [each.native_id for each in threading.enumerate() if each.name.startswith("offbeat learner")]
+        seen.extend(os.sched_getaffinity(task) for task in ids if task is not None)
+
+    settings = {"actors": 1, "policies": "separate", "learner_workers": 2, "learner_cores": (CORES[1],)}
+    env = "offbeat.envs.testing.worlds:CartPoles"
+    small_run(Path("run"), env, runtime="processes", steps=128, **settings, callbacks=[look])
+    assert seen
+    assert all(cores == {CORES[1]} for cores in seen)
+
+
 @pytest.mark.parametrize("runtime", BOTH)
 def test_a_failed_run_restores_the_cpu_affinity_of_the_caller(runtime):
     def fails(_line: dict[str, Any]) -> None:

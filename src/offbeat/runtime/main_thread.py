@@ -47,7 +47,8 @@ class MainThreadWatch:
     """Watches the main thread of a run, during env calls, learning steps and calls of callbacks. A run has one.
 
     The thread that checks for progress starts at the first of them. It notifies the user once for each call or learning
-    step that makes no progress in time.
+    step that makes no progress in time. It may have the cores and the niceness of the learner. That does not
+    matter: it runs for less than 0.1 ms, four times a second.
     """
 
     def __init__(self, runtime: RuntimeConfig) -> None:

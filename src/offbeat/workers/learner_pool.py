@@ -113,7 +113,7 @@ class LearnerPool:
 
 
 class _Threads:
-    """Threads that make learning steps.
+    """Threads that make learning steps. They start at the first one, with the cores and the niceness of the caller.
 
     A `ThreadPoolExecutor` would wait without a limit for a thread that hangs, even when the process ends.
     """
@@ -124,11 +124,12 @@ class _Threads:
         self._threads = [
             threading.Thread(target=self._run, name=f"offbeat learner {index}", daemon=True) for index in range(count)
         ]
-        for thread in self._threads:
-            thread.start()
 
     def submit(self, learn: Callable[[], Learned]) -> Future[Learned]:
         """Call a function in a thread."""
+        for thread in self._threads:
+            if thread.ident is None:
+                thread.start()
         future: Future[Learned] = Future()
         self._tasks.put(partial(_set_result, future, learn))
         return future
@@ -144,7 +145,8 @@ class _Threads:
             self._tasks.put(None)
         deadline = monotonic() + CLOSE_S
         for thread in self._threads:
-            thread.join(max(0.0, deadline - monotonic()))
+            if thread.ident is not None:
+                thread.join(max(0.0, deadline - monotonic()))
 
 
 def _set_result(future: Future[Learned], learn: Callable[[], Learned]) -> None:
