@@ -75,6 +75,44 @@ def test_an_exchange_with_a_learner_that_is_lost_fails_and_says_so(tmp_path):
     assert "learner 0 could not exchange rows with the others (gloo)" in first.err
 
 
+ONE_FINISHES_EARLY = """
+import os, signal, sys
+os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+from functools import partial
+import torch
+from offbeat.core.errors import RunFailed
+from offbeat.memory.arena import SharedArena
+from offbeat.metrics.timings import Timings
+from offbeat.runtime.learners.board import LearnersBoard, board_slabs
+from offbeat.runtime.learners.distributed import DistributedCollective, host_store, join_store
+from offbeat.runtime.learners.processes import require_same_exchanges
+board = LearnersBoard(SharedArena(board_slabs(2)).arrays, 2)
+board.requested[0] = 1
+store = host_store(2)
+other, made = os.fork(), int(sys.argv[1])
+rank = 0 if other else 1
+check = partial(require_same_exchanges, board) if rank == 0 else lambda: None
+store = store if rank == 0 else join_store(store.port, 2)
+side = DistributedCollective(board, rank, 2, "gloo", store, "cpu", check, Timings(), timeout_s=10.0)
+try:
+    for _ in range(made + 1 - rank):
+        side.gather(torch.zeros(1, 4))
+    board.next[rank][0] = 1
+    signal.pause()
+except RunFailed as error:
+    print(error, flush=True)
+finally:
+    os.kill(other or os.getpid(), signal.SIGKILL)
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("made", [0, 2])
+def test_a_learner_that_waits_for_one_that_has_made_fewer_exchanges_ends_with_the_reason(made, tmp_path):
+    said = Started([str(made)], tmp_path, code=ONE_FINISHES_EARLY).end()
+    assert f"a different number of times by the end of learning step 0 ({made + 1}, {made})" in said.out, said.err
+
+
 def test_nccl_is_used_for_different_gpus_only(monkeypatch):
     monkeypatch.setattr(dist, "is_nccl_available", lambda: True)
     assert uses_nccl(("cuda:0", "cuda:1"))

@@ -38,7 +38,7 @@ class LearnersBoard(board.Board):
         self.progress = arrays["board/progress"]
         """Training progress in the last requested learning step."""
         self.gathered = arrays["board/gathered"][:, 0]
-        """For each learner: the number of exchanges to which it has contributed its rows."""
+        """For each learner: the number of exchanges to which it has contributed its rows, or is about to."""
         self.sizes = arrays["board/sizes"][:, :, 0]
         """[2, learners]: bytes of a shard's rows in the last two exchanges, as each learner has written them."""
         self.rows: NDArray[np.uint8] = arrays["rows"]

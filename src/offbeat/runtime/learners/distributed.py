@@ -101,6 +101,7 @@ class DistributedCollective:
 
     def gather(self, rows: Tensor) -> Tensor:
         started = clock()
+        self._board.gathered[self._rank] += 1
         self._check()
         if not self._is_connected:
             self._connect()
@@ -116,7 +117,6 @@ class DistributedCollective:
             work.wait()
         except RuntimeError as error:
             raise self._failure(error) from error
-        self._board.gathered[self._rank] += 1
         self._timings.add(EXCHANGE, clock() - started)
         return gathered if self._order is None else gathered[self._order]
 

@@ -169,24 +169,8 @@ class LearnerProcesses:
         In such a wait it is they who may hang, and not this thread.
         """
         self.watch()
-        self._require_same_exchanges()
+        require_same_exchanges(self._board)
         self._parts.main_thread.renew()
-
-    def _require_same_exchanges(self) -> None:
-        """Check that no learner waits for an exchange over shared memory with one that has finished the learning step.
-
-        With NCCL this finds nothing: an exchange is counted there only once all learners have contributed to it.
-
-        Raises:
-            RunFailed: one does.
-        """
-        finished, made = self._board.finished_and_gathered()
-        if exchanges_differ(finished, made):
-            raise RunFailed(
-                f"the learners have exchanged rows a different number of times by the end of learning step "
-                f"{self._board.requested[0] - 1} ({', '.join(map(str, made))}): they have not made the same updates. "
-                "Train with one device, and report this as a bug"
-            )
 
     def watch(self) -> None:
         """Check that all learner processes are alive and make progress. Also called while the run waits for actors.
@@ -211,6 +195,21 @@ class LearnerProcesses:
         )
         error.__cause__ = traceback_of(child)
         return error
+
+
+def require_same_exchanges(board: LearnersBoard) -> None:
+    """Check that no learner waits for an exchange with one that has finished the learning step.
+
+    Raises:
+        RunFailed: one does.
+    """
+    finished, made = board.finished_and_gathered()
+    if exchanges_differ(finished, made):
+        raise RunFailed(
+            f"the learners have exchanged rows a different number of times by the end of learning step "
+            f"{board.requested[0] - 1} ({', '.join(map(str, made))}): they have not made the same updates. "
+            "Train with one device, and report this as a bug"
+        )
 
 
 def exchanges_differ(finished: Sequence[bool], made: Sequence[int]) -> bool:
