@@ -71,15 +71,20 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def nodes() -> Any:
-    """The cluster of Ray that tests share."""
-    return ray_clusters.shared_nodes()
+    """The cluster of Ray that tests share; no test has left a connection to it."""
+    shared = ray_clusters.shared_nodes()
+    assert not sys.modules["ray"].is_initialized()
+    return shared
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> Generator[None, object, object]:
     """End the cluster of Ray after the last test that shares it: it takes CPU time while it waits."""
-    if nextitem is None or not nextitem.get_closest_marker("ray"):
-        ray_clusters.end_shared_nodes()
+    try:
+        return (yield)
+    finally:
+        if nextitem is None or not nextitem.get_closest_marker("ray"):
+            ray_clusters.end_shared_nodes()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.reference.thorough import thorough
 from tests.reference.update import Network, Twin, observation_of
 from tests.reference.update_rows import Bench, bench
 
@@ -48,6 +49,7 @@ SETTINGS: dict[str, tuple[str, int, dict[str, Any]]] = {
     [
         *((SMALL_A2C, name) for name in SETTINGS),
         *((SMALL_IMPALA, name) for name in SETTINGS if name.startswith("discrete")),
+        *thorough(*((SMALL_IMPALA, name) for name in SETTINGS if not name.startswith("discrete"))),
     ],
 )
 def test_learning_steps_equal_those_of_a_plain_loop_over_rows(small, name):

@@ -52,9 +52,15 @@ CASES: dict[str, tuple[str, int, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_recurrent_learning_steps_equal_those_of_a_plain_loop_over_time(name):
-    action, max_lag, changes = CASES[name]
+@pytest.mark.parametrize(
+    ("name", "action"),
+    [
+        *((name, action) for name, (action, *_) in CASES.items()),
+        *thorough(*((name, {"discrete": "box", "box": "discrete"}[action]) for name, (action, *_) in CASES.items())),
+    ],
+)
+def test_recurrent_learning_steps_equal_those_of_a_plain_loop_over_time(name, action):
+    _, max_lag, changes = CASES[name]
     config = replace(SMALL, **changes)
     side = bench(config, action, max_lag=max_lag)
     weights = {key: array.copy() for key, array in side.algorithm.weights().items()}

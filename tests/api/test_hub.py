@@ -19,6 +19,7 @@ from tests.reference import env_zoo
 from tests.reference.hub_server import TOKEN, Hub, hub_server
 from tests.reference.mutations import rehashed
 from tests.reference.runs import OFFBEAT, CommandResult, contents, files_up_to, offbeat, run_python, small_run
+from tests.reference.warm import REPOSITORY
 
 from offbeat.algorithms.ppo import PPOConfig
 from offbeat.api.evaluate import evaluate
@@ -250,15 +251,25 @@ def test_the_code_snippet_on_the_model_card_runs(run, hub, tmp_path):
         ("offbeat/Recall-v0", {"env_kwargs": {"cues": 6}}),
     ],
 )
-def test_the_code_snippet_on_the_model_card_makes_the_env_of_the_training(env, settings, tmp_path, monkeypatch):
-    policy = load_policy(small_run(tmp_path / "run", env, steps=64, imports=(env_zoo.__name__,), **settings))
-    snippet = card(policy, FIGURES, REPO).split("```python\n")[1].split("```")[0]
-    monkeypatch.setattr("offbeat.load", lambda _name: policy)
-    known: dict[str, Any] = {}
-    exec(snippet, known)
-    assert known["env"].action_space.contains(known["action"])
+def test_the_code_snippet_on_the_model_card_makes_the_env_of_the_training(env, settings, tmp_path):
+    """In a process of its own, in which nobody has imported or registered an env."""
+    path = small_run(tmp_path / "run", env, steps=64, imports=(env_zoo.__name__,), **settings).path
+    snippet = card(load_policy(path), FIGURES, REPO, (env_zoo.__name__,)).split("```python\n")[1].split("```")[0]
+    load = f"policy = offbeat.load({str(path)!r}, trust_code=True)"
+    lines = [load if line.startswith("policy = ") else line for line in snippet.splitlines()]
+    assert load in lines
+    code = "\n".join([f"import sys; sys.path.append({str(REPOSITORY)!r})", *lines, "print(action in env.action_space)"])
+    assert run_python(code, folder=tmp_path).out == "True\n"
 
 
+def test_the_code_snippet_on_the_model_card_makes_no_env_that_gymnasium_does_not_know():
+    spec = PPOConfig().policy_spec(EnvSpec("envpool:Walks", (Leaf("observation", (3,), "float32"),), STEER, columns=1))
+    text = card(LoadedPolicy(make_policy(spec), Trained("envpool:Walks", "ppo", 1, 2, 3)), FIGURES, REPO)
+    assert "action = policy(observation)" in text
+    assert "gym.make(" not in text
+
+
+STEER = ActionSpec("discrete", (), (6,))
 FIGURES = {
     "return_mean": 1.0,
     "return_std": 0.5,

@@ -45,8 +45,8 @@ def test_a_command_whose_output_cannot_be_written_fails_with_a_message(run):
     )
 
 
-def test_a_path_that_the_encoding_of_the_terminal_does_not_have_is_shown_with_escapes(run):
-    said = shell('"$@"', "resume", run, "--steps", 128, PYTHONIOENCODING="ascii")
+def test_a_path_that_the_encoding_of_the_terminal_does_not_have_is_shown_with_escapes(tmp_path):
+    said = shell('"$@"', *small_arguments(tmp_path / "rün", steps=64), PYTHONIOENCODING="ascii")
     assert said.returncode == 0, said.stderr
     assert r"next: offbeat eval" in said.stdout
     assert r"r\xfcn" in said.stdout
@@ -61,15 +61,17 @@ def test_a_run_continues_after_the_reader_of_its_progress_has_closed_the_pipe(tm
 
 def test_a_run_continues_after_its_terminal_was_closed(tmp_path):
     """As after `disown`: the signal that says so is ignored."""
-    arguments = [word for word in small_arguments(tmp_path / "run", steps=4096) if word != "lines"]
+    held = small_arguments(tmp_path / "run", "runs/Held-v0", imports=("tests.reference.run_envs",))
+    arguments = [word for word in held if word != "lines"]
     arguments[arguments.index("--progress")] = "--progress=dashboard"
     terminal, end = pty.openpty()
     environment = {**ENVIRONMENT, "TERM": "xterm-256color"}
     handler = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a child inherits it
     try:
         process = subprocess.Popen(
-            [*COMMAND, *arguments], stdin=end, stdout=end, stderr=end, env=environment, start_new_session=True
-        )
+            [*COMMAND, *arguments],
+            stdin=end, stdout=end, stderr=end, env=environment, cwd=tmp_path, start_new_session=True,
+        )  # fmt: skip
     finally:
         signal.signal(signal.SIGHUP, handler)
     os.close(end)
@@ -77,5 +79,6 @@ def test_a_run_continues_after_its_terminal_was_closed(tmp_path):
     while b"env steps" not in shown:
         shown += os.read(terminal, 4096)
     os.close(terminal)
+    (tmp_path / "GO").touch()
     assert process.wait(120) == 0
     assert status_of(tmp_path / "run")["state"] == "finished"

@@ -12,8 +12,8 @@ TWO_ON_ONE_CORE = """
 import os, time
 from offbeat.core.threads import waited_for_core_s
 os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
-other = os.fork()
-while time.thread_time() < 0.2 or other == 0 and os.getppid() != 1:
+parent, other = os.getpid(), os.fork()
+while time.thread_time() < 0.2 or other == 0 and os.getppid() == parent:
     pass
 waited_s = waited_for_core_s()
 os.kill(other, 9)

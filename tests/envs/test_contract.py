@@ -136,9 +136,10 @@ def test_another_seed_gives_other_rows(env_id: str, collected: Any) -> None:
     assert bits_of(collected(env_id).first) != bits_of(made(env_id, seed=4).reset())
 
 
+@pytest.mark.parametrize("env_id", [VECTORS[0], *POOLED[:1], "Pendulum-v1"])
 @pytest.mark.parametrize("other", [{"actor": 1}, {"origin": 640}])
-def test_another_actor_or_origin_gives_other_rows(other: dict[str, int], collected: Any) -> None:
-    assert bits_of(collected("Pendulum-v1").first) != bits_of(made("Pendulum-v1", **other).reset())
+def test_another_actor_or_origin_gives_other_rows(env_id: str, other: dict[str, int], collected: Any) -> None:
+    assert bits_of(collected(env_id).first) != bits_of(made(env_id, **other).reset())
 
 
 def bits_of(observation: Tree) -> bytes:

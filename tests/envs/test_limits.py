@@ -97,7 +97,7 @@ def episodes(rows: Tree) -> list[list[tuple[int, bool]]]:
 
 @pytest.mark.parametrize("env_id", KINDS)
 def test_every_kind_of_env_truncates_an_episode_after_max_episode_steps(env_id):
-    envs = made(env_id, columns=2, groups=2)
+    envs = made(env_id, columns=4, groups=2)
     assert envs.spec.time_limit == OWN_LIMIT.get(env_id, LIMIT)
     envs.reset()
     played = episodes(collect(envs, actions_of(envs, 60)))

@@ -106,7 +106,7 @@ def test_lines_that_are_longer_than_a_piece_are_read_and_counted(tmp_path, step)
         read_metrics(path)
 
 
-def test_metrics_that_are_not_wanted_take_no_memory(tmp_path):
+def test_metrics_that_are_not_wanted_are_not_kept_in_memory(tmp_path):
     path = tmp_path / "metrics.jsonl"
     write(path, *(long_line(number) for number in range(100)))
     tracemalloc.start()

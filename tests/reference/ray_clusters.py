@@ -21,6 +21,8 @@ from offbeat.runtime.ray.connecting import sigterm_handler_kept
 
 STORE = 80 << 20
 """Size of a node's object store, in bytes: the smallest that Ray starts."""
+NODES_S = 120
+"""Seconds until Ray lists the nodes that there are: it lists one that was lost for some seconds more."""
 _SHARED = ExitStack()
 """Ends the cluster that tests share."""
 _STARTED: list[Any] = []
@@ -28,11 +30,15 @@ _STARTED: list[Any] = []
 
 
 def shared_nodes() -> Any:
-    """Return the cluster that tests share, which is started when it is first needed; nodes that were lost are gone."""
+    """Return the cluster that tests share, without nodes that were lost; a new one if there is none that works."""
+    if _STARTED:
+        try:
+            _STARTED[0].wait_for_nodes(timeout=NODES_S)
+        except (TimeoutError, RuntimeError):
+            end_shared_nodes()
     if not _STARTED:
         _STARTED.append(_SHARED.enter_context(two_nodes()))
         _SHARED.callback(_STARTED.clear)
-    _STARTED[0].wait_for_nodes()
     return _STARTED[0]
 
 

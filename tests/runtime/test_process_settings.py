@@ -55,18 +55,21 @@ def test_pinning_the_learner_does_not_pin_actors_or_the_caller(runtime):
     assert os.sched_getaffinity(0) == set(CORES)
 
 
-def test_pinning_the_learner_pins_the_threads_of_several_learners():
-    seen: list[set[int]] = []
+def test_the_threads_of_several_learners_have_the_cores_and_niceness_of_the_learner():
+    seen: list[tuple[set[int], int]] = []
+    nice = min(19, os.getpriority(os.PRIO_PROCESS, 0) + 3)
 
     def look(_line: dict[str, Any]) -> None:
         ids = [each.native_id for each in threading.enumerate() if each.name.startswith("offbeat learner")]
-        seen.extend(os.sched_getaffinity(task) for task in ids if task is not None)
+        tasks = [task for task in ids if task is not None]
+        seen.extend((os.sched_getaffinity(task), os.getpriority(os.PRIO_PROCESS, task)) for task in tasks)
 
-    settings = {"actors": 1, "policies": "separate", "learner_workers": 2, "learner_cores": (CORES[1],)}
+    settings: dict[str, Any] = {"actors": 1, "policies": "separate", "learner_workers": 2}
+    settings |= {"learner_cores": (CORES[1],), "learner_nice": nice}
     env = "offbeat.envs.testing.worlds:CartPoles"
     small_run(Path("run"), env, runtime="processes", steps=128, **settings, callbacks=[look])
     assert seen
-    assert all(cores == {CORES[1]} for cores in seen)
+    assert all(each == ({CORES[1]}, nice) for each in seen)
 
 
 @pytest.mark.parametrize("runtime", BOTH)

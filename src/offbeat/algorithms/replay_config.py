@@ -37,13 +37,14 @@ class ReplayConfig(NetworkConfig):
     batch_size: Count = 256
     """Transitions per update. With a core: rows per update, in whole sequences, so a multiple of chunk_length."""
     utd_ratio: Ratio | None = None
-    """Updates per env step, with several agents per agent step of the policy; the run keeps this ratio exactly.
+    """Updates per env step; with several agents, per agent step of the policy. The run keeps this ratio exactly.
     None: 1, or the inverse of steps_per_update."""
     steps_per_update: Ratio | None = None
-    """Env steps per update, the inverse of utd_ratio. Set only one of them."""
+    """Env steps per update; with several agents, agent steps of the policy. The inverse of utd_ratio: set only one of
+    them."""
     warmup: Count = 5_000
-    """Env steps for which no update is made, with several agents agent steps of the policy. A new policy selects random
-    actions in them."""
+    """Env steps for which no update is made; with several agents, agent steps of the policy. A new policy selects
+    random actions in them."""
     max_ahead: Natural = 0
     """Tickets that actors may be ahead of the updates. Default: the number with which all actors can act at the same
     time, actors - 1 in serial and actors in threads and processes. Not for hogwild."""

@@ -78,7 +78,8 @@ def write_folder(
         repo: the repository, USER/NAME.
 
     Raises:
-        ConfigError: no agent of the policy took part in the evaluation; nothing was changed.
+        ConfigError: no agent of the policy took part in the evaluation, or the run has no returns to draw; nothing was
+            changed.
         RunFailed: the folder could not be written, for example because the disk is full. The older one is unchanged.
     """
     if scores["return_mean"] is None:
@@ -132,7 +133,7 @@ def _write(
     shutil.copyfile(directory.config, folder / directory.config.name)
     (folder / EVALUATION).write_text(json.dumps(scores, indent=1) + "\n", encoding="utf-8")
     draw_runs([directory.path]).savefig(folder / CURVE)
-    (folder / CARD).write_text(card(loaded, scores, repo), encoding="utf-8")
+    (folder / CARD).write_text(card(loaded, scores, repo, directory.read_run().imports), encoding="utf-8")
 
 
 def push(folder: Path, repo: str, *, private: bool) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from offbeat import __version__
 from offbeat.api.loaded_policy import LoadedPolicy
 from offbeat.api.trained import Trained
-from offbeat.config.env import family_of
+from offbeat.config.env import adapter_prefix, family_of
 from offbeat.core.frozen_table import thawed
 from offbeat.core.types import INFO_MASK, PREVIOUS_REWARD
 from offbeat.envs.registration import maker_in
@@ -19,8 +19,15 @@ EVALUATION, CURVE = "evaluation.json", "return.png"
 """The files beside the card that it names."""
 
 
-def card(loaded: LoadedPolicy, scores: Mapping[str, Any], repo: str) -> str:
-    """Return the model card: the hub's metadata in YAML, then a page in Markdown."""
+def card(loaded: LoadedPolicy, scores: Mapping[str, Any], repo: str, imports: Sequence[str] = ()) -> str:
+    """Return the model card: the hub's metadata in YAML, then a page in Markdown.
+
+    Args:
+        loaded: the policy.
+        scores: its scores, as `score` has returned them.
+        repo: the repository, USER/NAME.
+        imports: the modules that the run imported, which may register its env.
+    """
     from huggingface_hub import EvalResult, ModelCardData
 
     trained = loaded.trained
@@ -42,7 +49,7 @@ def card(loaded: LoadedPolicy, scores: Mapping[str, Any], repo: str) -> str:
         model_name=repo.partition("/")[2],
         eval_results=[result],
     )
-    return f"---\n{metadata.to_yaml()}\n---\n{_page(loaded, scores, score, repo)}"
+    return f"---\n{metadata.to_yaml()}\n---\n{_page(loaded, scores, score, _example(loaded, repo, imports))}"
 
 
 def _notes(loaded: LoadedPolicy, scores: Mapping[str, Any]) -> str:
@@ -75,16 +82,22 @@ def _notes(loaded: LoadedPolicy, scores: Mapping[str, Any]) -> str:
     return "".join(f"\n{note}\n" for note in notes)
 
 
-def _example(loaded: LoadedPolicy, repo: str) -> str:
-    """Return Python code that loads and calls the policy, in an env as that of the training if it has one agent."""
+def _example(loaded: LoadedPolicy, repo: str, modules: Sequence[str]) -> str:
+    """Return Python code that loads and calls the policy.
+
+    If the env of the training has one agent and can be made without offbeat, the code makes one like it.
+    """
     trained, mask = loaded.trained, loaded.policy.spec.info_mask
     load = f'policy = offbeat.load("hf://{repo}")  # pip install "offbeat[hub]"'
     if trained.agents:
         first, agents = json.dumps(trained.agents[0]), ", ".join(trained.agents)
         given = f"observations[{first}]" + f', action_mask=infos[{first}]["{INFO_MASK}"]' * mask
         return f"import offbeat\n\n{load}\naction = policy({given})  # acts for {agents}"
-    imports, makes = _making(trained)
     given = "observation" + f', action_mask=info["{INFO_MASK}"]' * mask
+    if adapter_prefix(trained.env):
+        return f"import offbeat\n\n{load}\naction = policy({given})"
+    imports, makes = _making(trained)
+    imports += [f"import {module}" for module in modules]
     reset = "observation, info = env.reset(seed=7)"
     return "\n".join([*imports, "import offbeat", "", load, *makes, reset, f"action = policy({given})"])
 
@@ -107,7 +120,7 @@ def _making(trained: Trained) -> tuple[list[str], list[str]]:
     return imports, makes
 
 
-def _page(loaded: LoadedPolicy, scores: Mapping[str, Any], score: str, repo: str) -> str:
+def _page(loaded: LoadedPolicy, scores: Mapping[str, Any], score: str, example: str) -> str:
     trained = loaded.trained
     algorithm, env = algorithm_title(trained.algorithm), trained.env
     agents = f", for {', '.join(trained.agents)}" if trained.agents else ""
@@ -129,7 +142,7 @@ episodes. The evaluation was run for this card, with envs and seeds that were no
 ## Use it
 
 ```python
-{_example(loaded, repo)}
+{example}
 ```
 {_notes(loaded, scores)}
 ## Files

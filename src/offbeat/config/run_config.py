@@ -55,7 +55,8 @@ class RunConfig:
     trials of an evaluation; none: one in each test task."""
     eval_time_share: Share = 0.1
     """An evaluation is skipped if all evaluations together would then take more than this fraction of the time so far,
-    and more than 5 seconds. The last one is never skipped. With 1, and with lag exact, none is skipped."""
+    and more than 5 seconds; beside a learner that continues, waiting for a core does not count. The last one is never
+    skipped. With 1, and with lag exact, none is skipped."""
     evaluator: Literal["process", "inline"] = "process"
     """Where evaluations during training run. process: in a supervised process, at the same time as the learner if there
     are cores for it; inline: in the process of the learner, for debugging."""

@@ -46,7 +46,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "gradient_staleness_max": "updates of other workers between reading parameters and changing them, maximum",
     },
     "replay": {
-        "utd_ratio": "updates per env step since the end of the warm-up",
+        "utd_ratio": "updates per transition since the end of the warm-up",
         "samples_per_insert": "average number of times that a transition is sampled: utd_ratio x batch_size",
         "replay_size": "valid transitions that can be sampled",
         "sample_age_min": "updates between acting and sampling, minimum",

@@ -217,7 +217,7 @@ def _lags(status: Status) -> list[str]:
         age = _range(status.sample_age_min, status.sample_age_mean, status.sample_age_max)
         return [f"{rounded(status.utd_ratio)} updates per {transition_of(status)}", f"sample age {age} updates", *parts]
     if status.replay_size is not None:
-        return [f"warm-up: {compact(status.replay_size)} transitions"]
+        return [f"warm-up: {compact(status.replay_size)} transitions", *parts]
     lag = _range(status.policy_lag_min, status.policy_lag_mean, status.policy_lag_max)
     return parts or ([] if lag == "-" else [f"policy lag {lag} learning steps"])
 

@@ -207,16 +207,14 @@ def _memory(status: Status) -> tuple[str, str]:
 def _lag_rows(status: Status) -> list[tuple[str, str, str, str]]:
     """Return the rows for the policy lag, or for the update ratio and the sample age, and for gradient staleness."""
     staleness = [("staleness", gradient_staleness_of(status), "others' updates", "bright_black")]
+    if status.gradient_staleness_mean is None:
+        staleness = []
     if status.utd_ratio is None and status.replay_size is not None:
-        return [("warm-up", compact(status.replay_size), "transitions", "bright_black")]
+        return [*staleness, ("warm-up", compact(status.replay_size), "transitions", "bright_black")]
     if status.utd_ratio is None:
-        return (
-            staleness
-            if status.gradient_staleness_mean is not None
-            else [("policy lag", lag_of(status), "min/mean/max", "bright_black")]
-        )
+        return staleness or [("policy lag", lag_of(status), "min/mean/max", "bright_black")]
     return [
-        *(staleness if status.gradient_staleness_mean is not None else []),
+        *staleness,
         ("update ratio", rounded(status.utd_ratio), f"per {transition_of(status)}", "bright_black"),
         ("sample age", age_of(status), "in updates", "bright_black"),
     ]
