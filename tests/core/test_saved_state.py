@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis.extra.numpy import arrays
 from tests.reference.thorough import examples
 
 from offbeat.core.saved_state import NotSavable, saved_and_loaded, split
+from offbeat.core.strict_json import DEEPEST, parse_object
 
 PLAIN = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
 ARRAYS = st.sampled_from(["?", "i1", "u2", "i8", "f2", "f4", "f8"]).flatmap(
@@ -51,9 +53,17 @@ def test_what_a_checkpoint_cannot_store_is_refused_with_its_place(state: dict[st
         split(state)
 
 
-def test_a_state_that_is_nested_deeper_than_a_checkpoint_is_read_is_refused():
-    state: dict[str, Any] = {}
-    for _ in range(150):
-        state = {"inner": state}
+def nested(depth: int) -> dict[str, Any]:
+    return {"inner": nested(depth - 1)} if depth > 1 else {}
+
+
+@pytest.mark.parametrize("depth", [DEEPEST - 9, DEEPEST, 150])
+def test_a_state_that_is_nested_deeper_than_a_checkpoint_is_read_is_refused(depth):
     with pytest.raises(NotSavable, match="the state is nested too deep"):
-        saved_and_loaded(state)
+        saved_and_loaded(nested(depth))
+
+
+def test_the_deepest_state_of_envs_that_is_saved_can_be_read_in_the_state_of_a_run():
+    envs = saved_and_loaded(nested(DEEPEST - 10))
+    run = {"workers": [{"actor": {"policies": [{"envs": envs}]}}]}
+    assert parse_object(json.dumps(run).encode()) == run

@@ -10,13 +10,15 @@ import numpy as np
 
 from offbeat.core.fields import in_short
 from offbeat.core.strict_arrays import KINDS
-from offbeat.core.strict_json import Unreadable, parse_object
+from offbeat.core.strict_json import DEEPEST, Unreadable, parse_object
 from offbeat.core.types import Array, Tree
 
 _ARRAY = "$array"
 """Key in the JSON with the name of an array."""
 _SEPARATOR = "::"
 """Separates the keys of nested dicts in the names of arrays. Names of observations contain slashes."""
+_DEEPEST = DEEPEST - 10
+"""Maximum nesting of a state of envs, which lies a few levels deep in the state of the run."""
 _DTYPES = frozenset(np.dtype(kind) for kind in KINDS.values())
 SAVABLE = (
     "a dict whose keys are text, and whose values are numbers, text, booleans, None, NumPy arrays of numbers, or dicts "
@@ -49,7 +51,7 @@ def join(state: Mapping[str, Any], arrays: Mapping[str, Array]) -> dict[str, Any
 
 
 def saved_and_loaded(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a checkpoint gives back of a state: a copy. A tuple is a list in it.
+    """Return what a checkpoint gives back of a state of envs: a copy. A tuple is a list in it.
 
     Raises:
         NotSavable: a checkpoint cannot store it, or cannot be read with it.
@@ -59,7 +61,7 @@ def saved_and_loaded(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def require_savable(state: Mapping[str, Any]) -> None:
-    """Check that a checkpoint can store a state. Raises as `saved_and_loaded`."""
+    """Check that a checkpoint can store a state of envs. Raises as `saved_and_loaded`."""
     _read_back(state)
 
 
@@ -67,7 +69,7 @@ def _read_back(state: Mapping[str, Any]) -> tuple[dict[str, Any], Tree]:
     """Return the JSON of a state, written and read again, and its arrays."""
     try:
         plain, arrays = split(state)
-        return parse_object(json.dumps(plain).encode()), arrays
+        return parse_object(json.dumps(plain).encode(), _DEEPEST), arrays
     except RecursionError:  # also if it contains itself
         raise NotSavable("the state is nested too deep") from None
     except Unreadable as error:

@@ -43,8 +43,8 @@ def read_json(path: Path, max_bytes: int) -> dict[str, Any]:
     return parse_object(path.read_bytes())
 
 
-def parse_object(data: bytes) -> dict[str, Any]:
-    """Return the object in a JSON text. Raises as `read_json`."""
+def parse_object(data: bytes, deepest: int = DEEPEST) -> dict[str, Any]:
+    """Return the object in a JSON text of at most `deepest` nested lists and objects. Raises as `read_json`."""
     try:
         value = json.loads(data.decode(), object_pairs_hook=_unique)
     except RecursionError:
@@ -53,7 +53,7 @@ def parse_object(data: bytes) -> dict[str, Any]:
         raise error if isinstance(error, Unreadable) else Unreadable(f"is not JSON ({error})") from None
     if not isinstance(value, dict):
         raise Unreadable("is not a JSON object")
-    _require_shallow(value)
+    _require_shallow(value, deepest)
     return value
 
 
@@ -65,13 +65,13 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return table
 
 
-def _require_shallow(value: object) -> None:
+def _require_shallow(value: object, deepest: int) -> None:
     """Refuse deep nesting, because code that walks through the value may be recursive."""
     level, depth = [value], 0
     while level:
         level = [part for outer in level for part in _parts(outer)]
         depth += 1
-        if depth > DEEPEST:
+        if depth > deepest:
             raise Unreadable("is nested too deep")
 
 
