@@ -52,8 +52,11 @@ def test_a_run_continues_without_the_state_of_an_env_that_cannot_be_saved_for_a_
 @pytest.mark.parametrize(
     ("what", "expected"),
     [
-        ("lock", f"the state of {ENV} cannot be saved (envs / 0 / env / seen is of type lock)"),
-        ("error", f"snapshot() of {ENV} raised KeyError: 'the door'"),
+        (
+            "lock",
+            f"the state of {ENV} cannot be saved (envs / 0 / env / seen is of type lock): let snapshot() return a dict",
+        ),
+        ("error", f"snapshot() of {ENV} raised KeyError: 'the door': correct this method. The run continues"),
     ],
 )
 def test_an_actor_process_is_not_lost_when_the_state_of_its_env_cannot_be_sent_or_read(tmp_path, what, expected):

@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from offbeat.core.saved_state import SAVABLE
 from offbeat.core.types import Tree
 from offbeat.metrics.rate_limited_warning import RateLimitedWarning
 from offbeat.runtime.plan import Snapshot
@@ -24,8 +23,7 @@ class Workforce(ABC):
         """Return snapshots of actors for a checkpoint; None for each that it cannot store, with a warning."""
         for reason in [snapshot[NOT_SAVABLE] for snapshot in snapshots if snapshot and NOT_SAVABLE in snapshot]:
             self._warn_not_savable(
-                f"{reason}: the run continues, and a run that is resumed from this checkpoint starts new episodes. Let "
-                f"snapshot() return {SAVABLE}"
+                f"{reason}. The run continues, and a run that is resumed from this checkpoint starts new episodes"
             )
         return [None if snapshot and NOT_SAVABLE in snapshot else snapshot for snapshot in snapshots]
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offbeat.core.errors import EnvFailed, NetworkFailed
-from offbeat.core.saved_state import NotSavable, require_savable
+from offbeat.core.saved_state import SAVABLE, NotSavable, require_savable
 from offbeat.core.types import (
     ENV_STEP,
     FRAME_AGE,
@@ -313,9 +313,13 @@ class PolicyColumns:
             state = envs.snapshot()
             require_savable(state)
         except NotSavable as error:
-            raise NotSavable(f"the state of {self._envs.spec.id} cannot be saved ({error})") from None
+            raise NotSavable(
+                f"the state of {self._envs.spec.id} cannot be saved ({error}): let snapshot() return {SAVABLE}"
+            ) from None
         except FAILURES as error:
-            raise NotSavable(f"snapshot() of {self._envs.spec.id} raised {type(error).__name__}: {error}") from error
+            raise NotSavable(
+                f"snapshot() of {self._envs.spec.id} raised {type(error).__name__}: {error}: correct this method"
+            ) from error
         finally:
             self._calls.watch.leave()
         return state
