@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections import defaultdict
+from collections import Counter as Counts
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -64,8 +64,11 @@ class Ledger:
     path: Path
     scores: dict[tuple[int, int], Score] = field(default_factory=dict)
     decisions: dict[tuple[int, int], Decision] = field(default_factory=dict)
-    _finished: defaultdict[int, int] = field(default_factory=lambda: defaultdict(int))
+    _finished: Counts[int] = field(init=False, compare=False, repr=False)
     """Number of scores of each member. It is asked for several times a second."""
+
+    def __post_init__(self) -> None:
+        self._finished = Counts(member for member, _ in self.scores)
 
     @classmethod
     def read(cls, path: Path) -> Ledger:
