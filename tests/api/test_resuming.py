@@ -94,6 +94,12 @@ def test_a_resume_with_a_status_of_the_size_of_a_disk_changes_nothing(run):
     assert "status.json has 1099511627776 bytes, where at most" in said.err
 
 
+def test_a_resume_with_a_pipe_in_place_of_a_file_changes_nothing(run):
+    os.mkfifo(run / "tracker.json")
+    with pytest.raises(ConfigError, match=r"tracker\.json is not a regular file: delete it"):
+        resume(run, trust_code=True)
+
+
 def test_a_resume_without_the_package_of_its_tracker_changes_nothing(run, monkeypatch):
     config = (run / "config.toml").read_text()
     (run / "config.toml").write_text(config.replace('tracker = "none"', 'tracker = "wandb"'))

@@ -14,7 +14,7 @@ from offbeat.config.config import Config
 from offbeat.config.run_config import LIMITS
 from offbeat.core.errors import ConfigError
 from offbeat.core.files import replace_or_overwrite, stage, sync
-from offbeat.core.strict_json import LARGEST_RECORD
+from offbeat.core.strict_json import LARGEST_RECORD, Unreadable, require_regular
 from offbeat.run_directory.directory import RunDirectory
 
 if TYPE_CHECKING:
@@ -132,11 +132,16 @@ def _content(path: Path) -> bytes | None:
     """Return the content of a small file; None if there is none.
 
     Raises:
-        ConfigError: it is too large to be of offbeat: it may come from someone else, and not fit into memory.
+        ConfigError: it is a device, a pipe or a folder, or too large to be of offbeat: it may come from someone else,
+            and not fit into memory.
     """
-    if not path.exists():
+    try:
+        size = require_regular(path)
+    except FileNotFoundError:
         return None
-    if (size := path.stat().st_size) > LARGEST_RECORD:
+    except Unreadable as error:
+        raise ConfigError(f"{path} {error}: delete it") from None
+    if size > LARGEST_RECORD:
         raise ConfigError(f"{path} has {size} bytes, where at most {LARGEST_RECORD} are expected: delete it")
     return path.read_bytes()
 
