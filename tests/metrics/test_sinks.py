@@ -12,7 +12,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tests.reference.runs import files_up_to
 
 from offbeat.core.errors import ConfigError
-from offbeat.metrics.sinks import JsonLines, TensorBoard, metrics_up_to, read_metrics
+from offbeat.metrics.sinks import JsonLines, TensorBoard, first_lines, read_metrics, size_up_to
 
 
 def line(step: int, **figures: float | None) -> dict[str, float | None]:
@@ -99,7 +99,9 @@ def test_lines_that_are_longer_than_a_piece_are_read_and_counted(tmp_path, step)
     write(path, *lines)
     assert read_metrics(path) == lines
     texts = path.read_bytes().splitlines()
-    assert metrics_up_to(path, learning_step=step) == b"".join(text + b"\n" for text in texts[: step + 1])
+    pieces = [*first_lines(path, size_up_to(path, learning_step=step))]
+    assert b"".join(pieces) == b"".join(text + b"\n" for text in texts[: step + 1])
+    assert max(map(len, pieces)) <= 1 << 16
     texts[step] = b"what is this"
     path.write_bytes(b"".join(text + b"\n" for text in [*texts, b"{}"]))
     with pytest.raises(ConfigError, match=rf"line {step + 1} of .*metrics\.jsonl is not a JSON object: 'what is this'"):
@@ -123,21 +125,28 @@ def test_a_file_that_is_much_larger_than_the_memory_is_refused(tmp_path, before)
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(before)
     os.truncate(path, 1 << 42)  # zeros, which take no space
-    for read in (read_metrics, partial(metrics_up_to, learning_step=1)):
+    for read in (read_metrics, partial(size_up_to, learning_step=1)):
         with pytest.raises(ConfigError, match=r"metrics\.jsonl has a line of more than 16 MiB"):
             read(path)
 
 
-def test_metrics_up_to_returns_complete_lines_up_to_the_learning_step_unchanged(tmp_path):
+def lines_up_to(path: Path, step: int) -> bytes:
+    return b"".join(first_lines(path, size_up_to(path, step)))
+
+
+def test_the_lines_up_to_a_learning_step_are_complete_and_unchanged(tmp_path):
     path, shorter = tmp_path / "metrics.jsonl", tmp_path / "shorter.jsonl"
     write(path, *(line(step) for step in range(5)))
     write(shorter, *(line(step) for step in range(3)))
     path.write_text(path.read_text() + '{"env_st')
-    assert metrics_up_to(path, learning_step=2) == shorter.read_bytes()
+    assert lines_up_to(path, 2) == shorter.read_bytes()
+    path.write_bytes(shorter.read_bytes()[:-1])  # a kill has cut the line break
+    assert lines_up_to(path, 2) == shorter.read_bytes()
+    assert lines_up_to(path, -1) == b""
 
 
-def test_metrics_up_to_returns_nothing_for_a_missing_file(tmp_path):
-    assert metrics_up_to(tmp_path / "metrics.jsonl", learning_step=2) == b""
+def test_a_missing_file_has_no_lines_up_to_a_learning_step(tmp_path):
+    assert size_up_to(tmp_path / "metrics.jsonl", learning_step=2) == 0
 
 
 def test_tensorboard_shows_metrics_in_groups_over_env_steps(tmp_path):

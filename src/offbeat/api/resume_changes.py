@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,15 +43,15 @@ class DirectoryChanges:
         Raises:
             ConfigError: a file of the directory was changed by another program.
         """
-        from offbeat.metrics.sinks import metrics_up_to
+        from offbeat.metrics.sinks import size_up_to
 
         self._directory = directory
         self._env_steps = state["counters"]["env_steps"]
         self._new_latest = None if checkpoint == LATEST else _linkable(directory.store(), checkpoint, self._env_steps)
         """The name of the checkpoint that becomes the latest; None if it is the latest already."""
         self._before = {path: _content(path) for path in (directory.status, directory.tracker)}
-        self._metrics = metrics_up_to(directory.metrics, state["counters"]["learning_step"])
-        self.metrics_size = len(self._metrics)
+        self.metrics_size = size_up_to(directory.metrics, state["counters"]["learning_step"])
+        """Bytes of the metrics lines that stay."""
         self._configs = {directory.config: config.as_toml()}
         """The new content of config files by path, in the order in which they are written."""
         changed = {key: values for key, values in changed.items() if key not in LIMITS}
@@ -73,8 +73,12 @@ class DirectoryChanges:
         Raises:
             OSError: the disk is full or fails; nothing was changed.
         """
+        from offbeat.metrics.sinks import first_lines
+
         store, directory = self._directory.store(), self._directory
-        files = {**self._configs, **({directory.metrics: self._metrics} if directory.metrics.exists() else {})}
+        files: dict[Path, bytes | Iterator[bytes]] = {**self._configs}
+        if directory.metrics.exists():
+            files[directory.metrics] = first_lines(directory.metrics, self.metrics_size)
         with ExitStack() as temporary, ExitStack() as undo:
             staged: dict[Path, Path] = {}
             for path, content in files.items():

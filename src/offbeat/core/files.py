@@ -131,15 +131,16 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def stage(path: Path, content: bytes, *, synced: bool = True) -> Path:
-    """Write the new content of `path` to a file in the same folder; return its path, to be renamed.
+def stage(path: Path, content: bytes | Iterator[bytes], *, synced: bool = True) -> Path:
+    """Write the new content of `path`, or its pieces, to a file in the same folder; return its path, to be renamed.
 
     Raises:
         OSError: the file could not be written. It is removed.
     """
     staged = path.with_name(f".{path.name}.new")
     with _removed_after_error(staged):
-        staged.write_bytes(content)
+        with staged.open("wb") as file:
+            file.writelines([content] if isinstance(content, bytes) else content)
         if synced:
             sync(staged)
     return staged

@@ -206,8 +206,8 @@ def _refuse(constant: str) -> None:
     raise ValueError(constant)
 
 
-def metrics_up_to(path: Path, learning_step: int) -> bytes:
-    """Return the lines of a JSON Lines file up to ``learning_step``, from which a run is resumed.
+def size_up_to(path: Path, learning_step: int) -> int:
+    """Return the bytes of the lines of a JSON Lines file up to ``learning_step``, from which a run is resumed.
 
     Raises:
         ConfigError: a later line was changed by another program.
@@ -216,10 +216,17 @@ def metrics_up_to(path: Path, learning_step: int) -> bytes:
         if not isinstance(line.get("learning_step"), int):
             raise ConfigError(f"{path} has a line without a learning_step: the file was changed by another program")
         if line["learning_step"] <= learning_step:
-            with path.open("rb") as file:
-                lines = file.read(end + 1)
-            return lines if lines.endswith(b"\n") else lines + b"\n"
-    return b""
+            return end + 1
+    return 0
+
+
+def first_lines(path: Path, size: int) -> Iterator[bytes]:
+    """Yield the lines in the first `size` bytes of a file, in pieces. The last one gets a line break if it has none."""
+    with path.open("rb") as file:
+        for place in range(0, size - 1, _PIECE):
+            yield file.read(min(_PIECE, size - 1 - place))
+    if size:
+        yield b"\n"
 
 
 class LateSink:
