@@ -24,7 +24,7 @@ Values = dict[str, Any]
 Method = Literal["grid", "random", "optuna"]
 
 MOST = 100_000
-"""Largest number of seeds and of trials: each has a directory, and all are listed before the first one starts."""
+"""Largest number of sessions: each has a directory, and all are listed before the first one starts."""
 Number = Annotated[int, Bound(1, MOST)]
 """A number of seeds or trials."""
 _DIGITS = 6
@@ -110,6 +110,11 @@ class Search:
     seed: int = 0
     """Seed of the random samples."""
 
+    @property
+    def combinations(self) -> int:
+        """Number of combinations of values."""
+        return self.trials or math.prod(len(values.examples()) for values in self.over.values())
+
     def identity(self) -> dict[str, Any]:
         """Return the part that defines the trials, as JSON."""
         over = {
@@ -192,12 +197,6 @@ def _grid(where: str, table: Mapping[str, Any], over: Over) -> Search:
                 f"{where}: {key} is a range, which is not supported by a grid: list its values, {key} = [...], or "
                 'write method = "random"'
             )
-    count = math.prod(len(values.examples()) for values in over.values())
-    if count > MOST:
-        raise ConfigError(
-            f"{where}: the grid has {count:,} combinations, but at most {MOST:,} are expected: list fewer values, or "
-            'write method = "random" and trials = 100'
-        )
     return Search("grid", over, None)
 
 

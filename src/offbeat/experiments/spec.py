@@ -19,7 +19,7 @@ from offbeat.config.trust import Code, clusters_of, modules_in, policies_code, r
 from offbeat.core.errors import ConfigError, suggestion
 from offbeat.core.fields import Natural
 from offbeat.core.toml_files import read_toml
-from offbeat.experiments.search import Number, Search, expect, read_search, refuse_duplicates
+from offbeat.experiments.search import MOST, Number, Search, expect, read_search, refuse_duplicates
 
 _KEYS = {
     "algorithm": str,
@@ -171,7 +171,7 @@ def spec_of(tables: Mapping[str, Any], where: str) -> Spec:
     policies = read_policies(_table(where, tables, "policies"), where)
     _refuse_misplaced_keys(where, settings, search)
     _check_policies(where, policies, settings, search)
-    return Spec(
+    spec = Spec(
         top["algorithm"],
         _envs(where, top),
         top.get("preset"),
@@ -184,6 +184,19 @@ def spec_of(tables: Mapping[str, Any], where: str) -> Spec:
         _table(where, tables, "population") if "population" in tables else None,
         where,
     )
+    _limit_sessions(spec)
+    return spec
+
+
+def _limit_sessions(spec: Spec) -> None:
+    """Refuse a spec with more than `MOST` sessions."""
+    combinations = 1 if spec.search is None else spec.search.combinations
+    if (count := combinations * len(spec.envs) * len(spec.seeds)) > MOST:
+        raise ConfigError(
+            f"{spec.where} has {count:,} sessions (combinations of values: {combinations:,}, envs: {len(spec.envs):,}, "
+            f"seeds: {len(spec.seeds):,}), but at most {MOST:,} are expected: list fewer envs or "
+            'seeds, or search fewer combinations, such as method = "random" with trials = 100'
+        )
 
 
 def _unknown_key(key: str, where: str) -> ConfigError:
@@ -244,7 +257,8 @@ def _seeds(where: str, top: Mapping[str, Any]) -> tuple[int, ...]:
     seeds: tuple[int, ...] = tuple(range(top["sessions"])) if "sessions" in top else top.get("seeds", ())
     if not seeds or {"seeds", "sessions"} <= top.keys():
         raise ConfigError(f"{where}: write either seeds = [1, 2, 3], or sessions = 3, which are the seeds 0, 1 and 2")
-    refuse_duplicates(where, "seeds", seeds)
+    if len(set(seeds)) < len(seeds):
+        refuse_duplicates(where, "seeds", seeds)  # it is slow for many
     return seeds
 
 
