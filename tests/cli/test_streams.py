@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pty
 import signal
@@ -12,6 +13,8 @@ from pathlib import Path
 import pytest
 from tests.reference.runs import OFFBEAT, REPOSITORY, small_arguments, small_run, status_of
 from tests.reference.thorough import thorough
+
+from offbeat.core.lossy_stream import lossy
 
 COMMAND = [sys.executable, "-c", OFFBEAT]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join([str(REPOSITORY / "src"), str(REPOSITORY)])}
@@ -43,6 +46,36 @@ def test_a_command_whose_output_cannot_be_written_fails_with_a_message(run):
         1,
         ["offbeat: the output could not be written (No space left on device)"],
     )
+
+
+def test_long_output_that_cannot_be_written_fails_with_a_message():
+    said = shell('"$@" > /dev/full', "list", "envs")
+    assert (said.returncode, said.stderr) == (
+        1,
+        "offbeat: the output could not be written (No space left on device)\n",
+    )
+
+
+def test_a_run_whose_report_cannot_be_written_has_the_exit_code_of_its_end(tmp_path):
+    said = shell('"$@" > /dev/full', *small_arguments(tmp_path / "run", steps=64))
+    assert (said.returncode, said.stderr.splitlines()[-1:]) == (
+        0,
+        ["offbeat: the output could not be written (No space left on device)"],
+    )
+
+
+def test_a_warning_that_cannot_be_written_does_not_end_a_run(tmp_path):
+    """A replay of 64 transitions is smaller than the warm-up. The second run is refused: its directory exists."""
+    arguments = ["train", "dqn", "CartPole-v1", "--run-dir", tmp_path / "run", "--progress", "none", "--steps", 64]
+    assert shell('"$@" 2> /dev/full', *arguments).returncode == 0
+    assert status_of(tmp_path / "run")["state"] == "finished"
+    assert shell('"$@" 2> /dev/full', *arguments).returncode == 2
+
+
+def test_a_lossy_stream_drops_what_a_closed_stream_does_not_take():
+    stream = io.StringIO()
+    stream.close()
+    print("lost", file=lossy(stream), flush=True)
 
 
 def test_a_path_that_the_encoding_of_the_terminal_does_not_have_is_shown_with_escapes(tmp_path):

@@ -5,7 +5,6 @@ This module imports no slow modules: a command imports what it needs in its `run
 
 from __future__ import annotations
 
-import os
 import sys
 import warnings
 from collections.abc import Sequence
@@ -86,9 +85,6 @@ def _run(arguments: Sequence[str]) -> int:
             file=sys.stderr,
         )
         return ConfigError.exit_code
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader of the pipe has closed it
-        return 0
 
 
 def _require_current_folder() -> None:

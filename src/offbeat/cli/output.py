@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from time import monotonic
 
-from offbeat.core.lossy_stream import lossy
-
 STDOUT, STDERR = 1, 2
 LINE_EVERY_S = 10.0
 """Seconds between lines about progress, where no bar can be drawn."""
@@ -65,7 +63,7 @@ def _lines_of_progress(name: str) -> Callable[[int, int], None]:
         nonlocal written_at
         if monotonic() - written_at >= LINE_EVERY_S:
             written_at = monotonic()
-            print(f"{name}: {done} of {total}", file=lossy(sys.stderr))
+            print(f"{name}: {done} of {total}", file=sys.stderr)
 
     return update
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
@@ -23,9 +22,9 @@ from offbeat.cli.flags import (
     with_flags,
 )
 from offbeat.cli.output import spinner, stdout_to_stderr
+from offbeat.cli.streams import is_output_written
 from offbeat.config.run_config import RunConfig
 from offbeat.config.runtime_config import RuntimeConfig
-from offbeat.core.lossy_stream import lossy
 
 if TYPE_CHECKING:
     from offbeat.api.train import Run
@@ -168,5 +167,6 @@ def _report(run: Run) -> int:
         if has_returns(run.path):
             commands.append(f"offbeat plot {quote(str(run.path))}")
         lines.append("  next: " + "\n        ".join(commands))
-    print("\n".join(lines), file=lossy(sys.stdout))  # the terminal may have been closed
+    print("\n".join(lines))
+    is_output_written()  # if it is not, the run has still ended as it has
     return run.exit_code

@@ -104,8 +104,6 @@ class ExperimentDirectory:
             lock_file(file, f"another `offbeat run` is using {self.path}: wait for it, stop it, or pass another --dir")
             try:
                 yield
-            except BrokenPipeError:  # the reader of the output has closed it
-                raise
             except OSError as error:
                 raise RunFailed(
                     f"{self.path} cannot be written to ({error.strerror or error}): free some disk space, or make it "
