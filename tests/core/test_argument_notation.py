@@ -43,6 +43,13 @@ SOURCES = Path(offbeat.__file__).parent
         ("pass --set league.window=4 league.k_factor=8", 'pass league={"window": 4, "k_factor": 8}'),
         ("pass --set league.sides=...", 'pass league={"sides": ...}'),
         ("pass --set env.kwargs.size=8", 'pass env_kwargs={"size": 8}'),
+        ("pass --set 'env.kwargs.goal={x = 1, y = 2}'", "pass env_kwargs={\"goal\": {'x': 1, 'y': 2}}"),
+        ("pass --env-kwargs 'goal={x = 1, y = 2}'", "pass env_kwargs={\"goal\": {'x': 1, 'y': 2}}"),
+        (
+            "`offbeat check A-v0 --env-kwargs a=1 --set epochs=2 'env.kwargs.goal={x = 1, y = 2}' epochs=4`",
+            """`offbeat.check("A-v0", env_kwargs={"a": 1, "goal": {'x': 1, 'y': 2}}, epochs=4)`""",
+        ),
+        ("pass --set league.env.kwargs.a=1", 'pass league={"env.kwargs.a": 1}'),
         ("pass --env-kwargs size=8 name=pole", 'pass env_kwargs={"size": 8, "name": "pole"}'),
         ("pass --env-kwargs NAME=VALUE", 'pass env_kwargs={"NAME": VALUE}'),
         ("the settings themselves with --set", "the settings themselves with settings"),

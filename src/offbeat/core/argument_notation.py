@@ -61,10 +61,11 @@ FUNCTIONS = {
     "eval": "evaluate",
 }
 """Command -> the function of Python that does the same, with the same arguments."""
+_KWARGS = "env.kwargs."
 _PAIRS = rf"[\w.]+={_VALUE}(?: [\w.]+={_VALUE})*"
 NOTATION = re.compile(
     r"(?P<command>`[^`]*`)"
-    rf"|--set '(?P<quoted>[\w.]+=[^']*)'"
+    rf"|--(?P<of_quoted>set|env-kwargs) '(?P<quoted>[\w.]+=[^']*)'"
     rf"|--set (?P<settings>{_PAIRS})"
     rf"|--env-kwargs (?P<arguments>{_PAIRS})"
     r"|(?P<list>\ba comma-separated list\b)"
@@ -116,8 +117,7 @@ def _argument(found: re.Match[str]) -> str:
     if found["command"]:
         return _command(found[0])
     if found["quoted"]:
-        key, _, text = found["quoted"].partition("=")
-        return f"{key}={text!r}"
+        return _of_quoted(found["of_quoted"], found["quoted"])
     if found["settings"]:
         pairs, end = pairs_in(found["settings"])
         return ", ".join(_settings(pairs)) + end
@@ -156,6 +156,8 @@ def _call(command: str) -> str:
         if word.startswith("--"):
             flag = word[2:]
             given.setdefault(flag, [])
+        elif flag == "set" and word.startswith(_KWARGS):  # one argument in Python, with those of the other flag
+            given.setdefault("env-kwargs", []).append(word.removeprefix(_KWARGS))
         else:
             given[flag].append(word)
     arguments = [part for flag, values in given.items() for part in _arguments(flag, values)]
@@ -164,17 +166,21 @@ def _call(command: str) -> str:
 
 def _arguments(flag: str, values: list[str]) -> list[str]:
     """Return the arguments for a flag of a command with its values; '' is the flag of those before all flags."""
-    pairs = [(key, value) for key, _, value in (each.partition("=") for each in values)]
     if flag == "":
         return [_python(each) for each in values]
     if flag == "set":
-        return _settings(pairs)
+        return _settings((key, value) for key, _, value in (each.partition("=") for each in values))
     if flag == "env-kwargs":
-        items = ", ".join(f'"{key}": {_literal(value)}' for key, value in pairs)
-        return [f"env_kwargs={{{items}}}"]
+        return [_env_kwargs(values)]
     if flag in _LISTS:
         return [f"{_LISTS[flag]}={_list(values)}"]
     return [f"{flag.replace('-', '_')}={_value_of(flag, each)}" for each in values or ["true"]]
+
+
+def _env_kwargs(items: Iterable[str]) -> str:
+    """Return the argument for each NAME=VALUE of --env-kwargs, as it is typed."""
+    pairs = ", ".join(f'"{name}": {_literal(value)}' for name, _, value in (each.partition("=") for each in items))
+    return f"env_kwargs={{{pairs}}}"
 
 
 def _list(texts: list[str]) -> str:
@@ -186,6 +192,14 @@ def _literal(text: str) -> str:
     value = value_of(text)
     quoted = isinstance(value, str) and value.isprintable() and not {'"', "\\"} & set(value)
     return f'"{value}"' if quoted else repr(value)
+
+
+def _of_quoted(flag: str, pair: str) -> str:
+    """Return the argument for the 'key=value' of a flag that is quoted in a sentence."""
+    if flag == "env-kwargs" or pair.startswith(_KWARGS):
+        return _env_kwargs([pair.removeprefix(_KWARGS)])
+    key, _, text = pair.partition("=")
+    return f"{key}={text!r}"
 
 
 def _of_flag(flag: str, word: str | None) -> str:
@@ -227,13 +241,20 @@ def without_stop(text: str) -> tuple[str, str]:
 
 
 def _settings(pairs: Iterable[tuple[str, str]]) -> list[str]:
-    """Return the arguments for keys and values. Those of a table are one argument: Python accepts none twice."""
+    """Return the arguments for keys and values. Those of a table are one argument: Python accepts none twice.
+
+    Of a key that is given twice, the last value counts.
+    """
     arguments: dict[str, list[str]] = {}
     for key, value in pairs:
-        table, dot, name = key.replace("env.kwargs.", "env_kwargs.").partition(".")
-        arguments.setdefault(f"{table}{dot}", []).append(f'"{name}": {_python(value)}' if dot else _python(value))
+        is_argument = key.startswith(_KWARGS)
+        table, dot, name = (
+            f"env_kwargs.{key.removeprefix(_KWARGS)}".partition(".") if is_argument else key.partition(".")
+        )
+        code = _literal(value) if is_argument else _python(value)
+        arguments.setdefault(f"{table}{dot}", []).append(f'"{name}": {code}' if dot else code)
     return [
-        f"{name[:-1]}={{{', '.join(items)}}}" if name.endswith(".") else f"{name}={items[0]}"
+        f"{name[:-1]}={{{', '.join(items)}}}" if name.endswith(".") else f"{name}={items[-1]}"
         for name, items in arguments.items()
     ]
 
