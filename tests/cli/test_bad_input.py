@@ -13,6 +13,8 @@ from tests.reference import run_envs
 from tests.reference.replay_runs import small_sac
 from tests.reference.runs import contents, offbeat, our_lines, small_arguments, small_run, status_of
 
+from offbeat import train as train_in_python
+from offbeat.core.errors import ConfigError
 from offbeat.run_directory.checkpoint import load
 
 ENVS = "tests.reference.run_envs"
@@ -525,6 +527,8 @@ def test_a_current_folder_that_was_deleted_is_refused(tmp_path, monkeypatch):
         2,
         "offbeat: the current folder was deleted: go to another one, or again to one of its name\n",
     )
+    with pytest.raises(ConfigError, match="the current folder was deleted"):
+        train_in_python("ppo", "CartPole-v1")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")

@@ -33,7 +33,7 @@ from offbeat.cli.watch import Watch
 from offbeat.core.argument_notation import flags_shown
 from offbeat.core.errors import ConfigError, OffbeatError, RunWarning, message_with_notes, unknown
 from offbeat.core.field_definitions import field_docstrings
-from offbeat.core.files import is_utf8, user_path
+from offbeat.core.files import is_utf8, require_current_folder, user_path
 
 COMMANDS = {
     "train": Train,
@@ -62,7 +62,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     try:
-        _require_current_folder()
+        require_current_folder()
         command = _parse(arguments)
         if not isinstance(command, Resume):  # resume writes the warning itself, also to the log
             _warn_of_crashes(command)
@@ -85,14 +85,6 @@ def _run(arguments: Sequence[str]) -> int:
             file=sys.stderr,
         )
         return ConfigError.exit_code
-
-
-def _require_current_folder() -> None:
-    """Refuse to run in a folder that was deleted, even if a new one has its name."""
-    try:
-        Path.cwd()
-    except FileNotFoundError:
-        raise ConfigError("the current folder was deleted: go to another one, or again to one of its name") from None
 
 
 def _show_as_lines(shown: type[Warning]) -> None:

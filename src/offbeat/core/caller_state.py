@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from offbeat.core.allocator import stop_keeping_memory
+from offbeat.core.files import require_current_folder
 from offbeat.core.gpu_numerics import WORKSPACE, GpuNumerics
 from offbeat.core.threads import SPINNING, ThreadCounts, niceness, set_affinity, usable_core_numbers
 
@@ -28,9 +29,14 @@ _TASKS = Path("/proc/self/task")
 
 
 class CallerState:
-    """The state of the process at the time of construction; see `caller_state`."""
+    """The state of the process at the time of construction; see `caller_state`.
+
+    Raises:
+        ConfigError: the current folder was deleted.
+    """
 
     def __init__(self) -> None:
+        require_current_folder()
         self._folder = str(Path.cwd())
         self._was_searched = self._folder in sys.path
         self._environment = {name: os.environ.get(name) for name in (*SPINNING, WORKSPACE, *_SET_BY_IMPORTS)}

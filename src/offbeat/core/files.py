@@ -34,6 +34,18 @@ def is_utf8(text: str) -> bool:
     return True
 
 
+def require_current_folder() -> None:
+    """Refuse to run in a folder that was deleted, even if a new one has its name.
+
+    Raises:
+        ConfigError: it was.
+    """
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        raise ConfigError("the current folder was deleted: go to another one, or again to one of its name") from None
+
+
 def user_path(given: GivenPath) -> Path:
     """Return a path that a user has given, with `~` and `~NAME` replaced by the home directory.
 

@@ -362,7 +362,7 @@ def default_path(config: Config) -> Path:
     """Return runs/<algorithm>-<env>-s<seed>-<time>, which does not exist yet.
 
     Raises:
-        ConfigError: the current folder cannot be used.
+        ConfigError: no file can be looked up in the current folder.
     """
     names = f"{config.run.algorithm}-{config.run.env}".replace("/", "-").replace(":", "-")
     short = names.encode()[:MOST_BYTES_OF_NAMES].decode(errors="ignore")
