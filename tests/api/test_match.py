@@ -15,6 +15,7 @@ from tests.reference.runs import small_run
 
 import offbeat
 from offbeat.api.entrants import entrants_of
+from offbeat.cli.match import Match
 from offbeat.core.errors import ConfigError
 from offbeat.workers.mixture import Mixture
 
@@ -177,6 +178,11 @@ def test_a_match_that_cannot_be_played_is_refused(runs, flags, message, folder, 
     said = typed("match", *(folder / name for name in runs), *flags)
     assert (said.code, said.out) == (2, "")
     assert re.search(message, said.err.replace("\n", " ")), said.err
+
+
+def test_one_file_for_both_pictures_of_a_match_is_refused_however_it_is_written():
+    with pytest.raises(ConfigError, match=r"are a\.png: pass another file"):
+        Match(runs=(), out=Path("a.png"), ratings=Path("a.png").absolute()).run()
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ class Match:
         require_at_least("episodes", self.episodes, 1)
         for picture in self._pictures:
             require_format(picture)
-        if self.out is not None and self.out == self.ratings:
+        if len({picture.absolute() for picture in self._pictures}) < len(self._pictures):
             raise ConfigError(f"both --out and --ratings are {self.out}: pass another file for one of them")
         on_ray = OnRay.read(self.on, self.ray_address, self.cpus, self.gpus, self.resources)
         nodes = nullcontext() if on_ray is None else on_ray.task_pool("a match of two players")
