@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
@@ -38,7 +39,9 @@ def wrapped(text: str, width: float, size: float = 9) -> str:
         size: the size of its letters in points.
     """
     letters = int(120 * width / size)
-    return text if "$" in text else "\n".join(fill(line, letters, break_on_hyphens=False) for line in text.split("\n"))
+    if re.search(r"(?<!\\)\$", text):  # one that `literal` has not written
+        return text
+    return "\n".join(fill(line, letters, break_on_hyphens=False) for line in text.split("\n"))
 
 
 def show_grid(axes: Axes) -> None:
