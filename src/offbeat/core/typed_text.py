@@ -19,6 +19,8 @@ def as_text(value: object) -> str:
     if isinstance(value, Mapping):
         return argument_text(value)
     if isinstance(value, tuple | list):
+        if any(isinstance(item, Mapping | tuple | list) for item in value):
+            return argument_text(value)
         items = [as_text(item) for item in value]
         text = ",".join(items)
         return text if items_of(text) == items else argument_text(value)
