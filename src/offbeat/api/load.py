@@ -94,11 +94,10 @@ def _read_snapshot(
     run: GivenPath, checkpoint: str, policy: str | None, number: int, *, trust_code: bool
 ) -> tuple[Checkpoint, Code]:
     """Return a snapshot of a run's league as a checkpoint, and the modules that the run names."""
-    if checkpoint != "latest" or is_on_hub(run):
-        raise ConfigError(
-            f"both the checkpoint {checkpoint} of {run} and the snapshot {number} are given: choose one. The hub has "
-            "no snapshots"
-        )
+    if is_on_hub(run):
+        raise ConfigError(f"snapshot is {number}, but the hub has no snapshots: leave it out")
+    if checkpoint != "latest":
+        raise ConfigError(f"both the checkpoint {checkpoint} of {run} and the snapshot {number} are given: choose one")
     directory = RunDirectory.open(user_path(run), trust_code=trust_code)
     names = directory.snapshots().policies or [DEFAULT_POLICY]
     chosen = chosen_policy(names, policy, f"the league of {run}")
