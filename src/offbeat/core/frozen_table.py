@@ -48,10 +48,8 @@ class PlainTable(FrozenTable[Any]):
 
     __slots__ = ()
 
-    def __init__(self, values: Mapping[str, Any] | None = None, *, depth: int = 0) -> None:
-        if any(not isinstance(key, str) for key in values or {}):
-            raise TypeError
-        super().__init__({key: _frozen(value, depth) for key, value in (values or {}).items()})
+    def __init__(self, values: Mapping[str, Any] | None = None) -> None:
+        super().__init__({} if values is None else _frozen_values(values, 0))
 
 
 EMPTY = PlainTable()
@@ -60,12 +58,20 @@ _DEPTH = 8
 """Largest depth of lists and tables in each other."""
 
 
+def _frozen_values(values: Mapping[str, Any], depth: int) -> dict[str, object]:
+    if any(not isinstance(key, str) for key in values):
+        raise TypeError
+    return {key: _frozen(value, depth) for key, value in values.items()}
+
+
 def _frozen(value: object, depth: int) -> object:
     if isinstance(value, list | tuple | Mapping):
         if depth == _DEPTH:
             raise ValueError
         if isinstance(value, Mapping):
-            return PlainTable(value, depth=depth + 1)
+            table = PlainTable()
+            table._values = _frozen_values(value, depth + 1)  # noqa: SLF001 - the constructor would count from 0 again
+            return table
         return tuple(_frozen(item, depth + 1) for item in value)
     if is_flag(value):
         return bool(value)
