@@ -115,8 +115,8 @@ class LockFreeWorkforce(Workforce):
             )
             raise ConfigError(
                 f"the checkpoint has other rows of the replay than this run needs{older}. Resume it with the version "
-                "of offbeat that saved it, which is in versions.json, or start a new run with its weights: pass "
-                "--init-from RUN to offbeat train"
+                "of offbeat that saved it, which is in versions.json, or start a new run with its weights: "
+                "`offbeat train --init-from RUN`"
             )
         for name, part in rows.items():
             part[...] = saved[name]
