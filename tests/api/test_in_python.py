@@ -15,6 +15,7 @@ from tests.reference.runs import small_run
 from tests.test_package import loaded_by
 
 import offbeat
+from offbeat.cli.eval import Eval
 from offbeat.cli.main import COMMANDS, _parse
 from offbeat.config.resolve import resolve
 from offbeat.core.errors import ConfigError
@@ -125,6 +126,7 @@ USES: dict[str, Callable[[], object]] = {
     "load_all": lambda: offbeat.load_all(Path("~/run")),
     "export": lambda: offbeat.export("~/run", "~/policy.pt", format="torchscript"),
     "load_snapshots": lambda: offbeat.load_snapshots("~/run"),
+    "eval": lambda: Eval("~/run", episodes=1).run(),
 }
 
 
@@ -138,8 +140,7 @@ COMMANDS_WITH_PATHS = [
     "train ppo CartPole-v1 --run-dir ~/new",
     "train ppo CartPole-v1 --run-dir=~/new",
     "resume ~/run",
-    "eval ~/run",
-    "watch ~/run --video ~/episode.mp4",
+    "watch RUN --video ~/episode.mp4",
     "match ~/run ~/other --out ~/wins.png --ratings ~/elo.png",
     "plot ~/run ~/other --out ~/return.png",
     "push ~/run --repo user/name",

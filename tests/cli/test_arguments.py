@@ -93,7 +93,7 @@ $ offbeat train ppo CartPole-v1 --set
 $ offbeat train ppo CartPole-v1 --lr 0.1
 unknown flag '--lr'. It is a name of RLlib, and offbeat calls it learning_rate: pass --set learning_rate=0.1. `offbeat train --help` shows the flags.
 $ offbeat train ppo CartPole-v1 --n_envs=8
-unknown flag '--n-envs'. It is a name of Stable-Baselines3, and offbeat calls it envs_per_actor: pass --envs-per-actor 8. `offbeat train --help` shows the flags.
+unknown flag '--n-envs'. It is a name of Stable-Baselines3 and garage, and offbeat calls it envs_per_actor: pass --envs-per-actor 8. `offbeat train --help` shows the flags.
 $ offbeat train dqn CartPole-v1 --n-steps 3
 unknown flag '--n-steps'. It is a name of Stable-Baselines3, and offbeat calls it n_step: pass --set n_step=3. `offbeat train --help` shows the flags.
 $ offbeat train ppo CartPole-v1 --gamma=0.9
