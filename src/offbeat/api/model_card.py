@@ -85,7 +85,7 @@ def _notes(loaded: LoadedPolicy, scores: Mapping[str, Any]) -> str:
 def _example(loaded: LoadedPolicy, repo: str, modules: Sequence[str]) -> str:
     """Return Python code that loads and calls the policy.
 
-    If the env of the training has one agent and can be made without offbeat, the code makes one like it.
+    If the env of the training has one agent, and no adapter of offbeat makes it, the code makes one like it.
     """
     trained, mask = loaded.trained, loaded.policy.spec.info_mask
     load = f'policy = offbeat.load("hf://{repo}")  # pip install "offbeat[hub]"'

@@ -53,7 +53,7 @@ class DataAge:
     policy_lag_mean: float | None = None
     policy_lag_max: float | None = None
     utd_ratio: float | None = None
-    """Updates per env step so far, with several agents per agent step; None without a replay and in its warm-up."""
+    """Updates per env step so far; with several agents, per agent step. None without a replay and in its warm-up."""
     replay_size: float | None = None
     """Transitions in the replay; None without a replay."""
     sample_age_min: float | None = None
