@@ -25,6 +25,10 @@ VARIABLE = "OFFBEAT_TEST_PROCESSES"
 """Environment variable: the marks of all test processes above, with colons between them; pytest may run in a test."""
 
 
+ENOUGH_SCANS = 10
+"""Scans in a row that find nothing: a process shows no environment for a moment while it begins a program."""
+
+
 def mark_and_watch() -> None:
     """Mark all that this process starts from now on, and start the process that ends it afterwards."""
     if sys.platform != "linux":
@@ -54,7 +58,10 @@ def watch(mark: str, test_process: int) -> None:
         while os.getppid() == test_process and descriptor not in select.select([descriptor, sys.stdin], [], [])[0]:
             forks |= {pid: _start_of(pid) for pid in _told_pids()}
     forks |= {pid: _start_of(pid) for pid in _told_pids()}
-    while pids := [*marked(mark), *(pid for pid, start in forks.items() if start and _start_of(pid) == start)]:
+    scans_without = 0
+    while scans_without < ENOUGH_SCANS:
+        pids = [*marked(mark), *(pid for pid, start in forks.items() if start and _start_of(pid) == start)]
+        scans_without = 0 if pids else scans_without + 1
         for pid in pids:
             with suppress(ProcessLookupError):
                 if os.getpgid(pid) in pids:  # else the group may be that of a shell
