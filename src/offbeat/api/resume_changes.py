@@ -14,7 +14,7 @@ from offbeat.config.config import Config
 from offbeat.config.run_config import LIMITS
 from offbeat.core.errors import ConfigError
 from offbeat.core.files import replace_or_overwrite, stage, sync
-from offbeat.core.strict_json import LARGEST_RECORD, Unreadable, require_regular
+from offbeat.core.strict_json import LARGEST_RECORD, Unreadable, read_small
 from offbeat.run_directory.directory import RunDirectory
 
 if TYPE_CHECKING:
@@ -140,14 +140,11 @@ def _content(path: Path) -> bytes | None:
             and not fit into memory.
     """
     try:
-        size = require_regular(path)
+        return read_small(path, LARGEST_RECORD)
     except FileNotFoundError:
         return None
     except Unreadable as error:
         raise ConfigError(f"{path} {error}: delete it") from None
-    if size > LARGEST_RECORD:
-        raise ConfigError(f"{path} has {size} bytes, where at most {LARGEST_RECORD} are expected: delete it")
-    return path.read_bytes()
 
 
 def _if_possible(change: Callable[..., object], *arguments: object, **named: object) -> None:

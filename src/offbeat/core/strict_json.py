@@ -31,6 +31,18 @@ def require_regular(path: Path) -> int:
     return status.st_size
 
 
+def read_small(path: Path, max_bytes: int) -> bytes:
+    """Return the content of a file of at most `max_bytes` bytes.
+
+    Raises:
+        OSError: it cannot be read.
+        Unreadable: it is too large, or no regular file.
+    """
+    if (size := require_regular(path)) > max_bytes:
+        raise Unreadable(f"has {size} bytes, where at most {max_bytes} are expected")
+    return path.read_bytes()
+
+
 def read_json(path: Path, max_bytes: int) -> dict[str, Any]:
     """Return the object in a JSON file of at most `max_bytes` bytes.
 
@@ -38,9 +50,7 @@ def read_json(path: Path, max_bytes: int) -> dict[str, Any]:
         OSError: it cannot be read.
         Unreadable: it is too large, not JSON, not an object, nested too deeply, or has a duplicate key.
     """
-    if (size := require_regular(path)) > max_bytes:
-        raise Unreadable(f"has {size} bytes, where at most {max_bytes} are expected")
-    return parse_object(path.read_bytes())
+    return parse_object(read_small(path, max_bytes))
 
 
 def parse_object(data: bytes, deepest: int = DEEPEST) -> dict[str, Any]:

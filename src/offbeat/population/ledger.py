@@ -17,7 +17,7 @@ from typing import Any
 from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.fields import Counter, Name, Natural, build, in_short, read
 from offbeat.core.files import sync
-from offbeat.core.strict_json import Unreadable, parse_object, require_regular
+from offbeat.core.strict_json import Unreadable, parse_object, read_small
 
 LARGEST = 1 << 28
 """Maximum size of a ledger in bytes."""
@@ -145,12 +145,9 @@ class Ledger:
 
 def _content(path: Path) -> bytes:
     try:
-        size = require_regular(path)
+        return read_small(path, LARGEST)
     except Unreadable as error:
         raise ConfigError(f"{path} {error}: restore it, or pass another --dir") from None
-    if size > LARGEST:
-        raise ConfigError(f"{path} has {size} bytes, but at most {LARGEST} are expected: restore it")
-    return path.read_bytes()
 
 
 def _parsed(path: Path, number: int, line: bytes) -> Score | Decision:
