@@ -212,42 +212,30 @@ def _check_columns(
     tasks: TaskSample | None,
     stepped: Callable[[], None],
 ) -> Iterator[Finding]:
-    """Yield the faults of several actors' envs. In an env with tasks, all randomness may be in the tasks."""
-    try:
-        yield from _compare_columns(env_id, columns, steps, settings, tasks, stepped)
-    except EnvFailed as error:
-        yield _fault_of_columns(error, env_id, columns, steps, settings, tasks)
-
-
-def _compare_columns(
-    env_id: str,
-    columns: int,
-    steps: int,
-    settings: EnvConfig,
-    tasks: TaskSample | None,
-    stepped: Callable[[], None],
-) -> Iterator[Finding]:
     """Compare the rows of envs with equal seeds, of restored envs with those of saved ones, and of two columns.
 
-    Raises:
-        EnvFailed: an env fails.
+    Yields:
+        The faults of several actors' envs. In an env with tasks, all randomness may be in the tasks.
     """
-    rollouts = []
-    for _ in range(2):
-        with started(env_id, columns, "check", settings, tasks) as (envs, first):
-            rollouts.append(rollout(envs, first, steps, stepped))
-    first, second = rollouts
-    if (difference := first_difference(first, second)) is not None:
-        problem = "the same seed and the same actions give different rows: a run trains, but cannot be repeated"
-        yield Finding("warning", problem, RESEEDED if difference.after_an_end else SEEDED)
-        return
-    with started(env_id, columns, "check", settings, tasks) as (envs, reset):
-        if can_save({"": envs}):
-            make = partial(_new_columns, envs.spec, env_id, columns, settings, tasks)
-            yield from check_snapshots({"": envs}, {"": reset}, make, steps)
-    if columns > 1 and tasks is None and all(np.array_equal(leaf[:, 0], leaf[:, 1]) for leaf in first.values()):
-        problem = "envs with different seeds give the same rows under the same actions"
-        yield Finding("warning", problem, f"{SEEDED}, unless the env is deterministic on purpose")
+    try:
+        rollouts = []
+        for _ in range(2):
+            with started(env_id, columns, "check", settings, tasks) as (envs, first):
+                rollouts.append(rollout(envs, first, steps, stepped))
+        first, second = rollouts
+        if (difference := first_difference(first, second)) is not None:
+            problem = "the same seed and the same actions give different rows: a run trains, but cannot be repeated"
+            yield Finding("warning", problem, RESEEDED if difference.after_an_end else SEEDED)
+            return
+        with started(env_id, columns, "check", settings, tasks) as (envs, reset):
+            if can_save({"": envs}):
+                make = partial(_new_columns, envs.spec, env_id, columns, settings, tasks)
+                yield from check_snapshots({"": envs}, {"": reset}, make, steps)
+        if columns > 1 and tasks is None and all(np.array_equal(leaf[:, 0], leaf[:, 1]) for leaf in first.values()):
+            problem = "envs with different seeds give the same rows under the same actions"
+            yield Finding("warning", problem, f"{SEEDED}, unless the env is deterministic on purpose")
+    except EnvFailed as error:
+        yield _fault_of_columns(error, env_id, columns, steps, settings, tasks)
 
 
 @contextmanager
