@@ -12,6 +12,7 @@ from typing import Any
 
 import gymnasium as gym
 import pytest
+from gymnasium.envs.registration import EnvSpec
 from tests.reference.run_envs import Wave
 from tests.reference.runs import (
     SMALL,
@@ -26,9 +27,14 @@ from tests.reference.runs import (
 from tests.reference.thorough import thorough
 
 import offbeat as package
+from offbeat.config.resolve import resolve
+from offbeat.core.errors import RunFailed
 from offbeat.runtime.evaluation import schedule as evaluations
-from offbeat.runtime.evaluation.evaluators import ProcessEvaluator, Result
+from offbeat.runtime.evaluation.evaluators import InlineEvaluator, ProcessEvaluator, Result
+from offbeat.runtime.evaluation.plan import EvaluatedPolicy, EvaluationPlan
 from offbeat.runtime.run_metrics import RunMetrics
+from offbeat.runtime.runtimes import build
+from offbeat.workers.env_calls import Unwatched
 
 ENVS = ("tests.reference.evaluated_envs",)
 EVALUATED: dict[str, Any] = {"eval_every": 512, "eval_episodes": 3, "imports": ENVS}
@@ -221,3 +227,43 @@ def test_an_env_that_cannot_be_sent_is_evaluated_in_the_process_of_the_learner_w
     assert len(first_lines) == 2
     for line in first_lines.values():
         assert line["eval_env_steps"] == line["env_steps"]
+
+
+class HasNoPorts(Wave):
+    """Needs a port; `TakesThePorts` takes all of them when the actors have theirs."""
+
+    are_taken = False
+
+    def __init__(self) -> None:
+        if self.are_taken:
+            raise OSError("all ports are taken")
+        super().__init__()
+
+
+class TakesThePorts(package.Callback):
+    def on_start(self) -> None:
+        HasNoPorts.are_taken = True
+
+
+def test_an_env_that_cannot_be_made_for_an_evaluation_in_the_process_of_the_learner_does_not_end_the_run(monkeypatch):
+    monkeypatch.setattr(HasNoPorts, "are_taken", False)
+    spec = EnvSpec("HasNoPorts-v0", HasNoPorts)
+    monkeypatch.setitem(gym.registry, spec.id, spec)
+    small_run(Path("run"), "HasNoPorts-v0", eval_every=512, evaluator="inline", callbacks=[TakesThePorts()])
+    assert (last_line()["evaluations"], last_line()["evaluations_failed"]) == (0, 2)
+    assert "HasNoPorts-v0 cannot be made (OSError: all ports are taken)" in Path("run/log.txt").read_text()
+
+
+def test_an_error_of_the_run_is_no_failure_of_the_evaluation_in_its_process():
+    parts = build(resolve("ppo", "CartPole-v1", flags=SMALL))
+    plan = EvaluationPlan(parts.config.run, parts.config.env, (EvaluatedPolicy("default", parts.policy.spec),))
+    evaluator = InlineEvaluator(plan, Unwatched())
+    parts.policy.learner.publish(0)
+    evaluator.start({"default": parts.policy.weights.read(0)})
+
+    def lose_worker() -> None:
+        raise RunFailed("worker 1 was killed")
+
+    with pytest.raises(RunFailed, match="worker 1 was killed"):
+        evaluator.poll(0.0, lose_worker)
+    parts.close()

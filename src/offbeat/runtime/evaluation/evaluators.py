@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offbeat.config.config import Config
-from offbeat.core.errors import RunFailed, message_with_notes
+from offbeat.core.errors import OffbeatError, RunFailed, message_with_notes
 from offbeat.core.threads import niceness, usable_core_numbers
 from offbeat.envs import sending
 from offbeat.memory.arena import SharedArena
@@ -88,10 +88,19 @@ class InlineEvaluator:
             policy.load(vectors[name].copy())
 
     def poll(self, seconds: float, on_step: Callable[[], None]) -> Result:  # noqa: ARG002 - it evaluates to the end
-        started = monotonic()
+        started, is_in_run = monotonic(), False
+
+        def call_run(_ended: int) -> None:
+            nonlocal is_in_run
+            is_in_run = True
+            on_step()
+            is_in_run = False
+
         try:
-            evaluation = self._plan.evaluate(self._policies, watch=self._watch, on_step=lambda _ended: on_step())
-        except RunFailed as error:  # of the env, or of a policy
+            evaluation = self._plan.evaluate(self._policies, watch=self._watch, on_step=call_run)
+        except OffbeatError as error:  # of the env, or of a policy
+            if is_in_run:
+                raise
             return Result(
                 None, monotonic() - started, message_with_notes(error), "".join(traceback.format_exception(error))
             )
