@@ -139,3 +139,8 @@ def test_each_process_of_a_run_begins_as_a_new_python(tmp_path, layout, modules)
     run = small_run(tmp_path / "run", steps=512, callbacks=[lambda _: seen.update(modules_of_children())], **layout)
     assert (run.state, run.metrics["actor_restarts"]) == ("finished", 0)
     assert seen == modules
+
+
+def test_a_search_path_with_an_entry_that_is_no_text_is_that_of_the_processes_too(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [tmp_path, *sys.path])  # a `Path`, which Python ignores
+    assert small_run(tmp_path / "run", steps=128, runtime="processes").state == "finished"

@@ -369,5 +369,9 @@ def _forward_output(printed: IO[bytes]) -> None:
 
 def _environment(threads: int) -> dict[str, str]:
     """Return the environment variables of a child, with the module search path and thread counts set."""
-    path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
-    return os.environ | {"PYTHONPATH": path} | dict.fromkeys(THREAD_VARIABLES, str(threads))
+    return os.environ | {"PYTHONPATH": os.pathsep.join(search_path())} | dict.fromkeys(THREAD_VARIABLES, str(threads))
+
+
+def search_path() -> list[str]:
+    """Return the folders in which this process searches modules: the text in `sys.path`. Python ignores the rest."""
+    return [entry or str(Path.cwd()) for entry in sys.path if isinstance(entry, str)]

@@ -6,7 +6,6 @@ pace allows and writes their rows into the learner's slots; the supervisor resta
 
 from __future__ import annotations
 
-import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -15,6 +14,7 @@ from time import monotonic
 from typing import Any
 
 from offbeat.config.ray import runtime_env_of
+from offbeat.runtime.child import search_path
 from offbeat.runtime.deadline import stall_timeout
 from offbeat.runtime.gated import GatedActing
 from offbeat.runtime.paced import PacedRuntime
@@ -78,7 +78,7 @@ class RayActing(GatedActing):
             incarnation=self._incarnations[index],
             attempt=attempt,
             folder=None if "working_dir" in self._runtime_env else str(Path.cwd()),
-            path=tuple(folder or str(Path.cwd()) for folder in sys.path),
+            path=tuple(search_path()),
             env=self._env,
             plan=self.plan,
             origin=origin,
