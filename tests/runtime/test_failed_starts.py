@@ -1,4 +1,4 @@
-"""What acting, learners and evaluators have opened is closed if one of their later steps fails."""
+"""What parts, acting, learners and evaluators have opened is closed if one of their later steps fails."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ import gc
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
+from threading import active_count
 from typing import Any
 
 import pytest
 from tests.reference.runs import SMALL
 
+from offbeat.algorithms.sac import SAC
 from offbeat.config.resolve import resolve
+from offbeat.core.errors import ConfigError
+from offbeat.core.types import Field
 from offbeat.memory.arena import SharedArena
 from offbeat.runtime import assembly
 from offbeat.runtime.board import Bell
@@ -130,3 +134,27 @@ def test_parts_that_cannot_be_built_leave_no_shared_memory_open(module, last_ste
     with pytest.raises(OSError, match="Too many open files"):
         build(config)
     assert descriptors() == before
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"capacity": 10**12}, "of memory are free"),
+        ({"capacity": 10**12, "runtime": "hogwild", "workers": 1}, "of memory are free"),
+        ({"learner_threads": 3}, "among at most 2 threads"),
+    ],
+    ids=["serial", "hogwild", "too many threads"],
+)
+def test_parts_that_are_refused_leave_no_thread(settings, message):
+    before = active_count()
+    with pytest.raises(ConfigError, match=message) as refused:  # it refers to the parts, which are not collected
+        build(resolve("sac", "Pendulum-v1", flags={"learner_threads": 2, **settings}))
+    assert active_count() == before, refused
+
+
+def test_an_algorithm_with_a_field_that_no_actor_records_leaves_no_thread(monkeypatch):
+    monkeypatch.setattr(SAC, "fields", lambda _algorithm: [Field("gaze", (), "float32")])
+    before = active_count()
+    with pytest.raises(ConfigError, match="fields has 'gaze'") as refused:
+        build(resolve("sac", "Pendulum-v1", flags={"learner_threads": 2}))
+    assert active_count() == before, refused

@@ -117,6 +117,7 @@ class ReplayActorCritic(OffPolicy[Settings], Generic[Settings, Fast]):
         settings, threads = config.settings_as(cls.config_class), config.threads
         algorithm = cls(settings, spec, seed=config.run.seed, threads=threads, device=device, storage=storage)
         if algorithm.threads and config.runtime.learner_threads not in (None, algorithm.threads):
+            algorithm.close()
             raise ConfigError(
                 f"learner_threads is {config.runtime.learner_threads}, but {cls.__name__} divides the updates of plain "
                 f"MLPs among at most 2 threads: pass --set learner_threads={algorithm.threads}"

@@ -62,19 +62,20 @@ def build_paced(config: Config, notify: Callable[[str], None], *, shared: bool) 
     """
     require_inference_devices(config)
     tested = tested_envs(config)
-    storages = {name: PrivateStorage() for name in tested.policies}
-    policies = [
-        policy_parts(tested.config, env, name, storages[name], tested.league.sides_of(name) if tested.league else ())
-        for name, env in tested.policies.items()
-    ]
-    plan = plan_of(tested, policies, _actor_threads(config, policies))
-    _require_memory(plan, notify)
-    if config.league is not None and tested.league and (message := message_of(config.league, tested.league.sides)):
-        notify(message)
-    unsaved = (unsaved_warning(each.algorithm, storages[each.name].registered) for each in policies if each.trained)
-    warnings = tuple(dict.fromkeys(filter(None, unsaved)))
-    arena = SharedArena(plan.slabs()) if shared else None
     with ExitStack() as on_error:
+        storages = {name: PrivateStorage() for name in tested.policies}
+        policies = []
+        for name, env in tested.policies.items():
+            sides = tested.league.sides_of(name) if tested.league else ()
+            policies.append(policy_parts(tested.config, env, name, storages[name], sides))
+            on_error.callback(policies[-1].algorithm.close)
+        plan = plan_of(tested, policies, _actor_threads(config, policies))
+        _require_memory(plan, notify)
+        if config.league is not None and tested.league and (message := message_of(config.league, tested.league.sides)):
+            notify(message)
+        unsaved = (unsaved_warning(each.algorithm, storages[each.name].registered) for each in policies if each.trained)
+        warnings = tuple(dict.fromkeys(filter(None, unsaved)))
+        arena = SharedArena(plan.slabs()) if shared else None
         if arena:
             on_error.callback(arena.close)
         parts = _parts_in(arena, tested, policies, plan, warnings)
@@ -221,12 +222,12 @@ def algorithm_of(config: Config, policy: PolicySpec, storage: Storage | None = N
     algorithm: Algorithm = (
         algorithm_entry(config.run.algorithm).algorithm_class().for_run(config, policy, device_of(config), storage)
     )
-    for field in algorithm.fields():
-        if field.name not in RECORDED:
-            raise ConfigError(
-                f"{type(algorithm).__qualname__}.fields has {field.name!r}, but besides the env's rows actors record "
-                f"only {', '.join(RECORDED)}: leave it out"
-            )
+    if unknown := [field.name for field in algorithm.fields() if field.name not in RECORDED]:
+        algorithm.close()
+        raise ConfigError(
+            f"{type(algorithm).__qualname__}.fields has {unknown[0]!r}, but besides the env's rows actors record "
+            f"only {', '.join(RECORDED)}: leave it out"
+        )
     if config.runtime.shards > 1:
         algorithm.collective = AllShards(config.runtime.shards)
     return algorithm

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -101,12 +101,12 @@ def build_lock_free(config: Config, notify: Callable[[str], None]) -> LockFreePa
     env = _only_policy(tested)
     initial, first_config = PrivateStorage(), config.of_worker(0)
     first = policy_parts(first_config, env, storage=initial)
-    Updates(first.algorithm)  # adds the optimizers' moments to `initial`
-    first_plan = _plan_of_worker(tested, first_config, first)
-    _require_memory(first_plan, config.workers)
-    others = map(config.of_worker, range(1, config.workers))
-    plans = (first_plan, *(_plan_of_worker(tested, own, first) for own in others))
-    first.algorithm.close()
+    with closing(first.algorithm):
+        Updates(first.algorithm)  # adds the optimizers' moments to `initial`
+        first_plan = _plan_of_worker(tested, first_config, first)
+        _require_memory(first_plan, config.workers)
+        others = map(config.of_worker, range(1, config.workers))
+        plans = (first_plan, *(_plan_of_worker(tested, own, first) for own in others))
     if message := first_plan.policy.memory.describe(first_plan.policy.fields):
         notify(message if config.workers == 1 else f"each of {config.workers} workers has a {message}")
     shape = _shape_of(config, initial)
@@ -119,10 +119,12 @@ def build_lock_free(config: Config, notify: Callable[[str], None]) -> LockFreePa
         arrays: Arrays = {**arenas[0].arrays, **(buffer.tensors if buffer else {})}
         write_initial(arrays, initial)
         storage = SharedStorage(shape, arrays)
+        policy = policy_parts(first_config, env, storage=storage)
+        made.callback(policy.algorithm.close)
         parts = LockFreeParts(
             config=config,
             env=env,
-            policies=(policy_parts(first_config, env, storage=storage),),
+            policies=(policy,),
             timings=Timings(),
             main_thread=MainThreadWatch(config.runtime),
             plans=plans,
