@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,21 @@ def test_the_best_weights_are_saved_with_their_score_if_others_are_evaluated_bef
 
     monkeypatch.setattr(Saving, "evaluated", evaluated_twice)
     run = small_run(tmp_path / "run", steps=512, eval_every=256, eval_episodes=2, evaluator="inline")
+    assert offbeat.load(run, "best").trained.eval_return_mean == run.metrics["best_eval_return_mean"]
+
+
+def test_best_weights_that_could_not_be_saved_are_saved_with_the_next_checkpoint(tmp_path, monkeypatch):
+    save, failed = CheckpointStore.save, set[int]()
+
+    def save_at_the_second_attempt(store: CheckpointStore, env_steps: int, saved: Checkpoint, names: Any) -> Path:
+        if names == ("best",) and env_steps not in failed:
+            failed.add(env_steps)
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return save(store, env_steps, saved, names)
+
+    monkeypatch.setattr(CheckpointStore, "save", save_at_the_second_attempt)
+    run = small_run(tmp_path / "run", steps=512, learning_rate=0.05, eval_every=256, eval_episodes=2, stop_at=420)
+    assert len(failed) == 1
     assert offbeat.load(run, "best").trained.eval_return_mean == run.metrics["best_eval_return_mean"]
 
 

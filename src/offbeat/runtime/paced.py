@@ -315,7 +315,7 @@ class PacedLoop(TrainingLoop):
             if not self.ending:
                 self._save()
                 self._work.end_pause()
-        elif self.saving.best_is_unsaved:
+        elif self.saving.best_is_due:
             self._save_best()
 
     def _write_snapshots(self) -> None:

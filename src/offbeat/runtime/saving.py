@@ -52,6 +52,8 @@ class Saving:
         """The weights that were evaluated last. After a resume, those of its checkpoint if they were evaluated."""
         self._new_best: _Evaluated | None = None
         """Weights with a higher mean return that are not saved yet. Others may have been evaluated since."""
+        self.best_is_due = False
+        """Whether the best weights are to be saved now. If that fails, the next checkpoint tries it again."""
         self._saved_env_steps = 0
         self._written: list[Path] = []
 
@@ -81,19 +83,9 @@ class Saving:
     def evaluated(self, return_mean: float, weights: Mapping[str, Tree], counters: Counters) -> None:
         """Note the result of an evaluation: if it is the best so far, its weights are saved later."""
         self._last = _Evaluated(return_mean, weights, counters)
-        best = self._best_return_mean
+        best = self._new_best.return_mean if self._new_best else self._best
         if best is None or return_mean > best:
-            self._new_best = self._last
-
-    @property
-    def _best_return_mean(self) -> float | None:
-        """The mean return of the best weights, saved or not; None if none have been evaluated."""
-        return self._new_best.return_mean if self._new_best else self._best
-
-    @property
-    def best_is_unsaved(self) -> bool:
-        """Whether the best weights are not saved yet."""
-        return self._new_best is not None
+            self._new_best, self.best_is_due = self._last, True
 
     @property
     def is_due(self) -> bool:
@@ -133,8 +125,9 @@ class Saving:
         """Save a checkpoint to resume from. Also save it as the best one, if its weights are the best and not saved."""
         if self._new_best and not self._new_best.is_at(counters):
             self.save_best()
-        names = ("best", "latest") if self._new_best else ("latest",)
-        state = {**state, "best": self._best_return_mean}
+        best = self._new_best if self._new_best and self._new_best.is_at(counters) else None
+        names = ("best", "latest") if best else ("latest",)
+        state = {**state, "best": best.return_mean if best else self._best}
         if self._try_to_write(counters, self._run_parts.snapshot(), state, arrays, names):
             self._saved_env_steps = counters.env_steps
 
@@ -143,25 +136,30 @@ class Saving:
         assert self._new_best is not None
         self._try_to_write(self._new_best.counters, self._new_best.weights, None, None, ("best",))
 
-    def _try_to_write(self, *arguments: Any) -> bool:
+    def _try_to_write(
+        self,
+        counters: Counters,
+        weights: Mapping[str, Tree],
+        state: dict[str, Any] | None,
+        arrays: Tree | None,
+        names: tuple[str, ...],
+    ) -> bool:
         """Write a checkpoint; return whether it was written.
 
         Raises:
             RunDirectoryGone: the run directory does not exist any more.
         """
-        best = self._new_best
+        self.best_is_due = False
         try:
-            self._write(*arguments)
+            self._write(counters, weights, state, arrays, names)
         except OSError as error:
             self.presence.require(at_once=True)
             self._warn(
                 f"a checkpoint could not be written ({error}): the run continues, and the previous checkpoint is intact"
             )
             return False
-        finally:
-            self._new_best = None  # the weights will have changed before the next save
-        if best:
-            self._best = best.return_mean
+        if self._new_best and "best" in names:
+            self._best, self._new_best = self._new_best.return_mean, None
         return True
 
     def _write(

@@ -93,7 +93,7 @@ class HogwildLoop(TrainingLoop):
 
     def _between_boundaries(self) -> None:
         """Save the best weights if they are not saved; else stop workers at once if a checkpoint or the end is due."""
-        if self.saving.best_is_unsaved:
+        if self.saving.best_is_due:
             self._save_best()
         elif self._planned_ending or self.saving.is_due:
             self._limit = self._pool.stop_at_once()
@@ -143,7 +143,7 @@ class HogwildLoop(TrainingLoop):
         if not self._pool.has_started:
             return  # nothing was learned yet, and the board may be partly restored
         self._observer.run_failed()
-        if self.saving.best_is_unsaved:
+        if self.saving.best_is_due:
             self._save_best()
         self._pool.drain(DRAIN_S)
         self._count()
