@@ -514,6 +514,11 @@ def test_progress_lines_are_used_without_a_terminal():
     assert isinstance(make_progress("dashboard", io.StringIO()), Dashboard)
 
 
+@pytest.mark.parametrize("kind", [None, "lines", "dashboard"])
+def test_a_process_without_standard_error_is_shown_no_progress(kind):
+    assert isinstance(make_progress(kind, None), Silent)
+
+
 def test_the_dashboard_is_used_on_a_terminal_that_can_redraw(monkeypatch):
     _, inner = pty.openpty()
     with os.fdopen(inner, "w") as terminal:

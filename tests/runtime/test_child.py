@@ -71,11 +71,14 @@ def test_a_child_that_does_not_end_when_it_is_killed_is_named_and_not_waited_for
         GROUPS.remove(process.pid)
 
 
-class FullStream:
-    """A stream on a full disk."""
+class BrokenStream:
+    """A stream that raises an exception."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
 
     def write(self, _text: str) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
+        raise self._error
 
 
 def test_output_without_the_end_of_a_line_is_not_held_back_without_a_limit(monkeypatch):
@@ -92,8 +95,13 @@ def test_output_without_the_end_of_a_line_is_not_held_back_without_a_limit(monke
     assert stream.text == "\r50 %" * LONGEST_LINE
 
 
-def test_a_child_can_still_print_when_its_output_cannot_be_written(monkeypatch):
-    monkeypatch.setattr(sys, "stderr", FullStream())
+FULL = BrokenStream(OSError(errno.ENOSPC, "No space left on device"))
+CLOSED_WINDOW = BrokenStream(RuntimeError("the window was closed"))
+
+
+@pytest.mark.parametrize("stream", [FULL, CLOSED_WINDOW, None], ids=["full disk", "closed window", "no stream"])
+def test_a_child_can_still_print_when_its_output_cannot_be_written(stream, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", stream)
     ours, theirs = Pipe()
     command = [sys.executable, "-u", "-c", "for _ in range(100_000): print('a line')"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, process_group=0)

@@ -27,10 +27,10 @@ from offbeat.metrics.status import About, Status
 Kind = Literal["dashboard", "lines", "none"]
 
 
-def make_progress(kind: Kind | None, stream: TextIO) -> Progress:
+def make_progress(kind: Kind | None, stream: TextIO | None) -> Progress:
     """Return the view of ``kind``; None selects the dashboard on a terminal, else lines.
 
-    What cannot be written to the stream is dropped.
+    What cannot be written to the stream is dropped. None: the process has no such stream.
 
     In a notebook both are lines below the cell, in place: a dashboard needs a terminal.
     """
@@ -39,18 +39,21 @@ def make_progress(kind: Kind | None, stream: TextIO) -> Progress:
         return Silent()
     if (show := display_of_notebook()) is not None:
         return NotebookLines(show)
+    if stream is None:
+        return Silent()
     output = lossy(stream)
     return Dashboard(Console(file=output)) if kind == "dashboard" else Lines(output)
 
 
-def chosen_kind(kind: Kind | None, stream: TextIO) -> Kind:
+def chosen_kind(kind: Kind | None, stream: TextIO | None) -> Kind:
     """Return a kind of view; for None, that which suits the stream.
 
     Raises:
         ConfigError: there is no such kind.
     """
     if kind is None:
-        return "dashboard" if stream.isatty() and os.environ.get("TERM") != "dumb" else "lines"
+        is_terminal = stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
+        return "dashboard" if is_terminal else "lines"
     if kind not in get_args(Kind):
         raise ConfigError(f"progress is {kind!r}, but dashboard, lines or none is expected: pass one of these")
     return kind

@@ -355,14 +355,14 @@ def _stop_signals_blocked() -> Iterator[None]:
 
 
 def _forward_output(printed: IO[bytes]) -> None:
-    """Copy the output of a child to stderr, until all processes that could write it have ended.
+    """Copy the output of a child to `sys.stderr`, until all processes that could write it have ended.
 
     Lines that cannot be written are dropped. The pipe is still read: an env that prints into a closed one would fail.
     A line that does not end, such as a progress bar's, is copied in parts.
     """
     with printed:
         while line := printed.readline(LONGEST_LINE):
-            with contextlib.suppress(OSError, ValueError):  # the disk is full, or stderr is closed
+            with contextlib.suppress(Exception):  # the disk is full, or it is None, or an object of the caller
                 sys.stderr.write(line.decode(errors="replace"))
                 sys.stderr.flush()
 
