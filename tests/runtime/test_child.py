@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import tracemalloc
 from contextlib import suppress
 from multiprocessing.connection import Pipe
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 from tests.reference.runs import small_run
 
-from offbeat.runtime.child import LONGEST_LINE, Child, _forward_output
+from offbeat.runtime.child import LONGEST_LINE, Child, Report, _forward_output
 from offbeat.runtime.process_groups import GROUPS
 
 
@@ -69,6 +70,23 @@ def test_a_child_that_does_not_end_when_it_is_killed_is_named_and_not_waited_for
         process.kill()
         process.wait()
         GROUPS.remove(process.pid)
+
+
+def test_the_launch_spec_of_a_child_is_freed_when_it_was_sent():
+    ours, theirs = Pipe()
+    process = subprocess.Popen(["sleep", "600"], stdout=subprocess.PIPE, process_group=0)
+    any_pipe: Any = ours
+    tracemalloc.start()
+    child = Child(0, process, any_pipe, bytes(50_000_000))
+    try:
+        assert len(theirs.recv_bytes()) > 50_000_000
+        theirs.send(Report("ready", None))
+        child.take_reports(60)
+        assert child.ready
+        assert tracemalloc.get_traced_memory()[0] < 25_000_000
+    finally:
+        tracemalloc.stop()
+        child.kill()
 
 
 class BrokenStream:

@@ -75,12 +75,7 @@ def run_child(module: str) -> NoReturn:
     keep_flags()
     connection: Connection[Report, Any] = Connection(int(sys.argv[1]))
     os.set_inheritable(connection.fileno(), False)
-    try:
-        received = connection.recv_bytes()  # before slow imports
-    except EOFError:
-        exit_process(0)  # the parent has died
-    with _modules_exempt_from_collection():
-        program, launch = cast(ChildModule, import_module(module)), pickle.loads(received)  # noqa: S301 - from the parent
+    program, launch = _import_and_load(module, connection)
     _exit_with_parent(launch.parent, connection)
     try:
         program.main(launch, connection)
@@ -93,6 +88,16 @@ def run_child(module: str) -> NoReturn:
         connection.send(Report("failed", traceback.format_exc()))
         exit_process(1)
     exit_process(0)
+
+
+def _import_and_load(module: str, connection: Connection[Any, Any]) -> tuple[ChildModule, Any]:
+    """Receive the launch spec, before slow imports; return the module and the spec. The received bytes are freed."""
+    try:
+        received = connection.recv_bytes()
+    except (EOFError, OSError):
+        exit_process(0)  # the parent has died
+    with _modules_exempt_from_collection():
+        return cast(ChildModule, import_module(module)), pickle.loads(received)  # noqa: S301 - from the parent
 
 
 @contextlib.contextmanager
@@ -192,15 +197,18 @@ class Child:
         """Whether it was killed, and has not ended within `KILL_S`."""
         self._reports: SimpleQueue[bytes] = SimpleQueue()
         self._connection = connection
-        self._thread = threading.Thread(target=self._send_and_receive, args=(pickle.dumps(launch),), daemon=True)
+        self._unsent = pickle.dumps(launch)
+        """The launch spec, until it was sent. That of a learner has weights and moments."""
+        self._thread = threading.Thread(target=self._send_and_receive, daemon=True)
         self._thread.start()
         self._output = threading.Thread(target=_forward_output, args=(process.stdout,), daemon=True)
         self._output.start()
 
-    def _send_and_receive(self, launch: bytes) -> None:
+    def _send_and_receive(self) -> None:
         """Send the launch spec, then receive reports until the process has ended."""
         with self._connection as connection, contextlib.suppress(EOFError, OSError):
-            connection.send_bytes(launch)
+            connection.send_bytes(self._unsent)
+            self._unsent = b""
             while True:
                 self._reports.put(connection.recv_bytes())
                 self._notify()

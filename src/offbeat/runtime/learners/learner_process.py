@@ -58,8 +58,8 @@ class LearnerLaunch(LaunchSpec):
     """The algorithm's class."""
     step: int
     """The first learning step."""
-    states: Mapping[str, LearnerState]
-    """The state of each policy that learns, by name."""
+    states: dict[str, LearnerState]
+    """The state of each policy that learns, by name. The process removes each when it has restored it."""
     arenas: tuple[int, int]
     """File descriptors of the arenas of the run and of the learners; inherited, with the same numbers."""
     bells: tuple[int, ...]
@@ -108,7 +108,7 @@ class LearnerProcess:
     def _make_learner(self, plan: PolicyPlan, index: int, arrays: Tree) -> Learner:
         """Make the learner of a policy, which continues from its state."""
         launch = self._launch
-        own, state = launch.config.of_policy(plan.name), launch.states[plan.name]
+        own, state = launch.config.of_policy(plan.name), launch.states.pop(plan.name)
         algorithm: Algorithm = launch.algorithm.for_run(own, plan.spec, device_of(own), None)
         algorithm.collective = self._collective
         algorithm.load_weights(state.weights)
