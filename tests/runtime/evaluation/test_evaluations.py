@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import signal
 import threading
 import time
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,7 @@ from offbeat.core.errors import RunFailed
 from offbeat.runtime.evaluation import schedule as evaluations
 from offbeat.runtime.evaluation.evaluators import InlineEvaluator, ProcessEvaluator, Result
 from offbeat.runtime.evaluation.plan import EvaluatedPolicy, EvaluationPlan
+from offbeat.runtime.launch import start_worker
 from offbeat.runtime.run_metrics import RunMetrics
 from offbeat.runtime.runtimes import build
 from offbeat.workers.env_calls import Unwatched
@@ -229,12 +232,27 @@ def test_an_env_that_cannot_be_sent_is_evaluated_in_the_process_of_the_learner_w
         assert line["eval_env_steps"] == line["env_steps"]
 
 
+def test_an_evaluator_whose_process_cannot_be_started_costs_an_evaluation(monkeypatch):
+    attempts = count(1)
+
+    def start_at_the_third_attempt(*arguments: Any) -> Any:
+        if next(attempts) < 3:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        return start_worker(*arguments)
+
+    monkeypatch.setattr("offbeat.runtime.evaluation.evaluators.start_worker", start_at_the_third_attempt)
+    said = train("Quick", **EVALUATED)
+    assert said.code == 0, said.err
+    assert (last_line()["evaluations"], last_line()["evaluations_failed"]) == (1, 1)
+    assert "its process could not be started (Resource temporarily unavailable)" in said.err
+
+
 class HasNoPorts(Wave):
     """Needs a port; `TakesThePorts` takes all of them when the actors have theirs."""
 
     are_taken = False
 
-    def __init__(self) -> None:
+    def __init__(self, **_arguments: Any) -> None:
         if self.are_taken:
             raise OSError("all ports are taken")
         super().__init__()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from time import monotonic
 from typing import NamedTuple, Protocol
 
@@ -168,8 +168,9 @@ class ProcessEvaluator:
         self._started = monotonic()
         for name, vector in self._board.vectors.items():
             vector[:] = vectors[name]
-        self._supervisor.ensure_started()
         self._board.requested[0] += 1
+        with suppress(OSError):  # `poll` tries it again, and reports it
+            self._supervisor.ensure_started()
         self._bell.ring()
 
     def _start(self, index: int, _origin: int, _snapshot: Snapshot, attempt: int) -> Child:
@@ -208,14 +209,21 @@ class ProcessEvaluator:
                 self._results.clear()  # a restarted process may have repeated an earlier evaluation
                 return Result(done.evaluation, done.seconds, waited_s=done.waited_s)
             try:
+                self._supervisor.ensure_started()
                 self._supervisor.watch()
             except RunFailed as error:
-                self._board.next[0][0] = self._board.requested[0]  # the next process does not repeat it
-                return Result(None, monotonic() - self._started, message_with_notes(error), str(error.__cause__ or ""))
+                return self._failed(message_with_notes(error), str(error.__cause__ or ""))
+            except OSError as error:
+                return self._failed(f"its process could not be started ({error.strerror or error})")
             if (left := deadline - monotonic()) <= 0:
                 return None
             on_step()
             self._own_bell.sleep(min(left, POLL_INTERVAL_S))
+
+    def _failed(self, reason: str, details: str = "") -> Result:
+        """Return the result of an evaluation that has failed."""
+        self._board.next[0][0] = self._board.requested[0]  # the next process does not repeat it
+        return Result(None, monotonic() - self._started, reason, details)
 
     def close(self) -> None:
         self._board.closed[0] = 1
