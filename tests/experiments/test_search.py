@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from offbeat.core.errors import ConfigError
 from offbeat.experiments import optuna_search
-from offbeat.experiments.search import Choices, Over, Range, Search
+from offbeat.experiments.search import Choices, Over, Range, Search, refuse_duplicates
 
 shares = st.floats(0, 1, exclude_max=True)
 
@@ -105,3 +106,28 @@ def test_optuna_samples_in_the_ranges_and_resumes_as_if_uninterrupted():
         assert values["length"] in range(8, 65, 8)
         assert values["units"] in OVER["units"].values  # type: ignore[union-attr]
     assert len({values["rate"] for values, _ in told}) == 15
+
+
+class Counted(int):
+    """A number that counts its comparisons."""
+
+    comparisons = 0
+
+    def __eq__(self, other: object) -> bool:
+        Counted.comparisons += 1
+        return super().__eq__(other)
+
+    __hash__ = int.__hash__
+
+
+def test_the_search_for_duplicates_compares_each_value_with_a_few_others_only():
+    Counted.comparisons = 0
+    for values in ([Counted(n) for n in range(1000)], [{"a": [Counted(n)]} for n in range(1000)]):
+        refuse_duplicates("a.toml", "key", values)
+    assert Counted.comparisons < 10_000
+
+
+@pytest.mark.parametrize("value", [1, [1, [2.5]], {"a": [1], "b": {"c": 2}}], ids=["number", "list", "table"])
+def test_a_value_that_is_there_twice_is_refused_whatever_its_type(value):
+    with pytest.raises(ConfigError, match=r"key has .* twice"):
+        refuse_duplicates("a.toml", "key", ["x", value, [2], {"a": 1}, value])

@@ -179,10 +179,21 @@ def expect(where: str, key: str, value: object, hint: Any) -> Any:
 
 def refuse_duplicates(where: str, key: str, values: Collection[Any]) -> None:
     """Raise ConfigError if a list contains a value twice."""
-    listed = list(values)
-    duplicates = [value for index, value in enumerate(listed) if value in listed[:index]]
-    if duplicates:
-        raise ConfigError(f"{where}: {key} has {duplicates[0]!r} twice: keep one of them")
+    seen = set[Any]()
+    for value in values:
+        if (same := _hashable(value)) in seen:
+            raise ConfigError(f"{where}: {key} has {value!r} twice: keep one of them")
+        seen.add(same)
+
+
+def _hashable(value: object) -> object:
+    """Return a value as one that a set can have. It is equal to that of another value if both values are equal."""
+    match value:
+        case list() | tuple():
+            return "list", tuple(map(_hashable, value))
+        case dict():
+            return "table", frozenset(zip(value, map(_hashable, value.values()), strict=True))
+    return value
 
 
 def _grid(where: str, table: Mapping[str, Any], over: Over) -> Search:
