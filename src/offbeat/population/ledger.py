@@ -12,7 +12,7 @@ from collections import Counter as Counts
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.fields import Counter, Name, Natural, build, in_short, read
@@ -21,6 +21,8 @@ from offbeat.core.strict_json import Unreadable, parse_object, read_small
 
 LARGEST = 1 << 28
 """Maximum size of a ledger in bytes."""
+_BLOCK = 1 << 13
+"""Bytes at the end of a ledger in which its last complete line is searched for at a time."""
 
 
 @dataclass(frozen=True)
@@ -100,8 +102,7 @@ class Ledger:
         line = json.dumps({"event": type(entry).__name__.lower(), **asdict(entry)}) + "\n"
         try:
             with self.path.open("r+b" if self.path.exists() else "w+b") as file:
-                data = file.read()
-                file.seek(data.rfind(b"\n") + 1)  # a line that was cut by a kill is overwritten
+                file.seek(_end_of_lines(file))  # a line that was cut by a kill is overwritten
                 file.truncate()
                 file.write(line.encode())
                 file.flush()
@@ -141,6 +142,17 @@ class Ledger:
     def finished(self, member: int) -> int:
         """Return the number of generations that a member has finished, with their scores."""
         return self._finished[member]
+
+
+def _end_of_lines(file: BinaryIO) -> int:
+    """Return the number of bytes of all complete lines."""
+    end = file.seek(0, os.SEEK_END)
+    while end:
+        start = file.seek(max(0, end - _BLOCK))
+        if complete := file.read(end - start).rfind(b"\n") + 1:
+            return start + complete
+        end = start
+    return 0
 
 
 def _content(path: Path) -> bytes:
