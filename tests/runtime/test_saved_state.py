@@ -60,6 +60,7 @@ def state_of(run: Path) -> Any:
         (("actors", 0, "policies", 0, "envs"), {}, "KeyError"),
         (("actors",), 7, "actors 7"),
         (("recorder", "given"), {"a": "b"}, "given {'a': 'b'}"),
+        (("evaluations",), {"cost_s": "much"}, "evaluations {'cost_s': 'much'}"),
     ],
 )
 def test_invalid_values_in_a_saved_state_are_refused_by_name(stopped, tmp_path, place, value, words):

@@ -85,6 +85,8 @@ def require_state(state: Mapping[str, Any], run: Path) -> None:
         raise _wrong(where, "best", best)
     if not isinstance(state.get("recorder"), dict):
         raise _wrong(where, "recorder", state.get("recorder"))
+    if not _OPTIONAL_NUMBERS(state.get("evaluations", {})):  # older versions do not save it
+        raise _wrong(where, "evaluations", state["evaluations"])
     policies = list(_states_of_policies(state, where))
     for path, policy in policies:
         if not isinstance(policy.get("learner"), dict) or not isinstance(policy["learner"].get("algorithm"), dict):

@@ -159,10 +159,8 @@ def test_evaluations_that_take_too_much_time_are_skipped_except_the_last(monkeyp
     assert last_line()["eval_env_steps"] == last_line()["env_steps"]
 
 
-@pytest.mark.parametrize(("waited_s", "skips"), [(0.0, True), (99.9, False)])
-def test_the_time_in_which_an_evaluator_beside_the_learner_waits_for_a_core_does_not_count(
-    monkeypatch, waited_s, skips
-):
+def let_evaluations_wait(monkeypatch: pytest.MonkeyPatch, waited_s: float) -> None:
+    """Let each evaluation of a process take 100 seconds by its own clock, with these seconds of waits for a core."""
     start, poll, results = ProcessEvaluator.start, ProcessEvaluator.poll, list[Result]()
 
     def start_and_wait(evaluator: ProcessEvaluator, vectors: Any) -> None:
@@ -173,9 +171,27 @@ def test_the_time_in_which_an_evaluator_beside_the_learner_waits_for_a_core_does
 
     monkeypatch.setattr(ProcessEvaluator, "start", start_and_wait)
     monkeypatch.setattr(ProcessEvaluator, "poll", lambda *_arguments: results.pop())
+
+
+@pytest.mark.parametrize(("waited_s", "skips"), [(0.0, True), (99.9, False)])
+def test_the_time_in_which_an_evaluator_beside_the_learner_waits_for_a_core_does_not_count(
+    monkeypatch, waited_s, skips
+):
+    let_evaluations_wait(monkeypatch, waited_s)
     said = train("Quick", **PROCESSES | {"eval_every": 256}, eval_time_share=0.1)
     assert said.code == 0, said.err
     assert ("an evaluation takes about 100.0 s: some are skipped" in said.err) == skips
+    assert last_line()["evaluation_s"] == 100.0 * last_line()["evaluations"]
+
+
+@pytest.mark.parametrize(("waited_s", "skips"), [(0.0, True), (99.9, False)])
+def test_a_resumed_run_remembers_what_its_evaluations_have_cost_without_their_waits(monkeypatch, waited_s, skips):
+    let_evaluations_wait(monkeypatch, waited_s)
+    stopped = train("Quick", **PROCESSES | {"eval_every": 256}, eval_time_share=0.1, stop_at=512)
+    assert stopped.code == 0, stopped.err
+    said = offbeat("resume", "run", "--import", *ENVS, "--progress", "lines", "--set", "stop_at=none")
+    assert said.code == 0, said.err
+    assert ("some are skipped" in said.err) == skips
     assert last_line()["evaluation_s"] == 100.0 * last_line()["evaluations"]
 
 

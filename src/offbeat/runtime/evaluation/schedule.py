@@ -84,16 +84,27 @@ class Evaluations:
         self.seconds = 0.0
         """Seconds of all evaluations of the run so far."""
         self._cost_s = 0.0
-        """What they have cost the run. Evaluations before a resume count with all their seconds."""
+        """What they have cost the run."""
         self._last_cost_s: float | None = None
         self._skips = 0
         """Number of skipped evaluations."""
         self.return_mean: float | None = None
         """The mean return of the last evaluation since the run was started or resumed; None before it."""
 
-    def restore(self, seconds: float) -> None:
-        """Continue a run whose evaluations have taken these seconds so far."""
-        self.seconds = self._cost_s = seconds
+    def state(self) -> dict[str, float | None]:
+        """Return what a checkpoint has of the costs, besides the seconds, which are a counter."""
+        return {"cost_s": self._cost_s, "last_cost_s": self._last_cost_s}
+
+    def restore(self, seconds: float, state: Mapping[str, float | None]) -> None:
+        """Continue a run whose evaluations have taken these seconds so far.
+
+        Args:
+            seconds: of all evaluations so far.
+            state: the result of `state`. It is empty in checkpoints of older versions: all seconds count as cost there.
+        """
+        cost_s = state.get("cost_s")
+        self.seconds, self._cost_s = seconds, seconds if cost_s is None else cost_s
+        self._last_cost_s = state.get("last_cost_s")
 
     @property
     def restarts(self) -> int:
