@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
 from functools import cache
+from inspect import signature
+from typing import Any, get_args
 
 import pytest
 from tests.reference.pages import ROOT
 
+import offbeat
+from offbeat.api.loaded_policy import LoadedPolicy
+from offbeat.api.prepare import ProgressKind
+from offbeat.config.env import EnvConfig
+from offbeat.config.league import LeagueConfig
 from offbeat.config.other_libraries import other_calls, other_names
-from offbeat.config.registry import ALGORITHMS
+from offbeat.config.registry import ALGORITHMS, OUR_ENCODERS
 from offbeat.config.resolve import resolve, setting_names
+from offbeat.config.run_config import RunConfig
+from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.config.unknown_keys import ARGUMENTS
+from offbeat.core.argument_notation import FLAGS
 from offbeat.core.errors import ConfigError
 from offbeat.core.field_definitions import hints_of
+from offbeat.core.fields import read
+from offbeat.metrics.names import METRICS
 
 
 @pytest.mark.parametrize(
@@ -98,3 +112,92 @@ def names_in(cell: str) -> set[str]:
 
 def test_no_setting_of_ours_is_taken_for_a_name_of_another_library():
     assert not other_calls().keys() & setting_names()
+
+
+# --- the texts of the table ---------------------------------------------------------------------------------
+
+TEXTS = [
+    *(name.differs for name in other_names()),
+    *(text.partition("; in offbeat, ")[2] for text in other_calls().values()),
+]
+TABLES = (RunConfig, EnvConfig, RuntimeConfig, LeagueConfig, *(entry.config_class() for entry in ALGORITHMS.values()))
+SETTINGS = {
+    key: [hints_of(table)[key] for table in TABLES if key in hints_of(table)]
+    for table in TABLES
+    for key in hints_of(table)
+}
+"""Key -> its types: algorithms may have different ones."""
+THEIRS = {"clip_coef", "reward_scale", "default_rng", "my_function"}
+"""Names in the texts that are not ours: of settings of others, of NumPy, and of an example."""
+
+
+def test_the_names_in_the_texts_about_other_libraries_are_ours():
+    functions = [getattr(offbeat, name) for name in offbeat.__all__ if inspect.isfunction(getattr(offbeat, name))]
+    arguments = {name for function in (*functions, LoadedPolicy.__call__) for name in signature(function).parameters}
+    attributes = {name for one in (offbeat.Callback, LoadedPolicy) for name in dir(one)}
+    results = hints_of(offbeat.EvaluationResult)
+    known = {*SETTINGS, *ARGUMENTS, *arguments, *attributes, *results, *METRICS, *OUR_ENCODERS, *THEIRS}
+    prefixes = {"offbeat": {*offbeat.__all__}, "league": {*hints_of(LeagueConfig)}, "policy": {*attributes, "trained"}}
+    assert len([text for text in TEXTS if text]) > 100
+    for text in filter(None, TEXTS):
+        assert set(re.findall(r"\b[a-z]+(?:_[a-z]+)+\b|\b[a-z]\w*(?==[^=]| is a key\b)", text)) <= known, text
+        for prefix, name in re.findall(r"\b(offbeat|league|policy)\.(\w+)", text):
+            assert name in prefixes[prefix], text
+        assert set(re.findall(r"(?<![\w-])--([a-z-]+)", text)) <= {*FLAGS}, text
+        assert all((ROOT / path).is_file() for path in re.findall(r"\bexamples/\w+\.py", text)), text
+
+
+def test_the_calls_in_the_texts_about_other_libraries_have_arguments_that_the_functions_accept():
+    calls = [call for text in TEXTS for call in calls_in(text)]
+    assert len(calls) > 20
+    for function, keywords in calls:
+        signature(getattr(offbeat, function)).bind_partial(**keywords)
+        if function == "train":
+            assert [key for key in keywords if key not in {*SETTINGS, *signature(offbeat.train).parameters}] == []
+
+
+def calls_in(text: str) -> list[tuple[str, dict[str, str]]]:
+    """Return the functions of offbeat that a text calls, with the keywords that it passes and their values as text."""
+    found = []
+    for start in re.finditer(r"offbeat\.\w+\(", text):
+        ends = [start.end() + end.end() for end in re.finditer(r"\)", text[start.end() :])]
+        call = next(call for end in ends if (call := parsed(text[start.start() : end])) is not None)
+        assert isinstance(call.func, ast.Attribute)
+        found.append((call.func.attr, {str(each.arg): ast.unparse(each.value) for each in call.keywords}))
+    return found
+
+
+def parsed(code: str) -> ast.Call | None:
+    try:
+        expression = ast.parse(code, mode="eval").body
+    except SyntaxError:
+        return None
+    return expression if isinstance(expression, ast.Call) else None
+
+
+def test_the_values_in_the_texts_about_other_libraries_are_valid():
+    pairs = [pair for text in TEXTS for pair in re.findall(r"\b([a-z_]+)=\"?([\w]+)", text) if pair[0] in SETTINGS]
+    choices = [(key, value) for name in other_names() for value in values_in(name.differs) for key in name.ours]
+    assert len(pairs) > 10
+    assert len(choices) > 20
+    for key, value in {*pairs, *choices}:
+        if key == "progress":
+            assert value in get_args(ProgressKind)
+        elif value not in ("my_function", "run"):
+            assert any(is_valid(key, value.lower(), hint) for hint in SETTINGS[key]), (key, value)
+
+
+def is_valid(key: str, value: str, hint: Any) -> bool:
+    try:
+        read(key, value, hint)
+    except ConfigError:
+        return False
+    return True
+
+
+def values_in(differs: str) -> list[str]:
+    """Return the values that a text begins with: 'a, b or c', 'a for this, or b for that', or 'a for this'."""
+    if found := re.match(r"(\w+) for [^,]*(?:, or (\w+) )?", differs):
+        return [value for value in found.groups() if value]
+    found = re.match(r"(\w+(?:, \w+)*) or (\w+)", differs)
+    return [*found[1].split(", "), found[2]] if found else []
