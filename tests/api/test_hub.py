@@ -97,6 +97,20 @@ def test_a_policy_on_the_hub_is_evaluated(run, hub, tmp_path):
     assert json.loads(said.out) == evaluate(run, episodes=2).scores
 
 
+def test_an_episode_of_a_policy_on_the_hub_is_watched(run, hub, tmp_path):
+    pytest.importorskip("imageio")
+    pytest.importorskip("pygame")
+    assert typed(hub, tmp_path, "push", run, "--repo", REPO, "--episodes", "1").code == 0
+    shown = [
+        typed(hub, tmp_path, "watch", policy, "--video", "episode.gif", "--seed", "3", "--max-steps", "20")
+        for policy in (f"hf://{REPO}", run)
+    ]
+    assert [said.code for said in shown] == [0, 0], shown
+    assert shown[0].out == shown[1].out
+    assert "in 20 env steps, cut by --max-steps 20, written to episode.gif" in shown[0].out
+    assert (tmp_path / "episode.gif").stat().st_size > 1000
+
+
 def test_a_checkpoint_of_a_policy_on_the_hub_is_refused():
     with pytest.raises(ConfigError, match=r"checkpoint is 'best', but hf://someone/walks-well has only one"):
         load_policy(f"hf://{REPO}", "best")
