@@ -162,6 +162,15 @@ def fresh_children(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "subprocess", subprocess)
 
 
+@pytest.fixture
+def begun() -> Iterator[Callable[..., Any]]:
+    """Return a function that begins a run as `runs.begun` does. The run is closed at the end of the test."""
+    from tests.reference import runs  # it loads torch
+
+    with ExitStack() as stack:
+        yield lambda env, **settings: stack.enter_context(runs.begun(env, **settings))
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Begin before any test, in each of xdist's processes too."""
     thorough.THOROUGH = "not thorough" not in config.option.markexpr

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import closing, contextmanager, redirect_stderr, redirect_stdout
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -77,15 +77,22 @@ def small_arguments(path: Path, env: str = "CartPole-v1", **settings: Any) -> li
     return ["train", "ppo", env, *imports, "--run-dir", str(path), "--progress", "lines", "--set", *pairs]
 
 
-def begun(env: str, **settings: Any) -> tuple[PacedParts, SerialActing]:
-    """Return both sides of such a run, in serial, with version 0 published and every actor begun."""
+@contextmanager
+def begun(env: str, **settings: Any) -> Iterator[tuple[PacedParts, SerialActing]]:
+    """Yield both sides of such a run, in serial, with version 0 published and every actor begun.
+
+    Tests have a fixture of the same name, which returns them and closes them at the end of the test.
+    """
     parts = build(resolve("ppo", env, flags={**SMALL, **settings}))
-    acting = acting_of(parts, 0, Reporting(notify=print, show=print))
-    assert isinstance(acting, SerialActing)
-    for policy in parts.policies:
-        policy.learner.publish(0)
-    acting.start([None] * parts.config.runtime.actors)
-    return parts, acting
+    with closing(parts):
+        acting = acting_of(parts, 0, Reporting(notify=print, show=print))
+        assert isinstance(acting, SerialActing)
+        for policy in parts.policies:
+            policy.learner.publish(0)
+        if parts.league:
+            parts.league.start()
+        acting.start([None] * parts.config.runtime.actors)
+        yield parts, acting
 
 
 def unrolls_of(parts: PacedParts) -> Unrolls:

@@ -25,9 +25,6 @@ from offbeat.run_directory.checkpoint import load
 from offbeat.runtime.assembly import build_paced
 from offbeat.runtime.league import League
 from offbeat.runtime.parts import PacedParts
-from offbeat.runtime.runtimes import acting_of, build
-from offbeat.runtime.serial import SerialActing
-from offbeat.runtime.supervisor import Reporting
 from offbeat.workers.seats import Seats
 
 GAME, TEAMS = "offbeat.envs.testing.games:RockPaperScissors", "offbeat.envs.testing.worlds:CartPoles"
@@ -141,10 +138,10 @@ def test_turns_of_learning_are_refused_with_a_replay_whose_samples_need_rows_of_
     assert not (tmp_path / "run").exists()
 
 
-def test_games_that_begin_with_random_steps_have_no_result():
+def test_games_that_begin_with_random_steps_have_no_result(begun):
     """Nim has no draws; a game that ends in random steps would look like one."""
     nim = {**SETTINGS, "env": "offbeat.envs.testing.games:Nim", "decorrelate": True, "envs_per_actor": 16}
-    parts, acting = begun(nim)
+    parts, acting = begun(**nim)
     acting.wait(parts.pace.acted_before_learn(0))
     memory, games = parts.memory.league, 0
     assert memory is not None
@@ -161,26 +158,13 @@ def league_of(parts: PacedParts) -> League:
     return parts.league
 
 
-def begun(settings: dict[str, Any]) -> tuple[PacedParts, SerialActing]:
-    """Make a run in the serial runtime whose actors have started."""
-    flags = {key: value for key, value in settings.items() if key != "env"}
-    parts = build(resolve("ppo", settings["env"], flags={**SMALL, **flags, "runtime": "serial"}))
-    acting = acting_of(parts, 0, Reporting(notify=print, show=print))
-    assert isinstance(acting, SerialActing)
-    for policy in parts.policies:
-        policy.learner.publish(0)
-    league_of(parts).start()
-    acting.start([None] * parts.config.runtime.actors)
-    return parts, acting
-
-
 def rows_in(observation: Any) -> set[tuple[float, ...]]:
     """Return the observations of a batch, each as its numbers."""
     return set(map(tuple, observation.astype(np.float32).reshape(-1, observation.shape[-1]).tolist()))
 
 
 @each_case
-def test_no_data_of_a_frozen_player_is_in_a_slot(settings, monkeypatch):
+def test_no_data_of_a_frozen_player_is_in_a_slot(begun, settings, monkeypatch):
     seen, marked = set(), np.float32(77)
 
     class Watched(ActingPolicy):
@@ -197,7 +181,7 @@ def test_no_data_of_a_frozen_player_is_in_a_slot(settings, monkeypatch):
 
     original = Seats._load
     monkeypatch.setattr(Seats, "_load", load_watched)
-    parts, acting = begun({**settings, "league": {**settings["league"], "latest_ratio": 0.0}})
+    parts, acting = begun(**{**settings, "league": {**settings["league"], "latest_ratio": 0.0}})
     learned, recorded = 0, set()
     for step in range(12):
         acting.wait(parts.pace.acted_before_learn(step))
@@ -218,9 +202,9 @@ def test_no_data_of_a_frozen_player_is_in_a_slot(settings, monkeypatch):
         assert not {row for row in seen & recorded if any(row)}
 
 
-def test_each_decision_of_drawn_policies_is_in_the_slot_of_exactly_one_of_them():
+def test_each_decision_of_drawn_policies_is_in_the_slot_of_exactly_one_of_them(begun):
     league = {**DRAWN_SETTINGS["league"], "latest_ratio": 1.0}
-    parts, acting = begun({**DRAWN_SETTINGS, "league": league})
+    parts, acting = begun(**{**DRAWN_SETTINGS, "league": league})
     taken: dict[str, list[Any]] = {policy.name: [] for policy in parts.policies}
     for step in range(8):
         acting.wait(parts.pace.acted_before_learn(step))
@@ -239,8 +223,8 @@ def test_each_decision_of_drawn_policies_is_in_the_slot_of_exactly_one_of_them()
     assert league_of(parts).metrics()["league_games"] > 20
 
 
-def test_the_last_row_of_a_slot_has_only_the_observation_of_a_frozen_player_erased():
-    parts, acting = begun({**SETTINGS, "league": {**LEAGUE["league"], "latest_ratio": 0.0}})
+def test_the_last_row_of_a_slot_has_only_the_observation_of_a_frozen_player_erased(begun):
+    parts, acting = begun(**{**SETTINGS, "league": {**LEAGUE["league"], "latest_ratio": 0.0}})
     fields, erased = ("action", "reward", "terminated", "truncated", "valid", "episode_length"), False
     for step in range(8):
         slots = [parts.policy.slots.open(ticket) for ticket in parts.pace.tickets_of(step)]
@@ -257,8 +241,8 @@ def test_the_last_row_of_a_slot_has_only_the_observation_of_a_frozen_player_eras
     assert erased
 
 
-def test_worlds_take_turns_in_which_side_learns_and_draws_meet_snapshots_and_the_newest_version():
-    parts, acting = begun({**SETTINGS, "league": {**LEAGUE["league"], "opponents": "uniform"}})
+def test_worlds_take_turns_in_which_side_learns_and_draws_meet_snapshots_and_the_newest_version(begun):
+    parts, acting = begun(**{**SETTINGS, "league": {**LEAGUE["league"], "opponents": "uniform"}})
     met: set[Player] = set()
     for step in range(16):
         acting.wait(parts.pace.acted_before_learn(step))
@@ -335,8 +319,10 @@ def test_a_policy_that_does_not_learn_keeps_its_weights_and_is_rated_in_a_league
     assert last["policies/smuggler/agent_steps"] == last["agent_steps"] > last["policies/patrol/agent_steps"] == 0
 
 
-def test_against_a_policy_that_does_not_learn_all_worlds_of_a_league_are_learned_from_on_the_other_side(untrained):
-    parts, acting = begun(with_frozen_patrol(untrained))
+def test_against_a_policy_that_does_not_learn_all_worlds_of_a_league_are_learned_from_on_the_other_side(
+    begun, untrained
+):
+    parts, acting = begun(**with_frozen_patrol(untrained))
     acting.wait(parts.pace.acted_before_learn(0))
     assert any(name.startswith("policies/smuggler/unrolls/") for name in parts.arrays)
     assert not any(name.startswith("policies/patrol/unrolls/") for name in parts.arrays)

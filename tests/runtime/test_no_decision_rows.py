@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from tests.reference.replay_runs import small_sac
-from tests.reference.runs import begun, lines_of, small_run, unrolls_of, weights_of
+from tests.reference.runs import lines_of, small_run, unrolls_of, weights_of
 from tests.reference.thorough import thorough
 
 from offbeat.api.resume import resume
@@ -120,7 +120,7 @@ def batch_of(parts: Any) -> Tree:
 
 
 @pytest.mark.parametrize("env", [WAITING, "offbeat.envs.testing.games:Nim"])
-def test_an_unroll_tells_whether_the_row_after_it_is_without_a_decision(env):
+def test_an_unroll_tells_whether_the_row_after_it_is_without_a_decision(begun, env):
     parts, acting = begun(env, unroll_length=5, imports=CURIOUS["imports"], minibatch_size=20, normalize_returns=False)
     marks: list[Any] = []
     for step in range(12):
@@ -143,7 +143,7 @@ def test_a_core_reads_observations_of_no_decision_rows(tmp_path):
     assert max(line["ratio_max_deviation_first"] or 0 for line in lines_of(run.path)) < 1e-4
 
 
-def test_recomputed_probabilities_equal_those_of_acting():
+def test_recomputed_probabilities_equal_those_of_acting(begun):
     parts, acting = begun(CUE, core="lstm", core_size=8, unroll_length=11, imports=CURIOUS["imports"])
     for step in range(4):
         acting.wait(parts.pace.acted_before_learn(step))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from tests.reference.reporting_envs import EnvReport, env_reports
-from tests.reference.runs import begun, lines_of, small_run, status_of, weights_of
+from tests.reference.runs import lines_of, small_run, status_of, weights_of
 
 from offbeat.api.resume import resume
 
@@ -174,13 +175,13 @@ def test_the_status_lists_actor_processes_while_they_run():
     assert not any(Path(f"/proc/{pid}").exists() for pid in actor_pids())
 
 
-def test_decorrelated_columns_end_their_episodes_in_different_rows():
-    ends = {decorrelate: _ends_of_wave(decorrelate) for decorrelate in (False, True)}
+def test_decorrelated_columns_end_their_episodes_in_different_rows(begun):
+    ends = {decorrelate: _ends_of_wave(begun, decorrelate) for decorrelate in (False, True)}
     assert len(set(ends[False])) == 1
     assert len(set(ends[True])) >= 5
 
 
-def _ends_of_wave(decorrelate: bool) -> list[int]:
+def _ends_of_wave(begun: Callable[..., Any], decorrelate: bool) -> list[int]:
     """Return the row in which each column of the first unroll ends its first episode, all of which last 20 steps."""
     layout: dict[str, Any] = {"envs_per_actor": 8, "unroll_length": 21, "decorrelate": decorrelate}
     parts, acting = begun("runs/Wave-v0", **layout)

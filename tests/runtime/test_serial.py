@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
-from tests.reference.runs import begun, lines_of, small_run, unrolls_of, weights_of
+from tests.reference import runs
+from tests.reference.runs import lines_of, small_run, unrolls_of, weights_of
 
 from offbeat import resume
 from offbeat.core.errors import ConfigError
@@ -44,7 +46,7 @@ def test_the_queue_has_the_batches_that_the_pace_allows_and_none_that_is_used_ag
     assert all(line["learner_dequeue_time_ms"] == 0 for line in lines)
 
 
-def test_every_row_is_acted_with_the_version_of_the_pace():
+def test_every_row_is_acted_with_the_version_of_the_pace(begun):
     parts, acting = begun("CartPole-v1", max_lag=2, unrolls_per_batch=2)
     acting.wait(2)
     assert acting.acted == 6
@@ -59,7 +61,16 @@ def test_every_row_is_acted_with_the_version_of_the_pace():
     acting.close()
 
 
-def test_a_pause_stops_acting_until_it_ends():
+def test_a_run_that_a_test_has_begun_leaves_no_thread_at_its_end():
+    before = set(threading.enumerate())
+    with runs.begun("CartPole-v1") as (_, acting):
+        acting.wait(1)
+        assert set(threading.enumerate()) - before
+        acting.close()
+    assert set(threading.enumerate()) <= before
+
+
+def test_a_pause_stops_acting_until_it_ends(begun):
     _, acting = begun("CartPole-v1", max_lag=2)
     acting.pause_at(2)
     acting.wait(2)
@@ -160,15 +171,15 @@ def test_the_time_limit_stops_a_run_with_a_checkpoint(tmp_path):
 
 
 @pytest.mark.parametrize("env_groups", [2, 4])
-def test_env_groups_produce_the_same_rows_as_one_group(env_groups):
-    first, grouped = (_first_unroll(groups) for groups in (1, env_groups))
+def test_env_groups_produce_the_same_rows_as_one_group(begun, env_groups):
+    first, grouped = (_first_unroll(begun, groups) for groups in (1, env_groups))
     assert first["observation"].std() > 0.1
     for name in ("observation", "action", "reward", "behavior_log_prob"):
         # Not bit for bit: products of other shapes may be summed in another order.
         assert abs(first[name] - grouped[name]).max() < 1e-4
 
 
-def _first_unroll(env_groups: int):
+def _first_unroll(begun, env_groups: int):
     parts, acting = begun("Pendulum-v1", env_groups=env_groups)
     acting.wait(1)
     acting.close()
@@ -176,7 +187,7 @@ def _first_unroll(env_groups: int):
 
 
 @pytest.mark.parametrize("actors", [2, 3])
-def test_actors_and_columns_have_separate_random_streams(actors):
+def test_actors_and_columns_have_separate_random_streams(begun, actors):
     parts, acting = begun("Pendulum-v1", actors=actors)
     acting.wait(actors)
     first = unrolls_of(parts).batch(0)["observation"][0]

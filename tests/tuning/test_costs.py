@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from tests.reference.matrix import CARTS
-from tests.reference.runs import SMALL, begun, small_run, unrolls_of
+from tests.reference.runs import SMALL, small_run, unrolls_of
 
 from offbeat.config.resolve import resolve
 from offbeat.envs.make import make_envs
@@ -122,7 +122,7 @@ def test_the_overhead_of_the_meter_is_subtracted_and_the_cost_is_never_negative(
     assert meter.cost(10, Cost(cpu=1e9, wall=1e9))[:2] == (0, 0)
 
 
-def test_all_env_groups_are_stepped_in_a_measurement():
+def test_all_env_groups_are_stepped_in_a_measurement(begun):
     parts, _ = begun("CartPole-v1", envs_per_actor=4, env_groups=2)
     policy = make_policy(parts.policy.spec)
     policy.load(parts.policy.weights.read(0))
@@ -134,7 +134,7 @@ def test_all_env_groups_are_stepped_in_a_measurement():
         assert (columns._observation["observation"] != before).any(axis=1).all(), "every column has moved"
 
 
-def test_recorded_envs_replay_the_rows_of_an_unroll_repeatedly():
+def test_recorded_envs_replay_the_rows_of_an_unroll_repeatedly(begun):
     parts, acting = begun("CartPole-v1")
     acting.wait(1)
     slot = {name: array.copy() for name, array in parts.policy.slots.open(0).items()}
@@ -148,7 +148,7 @@ def test_recorded_envs_replay_the_rows_of_an_unroll_repeatedly():
         assert (outcome.valid == slot["valid"][row]).all()
 
 
-def test_measuring_acting_does_not_change_the_recorded_unroll():
+def test_measuring_acting_does_not_change_the_recorded_unroll(begun):
     parts, acting = begun("CartPole-v1")
     acting.wait(1)
     slot = parts.policy.slots.open(0)
@@ -158,7 +158,7 @@ def test_measuring_acting_does_not_change_the_recorded_unroll():
     assert all((slot[name] == array).all() for name, array in before.items())
 
 
-def test_every_measurement_of_learning_starts_from_the_same_weights():
+def test_every_measurement_of_learning_starts_from_the_same_weights(begun):
     parts, acting = begun("CartPole-v1")
     acting.wait(1)
     before = {name: array.copy() for name, array in parts.policy.algorithm.weights().items()}
@@ -167,7 +167,7 @@ def test_every_measurement_of_learning_starts_from_the_same_weights():
     assert all(np.array_equal(after[name], array) for name, array in before.items())
 
 
-def test_the_cost_of_learning_can_be_measured_at_a_later_use_of_a_batch_and_for_a_frozen_policy(tmp_path):
+def test_the_cost_of_learning_can_be_measured_at_a_later_use_of_a_batch_and_for_a_frozen_policy(begun, tmp_path):
     trained = small_run(tmp_path / "trained", CARTS, runtime="serial", steps=64).path
     frozen = {"agents": "*", "train": False, "init_from": str(trained)}
     parts, acting = begun(CARTS, passes=2, policies={"own": {"agents": "cart_0"}, "frozen": frozen})

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.reference.runs import SMALL, begun
+from tests.reference.runs import SMALL
 
 from offbeat.api.train import train
 from offbeat.config.config_file import load
@@ -30,7 +30,7 @@ def small(env: str, **flags: Any) -> Any:
     return resolve("ppo", env, flags={**SMALL, **flags})
 
 
-def acted(env: str, **flags: Any) -> tuple[PacedParts, Acting]:
+def acted(begun: Callable[..., Any], env: str, **flags: Any) -> tuple[PacedParts, Acting]:
     """Return the parts of a serial run, and its actors, which have acted the tickets of the first learning step."""
     parts, acting = begun(env, **flags)
     acting.wait(parts.pace.acted_before_learn(0))
@@ -68,8 +68,8 @@ def test_acting_without_a_learner_is_measured_in_env_steps_of_worlds():
     assert bench.sampling_sps(small(MIXED, runtime="serial", policies="separate"), 0.1, print) > 0
 
 
-def test_every_policy_learns_in_each_measured_learning_step():
-    parts, acting = acted(CARTS, policies={"first": {"agents": ["cart_0"]}, "second": {"agents": ["*"]}})
+def test_every_policy_learns_in_each_measured_learning_step(begun):
+    parts, acting = acted(begun, CARTS, policies={"first": {"agents": ["cart_0"]}, "second": {"agents": ["*"]}})
     before = [{name: array.copy() for name, array in policy.algorithm.weights().items()} for policy in parts.policies]
     step = next(run_speed._learned(parts, acting, print))
     assert (step.number, step.env_steps) == (0, 4 * 16)
@@ -88,8 +88,8 @@ def noting(calls: list[Any], note: Any, call: Callable[..., Any]) -> Callable[..
     return noted
 
 
-def test_learning_costs_are_those_of_all_policies_and_restore_their_weights(monkeypatch):
-    parts, _ = acted(MIXED, policies="separate")
+def test_learning_costs_are_those_of_all_policies_and_restore_their_weights(begun, monkeypatch):
+    parts, _ = acted(begun, MIXED, policies="separate")
     before = [{name: array.copy() for name, array in policy.algorithm.weights().items()} for policy in parts.policies]
     rehearsed: list[str] = []
     for policy in parts.policies:

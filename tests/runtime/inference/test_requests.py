@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from tests.reference.runs import SMALL, begun
+from tests.reference.runs import SMALL
 
 from offbeat.config.resolve import resolve
 from offbeat.core.errors import Closed
@@ -145,7 +145,7 @@ def test_an_actor_that_waits_for_inference_has_a_deadline_beyond_that_of_the_wor
 
 
 @pytest.mark.parametrize("groups", [1, 2, 4])
-def test_an_actor_asks_for_one_env_group_before_it_takes_the_answer_of_the_group_before(monkeypatch, groups):
+def test_an_actor_asks_for_one_env_group_before_it_takes_the_answer_of_the_group_before(begun, monkeypatch, groups):
     said: list[str] = []
     monkeypatch.setattr(OwnInference, "submit", lambda _self, group: said.append(f"ask {group}"))
     monkeypatch.setattr(OwnInference, "wait", lambda _self, group: said.append(f"answer {group}"))
