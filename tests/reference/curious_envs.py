@@ -261,6 +261,22 @@ class Rude(Line):
         return (*row, {"large": large, "alive": len(self.alive), **dict.fromkeys(map(str, range(1000)), large)})
 
 
+class Diary(Line):
+    """Keeps 1,000 characters of text for each step of its life, and saves them."""
+
+    diary = ""
+
+    def step(self, action: Any) -> Any:
+        self.diary += 1000 * "x"
+        return super().step(action)
+
+    def snapshot(self) -> dict[str, Any]:
+        return {"place": self.place, "diary": self.diary}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.place, self.diary = state["place"], state["diary"]
+
+
 class TooLarge(Line):
     """From the 50th step of its life on, a reward, or an observation, is too large for float32."""
 
@@ -281,7 +297,7 @@ class TooLargeReward(TooLarge):
 
 def register() -> None:
     kinds: list[Any] = [Line, Sampling, SamplingShared, Reporting, Learning, Waiting, LateWaiting, WaitingCue, Rude]
-    kinds += [LateMask, TooLarge, TooLargeReward]
+    kinds += [LateMask, Diary, TooLarge, TooLargeReward]
     register_envs("curious", *kinds)
     if "curious/LearningVector-v0" not in gym.registry:
         gym.register("curious/LearningVector-v0", vector_entry_point=f"{__name__}:LearningVector")

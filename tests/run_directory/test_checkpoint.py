@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from safetensors import safe_open
-from tests.reference.runs import contents, files_up_to, lines_of, offbeat, small_run
+from tests.reference.runs import contents, files_up_to, lines_of, offbeat, small_arguments, small_run
 from tests.reference.thorough import examples, stride, thorough
 
 from offbeat.config.policies import is_name
@@ -572,6 +572,35 @@ def test_on_a_full_disk_the_last_replay_is_kept(tmp_path, room):
     assert contents(tmp_path) == before
     store.save(2, replayed(2), ["latest"])
     assert with_replays(store) == [2]
+
+
+def test_a_state_that_is_larger_than_what_a_resume_reads_is_not_written(tmp_path, monkeypatch):
+    store = store_in(tmp_path)
+    state = {"diary": 1000 * "x"}
+    size = len(json.dumps(state))
+    monkeypatch.setattr(checkpoint, "STATE_BYTES", size)
+    path = store.save(1, Checkpoint.of_one({}, {}, state), ["latest"])
+    assert load(path).state == state
+    before = contents(tmp_path)
+    with pytest.raises(OSError, match=f"state.json would have {size + 1} bytes, but a resume reads at most {size}"):
+        store.save(2, Checkpoint.of_one({}, {}, {"diary": 1001 * "x"}), ["latest"])
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("runtime", ["serial", "hogwild"])
+def test_the_states_of_envs_that_are_too_large_for_a_checkpoint_are_left_out(tmp_path, monkeypatch, runtime):
+    monkeypatch.setattr(checkpoint, "STATE_BYTES", 300_000)
+    path, imports = tmp_path / "run", ("tests.reference.curious_envs",)
+    settings: dict[str, Any] = {"imports": imports, "runtime": runtime, "checkpoint_every": 128, "stop_at": 512}
+    stopped = offbeat(*small_arguments(path, "curious/Diary-v0", **settings))
+    assert stopped.code == 0, stopped.err
+    assert stopped.err.count("bytes, but a resume reads at most 300000: large parts of the state of an env") == 1
+    saved = load(path / "checkpoints/latest")
+    assert saved.policy["env_steps"] >= 512
+    assert (path / "checkpoints/latest/state.json").stat().st_size < 300_000
+    resumed = offbeat("resume", path, "--import", *imports, "--progress", "lines", "--set", "stop_at=none")
+    assert resumed.code == 0, resumed.err
+    assert "unfinished episodes were not saved" in resumed.err
 
 
 def test_an_older_replay_is_deleted_where_nothing_can_be_written(tmp_path, monkeypatch):

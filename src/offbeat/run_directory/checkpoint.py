@@ -32,7 +32,7 @@ from offbeat.core.errors import ConfigError
 from offbeat.core.fields import in_short
 from offbeat.core.files import sync
 from offbeat.core.saved_state import join, split
-from offbeat.core.strict_arrays import KINDS, LENGTH_BYTES, map_arrays, read_arrays
+from offbeat.core.strict_arrays import KINDS, LENGTH_BYTES, LONGEST_HEADER, map_arrays, read_arrays
 from offbeat.core.strict_json import read_json, require_regular
 from offbeat.core.types import DEFAULT_POLICY, Array, Tree, policy_key
 
@@ -51,6 +51,10 @@ _WEIGHTS_FILE = re.compile(rf"(?:policies/(?P<name>{POLICY_NAME})/)?{re.escape(W
 """Path of the weights of a policy."""
 
 T = TypeVar("T")
+
+
+class TooLarge(OSError):
+    """A file of a checkpoint would be larger than what is read again. It is not written."""
 
 
 class DamagedCheckpoint(ConfigError):
@@ -220,36 +224,46 @@ def write(directory: Path, checkpoint: Checkpoint) -> None:
 
     Raises:
         OSError: a file could not be written.
+        TooLarge: a file is larger than `load` reads.
     """
     directory.mkdir()
     for name, policy in checkpoint.policies.items():
         folder = directory / policy_key(name)
         folder.mkdir(parents=True, exist_ok=True)
         _dump_arrays(folder / WEIGHTS, policy.weights)
-        _dump(folder / POLICY, policy.about)
+        _dump(folder / POLICY, policy.about, POLICY_BYTES)
     if checkpoint.state is not None:
         state, arrays = split(checkpoint.state)
-        _dump(directory / STATE, state, indent=None)
+        _dump(directory / STATE, state, STATE_BYTES, indent=None)
         _dump_arrays(directory / STATE_ARRAYS, arrays)
     files = [path for path in sorted(directory.rglob("*")) if path.is_file()]
     hashes = {path.relative_to(directory).as_posix(): _sha256(path) for path in files}
     manifest = {"format": FORMAT, "full": checkpoint.state is not None, "files": hashes, "replay": None}
     if checkpoint.replay is not None:
         manifest["replay"] = _stream_arrays(directory / REPLAY, checkpoint.replay)
-        _dump(directory / MANIFEST_WITHOUT_REPLAY, manifest | {"replay": DROPPED})
-    _dump(directory / MANIFEST, manifest)
+        _dump(directory / MANIFEST_WITHOUT_REPLAY, manifest | {"replay": DROPPED}, MANIFEST_BYTES)
+    _dump(directory / MANIFEST, manifest, MANIFEST_BYTES)
     for path in [*directory.rglob("*"), directory]:
         sync(path)
 
 
-def _dump(path: Path, data: Mapping[str, Any], indent: int | None = 1) -> None:
+def _dump(path: Path, data: Mapping[str, Any], max_bytes: int, indent: int | None = 1) -> None:
     """Write JSON. Without an indent, which takes several times as long, for large data."""
-    path.write_text(json.dumps(data, indent=indent), encoding="utf-8")
+    text = json.dumps(data, indent=indent).encode()
+    _require_readable(path.name, len(text), max_bytes)
+    path.write_bytes(text)
 
 
 def _dump_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
     # `save_file` does not raise OSError when the disk is full.
-    path.write_bytes(save({name: np.asarray(array, order="C") for name, array in arrays.items()}))
+    data = save({name: np.asarray(array, order="C") for name, array in arrays.items()})
+    _require_readable(f"the header of {path.name}", int.from_bytes(data[:LENGTH_BYTES], "little"), LONGEST_HEADER)
+    path.write_bytes(data)
+
+
+def _require_readable(name: str, size: int, max_bytes: int) -> None:
+    if size > max_bytes:
+        raise TooLarge(f"{name} would have {size} bytes, but a resume reads at most {max_bytes}")
 
 
 # --- the replay's file --------------------------------------------------------------------------------------

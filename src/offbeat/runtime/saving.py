@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from time import monotonic
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ from offbeat.config.config import Config
 from offbeat.core.errors import ConfigError
 from offbeat.core.types import Tree
 from offbeat.metrics.counters import Counters
-from offbeat.run_directory.checkpoint import Checkpoint, SavedPolicy, load
+from offbeat.run_directory.checkpoint import Checkpoint, SavedPolicy, TooLarge, load
 from offbeat.runtime.parts import Parts, PolicyParts
 from offbeat.runtime.watchers import Watchers
 
@@ -180,16 +180,36 @@ class Saving:
         try:
             if state is not None:
                 self._directory.sync_metrics()
-            self._written.append(self._store.save(counters.env_steps, checkpoint, names))
+            self._written.append(self._stored(counters.env_steps, checkpoint, names))
         finally:
             self._run_parts.timings.add("checkpoint", monotonic() - started)
             if state is not None:
                 self._tried_at = monotonic()
 
+    def _stored(self, env_steps: int, checkpoint: Checkpoint, names: tuple[str, ...]) -> Path:
+        """Write a checkpoint; without the states of the envs, if a resume would refuse it because of their size."""
+        try:
+            return self._store.save(env_steps, checkpoint, names)
+        except TooLarge as error:
+            if checkpoint.state is None:
+                raise
+            self._warn(
+                f"{error}: large parts of the state of an env must be NumPy arrays. The checkpoint is written without "
+                "the states of the envs, and a run that is resumed from it starts new episodes"
+            )
+            return self._store.save(env_steps, replace(checkpoint, state=_without_episodes(checkpoint.state)), names)
+
     def _score_at(self, counters: Counters) -> dict[str, float]:
         """Return the mean return of the weights at the counters by its key; empty if they have not been evaluated."""
         evaluated = (self._new_best, self._last)
         return next(({SCORE: each.return_mean} for each in evaluated if each and each.is_at(counters)), {})
+
+
+def _without_episodes(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the state of a run without the snapshots of its actors or of its lock-free workers."""
+    actors = {"actors": [None for _ in state["actors"]]} if "actors" in state else {}
+    workers = {"workers": [{**worker, "actor": None} for worker in state["workers"]]} if "workers" in state else {}
+    return {**state, **actors, **workers}
 
 
 def score_of(checkpoint: Checkpoint) -> float | None:
