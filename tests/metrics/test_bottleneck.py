@@ -1,15 +1,18 @@
 from __future__ import annotations
 
 import textwrap
+from time import monotonic
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.reference.runs import small_run
 
 from offbeat.config.runtimes import RUNTIMES
 from offbeat.metrics.bottleneck import BottleneckReport, bottleneck_report
 from offbeat.metrics.speed_model import Topology
+from offbeat.runtime import run_metrics
 
 LABELS = {
     "learner": "learner-bound: actors wait",
@@ -135,6 +138,36 @@ def test_waits_on_both_sides_report_max_lag_as_bottleneck():
     assert report.sentence.endswith("(actors wait 30 %, the learner 30 %); a larger --max-lag may help")
 
 
+def test_waits_on_both_sides_with_work_for_all_cores_report_the_machine_as_bottleneck():
+    report = bottleneck(24.0, 7.0, 6.0, 3.0, actors=3)
+    assert report.bound == "machine"
+    assert (
+        report.sentence == f"machine-bound: there is work for both cores (actors wait 20 %, the learner 30 %); {ONLY}"
+    )
+
+
+OTHERS = "other programs or evaluations use the cores"
+
+
+@pytest.mark.parametrize(
+    ("learner_waits", "actors_wait", "sentence"),
+    [
+        (3.0, 3.0, f"machine-bound: the learner waits 40 % of the time for a core (WAITS): {OTHERS}"),
+        (0.4, 0.4, f"machine-bound: the learner waits 40 % of the time for a core (WAITS): {OTHERS}"),
+        (3.0, 0.4, f"actor-bound: the learner waits 30 % of the time; 40 % for a core: {OTHERS}"),
+    ],
+)
+def test_a_learner_that_waits_for_a_core_reports_that_others_use_the_cores(learner_waits, actors_wait, sentence):
+    spent = {"act": 7.0, "learn": 7.0, "wait/actor": actors_wait, "wait/learner": learner_waits}
+    topology = Topology(RUNTIMES["processes"], 1, 1, 2, max_lag=1)
+    report = bottleneck_report(spent, 10.0, topology, core_wait_s=4.0)
+    assert report.actor_wait is not None
+    assert report.learner_wait is not None
+    waits = f"actors wait {100 * report.actor_wait:.0f} %, the learner {100 * report.learner_wait:.0f} %"
+    assert report.sentence == sentence.replace("WAITS", waits)
+    assert bottleneck_report(spent, 10.0, topology, core_wait_s=1.0) == bottleneck_report(spent, 10.0, topology)
+
+
 @pytest.mark.parametrize("learning", [0.5, 5.0, 9.5])
 def test_without_lag_the_report_says_that_acting_and_learning_take_turns(learning):
     report = bottleneck(10 - learning, learning, learning, 10 - learning, max_lag=0)
@@ -223,6 +256,13 @@ def test_actors_that_act_during_an_evaluation_count_as_busy():
 def test_a_period_without_timings_has_a_report():
     assert bottleneck_report({}, 0.0, Topology(RUNTIMES["processes"], 2, 1, 4, 1)).gain_max == 1.0
     assert bottleneck_report({}, 0.0, Topology(RUNTIMES["serial"], 1, 1, 4, 0)).gain_max == 1.0
+
+
+def test_a_run_reports_how_long_its_learner_has_waited_for_a_core(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_metrics, "waited_for_core_s", lambda: 0.5 * monotonic())  # as on a busy machine
+    slow: dict[str, Any] = {"imports": ("tests.reference.run_envs",), "runtime": "threads", "actors": 1, "max_lag": 1}
+    run = small_run(tmp_path / "run", "runs/Unhurried-v0", learner_threads=1, **slow)
+    assert f"50 % for a core: {OTHERS}" in (run.path / "log.txt").read_text()
 
 
 # --- whatever the numbers -----------------------------------------------------------------------------------

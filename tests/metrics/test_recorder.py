@@ -274,6 +274,20 @@ def test_waits_and_the_bottleneck_are_computed_for_the_period_of_the_line():
         assert bound_of(recorder) == "learner"
 
 
+def test_the_wait_of_the_learner_for_a_core_is_that_of_the_period_and_at_the_end_that_of_the_run():
+    recorder, timings = Recorder([], PROCESSES), Timings()
+    waits = {"act": 0.5, "learn": 0.5, "wait/actor": 0.5, "wait/learner": 0.5}
+    bounds = []
+    for step, core_wait_s in ((2, 0.5), (4, 0.5), (6, 1.0)):
+        timings.merge(waits)
+        timings.core_wait_s = core_wait_s
+        recorder.line(at(step), timings)
+        bounds.append(bound_of(recorder))
+    assert bounds == ["machine", "lag", "machine"]
+    recorder.conclude(timings, 10.0)
+    assert bound_of(recorder) == "lag"
+
+
 def test_serial_has_a_bottleneck_but_no_wait_metrics():
     recorder, timings = Recorder([], Topology(RUNTIMES["serial"], 1, 1, 4, 0)), Timings()
     timings.merge({"act": 0.25, "learn": 0.75})

@@ -13,8 +13,8 @@ from typing import Literal
 from offbeat.metrics.speed_model import SpeedModel, Topology
 
 Bound = Literal["learner", "actors", "lag", "machine", "balance", "serial", "hogwild"]
-"""What limits the speed. machine: there is work for all cores; balance: neither actors nor learner wait, and a core is
-idle."""
+"""What limits the speed. machine: there is work for all cores, also of other programs; balance: neither actors
+nor learner wait, and a core is idle."""
 
 HIGH_WAIT = 0.15
 """Actors, or a learner, that wait for more than this fraction of their time do not limit the speed."""
@@ -22,6 +22,8 @@ ALL_BUSY = 0.9
 """If there is work for at least this fraction of the cores, none counts as idle."""
 _ELSE = "unless envs wait, only"
 """Times are wall-clock times: an env that sleeps or waits for a server counts as work, but leaves its core idle."""
+_OTHERS = "other programs or evaluations use the cores"
+"""Why the learner waits for a core although the run has no work for all of them."""
 MIN_GAIN = 1.1
 """Smallest speed-up that is worth more than one worker."""
 
@@ -53,7 +55,7 @@ class BottleneckReport:
 
 
 def bottleneck_report(
-    spent: Mapping[str, float], wall_s: float, topology: Topology, restarts: int = 0
+    spent: Mapping[str, float], wall_s: float, topology: Topology, restarts: int = 0, core_wait_s: float = 0.0
 ) -> BottleneckReport:
     """Return what limited the speed in a period of `wall_s` seconds.
 
@@ -65,6 +67,7 @@ def bottleneck_report(
         wall_s: length of the period in seconds.
         topology: of the run.
         restarts: how often an actor was restarted in the period.
+        core_wait_s: seconds that the learner's thread waited for a core.
     """
     acting, learning = spent.get("act", 0.0) + spent.get("env", 0.0), spent.get("learn", 0.0)
     speed = SpeedModel.from_wall_times(topology, acting + spent.get("infer", 0.0), learning)
@@ -82,6 +85,7 @@ def bottleneck_report(
         message_wait=_share(for_messages, whole),
         learner_wait=_share(spent.get("wait/learner", 0.0), learning + spent.get("wait/learner", 0.0)),
         cores_used=speed.cores_used(wall_s - other_work),
+        core_wait=min(1.0, _share(core_wait_s, wall_s)),
         gain_max=speed.gain_max,
         restarts=restarts,
     )
@@ -102,6 +106,8 @@ class _Period:
     """Fraction of the actors' time in which they had nothing to do because a message was on its way."""
     learner_wait: float
     cores_used: float
+    core_wait: float
+    """Fraction of the period in which the learner's thread waited for a core."""
     gain_max: float
     restarts: int
 
@@ -116,13 +122,20 @@ def _percent(share: float) -> str:
 
 def _bound(period: _Period, topology: Topology) -> Bound:
     actors_wait, learner_waits = period.actor_wait > HIGH_WAIT, period.learner_wait > HIGH_WAIT
-    if topology.max_lag == 0 or (actors_wait and learner_waits):
+    if topology.max_lag == 0:
         return "lag"
+    if actors_wait and learner_waits:  # without an idle core, one waits for the other, which waits for a core
+        return "machine" if _no_core_is_idle(period, topology) and not period.restarts else "lag"
     if actors_wait:
         return "learner"
     if learner_waits:
         return "actors"
-    return "machine" if _all_cores_busy(period, topology) else "balance"
+    return "machine" if _no_core_is_idle(period, topology) else "balance"
+
+
+def _no_core_is_idle(period: _Period, topology: Topology) -> bool:
+    """Whether actors and learner have work for all cores, or others use those that they leave idle."""
+    return _all_cores_busy(period, topology) or period.core_wait > HIGH_WAIT
 
 
 def _all_cores_busy(period: _Period, topology: Topology) -> bool:
@@ -149,6 +162,8 @@ def _advice(bound: Bound, period: _Period, topology: Topology) -> str:
         return f"acting and learning take turns {waits}; {overlap}: {_at_most(period)}"
     elif bound == "lag":
         advice = f"acting and learning take turns {waits}; a larger {topology.lag_flag} may help"
+    elif bound == "machine" and not _all_cores_busy(period, topology):
+        advice = f"the learner waits {_percent(period.core_wait)} of the time for a core {waits}: {_OTHERS}"
     elif bound == "machine":
         advice = f"there is work for {_all_cores(topology.cores)} {waits}; {_ELSE} cheaper acting or learning helps"
     else:
@@ -180,6 +195,8 @@ def _message_advice(bound: Bound, period: _Period) -> str:
 def _more_actors(period: _Period, topology: Topology) -> str:
     if _all_cores_busy(period, topology):
         return f"actors have work for {_all_cores(topology.cores)}: {_ELSE} a lighter env or policy helps"
+    if period.core_wait > HIGH_WAIT:
+        return f"{_percent(period.core_wait)} for a core: {_OTHERS}"
     return f"more actors help while cores are idle ({_core_usage(period, topology)})"
 
 

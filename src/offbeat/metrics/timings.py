@@ -30,10 +30,12 @@ class Timings:
     Keep one per worker and `merge` them: `add` takes no lock.
     """
 
-    __slots__ = ("seconds",)
+    __slots__ = ("core_wait_s", "seconds")
 
     def __init__(self) -> None:
         self.seconds: defaultdict[str, float] = defaultdict(float)
+        self.core_wait_s = 0.0
+        """Seconds that the learner's thread has waited for a core. They are a part of the others."""
 
     def add(self, name: str, seconds: float) -> None:
         """Add seconds to a name. It is fast enough to be called at every env step."""

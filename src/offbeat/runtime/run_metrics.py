@@ -8,6 +8,7 @@ from statistics import fmean
 from time import monotonic
 from typing import Any
 
+from offbeat.core.threads import waited_for_core_s
 from offbeat.core.types import EnvSpec, policy_key
 from offbeat.metrics.counters import Counters
 from offbeat.metrics.expectation import comparison, measured
@@ -47,7 +48,7 @@ class RunMetrics:
         self._exact = parts.config.runtime.lag == "exact"
         self._wall_time_before = 0.0
         self._env_steps_before = 0
-        self._started = monotonic()
+        self._started, self._core_waited_before = monotonic(), waited_for_core_s()
         self._line_at = 0.0
         """`wall_time` of the last metrics line."""
         self._shown: tuple[Phase, float] = ("training", 0.0)
@@ -65,7 +66,7 @@ class RunMetrics:
 
     def start_clock(self) -> None:
         """Start the clock of the run."""
-        self._started = monotonic()
+        self._started, self._core_waited_before = monotonic(), waited_for_core_s()
 
     @property
     def seconds(self) -> float:
@@ -78,8 +79,11 @@ class RunMetrics:
         return self._wall_time_before + self.seconds
 
     def timings(self) -> Timings:
-        """Return the seconds of this process and of all actors or workers, summed by activity."""
+        """Return the seconds of this process and of all actors or workers, summed by activity. Call it in the thread
+        that learns.
+        """
         timings = Timings()
+        timings.core_wait_s = waited_for_core_s() - self._core_waited_before
         for seconds in (self._parts.timings.seconds, *self._spent()):
             timings.merge(seconds)
         return timings
