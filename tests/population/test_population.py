@@ -22,17 +22,18 @@ from tests.reference.populations import (
     population,
     population_text,
     run_here,
+    run_process,
     tree_of,
     weights,
 )
-from tests.reference.runs import REPOSITORY, Started, is_alive, offbeat, small_run, status_of, weights_of
+from tests.reference.runs import REPOSITORY, Started, has_saved, is_alive, offbeat, small_run, status_of, weights_of
 from tests.reference.thorough import thorough
 
 from offbeat.config.config_file import load
 from offbeat.experiments.running import Outcome
 from offbeat.plots.runs import LEDGER
 from offbeat.population import pictures
-from offbeat.population.ledger import Ledger
+from offbeat.population.ledger import Failure, Ledger
 from offbeat.population.members import Scoring, Training
 from offbeat.population.population import RESTARTS, Population
 from offbeat.population.report import write_report
@@ -195,16 +196,17 @@ def test_only_checkpoints_that_a_decision_can_need_are_kept(tmp_path, lag):
     assert [path.name for path in (one.path / "kept").iterdir()] == [".nfs-of-a-file-server"]
 
 
-def test_a_damaged_checkpoint_fails_the_member_that_copies_it_with_the_reason(finished, tmp_path):
+def test_a_damaged_checkpoint_fails_the_generation_of_the_member_that_copies_it_with_the_reason(finished, tmp_path):
     one = population(tmp_path)
     run_here(one, stop=lambda process: isinstance(process, Scoring) and len(one.family().ledger.scores) == 2)
     for kept in (one.path / "kept").iterdir():
         (kept / "weights.safetensors").unlink()  # a hard link: that of the run stays
         (kept / "weights.safetensors").write_bytes(b"")
-    failed = run_here(one).failed
+    assert not run_here(one).failed
     copies = [decision for decision in copies_of(finished) if decision.generation == 0]
-    assert sorted(failed) == [decision.member for decision in copies]
-    assert "damaged" in failed[copies[0].member].reason
+    failures = one.family().ledger.failures
+    assert sorted(failures) == [(decision.member, 1) for decision in copies]
+    assert "damaged" in failures[copies[0].member, 1].reason
 
 
 def test_a_member_whose_run_directory_is_missing_is_not_trained_from_new_weights(tmp_path):
@@ -214,7 +216,9 @@ def test_a_member_whose_run_directory_is_missing_is_not_trained_from_new_weights
     run = one.path / f"member-{kept:03}"
     run.rename(tmp_path / "moved")
     failed = run_here(one).failed
-    assert f"{run} has no checkpoint, but the member has finished 1 generation" in failed[kept].reason
+    says = f"{run} has no checkpoint, from which member-{kept:03} generation"
+    assert f"{says} 1 continues" in one.family().ledger.failures[kept, 1].reason
+    assert f"{says} 2 continues" in failed[kept].reason
     assert not run.exists()
     (tmp_path / "moved").rename(run)
     assert not run_here(one).failed
@@ -331,16 +335,56 @@ def test_a_killed_process_is_started_again_a_limited_number_of_times(tmp_path):
     assert list(schedule.failed) == [0]
 
 
-def test_the_other_members_of_a_failed_one_continue_until_they_need_its_scores(tmp_path):
-    one = population(tmp_path, {"lag": 1})
+@pytest.mark.parametrize("lag", [0, 1])
+def test_a_failed_member_continues_with_the_next_generation_once_the_others_need_its_score(tmp_path, lag):
+    one = population(tmp_path, {"lag": lag})
     schedule = run_here(one, stop=lambda _: True)
     schedule = type(schedule)(one.plan, one.path, one.family(), schedule._view)
-    schedule.failed[0] = Outcome(schedule.first_generation()[0], "failed", "broken")
-    from tests.reference.populations import run_process
-
+    stopped = small_run(one.path / "member-000", seed=5, **{**SETTINGS, "stop_at": 128})
+    schedule.failed[0] = Outcome(schedule.first_generation()[0], "failed", "broken\nby a test")
+    ended: list[str] = []
     while (process := schedule.next_process()) is not None:
+        ended.append(process.name)
         schedule.ended(run_process(process))
-    assert [one.family().ledger.finished(member) for member in range(3)] == [0, 2, 2]
+    assert not schedule.failed
+    ledger = one.family().ledger
+    assert [ledger.finished(member) for member in range(3)] == [3, 3, 3]
+    failure = Failure(0, 0, stopped.metrics["env_steps"], "broken by a test")
+    assert list(ledger.failures.values()) == [failure]
+    assert ended.index("member-000 generation 1") > ended.index(f"member-002 generation {lag} evaluation")
+    copied = next(end for end in (0, 1) if ledger.decisions[0, end].donor is not None)
+    assert copied == lag
+    assert ledger.decisions[0, copied].reason.startswith("score none against")
+    winner = write_report(one.plan, one.directory, one.family())
+    assert winner is not None
+    rows = (one.path / "table.csv").read_text().splitlines()
+    assert len(rows) == 1 + 3 * 3
+    assert sum("broken by a test" in row for row in rows) == 1
+
+
+def test_members_that_fail_in_the_last_generation_are_tried_again_by_the_next_start(tmp_path):
+    one = population(tmp_path)
+    schedule = run_here(one, stop=lambda process: isinstance(process, Training) and process.generation == 2)
+    schedule = type(schedule)(one.plan, one.path, one.family(), schedule._view)
+    while (process := schedule.next_process()) is not None:
+        broken = process.name == "member-001 generation 2"
+        schedule.ended(Outcome(process, "failed", "broken") if broken else run_process(process))
+    assert list(schedule.failed) == [1]
+    assert not one.family().ledger.failures
+    assert write_report(one.plan, one.directory, one.family()) is None
+    assert write_report(one.plan, one.directory, one.family(), schedule.failed) in (0, 2)
+    assert not run_here(one).failed
+    assert one.family().ledger.finished(1) == 3
+
+
+def test_no_failure_is_entered_if_all_members_have_failed(tmp_path):
+    one = population(tmp_path)
+    schedule = run_here(one, stop=lambda _: True)
+    schedule = type(schedule)(one.plan, one.path, one.family(), schedule._view)
+    while (process := schedule.next_process()) is not None:
+        schedule.ended(Outcome(process, "failed", "broken"))
+    assert sorted(schedule.failed) == [0, 1, 2]
+    assert not one.family().ledger.failures
 
 
 # --- real processes -----------------------------------------------------------------------------------------
@@ -379,3 +423,35 @@ def test_a_killed_population_continues_to_the_tree_of_an_undisturbed_one(tmp_pat
         killed = Population(folder / "spec.toml", path)
     assert tree_of(killed) == tree_of(undisturbed)
     assert weights(killed) == weights(undisturbed)
+
+
+def test_a_member_that_is_killed_again_and_again_is_replaced_by_a_copy_of_a_good_one(tmp_path):
+    settings = {**SETTINGS, "steps": 2400}
+    text = population_text(
+        {"members": 2, "generation": 1200, "episodes": 1},
+        env="runs/Held-v0", imports=["tests.reference.run_envs"], settings=settings,
+    )  # fmt: skip
+    (tmp_path / "spec.toml").write_text(text)
+    started = Started(["run", "spec.toml", "--jobs", "2", "--import", "tests.reference.run_envs"], tmp_path)
+    path = tmp_path / "experiments/spec"
+    run, killed = path / "member-001", list[int]()
+
+    def other_process() -> int | None:
+        if not (run / "status.json").is_file() or not has_saved(run) or status_of(run)["state"] != "running":
+            return None
+        pid = status_of(run)["processes"][0]["pid"]
+        return pid if is_alive(pid) and pid not in killed else None
+
+    for _ in range(RESTARTS + 1):
+        started.wait_until(lambda: other_process() is not None)
+        killed.append(other_process() or 0)
+        os.kill(killed[-1], signal.SIGKILL)
+    (tmp_path / "GO").touch()
+    said = started.end()
+    assert said.code == 0, said
+    assert "member-001 failed in generation 0 and continued: its process was killed by SIGKILL" in said.out
+    assert "the winner is member-00" in said.out
+    ledger = Ledger.read(path / LEDGER)
+    assert list(ledger.failures) == [(1, 0)]
+    assert ledger.decisions[1, 0].donor == 0
+    assert sorted(ledger.scores) == [(0, 0), (0, 1), (1, 1)]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offbeat.population.rules import ReplaceRule, may_decide, ranking
+from offbeat.population.rules import FAILED, ReplaceRule, may_decide, ranking
 
 BY_RANK = ReplaceRule(gap_relative=0, gap_std=0)
 SCORES = st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=20)
@@ -29,6 +29,13 @@ def test_a_gap_in_standard_deviations_does_not_depend_on_the_unit_of_the_scores(
     scaled = [score * 2 + 64 for score in scores]
     members = range(len(scores))
     assert [rule.donor_of(m, scores, 0.3) for m in members] == [rule.donor_of(m, scaled, 0.3) for m in members]
+
+
+@pytest.mark.parametrize("rule", [BY_RANK, ReplaceRule(), ReplaceRule(gap_absolute=1e9, replace_fraction=0.1)])
+def test_members_that_have_failed_copy_one_of_the_best_that_have_not(rule):
+    scores = [FAILED, -5.0, FAILED, FAILED, FAILED]
+    assert [rule.donor_of(member, scores, 0.9) for member in range(5)] == [1, None, 1, 1, 1]
+    assert [rule.donor_of(member, [FAILED] * 5, 0.9) for member in range(5)] == [None] * 5
 
 
 def test_of_equal_scores_the_lower_number_ranks_first():

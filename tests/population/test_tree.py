@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from offbeat.core.errors import ConfigError
-from offbeat.population.ledger import Decision, Ledger, Score
+from offbeat.population.ledger import Decision, Failure, Ledger, Score
 from offbeat.population.mutation import Gene, Genome
 from offbeat.population.pictures import draw_all
 from offbeat.population.settings import PopulationSettings
@@ -176,6 +176,28 @@ def test_a_ledger_is_read_as_it_was_written(tmp_path):
     assert [read.finished(member) for member in range(5)] == [3, 3, 3, 3, 0]
     assert read == written.ledger
     assert Ledger(read.path, dict(read.scores)).finished(0) == 3
+
+
+@pytest.mark.parametrize("maximize", [True, False])
+def test_a_failure_takes_the_place_of_a_score(tmp_path, maximize):
+    failed = family(tmp_path, maximize=maximize)
+    for member in range(3):
+        failed.ledger.add(Score(member, 0, 10.0 - member if maximize else member, 100))
+    assert failed.decide(3, 0) is None
+    assert failed.winner(0) is None
+    failed.ledger.add(Failure(3, 0, 50, "broken"))
+    decision = failed.decide(3, 0)
+    assert decision is not None
+    assert (decision.donor, decision.donor_generation) == (0, 0)
+    assert decision.reason == f"score none against {10 if maximize else 0}"
+    failed.ledger.add(decision)
+    assert failed.winner(0) == 0
+    read = Ledger.read(failed.ledger.path)
+    assert read == failed.ledger
+    assert (read.finished(3), read.env_steps((3, 0))) == (1, 50)
+    failed.ledger.add(Score(3, 0, 1.0, 100))
+    with pytest.raises(ConfigError, match=r"line 6 is of generation 0 of member 3, .* it is there twice"):
+        Ledger.read(failed.ledger.path)
 
 
 def test_a_line_that_a_kill_has_cut_is_left_out_and_overwritten(tmp_path):

@@ -196,11 +196,15 @@ class _PopulationCommand:
     def run(self, launcher: Launcher, view: View) -> int:
         """Run the population, print the winner, and return the exit code."""
         from offbeat.metrics.text import rounded
+        from offbeat.population.members import member_name
         from offbeat.run_directory.directory import RunDirectory
 
         result = self.population.run(launcher, view)
         path = self.population.path
         _print_failed(result.failed)
+        for failure in result.continued:
+            name = member_name(failure.member)
+            print(f"{name} failed in generation {failure.generation} and continued: {failure.reason}")
         table = self.population.directory.markdown
         has = f"the table of all generations is {table}" if table.exists() else "no member has finished a generation"
         print(f"{_STATES[result.exit_code]}: {has}")

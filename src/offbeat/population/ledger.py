@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter as Counts
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -38,12 +39,23 @@ class Score:
 
 
 @dataclass(frozen=True)
+class Failure:
+    """A generation that a member has not finished, because it has failed. It has no score."""
+
+    member: Natural
+    generation: Natural
+    env_steps: Counter
+    """Env steps of its last checkpoint, from which it continues."""
+    reason: str
+
+
+@dataclass(frozen=True)
 class DecisionLine:
     """What a member does after a generation, without the values of its next one."""
 
     member: Natural
     generation: Natural
-    """The generation that the member has finished."""
+    """The generation that the member has finished, or in which it has failed."""
     donor: Natural | None
     """The member whose weights it copies; None: it keeps its own."""
     donor_generation: Natural | None
@@ -59,6 +71,10 @@ class Decision(DecisionLine):
     """Key -> value in the member's next generation."""
 
 
+Entry = Score | Failure | Decision
+"""A line of a ledger."""
+
+
 @dataclass
 class Ledger:
     """The lines of a ledger, by (member, generation)."""
@@ -66,11 +82,12 @@ class Ledger:
     path: Path
     scores: dict[tuple[int, int], Score] = field(default_factory=dict)
     decisions: dict[tuple[int, int], Decision] = field(default_factory=dict)
+    failures: dict[tuple[int, int], Failure] = field(default_factory=dict)
     _finished: Counts[int] = field(init=False, compare=False, repr=False)
-    """Number of scores of each member. It is asked for several times a second."""
+    """Number of scores and failures of each member. It is asked for several times a second."""
 
     def __post_init__(self) -> None:
-        self._finished = Counts(member for member, _ in self.scores)
+        self._finished = Counts(member for member, _ in (*self.scores, *self.failures))
 
     @classmethod
     def read(cls, path: Path) -> Ledger:
@@ -93,7 +110,7 @@ class Ledger:
                 ledger._enter(entry)
         return ledger
 
-    def add(self, entry: Score | Decision) -> None:
+    def add(self, entry: Entry) -> None:
         """Write a line, sync it, and enter it.
 
         Raises:
@@ -112,35 +129,52 @@ class Ledger:
             raise RunFailed(f"{self.path} cannot be written ({error.strerror}): free some disk space") from None
         self._enter(entry)
 
-    def _follows(self, entry: Score | Decision) -> bool:
+    def _follows(self, entry: Entry) -> bool:
         """Whether an entry is new, and the entries that it follows from are in the ledger."""
         place, before = (entry.member, entry.generation), (entry.member, entry.generation - 1)
-        if isinstance(entry, Score):
-            return place not in self.scores and (entry.generation == 0 or before in self.decisions)
+        if not isinstance(entry, Decision):
+            return not self.has_ended(place) and (entry.generation == 0 or before in self.decisions)
         has_donor = entry.donor is None or (entry.donor, entry.donor_generation) in self.scores
-        return place in self.scores and place not in self.decisions and has_donor
+        return self.has_ended(place) and place not in self.decisions and has_donor
 
-    def _enter(self, entry: Score | Decision) -> None:
+    def _enter(self, entry: Entry) -> None:
         place = entry.member, entry.generation
+        if isinstance(entry, Decision):
+            self.decisions[place] = entry
+            return
+        self._finished[entry.member] += not self.has_ended(place)
         if isinstance(entry, Score):
-            self._finished[entry.member] += place not in self.scores
             self.scores[place] = entry
         else:
-            self.decisions[place] = entry
+            self.failures[place] = entry
 
-    def scores_of(self, generation: int, members: int) -> list[float] | None:
-        """Return the scores of all members in a generation; None if one is missing."""
+    def has_ended(self, place: tuple[int, int]) -> bool:
+        """Whether a generation of a member has ended: with a score, or with a failure."""
+        return place in self.scores or place in self.failures
+
+    def env_steps(self, place: tuple[int, int]) -> int:
+        """Return the env steps of a member's checkpoint when a generation of it had ended."""
+        return (self.scores[place] if place in self.scores else self.failures[place]).env_steps
+
+    def scores_of(self, generation: int, members: int, failed: Collection[int] = ()) -> list[float | None] | None:
+        """Return the scores of all members in a generation, None for one that has failed; None if one is missing.
+
+        Args:
+            generation: the generation.
+            members: the number of members.
+            failed: members that have failed and are not in the ledger.
+        """
         places = [(member, generation) for member in range(members)]
-        if not all(place in self.scores for place in places):
+        if not all(self.has_ended(place) or place[0] in failed for place in places):
             return None
-        return [self.scores[place].score for place in places]
+        return [self.scores[place].score if place in self.scores else None for place in places]
 
     def copied(self, member: int) -> list[int]:
         """Return the generations at whose ends a member has copied."""
         return [end for (who, end), decision in self.decisions.items() if who == member and decision.donor is not None]
 
     def finished(self, member: int) -> int:
-        """Return the number of generations that a member has finished, with their scores."""
+        """Return the number of generations of a member that have ended."""
         return self._finished[member]
 
 
@@ -162,7 +196,7 @@ def _content(path: Path) -> bytes:
         raise ConfigError(f"{path} {error}: restore it, or pass another --dir") from None
 
 
-def _parsed(path: Path, number: int, line: bytes) -> Score | Decision:
+def _parsed(path: Path, number: int, line: bytes) -> Entry:
     """Return the entry of one line.
 
     Raises:
@@ -177,7 +211,9 @@ def _parsed(path: Path, number: int, line: bytes) -> Score | Decision:
     event, values = table.pop("event", None), table.pop("values", None)
     if event == "score":
         return build(Score, table, where, remedy)
+    if event == "failure":
+        return build(Failure, table, where, remedy)
     if event != "decision" or not isinstance(values, dict):
-        raise ConfigError(f"{where} is neither a score nor a decision: {remedy}")
+        raise ConfigError(f"{where} is neither a score, a failure nor a decision: {remedy}")
     numbers = {key: read(f"{where}, {in_short(key)}", value, float, remedy) for key, value in values.items()}
     return Decision(**asdict(build(DecisionLine, table, where, remedy)), values=numbers)

@@ -127,7 +127,7 @@ def _scores(family: Family) -> Figure:
         axes.plot(generations, own, color=_GREY, linewidth=0.8, alpha=0.7, label="" if member else "each member")
     whole: list[tuple[int, list[float]]] = []
     while (scores := family.ledger.scores_of(len(whole), family.settings.members)) is not None:
-        whole.append((len(whole), scores))
+        whole.append((len(whole), [score for score in scores if score is not None]))
     best = max if family.settings.maximize else min
     axes.plot([g for g, _ in whole], [best(s) for _, s in whole], color=_BEST, label="best", **_MARKED)
     axes.plot([g for g, _ in whole], [median(s) for _, s in whole], color=_MEDIAN, label="median", **_MARKED)

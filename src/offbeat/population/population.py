@@ -22,10 +22,9 @@ from offbeat.experiments.running import Outcome, Pool, StopSignals, wait_until_f
 from offbeat.experiments.sessions import RunProcess
 from offbeat.experiments.spec import read_spec
 from offbeat.experiments.trials import Trial, require_startable, write_policies
-from offbeat.metrics.text import counted
 from offbeat.plots.runs import LEDGER
 from offbeat.population.copying import keep, with_policies_of
-from offbeat.population.ledger import Decision, Ledger, Score
+from offbeat.population.ledger import Decision, Failure, Ledger, Score
 from offbeat.population.members import MemberProcess, Scoring, Training, member_name
 from offbeat.population.mutation import Values
 from offbeat.population.plan import Plan, plan_of, require_measurable
@@ -45,12 +44,15 @@ class PopulationResult:
     """The result of `Population.run`."""
 
     exit_code: int
-    """0: all members are finished; 1: a member failed; 130: stopped by a signal."""
+    """0: all members are finished; 1: a member failed and has not finished; 130: stopped by a signal."""
     failed: tuple[Outcome, ...]
+    """Outcomes of the members that have failed and have not finished."""
     winner: Path | None
     """The run directory of the member with the best score of the last generation; None if it is not finished."""
     score: float | None
     """Its score."""
+    continued: tuple[Failure, ...] = ()
+    """Failures of members after which they have continued with the next generation, also before a stop."""
 
 
 class Population:
@@ -133,7 +135,7 @@ class Population:
             view.start()
             try:
                 pool.run_from(schedule.next_process, schedule.ended)
-                winner = write_report(self.plan, self.directory, family)
+                winner = write_report(self.plan, self.directory, family, schedule.failed)
             finally:
                 view.close()
         failed = tuple(schedule.failed.values())
@@ -143,6 +145,7 @@ class Population:
             failed,
             None if winner is None else self.path / member_name(winner),
             score,
+            tuple(sorted(family.ledger.failures.values(), key=lambda failure: (failure.generation, failure.member))),
         )
 
     def write_files(self) -> None:
@@ -162,7 +165,7 @@ class Schedule:
         self._running: set[int] = set()
         self._restarts: Counter[str] = Counter()
         self.failed: dict[int, Outcome] = {}
-        """Outcomes of members that have failed."""
+        """Outcomes of members that have failed and have not continued."""
 
     def first_generation(self) -> list[RunProcess]:
         """Return the first process of each member."""
@@ -171,6 +174,11 @@ class Schedule:
 
     def next_process(self) -> RunProcess | None:
         """Return a process that can start now; None if none can. The member with the fewest generations is first."""
+        while (process := self._startable()) is None and not self._running and self._continue_failed():
+            pass
+        return process
+
+    def _startable(self) -> RunProcess | None:
         idle = [m for m in range(self._plan.members) if m not in self._running and m not in self.failed]
         for member in sorted(idle, key=lambda m: (self._ledger.finished(m), m)):
             try:
@@ -184,6 +192,30 @@ class Schedule:
                 self._running.add(member)
                 return process
         return None
+
+    def _continue_failed(self) -> bool:
+        """Enter the failures of the members whose scores the others need now; return whether there were any.
+
+        These members continue with the next generation. A failure is not entered before: until then, a failed member is
+        tried again if the population is started again.
+        """
+        ended = self._ledger.finished
+        waits = any(m not in self.failed and ended(m) < self._plan.generations for m in range(self._plan.members))
+        if not waits or not self.failed:
+            return False
+        generation = min(map(ended, self.failed))
+        decided = [m for m in self.failed if generation == 0 or (m, generation - 1) in self._ledger.decisions]
+        continuing = [member for member in decided if ended(member) == generation]
+        for member in continuing:
+            outcome = self.failed.pop(member)
+            process = Training(self._plan, self._path, member, generation, {})
+            reason = " ".join(outcome.reason.split())
+            self._ledger.add(Failure(member, generation, process.saved_steps() or 0, reason))
+            self._view.message(
+                f"{outcome.session.name} has failed: the others do not wait for its score any more, and it continues "
+                "with the next generation"
+            )
+        return bool(continuing)
 
     def _next_of(self, member: int) -> MemberProcess | None:
         generation = self._ledger.finished(member)
@@ -230,12 +262,13 @@ class Schedule:
         if (member, generation - 1) not in self._ledger.decisions:
             self._ledger.add(decision)
         if decision.donor is not None and not self._has_trained(member, generation):
+            _require_checkpoint(Training(self._plan, self._path, member, generation, decision.values))
             self._copy(decision)
         return True
 
     def _has_trained(self, member: int, generation: int) -> bool:
         """Whether a member has a checkpoint that was made in a generation."""
-        before = self._ledger.scores[member, generation - 1].env_steps
+        before = self._ledger.env_steps((member, generation - 1))
         values = self._family.values(member, generation)
         saved = Training(self._plan, self._path, member, generation, values).saved_steps()
         return saved is not None and saved > before
@@ -251,9 +284,7 @@ class Schedule:
             theirs = load(self._kept(decision.donor, decision.donor_generation))
             merged = with_policies_of(own, theirs, optimizer=self._plan.population.settings.copy_optimizer)
             kept = run.read_run().checkpoints_kept
-            run.store(kept).save(
-                self._ledger.scores[decision.member, decision.generation].env_steps, merged, ["latest"]
-            )
+            run.store(kept).save(self._ledger.env_steps((decision.member, decision.generation)), merged, ["latest"])
         what = f"the weights of {donor.path.name} after generation {decision.donor_generation}, {decision.reason}"
         values = ", ".join(f"{key} {value:g}" for key, value in decision.values.items())
         run.note(f"after generation {decision.generation} copied {what}; next: {values}")
@@ -281,14 +312,20 @@ def _next_process(plan: Plan, path: Path, member: int, generation: int, values: 
         ConfigError: the checkpoint with which it has finished the generation before is missing.
     """
     training = Training(plan, path, member, generation, values)
-    if generation and training.status_on_disk() in ("new", "lost"):
-        raise ConfigError(
-            f"{training.run.path} has no checkpoint, but the member has finished {counted(generation, 'generation')}: "
-            "restore the directory, or pass another --dir"
-        )
+    if generation:
+        _require_checkpoint(training)
     if training.status_on_disk() != "finished":
         return training
     return Scoring(plan, path, member, generation, values)
+
+
+def _require_checkpoint(training: Training) -> None:
+    """Raise ConfigError if the checkpoint from which a generation after the first continues is missing."""
+    if training.status_on_disk() in ("new", "lost"):
+        raise ConfigError(
+            f"{training.run.path} has no checkpoint, from which {training.name} continues: restore the directory, or "
+            "pass another --dir"
+        )
 
 
 def _require_startable(plan: Plan, *, elsewhere: bool) -> None:

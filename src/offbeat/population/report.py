@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from offbeat.experiments.directory import ExperimentDirectory
@@ -15,12 +16,18 @@ WINNER = "winner"
 """Name of the link to the run directory of the winner."""
 
 
-def write_report(plan: Plan, directory: ExperimentDirectory, family: Family) -> int | None:
-    """Write the table, the pictures and, if all members are finished, the link to the winner; return the winner."""
+def write_report(
+    plan: Plan, directory: ExperimentDirectory, family: Family, failed: Collection[int] = ()
+) -> int | None:
+    """Write the table, the pictures and, if all members are finished, the link to the winner; return the winner.
+
+    `failed`: members that have failed in the last generation, which are not waited for.
+    """
     if rows := rows_of(family):
         write_table(rows, directory.csv, directory.markdown)
+    if family.ledger.scores:
         draw_all(family, directory.path)
-    winner = family.winner(plan.generations - 1)
+    winner = family.winner(plan.generations - 1, failed)
     if winner is not None:
         link = directory.path / f".{WINNER}.new"
         link.unlink(missing_ok=True)
@@ -30,18 +37,21 @@ def write_report(plan: Plan, directory: ExperimentDirectory, family: Family) -> 
 
 
 def rows_of(family: Family) -> list[dict[str, Any]]:
-    """Return the rows of the table: one for each member's generation with a score, in the order of generations."""
-    nodes = sorted((generation, member) for member, generation in family.ledger.scores)
+    """Return the rows of the table: one for each generation of a member that has ended, in the order of generations."""
+    ended = (*family.ledger.scores, *family.ledger.failures)
+    nodes = sorted((generation, member) for member, generation in ended)
     return [_row(family, member, generation) for generation, member in nodes]
 
 
 def _row(family: Family, member: int, generation: int) -> dict[str, Any]:
-    score, parent = family.ledger.scores[member, generation], family.parent((member, generation))
+    node = member, generation
+    score, failure, parent = family.ledger.scores.get(node), family.ledger.failures.get(node), family.parent(node)
     return {
         "generation": generation,
         "member": member,
-        "env_steps": score.env_steps,
-        "score": score.score,
+        "env_steps": family.ledger.env_steps(node),
+        "score": None if score is None else score.score,
+        "failed": None if failure is None else failure.reason,
         "copied_member": None if parent is None or parent[0] == member else parent[0],
         "copied_generation": None if parent is None or parent[0] == member else parent[1],
         **{key: f"{value:g}" for key, value in family.values(member, generation).items()},

@@ -7,6 +7,7 @@ one in standard deviations of the scores. The last two are the rule of DexPBT (P
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import pstdev
@@ -14,10 +15,12 @@ from typing import Annotated
 
 from offbeat.core.fields import Bound, NonNegative
 
+FAILED = -math.inf
+"""In place of the score of a member that has failed in a generation."""
 UpToHalf = Annotated[float, Bound(above=0, high=0.5)]
 """A fraction of the members: more than 0, at most a half."""
 TRIMMED = 0.2
-"""Fraction of the scores, the worst, that the standard deviation leaves out: one failed member would make it so large
+"""Fraction of the scores, the worst, that the standard deviation leaves out: one very bad member would make it so large
 that no gap exceeds it."""
 
 
@@ -39,13 +42,15 @@ class ReplaceRule:
     def donor_of(self, member: int, scores: Sequence[float], draw: float) -> int | None:
         """Return the member whose weights a member copies; None if it copies none.
 
+        A member that has failed copies one of the best in any case, unless all have failed.
+
         Args:
             member: the member that decides.
-            scores: the score of each member of one generation; higher is better.
+            scores: the score of each member of one generation, or `FAILED`; higher is better.
             draw: a uniform random number in [0, 1), which selects one of the possible donors.
         """
-        ranked = ranking(scores)
-        if member not in ranked[len(scores) - _count(self.replace_fraction, len(scores)) :]:
+        ranked, failed = ranking(scores), scores[member] == FAILED
+        if not failed and member not in ranked[len(scores) - _count(self.replace_fraction, len(scores)) :]:
             return None
         spread = _spread(scores)
         best = ranked[: _count(self.donor_fraction, len(scores))]
@@ -53,6 +58,8 @@ class ReplaceRule:
         return donors[int(draw * len(donors))] if donors else None
 
     def _is_ahead(self, donor: float, own: float, spread: float) -> bool:
+        if own == FAILED:
+            return donor > own
         size = max(abs(donor), abs(own))
         return donor - own > max(self.gap_absolute, self.gap_relative * size, self.gap_std * spread)
 
@@ -68,9 +75,10 @@ def _count(fraction: float, members: int) -> int:
 
 
 def _spread(scores: Sequence[float]) -> float:
-    """Return the standard deviation of the scores without the worst ones."""
-    kept = sorted(scores)[int(TRIMMED * len(scores)) :]
-    return pstdev(kept)
+    """Return the standard deviation of the scores without the worst ones, those of failed members first."""
+    known = [score for score in scores if score != FAILED]
+    kept = sorted(known)[max(0, int(TRIMMED * len(scores)) - (len(scores) - len(known))) :]
+    return pstdev(kept) if kept else 0.0
 
 
 def may_decide(generation: int, lag: int, start: int, copied: Sequence[int]) -> bool:

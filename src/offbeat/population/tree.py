@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from offbeat.core.seeding import stream
 from offbeat.population.ledger import Decision, Ledger
 from offbeat.population.mutation import ROLE, Genome, Values
-from offbeat.population.rules import may_decide, ranking
+from offbeat.population.rules import FAILED, may_decide, ranking
 from offbeat.population.settings import PopulationSettings
 
 Node = tuple[int, int]
@@ -52,15 +53,19 @@ class Family:
     def _keep(self, member: int, generation: int, reason: str) -> Decision:
         return Decision(member, generation, None, None, reason, self.values(member, generation))
 
-    def scores(self, generation: int) -> list[float] | None:
-        """Return the scores of a generation, higher is better; None if one is missing."""
-        scores = self.ledger.scores_of(generation, self.settings.members)
-        if scores is None or self.settings.maximize:
-            return scores
-        return [-score for score in scores]
+    def scores(self, generation: int, failed: Collection[int] = ()) -> list[float] | None:
+        """Return the scores of a generation, higher is better, and `FAILED` of members that have failed.
+
+        None if one is missing. `failed`: as for `Ledger.scores_of`.
+        """
+        scores = self.ledger.scores_of(generation, self.settings.members, failed)
+        if scores is None:
+            return None
+        sign = 1 if self.settings.maximize else -1
+        return [FAILED if score is None else sign * score for score in scores]
 
     def _shown(self, score: float) -> str:
-        return f"{score if self.settings.maximize else -score:g}"
+        return "none" if score == FAILED else f"{score if self.settings.maximize else -score:g}"
 
     @property
     def _start(self) -> int:
@@ -92,7 +97,7 @@ class Family:
             nodes.insert(0, parent)
         return nodes
 
-    def winner(self, generation: int) -> int | None:
-        """Return the member with the best score of a generation; None if a score is missing."""
-        scores = self.scores(generation)
-        return None if scores is None else ranking(scores)[0]
+    def winner(self, generation: int, failed: Collection[int] = ()) -> int | None:
+        """Return the member with the best score of a generation; None if a score is missing, or all have failed."""
+        scores = self.scores(generation, failed)
+        return None if scores is None or max(scores) == FAILED else ranking(scores)[0]
