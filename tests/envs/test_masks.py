@@ -69,10 +69,15 @@ def test_infos_without_a_mask_add_no_mask_leaf() -> None:
 
 
 class WaitsFirst(Waiting):
-    """Has a mask where it decides only, first in its second step."""
+    """Has a mask where it decides only, first in its second step; a choice that it does not allow is refused."""
+
+    def step(self, action: Any) -> Any:
+        if self.age % 2 and action == 1:
+            raise ValueError("choice 1 is not allowed")
+        return super().step(action)
 
     def info(self) -> dict[str, Any]:
-        return {"no_decision": False, "action_mask": np.ones(2)} if self.age % 2 else {"no_decision": True}
+        return {"no_decision": False, "action_mask": np.array([1, 0])} if self.age % 2 else {"no_decision": True}
 
 
 class NoMaskAtFirst(Waiting):
@@ -90,7 +95,10 @@ def registered_as(name: str, kind: Any, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_preflight_finds_the_mask_of_a_first_decision_after_a_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     env_id = registered_as("WaitsFirst", WaitsFirst, monkeypatch)
     assert preflight(env_id).mask == "action_mask"
-    assert check_env(env_id, steps=50) == []
+
+
+def test_check_reads_the_mask_of_a_first_decision_after_a_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert check_env(registered_as("WaitsFirst", WaitsFirst, monkeypatch), steps=50) == []
 
 
 def test_a_mask_that_is_missing_at_the_first_decision_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

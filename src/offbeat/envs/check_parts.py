@@ -66,18 +66,19 @@ class MaskReader:
         self.mask: Array | None = None
         """[sum(nvec)] bool, for the next action; None allows all choices."""
         self._name, self._nvec = spec.mask, spec.action.nvec
-        self._started = False
+        self._has_decided = False
+        """Whether an info before a decision has been read: infos that have no mask until then have none."""
 
     def read(self, parts: Mapping[str, Any]) -> Finding | None:
         """Store the mask of the next action; return its fault, None if there is none."""
         info = parts["info"] if isinstance(parts["info"], dict) else {}
-        if not self._started and self._name is None and self._nvec and INFO_MASK in info:
+        if not self._has_decided and self._name is None and self._nvec and INFO_MASK in info:
             self._name = INFO_MASK
-        self._started = True
-        if self._name is None:
-            return None
         if info.get(NO_DECISION):  # the next action is ignored
             self.mask = None
+            return None
+        self._has_decided = True
+        if self._name is None:
             return None
         given = info.get(INFO_MASK) if self._name == INFO_MASK else _observed(parts["observation"])
         return self._store(given)
@@ -86,7 +87,7 @@ class MaskReader:
         size = sum(self._nvec)
         if given is None:
             return Finding(
-                "error", "info has no action_mask, but it had one at the first reset", "return it in every step"
+                "error", "info has no action_mask, but that of the first decision had one", "return it in every step"
             )
         mask = np.zeros(size, np.bool_)
         try:
