@@ -10,6 +10,7 @@ import pytest
 from gymnasium import spaces
 
 from offbeat.cli import main
+from offbeat.config.env import EnvConfig
 from offbeat.envs.check import check_env
 
 HERE = f"{__name__}:"
@@ -39,6 +40,16 @@ class Plain(gym.Env[Any, Any]):
 
 class WideActions(Plain):
     action_space = spaces.Box(-1000, 1000, (1,), np.float32)
+
+
+class ActionsFarFrom0(Plain):
+    action_space = spaces.Box(5, 20, (1,), np.float32)
+
+
+class LargestActions(Plain):
+    """Has the largest number of float32 in place of infinity."""
+
+    action_space = spaces.Box(-np.finfo(np.float32).max, np.finfo(np.float32).max, (1,), np.float32)
 
 
 class UnboundedActions(Plain):
@@ -78,6 +89,36 @@ class LargeBounds(Integers):
         return {"image": np.zeros(2, np.uint8), "count": super().observe()}
 
 
+class Parts(Plain):
+    """Has an observation of several parts."""
+
+    def __init__(self) -> None:
+        place = spaces.Box(-np.inf, np.inf, (2,), np.float32)
+        self.observation_space = spaces.Dict({"place": place, "pair": spaces.Tuple([spaces.Discrete(2), place])})
+
+    def observe(self) -> Any:
+        return {"place": super().observe(), "pair": (0, super().observe())}
+
+
+class MoreKeys(Parts):
+    def observe(self) -> Any:
+        return {**super().observe(), "name": "plain"}
+
+
+class ListOfParts(Parts):
+    def observe(self) -> Any:
+        observed = super().observe()
+        return {**observed, "pair": list(observed["pair"])}
+
+
+class WrongParts(Parts):
+    """Has two parts that no policy could get, one inside of a Tuple."""
+
+    def observe(self) -> Any:
+        observed = super().observe()
+        return {"place": np.full(3, np.nan), "pair": (7, observed["pair"][1])}
+
+
 class HiddenLimit(Plain):
     length = 20
 
@@ -113,11 +154,15 @@ def test_check_warns_of_nothing_in_envs_that_train_well(env: type[Any]) -> None:
     ("env", "problem", "remedy"),
     [
         (WideActions, "actions are bounded by -1000 and 1000", "RescaleAction"),
+        (ActionsFarFrom0, "actions are bounded by 5 and 20", "RescaleAction"),
+        (LargestActions, "actions are not bounded: from -inf to inf", "declare finite bounds"),
         (UnboundedActions, "actions are not bounded: from -1 to inf", "declare finite bounds"),
         (LargeRewards, "rewards are as large as 1e+05", "reward_scale="),
         (LargeObservations, "observations are as large as 1e+04", "normalize_observations=true"),
         (LargeIntegers, "observations are integers as large as 1.7e+07, but policies read float32", "scale them"),
         (LargeBounds, "observations are integers as large as 1.1e+12, but policies read float32", "scale them"),
+        (MoreKeys, "the observation has keys that the observation space does not declare: name", "leave them out"),
+        (ListOfParts, "the observation 'pair' is a list, but the observation space declares", "return a tuple"),
         (HiddenLimit, "episodes are terminated after 20 steps, none is truncated", "truncated=True"),
         (LongHiddenLimit, "all 2 episodes are terminated after 100 steps, none is truncated", "truncated=True"),
         (Unrepeatable, "the same seed and the same actions give different rows: a run trains", "np_random"),
@@ -128,6 +173,17 @@ def test_check_warns_with_a_remedy_and_calls_no_such_env_wrong(env: type[Any], p
     assert finding.severity == "warning"
     assert problem in finding.problem
     assert remedy in finding.remedy
+
+
+def test_check_says_nothing_of_observations_that_policies_do_not_get() -> None:
+    settings = EnvConfig(ignore_observations=("place", "pair/0"))
+    assert check_env(f"{HERE}WrongParts", steps=50, settings=settings) == []
+    assert [finding.severity for finding in check_env(f"{HERE}WrongParts", steps=50)] == ["error", "error"]
+
+
+@pytest.mark.parametrize("settings", [EnvConfig(reward_scale=1e-4), EnvConfig(clip_rewards=True)])
+def test_check_says_nothing_of_large_rewards_that_are_scaled_or_clipped(settings: EnvConfig) -> None:
+    assert check_env(f"{HERE}LargeRewards", steps=50, settings=settings) == []
 
 
 def test_check_takes_the_given_number_of_steps_reports_them_and_exits_with_0_for_warnings(capsys: Any) -> None:

@@ -37,7 +37,7 @@ from offbeat.envs.check_world import check_world
 from offbeat.envs.contract import Envs, InfoSignals
 from offbeat.envs.make import adapter_of, make_envs
 from offbeat.envs.make_worlds import make_world
-from offbeat.envs.observations import image_notes
+from offbeat.envs.observations import image_notes, read_space
 from offbeat.envs.space_generators import seed_spaces
 
 RESET_PARTS = ("observation", "info")
@@ -127,7 +127,7 @@ def _check_single(env_id: str, steps: int, settings: EnvConfig, stepped: Callabl
     with closing(env):
         finding = set_first_task(env, env_id)
         if finding is None:
-            ends = yield from _check_steps(env, spec, steps, stepped)
+            ends = yield from _check_steps(env, spec, settings, steps, stepped)
         else:
             yield finding
     if ends == 0 and spec.time_limit is None:
@@ -139,17 +139,18 @@ def _check_single(env_id: str, steps: int, settings: EnvConfig, stepped: Callabl
 
 
 def _check_steps(
-    env: gym.Env[Any, Any], spec: EnvSpec, steps: int, stepped: Callable[[], None]
+    env: gym.Env[Any, Any], spec: EnvSpec, settings: EnvConfig, steps: int, stepped: Callable[[], None]
 ) -> Generator[Finding, None, int | None]:
     """Yield the faults of each call; return how many episodes ended, None if an error stopped the check."""
-    calls, values = _Calls(env, spec), Values(env.observation_space, env.action_space)
+    observation = read_space(env.observation_space, settings.ignore_observations)
+    calls, values = _Calls(env, spec), Values(observation, env.action_space, settings)
     ends, taken, failed = 0, 0, False
     while taken < steps:
         parts = calls.next(f"step {taken} of the check")
         if isinstance(parts, Finding):
             yield parts
             return None
-        for finding in check_parts(env.observation_space, parts):
+        for finding in check_parts(observation, parts):
             failed |= finding.severity == "error"
             yield finding
         if not failed:

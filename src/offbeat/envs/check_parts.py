@@ -151,7 +151,7 @@ def check_parts(space: gym.Space[Any], parts: Mapping[str, Any]) -> Iterator[Fin
     """Yield the faults of what `reset` or `step` returned for one agent.
 
     Args:
-        space: observation space.
+        space: observation space, as `read_space` returns it: parts that policies do not get are not checked.
         parts: the values by name: 'observation' and 'info', after a step 'reward', 'terminated' and 'truncated' too.
     """
     yield from _check_observation(space, parts["observation"])
@@ -164,10 +164,10 @@ def check_parts(space: gym.Space[Any], parts: Mapping[str, Any]) -> Iterator[Fin
 def _check_observation(space: gym.Space[Any], observation: Any, name: str = "the observation") -> Iterator[Finding]:
     parts, choices = children(space), choices_of(space)
     if parts is not None:
-        finding = _check_structure(space, observation, name)
-        if finding is not None:
+        for finding in _check_structure(space, observation, name):
             yield finding
-            return
+            if finding.severity == "error":
+                return
         for key, part in parts:
             yield from _check_observation(part, observation[key], f"{name} {key!r}")
     elif choices is not None:
@@ -176,18 +176,24 @@ def _check_observation(space: gym.Space[Any], observation: Any, name: str = "the
         yield from _check_box(space, np.asarray(observation), name)
 
 
-def _check_structure(space: gym.Space[Any], observation: Any, name: str) -> Finding | None:
-    """Return the fault of an observation that is not the dict or tuple that its space declares."""
+def _check_structure(space: gym.Space[Any], observation: Any, name: str) -> Iterator[Finding]:
+    """Yield the fault of an observation that is not the dict or tuple that its space declares."""
     if isinstance(space, gym.spaces.Dict):
-        if isinstance(observation, Mapping) and set(observation) == set(space):
-            return None
-        problem = f"{name} is not a dict with the keys of the observation space"
-        return Finding("error", problem, f"return a dict with exactly the keys {sorted(space)}")
-    expected = len(children(space) or ())
-    if isinstance(observation, tuple) and len(observation) == expected:
-        return None
-    problem = f"{name} is {kind_of(observation)}, but the observation space declares a tuple of {expected}"
-    return Finding("error", problem, f"return a tuple of {expected}")
+        read = {key for key, _ in children(space) or ()}
+        if not isinstance(observation, Mapping) or not read.issubset(observation):
+            problem = f"{name} is not a dict with the keys of the observation space"
+            yield Finding("error", problem, f"return a dict with exactly the keys {sorted(space)}")
+        elif more := sorted(str(key) for key in observation if key not in space.spaces):
+            problem = f"{name} has keys that the observation space does not declare: {', '.join(more)}"
+            yield Finding("warning", problem, "declare them, or leave them out: policies do not get them")
+    elif isinstance(space, gym.spaces.Tuple):
+        expected = len(space)
+        if not isinstance(observation, tuple | list) or len(observation) != expected:
+            problem = f"{name} is {kind_of(observation)}, but the observation space declares a tuple of {expected}"
+            yield Finding("error", problem, f"return a tuple of {expected}")
+        elif isinstance(observation, list):
+            problem = f"{name} is a list, but the observation space declares a tuple"
+            yield Finding("warning", problem, "return a tuple")
 
 
 def _check_choices(

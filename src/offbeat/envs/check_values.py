@@ -8,8 +8,9 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from offbeat.config.env import EnvConfig
 from offbeat.envs.check_parts import Finding
-from offbeat.envs.spaces import children
+from offbeat.envs.spaces import bounds_of, children
 
 LARGEST_OBSERVATION = 1e3
 LARGEST_INTEGER = 2**24
@@ -25,8 +26,9 @@ LONG_EPISODE = 100
 class Values:
     """Collects what an env returns, and reports what is hard to learn from."""
 
-    def __init__(self, space: gym.Space[Any], action_space: gym.Space[Any]) -> None:
-        self._space, self._actions = space, action_space
+    def __init__(self, space: gym.Space[Any], action_space: gym.Space[Any], settings: EnvConfig) -> None:
+        """Collect observations in `space`, as `read_space` returns it, and rewards as they are learned from."""
+        self._space, self._actions, self._settings = space, action_space, settings
         self._observation = self._reward = 0.0
         self._integer = max((_largest_bound(part) for part in _single(space) if _has_large_integers(part)), default=0.0)
         """The largest integer of an observation so far, or among its bounds."""
@@ -45,7 +47,7 @@ class Values:
         if "reward" not in parts:
             self._length = 0
             return
-        self._reward = max(self._reward, abs(float(parts["reward"])))
+        self._reward = max(self._reward, abs(float(self._settings.learned(np.float64(parts["reward"])))))
         self._length += 1
         self._truncated |= bool(parts["truncated"])
         if parts["terminated"]:
@@ -87,7 +89,7 @@ class Values:
         for space in _single(self._actions):
             if not isinstance(space, gym.spaces.Box):
                 continue
-            low, high = float(space.low.min(initial=0.0)), float(space.high.max(initial=0.0))
+            low, high = min(bounds_of(space.low)), max(bounds_of(space.high))
             if not np.isfinite([low, high]).all():
                 remedy = (
                     "declare finite bounds in the action_space, such as -1 and 1, and scale the actions in the env: "

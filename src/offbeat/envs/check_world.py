@@ -26,7 +26,7 @@ from offbeat.envs.check_snapshots import can_save, check_snapshots
 from offbeat.envs.check_values import Values
 from offbeat.envs.contract import Envs
 from offbeat.envs.make_worlds import existing, make_world, spec_of_world
-from offbeat.envs.observations import image_notes
+from offbeat.envs.observations import image_notes, read_space
 from offbeat.envs.rows import FAILURES
 from offbeat.envs.world import World, WorldSpec, WorldStep
 from offbeat.envs.worlds import Worlds
@@ -61,7 +61,7 @@ def check_world(
         except FAILURES as error:
             return [raised("reset()", error)]
         spec = spec_of_world(env_id, world, first, settings)
-        checked = _CheckedWorld(world, spec, limited=settings.max_episode_steps is not None)
+        checked = _CheckedWorld(world, spec, settings)
         findings = [*_check_images(spec), *checked.check(first, steps, stepped)]
     if not any(finding.severity == "error" for finding in findings):
         findings += _check_several(spec, count, steps, settings, stepped)
@@ -80,13 +80,17 @@ def _check_images(spec: WorldSpec) -> Iterator[Finding]:
 class _CheckedWorld:
     """Steps one world alone, and checks what each of its agents gets."""
 
-    def __init__(self, world: World, spec: WorldSpec, *, limited: bool) -> None:
-        """`limited`: whether training will have a time limit that this world does not know of."""
-        self._limited = limited
-        self._world, self._spaces = world, {agent: world.observation_space(agent) for agent in spec.names}
+    def __init__(self, world: World, spec: WorldSpec, settings: EnvConfig) -> None:
+        """Check a world for training with these settings, which may have a time limit that it does not know of."""
+        self._limited, ignored = settings.max_episode_steps is not None, settings.ignore_observations
+        self._world = world
+        self._spaces = {agent: read_space(world.observation_space(agent), ignored) for agent in spec.names}
+        """The spaces of the observations that policies get."""
         self._samplers = {agent: ActionSampler(own.action) for agent, own in spec.agents}
         self._masks = {agent: MaskReader(own) for agent, own in spec.agents}
-        self._values = {agent: Values(space, world.action_space(agent)) for agent, space in self._spaces.items()}
+        self._values = {
+            agent: Values(space, world.action_space(agent), settings) for agent, space in self._spaces.items()
+        }
         self._alive: set[str] = set()
         self._ended: set[str] = set()
         self._seen: set[str] = set()

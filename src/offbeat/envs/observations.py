@@ -15,7 +15,7 @@ from offbeat.core.choices import smallest_dtype
 from offbeat.core.errors import ConfigError
 from offbeat.core.images import reduced_leaf
 from offbeat.core.types import INFO_MASK, OBSERVED_MASK, SMALLEST_IMAGE, ActionSpec, EnvSpec, Leaf
-from offbeat.envs.spaces import choices_of, named_spaces, shown
+from offbeat.envs.spaces import UNREAD, choices_of, named_spaces, shown
 
 
 def observation_leaves(
@@ -138,6 +138,17 @@ def _require_supported(parts: Iterable[tuple[str, gym.Space[Any]]], ignored: Seq
         f"{env_id} has observations of {which}, but only Box, Discrete, MultiDiscrete and MultiBinary, and Dicts and "
         f"Tuples of these, are supported: {wrap}"
     )
+
+
+def read_space(space: gym.Space[Any], ignored: Sequence[str], name: str = "observation") -> gym.Space[Any]:
+    """Return the space of observations in which the parts that `ignore_observations` leaves out are `UNREAD`."""
+    if _is_ignored(name, ignored):
+        return UNREAD
+    if isinstance(space, spaces.Dict):
+        return spaces.Dict({key: read_space(part, ignored, f"{name}/{key}") for key, part in space.items()})
+    if isinstance(space, spaces.Tuple):
+        return spaces.Tuple([read_space(part, ignored, f"{name}/{key}") for key, part in enumerate(space)])
+    return space
 
 
 def _is_ignored(name: str, ignored: Sequence[str]) -> bool:

@@ -15,11 +15,18 @@ from offbeat.core.types import OBSERVED_MASK, ActionSpec, Array, numbers_of_part
 # --- parts of a space ---------------------------------------------------------------------------------------
 
 
+UNREAD = gym.Space[Any]()
+"""The space of parts of an observation that policies do not get, whatever they are."""
+
+
 def children(space: gym.Space[Any]) -> list[tuple[Any, gym.Space[Any]]] | None:
-    """Return the keys (of a Tuple: indices) and spaces of a Dict or Tuple; None for any other space."""
-    if isinstance(space, spaces.Dict):
-        return list(space.items())
-    return list(enumerate(space)) if isinstance(space, spaces.Tuple) else None
+    """Return the keys (of a Tuple: indices) and spaces of a Dict or Tuple, without `UNREAD` parts; None for any other
+    space.
+    """
+    if not isinstance(space, spaces.Dict | spaces.Tuple):
+        return None
+    parts: Iterable[tuple[Any, gym.Space[Any]]] = space.items() if isinstance(space, spaces.Dict) else enumerate(space)
+    return [(key, part) for key, part in parts if part is not UNREAD]
 
 
 def named_spaces(space: gym.Space[Any], name: str = "observation") -> Iterator[tuple[str, gym.Space[Any]]]:
@@ -75,7 +82,7 @@ def action_spec(space: gym.Space[Any], env_id: str) -> ActionSpec:
         )
         return ActionSpec(kind, space.shape or (), choices, start, env_dtype=_env_dtype("int64", space))
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
-        low, high = _bounds(space.low), _bounds(space.high)
+        low, high = bounds_of(space.low), bounds_of(space.high)
         return ActionSpec("box", space.shape, low=low, high=high, env_dtype=_env_dtype("float32", space))
     raise ConfigError(
         f"{env_id} has actions of {shown(space)}, but only Discrete, MultiDiscrete, MultiBinary and Box (of floats), "
@@ -84,7 +91,7 @@ def action_spec(space: gym.Space[Any], env_id: str) -> ActionSpec:
     )
 
 
-def _bounds(bounds: Array) -> tuple[float, ...]:
+def bounds_of(bounds: Array) -> tuple[float, ...]:
     """Return bounds of a Box, flattened. The largest number of float32, and what is larger, is no bound for actions,
     which are float32: many envs have it in place of infinity.
     """
