@@ -5,7 +5,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from tests.reference.curious_envs import Waiting
+import torch
+from tests.reference.curious_envs import Line, Waiting
 from tests.reference.env_zoo import SOUND, DictActions, Unbounded, zoo_id
 
 from offbeat.core.errors import ConfigError
@@ -149,6 +150,35 @@ def test_preflight_accepts_a_correct_env(env_id: str) -> None:
 def test_check_refuses_an_env_that_cannot_be_created(env_id: str) -> None:
     with pytest.raises(ConfigError):
         check_env(env_id)
+
+
+class Tensors(Line):
+    """Returns tensors of torch: a reward of one number is one, flags are not flags."""
+
+    flag: Any = staticmethod(bool)
+
+    def step(self, action: Any) -> Any:
+        observation, reward, terminated, truncated, info = super().step(action)
+        ends = self.flag(terminated), self.flag(truncated)
+        return torch.from_numpy(observation), torch.tensor(reward), *ends, info
+
+
+class TensorsAsFlags(Tensors):
+    flag = staticmethod(torch.tensor)
+
+
+def test_check_accepts_a_reward_that_is_a_tensor_of_one_number() -> None:
+    assert check_env(f"{__name__}:Tensors", steps=50) == []
+
+
+def test_check_names_flags_that_are_tensors() -> None:
+    problems = [finding.problem for finding in check_env(f"{__name__}:TensorsAsFlags", steps=50)]
+    assert problems == ["terminated is Tensor, not a bool", "truncated is Tensor, not a bool"]
+
+
+@pytest.mark.parametrize("reward", [[1.0, 2.0], [[1.0], [2.0, 3.0]], {"a": 1.0, "b": 2.0}, torch.ones(2)])
+def test_a_reward_of_several_numbers_is_named_whatever_holds_them(reward: Any) -> None:
+    assert "a reward of 2 numbers" in (fault_of_ends(reward, terminated=False, truncated=False) or "")
 
 
 @pytest.mark.parametrize(("terminated", "truncated"), [(0, 1), (np.int64(1), np.uint8(0))])

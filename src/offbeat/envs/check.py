@@ -198,7 +198,7 @@ class _Calls:
 
     def prepare_next(self, parts: Mapping[str, Any]) -> Finding | None:
         """Note whether the episode has ended, or else the mask of the next action; return a fault of this mask."""
-        self.resets = self.stepped and any(np.any(parts[name]) for name in ("terminated", "truncated"))
+        self.resets = self.stepped and any(np.any(np.asarray(parts[name])) for name in ("terminated", "truncated"))
         return None if self.resets else self._masks.read(parts)
 
 

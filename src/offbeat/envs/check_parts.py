@@ -264,7 +264,7 @@ def _check_reward(reward: Any) -> Iterator[Finding]:
 
 def _several_rewards(reward: Any) -> Finding | None:
     """Return the finding for a reward of several numbers; None for one of another kind."""
-    count = len(reward) if isinstance(reward, Mapping) else np.size(reward)
+    count = len(reward) if isinstance(reward, Mapping) else np.asarray(reward, object).size
     if count < 2 or isinstance(reward, str | bytes):
         return None
     problem = (
