@@ -285,7 +285,11 @@ ENDED = step({"a": "terminated"}, a=0, b=0)
         (step(b=1, z=1), "agent z appears, but it is not one of the world's possible agents"),
         (
             step(b=1, c=1)._replace(infos={"c": {"action_mask": [1, 1]}}),
-            "agent c appears with 'action_mask' in its info",
+            "agent c has 'action_mask' in its info, but the infos of the first reset of the world had none for it",
+        ),
+        (
+            step(b=1)._replace(infos={"b": {"action_mask": [1, 1]}}),
+            "agent b has 'action_mask' in its info, .* so its masks are not read: give masks in the infos of reset",
         ),
         (step(b=1)._replace(over=True), "agent b is missing, but it was neither terminated nor truncated"),
         (step(b=float("nan")), "agent b: observation is NaN"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from offbeat.core.errors import EnvFailed
 from offbeat.core.types import INFO_MASK
@@ -122,9 +123,21 @@ class WorldState:
             if terminations[agent] or truncations[agent]:
                 cell.end(terminated=bool(terminations[agent]), truncated=bool(truncations[agent]))
                 ended.append(agent)
+            if cell.lacks_mask:
+                self._refuse_mask(agent, infos)
             if cell.reads_info:
                 cell.write_info(infos[agent])
         return ended
+
+    def _refuse_mask(self, agent: str, infos: Mapping[str, Any]) -> None:
+        """Raise ValueError if the info of an agent has a mask although no masks of such agents are read."""
+        info = infos.get(agent)
+        if info and isinstance(info, Mapping) and INFO_MASK in info:
+            raise ValueError(
+                f"agent {agent} has {INFO_MASK!r} in its info, but the infos of the first reset of the world had none "
+                "for it, so its masks are not read: give masks in the infos of reset and of each step, or in the "
+                "observations"
+            )
 
     def _truncate(self, ended: Sequence[str]) -> list[str]:
         """Truncate the agents that have not ended; return all agents whose episodes end."""
@@ -164,13 +177,9 @@ class WorldState:
                 raise ValueError(f"agent {agent} appears, but it is not one of the world's possible agents")
             cell = self._alive[agent] = self._cells[agent]
             cell.write(observation)
-            info = step.infos.get(agent, {})
-            if cell.lacks_mask and isinstance(info, Mapping) and INFO_MASK in info:
-                raise ValueError(
-                    f"agent {agent} appears with {INFO_MASK!r} in its info, but no agent of its kind had one after the "
-                    "first reset of the world, so its masks are not read: give them in its observations"
-                )
-            cell.write_mask(info)  # it has no step whose numbers would count
+            if cell.lacks_mask:
+                self._refuse_mask(agent, step.infos)
+            cell.write_mask(step.infos.get(agent, {}))  # it has no step whose numbers would count
 
     def _set_next(self, step: WorldStep) -> None:
         """Set who chooses the next actions."""
