@@ -300,3 +300,22 @@ WORLDS = [
 def test_worlds_are_refused(env_id, refuse):
     with pytest.raises(ConfigError, match=f"frame_skip is 4, which is not supported by {env_id}: only envs with one a"):
         refuse(env_id, settings=EnvConfig(frame_skip=4))
+
+
+class Masked(Counter):
+    """Allows the choices 0 and 1 by turns."""
+
+    def step(self, action: Any) -> Any:
+        if action != self.count % 2:
+            raise ValueError(f"choice {action} is not allowed")
+        *parts, _ = super().step(action)
+        return *parts, {"action_mask": np.eye(2)[self.count % 2]}
+
+    def reset(self, **arguments: Any) -> Any:
+        return super().reset(**arguments)[0], {"action_mask": np.eye(2)[0]}
+
+
+def test_an_env_with_action_masks_is_refused_because_a_mask_holds_for_one_step():
+    assert preflight(f"{__name__}:Masked").mask == "action_mask"
+    with pytest.raises(ConfigError, match=r"frame_skip is 2, but .*:Masked has action masks, and a mask holds for one"):
+        preflight(f"{__name__}:Masked", EnvConfig(frame_skip=2))

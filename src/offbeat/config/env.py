@@ -28,7 +28,7 @@ class EnvConfig:
     frame_skip: Annotated[Count | None, Example("4")] = None
     """Steps of the env, or frames of an Atari game, per env step. The action is repeated in each and the rewards are
     summed; the other values are those of the last one. An episode that ends in between ends the env step. None: as the
-    env's id implies. Only for envs with one agent."""
+    env's id implies. Only for envs with one agent and without action masks."""
     repeat_action_probability: Annotated[Share | None, Example("0.25")] = None
     """Sticky actions: probability that a frame repeats the previous action. None: as the env's id implies. Only for
     Atari."""
