@@ -13,7 +13,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from tests.reference.populations import SETTINGS, population, run_here, tree_of, weights
+from tests.reference.populations import run_here, small_population, tree_of, weights
 from tests.reference.runs import (
     CommandResult,
     Started,
@@ -140,11 +140,10 @@ def test_sessions_on_two_nodes_have_the_bits_of_runs_on_one_machine(nodes, folde
 
 
 def test_a_population_on_two_nodes_has_the_tree_and_the_bits_of_one_machine(nodes, tmp_path):
-    table, settings = {"members": 2}, {**SETTINGS, "steps": 512}
-    here = population(tmp_path / "here", table, settings=settings)
+    here = small_population(tmp_path / "here")
     run_here(here)
     assert any(decision.donor is not None for decision in here.family().ledger.decisions.values())
-    there = population(tmp_path / "there", table, settings=settings)
+    there = small_population(tmp_path / "there")
     said = run_to_end(tmp_path / "there", on_ray(nodes, "--dir", "population"))
     assert said.code == 0, said
     assert tree_of(there) == tree_of(here)

@@ -49,6 +49,14 @@ def population(folder: Path, table: dict[str, Any] | None = None, **changes: Any
     return Population(folder / "spec.toml", folder / "population")
 
 
+def small_population(
+    folder: Path, table: dict[str, Any] | None = None, settings: dict[str, Any] | None = None, **changes: Any
+) -> Population:
+    """Return a population of two members and two generations in a folder; it has a copy as soon as scores differ."""
+    settings = {**SETTINGS, "steps": 512, **(settings or {})}
+    return population(folder, {"members": 2, **(table or {})}, settings=settings, **changes)
+
+
 def run_here(population: Population, seed: int = 0, stop: Callable[[RunProcess], bool] = lambda _: False) -> Schedule:
     """Run a population without processes; which of the processes that can start is next depends on the seed.
 
