@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -43,7 +43,7 @@ FILES = {
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("pushed") / "run"
-    return small_run(path, env="Pendulum-v1", steps=4000, eval_every=2000, eval_episodes=2).path
+    return small_run(path, env="Pendulum-v1", steps=2000, eval_every=1000, eval_episodes=2).path
 
 
 @pytest.fixture
@@ -52,12 +52,37 @@ def hub():
         yield server
 
 
+class Pushed(NamedTuple):
+    """What a push to a new hub has said and left behind."""
+
+    said: CommandResult
+    hub: Hub
+    folder: dict[str, bytes]
+    """Name -> content of the files that it wrote into the run directory."""
+
+
+@pytest.fixture(scope="module")
+def pushed(run, tmp_path_factory) -> Pushed:
+    with hub_server() as server:
+        said = typed(server, tmp_path_factory.mktemp("home"), "push", run, "--repo", REPO, "--episodes", "3")
+    assert said.code == 0, said.err
+    return Pushed(said, server, {file.name: file.read_bytes() for file in (run / "hub").iterdir()})
+
+
+@pytest.fixture
+def hub_with_policy(pushed, hub) -> Hub:
+    """A hub of its own for a test, with what was pushed."""
+    hub.repos[REPO], hub.files[REPO] = pushed.hub.repos[REPO], dict(pushed.hub.files[REPO])
+    return hub
+
+
 def typed(hub: Hub, home: Path, *arguments: object, token: str | None = TOKEN, code: str = OFFBEAT) -> CommandResult:
-    """Run a command, or code in a fresh Python, in a process of its own, which knows no other hub."""
-    environment = os.environ | hub.environment(home, token)
-    if code == OFFBEAT:
-        return run_python(code, *arguments, folder=home, environment=environment)
-    command = [sys.executable, "-c", code]
+    """Run a command, or code, in a process of its own, which knows no other hub."""
+    return run_python(code, *arguments, folder=home, environment=os.environ | hub.environment(home, token))
+
+
+def typed_in_fresh_python(hub: Hub, home: Path, code: str) -> CommandResult:
+    command, environment = [sys.executable, "-c", code], os.environ | hub.environment(home)
     done = subprocess.run(command, env=environment, cwd=home, capture_output=True, text=True, check=False)
     return CommandResult(done.returncode, done.stdout, done.stderr)
 
@@ -72,17 +97,18 @@ print(policy.trained.env_steps, "torch" in sys.modules)
 """
 
 
-def test_a_pushed_policy_is_loaded_from_the_hub_and_acts_like_the_one_that_was_pushed(run, hub, tmp_path):
-    said = typed(hub, tmp_path, "push", run, "--repo", REPO, "--episodes", "3")
-    assert said.code == 0, said.err
-    assert f"{hub.address}/{REPO}" in said.out
-    assert set(hub.files[REPO]) == FILES
-    assert hub.files[REPO] == {file.name: file.read_bytes() for file in (run / "hub").iterdir()}
-    assert len(hub.commits) == 1
+def test_a_push_uploads_the_files_that_it_writes_in_one_commit(pushed):
+    assert f"{pushed.hub.address}/{REPO}" in pushed.said.out
+    assert set(pushed.hub.files[REPO]) == FILES
+    assert pushed.hub.files[REPO] == pushed.folder
+    assert len(pushed.hub.commits) == 1
+
+
+def test_a_pushed_policy_is_loaded_from_the_hub_and_acts_like_the_one_that_was_pushed(run, hub_with_policy, tmp_path):
     here = load_policy(run)
     observations = np.random.default_rng(0).uniform(-1, 1, (50, 3)).astype(np.float32)
     np.save(tmp_path / "observations.npy", observations)
-    loaded = typed(hub, tmp_path, code=ACT)
+    loaded = typed_in_fresh_python(hub_with_policy, tmp_path, ACT)
     assert loaded.code == 0, loaded.err
     assert loaded.out.split() == [str(here.trained.env_steps), "False"]
     assert np.array_equal(np.load(tmp_path / "greedy.npy"), here(observations))
@@ -90,19 +116,17 @@ def test_a_pushed_policy_is_loaded_from_the_hub_and_acts_like_the_one_that_was_p
     assert np.array_equal(np.load(tmp_path / "sampled.npy"), sampled)
 
 
-def test_a_policy_on_the_hub_is_evaluated(run, hub, tmp_path):
-    assert typed(hub, tmp_path, "push", run, "--repo", REPO, "--episodes", "1").code == 0
-    said = typed(hub, tmp_path, "eval", f"hf://{REPO}", "--episodes", "2", "--json")
+def test_a_policy_on_the_hub_is_evaluated(run, hub_with_policy, tmp_path):
+    said = typed(hub_with_policy, tmp_path, "eval", f"hf://{REPO}", "--episodes", "2", "--json")
     assert said.code == 0, said.err
     assert json.loads(said.out) == evaluate(run, episodes=2).scores
 
 
-def test_an_episode_of_a_policy_on_the_hub_is_watched(run, hub, tmp_path):
+def test_an_episode_of_a_policy_on_the_hub_is_watched(run, hub_with_policy, tmp_path):
     pytest.importorskip("imageio")
     pytest.importorskip("pygame")
-    assert typed(hub, tmp_path, "push", run, "--repo", REPO, "--episodes", "1").code == 0
     shown = [
-        typed(hub, tmp_path, "watch", policy, "--video", "episode.gif", "--seed", "3", "--max-steps", "20")
+        typed(hub_with_policy, tmp_path, "watch", policy, "--video", "episode.gif", "--seed", "3", "--max-steps", "20")
         for policy in (f"hf://{REPO}", run)
     ]
     assert [said.code for said in shown] == [0, 0], shown
@@ -116,9 +140,8 @@ def test_a_checkpoint_of_a_policy_on_the_hub_is_refused():
         load_policy(f"hf://{REPO}", "best")
 
 
-def test_a_policy_on_the_hub_can_be_exported(run, hub, tmp_path):
-    assert typed(hub, tmp_path, "push", run, "--repo", REPO, "--episodes", "1").code == 0
-    said = typed(hub, tmp_path, "export", f"hf://{REPO}", "--format", "torchscript")
+def test_a_policy_on_the_hub_can_be_exported(hub_with_policy, tmp_path):
+    said = typed(hub_with_policy, tmp_path, "export", f"hf://{REPO}", "--format", "torchscript")
     assert said.code == 0, said.err
     assert said.out.startswith("policy.pt: ppo on Pendulum-v1 after")
     assert (tmp_path / "policy.pt").is_file()
@@ -234,11 +257,11 @@ def test_a_push_on_a_full_disk_is_one_message_and_keeps_the_earlier_folder(run, 
     assert contents(copy) == before
 
 
-def test_a_file_modified_on_the_hub_is_not_loaded(run, hub, tmp_path):
-    assert typed(hub, tmp_path, "push", run, "--repo", REPO, "--episodes", "1").code == 0
-    weights = hub.files[REPO]["weights.safetensors"]
-    hub.files[REPO]["weights.safetensors"] = weights[:-1] + bytes([weights[-1] ^ 1])
-    loaded = typed(hub, tmp_path, code=ACT)
+def test_a_file_modified_on_the_hub_is_not_loaded(hub_with_policy, tmp_path):
+    files = hub_with_policy.files[REPO]
+    weights = files["weights.safetensors"]
+    files["weights.safetensors"] = weights[:-1] + bytes([weights[-1] ^ 1])
+    loaded = typed(hub_with_policy, tmp_path, code=ACT)
     assert loaded.code == 1
     assert "SHA-256 differs" in loaded.err
 
@@ -249,10 +272,9 @@ def test_loading_a_repository_without_an_offbeat_policy_is_refused(hub, tmp_path
     assert "has no manifest.json" in loaded.err
 
 
-def test_the_code_snippet_on_the_model_card_runs(run, hub, tmp_path):
-    assert typed(hub, tmp_path, "push", run, "--repo", REPO, "--episodes", "1").code == 0
-    snippet = hub.files[REPO]["README.md"].decode().split("```python\n")[1].split("```")[0]
-    said = typed(hub, tmp_path, code=snippet + "\nprint(action.shape)")
+def test_the_code_snippet_on_the_model_card_runs(hub_with_policy, tmp_path):
+    snippet = hub_with_policy.files[REPO]["README.md"].decode().split("```python\n")[1].split("```")[0]
+    said = typed(hub_with_policy, tmp_path, code=snippet + "\nprint(action.shape)")
     assert said.out == f"{gym.make('Pendulum-v1').action_space.shape}\n"
 
 
@@ -323,9 +345,8 @@ def test_the_model_card_says_how_often_to_repeat_an_action(frame_skip, said):
     assert ("repeat each action in 4 steps of the env" in text) is said
 
 
-def test_loading_from_the_hub_runs_no_code_named_in_the_policy(run, hub, tmp_path):
-    assert typed(hub, tmp_path, "push", run, "--repo", REPO, "--episodes", "3").code == 0
-    files = hub.files[REPO]
+def test_loading_from_the_hub_runs_no_code_named_in_the_policy(hub_with_policy, tmp_path):
+    files = hub_with_policy.files[REPO]
     saved = json.loads(files["policy.json"])
     saved["policy"]["encoder"] = "stranger:call"
     files["policy.json"] = json.dumps(saved).encode()
@@ -333,7 +354,7 @@ def test_loading_from_the_hub_runs_no_code_named_in_the_policy(run, hub, tmp_pat
         {name: files[name] for name in ("policy.json", "weights.safetensors", "manifest.json")}
     )
     (tmp_path / "stranger.py").write_text("from pathlib import Path\nPath('imported').touch()\n")
-    said = typed(hub, tmp_path, "export", f"hf://{REPO}")
+    said = typed(hub_with_policy, tmp_path, "export", f"hf://{REPO}")
     assert said.code == 2, said
     assert "would import stranger, and call stranger:call as its encoder" in said.err
     assert "--trust-code" in said.err
