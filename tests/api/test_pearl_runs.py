@@ -105,6 +105,7 @@ def test_a_resumed_run_is_evaluated_in_the_same_tasks_as_one_that_was_not_stoppe
     whole = train("pearl", ROBOT, run_dir=tmp_path / "whole", **{**SMALL_PEARL, "stop_at": None, "lag": "exact"})
     parts = train("pearl", ROBOT, run_dir=tmp_path / "parts", **{**SMALL_PEARL, "lag": "exact"})
     resume(parts.path)
+    assert whole.metrics["updates"] > 0
     keys = ["eval_env_steps", "eval_return_mean", *(adaptation_key(number, "mean") for number in (1, 2, 3))]
     results = [[[line[key] for key in keys] for line in evaluations(each.path)] for each in (whole, parts)]
     common = [line for line in results[1] if line in results[0]]

@@ -21,8 +21,10 @@ SMALL_PEARL: dict[str, Any] = {
     "context_hidden_sizes": (8,),
     "envs_per_actor": 1,
     "utd_ratio": 0.25,
+    "warmup": 120,
     "eval_every": 120,
     "eval_prior_episodes": 2,
     "checkpoint_every": 120,
 }
-"""A visit has one ticket of 40 rows, and so less than two episodes with the task variable from the prior."""
+"""A visit has one ticket of 40 rows, and so less than two episodes with the task variable from the prior. Updates are
+made after a visit to each task; the preset has many more tasks."""
