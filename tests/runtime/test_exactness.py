@@ -101,7 +101,10 @@ CELLS = [
         {"policy_delay": 2, "learner_threads": 2, "prioritized": True}, OFTEN_ON_A_REPLAY,
     ),
     # Without the fast path all products are divided among the learner's threads.
-    Cell("sac", "CartPole-v1", 2, 1, 0, "serial", "processes", {"learner_threads": 2, "hidden_sizes": (256, 256)}),
+    Cell(
+        "sac", "CartPole-v1", 2, 1, 0, "serial", "processes",
+        {"learner_threads": 2, "hidden_sizes": (256, 256), "steps": 180},
+    ),
     Cell(
         "dqn", "CartPole-v1", 4, 2, 0, "processes", "serial",
         {"exploration_fraction": 0.7, "ema_rate": 1.0, "ema_every": 7, "n_step": 3, "normalize_observations": True},
