@@ -110,5 +110,6 @@ def test_bench_compares_the_speeds_of_both_kinds_of_inference(monkeypatch, infer
     result = bench.report(small(inference=inference, env_groups=2), 0.2, print)
     assert result[f"inference_{inference}_sps"] == result["achieved_sps"]
     assert min(result["inference_actor_sps"], result["inference_worker_sps"]) > 0
-    assert min(result["c_network_us"], result["c_request_us"], result["c_infer_us"]) > 0
+    # The cost of measuring is subtracted: on a busy machine it may be more than that of so small a network.
+    assert min(result["c_network_us"], result["c_request_us"], result["c_infer_us"]) >= 0
     assert result["inference"].startswith("inference workers ")
