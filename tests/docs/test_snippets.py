@@ -13,6 +13,7 @@ import tempfile
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from select import select
 
@@ -78,7 +79,8 @@ def test_the_code_on_a_page_runs(page, trained, tmp_path, monkeypatch):
 def evaluator_here(
     plan: EvaluationPlan, _config: Config, reporting: Reporting, main_thread: MainThreadWatch, **_: object
 ) -> Evaluator:
-    """Evaluate as with the setting evaluator=inline: each evaluator process takes half a second to start."""
+    """Evaluate two episodes, as with evaluator=inline: each evaluator process takes half a second to start."""
+    plan = replace(plan, run=replace(plan.run, eval_episodes=2))
     return InlineEvaluator(plan, main_thread.env_calls(reporting.notify))
 
 

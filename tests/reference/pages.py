@@ -1,7 +1,7 @@
 """The pages of the documentation as tests see them: their blocks of code, what is said of these, their links.
 
-Every block of Python and of commands is run, in the order of the page, `shortened`: with a fiftieth of the env steps
-and the first turn of each shell loop. A comment above a block says where it is otherwise; see `Block`.
+Every block of Python and of commands is run, in the order of the page, `shortened`: with few of the env steps and the
+first turn of each shell loop. A comment above a block says where it is otherwise; see `Block`.
 """
 
 from __future__ import annotations
@@ -89,16 +89,21 @@ def anchors(path: Path) -> set[str]:
 
 
 def shortened(text: str) -> str:
-    """The same code with a fiftieth of the env steps, and the first turn of each shell loop.
+    """The same code with fewer env steps, and the first turn of each shell loop.
 
-    A command that says nothing of steps trains for 2,000, not for the million that it would. What is tested is that it
+    Of the first 50,000 env steps a fiftieth is left, of those beyond a hundredth, so what trains longer still does. A
+    command that says nothing of steps trains for 1,000, not for the million that it would. What is tested is that it
     runs.
     """
-    text = re.sub(r"(offbeat train \S+ \S+)(?!(?:\\\n|.)*\bsteps[ =])", r"\1 --steps 100000", text)
+    text = re.sub(r"(offbeat train \S+ \S+)(?!(?:\\\n|.)*\bsteps[ =])", r"\1 --steps 50000", text)
     text = re.sub(r"(for \w+ in \S+)[^;\n]*;", r"\1;", text)
     return re.sub(
-        r"((?:steps|stop.at)(?:[= ]|\": ))(\d[\d_]+)", lambda match: match[1] + str(max(1, int(match[2]) // 50)), text
+        r"((?:steps|stop.at)(?:[= ]|\": ))(\d[\d_]+)", lambda match: match[1] + str(_few(int(match[2]))), text
     )
+
+
+def _few(steps: int) -> int:
+    return max(1, min(steps, 50_000) // 50 + max(0, steps - 50_000) // 100)
 
 
 def directory_on(page: str) -> set[str]:
