@@ -325,24 +325,18 @@ def _make_gymnasium(request: EnvRequest, registered: RegisteredEnv) -> Envs:
 def _spec_of(request: EnvRequest, source: AnyVectorEnv | list[SingleEnv]) -> EnvSpec:
     first = source[0] if isinstance(source, list) else source
     observation, actions = _spaces(source)
-    action, repeats = action_spec(actions, request.env_id), request.settings.action_repeats
-    spec = EnvSpec(
+    action = action_spec(actions, request.env_id)
+    return EnvSpec(
         id=request.env_id,
         observation=observation_leaves(
             observation, request.env_id, action, request.settings, info_mask=request.info_mask
         ),
         action=action,
         columns=len(request.seeds),
-        frame_skip=frame_skip_of(first.unwrapped) * repeats,
+        frame_skip=frame_skip_of(first.unwrapped) * request.settings.action_repeats,
         info=request.settings.info_metrics,
         flags=env_flags(request.env_id, request.settings),
     )
-    if spec.mask is not None and repeats > 1:
-        raise ConfigError(
-            f"frame_skip is {repeats}, but {request.env_id} has action masks, and a mask holds for one step: in the "
-            "next one the repeated action may not be allowed. Leave it out, or repeat actions in a wrapper"
-        )
-    return spec
 
 
 def _named(found: tuple[str, int, int]) -> str:
