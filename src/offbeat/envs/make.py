@@ -85,8 +85,8 @@ def make_envs(
     if envs.spec.mask is not None and settings.action_repeats > 1:
         envs.close()
         raise ConfigError(
-            f"frame_skip is {settings.action_repeats}, but {env_id} has action masks, and a mask holds for one step: in "
-            "the next one the repeated action may not be allowed. Leave it out, or repeat actions in a wrapper"
+            f"frame_skip is {settings.action_repeats}, but {env_id} has action masks, and a mask holds for one step: "
+            "in the next one the repeated action may not be allowed. Leave it out, or repeat actions in a wrapper"
         )
     envs.spec = stacked(envs.spec, settings.frame_stack or 1)
     if tasks is not None:
