@@ -78,6 +78,18 @@ def test_a_lossy_stream_drops_what_a_closed_stream_does_not_take():
     print("lost", file=lossy(stream), flush=True)
 
 
+class ClosedWindow(io.StringIO):
+    """A stream of a program that shows messages in a window, which was closed."""
+
+    def write(self, text: str) -> int:
+        raise RuntimeError("the window was closed")
+
+
+def test_a_run_continues_where_the_stream_of_the_caller_raises_an_exception(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", ClosedWindow())
+    assert small_run(tmp_path / "run", steps=64, progress="lines").state == "finished"
+
+
 def test_a_path_that_the_encoding_of_the_terminal_does_not_have_is_shown_with_escapes(tmp_path):
     said = shell('"$@"', *small_arguments(tmp_path / "rün", steps=64), PYTHONIOENCODING="ascii")
     assert said.returncode == 0, said.stderr

@@ -1,18 +1,25 @@
 from __future__ import annotations
 
 import textwrap
-from time import monotonic
+from contextlib import closing
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.reference.runs import small_run
+from tests.reference.runs import SMALL
 
+from offbeat.config.resolve import resolve
 from offbeat.config.runtimes import RUNTIMES
 from offbeat.metrics.bottleneck import BottleneckReport, bottleneck_report
 from offbeat.metrics.speed_model import Topology
+from offbeat.metrics.timings import CORE_WAIT
 from offbeat.runtime import run_metrics
+from offbeat.runtime.runtimes import build
+from offbeat.runtime.watchers import Watchers
+
+CARTS = "offbeat.envs.testing.worlds:CartPoles"
 
 LABELS = {
     "learner": "learner-bound: actors wait",
@@ -146,7 +153,7 @@ def test_waits_on_both_sides_with_work_for_all_cores_report_the_machine_as_bottl
     )
 
 
-OTHERS = "other programs or evaluations use the cores"
+OTHERS = "other programs, evaluations, or threads of envs and actors use the cores"
 
 
 @pytest.mark.parametrize(
@@ -154,18 +161,21 @@ OTHERS = "other programs or evaluations use the cores"
     [
         (3.0, 3.0, f"machine-bound: the learner waits 40 % of the time for a core (WAITS): {OTHERS}"),
         (0.4, 0.4, f"machine-bound: the learner waits 40 % of the time for a core (WAITS): {OTHERS}"),
-        (3.0, 0.4, f"actor-bound: the learner waits 30 % of the time; 40 % for a core: {OTHERS}"),
+        (
+            *(3.0, 0.4),
+            f"actor-bound: the learner waits 30 % of the time for actors, and its thread 40 % for a core: {OTHERS}",
+        ),
     ],
 )
 def test_a_learner_that_waits_for_a_core_reports_that_others_use_the_cores(learner_waits, actors_wait, sentence):
     spent = {"act": 7.0, "learn": 7.0, "wait/actor": actors_wait, "wait/learner": learner_waits}
     topology = Topology(RUNTIMES["processes"], 1, 1, 2, max_lag=1)
-    report = bottleneck_report(spent, 10.0, topology, core_wait_s=4.0)
+    report = bottleneck_report({**spent, CORE_WAIT: 4.0}, 10.0, topology)
     assert report.actor_wait is not None
     assert report.learner_wait is not None
     waits = f"actors wait {100 * report.actor_wait:.0f} %, the learner {100 * report.learner_wait:.0f} %"
     assert report.sentence == sentence.replace("WAITS", waits)
-    assert bottleneck_report(spent, 10.0, topology, core_wait_s=1.0) == bottleneck_report(spent, 10.0, topology)
+    assert bottleneck_report({**spent, CORE_WAIT: 1.0}, 10.0, topology) == bottleneck_report(spent, 10.0, topology)
 
 
 @pytest.mark.parametrize("learning", [0.5, 5.0, 9.5])
@@ -258,11 +268,18 @@ def test_a_period_without_timings_has_a_report():
     assert bottleneck_report({}, 0.0, Topology(RUNTIMES["serial"], 1, 1, 4, 0)).gain_max == 1.0
 
 
-def test_a_run_reports_how_long_its_learner_has_waited_for_a_core(tmp_path, monkeypatch):
-    monkeypatch.setattr(run_metrics, "waited_for_core_s", lambda: 0.5 * monotonic())  # as on a busy machine
-    slow: dict[str, Any] = {"imports": ("tests.reference.run_envs",), "runtime": "threads", "actors": 1, "max_lag": 1}
-    run = small_run(tmp_path / "run", "runs/Unhurried-v0", learner_threads=1, **slow)
-    assert f"50 % for a core: {OTHERS}" in (run.path / "log.txt").read_text()
+@pytest.mark.parametrize(("workers", "measured"), [(1, {CORE_WAIT: 2.5}), (2, {})])
+def test_the_wait_for_a_core_is_measured_if_one_thread_learns(monkeypatch, workers, measured):
+    """With several workers, this thread waits for theirs."""
+    flags = {**SMALL, "runtime": "processes", "policies": "separate", "learner_workers": workers}
+    waited = iter((1.0, 1.0, 3.5))
+    monkeypatch.setattr(run_metrics, "waited_for_core_s", lambda: next(waited))
+    watchers: Any = SimpleNamespace(**dict.fromkeys(Watchers._fields))
+    with closing(build(resolve("ppo", CARTS, flags=flags))) as parts:
+        metrics = run_metrics.RunMetrics(parts, watchers, tuple)
+        metrics.start_clock()
+        spent = metrics.timings().seconds
+    assert {name: spent[name] for name in spent if name == CORE_WAIT} == measured
 
 
 # --- whatever the numbers -----------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from offbeat.metrics.names import METRICS
 from offbeat.metrics.recorder import Recorder
 from offbeat.metrics.sinks import Line
 from offbeat.metrics.speed_model import Topology
-from offbeat.metrics.timings import Timings
+from offbeat.metrics.timings import CORE_WAIT, Timings
 
 PROCESSES = Topology(RUNTIMES["processes"], actors=2, learner_threads=1, cores=4, max_lag=1)
 
@@ -278,14 +278,21 @@ def test_the_wait_of_the_learner_for_a_core_is_that_of_the_period_and_at_the_end
     recorder, timings = Recorder([], PROCESSES), Timings()
     waits = {"act": 0.5, "learn": 0.5, "wait/actor": 0.5, "wait/learner": 0.5}
     bounds = []
-    for step, core_wait_s in ((2, 0.5), (4, 0.5), (6, 1.0)):
-        timings.merge(waits)
-        timings.core_wait_s = core_wait_s
+    for step, core_wait_s in ((2, 0.5), (4, 0.0), (6, 0.5)):
+        timings.merge({**waits, CORE_WAIT: core_wait_s})
         recorder.line(at(step), timings)
         bounds.append(bound_of(recorder))
     assert bounds == ["machine", "lag", "machine"]
     recorder.conclude(timings, 10.0)
     assert bound_of(recorder) == "lag"
+
+
+def test_a_resumed_run_knows_the_wait_for_a_core_of_the_unfinished_period():
+    recorder, timings, resumed = Recorder([], PROCESSES), Timings(), Recorder([], PROCESSES)
+    timings.merge({"act": 0.5, "learn": 0.5, "wait/actor": 0.5, "wait/learner": 0.5, CORE_WAIT: 0.5})
+    resumed.restore(json.loads(json.dumps(recorder.state(timings))))
+    resumed.line(at(2), Timings())
+    assert bound_of(resumed) == "machine"
 
 
 def test_serial_has_a_bottleneck_but_no_wait_metrics():

@@ -49,6 +49,10 @@ def test_the_tree_lists_the_known_kinds_first_in_their_order():
     assert [branch.share for branch in tree] == [0.25] * 4
 
 
+def test_the_tree_does_not_count_the_wait_for_a_core_which_is_a_part_of_the_other_times():
+    assert timed(learn=1.0, wait=1.0, core_wait=2.0).tree() == timed(learn=1.0, wait=1.0).tree()
+
+
 def test_timings_without_seconds_have_an_empty_tree():
     assert Timings().tree() == ()
     assert timed(act=0.0).tree()[0].share == 0.0

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager, redirect_stderr, redirect_stdout
+from contextlib import ExitStack, closing, contextmanager, redirect_stderr, redirect_stdout
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -83,9 +83,9 @@ def begun(env: str, **settings: Any) -> Iterator[tuple[PacedParts, SerialActing]
 
     Tests have a fixture of the same name, which returns them and closes them at the end of the test.
     """
-    parts = build(resolve("ppo", env, flags={**SMALL, **settings}))
-    with closing(parts):
-        acting = acting_of(parts, 0, Reporting(notify=print, show=print))
+    with ExitStack() as stack:
+        parts = stack.enter_context(closing(build(resolve("ppo", env, flags={**SMALL, **settings}))))
+        acting = stack.enter_context(closing(acting_of(parts, 0, Reporting(notify=print, show=print))))
         assert isinstance(acting, SerialActing)
         for policy in parts.policies:
             policy.learner.publish(0)

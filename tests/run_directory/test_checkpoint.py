@@ -594,7 +594,7 @@ def test_the_states_of_envs_that_are_too_large_for_a_checkpoint_are_left_out(tmp
     settings: dict[str, Any] = {"imports": imports, "runtime": runtime, "checkpoint_every": 128, "stop_at": 512}
     stopped = offbeat(*small_arguments(path, "curious/Diary-v0", **settings))
     assert stopped.code == 0, stopped.err
-    assert stopped.err.count("bytes, but a resume reads at most 300000: large parts of the state of an env") == 1
+    assert "bytes, but a resume reads at most 300000. The checkpoint was written without the states" in stopped.err
     saved = load(path / "checkpoints/latest")
     assert saved.policy["env_steps"] >= 512
     assert (path / "checkpoints/latest/state.json").stat().st_size < 300_000

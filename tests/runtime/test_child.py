@@ -3,10 +3,12 @@ from __future__ import annotations
 import errno
 import os
 import re
+import signal
 import subprocess
 import sys
 import tracemalloc
 from contextlib import suppress
+from itertools import count
 from multiprocessing.connection import Pipe
 from pathlib import Path
 from threading import Event, Thread, Timer
@@ -87,6 +89,37 @@ def test_the_launch_spec_of_a_child_is_freed_when_it_was_sent():
     finally:
         tracemalloc.stop()
         child.kill()
+
+
+def test_the_launch_spec_of_a_child_that_ends_before_it_is_sent_is_freed():
+    ours, theirs = Pipe()
+    process = subprocess.Popen(["true"], stdout=subprocess.PIPE, process_group=0)
+    theirs.close()
+    any_pipe: Any = ours
+    child = Child(0, process, any_pipe, bytes(1_000_000))
+    child.kill()
+    assert child._unsent == b""
+
+
+@pytest.mark.parametrize("started", [0, 1])
+def test_a_child_is_killed_if_its_threads_cannot_be_started(monkeypatch, started):
+    ours, theirs = Pipe()
+    process = subprocess.Popen(["sleep", "600"], stdout=subprocess.PIPE, process_group=0)
+    any_pipe: Any = ours
+    start, starts = Thread.start, count()
+
+    def start_at_the_limit(thread: Thread) -> None:
+        if next(starts) >= started:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(Thread, "start", start_at_the_limit)
+    with pytest.raises(OSError, match="can't start new thread"):
+        Child(0, process, any_pipe, None)
+    assert process.returncode == -signal.SIGKILL
+    assert process.stdout is not None
+    assert (process.stdout.closed, ours.closed) == (True, True)
+    theirs.close()
 
 
 class BrokenStream:

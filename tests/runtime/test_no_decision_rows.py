@@ -132,7 +132,6 @@ def test_an_unroll_tells_whether_the_row_after_it_is_without_a_decision(begun, e
         parts.policy.learner.learn(step, 0.0)
         acting.finish(step + 1)
     assert {mark for each in marks for mark in each} == {False, True}
-    acting.close()
 
 
 @pytest.mark.thorough
@@ -150,7 +149,6 @@ def test_recomputed_probabilities_equal_those_of_acting(begun):
         learned = parts.policy.learner.learn(step, 0.0)
         acting.finish(step + 1)
         assert learned.metrics["ratio_max_deviation_first"] < 1e-4
-    acting.close()
 
 
 # --- with a replay ------------------------------------------------------------------------------------------

@@ -187,7 +187,6 @@ def _ends_of_wave(begun: Callable[..., Any], decorrelate: bool) -> list[int]:
     parts, acting = begun("runs/Wave-v0", **layout)
     acting.wait(1)
     slot = parts.policy.slots.open(0)
-    acting.close()
     assert set(slot["episode_length"][slot["terminated"]].tolist()) == {20}
     return np.argmax(slot["terminated"], axis=0).tolist()
 

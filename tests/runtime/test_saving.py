@@ -14,7 +14,9 @@ from tests.reference.runs import small_run, weights_of
 from tests.reference.thorough import thorough
 
 import offbeat
+from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.metrics.counters import Counters
+from offbeat.run_directory import checkpoint
 from offbeat.run_directory.checkpoint import Checkpoint, load
 from offbeat.run_directory.directory import RunDirectory
 from offbeat.run_directory.store import CheckpointStore
@@ -109,6 +111,47 @@ def test_best_weights_that_could_not_be_saved_are_saved_with_the_next_checkpoint
     run = small_run(tmp_path / "run", steps=512, learning_rate=0.05, eval_every=256, eval_episodes=2, stop_at=420)
     assert len(failed) == 1
     assert offbeat.load(run, "best").trained.eval_return_mean == run.metrics["best_eval_return_mean"]
+
+
+def test_a_checkpoint_without_the_states_of_envs_that_cannot_be_written_either_is_reported(tmp_path, monkeypatch):
+    save = CheckpointStore.save
+
+    def save_with_states(store: CheckpointStore, env_steps: int, saved: Checkpoint, names: Any) -> Path:
+        if env_steps and saved.state is not None and saved.state["actors"] == [None]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return save(store, env_steps, saved, names)
+
+    monkeypatch.setattr(CheckpointStore, "save", save_with_states)
+    monkeypatch.setattr(checkpoint, "STATE_BYTES", 300_000)
+    imports = ("tests.reference.curious_envs",)
+    with pytest.raises(RunFailed, match="the end of the run could not be saved"):
+        small_run(tmp_path / "run", "curious/Diary-v0", imports=imports, steps=512)
+    log = (tmp_path / "run" / "log.txt").read_text()
+    assert "a checkpoint could not be written ([Errno 28] No space left on device)" in log
+    assert "the states of the envs" not in log
+
+
+class LessRoom(offbeat.Callback):
+    """From now on, a resume reads policy.json up to 10 bytes."""
+
+    def on_start(self) -> None:
+        checkpoint.POLICY_BYTES = 10
+
+
+def test_a_checkpoint_that_is_too_large_without_the_states_of_envs_is_not_attributed_to_them(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint, "POLICY_BYTES", checkpoint.POLICY_BYTES)
+    with pytest.raises(RunFailed, match="the end of the run could not be saved"):
+        small_run(tmp_path / "run", steps=256, callbacks=[LessRoom()])
+    log = (tmp_path / "run" / "log.txt").read_text()
+    assert "a checkpoint could not be written (policy.json would have" in log
+    assert "the states of the envs" not in log
+
+
+def test_a_run_whose_first_checkpoint_would_be_refused_because_of_its_size_does_not_start(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint, "POLICY_BYTES", 10)
+    expected = r"the run does not start: policy.json would have \d+ bytes, but a resume reads at most 10$"
+    with pytest.raises(ConfigError, match=expected):
+        small_run(tmp_path / "run", steps=256)
 
 
 def test_the_best_weights_of_lock_free_workers_that_are_about_to_pause_are_saved_once(tmp_path, monkeypatch):

@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 import pytest
-from tests.reference import runs
+from tests.reference import run_envs, runs
 from tests.reference.runs import lines_of, small_run, unrolls_of, weights_of
 
 from offbeat import resume
@@ -58,7 +58,6 @@ def test_every_row_is_acted_with_the_version_of_the_pace(begun):
         acting.finish(step + 1)
         acting.wait(parts.pace.acted_before_learn(step + 1))
         assert acting.acted == 2 * (step + 4)
-    acting.close()
 
 
 def test_a_run_that_a_test_has_begun_leaves_no_thread_at_its_end():
@@ -66,8 +65,16 @@ def test_a_run_that_a_test_has_begun_leaves_no_thread_at_its_end():
     with runs.begun("CartPole-v1") as (_, acting):
         acting.wait(1)
         assert set(threading.enumerate()) - before
-        acting.close()
     assert set(threading.enumerate()) <= before
+
+
+def test_the_envs_of_a_run_that_a_test_has_begun_are_closed_at_its_end(monkeypatch):
+    closed: list[Any] = []
+    monkeypatch.setattr(run_envs.Wave, "close", closed.append)
+    with runs.begun("runs/Wave-v0", imports=("tests.reference.run_envs",)) as (_, acting):
+        acting.wait(1)
+        before = len(closed)  # the env from which the spec was read
+    assert len(closed) - before == 4
 
 
 def test_a_pause_stops_acting_until_it_ends(begun):
@@ -81,7 +88,6 @@ def test_a_pause_stops_acting_until_it_ends(begun):
     acting.wait(3)
     assert acting.acted == 3
     assert acting.slots_filled(0) == 1
-    acting.close()
 
 
 @pytest.mark.parametrize("env", ["CartPole-v1", "HalfCheetah-v5"])
@@ -182,7 +188,6 @@ def test_env_groups_produce_the_same_rows_as_one_group(begun, env_groups):
 def _first_unroll(begun, env_groups: int):
     parts, acting = begun("Pendulum-v1", env_groups=env_groups)
     acting.wait(1)
-    acting.close()
     return parts.policy.slots.open(0)
 
 
@@ -192,4 +197,3 @@ def test_actors_and_columns_have_separate_random_streams(begun, actors):
     acting.wait(actors)
     first = unrolls_of(parts).batch(0)["observation"][0]
     assert len({row.tobytes() for row in first}) == actors * 4
-    acting.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import threading
@@ -196,6 +197,20 @@ def kill_before_each_batch(it: Scene) -> None:
     for step in range(10_000):
         it.kill(0)
         it.next_batch(step)
+
+
+def test_a_restart_that_is_not_possible_ends_the_run_with_the_reason_of_the_death_and_is_not_counted(monkeypatch):
+    def fail(*_arguments: Any) -> Any:
+        raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    with scene(actors=1) as it:
+        it.begin()
+        assert isinstance(it.acting, ProcessActing)
+        monkeypatch.setattr(it.acting._supervisor, "_start", fail)
+        it.kill(0)
+        with pytest.raises(RunFailed, match=r"actor 0 .* SIGKILL.* could not be started again \(Resource temporarily"):
+            it.acting.wait(1_000_000)
+        assert it.acting.restarts == 0
 
 
 def test_an_error_after_which_an_actor_is_not_restarted_is_raised_with_its_traceback():

@@ -8,13 +8,13 @@ from typing import Any, TextIO, cast
 def lossy(stream: TextIO) -> TextIO:
     """Return a stream that writes to another one, and drops what that does not take.
 
-    The disk may be full, the terminal or the stream closed, or the reader of a pipe gone. None of it is a reason to end
-    a run.
+    The disk may be full, the terminal or the stream closed, or the reader of a pipe gone. The stream may be an object of
+    the caller, which raises any exception. None of it is a reason to end a run.
     """
     return cast("TextIO", _LossyStream(stream))
 
 
-def first_error(stream: TextIO) -> OSError | ValueError | None:
+def first_error(stream: TextIO) -> Exception | None:
     """Return why a stream of `lossy` has first dropped something. None: it has not, or is another stream."""
     return stream.error if isinstance(stream, _LossyStream) else None
 
@@ -24,19 +24,19 @@ class _LossyStream:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self.error: OSError | ValueError | None = None
+        self.error: Exception | None = None
 
     def write(self, text: str) -> int:
         try:
             self._stream.write(text)
-        except (OSError, ValueError) as error:  # ValueError: it is closed, or its encoding lacks a character
+        except Exception as error:  # noqa: BLE001
             self.error = self.error or error
         return len(text)
 
     def flush(self) -> None:
         try:
             self._stream.flush()
-        except (OSError, ValueError) as error:
+        except Exception as error:  # noqa: BLE001
             self.error = self.error or error
 
     def __getattr__(self, name: str) -> Any:

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from offbeat.metrics.speed_model import SpeedModel, Topology
+from offbeat.metrics.timings import CORE_WAIT
 
 Bound = Literal["learner", "actors", "lag", "machine", "balance", "serial", "hogwild"]
-"""What limits the speed. machine: there is work for all cores, also of other programs; balance: neither actors
+"""What limits the speed. machine: all cores are busy, with this run or with other programs; balance: neither actors
 nor learner wait, and a core is idle."""
 
 HIGH_WAIT = 0.15
@@ -22,8 +23,8 @@ ALL_BUSY = 0.9
 """If there is work for at least this fraction of the cores, none counts as idle."""
 _ELSE = "unless envs wait, only"
 """Times are wall-clock times: an env that sleeps or waits for a server counts as work, but leaves its core idle."""
-_OTHERS = "other programs or evaluations use the cores"
-"""Why the learner waits for a core although the run has no work for all of them."""
+_OTHERS = "other programs, evaluations, or threads of envs and actors use the cores"
+"""Why the learner waits for a core although its thread and the actors have no work for all of them."""
 MIN_GAIN = 1.1
 """Smallest speed-up that is worth more than one worker."""
 
@@ -55,7 +56,7 @@ class BottleneckReport:
 
 
 def bottleneck_report(
-    spent: Mapping[str, float], wall_s: float, topology: Topology, restarts: int = 0, core_wait_s: float = 0.0
+    spent: Mapping[str, float], wall_s: float, topology: Topology, restarts: int = 0
 ) -> BottleneckReport:
     """Return what limited the speed in a period of `wall_s` seconds.
 
@@ -67,7 +68,6 @@ def bottleneck_report(
         wall_s: length of the period in seconds.
         topology: of the run.
         restarts: how often an actor was restarted in the period.
-        core_wait_s: seconds that the learner's thread waited for a core.
     """
     acting, learning = spent.get("act", 0.0) + spent.get("env", 0.0), spent.get("learn", 0.0)
     speed = SpeedModel.from_wall_times(topology, acting + spent.get("infer", 0.0), learning)
@@ -85,7 +85,7 @@ def bottleneck_report(
         message_wait=_share(for_messages, whole),
         learner_wait=_share(spent.get("wait/learner", 0.0), learning + spent.get("wait/learner", 0.0)),
         cores_used=speed.cores_used(wall_s - other_work),
-        core_wait=min(1.0, _share(core_wait_s, wall_s)),
+        core_wait=min(1.0, _share(spent.get(CORE_WAIT, 0.0), wall_s)),
         gain_max=speed.gain_max,
         restarts=restarts,
     )
@@ -107,7 +107,7 @@ class _Period:
     learner_wait: float
     cores_used: float
     core_wait: float
-    """Fraction of the period in which the learner's thread waited for a core."""
+    """Fraction of the period in which the thread that learns waited for a core; 0 if several threads learn."""
     gain_max: float
     restarts: int
 
@@ -135,7 +135,11 @@ def _bound(period: _Period, topology: Topology) -> Bound:
 
 def _no_core_is_idle(period: _Period, topology: Topology) -> bool:
     """Whether actors and learner have work for all cores, or others use those that they leave idle."""
-    return _all_cores_busy(period, topology) or period.core_wait > HIGH_WAIT
+    return _all_cores_busy(period, topology) or _others_use_cores(period, topology)
+
+
+def _others_use_cores(period: _Period, topology: Topology) -> bool:
+    return period.core_wait > HIGH_WAIT and not _all_cores_busy(period, topology)
 
 
 def _all_cores_busy(period: _Period, topology: Topology) -> bool:
@@ -155,6 +159,9 @@ def _advice(bound: Bound, period: _Period, topology: Topology) -> str:
             f"actors wait {_percent(period.actor_wait)} of the time; more actors or a larger {topology.lag_flag} will "
             "not help"
         )
+    elif bound == "actors" and _others_use_cores(period, topology):
+        waits = f"{_percent(period.learner_wait)} of the time for actors"
+        advice = f"the learner waits {waits}, and its thread {_percent(period.core_wait)} for a core: {_OTHERS}"
     elif bound == "actors":
         advice = f"the learner waits {_percent(period.learner_wait)} of the time; {_more_actors(period, topology)}"
     elif bound == "lag" and topology.max_lag == 0:
@@ -162,7 +169,7 @@ def _advice(bound: Bound, period: _Period, topology: Topology) -> str:
         return f"acting and learning take turns {waits}; {overlap}: {_at_most(period)}"
     elif bound == "lag":
         advice = f"acting and learning take turns {waits}; a larger {topology.lag_flag} may help"
-    elif bound == "machine" and not _all_cores_busy(period, topology):
+    elif bound == "machine" and _others_use_cores(period, topology):
         advice = f"the learner waits {_percent(period.core_wait)} of the time for a core {waits}: {_OTHERS}"
     elif bound == "machine":
         advice = f"there is work for {_all_cores(topology.cores)} {waits}; {_ELSE} cheaper acting or learning helps"
@@ -195,8 +202,6 @@ def _message_advice(bound: Bound, period: _Period) -> str:
 def _more_actors(period: _Period, topology: Topology) -> str:
     if _all_cores_busy(period, topology):
         return f"actors have work for {_all_cores(topology.cores)}: {_ELSE} a lighter env or policy helps"
-    if period.core_wait > HIGH_WAIT:
-        return f"{_percent(period.core_wait)} for a core: {_OTHERS}"
     return f"more actors help while cores are idle ({_core_usage(period, topology)})"
 
 

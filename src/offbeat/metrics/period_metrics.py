@@ -102,8 +102,6 @@ class PeriodMetrics:
         """Metrics of the learning steps in this period."""
         self._timed: dict[str, float] = {}
         """Totals of the timings at the end of the last period."""
-        self._core_wait_s = 0.0
-        """The same of `Timings.core_wait_s`."""
         self._seconds = dict.fromkeys(_TOTALS_S, 0.0)
         """Total seconds at the end of the last period."""
 
@@ -139,17 +137,12 @@ class PeriodMetrics:
             "ups": _rate(counters.updates - before.updates, seconds),
             **{f"time_{kind}": _rate(spent.get(kind, 0.0), seconds) for kind in KINDS},
             **_step_times(spent, counters.learning_step - before.learning_step),
-            **self._waits(
-                spent,
-                seconds,
-                counters.actor_restarts - before.actor_restarts,
-                max(0.0, timings.core_wait_s - self._core_wait_s),
-            ),
+            **self._waits(spent, seconds, counters.actor_restarts - before.actor_restarts),
             **{name: _reduce(name, metrics) for name, metrics in self._metrics.items()},
             **infos,
         }
         self._seconds = self.total_seconds(timings)
-        self.counters, self._timed, self._core_wait_s = counters, timings.totals(), timings.core_wait_s
+        self.counters, self._timed = counters, timings.totals()
         self._metrics.clear()
 
     def total_seconds(self, timings: Timings) -> dict[str, float]:
@@ -161,9 +154,7 @@ class PeriodMetrics:
         """Set the bottleneck report to that of the whole run, which took `seconds`."""
         if self._topology:
             restarts = self.counters.actor_restarts
-            self.bottleneck = bottleneck_report(
-                timings.totals(), seconds, self._topology, restarts, timings.core_wait_s
-            )
+            self.bottleneck = bottleneck_report(timings.totals(), seconds, self._topology, restarts)
 
     def state(self, timings: Timings) -> dict[str, Any]:
         """Return the state for a checkpoint."""
@@ -186,12 +177,10 @@ class PeriodMetrics:
         self.bottleneck = None if bottleneck is None else BottleneckReport(**bottleneck)
         self._timed = {name: -seconds for name, seconds in state.get("spent", {}).items()}
 
-    def _waits(
-        self, spent: Mapping[str, float], seconds: float, restarts: int, core_wait_s: float
-    ) -> dict[str, float | None]:
+    def _waits(self, spent: Mapping[str, float], seconds: float, restarts: int) -> dict[str, float | None]:
         if self._topology is None:
             return {}
-        self.bottleneck = bottleneck_report(spent, seconds, self._topology, restarts, core_wait_s)
+        self.bottleneck = bottleneck_report(spent, seconds, self._topology, restarts)
         return {
             "actor_wait_fraction": self.bottleneck.actor_wait,
             "learner_wait_fraction": self.bottleneck.learner_wait,

@@ -9,6 +9,8 @@ from functools import lru_cache
 
 KINDS = ("act", "env", "infer", "load", "learn", "evaluate", "checkpoint", "wait")
 """The kinds of work at the top level, in the order in which they are shown."""
+CORE_WAIT = "core_wait"
+"""The wait of the thread that learns for a core. It is a part of the time of the other names, so `tree` leaves it out."""
 
 
 @dataclass(frozen=True)
@@ -30,12 +32,10 @@ class Timings:
     Keep one per worker and `merge` them: `add` takes no lock.
     """
 
-    __slots__ = ("core_wait_s", "seconds")
+    __slots__ = ("seconds",)
 
     def __init__(self) -> None:
         self.seconds: defaultdict[str, float] = defaultdict(float)
-        self.core_wait_s = 0.0
-        """Seconds that the learner's thread has waited for a core. They are a part of the others."""
 
     def add(self, name: str, seconds: float) -> None:
         """Add seconds to a name. It is fast enough to be called at every env step."""
@@ -64,6 +64,7 @@ class Timings:
     def tree(self) -> tuple[Branch, ...]:
         """Return the names as a tree, with their shares of the total time, in the order of `KINDS`."""
         totals = self.totals()
+        totals.pop(CORE_WAIT, None)
         whole = sum(value for name, value in totals.items() if "/" not in name)
         return _branches(totals, "", whole)
 

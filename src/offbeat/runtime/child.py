@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import gc
 import os
 import pickle
@@ -29,6 +30,7 @@ from typing import IO, Any, NamedTuple, NoReturn, Protocol, cast
 
 from offbeat.core.argument_notation import keep_flags
 from offbeat.core.errors import Closed, RunFailed, explained
+from offbeat.core.lossy_stream import lossy
 from offbeat.core.process_exit import exit_process
 from offbeat.core.signal_names import signal_name
 from offbeat.runtime.process_groups import GROUPS
@@ -181,6 +183,9 @@ class Child:
             on_report: is called with each report of a kind that its module has added, in the thread that calls
                 `take_reports`.
             notify: is called in another thread when a report has arrived.
+
+        Raises:
+            OSError: its threads cannot be started. The process was killed.
         """
         self.index, self.process, self._on_report, self._notify = index, process, on_report, notify
         self.ready = False
@@ -198,17 +203,33 @@ class Child:
         self._reports: SimpleQueue[bytes] = SimpleQueue()
         self._connection = connection
         self._unsent = pickle.dumps(launch)
-        """The launch spec, until it was sent. That of a learner has weights and moments."""
+        """The launch spec, until it is sent. That of a learner has weights and moments."""
         self._thread = threading.Thread(target=self._send_and_receive, daemon=True)
-        self._thread.start()
         self._output = threading.Thread(target=_forward_output, args=(process.stdout,), daemon=True)
-        self._output.start()
+        self._start_threads()
+
+    def _start_threads(self) -> None:
+        """Start the threads, or kill the process, and raise OSError, if they cannot be started."""
+        try:
+            self._output.start()
+            self._thread.start()
+        except RuntimeError as error:  # the limit of processes, which also counts threads
+            GROUPS.kill(self.process.pid)
+            self._wait_for_end()
+            GROUPS.remove(self.process.pid)
+            self._connection.close()
+            if self._output.ident is not None:
+                self._output.join(LAST_REPORT_S)
+            elif self.process.stdout is not None:
+                self.process.stdout.close()
+            raise OSError(errno.EAGAIN, str(error)) from error
 
     def _send_and_receive(self) -> None:
         """Send the launch spec, then receive reports until the process has ended."""
         with self._connection as connection, contextlib.suppress(EOFError, OSError):
-            connection.send_bytes(self._unsent)
-            self._unsent = b""
+            data, self._unsent = self._unsent, b""
+            connection.send_bytes(data)
+            del data
             while True:
                 self._reports.put(connection.recv_bytes())
                 self._notify()
@@ -332,6 +353,9 @@ def start_child(
         threads: number of threads for BLAS and OpenMP.
         on_report: see `Child`.
         notify: see `Child`.
+
+    Raises:
+        OSError: the process, or a thread of this process, cannot be started.
     """
     ours, theirs = Pipe()
     code = f"from offbeat.runtime.child import run_child; run_child({module!r})"
@@ -370,9 +394,8 @@ def _forward_output(printed: IO[bytes]) -> None:
     """
     with printed:
         while line := printed.readline(LONGEST_LINE):
-            with contextlib.suppress(Exception):  # the disk is full, or it is None, or an object of the caller
-                sys.stderr.write(line.decode(errors="replace"))
-                sys.stderr.flush()
+            if sys.stderr is not None:
+                print(line.decode(errors="replace"), end="", file=lossy(sys.stderr), flush=True)
 
 
 def _environment(threads: int) -> dict[str, str]:

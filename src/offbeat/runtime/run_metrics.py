@@ -13,7 +13,7 @@ from offbeat.core.types import EnvSpec, policy_key
 from offbeat.metrics.counters import Counters
 from offbeat.metrics.expectation import comparison, measured
 from offbeat.metrics.status import FirstBatch, Phase, PolicyStatus, Status
-from offbeat.metrics.timings import Timings
+from offbeat.metrics.timings import CORE_WAIT, Timings
 from offbeat.runtime.parts import Parts
 from offbeat.runtime.watchers import Watchers
 
@@ -83,7 +83,8 @@ class RunMetrics:
         that learns.
         """
         timings = Timings()
-        timings.core_wait_s = waited_for_core_s() - self._core_waited_before
+        if (self._parts.config.runtime.learner_workers or 1) == 1:  # otherwise other threads learn
+            timings.add(CORE_WAIT, waited_for_core_s() - self._core_waited_before)
         for seconds in (self._parts.timings.seconds, *self._spent()):
             timings.merge(seconds)
         return timings

@@ -107,12 +107,16 @@ class Saving:
         """Save the checkpoint of version 0.
 
         Raises:
-            ConfigError: it cannot be written, so the run does not start.
+            ConfigError: it cannot be written, or a resume would refuse it. So the run does not start.
             RunDirectoryGone: the run directory does not exist any more.
         """
         try:
             self._write(counters, self._run_parts.snapshot(), {**state, "best": None}, None, ("latest",))
             self._written.clear()  # the callbacks have not started yet
+        except TooLarge as error:
+            raise ConfigError(
+                f"a checkpoint of this run cannot be written, so the run does not start: {error}"
+            ) from None
         except OSError as error:
             self.presence.require(at_once=True)
             raise ConfigError(
@@ -191,18 +195,26 @@ class Saving:
         try:
             return self._store.save(env_steps, checkpoint, names)
         except TooLarge as error:
-            if checkpoint.state is None:
+            if checkpoint.state is None or not _has_episodes(checkpoint.state):
                 raise
-            self._warn(
-                f"{error}: large parts of the state of an env must be NumPy arrays. The checkpoint is written without "
-                "the states of the envs, and a run that is resumed from it starts new episodes"
+            reduced = replace(checkpoint, state=_without_episodes(checkpoint.state))
+            written = self._store.save(env_steps, reduced, names)
+            self._warn(  # not before: if this fails too, the reason is in a warning of its own, of which one is shown
+                f"{error}. The checkpoint was written without the states of the envs, and a run that is resumed from "
+                "it starts new episodes: the large parts of the state of an env must be a few NumPy arrays"
             )
-            return self._store.save(env_steps, replace(checkpoint, state=_without_episodes(checkpoint.state)), names)
+            return written
 
     def _score_at(self, counters: Counters) -> dict[str, float]:
         """Return the mean return of the weights at the counters by its key; empty if they have not been evaluated."""
         evaluated = (self._new_best, self._last)
         return next(({SCORE: each.return_mean} for each in evaluated if each and each.is_at(counters)), {})
+
+
+def _has_episodes(state: Mapping[str, Any]) -> bool:
+    """Whether the state of a run has a snapshot of an actor or of a lock-free worker."""
+    snapshots = [*state.get("actors", ()), *(worker["actor"] for worker in state.get("workers", ()))]
+    return any(snapshot is not None for snapshot in snapshots)
 
 
 def _without_episodes(state: Mapping[str, Any]) -> dict[str, Any]:

@@ -214,7 +214,7 @@ class Supervisor(Generic[C]):
         """Restart children that have died or hang.
 
         Raises:
-            RunFailed: a child has used up its restart budget, or must not be restarted.
+            RunFailed: a child has used up its restart budget, or must not or cannot be restarted.
         """
         for process, reason in self._losses.lost(list(self.processes)):
             self._restart(process, reason)
@@ -231,8 +231,12 @@ class Supervisor(Generic[C]):
             minutes = f"{RESTART_WINDOW_S / 60:g} minutes"
             what = f"{text}: its restart_budget of {self._budget} in {minutes} is used up"
             raise failure_of(what, dead.explained) from traceback_of(dead)
+        try:
+            self.processes[index] = self._start_process(index, ticket, None, attempt=deaths)
+        except OSError as error:
+            what = f"{text}, and could not be started again ({error.strerror or error})"
+            raise failure_of(what, dead.explained) from traceback_of(dead)
         self.restarts += 1
-        self.processes[index] = self._start_process(index, ticket, None, attempt=deaths)
         self._show(self._role, self.processes)
         summary, _, lines = dead.explained.partition("\n")
         lines, self._last_code_lines = "" if lines == self._last_code_lines else lines, lines

@@ -152,7 +152,6 @@ def test_an_actor_asks_for_one_env_group_before_it_takes_the_answer_of_the_group
     settings: dict[str, Any] = {"inference": "worker", "env_groups": groups, "unroll_length": 2, "minibatch_size": 8}
     _, acting = begun("CartPole-v1", **settings)
     acting.wait(1)
-    acting.close()
     asked = [f"{word} {group}" for _ in range(2) for group in range(groups) for word in ("ask", "answer")]
     if groups > 1:  # each answer changes places with the question after it
         for index in range(1, len(asked) - 1, 2):

@@ -169,7 +169,7 @@ class ProcessEvaluator:
         for name, vector in self._board.vectors.items():
             vector[:] = vectors[name]
         self._board.requested[0] += 1
-        with suppress(OSError):  # `poll` tries it again, and reports it
+        with suppress(OSError):  # `poll` tries it once more; if that fails too, the evaluation fails
             self._supervisor.ensure_started()
         self._bell.ring()
 

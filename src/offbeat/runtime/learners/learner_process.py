@@ -59,7 +59,7 @@ class LearnerLaunch(LaunchSpec):
     step: int
     """The first learning step."""
     states: dict[str, LearnerState]
-    """The state of each policy that learns, by name. The process removes each when it has restored it."""
+    """The state of each policy that learns, by name. The process removes each before it restores it."""
     arenas: tuple[int, int]
     """File descriptors of the arenas of the run and of the learners; inherited, with the same numbers."""
     bells: tuple[int, ...]
