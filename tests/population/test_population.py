@@ -27,10 +27,12 @@ from tests.reference.populations import (
     tree_of,
     weights,
 )
-from tests.reference.runs import REPOSITORY, Started, has_saved, is_alive, offbeat, small_run, status_of, weights_of
+from tests.reference.runs import REPOSITORY, Started, is_alive, offbeat, small_run, status_of, weights_of
 from tests.reference.thorough import thorough
 
 from offbeat.config.config_file import load
+from offbeat.experiments.launching import LocalLauncher
+from offbeat.experiments.progress import SessionCounts, Silent
 from offbeat.experiments.running import Outcome
 from offbeat.plots.runs import LEDGER
 from offbeat.population import pictures
@@ -224,7 +226,9 @@ def test_a_member_whose_run_directory_is_missing_is_not_trained_from_new_weights
     run.rename(tmp_path / "moved")
     failed = run_here(one).failed
     says = f"{run} has no checkpoint, from which member-{kept:03} generation"
-    assert f"{says} 1 continues" in one.family().ledger.failures[kept, 1].reason
+    failure = one.family().ledger.failures[kept, 1]
+    assert f"{says} 1 continues" in failure.reason
+    assert failure.env_steps == one.family().ledger.scores[kept, 0].env_steps
     assert f"{says} 2 continues" in failed[kept].reason
     assert not run.exists()
     (tmp_path / "moved").rename(run)
@@ -246,8 +250,9 @@ def test_the_curves_of_all_members_are_plotted(finished):
 
 def test_the_report_has_a_row_for_each_generation_pictures_and_a_link_to_the_winner(finished):
     winner = write_report(finished.plan, finished.directory, finished.family())
-    rows = (finished.path / "table.csv").read_text().splitlines()
-    assert len(rows) == 1 + 3 * 3
+    header, *rows = (finished.path / "table.csv").read_text().splitlines()
+    assert header == "generation,member,env_steps,score,copied_member,copied_generation,gamma,learning_rate"
+    assert len(rows) == 3 * 3
     scores = [finished.family().ledger.scores[member, 2].score for member in range(3)]
     assert winner == scores.index(max(scores))
     assert weights_of(finished.path / "winner") == weights_of(finished.path / f"member-{winner:03}")
@@ -359,14 +364,61 @@ def test_a_failed_member_continues_with_the_next_generation_once_the_others_need
     failure = Failure(0, 0, stopped.metrics["env_steps"], "broken by a test")
     assert list(ledger.failures.values()) == [failure]
     assert ended.index("member-000 generation 1") > ended.index(f"member-002 generation {lag} evaluation")
-    copied = next(end for end in (0, 1) if ledger.decisions[0, end].donor is not None)
-    assert copied == lag
-    assert ledger.decisions[0, copied].reason.startswith("score none against")
+    assert ledger.decisions[0, lag].reason.startswith("it has failed, against score") is (lag == 0)
+    assert lag or ledger.decisions[0, 0].donor is not None  # with the lag it has a score since then
     winner = write_report(one.plan, one.directory, one.family())
     assert winner is not None
     rows = (one.path / "table.csv").read_text().splitlines()
     assert len(rows) == 1 + 3 * 3
     assert sum("broken by a test" in row for row in rows) == 1
+
+
+def test_a_member_that_fails_before_its_first_checkpoint_starts_anew_in_the_next_generation(tmp_path):
+    one = small_population(tmp_path)
+    schedule = run_here(one, stop=lambda _: True)
+    schedule = type(schedule)(one.plan, one.path, one.family(), schedule._view)
+    ended: list[str] = []
+    while (process := schedule.next_process()) is not None:
+        ended.append(process.name)
+        broken = process.name == "member-000 generation 0"
+        schedule.ended(Outcome(process, "failed", "broken") if broken else run_process(process))
+    assert not schedule.failed
+    ledger = one.family().ledger
+    assert list(ledger.failures.values()) == [Failure(0, 0, 0, "broken")]
+    decision = ledger.decisions[0, 0]
+    assert (decision.donor, decision.donor_generation) == (None, None)  # it has copied no weights
+    assert decision.reason.endswith("without a checkpoint it copies no weights, only values")
+    assert decision.values != one.plan.genome.first(0, 2, one.plan.seed)
+    assert load(one.path / "member-000/config.toml").tables()["ppo"]["gamma"] == decision.values["gamma"]
+    assert ledger.scores[0, 1].env_steps >= 512
+    assert "member-000 generation 1" in ended
+    assert str(one.counts(ledger)) == "6 of 8 trainings and evaluations finished, 1 failed"
+
+
+def test_a_process_that_cannot_start_is_counted_as_failed_with_the_reason(tmp_path):
+    one = small_population(tmp_path)
+    run_here(one, stop=lambda process: isinstance(process, Training) and process.generation == 1)
+    kept = next(each.member for each in one.family().ledger.decisions.values() if each.donor is None)
+    (one.path / f"member-{kept:03}").rename(tmp_path / "moved")
+    seen = Seen()
+    result = one.run(LocalLauncher(one.configs, 1), seen)
+    assert result.exit_code == 1
+    assert [outcome.session.name for outcome in result.failed] == [f"member-{kept:03} generation 1"]
+    assert any(message.startswith(f"member-{kept:03} generation 1 failed: ") for message in seen.messages)
+    assert str(seen.counts) == "6 of 8 trainings and evaluations finished, 1 failed"
+
+
+class Seen(Silent):
+    """A view that remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.messages, self.counts = list[str](), SessionCounts(0)
+
+    def message(self, text: str) -> None:
+        self.messages.append(text)
+
+    def clear(self, counts: SessionCounts) -> None:
+        self.counts = counts
 
 
 def test_members_that_fail_in_the_last_generation_are_tried_again_by_the_next_start(tmp_path):
@@ -433,7 +485,7 @@ def test_a_killed_population_continues_to_the_tree_of_an_undisturbed_one(tmp_pat
 
 
 def test_a_member_that_is_killed_again_and_again_is_replaced_by_a_copy_of_a_good_one(tmp_path):
-    settings = {**SETTINGS, "steps": 2400}
+    settings = {**SETTINGS, "steps": 2400, "checkpoint_every": 0}  # a kill leaves the checkpoint of the start
     text = population_text(
         {"members": 2, "generation": 1200, "episodes": 1},
         env="runs/Held-v0", imports=["tests.reference.run_envs"], settings=settings,
@@ -443,16 +495,18 @@ def test_a_member_that_is_killed_again_and_again_is_replaced_by_a_copy_of_a_good
     path = tmp_path / "experiments/spec"
     run, killed = path / "member-001", list[int]()
 
-    def other_process() -> int | None:
-        if not (run / "status.json").is_file() or not has_saved(run) or status_of(run)["state"] != "running":
-            return None
+    def kill_next() -> bool:
+        if not (run / "checkpoints" / "latest").is_dir() or status_of(run)["state"] != "running":
+            return False
         pid = status_of(run)["processes"][0]["pid"]
-        return pid if is_alive(pid) and pid not in killed else None
+        if not is_alive(pid) or pid in killed:
+            return False
+        killed.append(pid)
+        os.kill(pid, signal.SIGKILL)
+        return True
 
     for _ in range(RESTARTS + 1):
-        started.wait_until(lambda: other_process() is not None)
-        killed.append(other_process() or 0)
-        os.kill(killed[-1], signal.SIGKILL)
+        started.wait_until(kill_next)
     (tmp_path / "GO").touch()
     said = started.end()
     assert said.code == 0, said

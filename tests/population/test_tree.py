@@ -7,10 +7,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from PIL import Image
 
 from offbeat.core.errors import ConfigError
+from offbeat.population import pictures
 from offbeat.population.ledger import Decision, Failure, Ledger, Score
 from offbeat.population.mutation import Gene, Genome
 from offbeat.population.pictures import draw_all
@@ -122,6 +124,28 @@ def test_a_copied_member_is_not_replaced_again_for_the_score_of_its_old_weights(
     assert copied == [1, 3]
 
 
+@pytest.mark.parametrize(("later", "donor"), [(9.0, None), (0.5, 3), (None, 3)])
+def test_with_a_lag_a_member_that_has_failed_is_judged_by_a_score_since_then(tmp_path, later, donor):
+    lagging = family(tmp_path, lag=1)
+    for generation in range(2):
+        lagging.ledger.add(
+            Failure(0, generation, 50, "broken")
+            if generation == 0 or later is None
+            else Score(0, generation, later, 200)
+        )
+        for member in range(1, 4):
+            lagging.ledger.add(Score(member, generation, float(member), 100))
+        for member in range(4 * (generation == 0)):
+            decision = lagging.decide(member, generation)
+            assert decision is not None
+            lagging.ledger.add(decision)
+    decision = lagging.decide(0, 1)
+    assert decision is not None
+    assert decision.donor == donor
+    if donor is not None:
+        assert decision.reason.startswith("it has failed," if later is None else "score 0.5 against score 3")
+
+
 def test_no_score_before_the_start_leads_to_a_decision(tmp_path):
     decisions = play(family(tmp_path, start=250), 4, lambda member, _generation: float(member))
     assert {decision.generation for decision in decisions if decision.donor is not None} == {2, 3}
@@ -162,8 +186,34 @@ def test_the_picture_of_a_large_family_has_a_limited_size(tmp_path):
     for generation in range(1, 60):
         large.ledger.add(Score(0, generation, 1.0, 100))
         large.ledger.add(Decision(0, generation, None, None, "", {"rate": 0.1}))
-    pictures = draw_all(large, tmp_path)
-    assert all(max(Image.open(picture).size) <= 5200 for picture in pictures)
+    assert all(max(Image.open(picture).size) <= 5200 for picture in draw_all(large, tmp_path))
+
+
+def test_the_pictures_show_the_best_of_a_generation_in_which_a_member_has_failed_and_has_not_finished(tmp_path):
+    ended = family(tmp_path)
+    play(ended, 1, lambda member, _generation: float(member))
+    for member in range(3):
+        ended.ledger.add(Score(member, 1, float(member), 200))
+    assert pictures._ancestors(ended, 1, ()) == set()
+    assert (2, 1) in pictures._ancestors(ended, 1, {3})
+    for failed, generations in (((), [0]), ({3}, [0, 1]), (range(4), [0, 1])):
+        (axes,) = pictures._scores(ended, failed).axes
+        (best,) = [line for line in axes.lines if line.get_label() == "best"]
+        assert list(np.asarray(best.get_xdata())) == generations
+    before = {path: path.read_bytes() for path in draw_all(ended, tmp_path)}
+    after = {path: path.read_bytes() for path in draw_all(ended, tmp_path, {3})}
+    assert [path.name for path in before if before[path] != after[path]] == ["family-tree.png", "scores.png"]
+
+
+def test_a_generation_in_which_all_members_have_failed_has_no_best_score_in_the_picture(tmp_path):
+    ended = family(tmp_path)
+    for member in range(4):
+        ended.ledger.add(Failure(member, 0, 50, "broken"))
+        ended.ledger.add(Decision(member, 0, None, None, "", {"rate": 0.1}))
+        ended.ledger.add(Score(member, 1, float(member), 200))
+    (axes,) = pictures._scores(ended, ()).axes
+    (best,) = [line for line in axes.lines if line.get_label() == "best"]
+    assert list(np.asarray(best.get_xdata())) == [1]
 
 
 # --- the ledger ---------------------------------------------------------------------------------------------
@@ -189,7 +239,7 @@ def test_a_failure_takes_the_place_of_a_score(tmp_path, maximize):
     decision = failed.decide(3, 0)
     assert decision is not None
     assert (decision.donor, decision.donor_generation) == (0, 0)
-    assert decision.reason == f"score none against {10 if maximize else 0}"
+    assert decision.reason == f"it has failed, against score {10 if maximize else 0}"
     failed.ledger.add(decision)
     assert failed.winner(0) == 0
     read = Ledger.read(failed.ledger.path)

@@ -74,7 +74,7 @@ def _rounded(name: str, value: Any) -> str:
         return ""
     if isinstance(value, float):
         return compact(value) if name in _COMPACT else rounded(value)
-    return str(value)
+    return str(value).replace("|", "\\|")  # which would begin another cell
 
 
 # --- graphs -------------------------------------------------------------------------------------------------

@@ -253,13 +253,17 @@ class Pool:
                 self._finish(Outcome(waiting.session, "failed", reason), on_end)
 
     def _finish(self, outcome: Outcome, on_end: Callable[[Outcome], None]) -> None:
+        self.count(outcome)
+        on_end(outcome)
+
+    def count(self, outcome: Outcome) -> None:
+        """Count the outcome of a session, and print it; also of one that could not start."""
         session = outcome.session
         self.outcomes.append(outcome)
         finished, failed = outcome.state == "finished", outcome.state == "failed"
         self.counts = replace(self.counts, finished=self.counts.finished + finished, failed=self.counts.failed + failed)
-        where = f" (see {session.log})" if failed else ""
+        where = f" (see {session.log})" if failed and session.log.exists() else ""
         self._view.message(f"{session.name} {outcome.state}: {outcome.reason}{where}")
-        on_end(outcome)
 
 
 @dataclass(frozen=True, eq=False)

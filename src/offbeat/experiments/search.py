@@ -187,7 +187,7 @@ def refuse_duplicates(where: str, key: str, values: Collection[Any]) -> None:
 
 
 def _hashable(value: object) -> object:
-    """Return a value as one that a set can have. It is equal to that of another value if both values are equal."""
+    """Return a hashable value; equal values give equal results."""
     match value:
         case list() | tuple():
             return "list", tuple(map(_hashable, value))

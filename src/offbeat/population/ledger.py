@@ -45,7 +45,7 @@ class Failure:
     member: Natural
     generation: Natural
     env_steps: Counter
-    """Env steps of its last checkpoint, from which it continues."""
+    """Env steps of its last checkpoint, from which it continues; 0 if it has none."""
     reason: str
 
 
@@ -153,7 +153,9 @@ class Ledger:
         return place in self.scores or place in self.failures
 
     def env_steps(self, place: tuple[int, int]) -> int:
-        """Return the env steps of a member's checkpoint when a generation of it had ended."""
+        """Return the env steps of the checkpoint with which a member's generation ended; 0 before the first one."""
+        if place[1] < 0:
+            return 0
         return (self.scores[place] if place in self.scores else self.failures[place]).env_steps
 
     def scores_of(self, generation: int, members: int, failed: Collection[int] = ()) -> list[float | None] | None:

@@ -22,12 +22,22 @@ _LARGEST = 40.0
 _MARKED: dict[str, Any] = {"marker": "o", "markersize": 4}
 
 
-def draw_all(family: Family, folder: Path) -> list[Path]:
-    """Draw the pictures of all generations so far, and return their paths."""
-    pictures = {"family-tree.png": _tree, "values.png": _values, "scores.png": _scores}
+def draw_all(family: Family, folder: Path, failed: Collection[int] = ()) -> list[Path]:
+    """Draw the pictures of all generations so far, and return their paths.
+
+    Args:
+        family: the members; the ledger has at least one score.
+        folder: where the pictures are written.
+        failed: members that have failed and have not finished, which are not waited for.
+    """
+    pictures = {
+        "family-tree.png": lambda: _tree(family, failed),
+        "values.png": lambda: _values(family),
+        "scores.png": lambda: _scores(family, failed),
+    }
     paths = []
     for name, draw in pictures.items():
-        write_figure(draw(family), folder / name)
+        write_figure(draw(), folder / name)
         paths.append(folder / name)
     return paths
 
@@ -56,14 +66,14 @@ def _by_member(family: Family) -> dict[int, list[int]]:
 # --- the family tree ----------------------------------------------------------------------------------------
 
 
-def _tree(family: Family) -> Figure:
+def _tree(family: Family, failed: Collection[int]) -> Figure:
     """Draw one row for each member; a line leads from each generation to the one whose weights it continues."""
     nodes = sorted(family.ledger.scores)
     last = max(generation for _, generation in nodes)
     members = family.settings.members
     width, height = 0.7 * (last + 1), 0.4 * members
     figure, (axes,) = _figure(1, 3 + min(width, _LARGEST), 1.5 + min(height, _LARGEST))
-    axes.add_collection(_connections(family, nodes, _ancestors(family, last)))
+    axes.add_collection(_connections(family, nodes, _ancestors(family, last, failed)))
     scores = [family.ledger.scores[node].score for node in nodes]
     size = 70 * min(1.0, _LARGEST / width, _LARGEST / height) ** 2
     points = axes.scatter(
@@ -92,9 +102,9 @@ def _connections(family: Family, nodes: Sequence[Node], ancestors: Collection[No
     )
 
 
-def _ancestors(family: Family, generation: int) -> set[Node]:
+def _ancestors(family: Family, generation: int, failed: Collection[int]) -> set[Node]:
     """Return the winner of a generation and its ancestors; nothing if a score is missing."""
-    winner = family.winner(generation)
+    winner = family.winner(generation, failed)
     return set() if winner is None else set(family.lineage((winner, generation)))
 
 
@@ -119,15 +129,16 @@ def _values(family: Family) -> Figure:
     return figure
 
 
-def _scores(family: Family) -> Figure:
-    """Draw the score of each member, and the best and the median of each generation that all have finished."""
+def _scores(family: Family, failed: Collection[int]) -> Figure:
+    """Draw the score of each member, and the best and the median of each generation that has ended for all."""
     figure, (axes,) = _figure(1, 7, 4)
     for member, generations in _by_member(family).items():
         own = [family.ledger.scores[member, generation].score for generation in generations]
         axes.plot(generations, own, color=_GREY, linewidth=0.8, alpha=0.7, label="" if member else "each member")
     whole: list[tuple[int, list[float]]] = []
-    while (scores := family.ledger.scores_of(len(whole), family.settings.members)) is not None:
-        whole.append((len(whole), [score for score in scores if score is not None]))
+    for generation in sorted({generation for _, generation in family.ledger.scores}):
+        if (scores := family.ledger.scores_of(generation, family.settings.members, failed)) is not None:
+            whole.append((generation, [score for score in scores if score is not None]))
     best = max if family.settings.maximize else min
     axes.plot([g for g, _ in whole], [best(s) for _, s in whole], color=_BEST, label="best", **_MARKED)
     axes.plot([g for g, _ in whole], [median(s) for _, s in whole], color=_MEDIAN, label="median", **_MARKED)

@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 import shutil
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from offbeat.config.config import Config
@@ -26,7 +27,6 @@ from offbeat.plots.runs import LEDGER
 from offbeat.population.copying import keep, with_policies_of
 from offbeat.population.ledger import Decision, Failure, Ledger, Score
 from offbeat.population.members import MemberProcess, Scoring, Training, member_name
-from offbeat.population.mutation import Values
 from offbeat.population.plan import Plan, plan_of, require_measurable
 from offbeat.population.report import write_report
 from offbeat.population.tree import Family
@@ -48,7 +48,8 @@ class PopulationResult:
     failed: tuple[Outcome, ...]
     """Outcomes of the members that have failed and have not finished."""
     winner: Path | None
-    """The run directory of the member with the best score of the last generation; None if it is not finished."""
+    """The run directory of the member with the best score of the last generation. None while a member that has not
+    failed may still get a score, or if no member has a score of that generation."""
     score: float | None
     """Its score."""
     continued: tuple[Failure, ...] = ()
@@ -87,6 +88,10 @@ class Population:
         """Number of processes: one training and one evaluation for each generation of each member."""
         return 2 * self.plan.members * self.plan.generations
 
+    def counts(self, ledger: Ledger) -> SessionCounts:
+        """Return the number of processes of generations that have ended: both of one with a score have finished."""
+        return SessionCounts(self.total, 2 * len(ledger.scores), len(ledger.failures), "trainings and evaluations")
+
     def family(self) -> Family:
         """Return the family, from the ledger.
 
@@ -107,8 +112,7 @@ class Population:
             and (generation == 0 or (member, generation - 1) in family.ledger.decisions)
         }
         return [
-            _next_process(self.plan, self.path, member, generation, family.values(member, generation))
-            for member, generation in known.items()
+            _next_process(self.plan, self.path, family, member, generation) for member, generation in known.items()
         ]
 
     def run(self, launcher: Launcher, view: View) -> PopulationResult:
@@ -126,12 +130,10 @@ class Population:
         with self.directory.locked(), StopSignals() as stops:
             self.directory.require_for(self.plan.spec)
             family = self.family()
-            schedule = Schedule(self.plan, self.path, family, view)
+            pool = Pool(launcher, view, stops, self.counts(family.ledger))
+            schedule = Schedule(self.plan, self.path, family, view, pool.count)
             wait_until_free(schedule.first_generation(), view)
             self.write_files()
-            finished = sum(2 * family.ledger.finished(member) for member in range(self.plan.members))
-            counts = SessionCounts(self.total, finished, what="trainings and evaluations")
-            pool = Pool(launcher, view, stops, counts)
             view.start()
             try:
                 pool.run_from(schedule.next_process, schedule.ended)
@@ -157,10 +159,20 @@ class Population:
 
 
 class Schedule:
-    """Chooses the process that starts next, and makes the decisions between generations."""
+    """Chooses the process that starts next, and makes the decisions between generations.
 
-    def __init__(self, plan: Plan, path: Path, family: Family, view: View) -> None:
-        self._plan, self._path, self._family, self._view = plan, path, family, view
+    Args:
+        plan: the plan of the population.
+        path: path of its directory.
+        family: its members, with all that is in the ledger.
+        view: display of the progress.
+        count: is called with the outcome of a process that could not start.
+    """
+
+    def __init__(
+        self, plan: Plan, path: Path, family: Family, view: View, count: Callable[[Outcome], None] = lambda _: None
+    ) -> None:
+        self._plan, self._path, self._family, self._view, self._count = plan, path, family, view, count
         self._ledger = family.ledger
         self._running: set[int] = set()
         self._restarts: Counter[str] = Counter()
@@ -187,6 +199,7 @@ class Schedule:
                 generation = min(self._ledger.finished(member), self._plan.generations - 1)
                 process = Training(self._plan, self._path, member, generation, {})
                 self.failed[member] = Outcome(process, "failed", str(error))
+                self._count(self.failed[member])
                 continue
             if process is not None:
                 self._running.add(member)
@@ -210,7 +223,9 @@ class Schedule:
             outcome = self.failed.pop(member)
             process = Training(self._plan, self._path, member, generation, {})
             reason = " ".join(outcome.reason.split())
-            self._ledger.add(Failure(member, generation, process.saved_steps() or 0, reason))
+            saved = process.saved_steps()
+            env_steps = self._ledger.env_steps((member, generation - 1)) if saved is None else saved
+            self._ledger.add(Failure(member, generation, env_steps, reason))
             self._view.message(
                 f"{outcome.session.name} has failed: the others do not wait for its score any more, and it continues "
                 "with the next generation"
@@ -221,8 +236,7 @@ class Schedule:
         generation = self._ledger.finished(member)
         if generation == self._plan.generations or not self._prepare(member, generation):
             return None
-        values = self._family.values(member, generation)
-        process = _next_process(self._plan, self._path, member, generation, values)
+        process = _next_process(self._plan, self._path, self._family, member, generation)
         if isinstance(process, Scoring):
             keep(process.run.checkpoints / "latest", self._kept(member, generation))
         return process
@@ -259,12 +273,23 @@ class Schedule:
         decision = self._family.decide(member, generation - 1)
         if decision is None:
             return False
+        training = Training(self._plan, self._path, member, generation, decision.values)
         if (member, generation - 1) not in self._ledger.decisions:
+            if decision.donor is not None and _starts_anew(training, self._ledger):
+                decision = self._without_copy(decision)
             self._ledger.add(decision)
         if decision.donor is not None and not self._has_trained(member, generation):
-            _require_checkpoint(Training(self._plan, self._path, member, generation, decision.values))
+            _require_checkpoint(training)
             self._copy(decision)
         return True
+
+    def _without_copy(self, decision: Decision) -> Decision:
+        """Return the decision of a member without a checkpoint into which it could copy: it takes the values only."""
+        reason = f"{decision.reason}; without a checkpoint it copies no weights, only values"
+        self._view.message(
+            f"{member_name(decision.member)} has no checkpoint: it copies no weights, and starts with new ones"
+        )
+        return replace(decision, donor=None, donor_generation=None, reason=reason)
 
     def _has_trained(self, member: int, generation: int) -> bool:
         """Whether a member has a checkpoint that was made in a generation."""
@@ -305,23 +330,30 @@ class Schedule:
                 shutil.rmtree(path, ignore_errors=True)
 
 
-def _next_process(plan: Plan, path: Path, member: int, generation: int, values: Values) -> Training | Scoring:
+def _next_process(plan: Plan, path: Path, family: Family, member: int, generation: int) -> Training | Scoring:
     """Return the process of a member's generation that is next: its training, or else its evaluation.
 
     Raises:
         ConfigError: the checkpoint with which it has finished the generation before is missing.
     """
+    values = family.values(member, generation)
     training = Training(plan, path, member, generation, values)
-    if generation:
+    if not _starts_anew(training, family.ledger):
         _require_checkpoint(training)
     if training.status_on_disk() != "finished":
         return training
     return Scoring(plan, path, member, generation, values)
 
 
+def _starts_anew(training: Training, ledger: Ledger) -> bool:
+    """Whether a member has no checkpoint, and has never had one of something that it had learned."""
+    learned = ledger.env_steps((training.member, training.generation - 1))
+    return not learned and training.saved_steps() is None
+
+
 def _require_checkpoint(training: Training) -> None:
     """Raise ConfigError if the checkpoint from which a generation after the first continues is missing."""
-    if training.status_on_disk() in ("new", "lost"):
+    if training.saved_steps() is None:
         raise ConfigError(
             f"{training.run.path} has no checkpoint, from which {training.name} continues: restore the directory, or "
             "pass another --dir"

@@ -19,14 +19,20 @@ WINNER = "winner"
 def write_report(
     plan: Plan, directory: ExperimentDirectory, family: Family, failed: Collection[int] = ()
 ) -> int | None:
-    """Write the table, the pictures and, if all members are finished, the link to the winner; return the winner.
+    """Write the table and the pictures, and return the winner; if there is one, also write the link to it.
 
-    `failed`: members that have failed in the last generation, which are not waited for.
+    The winner has the best score of the last generation. There is none while another member may still get a score.
+
+    Args:
+        plan: the plan of the population.
+        directory: its directory.
+        family: its members, with all that is in the ledger.
+        failed: members that have failed and have not finished, which are not waited for.
     """
     if rows := rows_of(family):
         write_table(rows, directory.csv, directory.markdown)
     if family.ledger.scores:
-        draw_all(family, directory.path)
+        draw_all(family, directory.path, failed)
     winner = family.winner(plan.generations - 1, failed)
     if winner is not None:
         link = directory.path / f".{WINNER}.new"
@@ -37,7 +43,10 @@ def write_report(
 
 
 def rows_of(family: Family) -> list[dict[str, Any]]:
-    """Return the rows of the table: one for each generation of a member that has ended, in the order of generations."""
+    """Return the rows of the table: one for each generation of a member that has ended, in the order of generations.
+
+    They have reasons of failures only if there are any.
+    """
     ended = (*family.ledger.scores, *family.ledger.failures)
     nodes = sorted((generation, member) for member, generation in ended)
     return [_row(family, member, generation) for generation, member in nodes]
@@ -51,7 +60,7 @@ def _row(family: Family, member: int, generation: int) -> dict[str, Any]:
         "member": member,
         "env_steps": family.ledger.env_steps(node),
         "score": None if score is None else score.score,
-        "failed": None if failure is None else failure.reason,
+        **({"failed": None if failure is None else failure.reason} if family.ledger.failures else {}),
         "copied_member": None if parent is None or parent[0] == member else parent[0],
         "copied_generation": None if parent is None or parent[0] == member else parent[1],
         **{key: f"{value:g}" for key, value in family.values(member, generation).items()},

@@ -42,13 +42,15 @@ class Family:
         if not may_decide(generation, self.settings.lag, self._start, self.ledger.copied(member)):
             reason = "before the start" if scored < self._start else "its weights are newer than the scores"
             return self._keep(member, generation, reason)
+        if scores[member] == FAILED:
+            scores[member] = self._score_since(member, scored, generation)
         random = stream(self.seed, ROLE, member, generation)
         donor = self.settings.donor_of(member, scores, float(random.random()))
         if donor is None:
             return self._keep(member, generation, "no member is far enough ahead, or it is not among the worst")
         values = self.genome.mutated(self.values(donor, scored), random)
-        reason = f"score {self._shown(scores[member])} against {self._shown(scores[donor])}"
-        return Decision(member, generation, donor, scored, reason, values)
+        own = "it has failed," if scores[member] == FAILED else f"score {self._shown(scores[member])}"
+        return Decision(member, generation, donor, scored, f"{own} against score {self._shown(scores[donor])}", values)
 
     def _keep(self, member: int, generation: int, reason: str) -> Decision:
         return Decision(member, generation, None, None, reason, self.values(member, generation))
@@ -61,11 +63,23 @@ class Family:
         scores = self.ledger.scores_of(generation, self.settings.members, failed)
         if scores is None:
             return None
-        sign = 1 if self.settings.maximize else -1
-        return [FAILED if score is None else sign * score for score in scores]
+        return [FAILED if score is None else self._sign * score for score in scores]
+
+    def _score_since(self, member: int, failed: int, generation: int) -> float:
+        """Return the newest score of a member after a generation in which it has failed, up to another; or `FAILED`.
+
+        With a lag, it may have finished generations since then: this score is that of its present weights.
+        """
+        since = (self.ledger.scores.get((member, each)) for each in range(generation, failed, -1))
+        return next((self._sign * each.score for each in since if each is not None), FAILED)
 
     def _shown(self, score: float) -> str:
-        return "none" if score == FAILED else f"{score if self.settings.maximize else -score:g}"
+        return f"{self._sign * score:g}"
+
+    @property
+    def _sign(self) -> int:
+        """The factor with which a higher objective is better."""
+        return 1 if self.settings.maximize else -1
 
     @property
     def _start(self) -> int:
