@@ -81,7 +81,7 @@ def test_a_lossy_stream_drops_what_a_closed_stream_does_not_take():
 class ClosedWindow(io.StringIO):
     """A stream of a program that shows messages in a window, which was closed."""
 
-    def write(self, text: str) -> int:
+    def write(self, text: str) -> int:  # noqa: ARG002
         raise RuntimeError("the window was closed")
 
 

@@ -8,8 +8,8 @@ from typing import Any, TextIO, cast
 def lossy(stream: TextIO) -> TextIO:
     """Return a stream that writes to another one, and drops what that does not take.
 
-    The disk may be full, the terminal or the stream closed, or the reader of a pipe gone. The stream may be an object of
-    the caller, which raises any exception. None of it is a reason to end a run.
+    The disk may be full, the terminal or the stream closed, or the reader of a pipe gone. The stream may be an object
+    of the caller, which raises any exception. None of it is a reason to end a run.
     """
     return cast("TextIO", _LossyStream(stream))
 

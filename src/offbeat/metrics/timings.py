@@ -10,7 +10,7 @@ from functools import lru_cache
 KINDS = ("act", "env", "infer", "load", "learn", "evaluate", "checkpoint", "wait")
 """The kinds of work at the top level, in the order in which they are shown."""
 CORE_WAIT = "core_wait"
-"""The wait of the thread that learns for a core. It is a part of the time of the other names, so `tree` leaves it out."""
+"""The wait of the thread that learns for a core. It is a part of the other times, so `tree` leaves it out."""
 
 
 @dataclass(frozen=True)

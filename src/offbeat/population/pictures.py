@@ -30,16 +30,14 @@ def draw_all(family: Family, folder: Path, failed: Collection[int] = ()) -> list
         folder: where the pictures are written.
         failed: members that have failed and have not finished, which are not waited for.
     """
-    pictures = {
-        "family-tree.png": lambda: _tree(family, failed),
-        "values.png": lambda: _values(family),
-        "scores.png": lambda: _scores(family, failed),
+    figures = {
+        "family-tree.png": _tree(family, failed),
+        "values.png": _values(family),
+        "scores.png": _scores(family, failed),
     }
-    paths = []
-    for name, draw in pictures.items():
-        write_figure(draw(), folder / name)
-        paths.append(folder / name)
-    return paths
+    for name, figure in figures.items():
+        write_figure(figure, folder / name)
+    return [folder / name for name in figures]
 
 
 def _figure(rows: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
@@ -135,10 +133,11 @@ def _scores(family: Family, failed: Collection[int]) -> Figure:
     for member, generations in _by_member(family).items():
         own = [family.ledger.scores[member, generation].score for generation in generations]
         axes.plot(generations, own, color=_GREY, linewidth=0.8, alpha=0.7, label="" if member else "each member")
-    whole: list[tuple[int, list[float]]] = []
-    for generation in sorted({generation for _, generation in family.ledger.scores}):
-        if (scores := family.ledger.scores_of(generation, family.settings.members, failed)) is not None:
-            whole.append((generation, [score for score in scores if score is not None]))
+    whole = [
+        (generation, [score for score in scores if score is not None])
+        for generation in sorted({generation for _, generation in family.ledger.scores})
+        if (scores := family.ledger.scores_of(generation, family.settings.members, failed)) is not None
+    ]
     best = max if family.settings.maximize else min
     axes.plot([g for g, _ in whole], [best(s) for _, s in whole], color=_BEST, label="best", **_MARKED)
     axes.plot([g for g, _ in whole], [median(s) for _, s in whole], color=_MEDIAN, label="median", **_MARKED)

@@ -111,9 +111,7 @@ class Population:
             if generation < self.plan.generations
             and (generation == 0 or (member, generation - 1) in family.ledger.decisions)
         }
-        return [
-            _next_process(self.plan, self.path, family, member, generation) for member, generation in known.items()
-        ]
+        return [_next_process(self.plan, self.path, family, member, generation) for member, generation in known.items()]
 
     def run(self, launcher: Launcher, view: View) -> PopulationResult:
         """Run until all members are finished, and write the report, also after a stop.
