@@ -70,7 +70,11 @@ def test_a_run_that_a_test_has_begun_leaves_no_thread_at_its_end():
 
 def test_the_envs_of_a_run_that_a_test_has_begun_are_closed_at_its_end(monkeypatch):
     closed: list[Any] = []
-    monkeypatch.setattr(run_envs.Wave, "close", closed.append)
+
+    def close(env: Any) -> None:
+        closed.append(env)
+
+    monkeypatch.setattr(run_envs.Wave, "close", close)
     with runs.begun("runs/Wave-v0", imports=("tests.reference.run_envs",)) as (_, acting):
         acting.wait(1)
         before = len(closed)  # the env from which the spec was read
