@@ -7,7 +7,7 @@ import inspect
 import re
 from functools import cache
 from inspect import signature
-from typing import Any, get_args
+from typing import get_args
 
 import pytest
 from tests.reference.pages import ROOT
@@ -22,11 +22,10 @@ from offbeat.config.registry import ALGORITHMS, OUR_ENCODERS
 from offbeat.config.resolve import resolve, setting_names
 from offbeat.config.run_config import RunConfig
 from offbeat.config.runtime_config import RuntimeConfig
-from offbeat.config.unknown_keys import ARGUMENTS
+from offbeat.config.unknown_keys import ARGUMENTS, is_valid
 from offbeat.core.argument_notation import FLAGS
 from offbeat.core.errors import ConfigError
 from offbeat.core.field_definitions import hints_of
-from offbeat.core.fields import read
 from offbeat.metrics.names import METRICS
 
 
@@ -185,14 +184,6 @@ def test_the_values_in_the_texts_about_other_libraries_are_valid():
             assert value in get_args(ProgressKind)
         elif value not in ("my_function", "run"):
             assert any(is_valid(key, value.lower(), hint) for hint in SETTINGS[key]), (key, value)
-
-
-def is_valid(key: str, value: str, hint: Any) -> bool:
-    try:
-        read(key, value, hint)
-    except ConfigError:
-        return False
-    return True
 
 
 def values_in(differs: str) -> list[str]:

@@ -94,13 +94,14 @@ def _joined(names: list[str]) -> str:
 def _syntax(key: str, value: object) -> str:
     """Return how to pass a key with a plain value, or else with an example."""
     hint, default = _hints_and_defaults().get(key, (Any, None))
-    if value == "auto" and not _is_valid(key, value, hint) and _is_valid(key, "none", hint):
+    if value == "auto" and not is_valid(key, value, hint) and is_valid(key, "none", hint):
         value = "none"  # what others learn or choose by themselves with auto
-    plain = isinstance(value, bool | int | float | str) and _is_valid(key, value, hint)
+    plain = isinstance(value, bool | int | float | str) and is_valid(key, value, hint)
     return syntax_of(key, hint, as_text(value) if plain else example_of(hint, default))
 
 
-def _is_valid(key: str, value: object, hint: Any) -> bool:
+def is_valid(key: str, value: object, hint: Any) -> bool:
+    """Return whether a setting with this type hint accepts a value."""
     try:
         read(key, value, hint)
     except ConfigError:

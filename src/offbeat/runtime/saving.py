@@ -35,6 +35,21 @@ class _Evaluated(NamedTuple):
         return progress_of(self.counters) == progress_of(counters)
 
 
+class _Save(NamedTuple):
+    """What is written to a checkpoint."""
+
+    counters: Counters
+    """Counters of the run at the weights."""
+    weights: Mapping[str, Tree]
+    """By policy."""
+    state: dict[str, Any] | None
+    """The state that a resume needs; None: the weights only."""
+    arrays: Tree | None
+    """The arrays of a replay, if it is saved."""
+    names: tuple[str, ...]
+    """The names under which the checkpoint is found: best, latest."""
+
+
 class Saving:
     """Writes the checkpoints of a run. If writing fails, training continues and the last checkpoint stays intact."""
 
@@ -111,7 +126,7 @@ class Saving:
             RunDirectoryGone: the run directory does not exist any more.
         """
         try:
-            self._write(counters, self._run_parts.snapshot(), {**state, "best": None}, None, ("latest",))
+            self._write(_Save(counters, self._run_parts.snapshot(), {**state, "best": None}, None, ("latest",)))
             self._written.clear()  # the callbacks have not started yet
         except TooLarge as error:
             raise ConfigError(
@@ -132,22 +147,15 @@ class Saving:
         best = self._new_best if self._new_best and self._new_best.is_at(counters) else None
         names = ("best", "latest") if best else ("latest",)
         state = {**state, "best": best.return_mean if best else self._best}
-        if self._try_to_write(counters, self._run_parts.snapshot(), state, arrays, names):
+        if self._try_to_write(_Save(counters, self._run_parts.snapshot(), state, arrays, names)):
             self._saved_env_steps = counters.env_steps
 
     def save_best(self) -> None:
         """Save the new best weights, without the state that a resume needs."""
         assert self._new_best is not None
-        self._try_to_write(self._new_best.counters, self._new_best.weights, None, None, ("best",))
+        self._try_to_write(_Save(self._new_best.counters, self._new_best.weights, None, None, ("best",)))
 
-    def _try_to_write(
-        self,
-        counters: Counters,
-        weights: Mapping[str, Tree],
-        state: dict[str, Any] | None,
-        arrays: Tree | None,
-        names: tuple[str, ...],
-    ) -> bool:
+    def _try_to_write(self, save: _Save) -> bool:
         """Write a checkpoint; return whether it was written.
 
         Raises:
@@ -155,39 +163,32 @@ class Saving:
         """
         self.best_is_due = False
         try:
-            self._write(counters, weights, state, arrays, names)
+            self._write(save)
         except OSError as error:
             self.presence.require(at_once=True)
             self._warn(
                 f"a checkpoint could not be written ({error}): the run continues, and the previous checkpoint is intact"
             )
             return False
-        if self._new_best and "best" in names:
+        if self._new_best and "best" in save.names:
             self._best, self._new_best = self._new_best.return_mean, None
         return True
 
-    def _write(
-        self,
-        counters: Counters,
-        weights: Mapping[str, Tree],
-        state: dict[str, Any] | None,
-        arrays: Tree | None,
-        names: tuple[str, ...],
-    ) -> None:
+    def _write(self, save: _Save) -> None:
         started = monotonic()
-        progress = progress_of(counters) | self._score_at(counters)
+        progress = progress_of(save.counters) | self._score_at(save.counters)
         policies = {
-            policy.name: SavedPolicy(weights[policy.name], about(self._run_parts.config, policy, progress))
+            policy.name: SavedPolicy(save.weights[policy.name], about(self._run_parts.config, policy, progress))
             for policy in self._policies
         }
-        checkpoint = Checkpoint(policies, state, arrays)
+        checkpoint = Checkpoint(policies, save.state, save.arrays)
         try:
-            if state is not None:
+            if save.state is not None:
                 self._directory.sync_metrics()
-            self._written.append(self._stored(counters.env_steps, checkpoint, names))
+            self._written.append(self._stored(save.counters.env_steps, checkpoint, save.names))
         finally:
             self._run_parts.timings.add("checkpoint", monotonic() - started)
-            if state is not None:
+            if save.state is not None:
                 self._tried_at = monotonic()
 
     def _stored(self, env_steps: int, checkpoint: Checkpoint, names: tuple[str, ...]) -> Path:
