@@ -17,6 +17,8 @@ HEAD = (
     "| algorithm, env | env steps | seeds | mean | IQM (95 % interval) | each seed | minutes | published | beside it |",
     "| --- | ---: | ---: | ---: | ---: | --- | ---: | --- | --- |",
 )
+NAMES = {"crossq": "CrossQ"}
+"""How an algorithm is written, if not in capitals."""
 
 
 def write_page(works: list[Work]) -> None:
@@ -38,7 +40,7 @@ def _row(work: Work, results: list[dict[str, Any]]) -> str:
     runtime = "" if work.runtime == "serial" else f", `{work.runtime}`"
     preset = f", `{work.preset}`" if work.preset else ""
     settings = "".join(f", `{key}={value}`" for key, value in work.settings.items())
-    name = f"{work.algorithm.upper()}, {_linked(work)}{preset}{runtime}{settings}"
+    name = f"{NAMES.get(work.algorithm, work.algorithm.upper())}, {_linked(work)}{preset}{runtime}{settings}"
     published = f"{work.published:,g}: {work.source}"
     head = f"| {name} | {work.steps:,} | {len(results)} of {work.seeds}"
     if not results:

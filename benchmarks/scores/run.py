@@ -18,7 +18,7 @@ from benchmarks.scores.works import Work, all_works
 EVAL_EPISODES = 20
 CURVE_POINTS = 300
 CURVE_KEYS = ("env_steps", "wall_time_s", "episode_return_mean", "eval_return_mean")
-THREADS = {"sac": "--set learner_threads=1"}
+THREADS = {"sac": "--set learner_threads=1", "crossq": "--set learner_threads=1"}
 """What keeps a run of an algorithm to one thread; it changes no bit."""
 
 
