@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -227,6 +228,14 @@ def test_a_league_is_evaluated_by_the_average_of_its_snapshots(league, plain):
     assert json.loads(said.out)["return_max"] == 1
     assert typed("eval", plain, "--average").code == 2
     assert typed("eval", league, "--average", "--checkpoint", "best").code == 2
+
+
+def test_an_average_is_refused_if_one_of_the_policies_has_no_snapshots(separate, tmp_path):
+    run = shutil.copytree(separate, tmp_path / "copy", symlinks=True)
+    shutil.rmtree(run / "league" / "player_0")
+    for said in (typed("match", run, "--average"), typed("eval", run, "--average")):
+        assert said.code == 2
+        assert "has no snapshots of player_0, so there is no average" in said.err
 
 
 def test_a_loaded_average_plays_one_of_the_snapshots_per_episode(league):

@@ -428,6 +428,7 @@ RUNS = [
     Row("plot nowhere", 2, ["nowhere"]),
     Row("plot empty", 2, ["empty"]),
     Row("plot", 2, ["RUN"]),
+    Row(f"plot kept --metric {'n' * 300}", 2, ["the path 'kept/nnn", "File name too long"]),
     *(Row(f"{command} {damaged}", 2, ["is damaged", file])
       for command in ("eval", "resume", "watch --video a.gif")
       for damaged, file in (("cut", "weights.safetensors"), ("tampered", "policy.json"), ("missing", "policy.json"))),

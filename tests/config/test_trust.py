@@ -443,6 +443,13 @@ def test_a_plot_does_not_overwrite_the_target_of_a_symlink_in_the_run(sound, tmp
     assert target.read_text() == "mine"
 
 
+def test_a_plot_creates_no_file_outside_of_a_run_with_links(sound, tmp_path):
+    run, outside = copied(sound, tmp_path), tmp_path / "outside"
+    (run / ".return.new.png").symlink_to(outside)
+    assert offbeat("plot", run).code == 0
+    assert not outside.exists()
+
+
 def test_a_checkpoint_that_is_a_symlink_to_another_run_is_refused(sound, tmp_path):
     run = copied(sound, tmp_path)
     (run / "checkpoints/latest").unlink()

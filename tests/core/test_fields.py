@@ -138,6 +138,12 @@ def test_an_error_names_the_given_value_the_expected_one_and_the_remedy(given, h
     assert refused.value.exit_code == 2
 
 
+@pytest.mark.parametrize("given", ["1e999999999", "1e-999999999", "1e400"])
+def test_a_fraction_that_is_too_large_or_too_small_for_a_float_is_refused_at_once(given):
+    with pytest.raises(ConfigError, match="a number, or a fraction such as 1/4"):
+        read("utd_ratio", given, Ratio)
+
+
 @given(st.integers(-(2**MOST_BITS) + 1, 2**MOST_BITS - 1))
 def test_integers_of_up_to_128_bits_are_parsed_exactly(number):
     assert read("seed", str(number), int) == number

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from tests.reference.thorough import examples
 
-from offbeat.core.saved_state import NotSavable, saved_and_loaded, split
+from offbeat.core.saved_state import NotSavable, require_savable, saved_and_loaded, split
 from offbeat.core.strict_json import DEEPEST, parse_object
 
 PLAIN = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
@@ -51,6 +51,11 @@ def test_a_state_comes_back_with_its_values_dtypes_and_shapes_as_a_copy(state: d
 def test_what_a_checkpoint_cannot_store_is_refused_with_its_place(state: dict[str, Any], said: str) -> None:
     with pytest.raises(NotSavable, match=said.replace("$", r"\$")):
         split(state)
+
+
+def test_a_whole_number_of_thousands_of_digits_is_refused() -> None:
+    with pytest.raises(NotSavable, match="thousands of digits"):
+        require_savable({"a": 10**5000})
 
 
 def nested(depth: int) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from offbeat.api.load import load_for_env
 from offbeat.api.loaded_policy import LoadedPolicy
-from offbeat.api.snapshots import Snapshots, load_snapshots
+from offbeat.api.snapshots import Snapshots, load_snapshots, require_each
 from offbeat.api.trained import Trained
 from offbeat.config.env import UNSET, EnvConfig
 from offbeat.config.league import LeagueConfig
@@ -99,6 +99,8 @@ def _of_run(
     kept = load_snapshots(run, "all" if which == "all" else "window", trust_code=trust_code)
     if not kept and (average or (which != "none" and not alone)):
         raise ConfigError(f"{run} has no league, so it has no snapshots: leave out --snapshots and --average")
+    if average:
+        require_each(kept, latest, run)
     for group in [[policy] for policy in latest] if alone else [list(latest)]:
         line = group[0] if alone else name
         for policy in group if which != "none" else ():

@@ -141,7 +141,7 @@ def evaluate(
         policies = policies_to_play(
             run, env, checkpoint=checkpoint, env_kwargs=env_kwargs, wrappers=wrappers, trust_code=trust_code
         )
-        mixtures = mixtures_of(_directory(run, "average"), trust_code=trust_code) if average else {}
+        mixtures = mixtures_of(_directory(run, "average"), policies, trust_code=trust_code) if average else {}
         settings: dict[str, Any] = {"seed": seed, "sampled": sampled, "mixtures": mixtures, **limits}
         caller.save_library_settings()
         if pool is None:

@@ -76,7 +76,9 @@ def plot(
             metric=drawn != (RETURN,), label=bool(texts), smooth=smooth != 1, average=average, title=title is not None
         )
     name = "adaptation.png" if x == "episodes" else f"{_file_stem(drawn)}.png"
-    file = (paths[0] / name if len(paths) == 1 else _unused(Path(name))) if out is None else user_path(out)
+    file = user_path(out if out is not None else paths[0] / name if len(paths) == 1 else name)
+    if out is None and len(paths) > 1:
+        file = _unused(file)
     require_format(file)
     elo = file.with_name(f"{RETURN if out is None else file.stem}-elo{file.suffix}")
     for path in (file, elo) if out is None else ():

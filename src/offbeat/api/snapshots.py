@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -142,14 +142,28 @@ def load_average(
     return AveragePolicy(tuple(snapshots[chosen_policy(snapshots, policy, f"the league of {run}")].values()), seed=seed)
 
 
-def mixtures_of(run: Path, *, trust_code: bool = False) -> dict[str, Mixture]:
-    """Return the average of the snapshots on disk of each policy, for `score`.
+def mixtures_of(run: Path, policies: Iterable[str], *, trust_code: bool = False) -> dict[str, Mixture]:
+    """Return the average of the snapshots on disk of each policy, for `score`; `policies`: those of the run.
 
     Raises:
-        ConfigError: as `load_average`.
+        ConfigError: as `load_average`; or one of the policies has no snapshots.
     """
     by_policy = _kept(run, trust_code=trust_code)
+    require_each(by_policy, policies, run)
     return {policy: Mixture([each.policy for each in kept.values()]) for policy, kept in by_policy.items()}
+
+
+def require_each(snapshots: Collection[str], policies: Iterable[str], run: Path) -> None:
+    """Refuse the average of policies of which one has no snapshots on disk; `snapshots`: the policies that have some.
+
+    Raises:
+        ConfigError: with the policies that have none.
+    """
+    if missing := [policy for policy in policies if policy not in snapshots]:
+        raise ConfigError(
+            f"{run} has no snapshots of {', '.join(missing)}, so there is no average: copy the run again, with its "
+            "folder league, or leave out --average"
+        )
 
 
 def _kept(run: GivenPath, *, trust_code: bool) -> dict[str, dict[int, LoadedPolicy]]:

@@ -110,7 +110,9 @@ def from_tables(
             raise unknown("table", name, (*TABLES, run.algorithm), f"See {where}.")
     env = build(EnvConfig, tables.get("env", {}), f"{where}, table [env]")
     runtime = _runtime_of(tables, where)
-    own = {**(settings_class.earlier_values if of_run else {}), **tables.get(run.algorithm, {})}
+    own = tables.get(run.algorithm, {})
+    if of_run and isinstance(own, Mapping):
+        own = {**settings_class.earlier_values, **own}
     settings = build(settings_class, own, f"{where}, table [{run.algorithm}]")
     policies = read_policies(tables.get("policies", {}), where)
     league = league_of(tables, where)

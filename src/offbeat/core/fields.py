@@ -9,6 +9,7 @@ files of a run are read in the same way, because they may come from another user
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import is_dataclass
 from fractions import Fraction
@@ -179,13 +180,21 @@ def _read_unlimited(value: object) -> float:
 
 
 def _read_fraction(value: object) -> Fraction:
-    """Convert the decimal digits: 0.37 becomes 37/100, not the slightly different value of the float."""
+    """Convert the decimal digits: 0.37 becomes 37/100, not the slightly different value of the float.
+
+    A float must have about the same value: not 1e400.
+    """
     if is_flag(value) or not isinstance(value, str | Real):
         raise TypeError
+    text = str(value)
+    if re.search(r"e[+-]?\d{4}", text, re.IGNORECASE):  # it would become a number of as many digits
+        raise ValueError
     try:
-        return Fraction(str(value))
+        fraction = Fraction(text)
     except ZeroDivisionError:
         raise ValueError from None
+    _read_float(fraction)
+    return fraction
 
 
 def _read_bool(value: object) -> bool:

@@ -51,7 +51,7 @@ def user_path(given: GivenPath) -> Path:
 
     Raises:
         ConfigError: it is no path, there is no such user, it cannot be written as text in UTF-8, or no file can be
-            looked up there.
+            looked up there, for example because it is relative and the current folder was deleted.
     """
     if not isinstance(given, str | os.PathLike):
         raise ConfigError(
@@ -68,6 +68,8 @@ def user_path(given: GivenPath) -> Path:
         raise ConfigError(
             f"{given} begins with the home directory of a user who does not exist: pass another path"
         ) from None
+    if not path.is_absolute():
+        require_current_folder()
     try:
         path.absolute().lstat()
     except (FileNotFoundError, NotADirectoryError):
@@ -82,15 +84,15 @@ def user_path(given: GivenPath) -> Path:
 def replaced(path: Path) -> Iterator[Path]:
     """Give a path to write to, in a `with` block after which the file `path` is replaced; if the block fails, it stays.
 
-    The given path has the suffix of `path`. If `path` is a link, the file that it leads to is replaced. It keeps its
-    permissions. Missing folders are made.
+    The given path has the suffix of `path`, and another name in each call: two processes may replace the same file. If
+    `path` is a link, the file that it leads to is replaced. It keeps its permissions. Missing folders are made.
 
     Raises:
         ConfigError: nothing can be written to the file or to its folder, with the reason.
         OSError: the file could not be replaced.
     """
     target = Path(os.path.realpath(path))
-    temporary = target.with_name(f".{target.stem}.new{path.suffix}")
+    temporary = target.with_name(f".new-{os.urandom(4).hex()}{path.suffix}")
     _require_writable(path, target, temporary)
     try:
         yield temporary
@@ -121,7 +123,7 @@ def _require_writable(path: Path, target: Path, temporary: Path) -> None:
         raise ConfigError(f"{path} cannot be written ({error.strerror}): pass another file") from None
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        temporary.touch()
+        temporary.touch(exist_ok=False)
         temporary.unlink()
     except OSError as error:
         raise ConfigError(

@@ -74,6 +74,8 @@ def _read_back(state: Mapping[str, Any]) -> tuple[dict[str, Any], Tree]:
         raise NotSavable("the state is nested too deep") from None
     except Unreadable as error:
         raise NotSavable(f"the state {error}") from None
+    except ValueError:
+        raise NotSavable("the state has a whole number of thousands of digits") from None
 
 
 def _split(value: Any, path: str, arrays: Tree) -> Any:
