@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -18,6 +19,7 @@ import torch
 from tests.reference.runs import REPOSITORY, contents, files_up_to, offbeat, small_run
 from tests.reference.specs import TINY, grid, spec_text, write_spec
 
+from offbeat.cli import main
 from offbeat.cli.run import _PopulationCommand
 from offbeat.population.population import PopulationResult
 
@@ -239,6 +241,23 @@ def test_a_dry_run_prints_every_run_that_would_start_and_creates_no_file(folder)
     told = [[f"gamma={gamma}", f"seed={seed}"] for gamma in (0.9, 0.8) for seed in (4, 5)]
     assert all(word in line for line, words in zip(commands, told, strict=True) for word in words)
     assert "4 sessions, 3 at a time, in experiments/two" in said.out
+
+
+def test_an_interrupted_dry_run_does_not_say_that_sessions_were_killed(folder, monkeypatch):
+    class InterruptedOnce(io.StringIO):
+        interrupted = False
+
+        def write(self, text: str) -> int:
+            if not self.interrupted:
+                self.interrupted = True
+                raise KeyboardInterrupt
+            return super().write(text)
+
+    write_spec(folder / "two.toml")
+    monkeypatch.setattr("sys.stdout", written := InterruptedOnce())
+    with pytest.raises(KeyboardInterrupt):
+        main.run(["run", "two.toml", "--dry-run"])
+    assert not written.getvalue()
 
 
 def test_a_dry_run_says_that_the_files_of_its_commands_are_not_there_yet(folder):

@@ -48,8 +48,9 @@ def test_a_command_whose_output_cannot_be_written_fails_with_a_message(run):
     )
 
 
-def test_long_output_that_cannot_be_written_fails_with_a_message():
-    said = shell('"$@" > /dev/full', "list", "envs")
+@pytest.mark.parametrize("words", ["list envs", "--version", *thorough("--help", "train --help")])
+def test_output_without_a_run_that_cannot_be_written_fails_with_a_message(words):
+    said = shell('"$@" > /dev/full', *words.split())
     assert (said.returncode, said.stderr) == (
         1,
         "offbeat: the output could not be written (No space left on device)\n",

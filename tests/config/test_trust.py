@@ -208,6 +208,17 @@ def test_trust_code_prints_what_will_be_imported_before_the_import(encoded, modu
     assert imported == "imported"
 
 
+def test_names_of_code_cannot_hide_their_start_from_the_reader_of_a_terminal(sound, tmp_path):
+    run = copied(sound, tmp_path)
+    config_changed(run, "imports", ["own\x1b[2K\rnumpy", "one\noffbeat: two"])
+    for said in (offbeat("eval", run), offbeat("eval", run, "--trust-code")):
+        assert said.code == 2
+        first = said.err.splitlines()[0]
+        assert r"import own\x1b[2K\rnumpy" in first
+        assert r"import one\noffbeat: two" in first
+        assert "\x1b" not in said.err
+
+
 # --- what a config names ------------------------------------------------------------------------------------
 
 

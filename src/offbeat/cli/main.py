@@ -63,7 +63,10 @@ def run(arguments: Sequence[str]) -> int:
 def _run(arguments: Sequence[str]) -> int:
     try:
         require_current_folder()
-        command = _parse(arguments)
+        try:
+            command = _parse(arguments)
+        except SystemExit as ended:  # the help or the version was printed
+            return ended.code if isinstance(ended.code, int) else 0
         if not isinstance(command, Resume):  # resume writes the warning itself, also to the log
             _warn_of_crashes(command)
         with warnings.catch_warnings():

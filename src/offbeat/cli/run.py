@@ -76,6 +76,8 @@ class RunSpec:
                     return 0
                 exit_code = experiment.run(launcher, view)
         except KeyboardInterrupt:
+            if self.dry_run:
+                raise
             print("interrupted: the running sessions were killed; they resume from their last checkpoints")
             exit_code = 130
         if exit_code:

@@ -19,7 +19,7 @@ from offbeat.config.env import EnvConfig, adapter_prefix
 from offbeat.config.importing import accept, import_found, is_accepted
 from offbeat.config.installed import is_installed
 from offbeat.config.runtimes import RUNTIMES
-from offbeat.core.argument_notation import for_reader
+from offbeat.core.argument_notation import for_reader, printable
 from offbeat.core.errors import ConfigError
 from offbeat.core.field_definitions import hints_of
 from offbeat.core.fields import read
@@ -185,7 +185,7 @@ def flag_for(code: Code) -> str:
 def _trust(code: Code, where: str) -> None:
     """Write a message to stderr that lists all code, and accept the code."""
     if str(code):
-        sys.stderr.write(f"offbeat: trusting {where}, which will {code}\n")
+        sys.stderr.write(f"offbeat: trusting {where}, which will {printable(str(code))}\n")
     accept(*code.imports, *(path for _, path in code.paths), *code.clusters)
 
 
@@ -216,7 +216,7 @@ def _refusal(refused: list[str], where: str) -> ConfigError:
         " Or pass your own ray_address and ray_runtime_env, or none, with --set." if "Ray cluster" in named else ""
     )
     return ConfigError(
-        f"{where} would {'; '.join(refused)}: code that is neither part of an installed package nor named by you. "
+        f"{where} would {printable('; '.join(refused))}: code that is neither part of an installed package nor named by you. "
         f"Nothing was imported. If the run is your own, or you have read the code, {HOW}"
         f"{name_them}.{encoder}{cluster}"
     )

@@ -104,8 +104,21 @@ def keep_flags() -> None:
 
 
 def as_shown(message: str) -> str:
-    """Return a message as it is shown in this process."""
-    return message if _flags_shown else in_python(message)
+    """Return a message as it is shown in this process. It may quote files of someone else."""
+    plain = printable(message, but="\n\t")
+    return plain if _flags_shown else in_python(plain)
+
+
+def printable(text: str, but: str = "") -> str:
+    """Return a text with escapes for all characters that are not printable, except those in `but`.
+
+    A terminal obeys control characters: they could hide what comes before them.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() or each in but else each.encode("unicode_escape").decode() for each in text
+    )
 
 
 def in_python(message: str) -> str:
