@@ -58,7 +58,7 @@ def _name_of(kind: str, given: object, remedy: str) -> str:
     Raises:
         ConfigError: other processes cannot import it.
     """
-    if isinstance(given, str):
+    if isinstance(given, str) and given:
         return given
     if not callable(given):
         made = kind == "env" and hasattr(given, "reset")

@@ -71,6 +71,8 @@ def plot(
         raise ConfigError("no run is given: run `offbeat plot RUN` with a directory that `offbeat train` has created")
     x = read("x", x, X, "pass --x frames")
     drawn, texts = _several(metrics), _several(labels)
+    if not drawn:
+        raise ConfigError(f"metrics is empty, but at least one is expected: pass metrics={RETURN!r}")
     if x == "episodes":
         _refuse_with_episodes(
             metric=drawn != (RETURN,), label=bool(texts), smooth=smooth != 1, average=average, title=title is not None

@@ -104,4 +104,6 @@ def _in_env(trained: Trained, env: str | None, changes: Mapping[str, object]) ->
     changed = env_config(changes)
     kwargs = PlainTable({**settings.kwargs, **changed.kwargs})
     wrappers = changed.wrappers if "wrappers" in changes else settings.wrappers
-    return replace(trained, env=env or trained.env, env_config=replace(settings, kwargs=kwargs, wrappers=wrappers))
+    return replace(
+        trained, env=trained.env if env is None else env, env_config=replace(settings, kwargs=kwargs, wrappers=wrappers)
+    )

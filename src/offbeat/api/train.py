@@ -89,7 +89,7 @@ def train(
         flags = {**_with_path_of_run(settings), **given, **env_settings(env_kwargs, wrappers)}
         config = configs.resolve(algorithm, env, preset=preset, flags=flags)
         caller.restore_random()
-        path = user_path(run_dir) if run_dir else None
+        path = None if run_dir is None else user_path(run_dir)
         return start(config, path, progress=progress, callbacks=callbacks, shows_end=True)
 
 

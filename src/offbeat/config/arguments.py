@@ -23,6 +23,18 @@ def _as_given(value: object) -> object:
     return value
 
 
+def _as_texts(values: Iterable[object]) -> tuple[object, ...]:
+    """Return the items of a list of texts.
+
+    Raises:
+        TypeError: one is no text.
+    """
+    texts = tuple(values)
+    if not all(isinstance(text, str) for text in texts):
+        raise TypeError
+    return texts
+
+
 class _Kind(NamedTuple):
     """A type of arguments that is checked."""
 
@@ -30,7 +42,10 @@ class _Kind(NamedTuple):
     words: str
     example: str
     convert: Callable[[Any], object] = _as_given
-    """Makes Python's own number of a number of NumPy, or an int of a whole float such as 2e6."""
+    """Makes Python's own number of a number of NumPy, or an int of a whole float such as 2e6.
+
+    It raises TypeError if only an item of the value has another type.
+    """
 
 
 def _is_number(value: object) -> bool:
@@ -56,7 +71,10 @@ _KINDS = {
         '"runs/first"',
     ),
     "Sequence[str]": _Kind(
-        lambda value: isinstance(value, Iterable) and not isinstance(value, str | bytes), "a list of texts", '["text"]'
+        lambda value: isinstance(value, Iterable) and not isinstance(value, str | bytes),
+        "a list of texts",
+        '["text"]',
+        _as_texts,
     ),
     "Sequence[GivenPath]": _Kind(
         lambda value: isinstance(value, Iterable) and not isinstance(value, str | os.PathLike),
@@ -106,7 +124,10 @@ def _converted(parameter: inspect.Parameter, value: object, parts: list[str]) ->
     """
     for kind in map(_KINDS.__getitem__, parts):
         if kind.accepts(value):
-            converted = kind.convert(value)
+            try:
+                converted = kind.convert(value)
+            except TypeError:
+                break
             if type(converted) is int and is_too_large(converted):
                 raise too_large(parameter.name, value, f"pass {parameter.name} with fewer digits")
             return converted

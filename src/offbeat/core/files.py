@@ -57,6 +57,8 @@ def user_path(given: GivenPath) -> Path:
         raise ConfigError(
             f"{given!r} is given as a path, but text or a Path is expected: pass, for example, 'runs/first'"
         )
+    if not os.fspath(given):
+        raise ConfigError("a path is empty, but that of a file or folder is expected: pass, for example, 'runs/first'")
     if not is_utf8(os.fspath(given)):
         raise ConfigError(
             f"the path {os.fspath(given)!a} has bytes that are not UTF-8, which the files of a run cannot contain: "
