@@ -35,7 +35,11 @@ def test_a_parameter_equals_numpy_interp_over_its_points(points, progress):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "gravity", "0:1", "g 0", "g 0:x", "g 0:1 1.5:2", "g -1:1", "g 0.5:1 0.2:2", "a-b 0:1", "g nan:1"]
+    "text",
+    [
+        *("", "gravity", "0:1", "g 0", "g 0:x", "g 0:1 1.5:2", "g -1:1", "g 0.5:1 0.2:2", "a-b 0:1", "g nan:1"),
+        *("g 0:nan", "g 0:inf", "g 0:1 nan:2 1:3"),
+    ],
 )
 def test_an_invalid_curriculum_is_refused_with_an_example(text):
     with pytest.raises(ConfigError, match=r"gravity 0:9.8 0.5:20"):

@@ -6,6 +6,7 @@ to 20 during the first half of the training and leaves it at 20. Two points with
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -61,4 +62,7 @@ def _parameter(text: str) -> Parameter:
 
 def _point(text: str) -> tuple[float, float]:
     progress, _, value = text.partition(":")
-    return float(progress), float(value)
+    point = float(progress), float(value)
+    if not all(map(math.isfinite, point)):
+        raise ValueError
+    return point

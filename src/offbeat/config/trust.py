@@ -216,8 +216,8 @@ def _refusal(refused: list[str], where: str) -> ConfigError:
         " Or pass your own ray_address and ray_runtime_env, or none, with --set." if "Ray cluster" in named else ""
     )
     return ConfigError(
-        f"{where} would {printable('; '.join(refused))}: code that is neither part of an installed package nor named "
-        f"by you. Nothing was imported. If the run is your own, or you have read the code, {HOW}"
+        f"{where} would {printable('; '.join(refused))}: code that is neither part of an installed package nor "
+        f"named by you. Nothing was imported. If the run is your own, or you have read the code, {HOW}"
         f"{name_them}.{encoder}{cluster}"
     )
 
