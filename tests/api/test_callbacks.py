@@ -223,6 +223,7 @@ def test_numbers_returned_for_an_evaluation_are_in_the_lines_of_its_results(layo
     ("answer", "words"),
     [
         ({"loss": "high"}, "returned loss='high', but a number is expected"),
+        ({"loss": 10**400}, "returned loss=1000"),
         ({"loss": None}, "returned loss=None, but a number is expected"),
         ({3: 1.0}, "returned the key 3, but a name is expected"),
         ({"sps": 1.0}, "the callback Mine returned 'sps', which is the name of another metric"),

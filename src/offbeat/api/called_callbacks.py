@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from functools import partial
 from numbers import Real
 from pathlib import Path
@@ -14,6 +14,7 @@ import numpy as np
 from offbeat.api.callback_source import Source
 from offbeat.api.callbacks import Answer, Callback, CallbackFunction, RunHandle
 from offbeat.core.errors import ConfigError, RunFailed, suggestion
+from offbeat.core.fields import in_short
 from offbeat.runtime.callbacks import Observer
 
 if TYPE_CHECKING:
@@ -236,9 +237,10 @@ def _checked_name(key: object, callback: str) -> str:
 
 
 def _number(value: object, key: str, callback: str) -> float:
-    if not isinstance(value, Real | np.bool_):
-        raise RunFailed(
-            f"the callback {callback} returned {key}={value!r}, but a number is expected: return float(...) of it, or "
-            "leave it out of the dict while its value is not known"
-        )
-    return float(value)
+    if isinstance(value, Real | np.bool_):
+        with suppress(OverflowError):  # an int that is too large for a float
+            return float(value)
+    raise RunFailed(
+        f"the callback {callback} returned {key}={in_short(value)}, but a number is expected: return float(...) of it, "
+        "or leave it out of the dict while its value is not known"
+    )
