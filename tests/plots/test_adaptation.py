@@ -115,7 +115,14 @@ def test_runs_without_evaluations_in_new_tasks_are_left_out_and_named(tmp_path: 
     assert BLUE in ink(tmp_path / "out.png")
 
 
-@pytest.mark.parametrize(("file", "text"), [("config.toml", "[run"), ("metrics.jsonl", '{"evaluations": [1]}\n')])
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("config.toml", "[run"),
+        ("config.toml", "[run]\nenv = ['Ring-v0']\n"),
+        ("metrics.jsonl", '{"evaluations": [1]}\n'),
+    ],
+)
 def test_a_run_whose_files_another_program_has_changed_is_refused(tmp_path: Path, file: str, text: str) -> None:
     run = make_run(tmp_path / "run")
     (run / file).write_text(text)

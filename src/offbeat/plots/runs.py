@@ -205,6 +205,9 @@ def read_settings(run_dir: Path) -> dict[str, Any]:
 
     Those that change neither training nor the returns that are reported are left out.
     Those of a member of a population are the last ones, because they change: its number says which member it is.
+
+    Raises:
+        TypeError: the algorithm or the env is no text.
     """
     tables = tomllib.loads((run_dir / "config.toml").read_text(encoding="utf-8"))
     trial = run_dir.parent / "trial.toml"
@@ -212,6 +215,9 @@ def read_settings(run_dir: Path) -> dict[str, Any]:
         of_trial = tomllib.loads(trial.read_text(encoding="utf-8"))
         tables = {name: {**of_trial.get(name, table), **_seed_of(name, table)} for name, table in tables.items()}
     settings = {key: value for key, value in _flat(tables).items() if key not in _REPORTING}
+    for key in ("run.algorithm", "run.env"):
+        if not isinstance(settings.get(key, ""), str):
+            raise TypeError(f"{key} is no text")
     number = run_dir.name.removeprefix("member-")
     if number.isdecimal() and (run_dir.parent / LEDGER).is_file():
         return {**settings, MEMBER: int(number), POPULATION: run_dir.resolve().parent.name}
