@@ -133,6 +133,16 @@ class OnPolicyConfig(NetworkConfig):
                 f"--set {larger}, or --set normalize_advantages=false"
             )
 
+    def without_effect(self, env: EnvSpec) -> dict[str, str]:
+        unused = super().without_effect(env)
+        if not self.normalize_returns:
+            unused["return_scale"] = (
+                "while normalize_returns is false: pass --set normalize_returns=true, or leave it out"
+            )
+        if not env.action.low:
+            unused["log_std_init"] = f"in {env.id}, where all actions are discrete: leave it out"
+        return unused
+
     def corrects(self, max_lag: int) -> bool:
         """Whether V-trace corrects for the age of the data."""
         return max_lag > 0 or self.passes > 1

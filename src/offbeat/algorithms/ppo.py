@@ -37,6 +37,7 @@ from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import ConfigError
 from offbeat.core.field_texts import Example
 from offbeat.core.fields import Count, Positive
+from offbeat.core.types import EnvSpec
 from offbeat.losses.actor_critic import effective_sample_size
 from offbeat.losses.ppo import approx_kl, clipped_surrogate, clipped_value_loss
 from offbeat.models.storage import Storage
@@ -110,6 +111,15 @@ class PPOConfig(OnPolicyConfig):
         super().check(runtime)
         if self.learning_rate_schedule == "kl" and self.kl_target is None:
             raise ConfigError("learning_rate_schedule is kl, but kl_target is not set: pass --set kl_target=0.01")
+
+    def without_effect(self, env: EnvSpec) -> dict[str, str]:
+        unused = super().without_effect(env)
+        if self.epochs == 1:
+            unused["recompute_advantages"] = "while epochs is 1: pass --set epochs=2 or more, or leave it out"
+        if self.clip_reference == "behavior":
+            proximal = "while clip_reference is behavior: pass --set clip_reference=proximal, or leave it out"
+            unused |= {"rho_clip": proximal, "c_clip": proximal}
+        return unused
 
     def corrects(self, max_lag: int) -> bool:
         return self.clip_reference == "proximal" and super().corrects(max_lag)

@@ -58,6 +58,12 @@ class ReplayActorCriticConfig(ReplayConfig):
         if self.precision != "fp32":
             raise ConfigError(f"precision is {self.precision}, which is not supported by {algorithm}: leave it out")
 
+    def without_effect(self, env: EnvSpec) -> dict[str, str]:
+        unused = super().without_effect(env)
+        if self.policy_learning_rate is not None and self.critic_learning_rate is not None:
+            unused["learning_rate"] = "while each part of the algorithm has its own: leave it out"
+        return unused
+
     def network(self, env: EnvSpec) -> dict[str, Any]:
         return {**super().network(env), "layer_norm": False}  # the setting is for the critics alone
 

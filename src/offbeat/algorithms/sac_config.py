@@ -85,6 +85,12 @@ class SoftActorCriticConfig(ReplayActorCriticConfig):
                     f"{self.temperature:g}: leave it out, or pass --set temperature=none, so that it is learned"
                 )
 
+    def without_effect(self, env: EnvSpec) -> dict[str, str]:
+        unused = super().without_effect(env)
+        if self.temperature is None and self.temperature_learning_rate is None:
+            unused.pop("learning_rate", None)
+        return unused
+
     def reason_against_value(self, key: str, old: object, new: object) -> str:
         if key == "temperature" and "none" in (old, new):
             return "a learned temperature is among the saved arrays, and a fixed one is not"

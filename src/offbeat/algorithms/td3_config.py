@@ -38,6 +38,14 @@ class TD3Config(EmaCriticsConfig):
     critics: Count = 2
     """Critics in the ensemble; a target uses the smallest of their values, the policy's loss the value of the first."""
 
+    def without_effect(self, env: EnvSpec) -> dict[str, str]:
+        unused = super().without_effect(env)
+        if not self.target_policy_noise:
+            unused["target_noise_clip"] = (
+                "while target_policy_noise is 0: pass --set target_policy_noise=0.2, or leave it out"
+            )
+        return unused
+
     def policy_spec(self, env: EnvSpec) -> PolicySpec:
         """Return the policy that these settings make for an env.
 

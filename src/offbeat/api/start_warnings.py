@@ -1,13 +1,17 @@
-"""Warnings about a run that has just started."""
+"""Warnings about a run that has just started: that it learns nothing, or that some of its settings have no effect."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from offbeat.api import no_updates
-from offbeat.core.errors import LearnsNothing, RunWarning, UnsavedTensor
+from offbeat.core.errors import LearnsNothing, RunWarning, UnsavedTensor, WithoutEffect
+from offbeat.core.field_definitions import defaults_of
+from offbeat.core.typed_text import as_text
 
 if TYPE_CHECKING:
+    from offbeat.config.settings import AlgorithmSettings
+    from offbeat.core.types import EnvSpec
     from offbeat.runtime.parts import Parts
 
 
@@ -19,3 +23,23 @@ def start_warnings(parts: Parts, *, env_steps: int = 0, counts_anew: bool = True
     nothing = no_updates.expected(parts, env_steps=env_steps, counts_anew=counts_anew)
     learns_nothing = (LearnsNothing(nothing),) if nothing else ()
     return (*learns_nothing, *map(UnsavedTensor, parts.warnings))
+
+
+def without_effect(parts: Parts) -> tuple[RunWarning, ...]:
+    """Return a warning for each setting of the algorithm that has no effect for any policy that learns."""
+    texts = [
+        _without_effect(parts.config.of_policy(policy.name).settings, policy.env)
+        for policy in parts.policies
+        if policy.trained
+    ]
+    return tuple(WithoutEffect(text) for key, text in texts[0].items() if all(key in other for other in texts))
+
+
+def _without_effect(settings: AlgorithmSettings, env: EnvSpec) -> dict[str, str]:
+    """Return key -> message, for the settings of a policy that have no effect and not their default."""
+    defaults = defaults_of(type(settings))
+    return {
+        key: f"{key} is {as_text(getattr(settings, key))}, which has no effect {why}"
+        for key, why in settings.without_effect(env).items()
+        if getattr(settings, key) != defaults[key]
+    }

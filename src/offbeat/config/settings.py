@@ -98,6 +98,17 @@ class AlgorithmSettings:
             ConfigError: with the remedy.
         """
 
+    def without_effect(self, env: EnvSpec) -> dict[str, str]:  # noqa: ARG002
+        """Return the keys of this table that have no effect in this env beside its other settings.
+
+        A new run warns of those that do not have their default. They are not refused: a preset or a search may set them
+        beside a setting that makes them useless.
+
+        Returns:
+            Key -> why, and what to do, to follow 'which has no effect'.
+        """
+        return {}
+
     def trials(self, seed: int) -> Trials | None:  # noqa: ARG002
         """Return the tasks of a run with this seed, and how it is evaluated in new ones; None if it has no tasks."""
         return None

@@ -78,6 +78,10 @@ class LearnsNothing(RunWarning):
     """A run makes no update."""
 
 
+class WithoutEffect(RunWarning):
+    """A setting of a run has no effect beside its other settings."""
+
+
 class UnsavedTensor(RunWarning):
     """A tensor that an algorithm has registered does not seem to be in its checkpoints."""
 

@@ -1,0 +1,63 @@
+"""A new run warns of the settings that have no effect beside its other settings or in its env."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import offbeat
+from offbeat.core.errors import WithoutEffect
+
+SMALL: dict[str, Any] = {"steps": 64, "hidden_sizes": (8,), "eval_every": 0, "progress": "none"}
+UNROLLS: dict[str, Any] = {"unroll_length": 16, "envs_per_actor": 4}
+REPLAY: dict[str, Any] = {"warmup": 40, "batch_size": 8, "capacity": 500, "envs_per_actor": 4}
+RATES = {"policy_learning_rate": 1e-4, "critic_learning_rate": 1e-4, "learning_rate": 1e-3}
+
+
+def train(path: Path, algorithm: str, env: str, **settings: Any) -> offbeat.Run:
+    memory = REPLAY if algorithm in ("sac", "td3") else UNROLLS
+    return offbeat.train(algorithm, env, run_dir=path, preset="none", **{**SMALL, **memory, **settings})
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "env", "settings", "says"),
+    [
+        ("ppo", "CartPole-v1", {"normalize_returns": False, "return_scale": 2}, "return_scale is 2.*_returns=True"),
+        ("a2c", "CartPole-v1", {"log_std_init": -1}, "log_std_init is -1.*in CartPole-v1, where all actions are disc"),
+        ("ppo", "CartPole-v1", {"epochs": 1, "recompute_advantages": True}, "recompute_advantages is true.*epochs=2"),
+        ("ppo", "CartPole-v1", {"c_clip": 1}, "c_clip is 1.*pass clip_reference=.proximal., or leave it out"),
+        ("td3", "Pendulum-v1", {"target_policy_noise": 0, "target_noise_clip": 1}, "target_noise_clip is 1.*noise=0.2"),
+        ("td3", "Pendulum-v1", RATES, "^learning_rate is 0.001, which has no effect while each part"),
+    ],
+)
+def test_a_new_run_warns_of_a_setting_without_effect(tmp_path, algorithm, env, settings, says):
+    with pytest.warns(WithoutEffect, match=says) as found:
+        run = train(tmp_path / "run", algorithm, env, **settings)
+    assert [warning.filename for warning in found if warning.category is WithoutEffect] == [__file__]
+    assert (run.path / "log.txt").read_text().count("which has no effect") == 1
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "env", "settings"),
+    [
+        ("ppo", "Pendulum-v1", {"log_std_init": -1, "return_scale": 2, "recompute_advantages": True}),
+        ("ppo", "CartPole-v1", {"clip_reference": "proximal", "c_clip": 1}),
+        ("sac", "Pendulum-v1", RATES),  # the temperature has this learning rate
+        ("ppo", "tests.reference.drawn_worlds:DrawnSpaces", {"policies": "separate", "log_std_init": -1}),
+    ],
+)
+def test_a_run_in_which_a_policy_uses_each_setting_does_not_warn(tmp_path, algorithm, env, settings):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", WithoutEffect)
+        train(tmp_path / "run", algorithm, env, **settings)
+
+
+def test_a_run_that_is_resumed_does_not_warn_again(tmp_path):
+    with pytest.warns(WithoutEffect):
+        run = train(tmp_path / "run", "ppo", "CartPole-v1", epochs=1, recompute_advantages=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", WithoutEffect)
+        offbeat.resume(run.path, steps=128, progress="none")
