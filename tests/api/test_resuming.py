@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import json
 import os
 import re
@@ -21,8 +22,9 @@ from tests.reference.thorough import thorough
 
 from offbeat.api.resume import resume
 from offbeat.core.errors import ConfigError, EnvFailed
-from offbeat.run_directory.checkpoint import load
+from offbeat.run_directory.checkpoint import Checkpoint, load
 from offbeat.run_directory.directory import RunDirectory
+from offbeat.runtime.hogwild.worker_process import State
 from offbeat.runtime.serial import SerialActing
 
 # --- a refusal changes nothing ------------------------------------------------------------------------------
@@ -362,3 +364,22 @@ def test_a_latest_checkpoint_with_only_weights_is_refused_with_one_from_which_th
         resume(run)
     checkpoint = str(refused.value).rpartition("--checkpoint ")[2].rstrip("`")
     assert resume(run, checkpoint=checkpoint, progress="none").state == "finished"
+
+
+# --- memory -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("settings", [{"runtime": "serial"}, {"runtime": "hogwild", "workers": 1}], ids=str)
+def test_a_resumed_run_does_not_keep_the_checkpoint_in_memory(tmp_path, settings):
+    path = small_run(tmp_path / "run", steps=256, **settings).path
+    kept: list[int] = []
+
+    def count(line: dict[str, Any]) -> None:
+        if line["env_steps"] < 2048:  # at the end workers are paused for the last checkpoint
+            gc.collect()
+            kept.append(sum(type(each) in (Checkpoint, State) for each in gc.get_objects()))
+
+    changes = {"checkpoint_every": 0, "log_every": 512}
+    assert resume(path, steps=2048, settings=changes, callbacks=[count]).state == "finished"
+    assert kept
+    assert not any(kept)

@@ -13,7 +13,6 @@ from offbeat.config.config import Config
 from offbeat.core.threads import blas_kernels
 
 if TYPE_CHECKING:
-    from offbeat.core.types import Tree
     from offbeat.metrics.counters import Counters
     from offbeat.run_directory.checkpoint import Checkpoint
     from offbeat.runtime.parts import Parts
@@ -22,13 +21,13 @@ if TYPE_CHECKING:
 
 @dataclass
 class Continuation:
-    """The checkpoint from which a run is resumed. The replay is released after it is restored, to close its file."""
+    """The checkpoint from which a run is resumed. It is released once it is restored: this frees its arrays, and closes
+    the file of its replay.
+    """
 
     run: Path
-    saved: Checkpoint
-    """The checkpoint without its replay."""
-    state: dict[str, Any]
-    replay: Tree | None
+    saved: Checkpoint | None
+    """The checkpoint; None once it is restored."""
     changed: Changed
     """The settings that differ from those of the run so far."""
 
@@ -37,35 +36,17 @@ class Continuation:
         from offbeat.runtime.saved_state import refuse_mismatches
         from offbeat.runtime.saving import score_of
 
-        replay, self.replay = self.replay, None
+        saved, self.saved = self.saved, None
+        assert saved is not None
+        assert saved.state is not None
         with refuse_mismatches(self.run):
-            parts.require_like(self.state)
-            parts.load_weights(self.saved.weights_by_policy)
-            continued, memory = loop.restore(self.state, replay, score_of(self.saved))
-        warnings = start_warnings(parts, env_steps=loop.counters.env_steps, counts_anew=replay is None)
-        del replay
-        resumed = self._resumed(loop.counters, memory, continues_episodes=continued)
-        return Started(f"{resumed}{self._changes(parts.config)}{_kernels(self.state)}", warnings)
-
-    def _resumed(self, counters: Counters, memory: str, *, continues_episodes: bool) -> str:
-        """Return where the run continues, and what was restored.
-
-        Args:
-            counters: the restored counters.
-            memory: the message about the memory.
-            continues_episodes: whether the unfinished episodes were restored.
-        """
-        if not counters.learning_step:
-            return "resumed from the start: nothing had been learned"
-        episodes = (
-            "unfinished episodes continue"
-            if continues_episodes
-            else "unfinished episodes were not saved: they are cut, and new episodes start"
-        )
-        restored = "weights, optimizer, normalisation, schedules and random streams restored"
-        dropped = "only the newest checkpoint has its replay" if self.saved.replay_dropped else ""
-        details = "; ".join(filter(None, (restored, memory, dropped, episodes)))
-        return f"resumed at {counters.env_steps} env steps: {details}"
+            parts.require_like(saved.state)
+            parts.load_weights(saved.weights_by_policy)
+            continued, memory = loop.restore(saved.state, saved.replay, score_of(saved))
+        warnings = start_warnings(parts, env_steps=loop.counters.env_steps, counts_anew=saved.replay is None)
+        dropped = "only the newest checkpoint has its replay" if saved.replay_dropped else ""
+        resumed = _resumed(loop.counters, "; ".join(filter(None, (memory, dropped))), continues_episodes=continued)
+        return Started(f"{resumed}{self._changes(parts.config)}{_kernels(saved.state)}", warnings)
 
     def _changes(self, config: Config) -> str:
         """Return a message about the changed settings, and about policies that have their own values of them."""
@@ -77,6 +58,26 @@ class Continuation:
             if key in policy.settings
         )
         return f"; settings changed: {changes}{''.join(own)}" if self.changed else ""
+
+
+def _resumed(counters: Counters, memory: str, *, continues_episodes: bool) -> str:
+    """Return where the run continues, and what was restored.
+
+    Args:
+        counters: the restored counters.
+        memory: the message about the memory.
+        continues_episodes: whether the unfinished episodes were restored.
+    """
+    if not counters.learning_step:
+        return "resumed from the start: nothing had been learned"
+    episodes = (
+        "unfinished episodes continue"
+        if continues_episodes
+        else "unfinished episodes were not saved: they are cut, and new episodes start"
+    )
+    restored = "weights, optimizer, normalisation, schedules and random streams restored"
+    details = "; ".join(filter(None, (restored, memory, episodes)))
+    return f"resumed at {counters.env_steps} env steps: {details}"
 
 
 def _kernels(state: dict[str, Any]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from offbeat.api.callbacks import Callback, CallbackFunction
@@ -23,6 +22,7 @@ from offbeat.config.trust import clusters_of
 from offbeat.core.caller_state import caller_state
 from offbeat.core.errors import ConfigError
 from offbeat.core.files import GivenPath, user_path
+from offbeat.metrics.counters import Counters
 from offbeat.run_directory.directory import RunDirectory
 from offbeat.runtime.signals import GracefulStop
 
@@ -126,16 +126,17 @@ def continue_run(
         try:
             require_checkpoint_fit(saved, parts, directory.path)
             changed = changes_between(before.without_limits(), config)
-            continuation = Continuation(directory.path, replace(saved, replay=None), state, saved.replay, changed)
-            del saved  # it refers to the replay
+            continuation = Continuation(directory.path, saved, changed)
+            counters = Counters.of_state(state["counters"])
+            del saved, state  # they are large, and the continuation releases them
             with GracefulStop() as signals:
-                changes = DirectoryChanges(directory, config, checkpoint, state, changed)
+                changes = DirectoryChanges(directory, config, checkpoint, counters, changed)
                 context = RunContext(
                     *(parts, directory, view, called, signals),
                     *(continuation.start, changes.commit, changes.roll_back),
-                    learned=state["counters"]["learning_step"],
+                    learned=counters.learning_step,
                     metrics_size=changes.metrics_size,
-                    resumed_at=state["counters"]["env_steps"],
+                    resumed_at=counters.env_steps,
                     shows_end=shows_end,
                 )
                 if crash:

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from offbeat.api.resume_checks import BEST, LATEST
 from offbeat.config.changes import Changed
@@ -18,6 +18,7 @@ from offbeat.core.strict_json import LARGEST_RECORD, Unreadable, read_small
 from offbeat.run_directory.directory import RunDirectory
 
 if TYPE_CHECKING:
+    from offbeat.metrics.counters import Counters
     from offbeat.run_directory.store import CheckpointStore
 
 
@@ -29,7 +30,7 @@ class DirectoryChanges:
     """
 
     def __init__(
-        self, directory: RunDirectory, config: Config, checkpoint: str, state: dict[str, Any], changed: Changed
+        self, directory: RunDirectory, config: Config, checkpoint: str, counters: Counters, changed: Changed
     ) -> None:
         """Prepare the changes.
 
@@ -37,7 +38,7 @@ class DirectoryChanges:
             directory: the run directory.
             config: the config of the resumed run.
             checkpoint: the name of the checkpoint.
-            state: the state of the checkpoint.
+            counters: the counters of the checkpoint.
             changed: the settings that differ from those of the run so far.
 
         Raises:
@@ -46,11 +47,11 @@ class DirectoryChanges:
         from offbeat.metrics.sinks import size_up_to
 
         self._directory = directory
-        self._env_steps = state["counters"]["env_steps"]
+        self._env_steps = counters.env_steps
         self._new_latest = None if checkpoint == LATEST else _linkable(directory.store(), checkpoint, self._env_steps)
         """The name of the checkpoint that becomes the latest; None if it is the latest already."""
         self._before = {path: _content(path) for path in (directory.status, directory.tracker)}
-        self.metrics_size = size_up_to(directory.metrics, state["counters"]["learning_step"])
+        self.metrics_size = size_up_to(directory.metrics, counters.learning_step)
         """Bytes of the metrics lines that stay."""
         self._configs = {directory.config: config.as_toml()}
         """The new content of config files by path, in the order in which they are written."""

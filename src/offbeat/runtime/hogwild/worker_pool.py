@@ -36,7 +36,7 @@ class WorkerPool:
         self._parts, self._board, self._cores = parts, parts.board, usable_core_numbers()
         self._bell, *self._bells = Bell.make_several(1 + len(parts.plans))
         self._states: list[State | None] = [None] * len(parts.plans)
-        """The state that each worker continues from, until it has finished a learning step."""
+        """The state that each worker continues from; None once it has finished a learning step."""
         self._initial_progress: list[WorkerProgress] = []
         """The progress of each worker at its start."""
         self._stop_limit = NOT_BEGUN
@@ -104,11 +104,20 @@ class WorkerPool:
 
         After a death the state of its envs is left out, because they may fail in the same way again.
         """
-        state = self._states[index] if self._board.progress_of(index) == self._initial_progress[index] else None
+        self._free_state(index)
+        state = self._states[index]
         return state._replace(actor=None) if state and attempt else state
+
+    def _free_state(self, index: int) -> None:
+        """Free the state that a worker continues from, if it has made progress since."""
+        if self._board.progress_of(index) != self._initial_progress[index]:
+            self._states[index] = None
 
     def _take_report(self, index: int, report: Report) -> None:
         content: WorkerReport = report.content
+        self._free_state(index)
+        child = self._supervisor.processes[index]
+        child.paused = child.paused[0], None  # it works again, or has reached its next pause, which it reports next
         self._spent[index].merge(content.seconds)
         self.longest_stall = max(self.longest_stall, content.stall)
         self.reports.append((index, content))
