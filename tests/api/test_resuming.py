@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import gymnasium as gym
@@ -21,7 +22,7 @@ from tests.reference.runs import contents, files_up_to, lines_of, offbeat, small
 from tests.reference.thorough import thorough
 
 from offbeat.api.resume import resume
-from offbeat.core.errors import ConfigError, EnvFailed
+from offbeat.core.errors import ConfigError, EnvFailed, RunFailed
 from offbeat.run_directory.checkpoint import Checkpoint, load
 from offbeat.run_directory.directory import RunDirectory
 from offbeat.runtime.hogwild.worker_process import State
@@ -364,6 +365,37 @@ def test_a_latest_checkpoint_with_only_weights_is_refused_with_one_from_which_th
         resume(run)
     checkpoint = str(refused.value).rpartition("--checkpoint ")[2].rstrip("`")
     assert resume(run, checkpoint=checkpoint, progress="none").state == "finished"
+
+
+@pytest.mark.parametrize(
+    ("runtime", "thread", "says"),
+    [
+        ("serial", "offbeat watch", "the thread 'offbeat watch' cannot be started (can't start new thread): raise"),
+        (
+            "threads",
+            "offbeat actor 1",
+            "the thread 'offbeat actor 1' cannot be started (can't start new thread): raise",
+        ),
+        (
+            "processes",
+            "(_forward_output)",
+            "actor 0 could not be started (can't start new thread): raise the limits of",
+        ),
+    ],
+)
+def test_a_resume_at_the_limit_of_threads_says_so_and_changes_nothing(tmp_path, monkeypatch, runtime, thread, says):
+    path = small_run(tmp_path / "run", steps=128, actors=2, unrolls_per_batch=1, max_lag=1).path
+    start = Thread.start
+
+    def start_at_the_limit(started: Thread) -> None:
+        if thread in started.name:
+            raise RuntimeError("can't start new thread")
+        start(started)
+
+    with monkeypatch.context() as limited:
+        limited.setattr(Thread, "start", start_at_the_limit)
+        assert_refused(path, RunFailed, re.escape(says), steps=256, runtime=runtime)
+    assert resume(path, steps=256, runtime=runtime).state == "finished"
 
 
 # --- memory -------------------------------------------------------------------------------------------------

@@ -6,8 +6,11 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from threading import Thread
 
 from threadpoolctl import ThreadpoolController, threadpool_info, threadpool_limits
+
+from offbeat.core.errors import RunFailed
 
 SPINNING = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0"}
 """Environment variables that stop OpenMP threads from spinning. OpenMP reads them when it is loaded."""
@@ -35,6 +38,21 @@ def usable_core_numbers() -> set[int]:
     if hasattr(os, "sched_getaffinity"):
         return os.sched_getaffinity(0)
     return set(range(os.cpu_count() or 1))
+
+
+def start_thread(thread: Thread) -> None:
+    """Start a thread of a run.
+
+    Raises:
+        RunFailed: the system has no more threads for this user.
+    """
+    try:
+        thread.start()
+    except RuntimeError as error:
+        raise RunFailed(
+            f"the thread {thread.name!r} cannot be started ({error}): raise the limit of processes, which counts "
+            "threads too (`ulimit -u`)"
+        ) from error
 
 
 def limit(threads: int) -> None:

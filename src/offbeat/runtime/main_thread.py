@@ -18,6 +18,7 @@ from time import monotonic
 import numpy as np
 
 from offbeat.config.runtime_config import RuntimeConfig
+from offbeat.core.threads import start_thread
 from offbeat.envs.current import env_called_by
 from offbeat.runtime.deadline import ROW, Deadline, Span, StallWatch, reset_timeout, stall_timeout, step_timeout
 from offbeat.runtime.supervisor import Notify
@@ -92,8 +93,9 @@ class MainThreadWatch:
         """Note that the calling thread starts a span."""
         if not self._thread:
             self._thread = get_ident()
-            self._checker = Thread(target=self._check, name="offbeat watch", daemon=True)
-            self._checker.start()
+            checker = Thread(target=self._check, name="offbeat watch", daemon=True)
+            start_thread(checker)
+            self._checker = checker
         self._watched = watched
         self._deadline.set(span, self._stall_s if span is Span.WORK else self._env_s[span is Span.RESET])
 

@@ -187,10 +187,19 @@ class Supervisor(Generic[C]):
             origin: the ticket at which their episodes start.
             snapshots: the state of each child's envs.
             watch: is called while it waits, and calls `watch`; None: nothing else has to be watched.
+
+        Raises:
+            RunFailed: a child cannot be started, or as in `watch`.
         """
         together = self._runtime.start_together or len(snapshots)
         for index, snapshot in enumerate(snapshots):
-            self.processes.append(self._start_process(index, origin, snapshot))
+            try:
+                self.processes.append(self._start_process(index, origin, snapshot))
+            except OSError as error:
+                raise RunFailed(
+                    f"{self._role} {index} could not be started ({error.strerror or error}): raise the limits of "
+                    "processes, files and memory (`ulimit -a`)"
+                ) from error
             if len(self.processes) % together == 0 or len(self.processes) == len(snapshots):
                 self._show(self._role, self.processes)
                 self._wait_until_ready(watch or self.watch)

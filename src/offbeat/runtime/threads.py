@@ -15,7 +15,7 @@ from time import monotonic
 
 from offbeat.core.closing import all_or_closed
 from offbeat.core.errors import Closed, EnvFailed, OffbeatError, RunFailed, with_notes_of
-from offbeat.core.threads import core_of, set_affinity
+from offbeat.core.threads import core_of, set_affinity, start_thread
 from offbeat.envs.current import env_called_by
 from offbeat.runtime.board import POLL_INTERVAL_S
 from offbeat.runtime.deadline import StallWatch
@@ -60,8 +60,8 @@ class ThreadActing(GatedActing):
             thread = threading.Thread(
                 target=self._run, args=(actor, snapshot, progress), name=f"offbeat actor {actor.index}", daemon=True
             )
+            start_thread(thread)
             self._threads.append(thread)
-            thread.start()
 
     def _run(self, actor: Actor, snapshot: Snapshot, progress: float) -> None:
         """Run an actor in this thread. An error is stored, and `watch` raises it in the learner's thread."""

@@ -18,6 +18,7 @@ from time import monotonic, thread_time
 import numpy as np
 
 from offbeat.core.errors import Closed, RunFailed
+from offbeat.core.threads import start_thread
 from offbeat.runtime.acting import MessageTraffic
 from offbeat.runtime.board import POLL_INTERVAL_S, Bell
 from offbeat.runtime.deadline import ROW, Deadline, Span, StallWatch, stall_timeout
@@ -94,7 +95,7 @@ class Dispatcher:
     def start(self) -> None:
         """Start the thread."""
         self._deadline.set(Span.WORK, self._stall_s)
-        self._thread.start()
+        start_thread(self._thread)
 
     def add(self, proxy: ActorProxy) -> None:
         """Hand out tickets to an actor from its open ticket on, as soon as it is ready."""
