@@ -124,6 +124,22 @@ def test_a_run_whose_learning_steps_become_long_is_slow_and_not_suspended():
     assert rates.eta_s(26_400 + 640) == pytest.approx(35, rel=0.1)
 
 
+def test_learning_steps_longer_than_the_window_give_the_same_rates_at_any_time():
+    rates = Rates()
+    for second in range(40 * 5 + 1):  # each learning step takes 40 seconds
+        rates.add(float(second), 1000 * (second // 40), 10 * (second // 40))
+        if second >= 40:
+            assert rates.over(10.0) == (25.0, 0.25)
+            assert rates.eta_s(10_000) == (10_000 - 1000 * (second // 40)) / 25
+
+
+def test_the_rates_of_a_run_that_hangs_decrease():
+    rates = Rates()
+    for second in range(101):
+        rates.add(float(second), 1000 * min(second, 80), min(second, 80))
+    assert rates.over(10.0) == (1000 / 20, 1 / 20)
+
+
 def test_rates_are_none_before_two_samples():
     rates = Rates()
     assert rates.over(10.0) == (None, None)

@@ -87,15 +87,25 @@ class Rates:
         return self._now[0] - self._samples[0][0] if self._samples else 0.0
 
     def over(self, window_s: float) -> tuple[float | None, float | None]:
-        """(SPS, UPS) over the last ``window_s`` seconds, or over the whole run if it is shorter."""
+        """(SPS, UPS) over the last ``window_s`` seconds, or over the whole run if it is shorter.
+
+        The window has whole learning steps, at least one. The present learning step counts only as far as it takes
+        longer than the last one.
+        """
         if not self._samples:
             return None, None
-        now, env_steps, updates = self._now
-        before = (sample for sample in self._samples if sample[0] <= now - window_s)
-        since, env_steps_then, updates_then = max(before, default=self._samples[0])
-        if now <= since:
+        now, changes = self._now[0], self._changes()
+        last, earlier = changes[-1], changes[max(0, len(changes) - 2)]
+        since = max((change for change in changes[:-1] if change[0] <= now - window_s), default=changes[0])
+        seconds = max(last[0], now - (last[0] - earlier[0])) - since[0]
+        if seconds <= 0:
             return None, None
-        return (env_steps - env_steps_then) / (now - since), (updates - updates_then) / (now - since)
+        return (last[1] - since[1]) / seconds, (last[2] - since[2]) / seconds
+
+    def _changes(self) -> list[tuple[float, int, int]]:
+        """Return the first sample, and those in which a counter differs from the sample before."""
+        samples = [*self._samples, self._now]
+        return [samples[0], *(later for earlier, later in pairwise(samples) if earlier[1:] != later[1:])]
 
     def eta_s(self, steps: int) -> float | None:
         """Seconds until ``steps`` env steps at the SPS of the last minute; None while that is not known."""
