@@ -253,6 +253,22 @@ def test_learner_threads_are_measured_only_for_large_updates(learning_us, expect
     assert tried == expected
 
 
+def test_a_long_learning_step_is_measured_once_and_reported(monkeypatch):
+    said: list[str] = []
+
+    def repeated(*_: object) -> Cost:
+        raise AssertionError("the learning step is repeated")
+
+    monkeypatch.setattr(auto_layout, "learn_cost", repeated)
+    monkeypatch.setattr(auto_layout, "LONG_STEP_S", 0.0)
+    layout = with_measured_topology(measured(learner_threads=1), said.append)
+    assert layout.config.runtime.split == "given"
+    assert layout.expectation is not None
+    assert layout.expectation.learning > 0
+    assert len(said) == 1
+    assert said[0].startswith("a learning step takes about ")
+
+
 # --- in a run -----------------------------------------------------------------------------------------------
 
 

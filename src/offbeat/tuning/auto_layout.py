@@ -28,7 +28,7 @@ from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.plan import Plan
 from offbeat.runtime.supervisor import RESTART_BUDGET
 from offbeat.tuning.chosen_layout import ChosenLayout
-from offbeat.tuning.costs import ActingPolicy, Cost, EnvStepper, act_cost, learn_cost
+from offbeat.tuning.costs import ActingPolicy, Cost, EnvStepper, act_cost, first_learn_cost, learn_cost
 from offbeat.tuning.inference_costs import InferenceCosts, gain_text, inference_costs
 from offbeat.tuning.recorded_envs import RecordedEnvs, random_slot
 from offbeat.workers.actor import Actor
@@ -46,6 +46,8 @@ ACT_S = 0.02
 """Seconds for measuring how one topology acts."""
 LEARN_S = 0.2
 """Seconds for measuring how one number of threads learns."""
+LONG_STEP_S = 2.0
+"""Seconds from which on a learning step is not repeated: only the first one is measured, though it is a bit slower."""
 UPDATE_US = 3000.0
 """Smallest CPU time of an update, in microseconds, for which more learner threads are tried. In shorter updates,
 threads mostly wait for each other."""
@@ -176,9 +178,11 @@ def _measure(parts: PacedParts, notify: Callable[[str], None]) -> list[Candidate
         policy.learner.publish(0)
     weights = [policy.weights.read(0).copy() for policy in parts.policies]
     _fill_batch(parts)
-    # The first learning step is slower, so it is not measured.
-    updates = sum(policy.learner.learn(0, 0.0).updates for policy in parts.policies)
-    learn = learn_cost(parts, 0, LEARN_S)
+    learn, seconds, updates = first_learn_cost(parts, 0)
+    if seconds < LONG_STEP_S:
+        learn = learn_cost(parts, 0, LEARN_S)
+    else:
+        notify(f"a learning step takes about {seconds:.0f} s, so this measurement takes longer than usual")
     candidates = [
         Candidate(
             replace(topology, actors=actors),

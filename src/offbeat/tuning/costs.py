@@ -303,6 +303,16 @@ def act_cost(policies: Sequence[ActingPolicy], seconds: float) -> Cost:
 # --- learning -----------------------------------------------------------------------------------------------
 
 
+def first_learn_cost(parts: PacedParts, step: int) -> tuple[Cost, float, int]:
+    """Make the first learning step of all policies. Return its cost, its seconds and its number of updates."""
+    meter = Meter()
+    with meter:
+        updates = sum(policy.learner.learn(step, 0.0).updates for policy in parts.policies)
+    env_steps = parts.trained[0].learner.feed.env_steps_per_use(step)
+    loading = 1e6 * sum(_loading_s(policy) for policy in parts.policies) / env_steps
+    return meter.cost(env_steps, meter_overhead())._replace(loading=loading), meter.wall, updates
+
+
 def learn_cost(parts: PacedParts, step: int, seconds: float) -> Cost:
     """Return the cost of learning with all policies, repeated for `seconds`, at least once.
 
