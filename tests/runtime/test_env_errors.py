@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,12 @@ def test_restarts_show_the_lines_of_the_env_once_and_log_every_traceback(tmp_pat
     logged = frames_in((tmp_path / "run" / "log.txt").read_text())
     assert {"actor.py", "supervisor.py", OWN} <= set(logged)
     assert logged.count("actor_process.py") == 3, "of two restarts, and of the end"
+
+
+def test_the_progress_counts_restarts_before_the_next_learning_step(tmp_path):
+    settings = {"runtime": "processes", "actors": 1, "restart_budget": 2, "unroll_length": 128}
+    said = said_of(tmp_path, raising_envs.RaisesLate, **settings)
+    assert re.search(r"collecting the first batch .*  [12] restarts?$", said.err, re.MULTILINE)
 
 
 @pytest.mark.parametrize("kind", [raising_envs.RaisesAtOnce, raising_envs.RaisesInReset, raising_envs.RaisesWhenMade])

@@ -15,6 +15,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import ChildTraceback, RunFailed
+from offbeat.metrics.text import counted
 from offbeat.runtime.board import POLL_INTERVAL_S, Board
 from offbeat.runtime.deadline import Span, StallWatch, start_timeout
 from offbeat.runtime.plan import Snapshot
@@ -23,6 +24,8 @@ ENV_CLOSE_S, CLOSE_S = 2.0, 10.0
 """Seconds that a child gets to end by itself at the end of the run: during an env call, and otherwise."""
 POLL_EVERY_S = 0.05
 """Minimum seconds between two checks of all processes, which cost one system call each."""
+SLOW_START_S = 5.0
+"""Seconds between two messages about children that are still starting: their envs may take long to import."""
 RESTART_BUDGET = 5
 """Maximum number of restarts of one child within `RESTART_WINDOW_S`; the default of `restart_budget`."""
 RESTART_WINDOW_S = 600.0
@@ -202,7 +205,7 @@ class Supervisor(Generic[C]):
                 ) from error
             if len(self.processes) % together == 0 or len(self.processes) == len(snapshots):
                 self._show(self._role, self.processes)
-                self._wait_until_ready(watch or self.watch)
+                self._wait_until_ready(watch or self.watch, len(snapshots))
 
     def ensure_started(self) -> None:
         """Start the only child if it does not run; do not wait until it is ready."""
@@ -210,10 +213,14 @@ class Supervisor(Generic[C]):
             self.processes[:] = [self._start_process(0, 0, None)]
             self._show(self._role, self.processes)
 
-    def _wait_until_ready(self, watch: Callable[[], None]) -> None:
+    def _wait_until_ready(self, watch: Callable[[], None], total: int) -> None:
+        started = reported = monotonic()
         while waiting := [process for process in self.processes if not process.ready]:
             waiting[0].take_reports(POLL_INTERVAL_S)
             watch()
+            if (now := monotonic()) >= reported + SLOW_START_S:
+                reported, ready = now, len(self.processes) - len(waiting)
+                self._notify(f"{ready} of {counted(total, self._role)} ready after {now - started:.0f} s")
 
     def _start_process(self, index: int, origin: int, snapshot: Snapshot, attempt: int = 0) -> C:
         self._board.deadlines[index].set(Span.START, start_timeout(self._runtime))
