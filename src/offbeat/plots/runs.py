@@ -113,8 +113,9 @@ def read_run(run_dir: Path, x: XAxis, metric: str = RETURN) -> list[Run]:
 def require_run(run_dir: Path) -> None:
     """Raise ConfigError if a directory is not a run."""
     if not (run_dir / "config.toml").is_file():
+        fault = "it has no config.toml" if run_dir.exists() else "it does not exist"
         raise ConfigError(
-            f"{run_dir} is not a run: it has no config.toml. "
+            f"{run_dir} is not a run: {fault}. "
             "Pass a directory that `offbeat train` has created, for example `offbeat plot runs/NAME`"
         )
 

@@ -130,7 +130,8 @@ class RunDirectory:
         if not directory.config.is_file():
             runs = sorted(path.glob("*/config.toml")) or sorted(path.glob("*/*/config.toml"))  # of an experiment
             example = f", such as {quote(str(runs[0].parent))}" if runs else " that `offbeat train` has created"
-            raise ConfigError(f"{path} is not a run directory (it has no config.toml): pass one{example}")
+            fault = "it has no config.toml" if path.exists() else "it does not exist"
+            raise ConfigError(f"{path} is not a run directory ({fault}): pass one{example}")
         if trust_code:
             accept(str(path.resolve()))
         require_inside(path)
