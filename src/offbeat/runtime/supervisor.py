@@ -25,7 +25,7 @@ ENV_CLOSE_S, CLOSE_S = 2.0, 10.0
 POLL_EVERY_S = 0.05
 """Minimum seconds between two checks of all processes, which cost one system call each."""
 SLOW_START_S = 5.0
-"""Seconds between two messages about children that are still starting: their envs may take long to import."""
+"""Seconds after which a message says how many children have started; the next ones follow after twice the time each."""
 RESTART_BUDGET = 5
 """Maximum number of restarts of one child within `RESTART_WINDOW_S`; the default of `restart_budget`."""
 RESTART_WINDOW_S = 600.0
@@ -214,13 +214,13 @@ class Supervisor(Generic[C]):
             self._show(self._role, self.processes)
 
     def _wait_until_ready(self, watch: Callable[[], None], total: int) -> None:
-        started = reported = monotonic()
+        started, notice_s = monotonic(), SLOW_START_S
         while waiting := [process for process in self.processes if not process.ready]:
             waiting[0].take_reports(POLL_INTERVAL_S)
             watch()
-            if (now := monotonic()) >= reported + SLOW_START_S:
-                reported, ready = now, len(self.processes) - len(waiting)
-                self._notify(f"{ready} of {counted(total, self._role)} ready after {now - started:.0f} s")
+            if (seconds := monotonic() - started) >= notice_s:
+                notice_s, ready = 2 * seconds, len(self.processes) - len(waiting)
+                self._notify(f"{ready} of {counted(total, self._role)} ready after {seconds:.0f} s")
 
     def _start_process(self, index: int, origin: int, snapshot: Snapshot, attempt: int = 0) -> C:
         self._board.deadlines[index].set(Span.START, start_timeout(self._runtime))
