@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.reference.runs import lines_of, small_run
 from tests.reference.runs import offbeat as typed
-from tests.reference.runs import small_run
 
 import offbeat
 from offbeat.api.entrants import entrants_of
@@ -59,6 +59,13 @@ def test_the_snapshots_of_the_window_and_the_latest_policy_of_a_league_play_each
     assert repr(played).startswith(f"Match(24 games: {best.player} {best.rating:.0f} +- {best.error:.0f}, ")
     assert len(offbeat.match([league], episodes=2, snapshots="all").payoffs.players) == int(players[-2]) + 2
     assert offbeat.match([league], episodes=2, snapshots="window", average=True).payoffs.players[2] == "average"
+
+
+def test_a_snapshot_with_the_weights_of_the_latest_checkpoint_does_not_play_beside_it(folder):
+    each_step = {"window": 2, "snapshot_every": 1}
+    run = small_run(folder / "each-step", NIM, steps=192, runtime="serial", league=each_step).path
+    newest = lines_of(run)[-1]["learning_step"]
+    assert offbeat.match([run], episodes=2).payoffs.players == (str(newest - 1), "latest")
 
 
 def test_equal_players_without_chance_share_the_games_because_both_have_each_side_equally_often(plain, folder):

@@ -86,6 +86,8 @@ def _of_run(
 ) -> Iterator[Entrant]:
     """Yield the players of a run: its snapshots, their average and its latest checkpoint.
 
+    A snapshot of the last learning step does not play: it is the latest checkpoint.
+
     Args:
         run: run directory.
         name: name of the run.
@@ -105,6 +107,8 @@ def _of_run(
         line = group[0] if alone else name
         for policy in group if which != "none" else ():
             for number, loaded in kept.get(policy, {}).items():
+                if loaded.trained.learning_step == latest[policy].trained.learning_step:
+                    continue  # it has the weights of the latest checkpoint
                 player = Player(policy, number)
                 yield Entrant(
                     str(player) if alone else f"{name}/{player}",
