@@ -217,7 +217,7 @@ def _refusal(refused: list[str], where: str) -> ConfigError:
     )
     return ConfigError(
         f"{where} would {printable('; '.join(refused))}: code that is neither part of an installed package nor "
-        f"named by you. Nothing was imported. If the run is your own, or you have read the code, {HOW}"
+        f"named by you. Nothing was imported. If the code is your own, or you have read it, {HOW}"
         f"{name_them}.{encoder}{cluster}"
     )
 
@@ -237,7 +237,7 @@ def _require_class(kind: str, path: str, where: str) -> None:
     if kind != "algorithm" and not _is_class(kind, path):
         raise ConfigError(
             f"{where} would call {path} as its {kind}, which is not a class of {_BASES[kind][2]}. It was not called. "
-            f"If the run is your own, or you have read the code, {HOW}"
+            f"If the code is your own, or you have read it, {HOW}"
         )
 
 
