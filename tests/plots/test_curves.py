@@ -13,9 +13,9 @@ from tests.reference.runs import files_up_to
 import offbeat
 from offbeat.api.plot import plot
 from offbeat.core.errors import ConfigError
-from offbeat.plots.curves import plot_runs
+from offbeat.plots.curves import draw_runs, plot_runs
 from offbeat.plots.labels import labels_of
-from offbeat.plots.runs import Curve, aligned, has_returns, moving_average, read_run, runs_of, smoothed
+from offbeat.plots.runs import Curve, aligned, has_returns, moving_average, read_run, runs_of
 
 
 def make_run(
@@ -370,10 +370,39 @@ def test_smoothing_is_told_in_the_legend_and_averages_each_line(tmp_path):
         "evaluation, moving average over 2 points",
         "training episodes",
     ]
-    (read,) = read_run(run, "steps")
-    assert smoothed(read, 2).evaluation.y.tolist() == [10, 15]
+    (axes,) = draw_runs([run], smooth=2).axes
+    np.testing.assert_array_equal(np.asarray(axes.lines[-1].get_ydata()), [10, 15])
     with pytest.raises(ConfigError, match="smooth is 0, but at least 1 point is expected"):
         plot_runs([run], out=tmp_path / "a.svg", smooth=0)
+
+
+def test_the_average_of_the_training_returns_is_that_of_the_returns_that_are_not_smoothed(tmp_path):
+    run = make_run(tmp_path / "run")
+    for smooth in (1, 10):
+        _, averaged, _ = draw_runs([run], smooth=smooth, average=True).axes[0].lines
+        np.testing.assert_allclose(np.asarray(averaged.get_ydata()), [(n + 1) / 2 for n in range(1, 30)])
+
+
+def test_the_title_counts_algorithms_and_not_the_panels_or_policies_of_their_runs(tmp_path):
+    runs = [make_run(tmp_path / name, run={"algorithm": name}) for name in ("ppo", "sac", "a2c")]
+    assert draw_runs(runs, metrics=["return", "env_steps"]).get_suptitle() == "3 algorithms on CartPole-v1"
+    assert draw_runs(runs[:2]).get_suptitle() == "PPO and SAC on CartPole-v1"
+
+
+def test_each_env_has_its_column_also_if_it_does_not_have_the_first_metric(tmp_path):
+    runs = [make_run(tmp_path / env, env=env) for env in ("A-v1", "B-v1")]
+    lines = [{**json.loads(line), "entropy": 0.1} for line in (runs[1] / "metrics.jsonl").read_text().splitlines()]
+    (runs[1] / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    for metrics in (["return", "entropy"], ["entropy", "return"]):
+        places = [axes.get_subplotspec() for axes in draw_runs(runs, metrics=metrics).axes]
+        columns = [place.colspan.start for place in places if place is not None]
+        assert sorted(columns) == ([0, 1, 1] if metrics[0] == "return" else [0, 0, 1])
+
+
+def test_with_several_envs_each_curve_beside_others_has_an_entry_in_the_legend(tmp_path):
+    runs = [make_run(tmp_path / f"{env}-{i}", env=env, seed=i // 2) for env in ("A-v1", "B-v1") for i in range(3)]
+    entries = legend(plot_runs(runs, out=tmp_path / "envs.svg"))
+    assert entries[:3] == ["2 seeds", "A-v1-1", "B-v1-1"]
 
 
 def test_the_title_can_be_chosen(tmp_path):
@@ -465,6 +494,7 @@ def test_the_plot_of_an_experiment_has_the_sessions_with_returns(tmp_path):
     make_run(trials[1] / "seed-11", seed=11, lines=3, ended=False)
     (trials[1] / "seed-12").mkdir()
     make_run(trials[1] / "seed-9.lost-1", seed=9)
+    (tmp_path / "trial-best").symlink_to("trial-009")
     expected = [tmp_path / f"trial-{name}" for name in ("009/seed-9", "009/seed-10", "010/seed-9", "010/seed-10")]
     assert runs_of(tmp_path) == expected
     assert runs_of(trials[0]) == expected[2:]
@@ -659,7 +689,9 @@ def test_members_of_a_population_have_a_curve_each_and_are_named_by_their_number
         make_run(tmp_path / "pbt" / f"member-{number:03}", seed=90 + number, gamma=gamma)
         for number, gamma in enumerate((0.9, 0.9, 0.99))
     ]
+    make_run(tmp_path / "pbt/member-001.lost-1", seed=91)
     (tmp_path / "pbt" / "population.jsonl").touch()
+    assert runs_of(tmp_path / "pbt") == members
     text = plot_runs(runs_of(tmp_path / "pbt"), out=tmp_path / "a.svg").read_text()
     assert all(f"<!-- member {number} -->" in text for number in range(3))
     assert "gamma" not in text

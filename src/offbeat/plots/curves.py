@@ -16,19 +16,20 @@ from typing import TYPE_CHECKING, Any
 from offbeat.core.errors import ConfigError
 from offbeat.metrics.text import algorithm_title
 from offbeat.plots.figures import TITLE, line_style, literal, save_figure, show_grid, wrapped
-from offbeat.plots.labels import ALGORITHM, ENV
+from offbeat.plots.labels import ALGORITHM
 from offbeat.plots.panels import Panel, names_of, read_panels, seeds_of
 from offbeat.plots.runs import (
     ELO,
     MOVING_AVERAGE_POINTS,
     RETURN,
+    Curve,
     NothingToDraw,
     Run,
     XAxis,
     aligned,
     moving_average,
 )
-from offbeat.plots.statistics import FEWEST_FOR_INTERVAL, band_of, iqm
+from offbeat.plots.statistics import FEWEST_FOR_INTERVAL, Floats, band_of, iqm
 from offbeat.plots.ticks import show_compact_numbers
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def draw_runs(
         raise ConfigError(f"smooth is {smooth}, but at least 1 point is expected: pass, for example, --smooth 10")
     directories = list({Path(run_dir).resolve(): Path(run_dir) for run_dir in run_dirs}.values())
     of_runs = dict(zip(map(Path, run_dirs), labels, strict=True)) if len(labels) == len(run_dirs) else {}
-    panels = read_panels(directories, x, metrics, of_runs, smooth)
+    panels = read_panels(directories, x, metrics, of_runs)
     names = names_of(panels, () if of_runs else labels)
     _require_points(panels)
     return _draw(panels, names, x, smooth=smooth, average=average, title=title)
@@ -134,7 +135,7 @@ def _draw(
     distinct = list(dict.fromkeys(name for each in names for name in each))
     groups = [group for panel in panels for group in panel.groups]
     handles = [*_group_handles(distinct), *_kind_handles(panels, distinct, smooth=smooth, average=average)]
-    rows, columns = _grid(panels)
+    rows, columns, places = _grid(panels)
     legend_columns = 1 if max((len(handle.get_label()) for handle in handles), default=0) > 45 else 2
     width = 8.0 if columns == 1 else 5.5 * columns
     for handle in handles:
@@ -143,31 +144,39 @@ def _draw(
     height = (4.2 if rows > 1 else 4.8) * rows + 0.2 * (math.ceil(len(distinct) / legend_columns) + breaks)
     figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
     scale, x_label = _x_axis(groups, x)
-    for index, (panel, each) in enumerate(zip(panels, names, strict=True)):
-        axes = figure.add_subplot(rows, columns, index + 1)
+    for panel, each, place in zip(panels, names, places, strict=True):
+        axes = figure.add_subplot(rows, columns, place)
+        averaged = average and panel.metric == RETURN
         for group, name in zip(panel.groups, each, strict=True):
-            _draw_group(axes, group, distinct.index(name), scale, average=average and panel.metric == RETURN)
+            _draw_group(axes, group, distinct.index(name), scale, smooth=smooth, average=averaged)
         _style_axes(axes, x_label, panel)
         if len({other.env for other in panels}) > 1:
             axes.set_title(wrapped(_panel_title(panel), width / columns - 1, 10), fontsize=10)
-    figure.suptitle(wrapped(title or _title([run for group in groups for run in group]), width, 15), **TITLE)
+    figure.suptitle(wrapped(title or _title(panels), width, 15), **TITLE)
     if handles:
         figure.legend(handles=handles, loc="outside lower center", ncols=legend_columns, frameon=False, fontsize=9)
     return figure
 
 
-def _grid(panels: Sequence[Panel]) -> tuple[int, int]:
-    """Return the rows and columns of the panels; with several metrics on several envs, a column for each env."""
-    envs, metrics = len({panel.env for panel in panels}), len({panel.metric for panel in panels})
-    columns = envs if envs > 1 and metrics > 1 else math.ceil(math.sqrt(len(panels)))
-    return math.ceil(len(panels) / columns), columns
+def _grid(panels: Sequence[Panel]) -> tuple[int, int, list[int]]:
+    """Return the rows, the columns, and the place of each panel, from 1 in the order of reading.
+
+    With several metrics on several envs there is a column for each env, with a gap where it does not have a metric.
+    """
+    envs, metrics = (list(dict.fromkeys(getattr(panel, key) for panel in panels)) for key in ("env", "metric"))
+    if len(envs) > 1 and len(metrics) > 1:
+        places = [metrics.index(panel.metric) * len(envs) + envs.index(panel.env) + 1 for panel in panels]
+        return len(metrics), len(envs), places
+    columns = math.ceil(math.sqrt(len(panels)))
+    return math.ceil(len(panels) / columns), columns, list(range(1, len(panels) + 1))
 
 
-def _title(runs: Sequence[Run]) -> str:
-    algorithms = dict.fromkeys(algorithm_title(run.settings.get(ALGORITHM, "?")) for run in runs)
-    envs = dict.fromkeys(str(run.settings.get(ENV, "?")) for run in runs)
-    names = " and ".join(algorithms) if len(algorithms) <= 2 else f"Returns of {len(runs)} runs"
-    return literal(f"{names} on {next(iter(envs)) if len(envs) == 1 else f'{len(envs)} envs'}")
+def _title(panels: Sequence[Panel]) -> str:
+    runs = [run for panel in panels for group in panel.groups for run in group]
+    algorithms = list(dict.fromkeys(algorithm_title(run.settings.get(ALGORITHM, "?")) for run in runs))
+    names = " and ".join(algorithms) if len(algorithms) <= 2 else f"{len(algorithms)} algorithms"
+    envs = list(dict.fromkeys(panel.env for panel in panels))
+    return literal(f"{names} on {envs[0] if len(envs) == 1 else f'{len(envs)} envs'}")
 
 
 def _panel_title(panel: Panel) -> str:
@@ -252,20 +261,25 @@ def _band_text(sizes: set[int]) -> str:
 # --- axes ---------------------------------------------------------------------------------------------------
 
 
-def _draw_group(axes: Axes, group: Sequence[Run], index: int, scale: float, *, average: bool) -> None:
+def _draw_group(axes: Axes, group: Sequence[Run], index: int, scale: float, *, smooth: int, average: bool) -> None:
     style = line_style(index)
-    training, training_y = aligned([run.training for run in group])
-    evaluation, evaluation_y = aligned([run.evaluation for run in group])
+    training, training_y = _averaged([run.training for run in group], smooth)
+    evaluation, evaluation_y = _averaged([run.evaluation for run in group], smooth)
     strength = _FAINT if len(evaluation) else _STRONG
     point = _MARKED if len(training) == 1 else {}  # a line of one point would be invisible
     axes.plot(training / scale, iqm(training_y, axis=0), **style, **strength, **point)
     if average:
-        averaged, averaged_y = aligned([moving_average(run.training) for run in group])
+        averaged, averaged_y = _averaged([run.training for run in group], MOVING_AVERAGE_POINTS)
         axes.plot(averaged / scale, iqm(averaged_y, axis=0), **{**style, **_DOTTED})
     axes.plot(evaluation / scale, iqm(evaluation_y, axis=0), **style, **_STRONG, **_MARKED, zorder=3)
     if len(group) > 1:  # one band per group: of the evaluations if there is more than one point
         banded, banded_y = (evaluation, evaluation_y) if len(evaluation) > 1 else (training, training_y)
         axes.fill_between(banded / scale, *band_of(banded_y), color=style["color"], alpha=_BAND_ALPHA, linewidth=0)
+
+
+def _averaged(curves: Sequence[Curve], window: int) -> tuple[Floats, Floats]:
+    """Return the moving averages of curves, aligned."""
+    return aligned([moving_average(curve, window) for curve in curves])
 
 
 def _style_axes(axes: Axes, x_label: str, panel: Panel) -> None:

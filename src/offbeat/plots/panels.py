@@ -9,7 +9,7 @@ from pathlib import Path
 
 from offbeat.core.errors import ConfigError
 from offbeat.plots.labels import ENV, SEED, distinguished, group_by_settings, labeled, labels_of
-from offbeat.plots.runs import MEMBER, Run, XAxis, metrics_of, read_run, smoothed
+from offbeat.plots.runs import MEMBER, Run, XAxis, metrics_of, read_run
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Panel:
 
 
 def read_panels(
-    directories: Sequence[Path], x: XAxis, metrics: Sequence[str], labels: Mapping[Path, str], smooth: int
+    directories: Sequence[Path], x: XAxis, metrics: Sequence[str], labels: Mapping[Path, str]
 ) -> list[Panel]:
     """Read the panels of each metric in turn, one for each env.
 
@@ -31,14 +31,13 @@ def read_panels(
         x: Quantity on the x axis.
         metrics: "return", or names of metrics.
         labels: Labels of the directories; empty without labels.
-        smooth: Number of points of the moving average; 1 leaves the curves as they are.
 
     Raises:
         ConfigError: a directory is not a run or has no returns yet, or no run has one of the metrics.
     """
     panels = []
     for metric in dict.fromkeys(metrics):
-        found = {path: [smoothed(run, smooth) for run in read_run(path, x, metric)] for path in directories}
+        found = {path: read_run(path, x, metric) for path in directories}
         if not any(found.values()):
             raise _unknown_metric(metric, directories)
         runs = distinguished(labeled(found, labels) if labels else found)
@@ -74,15 +73,17 @@ def names_of(panels: Sequence[Panel], labels: Sequence[str]) -> list[list[str]]:
     Raises:
         ConfigError: the number of labels is not that of the groups.
     """
-    names = labels_of([[group[0].settings for group in panel.groups] for panel in panels])
-    if len({panel.env for panel in panels}) == 1:  # with several envs, the titles of the panels have the seeds
-        names = _names_with_seeds(panels, names)
+    names = _names_with_seeds(panels, labels_of([[group[0].settings for group in panel.groups] for panel in panels]))
     return _replaced(names, labels, panels) if labels else names
 
 
 def _names_with_seeds(panels: Sequence[Panel], names: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Add the seeds to the names of groups, if they differ, or if a group has no other name."""
-    seeds = _differing_seeds([group for panel in panels for group in panel.groups])
+    """Add the seeds to the names of groups, if a group beside others has no other name, or if the seeds differ.
+
+    With several envs the titles of the panels have the seeds that differ.
+    """
+    several_envs = len({panel.env for panel in panels}) > 1
+    seeds = {} if several_envs else _differing_seeds([group for panel in panels for group in panel.groups])
     return [
         [
             _with_seeds(name, seeds.get(id(group), "" if name or len(each) == 1 else seeds_of(group)))

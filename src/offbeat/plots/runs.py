@@ -6,7 +6,7 @@ import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 from typing import Any, Literal, TypeVar
@@ -263,17 +263,10 @@ def aligned(curves: Sequence[Curve]) -> tuple[Floats, Floats]:
     return grid, np.stack([np.interp(grid, curve.x, curve.y) for curve in curves])
 
 
-def smoothed(run: Run, window: int) -> Run:
-    """Return a run with the moving averages of its curves."""
-    if window == 1:
-        return run
-    return replace(
-        run, training=moving_average(run.training, window), evaluation=moving_average(run.evaluation, window)
-    )
-
-
 def moving_average(curve: Curve, window: int = MOVING_AVERAGE_POINTS) -> Curve:
     """Return the moving average over the last ``window`` points, or over fewer at the start of the curve."""
+    if window == 1:
+        return curve
     sums = np.concatenate([[0.0], np.cumsum(curve.y)])
     ends = np.arange(1, len(curve.y) + 1)
     starts = np.maximum(0, ends - min(window, len(curve.y)))
@@ -321,15 +314,16 @@ def runs_of(path: Path, metrics: Sequence[str] = ()) -> list[Path]:
     Raises:
         NoReturns: no session of the trial, experiment or population has returns, or the run needs some and has none.
     """
-    trials = sorted(path.glob(f"trial-*/{TRIAL}"), key=_number) if (path / EXPERIMENT).is_file() else [path / TRIAL]
-    members = sorted(config.parent for config in path.glob("member-*/config.toml"))
-    if not members and (not trials or not trials[0].is_file()):
-        if (path / EXPERIMENT).is_file():
+    is_experiment = (path / EXPERIMENT).is_file()
+    trials = _numbered(path, "trial-", TRIAL) if is_experiment else [path] if (path / TRIAL).is_file() else []
+    members = _numbered(path, "member-", "config.toml")
+    if not members and not trials:
+        if is_experiment:
             raise _no_returns(path)
         if RETURN in metrics and (path / "config.toml").is_file() and not has_returns(path):
             raise _no_returns_of_run(path)
         return [path]
-    sessions = members or [session for trial in trials for session in sessions_of(trial.parent)]
+    sessions = members or [session for trial in trials for session in sessions_of(trial)]
     with_returns = [session for session in sessions if has_returns(session)]
     if not with_returns:
         raise _no_returns(path)
@@ -338,13 +332,13 @@ def runs_of(path: Path, metrics: Sequence[str] = ()) -> list[Path]:
 
 def sessions_of(trial: Path) -> list[Path]:
     """Return the run directories of a trial, sorted by seed."""
-    seeds = {path: path.name.removeprefix("seed-") for path in trial.glob("seed-*") if (path / "config.toml").is_file()}
-    return sorted((path for path in seeds if seeds[path].isdecimal()), key=lambda path: int(seeds[path]))
+    return _numbered(trial, "seed-", "config.toml")
 
 
-def _number(trial: Path) -> int:
-    number = trial.parent.name.removeprefix("trial-")
-    return int(number) if number.isdecimal() else -1
+def _numbered(folder: Path, prefix: str, file: str) -> list[Path]:
+    """Return the folders with a file whose names are a prefix and a number, by the number; not seed-1.lost-1."""
+    numbers = {found.parent: found.parent.name.removeprefix(prefix) for found in folder.glob(f"{prefix}*/{file}")}
+    return sorted((path for path in numbers if numbers[path].isdecimal()), key=lambda path: int(numbers[path]))
 
 
 def has_returns(run: Path) -> bool:
