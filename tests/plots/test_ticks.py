@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from offbeat.metrics.text import compact
-from offbeat.plots.ticks import digits_of, show_compact_numbers
+from offbeat.plots.ticks import digits_of, show_compact_numbers, show_plain_numbers_on_log_scale
 
 
 @pytest.mark.parametrize(
@@ -30,3 +30,18 @@ def test_an_axis_shows_the_digits_of_its_ticks() -> None:
     axes.set_yticks([1.4, 1.425, 1.45])
     show_compact_numbers(axes.yaxis)
     assert [label.get_text() for label in axes.get_yticklabels()] == ["1.4", "1.425", "1.45"]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "shown"), [((64, 128), {"70", "80", "90", "100"}), ((1e-5, 1e-3), {"1e-05", "0.0001", "0.001"})]
+)
+def test_a_logarithmic_axis_shows_plain_numbers(numbers: tuple[float, float], shown: set[str]) -> None:
+    from matplotlib.figure import Figure
+
+    axes = Figure().subplots()
+    axes.plot(numbers)
+    axes.set_yscale("log")
+    show_plain_numbers_on_log_scale(axes.yaxis)
+    labels = {label.get_text() for label in [*axes.get_yticklabels(), *axes.get_yticklabels(minor=True)]} - {""}
+    assert shown <= labels
+    assert not any("10^" in label for label in labels)

@@ -205,6 +205,17 @@ def test_the_pictures_show_the_best_of_a_generation_in_which_a_member_has_failed
     assert [path.name for path in before if before[path] != after[path]] == ["family-tree.png", "scores.png"]
 
 
+def test_the_pictures_after_one_generation_show_whole_titles_and_no_fractions_of_generations(tmp_path):
+    stopped = family(tmp_path)
+    for member in range(4):
+        stopped.ledger.add(Score(member, 0, 1000 + 0.1 * member, 100))
+    for figure in (pictures._tree(stopped, ()), pictures._values(stopped), pictures._scores(stopped, ())):
+        figure.canvas.draw()
+        assert all(tick == round(tick) for tick in figure.axes[0].get_xticks())
+        title = figure.axes[0].title.get_window_extent()
+        assert 0 <= title.x0 < title.x1 <= figure.bbox.x1
+
+
 def test_a_generation_in_which_all_members_have_failed_has_no_best_score_in_the_picture(tmp_path):
     ended = family(tmp_path)
     for member in range(4):

@@ -22,6 +22,18 @@ def show_compact_numbers(axis: Axis) -> None:
     )
 
 
+def show_plain_numbers_on_log_scale(axis: Axis) -> None:
+    """Write numbers as 0.0003 or 80 on a logarithmic scale: within a decade too, as far as there is room."""
+    from matplotlib.ticker import LogFormatter
+
+    class Plain(LogFormatter):
+        def __call__(self, value: float, place: int | None = None) -> str:
+            return f"{value:g}" if super().__call__(value, place) else ""
+
+    axis.set_major_formatter(Plain())
+    axis.set_minor_formatter(Plain(minor_thresholds=(1.0, 0.4)))
+
+
 def digits_of(places: Sequence[float]) -> int:
     """Return the significant digits that distinguish ticks at these places, which rise: at least 3."""
     steps = [second - first for first, second in pairwise(places) if second > first]

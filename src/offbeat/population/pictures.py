@@ -9,6 +9,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from offbeat.plots.figures import line_style, write_figure
+from offbeat.plots.ticks import show_compact_numbers, show_plain_numbers_on_log_scale
 from offbeat.population.tree import Family, Node
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 _BEST, _MEDIAN, _GREY = "#D55E00", "#0072B2", "#999999"
 _LARGEST = 40.0
 """Largest width and height of the family tree, in inches: a larger picture would take more and more memory."""
+_NARROWEST = 2.5
+"""Smallest width of the family tree, in inches, at which its title is not cut."""
 _MARKED: dict[str, Any] = {"marker": "o", "markersize": 4}
 
 
@@ -48,7 +51,7 @@ def _figure(rows: int, width: float, height: float) -> tuple[Figure, list[Axes]]
     axes = figure.subplots(rows, 1, squeeze=False)[:, 0].tolist()
     for each in axes:
         each.spines[["top", "right"]].set_visible(False)
-        each.xaxis.set_major_locator(MaxNLocator(integer=True))
+        each.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axes[-1].set_xlabel("generation")
     return figure, axes
 
@@ -70,7 +73,7 @@ def _tree(family: Family, failed: Collection[int]) -> Figure:
     last = max(generation for _, generation in nodes)
     members = family.settings.members
     width, height = 0.7 * (last + 1), 0.4 * members
-    figure, (axes,) = _figure(1, 3 + min(width, _LARGEST), 1.5 + min(height, _LARGEST))
+    figure, (axes,) = _figure(1, 3 + min(max(width, _NARROWEST), _LARGEST), 1.5 + min(height, _LARGEST))
     axes.add_collection(_connections(family, nodes, _ancestors(family, last, failed)))
     scores = [family.ledger.scores[node].score for node in nodes]
     size = 70 * min(1.0, _LARGEST / width, _LARGEST / height) ** 2
@@ -78,7 +81,8 @@ def _tree(family: Family, failed: Collection[int]) -> Figure:
         [g for _, g in nodes], [m for m, _ in nodes], c=scores, s=size, zorder=2, edgecolors="white",
         linewidths=min(1.0, size / 20),
     )  # fmt: skip
-    figure.colorbar(points, ax=axes, label=family.settings.objective)
+    bar = figure.colorbar(points, ax=axes, label=family.settings.objective)
+    show_compact_numbers(bar.ax.yaxis)
     axes.set(ylabel="member", title="Family tree; the winner's ancestors are orange")
     axes.set_yticks(range(0, members, math.ceil(height / _LARGEST)))
     axes.invert_yaxis()
@@ -120,6 +124,7 @@ def _values(family: Family) -> Figure:
             style = {**line_style(member), **_MARKED, "markersize": 4 + 2 * (members - member) / members}
             axes.plot(generations, shown, label=f"member {member}", linewidth=1.2, **style)
         axes.set_yscale("log")
+        show_plain_numbers_on_log_scale(axes.yaxis)
         axes.set_title(f"1 - {key}" if genes[key].complement else key, fontsize=10)  # too long for a label of the axis
     figure.suptitle("Values of each member")
     if members <= 24:
@@ -132,7 +137,8 @@ def _scores(family: Family, failed: Collection[int]) -> Figure:
     figure, (axes,) = _figure(1, 7, 4)
     for member, generations in _by_member(family).items():
         own = [family.ledger.scores[member, generation].score for generation in generations]
-        axes.plot(generations, own, color=_GREY, linewidth=0.8, alpha=0.7, label="" if member else "each member")
+        style = {"color": _GREY, "linewidth": 0.8, "alpha": 0.7, "marker": ".", "markersize": 3}
+        axes.plot(generations, own, label="" if member else "each member", **style)
     whole = [
         (generation, [score for score in scores if score is not None])
         for generation in sorted({generation for _, generation in family.ledger.scores})
@@ -142,5 +148,6 @@ def _scores(family: Family, failed: Collection[int]) -> Figure:
     axes.plot([g for g, _ in whole], [best(s) for _, s in whole], color=_BEST, label="best", **_MARKED)
     axes.plot([g for g, _ in whole], [median(s) for _, s in whole], color=_MEDIAN, label="median", **_MARKED)
     axes.set(ylabel=family.settings.objective, title="Scores of the members after each generation")
+    show_compact_numbers(axes.yaxis)
     axes.legend(frameon=False)
     return figure
