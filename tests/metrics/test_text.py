@@ -11,14 +11,17 @@ from offbeat.metrics.text import algorithm_title, compact, duration, percentage,
     ("value", "text"),
     [
         (0, "0"), (0.83, "0.83"), (950, "950"), (12_345, "12.3k"), (999_999, "1M"), (1_500_000, "1.5M"),
-        (2e9, "2G"), (-12_345, "-12.3k"), (None, "-"), (math.nan, "-"), (math.inf, "-"),
+        (2e9, "2G"), (3e13, "30T"), (9.999e14, "1e+15"), (-2e18, "-2e+18"), (-12_345, "-12.3k"), (-0.0, "0"),
+        (None, "-"), (math.nan, "-"), (math.inf, "-"),
     ],
 )  # fmt: skip
 def test_numbers_are_formatted_with_three_digits_and_a_unit(value, text):
     assert compact(value) == text
 
 
-@pytest.mark.parametrize(("value", "text"), [(0.5, "0.50"), (213.44, "213.4"), (-5784.2, "-5,784"), (None, "-")])
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.5, "0.50"), (-0.001, "0.00"), (213.44, "213.4"), (-5784.2, "-5,784"), (None, "-")]
+)
 def test_returns_are_rounded_to_a_readable_precision(value, text):
     assert rounded(value) == text
 

@@ -13,7 +13,7 @@ from tests.reference.runs import files_up_to
 import offbeat
 from offbeat.api.plot import plot
 from offbeat.core.errors import ConfigError
-from offbeat.plots.curves import draw_runs, plot_runs
+from offbeat.plots.curves import MOST_NAMED, draw_runs, plot_runs
 from offbeat.plots.labels import labels_of
 from offbeat.plots.runs import Curve, aligned, has_returns, moving_average, read_run, runs_of
 
@@ -403,6 +403,12 @@ def test_with_several_envs_each_curve_beside_others_has_an_entry_in_the_legend(t
     runs = [make_run(tmp_path / f"{env}-{i}", env=env, seed=i // 2) for env in ("A-v1", "B-v1") for i in range(3)]
     entries = legend(plot_runs(runs, out=tmp_path / "envs.svg"))
     assert entries[:3] == ["2 seeds", "A-v1-1", "B-v1-1"]
+
+
+def test_the_legend_of_very_many_curves_names_the_first_ones(tmp_path):
+    runs = [make_run(tmp_path / str(number), lines=3, clip=0.001 * number) for number in range(MOST_NAMED + 2)]
+    entries = legend(plot_runs(runs, out=tmp_path / "many.svg"))
+    assert entries[MOST_NAMED - 1 :] == ["clip 0.039", "2 more", "training episodes"]
 
 
 def test_the_title_can_be_chosen(tmp_path):

@@ -11,8 +11,10 @@ def compact(value: float | None, digits: int = 3) -> str:
     """Return a number with significant digits and a unit: 950, 12.3k, 1.5M; '-' if it is not known."""
     if value is None or not math.isfinite(value):
         return "-"
-    rounded = float(f"{value:.{digits}g}")  # round first, so that 999,999 becomes 1M and not 1000k
-    for scale, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+    rounded = float(f"{value:.{digits}g}") + 0.0  # round first: 999,999 becomes 1M and not 1000k; + 0: no minus zero
+    if abs(rounded) >= 1e15:
+        return f"{rounded:.{digits}g}"
+    for scale, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(rounded) >= scale:
             return f"{rounded / scale:.{digits}g}{unit}"
     return f"{rounded:.{digits}g}"
@@ -24,7 +26,7 @@ def rounded(value: float | None) -> str:
         return "-"
     if abs(value) >= 1000:
         return f"{value:,.0f}"
-    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{round(value, 2) + 0.0:.2f}"  # + 0: no minus zero
 
 
 def precise(value: float) -> str:

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 _TIME_UNITS = ((7200.0, 3600.0, "hours"), (120.0, 60.0, "minutes"), (0.0, 1.0, "seconds"))
 """(minimum number of seconds, seconds per unit, unit), from the largest unit to the smallest."""
+MOST_NAMED = 40
+"""Curves that the legend names: with hundreds of them, a picture would be too tall to be looked at."""
 _GREY = "#555555"
 _FAINT: dict[str, Any] = {"linewidth": 1.0, "alpha": 0.4}
 """Style of training returns if there are evaluations."""
@@ -134,14 +136,15 @@ def _draw(
 
     distinct = list(dict.fromkeys(name for each in names for name in each))
     groups = [group for panel in panels for group in panel.groups]
-    handles = [*_group_handles(distinct), *_kind_handles(panels, distinct, smooth=smooth, average=average)]
+    named = _group_handles(distinct)
+    handles = [*named, *_kind_handles(panels, distinct, smooth=smooth, average=average)]
     rows, columns, places = _grid(panels)
     legend_columns = 1 if max((len(handle.get_label()) for handle in handles), default=0) > 45 else 2
     width = 8.0 if columns == 1 else 5.5 * columns
     for handle in handles:
         handle.set_label(wrapped(handle.get_label(), (width - 0.8) / legend_columns))
     breaks = sum(handle.get_label().count("\n") for handle in handles)
-    height = (4.2 if rows > 1 else 4.8) * rows + 0.2 * (math.ceil(len(distinct) / legend_columns) + breaks)
+    height = (4.2 if rows > 1 else 4.8) * rows + 0.2 * (math.ceil(max(1, len(named)) / legend_columns) + breaks)
     figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
     scale, x_label = _x_axis(groups, x)
     for panel, each, place in zip(panels, names, places, strict=True):
@@ -200,7 +203,12 @@ def _group_handles(names: Sequence[str]) -> list[Any]:
 
     if len(names) == 1:
         return []
-    return [Line2D([], [], linewidth=2.5, label=name, **line_style(index)) for index, name in enumerate(names) if name]
+    shown = names[:MOST_NAMED]
+    handles = [
+        Line2D([], [], linewidth=2.5, label=name, **line_style(index)) for index, name in enumerate(shown) if name
+    ]
+    more = [f"{len(names) - MOST_NAMED} more"] if len(names) > MOST_NAMED else []
+    return [*handles, *(Line2D([], [], linestyle="", label=text) for text in more)]
 
 
 def _kind_handles(panels: Sequence[Panel], names: Sequence[str], *, smooth: int, average: bool) -> list[Any]:
