@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -11,6 +12,7 @@ from unittest.mock import patch
 
 import pytest
 
+from offbeat.core.errors import RunFailed
 from offbeat.experiments import launching, running
 from offbeat.experiments.launching import End, LocalProcess
 from offbeat.experiments.progress import SessionCounts, Silent
@@ -127,6 +129,17 @@ def test_a_lost_session_whose_earlier_process_does_not_end_fails(session):
     assert launcher.launched == 1
     assert [outcome.state for outcome in pool.outcomes] == ["failed"]
     assert "still trains in it" in pool.outcomes[0].reason
+
+
+def test_a_process_that_the_system_does_not_start_is_refused_with_the_reason(tmp_path):
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with (tmp_path / "log").open("wb") as log:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+        try:
+            with pytest.raises(RunFailed, match=r"a process cannot be started \(Too many open files\)"):
+                LocalProcess([sys.executable, "-c", ""], log, log)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 class StuckProcess(LocalProcess):

@@ -53,8 +53,15 @@ def test_sampled_numbers_with_a_step_lie_on_its_grid(share):
     assert found in (0.5, 0.6, 0.7, 0.8, 0.9)
 
 
+def test_the_largest_number_that_is_checked_is_one_that_can_be_sampled():
+    assert Range(0.5, 1.2, step=0.5).examples() == (0.5, 1.0)
+    assert Range(0.5, 1.2).examples() == (0.5, 1.2)
+
+
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("grid", [Range(100, 101, step=0.0125), Range(0.1, 1, step=1 / 3)], ids=str)
+@pytest.mark.parametrize(
+    "grid", [Range(100, 101, step=0.0125), Range(0.1, 1, step=1 / 3), Range(0, 1, step=1 / 7)], ids=str
+)
 def test_a_grid_of_numbers_with_many_digits_is_kept_and_optuna_accepts_its_numbers(grid):
     allowed = [grid.low + number * grid.step for number in range(100) if grid.low + number * grid.step <= grid.high]
     drawn = {grid.at(share, whole=False) for share in np.linspace(0, 1, 1000, endpoint=False)}

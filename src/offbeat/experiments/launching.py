@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from offbeat.config.config import Config
+from offbeat.core.errors import RunFailed
 from offbeat.core.threads import usable_cores
 from offbeat.experiments.sessions import RunProcess, cores_of
 
@@ -147,9 +148,20 @@ class LocalProcess:
     is_waiting = False
 
     def __init__(self, command: Sequence[str], output: BinaryIO, errors: BinaryIO) -> None:
-        self._process = subprocess.Popen(  # noqa: S603 - our own command, with arguments that were checked
-            command, stdin=subprocess.PIPE, stdout=output, stderr=errors, process_group=0
-        )
+        """Start the process.
+
+        Raises:
+            RunFailed: the system does not start it.
+        """
+        try:
+            self._process = subprocess.Popen(  # noqa: S603 - our own command, with arguments that were checked
+                command, stdin=subprocess.PIPE, stdout=output, stderr=errors, process_group=0
+            )
+        except OSError as error:
+            raise RunFailed(
+                f"a process cannot be started ({error.strerror}): end other programs, free memory, or raise the limits "
+                "of `ulimit`, then run the command again"
+            ) from error
 
     def poll(self) -> End | None:
         code = self._process.poll()

@@ -51,15 +51,21 @@ def _distribution(values: Choices | Range, whole: bool) -> Any:
 
     if isinstance(values, Choices):  # by index: Optuna does not support lists as choices
         return CategoricalDistribution(tuple(range(len(values.values))))
+    if values.step is not None:  # by the number of steps: a range that a rounded step does not divide loses its end
+        return IntDistribution(0, values.place(values.highest))
     log = values.scale == "log"
     if whole:
-        return IntDistribution(int(values.low), int(values.highest), log=log, step=int(values.step or 1))
-    return FloatDistribution(values.low, values.highest, log=log, step=values.step)
+        return IntDistribution(int(values.low), int(values.high), log=log)
+    return FloatDistribution(values.low, values.high, log=log)
 
 
 def _to_optuna(values: Choices | Range, value: Any) -> Any:
-    return values.values.index(value) if isinstance(values, Choices) else value
+    if isinstance(values, Choices):
+        return values.values.index(value)
+    return value if values.step is None else values.place(value)
 
 
 def _from_optuna(values: Choices | Range, value: Any, whole: bool) -> Any:
-    return values.values[value] if isinstance(values, Choices) else values.rounded(value, whole=whole)
+    if isinstance(values, Choices):
+        return values.values[value]
+    return values.rounded(value if values.step is None else values.low + value * values.step, whole=whole)

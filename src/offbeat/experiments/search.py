@@ -70,6 +70,11 @@ class Range:
         """The highest number that is allowed: `high`, or with a step the last one that is not above it."""
         return self.high if self.step is None else self._after(self._steps(self.step), self.step)
 
+    def place(self, number: float) -> int:
+        """Return how many steps a number is above low; only with a step."""
+        assert self.step is not None
+        return round((number - self.low) / self.step)
+
     def _after(self, steps: int, step: float) -> float:
         """Return the number that is some steps above low, as decimal numbers add up: 0.1 + 2 x 0.1 is 0.3."""
         return float(Decimal(str(self.low)) + steps * Decimal(str(step)))
@@ -81,13 +86,13 @@ class Range:
     def rounded(self, number: float, *, whole: bool) -> float:
         """Return a number within the range, rounded to `_DIGITS` digits; with a step, the nearest on its grid."""
         if self.step is not None and not whole:
-            return self._after(round((number - self.low) / self.step), self.step)
+            return self._after(self.place(number), self.step)
         rounded = round(number) if whole else float(f"{number:.{_DIGITS}g}")
         return min(max(rounded, int(self.low) if whole else self.low), int(self.high) if whole else self.high)
 
     def examples(self) -> tuple[float, ...]:
         """Return the smallest and the largest value, to be checked."""
-        return (self.low, self.high)
+        return (self.low, self.highest)
 
     def _on_log_scale(self, fraction: float, margin: float) -> float:
         """Return the number at a fraction of the scale. A margin of 0.5 gives both ends their full probability."""
