@@ -405,6 +405,12 @@ def test_with_several_envs_each_curve_beside_others_has_an_entry_in_the_legend(t
     assert entries[:3] == ["2 seeds", "A-v1-1", "B-v1-1"]
 
 
+def test_curves_of_two_algorithms_with_the_same_label_are_named_by_both(tmp_path):
+    runs = [make_run(tmp_path / name, run={"algorithm": name}) for name in ("ppo", "sac")]
+    assert legend(plot_runs(runs, out=tmp_path / "a.svg", labels=["mine", "mine"]))[:2] == ["mine, ppo", "mine, sac"]
+    assert legend(plot_runs(runs, out=tmp_path / "b.svg", labels=["mine", "other"]))[:2] == ["mine", "other"]
+
+
 def test_the_legend_of_very_many_curves_names_the_first_ones(tmp_path):
     runs = [make_run(tmp_path / str(number), lines=3, clip=0.001 * number) for number in range(MOST_NAMED + 2)]
     entries = legend(plot_runs(runs, out=tmp_path / "many.svg"))

@@ -94,10 +94,10 @@ def labels_of(panels: Sequence[Sequence[Mapping[str, Any]]], max_keys: int = 4) 
     differing = list(dict.fromkeys(key for groups in panels for key in _differing(groups)))
     labels = _labels(panels, differing, max_keys)
     if deciding := _omitted(panels, labels):
-        first = (ALGORITHM, ENV, *deciding)
+        first = (LABEL, ALGORITHM, ENV, *deciding)
         differing.sort(key=lambda key: key not in first)
-        for number in range(max_keys, len(differing) + 1):
-            labels = _labels(panels, differing, number)
+        for number in range(max_keys, max(max_keys, len(differing)) + 1):
+            labels = _labels(panels, differing, number, deciding)
             if not _omitted(panels, labels):
                 break
     return labels
@@ -108,11 +108,16 @@ def _omitted(panels: Sequence[Sequence[Mapping[str, Any]]], labels: Sequence[Seq
     return {key for groups, own in zip(panels, labels, strict=True) for key in _differing_in_twins(groups, own)}
 
 
-def _labels(panels: Sequence[Sequence[Mapping[str, Any]]], differing: Sequence[str], max_keys: int) -> list[list[str]]:
+def _labels(
+    panels: Sequence[Sequence[Mapping[str, Any]]],
+    differing: Sequence[str],
+    max_keys: int,
+    deciding: Collection[str] = (),
+) -> list[list[str]]:
     algorithms = {group.get(ALGORITHM) for groups in panels for group in groups}
     return [
         [
-            _label(group, [key for key in differing if _is_comparable(key, group, algorithms)], max_keys)
+            _label(group, [key for key in differing if _is_comparable(key, group, algorithms)], max_keys, deciding)
             for group in groups
         ]
         for groups in panels
@@ -156,11 +161,12 @@ def _is_comparable(key: str, settings: Mapping[str, Any], algorithms: set[Any]) 
     return any(other.startswith(f"{of_policy}.") for other in settings)
 
 
-def _label(settings: Mapping[str, Any], differing: Sequence[str], max_keys: int) -> str:
+def _label(settings: Mapping[str, Any], differing: Sequence[str], max_keys: int, deciding: Collection[str]) -> str:
     if MEMBER in settings:  # its other settings have changed during the run
         differing = [key for key in (LABEL, POPULATION, MEMBER, POLICY) if key in differing or key == MEMBER]
     elif LABEL in settings:
-        differing = [key for key in differing if key in settings and key not in (ALGORITHM, ENV)]
+        implied = {ALGORITHM, ENV} - set(deciding)  # the label stands for them, unless two curves have the same one
+        differing = [key for key in differing if key in settings and key not in implied]
     unset = [key for key in (LABEL, POPULATION, MEMBER, DIRECTORY) if key not in settings]
     differing = [key for key in differing if key not in unset]
     shown, more = differing[:max_keys], len(differing) - max_keys
