@@ -63,6 +63,16 @@ def test_one_player_or_many_can_be_plotted(tmp_path, count):
     assert ("<!-- 100 -->" in text) == (count == 30)  # more players have colours alone
 
 
+def test_a_picture_of_very_many_players_names_some_of_them_and_promises_no_numbers_in_its_fields(tmp_path):
+    scores = [(i, i - 1, 1.0) for i in range(1, 200)] + [(1, 0, 0.0)] * 3
+    payoffs = Payoffs.count([f"p{i}" for i in range(200)], scores)
+    text = plot_win_rates(payoffs, out=tmp_path / "rates.svg").read_text()
+    assert "<!-- in 1 to 4 games of each pair that has met -->" in text
+    assert [f"<!-- p{i} -->" in text for i in range(4)] == [True, False, True, False]
+    alone = plot_win_rates(Payoffs.count(["a", "b"], []), out=tmp_path / "none.svg").read_text()
+    assert "<!-- no games were played -->" in alone
+
+
 def test_ratings_of_each_policy_are_a_line_over_env_steps(tmp_path):
     payoffs = Payoffs.count("abcd", [(1, 0, 1.0), (3, 2, 1.0), (1, 2, 0.5)] * 9)
     ratings, policies = fit_ratings(payoffs), ["red", "red", "blue", "blue"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,6 +27,8 @@ _ELO = re.compile(r"(?:policies/[^/]+/)?elo")
 """Names of the metrics with ratings."""
 _CELL = 0.42
 """Side of a field, in inches."""
+_NAME = 0.12
+"""Height of a name, in inches."""
 _NOT_PLAYED = "#E4E4E4"
 _NUMBER: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "center"}
 
@@ -50,14 +53,14 @@ def plot_win_rates(payoffs: Payoffs, *, out: Path) -> Path:
     name_width = 0.075 * max(map(len, payoffs.players))
     side = max(2.0, _CELL * min(count, MOST_LABELED))
     figure = Figure(
-        figsize=(side + name_width + 1.5 + 0.03 * count, side + name_width + 0.9), dpi=150, layout="constrained"
+        figsize=(side + name_width + 1.5 + 0.07 * side, side + name_width + 0.9), dpi=150, layout="constrained"
     )
     axes = figure.add_subplot()
     axes.set_facecolor(_NOT_PLAYED)
     rates = payoffs.win_rates
     rates[payoffs.games == 0] = float("nan")
     image = axes.imshow(rates, cmap=_color_map(), vmin=0, vmax=1)
-    _label_players(axes, payoffs.players)
+    _label_players(axes, payoffs.players, side)
     if count <= MOST_LABELED:
         _write_numbers(axes, payoffs)
     bar = figure.colorbar(
@@ -159,8 +162,13 @@ def _numbers_of_games(payoffs: Payoffs) -> set[int]:
 
 
 def _caption(payoffs: Payoffs) -> str:
-    """Return what the numbers in the fields are."""
+    """Return what the numbers in the fields are; where the fields have none, the numbers of games."""
     played = _numbers_of_games(payoffs)
+    if not played:
+        return "no games were played"
+    if len(payoffs.players) > MOST_LABELED:
+        numbers = " to ".join(dict.fromkeys(map(compact, (min(played), max(played)))))
+        return f"in {numbers} games of each pair that has met"
     if len(played) == 1:
         return f"in percent of the {compact(played.pop())} games of each pair"
     return "in percent; below it, the number of games"
@@ -173,12 +181,13 @@ def _color_map() -> Colormap:
     return LinearSegmentedColormap.from_list("win_rate", [COLORS[1], "#FFFFFF", COLORS[0]])
 
 
-def _label_players(axes: Axes, players: Sequence[str]) -> None:
-    """Write the names of the players at both axes, and thin lines between the fields."""
+def _label_players(axes: Axes, players: Sequence[str], side: float) -> None:
+    """Write the names of the players at both axes, as many as have room, and thin lines between the fields."""
     places, names = range(len(players)), list(map(literal, players))
-    size = 8 if len(players) <= 20 else 7
-    axes.set_xticks(places, names, rotation=90 if max(map(len, players)) > 3 else 0, fontsize=size)
-    axes.set_yticks(places, names, fontsize=size)
+    size, each = 8 if len(players) <= 20 else 7, math.ceil(len(players) * _NAME / side)
+    rotation = 90 if max(map(len, players)) > 3 or len(players) > MOST_LABELED else 0
+    axes.set_xticks(places[::each], names[::each], rotation=rotation, fontsize=size)
+    axes.set_yticks(places[::each], names[::each], fontsize=size)
     axes.set_xlabel("opponent", fontsize=9)
     axes.set_ylabel("player", fontsize=9)
     axes.set_xticks([place - 0.5 for place in places], minor=True)

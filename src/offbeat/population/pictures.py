@@ -137,7 +137,7 @@ def _scores(family: Family, failed: Collection[int]) -> Figure:
     figure, (axes,) = _figure(1, 7, 4)
     for member, generations in _by_member(family).items():
         own = [family.ledger.scores[member, generation].score for generation in generations]
-        style = {"color": _GREY, "linewidth": 0.8, "alpha": 0.7, "marker": ".", "markersize": 3}
+        style: dict[str, Any] = {"color": _GREY, "linewidth": 0.8, "alpha": 0.7, "marker": ".", "markersize": 3}
         axes.plot(generations, own, label="" if member else "each member", **style)
     whole = [
         (generation, [score for score in scores if score is not None])
