@@ -46,7 +46,7 @@ def items_of(text: str) -> list[str]:
 def argument_text(value: object) -> str:
     """Return an argument of an env's constructor, a value of a `PlainTable`, as it is typed: see `value_of`."""
     if isinstance(value, str):
-        return value if value_of(value) == value else _quoted(value)
+        return value if value.isprintable() and value_of(value) == value else _quoted(value)
     if isinstance(value, tuple | list):
         return f"[{', '.join(map(_in_list, value))}]"
     if isinstance(value, Mapping):
@@ -73,5 +73,6 @@ def value_of(text: str) -> object:
 
 
 def _quoted(text: str) -> str:
-    """Return a text in quotes, as TOML reads it: unlike JSON it has no surrogates, and no DEL as it is."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+    """Return a text in quotes, as TOML reads it, with escapes for all characters that are not printable."""
+    written = json.dumps(text, ensure_ascii=False)  # ensure_ascii writes pairs of surrogates, which TOML does not read
+    return "".join(each if each.isprintable() else f"\\U{ord(each):08x}" for each in written)
