@@ -34,6 +34,7 @@ from offbeat.config.assignments import parse_assignments
 from offbeat.config.config import Config
 from offbeat.config.preset_files import NO_PRESET
 from offbeat.config.resolve import resolve
+from offbeat.metrics.text import algorithm_title
 
 ALGORITHMS = ("ppo", "sac")
 SIDES = ("offbeat", "sb3")
@@ -197,7 +198,7 @@ def report(options: argparse.Namespace, records: list[Record]) -> str:
     peers = sorted({f"{PEER} {record['version']}" for record in records if record["side"] == "sb3"})
     parts = ["# Default settings on ten envs", METHOD, *machines, ", ".join(peers)]
     for algorithm in ALGORITHMS:
-        parts += [f"## {algorithm.upper()}", table(algorithm, options, records)]
+        parts += [f"## {algorithm_title(algorithm)}", table(algorithm, options, records)]
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 

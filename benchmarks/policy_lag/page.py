@@ -12,6 +12,7 @@ from benchmarks.common import describe, markdown_table, write_section
 from benchmarks.policy_lag.statistics import mean_probability_of_improvement
 from benchmarks.policy_lag.works import WORKS, Work
 from benchmarks.records import Record
+from offbeat.metrics.text import algorithm_title
 from offbeat.plots.statistics import band_of, iqm
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -162,7 +163,9 @@ def draw(simulated: dict[Work, Runs]) -> None:
             panel.fill_between(steps, *band_of(curves), alpha=0.2, color=line.get_color(), linewidth=0)
         changes = "".join(f"\n{key} {value}" for key, value in work.changes.items())
         panel.set(
-            title=f"{work.algorithm.upper()}, {work.env}{changes}", xlabel="env steps", ylabel="return of evaluations"
+            title=f"{algorithm_title(work.algorithm)}, {work.env}{changes}",
+            xlabel="env steps",
+            ylabel="return of evaluations",
         )
         panel.legend()
     figure.savefig(PICTURE, dpi=120)

@@ -9,6 +9,7 @@ from typing import Any
 
 from benchmarks.common import describe, write_section
 from benchmarks.scores.works import Work
+from offbeat.metrics.text import algorithm_title
 from offbeat.plots.statistics import band_of, iqm
 
 PAGE = Path(__file__).parents[2] / "docs/concepts/scores.md"
@@ -17,8 +18,6 @@ HEAD = (
     "| algorithm, env | env steps | seeds | mean | IQM (95 % interval) | each seed | minutes | published | beside it |",
     "| --- | ---: | ---: | ---: | ---: | --- | ---: | --- | --- |",
 )
-NAMES = {"crossq": "CrossQ"}
-"""How an algorithm is written, if not in capitals."""
 
 
 def write_page(works: list[Work]) -> None:
@@ -40,7 +39,7 @@ def _row(work: Work, results: list[dict[str, Any]]) -> str:
     runtime = "" if work.runtime == "serial" else f", `{work.runtime}`"
     preset = f", `{work.preset}`" if work.preset else ""
     settings = "".join(f", `{key}={value}`" for key, value in work.settings.items())
-    name = f"{NAMES.get(work.algorithm, work.algorithm.upper())}, {_linked(work)}{preset}{runtime}{settings}"
+    name = f"{algorithm_title(work.algorithm)}, {_linked(work)}{preset}{runtime}{settings}"
     published = f"{work.published:,g}: {work.source}"
     head = f"| {name} | {work.steps:,} | {len(results)} of {work.seeds}"
     if not results:

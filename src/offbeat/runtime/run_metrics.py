@@ -133,7 +133,7 @@ class RunMetrics:
     def show(
         self,
         phase: Phase,
-        counters: Counters,
+        counters_now: Callable[[], Counters],
         bottleneck: Callable[[], str],
         first_batch: Callable[[], FirstBatch | None],
         *,
@@ -144,7 +144,7 @@ class RunMetrics:
         if phase == self._shown[0] and now < self._shown[1] + SHOW_EVERY_S and not at_once:
             return
         self._shown = (phase, now)
-        policies = self._policies()
+        counters, policies = counters_now(), self._policies()
         last_line: dict[str, Any] = {key: self.line.get(key) for key in _SHOWN}
         if policies:
             last_line |= _over_policies(policies)

@@ -236,16 +236,15 @@ class TrainingLoop(ABC):
 
     # --- metrics --------------------------------------------------------------------------------------------
 
-    @property
-    def _actor_restarts(self) -> int:
-        return self._restarts_before + self._workforce.restarts
+    def _with_restarts(self) -> Counters:
+        """Return the counters with the restarts up to now: an actor can restart many times within a learning step."""
+        return replace(self.counters, actor_restarts=self._restarts_before + self._workforce.restarts)
 
     def _renew_counters(self) -> None:
         """Update the counters that do not depend on learning: times, restarts, the longest env call."""
         self.counters = replace(
-            self.counters,
+            self._with_restarts(),
             wall_time_s=self.metrics.wall_time,
-            actor_restarts=self._actor_restarts,
             evaluator_restarts=self._evaluator_restarts_before + self.evaluations.restarts,
             evaluation_s=self.evaluations.seconds,
             env_stall_max_s=max(self.counters.env_stall_max_s, self._workforce.longest_stall),
@@ -267,8 +266,7 @@ class TrainingLoop(ABC):
         return "; ".join(filter(None, (self.metrics.bottleneck, evaluation_time)))
 
     def _show(self, phase: Phase, *, at_once: bool = False) -> None:
-        counters = replace(self.counters, actor_restarts=self._actor_restarts)
-        self.metrics.show(phase, counters, self._bottleneck, self._first_batch, at_once=at_once)
+        self.metrics.show(phase, self._with_restarts, self._bottleneck, self._first_batch, at_once=at_once)
 
     def _first_batch(self) -> FirstBatch | None:
         """Return what is collected of the first batch; None once it is learned from, or if there is none."""
