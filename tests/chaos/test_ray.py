@@ -120,7 +120,8 @@ def test_commit_of_a_replaced_actor_is_refused(nodes):  # noqa: ARG001
         batches.take(5)
         assert isinstance(it.acting, RayActing)
         dispatcher, (replaced,) = it.acting._dispatcher, proxies_of(it)
-        wait_until(lambda: not replaced.sent)
+        gate = dispatcher._gates[replaced.index]
+        wait_until(lambda: gate.version(gate.open_ticket) is None)  # it has answered all tickets that it may have
         replaced.kill()
         late, is_replaced = Assignment(8, replaced.last_version, 0.0), threading.Event()
 
