@@ -291,8 +291,9 @@ def env_of(name: str) -> str:
 
 
 NOT_REGISTERED = {
-    "atari": "PongNoFrameskip-v4",
+    "atari": "BreakoutNoFrameskip-v4",
     "atari-sticky": "ALE/Pong-v5",
+    "pongnoframeskip-v4": "PongNoFrameskip-v4",
     "minigrid-empty-5x5-v0": "minigrid:MiniGrid-Empty-5x5-v0",
     "minigrid-doorkey-5x5-v0": "minigrid:MiniGrid-DoorKey-5x5-v0",
     "minigrid-fourrooms-v0": "minigrid:MiniGrid-FourRooms-v0",
