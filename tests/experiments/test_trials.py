@@ -121,6 +121,13 @@ def test_the_type_of_the_key_decides_whether_a_range_has_integers():
     assert all(isinstance(value, int) for value in drawn("unroll_length", 16, 64, scale="log"))
     assert not any(value in (0, 1) for value in drawn("entropy_coef", 0, 1))
     assert all(isinstance(value, int) for value in drawn("learner_threads", 1, 4))
+    assert all(isinstance(value, int) for value in drawn("league.window", 2, 20))
+
+
+def test_a_range_of_an_argument_of_the_env_has_integers_if_its_bounds_and_step_are_integers():
+    assert all(isinstance(value, int) for value in drawn("env.kwargs.size", 2, 8, step=2))
+    assert not any(isinstance(value, int) for value in drawn("env.kwargs.size", 2, 8))
+    assert not any(isinstance(value, int) for value in drawn("env.kwargs.size", 2, 8, step=0.5))
 
 
 @pytest.mark.parametrize(
@@ -144,6 +151,27 @@ def test_a_written_trial_is_read_unchanged(tmp_path):
         write_trial(trial, file)
         assert read_trial(wanted, trial.number, file) == trial
         require_same_trial(trial, file)
+
+
+@pytest.mark.parametrize(
+    "searched",
+    [
+        {"gamma": 0.9, "imports": ["os"]},
+        {"gamma": 0.9, "wrappers": ["my_module:MyWrapper"]},
+        {"gamma": 1.0, "encoder": "mlp"},
+        {"gamma": 0.9, "encoder": "my_module:MyEncoder"},
+        {"gamma": 0.9},
+    ],
+    ids=str,
+)
+def test_a_written_trial_with_values_that_the_spec_does_not_search_over_is_refused(searched, tmp_path):
+    """Values can name code, and others may have written the file."""
+    over = {"gamma": {"low": 0.8, "high": 0.95}, "encoder": ["mlp"]}
+    wanted = spec(search={"method": "optuna", "trials": 1, "over": over})
+    lines = [f"{key} = {json.dumps(value)}" for key, value in searched.items()]
+    (tmp_path / "trial.toml").write_text("\n".join(["[searched]", *lines, "[run]", 'env = "CartPole-v1"']))
+    with pytest.raises(ConfigError, match="that the spec does not search over: restore it"):
+        read_trial(wanted, 0, tmp_path / "trial.toml")
 
 
 def test_a_trial_of_other_settings_is_refused_with_the_difference(tmp_path):

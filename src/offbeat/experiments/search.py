@@ -41,6 +41,10 @@ class Choices:
         """Return the value at a fraction of the list, in [0, 1)."""
         return self.values[int(fraction * len(self.values))]
 
+    def allows(self, value: object) -> bool:
+        """Whether a value is one of the list."""
+        return value in self.values
+
     def examples(self) -> tuple[Any, ...]:
         """Return all values, to be checked."""
         return self.values
@@ -64,6 +68,15 @@ class Range:
         if step is None:
             return self.rounded(self.low + fraction * (self.high - self.low), whole=whole)
         return self.rounded(self.low + int(fraction * (self._steps(step) + 1)) * step, whole=whole)
+
+    def allows(self, value: object) -> bool:
+        """Whether a value is a number within the range."""
+        return isinstance(value, int | float) and self.low <= value <= self.high
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the bounds and the step, if any, are whole numbers."""
+        return all(part == int(part) for part in (self.low, self.high, self.step or 1))
 
     @property
     def highest(self) -> float:
@@ -119,6 +132,10 @@ class Search:
     def combinations(self) -> int:
         """Number of combinations of values."""
         return self.trials or math.prod(len(values.examples()) for values in self.over.values())
+
+    def allows(self, values: Mapping[str, Any]) -> bool:
+        """Whether these values may be those of a trial: of the same keys, each from its list or range."""
+        return values.keys() == self.over.keys() and all(self.over[key].allows(value) for key, value in values.items())
 
     def identity(self) -> dict[str, Any]:
         """Return the part that defines the trials, as JSON."""

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 
 from offbeat.config.assignments import flat_keys
 from offbeat.config.config import Config
-from offbeat.config.env import EnvConfig
+from offbeat.config.env import KWARGS, EnvConfig
+from offbeat.config.league import LEAGUE, LeagueConfig
 from offbeat.config.own_settings import setting_of
 from offbeat.config.policies import Policies, tables_of
 from offbeat.config.registry import algorithm_entry
@@ -105,14 +106,17 @@ def config_of(spec: Spec, env: str, settings: Mapping[str, Any]) -> Config:
 
 
 def whole_keys(spec: Spec) -> set[str]:
-    """Return the keys with a range that accept only whole numbers.
+    """Return the keys with a range that has whole numbers only: those that accept no others.
+
+    What an argument of an env accepts is not known: its range has whole numbers if its bounds and its step are whole.
 
     Raises:
         ConfigError: a key with a range does not accept its numbers.
     """
     over = {} if spec.search is None else spec.search.over
-    hints = setting_hints(spec.algorithm)
-    ranges = {key: values for key, values in over.items() if isinstance(values, Range) and setting_of(key) in hints}
+    all_ranges = {key: values for key, values in over.items() if isinstance(values, Range)}
+    hints = setting_hints(spec.algorithm) | {f"{LEAGUE}{key}": hint for key, hint in hints_of(LeagueConfig).items()}
+    ranges = {key: values for key, values in all_ranges.items() if setting_of(key) in hints}
     kinds = {key: kind_of(hints[setting_of(key)]) for key in ranges}
     for key, kind in kinds.items():
         if kind not in (int, float, Fraction):
@@ -120,12 +124,12 @@ def whole_keys(spec: Spec) -> set[str]:
                 f"{spec.where}: {key} is searched over a range, but does not accept numbers: list its values, "
                 f"{key} = [...]"
             )
-        parts = (ranges[key].low, ranges[key].high, ranges[key].step or 1)
-        if kind is int and any(part != int(part) for part in parts):
+        if kind is int and not ranges[key].is_whole:
             raise ConfigError(
                 f"{spec.where}: {key} accepts only whole numbers: low, high and step of its range must be whole numbers"
             )
-    return {key for key, kind in kinds.items() if kind is int}
+    of_env = {key for key, values in all_ranges.items() if key.startswith(KWARGS) and values.step and values.is_whole}
+    return {key for key, kind in kinds.items() if kind is int} | of_env
 
 
 def setting_hints(algorithm: str) -> dict[str, Any]:
@@ -209,13 +213,19 @@ def read_trial(spec: Spec, number: int, file: Path) -> Trial:
     """Return a trial of the spec, with the searched values in its trial.toml.
 
     Raises:
-        ConfigError: the file is not TOML, or lacks the values.
+        ConfigError: the file is not TOML, lacks the values, or has values that the spec does not search over. Others
+            may have written it, and values can name code.
     """
     tables = _tables_in(file)
-    env = tables.get("run", {}).get("env")
-    if not isinstance(tables.get("searched"), dict) or env not in spec.envs:
+    run, searched = tables.get("run"), tables.get("searched")
+    env = run.get("env") if isinstance(run, dict) else None
+    if not isinstance(searched, dict) or env not in spec.envs:
         raise ConfigError(f"{file} lacks the env or the searched values: restore it, or pass another --dir")
-    return trial_of(spec, number, env, tables["searched"])
+    if spec.search is None or not spec.search.allows(searched):
+        raise ConfigError(
+            f"{file} has values under [searched] that the spec does not search over: restore it, or pass another --dir"
+        )
+    return trial_of(spec, number, env, searched)
 
 
 def require_same_trial(trial: Trial, file: Path) -> None:
