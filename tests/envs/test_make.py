@@ -22,6 +22,7 @@ from tests.reference.env_zoo import (
 from offbeat.config.env import EnvConfig, adapter_prefix
 from offbeat.core.errors import ConfigError
 from offbeat.core.frozen_table import PlainTable
+from offbeat.core.tasks import TaskSample
 from offbeat.envs.make import list_envs, make_envs
 from offbeat.envs.make_worlds import make_world
 from offbeat.envs.registration import register_env
@@ -208,3 +209,39 @@ def with_spaces_of_a_wrapper() -> gym.Env[Any, Any]:
 def test_an_env_whose_spaces_are_those_of_its_wrapper_can_be_reset() -> None:
     with closing(make_envs(f"{__name__}:with_spaces_of_a_wrapper", 2, seed=1)) as envs:
         assert envs.reset()["observation"].shape == (2, 2)
+
+
+class Counted(gym.Env[Any, Any]):
+    """Counts the envs of its class that are open."""
+
+    observation_space = gym.spaces.Box(0, 1, (2,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+    made = closed = 0
+
+    def __init__(self) -> None:
+        Counted.made += 1
+
+    def close(self) -> None:
+        Counted.closed += 1
+
+
+def no_wrapper(env: gym.Env[Any, Any]) -> None:
+    raise ValueError(f"{env} is refused")
+
+
+@pytest.mark.parametrize(
+    ("settings", "tasks"),
+    [
+        (EnvConfig(frame_stack=4), None),
+        (EnvConfig(ignore_observations=("text",)), None),
+        (EnvConfig(curriculum=("gravity 0:1 1:2",)), None),
+        (EnvConfig(wrappers=(f"{__name__}:no_wrapper",)), None),
+        (EnvConfig(), TaskSample(0, 2, 2)),
+    ],
+)
+def test_envs_that_are_refused_after_they_were_made_are_closed(settings: EnvConfig, tasks: TaskSample | None) -> None:
+    """They may have started processes."""
+    Counted.made = Counted.closed = 0
+    with pytest.raises(ConfigError):
+        make_envs(f"{__name__}:Counted", 3, seed=0, settings=settings, tasks=tasks)
+    assert Counted.closed == Counted.made > 0

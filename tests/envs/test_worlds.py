@@ -14,7 +14,8 @@ from offbeat.config.env import UNSET
 from offbeat.core.errors import ConfigError, EnvFailed
 from offbeat.core.types import ActionSpec, EnvSpec, Leaf
 from offbeat.envs.contract import Envs, Outcome, State
-from offbeat.envs.make_worlds import spec_of_world
+from offbeat.envs.make_worlds import make_worlds, preflight_world, spec_of_world
+from offbeat.envs.testing.worlds import MixedSpaces
 from offbeat.envs.world import PoliciesOf, WorldSpec, WorldStep
 from offbeat.envs.world_rows import spec_of_policy
 from offbeat.envs.worlds import Worlds
@@ -333,3 +334,13 @@ def test_an_exception_in_set_progress_names_the_world():
     scripts[1].env = RefusesProgress()
     with pytest.raises(EnvFailed, match=r"world 1: set_progress\(0.5\) raised RuntimeError: not now"):
         worlds_of(*scripts).set_progress(0.5)
+
+
+def test_worlds_that_are_refused_after_they_were_made_are_closed(monkeypatch):
+    spec = preflight_world("offbeat.envs.testing.worlds:MixedSpaces")
+    assert spec is not None
+    closed: list[str] = []
+    monkeypatch.setattr(MixedSpaces, "close", lambda _world: closed.append("a world"))
+    with pytest.raises(ConfigError, match="give each kind of agent its own policy"):
+        make_worlds(spec, 2, {"all": spec.names}, seed=0)
+    assert len(closed) == 2

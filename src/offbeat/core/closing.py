@@ -1,9 +1,9 @@
-"""Making several objects that must be closed."""
+"""Making objects that must be closed, also if something fails before they are used."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Protocol, TypeVar
 
 
@@ -16,15 +16,22 @@ class Closable(Protocol):
 C = TypeVar("C", bound=Closable)
 
 
+@contextmanager
+def closed_on_error(made: Iterable[Closable]) -> Iterator[None]:
+    """Close the objects if the block raises an exception. The iterable may grow in the block."""
+    try:
+        yield
+    except BaseException:
+        for each in made:
+            with suppress(Exception):  # the exception of the block is raised
+                each.close()
+        raise
+
+
 def all_or_closed(makes: Iterable[C]) -> list[C]:
     """Return all objects that an iterator makes; if it fails to make one, close those that it has made before."""
     made: list[C] = []
-    try:
+    with closed_on_error(made):
         for each in makes:
             made.append(each)  # noqa: PERF402 - those before a failure must be known
-    except BaseException:
-        for each in made:
-            with suppress(Exception):  # the failure is raised
-                each.close()
-        raise
     return made

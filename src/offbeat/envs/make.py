@@ -11,6 +11,7 @@ import gymnasium as gym
 from gymnasium.envs.registration import load_env_creator
 
 from offbeat.config.env import ADAPTERS, UNSET, EnvConfig, adapter_prefix
+from offbeat.core.closing import closed_on_error
 from offbeat.core.errors import ConfigError, OffbeatError, with_traceback_of
 from offbeat.core.seeding import derive_seed
 from offbeat.core.tasks import TaskSample
@@ -82,16 +83,17 @@ def make_envs(
         raise
     except FAILURES as error:
         raise cannot_make(env_id, request.kwargs, error) from error
-    if envs.spec.mask is not None and settings.action_repeats > 1:
-        envs.close()
-        raise ConfigError(
-            f"frame_skip is {settings.action_repeats}, but {env_id} has action masks, and a mask holds for one step: "
-            "in the next one the repeated action may not be allowed. Leave it out, or repeat actions in a wrapper"
-        )
-    envs.spec = stacked(envs.spec, settings.frame_stack or 1)
-    if tasks is not None:
-        task_envs(envs)
-    return with_previous_inputs(envs, settings)
+    with closed_on_error([envs]):
+        if envs.spec.mask is not None and settings.action_repeats > 1:
+            raise ConfigError(
+                f"frame_skip is {settings.action_repeats}, but {env_id} has action masks, and a mask holds for one "
+                "step: in the next one the repeated action may not be allowed. Leave it out, or repeat actions in a "
+                "wrapper"
+            )
+        envs.spec = stacked(envs.spec, settings.frame_stack or 1)
+        if tasks is not None:
+            task_envs(envs)
+        return with_previous_inputs(envs, settings)
 
 
 def task_envs(envs: Envs) -> TaskEnvs:
@@ -102,7 +104,6 @@ def task_envs(envs: Envs) -> TaskEnvs:
     """
     if isinstance(envs, TaskEnvs):
         return envs
-    envs.close()
     raise ConfigError(
         f"{envs.spec.id} has no tasks: use a Gymnasium env with the methods set_task and sample_tasks, such as "
         "offbeat/PointRobot-v0"

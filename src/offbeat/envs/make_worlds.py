@@ -11,7 +11,7 @@ import gymnasium as gym
 
 from offbeat.config.curriculum import parameters
 from offbeat.config.env import UNSET, EnvConfig, adapter_prefix, refuse_for_world
-from offbeat.core.closing import all_or_closed
+from offbeat.core.closing import all_or_closed, closed_on_error
 from offbeat.core.errors import ConfigError, EnvFailed, OffbeatError, with_notes_of
 from offbeat.core.frozen_table import thawed
 from offbeat.core.seeding import derive_seed, stream
@@ -141,18 +141,19 @@ def make_worlds(
     limits = Limits(settings.max_episode_steps, cut_after)
     limited = replace(spec, agents=tuple((name, limits.added_to(agent, None)) for name, agent in spec.agents))
     made = all_or_closed(existing(make_world(spec.id, settings.kwargs), spec.id) for _ in range(count))
-    worlds = Worlds(
-        limited,
-        made,
-        owners,
-        groups=groups_of(count, groups),
-        seeds=[derive_seed(seed, role, actor, origin, world) for world in range(count)],
-        limit=limits.shorter_than(None),
-        curriculum=parameters(settings.curriculum),
-        policies_of=policies_of,
-    )
-    worlds.envs = {policy: with_previous_inputs(envs, settings) for policy, envs in worlds.envs.items()}
-    return worlds
+    with closed_on_error(made):
+        worlds = Worlds(
+            limited,
+            made,
+            owners,
+            groups=groups_of(count, groups),
+            seeds=[derive_seed(seed, role, actor, origin, world) for world in range(count)],
+            limit=limits.shorter_than(None),
+            curriculum=parameters(settings.curriculum),
+            policies_of=policies_of,
+        )
+        worlds.envs = {policy: with_previous_inputs(envs, settings) for policy, envs in worlds.envs.items()}
+        return worlds
 
 
 def existing(world: World | None, env_id: str) -> World:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from offbeat.config.curriculum import Parameter, parameters
 from offbeat.config.env import EnvConfig
-from offbeat.core.closing import all_or_closed
+from offbeat.core.closing import all_or_closed, closed_on_error
 from offbeat.core.errors import ConfigError
 from offbeat.core.frozen_table import thawed
 from offbeat.core.types import Array, EnvSpec, Tree
@@ -30,6 +30,7 @@ from offbeat.envs.adapters.gymnasium.sources import (
     AnyEnv,
     AnyVectorEnv,
     SingleEnv,
+    Source,
     make_in_mode,
     make_single,
     make_source,
@@ -310,6 +311,12 @@ def _make_gymnasium(request: EnvRequest, registered: RegisteredEnv) -> Envs:
             )
             for group in request.groups
         )
+    with closed_on_error(made):
+        return _envs_of(request, made)
+
+
+def _envs_of(request: EnvRequest, made: Sequence[Source]) -> Envs:
+    """Return the envs of one actor; `made`: those of each group."""
     sources = [source.envs for source in made]
     spec = made[0].limits.added_to(_spec_of(request, sources[0]), made[0].own_limit)
     envs = [env for source in sources for env in (source if isinstance(source, list) else [source])]

@@ -18,7 +18,7 @@ from gymnasium.wrappers import TimeLimit
 
 from offbeat.config.env import EnvConfig
 from offbeat.config.importing import find
-from offbeat.core.closing import all_or_closed
+from offbeat.core.closing import all_or_closed, closed_on_error
 from offbeat.core.errors import ConfigError, with_traceback_of
 from offbeat.core.frozen_table import thawed
 from offbeat.envs.adapters.gymnasium.action_repeat import ActionRepeat
@@ -165,8 +165,9 @@ def make_single(
         ConfigError: a wrapper cannot be imported, or raised an exception.
     """
     env = gym.make(replace(registered, order_enforce=False), disable_env_checker=True, **kwargs)
-    for wrapper in wrappers:
-        env = _wrapped(env, wrapper, registered.id)
+    with closed_on_error([env]):
+        for wrapper in wrappers:
+            env = _wrapped(env, wrapper, registered.id)
     if frame_skip > 1:
         env = ActionRepeat(env, frame_skip)
     limit = limits.shorter_than(time_limit_of(env))
