@@ -245,6 +245,15 @@ def test_an_average_is_refused_if_one_of_the_policies_has_no_snapshots(separate,
         assert "has no snapshots of player_0, so there is no average" in said.err
 
 
+def test_a_damaged_snapshot_is_no_obstacle_to_a_match_in_which_no_snapshot_plays(league, plain, tmp_path):
+    run = shutil.copytree(league, tmp_path / "copy", symlinks=True)
+    for weights in run.glob("league/*/*/weights.safetensors"):
+        weights.write_bytes(b"damaged")
+    assert offbeat.match([run, plain], episodes=2).played == 2
+    with pytest.raises(ConfigError, match="damaged"):
+        offbeat.match([run], episodes=2)
+
+
 def test_a_loaded_average_plays_one_of_the_snapshots_per_episode(league):
     average, snapshots = offbeat.load_average(league, seed=2), offbeat.load_snapshots(league)["default"]
     assert len(average.snapshots) == len(snapshots) > 2

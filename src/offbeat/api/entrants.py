@@ -98,7 +98,9 @@ def _of_run(
     """
     _, latest = load_for_env(run, "latest", trust_code=trust_code)
     agents = {policy: loaded.trained.agents for policy, loaded in latest.items()}
-    kept = load_snapshots(run, "all" if which == "all" else "window", trust_code=trust_code)
+    kept: dict[str, dict[int, LoadedPolicy]] = {}
+    if average or which != "none":
+        kept = load_snapshots(run, "all" if which == "all" else "window", trust_code=trust_code)
     if not kept and (average or (which != "none" and not alone)):
         raise ConfigError(f"{run} has no league, so it has no snapshots: leave out --snapshots and --average")
     if average:
