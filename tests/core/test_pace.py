@@ -213,7 +213,7 @@ def test_the_pause_ticket_is_the_first_that_the_pace_cannot_have_allowed(pace, l
         ((0, 1), r"unrolls_per_batch is 0.*at least 1.*--set unrolls_per_batch=1"),
         ((-3, 1), r"unrolls_per_batch is -3"),
         ((1, -1), r"max_lag is -1.*--max-lag 0"),
-        ((1, 0, 4, 1), r"resident_batches is 4, but passes is 1, .*--set passes=2 or more, or leave"),
+        ((1, 0, 2, 1), r"resident_batches is 2, but passes is 1, .*--set passes=2 or more, or leave"),
     ],
 )
 def test_invalid_on_policy_settings_are_refused_with_the_remedy(arguments, words):

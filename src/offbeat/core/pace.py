@@ -173,20 +173,17 @@ class OnPolicyPace:
 
     @cached_property
     def in_flight(self) -> int:
-        group = range(self.resident_batches)
         # A slot is free once the last use of its batch is finished. It may be written D steps before the first use of
-        # the batch that comes `ring` batches later.
-        ring = next(
-            ring
-            for ring in count(1)
-            if all(self.first_use(batch + ring) - self.max_lag > self.last_use(batch) for batch in group)
-        )
+        # the batch that comes `ring` batches later. This is earliest for the first batch of a group.
+        ring = next(ring for ring in count(1) if self.first_use(ring) - self.max_lag > self.last_use(0))
         return ring * self.unrolls_per_batch
 
-    @cached_property
+    @property
     def most_ahead(self) -> int:
-        """Maximum number of tickets that are acted, or wait for their first use, at one time."""
-        return max(self.pause_ticket(step) - self.next_ticket(step) for step in range(self.group_steps))
+        """Maximum number of tickets that are acted, or wait for their first use, at one time: at the start of a
+        group.
+        """
+        return self.pause_ticket(0)
 
     @property
     def versions(self) -> int:
