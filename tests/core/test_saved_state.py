@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from tests.reference.thorough import examples
 
-from offbeat.core.saved_state import NotSavable, require_savable, saved_and_loaded, split
-from offbeat.core.strict_json import DEEPEST, parse_object
+from offbeat.core.saved_state import NotSavable, join, require_savable, saved_and_loaded, split
+from offbeat.core.strict_json import DEEPEST, Unreadable, parse_object
 
 PLAIN = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
 ARRAYS = st.sampled_from(["?", "i1", "u2", "i8", "f2", "f4", "f8"]).flatmap(
@@ -51,6 +51,12 @@ def test_a_state_comes_back_with_its_values_dtypes_and_shapes_as_a_copy(state: d
 def test_what_a_checkpoint_cannot_store_is_refused_with_its_place(state: dict[str, Any], said: str) -> None:
     with pytest.raises(NotSavable, match=said.replace("$", r"\$")):
         split(state)
+
+
+@pytest.mark.parametrize("reference", [{"$array": "::b"}, {"$array": []}, {"$array": "::a", "more": 1}])
+def test_a_state_that_refers_to_an_array_which_is_not_there_is_refused(reference: dict[str, Any]) -> None:
+    with pytest.raises(Unreadable, match="does not have the array"):
+        join({"a": reference}, {"::a": np.zeros(1)})
 
 
 def test_a_whole_number_of_thousands_of_digits_is_refused() -> None:

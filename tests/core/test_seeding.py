@@ -9,7 +9,7 @@ import pytest
 
 from offbeat.core.seeding import derive_seed, stream
 
-INDICES: list[tuple[int, ...]] = [(), (0,), (1,), (0, 0), (0, 1), (1, 0), (2**20,)]
+INDICES: list[tuple[int, ...]] = [(), (0,), (1,), (0, 0), (0, 1), (1, 0), (0, 0, 0), (0, 0, 1), (2**20,)]
 KEYS = list(product([0, 1, 2**32, 2**40 + 1], ["act", "env", "learn"], INDICES))
 
 

@@ -47,10 +47,11 @@ def test_the_value_loss_is_half_the_squared_error_and_its_gradient_the_error(row
     torch.testing.assert_close(gradient, (values - targets).detach())
 
 
-def test_normalized_advantages_have_mean_0_and_standard_deviation_1():
-    result = normalized(torch.tensor([1.0, 5.0, -3.0, 40.0]).double())
+@pytest.mark.parametrize("unit", [1.0, 1e-4])
+def test_normalized_advantages_have_mean_0_and_standard_deviation_1_in_any_unit(unit):
+    result = normalized(unit * torch.tensor([1.0, 5.0, -3.0, 40.0]).double())
     assert result.mean().item() == pytest.approx(0, abs=1e-12)
-    assert result.square().mean().item() == pytest.approx(1)
+    assert result.square().mean().item() == pytest.approx(1, rel=1e-4)
     assert torch.equal(result.argsort(), torch.tensor([2, 0, 1, 3]))
 
 

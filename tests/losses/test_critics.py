@@ -30,7 +30,13 @@ def test_the_critic_loss_sums_half_the_squared_errors_of_the_critics(seed, m, e,
 
 
 @pytest.mark.parametrize(
-    "call", [lambda: critic_loss(M, M), lambda: critic_loss(VALUES, VALUES), lambda: critic_loss(VALUES, M, M[:1])]
+    "call",
+    [
+        lambda: critic_loss(M, M),
+        lambda: critic_loss(VALUES, VALUES),
+        lambda: critic_loss(VALUES, M, M[:1]),
+        lambda: critic_loss(VALUES[:0], M),  # no critic
+    ],
 )
 def test_shapes_that_do_not_agree_are_refused(call: Callable[[], Tensor]):
     with pytest.raises(ValueError, match=r"\[.*\]"):
