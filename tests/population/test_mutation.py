@@ -64,11 +64,18 @@ def test_without_given_values_the_members_are_spread_over_the_whole_range(member
         assert (spread[0], spread[-1]) == pytest.approx((gene.low, gene.high))
 
 
+def test_the_members_have_another_order_for_each_key_and_seed():
+    genome = Genome({key: Gene(1e-6, 1e-2) for key in "abc"})
+    first = [[genome.first(member, 20, seed) for member in range(20)] for seed in range(2)]
+    assert len({tuple(values[key] for values in members) for members in first for key in "abc"}) == 6
+
+
 def test_keys_are_mutated_with_the_given_probability_each():
     genome = Genome({key: Gene(1e-3, 1e3) for key in "abcdefgh"}, mutation_rate=0.3)
     before = dict.fromkeys("abcdefgh", 1.0)
-    changed = [genome.mutated(before, stream(0, "test", trial))[key] != 1.0 for trial in range(250) for key in before]
-    assert np.mean(changed) == pytest.approx(0.3, abs=0.04)
+    values = np.array([list(genome.mutated(before, stream(0, "test", trial)).values()) for trial in range(250)])
+    assert np.mean(values != 1.0) == pytest.approx(0.3, abs=0.04)
+    assert np.mean(values[values != 1.0] > 1.0) == pytest.approx(0.5, abs=0.06), "it grows as often as it shrinks"
     assert genome.mutated(before, stream(0, "test", 1)) == genome.mutated(before, stream(0, "test", 1))
 
 

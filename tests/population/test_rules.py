@@ -66,6 +66,21 @@ def test_the_standard_deviation_leaves_out_the_worst_fifth():
     assert rule.donor_of(5, scores, 0.0) == 0
 
 
+def test_the_worst_fifth_of_the_scores_begins_with_failed_members():
+    # Of ten members the two that have failed are left out, so the deviation of all others is 33. Without 0 it is 2.
+    scores = [FAILED, FAILED, 0.0, *(float(score) for score in range(100, 107))]
+    rule = ReplaceRule(replace_fraction=0.5, gap_relative=0, gap_std=1)
+    assert rule.donor_of(3, scores, 0.0) is None
+    assert rule.donor_of(2, scores, 0.0) == 9
+
+
+@pytest.mark.parametrize(("members", "fraction", "copies"), [(4, 0.1, 1), (9, 0.3, 2), (100, 0.29, 29)])
+def test_a_fraction_of_the_members_is_rounded_down_to_at_least_one(members, fraction, copies):
+    rule = ReplaceRule(replace_fraction=fraction, gap_relative=0, gap_std=0)
+    scores = [float(score) for score in range(members)]
+    assert sum(rule.donor_of(member, scores, 0.0) is not None for member in range(members)) == copies
+
+
 def test_each_of_the_best_can_be_the_donor():
     scores = [float(score) for score in range(8)]
     assert {BY_RANK.donor_of(0, scores, draw) for draw in (0.0, 0.49, 0.5, 0.99)} == {6, 7}

@@ -86,6 +86,19 @@ def test_the_same_seed_gives_the_same_tree_and_another_seed_another_one(tmp_path
     assert trees[0] != trees[2]
 
 
+def test_each_decision_has_random_numbers_of_its_own(tmp_path):
+    genes = Genome({"rate": Gene(1e-9, 1.0)}, mutation_rate=1.0, initial={"rate": (1e-4,) * 4})
+    playing = family(tmp_path, genes, replace_fraction=0.5, donor_fraction=0.25)
+    decisions = play(playing, 3, lambda member, _generation: float(member))
+    factors = [
+        decision.values["rate"] / playing.values(decision.donor, decision.generation)["rate"]
+        for decision in decisions
+        if decision.donor is not None
+    ]
+    assert len(factors) == 6, "two members copy in each generation"
+    assert len(set(factors)) == 6
+
+
 def test_a_decision_does_not_depend_on_the_order_in_which_scores_arrive(tmp_path):
     (tmp_path / "other").mkdir()
     one, other = family(tmp_path), family(tmp_path / "other")
