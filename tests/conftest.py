@@ -15,14 +15,15 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from tests.reference import ray_clusters, survivors, thorough, warm
 
 from offbeat.core.argument_notation import keep_flags
 from offbeat.core.threads import forbid_spinning
 from offbeat.run_directory import versions
 
-settings.register_profile("offbeat", deadline=None)  # no test depends on how fast a machine is
+# No test depends on how fast a machine is.
+settings.register_profile("offbeat", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("offbeat")
 
 
