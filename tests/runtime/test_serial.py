@@ -201,3 +201,18 @@ def test_actors_and_columns_have_separate_random_streams(begun, actors):
     acting.wait(actors)
     first = unrolls_of(parts).batch(0)["observation"][0]
     assert len({row.tobytes() for row in first}) == actors * 4
+
+
+def test_the_episodes_of_an_actor_depend_on_the_ticket_at_which_it_starts_and_on_its_deaths(begun):
+    plan = begun("Pendulum-v1")[0].plan
+
+    def state(origin: int, attempt: int) -> str:
+        actor = plan.make_actor(0, origin, attempt=attempt)
+        plan.start(actor, origin, None)
+        snapshot = str(actor.snapshot())
+        actor.close()
+        return snapshot
+
+    states = [state(*each) for each in ((0, 0), (3, 0), (3, 1), (3, 2))]
+    assert len(set(states)) == len(states)
+    assert state(3, 1) == states[2]

@@ -427,6 +427,20 @@ def test_an_actor_of_two_policies_writes_the_rows_of_two_separate_actors():
             np.testing.assert_array_equal(array, follow[1][place][name], err_msg=name)
 
 
+def test_policies_of_an_actor_have_separate_random_streams():
+    first, second = Stage(WANDERER), Stage(WANDERER)
+    actor, slots = Actor(0, 0, [first.columns, second.columns]), (first.slot(), second.slot())
+    work = tuple(PolicyWork(first.vector, slot) for slot in slots)
+    actor.start(0)
+    actor.act(Work(0, 3, 0.0, work))
+    ours, theirs = slots
+    np.testing.assert_array_equal(ours["observation"][0], theirs["observation"][0])
+    assert (ours["action"][:LENGTH] != theirs["action"][:LENGTH]).any()
+    actor.start(1, spread=LENGTH)
+    actor.act(Work(1, 3, 0.0, work))
+    assert (ours["observation"][0] != theirs["observation"][0]).any(), "they have taken other random steps"
+
+
 # --- whose fault ------------------------------------------------------------------------------------------------
 
 

@@ -12,8 +12,9 @@ from offbeat.algorithms.base import Batch
 from offbeat.algorithms.on_policy import GROUP
 from offbeat.algorithms.ppo import PPOConfig
 from offbeat.core.errors import RunFailed
+from offbeat.metrics.timings import Timings
 from offbeat.models.published import published_layout
-from offbeat.workers.learner import Learned
+from offbeat.workers.learner import Learned, UnrollLearner
 from offbeat.workers.updates import REFUSED_IN_A_ROW
 
 WHOLE = PPOConfig(
@@ -141,6 +142,17 @@ def test_a_learning_step_is_reproducible_and_its_shuffle_depends_on_the_step():
         side.learner.learn(step, 0.0)
     np.testing.assert_array_equal(left.parameters, right.parameters)
     assert (left.parameters != later.parameters).any()
+
+
+def test_policies_shuffle_the_rows_of_a_learning_step_differently():
+    parameters = []
+    for index in (0, 1):
+        side = bench(replace(WHOLE, minibatch_size=7))
+        side.fill(0, seed=11)
+        feed = side.learner.feed
+        UnrollLearner(side.algorithm, feed, side.weights, seed=5, timings=Timings(), policy_index=index).learn(0, 0.0)
+        parameters.append(side.parameters)
+    assert (parameters[0] != parameters[1]).any()
 
 
 # --- what is published and reported -------------------------------------------------------------------------
