@@ -16,16 +16,22 @@ from offbeat.api.train import Run, train
 from offbeat.config.league import LeagueConfig
 from offbeat.config.resolve import resolve
 from offbeat.core.errors import ConfigError
+from offbeat.core.pace import OnPolicyPace
 from offbeat.core.types import policy_key
 from offbeat.league.players import LATEST, Player
+from offbeat.league.sides import Side
 from offbeat.league.table import LeagueTable
+from offbeat.memory.arena import private_arena
+from offbeat.memory.league import LeagueMemory, LeagueShape
 from offbeat.memory.unrolls import Unrolls
+from offbeat.memory.weights import Weights, weight_slabs
 from offbeat.models.acting import ActingPolicy
 from offbeat.run_directory.checkpoint import load
 from offbeat.runtime.assembly import build_paced
 from offbeat.runtime.league import League
 from offbeat.runtime.parts import PacedParts
-from offbeat.workers.seats import Seats
+from offbeat.runtime.serial import SerialActing
+from offbeat.workers.seats import LeaguePlan, Seats
 
 GAME, TEAMS = "offbeat.envs.testing.games:RockPaperScissors", "offbeat.envs.testing.worlds:CartPoles"
 LEAGUE: dict[str, Any] = {"league": {"window": 3, "snapshot_every": 4, "opponents": "prioritized"}}
@@ -378,6 +384,43 @@ def test_the_win_rate_of_a_policy_is_the_mean_of_those_against_the_snapshots_of_
         rates = [float(each.win_rates[0, 1]) for each in records if each.games.any()]
         assert rates
         assert last[policy_key(policy, "win_rate")] == pytest.approx(sum(rates) / len(rates))
+
+
+def test_the_odds_of_a_version_are_published_before_actors_may_use_it(tmp_path, monkeypatch):
+    newest: list[int] = []
+    advance, finish = League.advance, SerialActing.finish
+
+    def noted_advance(league: League, *arguments: Any) -> None:
+        advance(league, *arguments)
+        newest.append(league.table.version)
+
+    def noted_finish(acting: SerialActing, learned: int) -> None:
+        assert newest[-1] == learned
+        finish(acting, learned)
+
+    monkeypatch.setattr(League, "advance", noted_advance)
+    monkeypatch.setattr(SerialActing, "finish", noted_finish)
+    small_run(tmp_path / "run", runtime="serial", **{**SETTINGS, "steps": 128})
+    assert newest
+
+
+def test_the_games_of_a_batch_that_is_used_again_are_counted_once():
+    plan = LeaguePlan(LeagueConfig(window=1, snapshot_every=9), (Side(("p",), ("a",)), Side(("p",), ("b",))), ("p",))
+    pace = OnPolicyPace(unrolls_per_batch=1, max_lag=0, passes=2)
+    shape = LeagueShape(2, {"p": 3}, 1, 9, pace.versions, pace.in_flight, games=4)
+    arrays = private_arena([*shape.slabs(), *weight_slabs(3, pace.versions)])
+    weights, memory = Weights(arrays), LeagueMemory(shape, arrays)
+    league = League(plan, pace, memory, {"p": weights})
+    weights.commit(0)
+    league.start()
+    results = memory.results(0)
+    results.games[0] = 2
+    results.snapshots[:2] = LATEST, 0
+    results.outcomes[:2] = 1, 0
+    for step in range(2):
+        weights.commit(step + 1)
+        league.advance(step, env_steps=10)
+        assert league.metrics()["league_games"] == 2
 
 
 @pytest.mark.parametrize("limit", [2, 3])

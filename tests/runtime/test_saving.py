@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.reference.replay_runs import small_sac
-from tests.reference.runs import small_run, weights_of
+from tests.reference.runs import lines_of, small_run, weights_of
 from tests.reference.thorough import thorough
 
 import offbeat
@@ -86,16 +86,19 @@ def test_the_score_of_a_checkpoint_is_that_of_its_own_weights(tmp_path):
     assert offbeat.load(stopped).trained.eval_return_mean is None
 
 
-def test_the_best_weights_are_saved_with_their_score_if_others_are_evaluated_before(tmp_path, monkeypatch):
+@pytest.mark.parametrize("difference", [0, 1])
+def test_the_best_weights_are_saved_with_their_score_if_others_are_evaluated_before(tmp_path, monkeypatch, difference):
     evaluated = Saving.evaluated
 
     def evaluated_twice(saving: Saving, return_mean: float, weights: Any, counters: Counters) -> None:
         evaluated(saving, return_mean, weights, counters)
-        evaluated(saving, return_mean - 1, weights, replace(counters, updates=counters.updates + 1))
+        evaluated(saving, return_mean - difference, weights, replace(counters, updates=counters.updates + 1))
 
     monkeypatch.setattr(Saving, "evaluated", evaluated_twice)
     run = small_run(tmp_path / "run", steps=512, eval_every=256, eval_episodes=2, evaluator="inline")
-    assert offbeat.load(run, "best").trained.eval_return_mean == run.metrics["best_eval_return_mean"]
+    best = offbeat.load(run, "best").trained
+    assert best.eval_return_mean == run.metrics["best_eval_return_mean"]
+    assert best.updates in {line["updates"] for line in lines_of(run.path)}, "of equal ones the first is the best"
 
 
 def test_best_weights_that_could_not_be_saved_are_saved_with_the_next_checkpoint(tmp_path, monkeypatch):
