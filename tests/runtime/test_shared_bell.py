@@ -61,7 +61,8 @@ def test_a_thread_that_stops_listening_lets_the_next_one_listen():
     bell.close()
 
 
-def test_nobody_sleeps_for_what_has_happened_before():
+def test_nobody_sleeps_for_what_has_happened_before(monkeypatch):
     bell = Bell.make()
+    monkeypatch.setattr(bell, "sleep", lambda _seconds: pytest.fail("it has slept"))
     SharedBell(bell).sleep(LONG_S, unless=lambda: True)
     bell.close()

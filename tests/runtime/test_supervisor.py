@@ -8,9 +8,9 @@ import signal
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from itertools import pairwise
+from itertools import count, pairwise
 from random import Random
 from typing import Any
 
@@ -20,13 +20,17 @@ from tests.reference.thorough import thorough
 
 from offbeat.config.importing import import_modules
 from offbeat.config.resolve import resolve
+from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import RunFailed
 from offbeat.core.types import Tree
+from offbeat.memory.arena import private_arena
+from offbeat.runtime import supervisor
 from offbeat.runtime.acting import Acting
+from offbeat.runtime.board import Board, board_slabs
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.processes import ProcessActing
 from offbeat.runtime.runtimes import acting_of, build
-from offbeat.runtime.supervisor import Reporting, Supervised
+from offbeat.runtime.supervisor import Reporting, Supervised, Supervisor
 
 ENVS = ("tests.reference.run_envs",)
 LENGTH = 10
@@ -207,6 +211,60 @@ def kill_before_each_batch(it: Scene) -> None:
     for step in range(10_000):
         it.kill(0)
         it.next_batch(step)
+
+
+class FakeProcess:
+    """A process that is dead at the first look, and pauses at ticket 8 when its reports are taken."""
+
+    name, pid, ready, has_ended = "process 1", 1, True, False
+    failure = explained = no_restart_reason = ""
+    index = 0
+    paused: tuple[int, Any] = (4, "earlier")
+
+    def take_reports(self, seconds: float = 0.0) -> None:  # noqa: ARG002
+        self.paused = 8, "present"
+
+    def kill(self) -> None: ...
+
+    def is_alive(self) -> bool:
+        return False
+
+    def exits_within(self, seconds: float) -> bool:  # noqa: ARG002
+        return True
+
+    def exit_reason(self) -> str:
+        return "has died"
+
+
+def supervisor_of(start: Callable[..., FakeProcess], board: Board) -> Supervisor[FakeProcess]:
+    reporting, runtime = Reporting(lambda *_: None, lambda *_: None), RuntimeConfig(restart_budget=2)
+    return Supervisor(start, board, runtime, reporting, role="actor", work="ticket", changes_result=True)
+
+
+@pytest.mark.parametrize(("window_s", "attempts"), [(600.0, [0, 1, 2]), (2.5, [0, 1, 1])])
+def test_a_restart_has_its_ticket_no_snapshot_and_the_number_of_recent_deaths(monkeypatch, window_s, attempts):
+    monkeypatch.setattr(supervisor, "RESTART_WINDOW_S", window_s)
+    clock = count()  # a second passes between two looks at it
+    monkeypatch.setattr(supervisor, "monotonic", lambda: float(next(clock)))
+    board, starts = Board(private_arena(board_slabs(1)), 1), []
+
+    def start(*given: Any) -> FakeProcess:
+        starts.append(given)
+        return FakeProcess()
+
+    supervised = supervisor_of(start, board)
+    supervised.start(3, [{"state": 1}])
+    board.next[0][0] = 7
+    for _ in attempts[1:]:
+        supervised.watch()
+    assert starts == [(0, 3, {"state": 1}, 0), *((0, 7, None, attempt) for attempt in attempts[1:])]
+    assert supervised.restarts == 2
+
+
+def test_the_state_of_envs_is_that_of_the_present_pause():
+    supervised = supervisor_of(lambda *_: FakeProcess(), Board(private_arena(board_slabs(1)), 1))
+    supervised.start(0, [None])
+    assert supervised.snapshots(8, lambda: None) == ["present"]
 
 
 def test_a_restart_that_is_not_possible_ends_the_run_with_the_reason_of_the_death_and_is_not_counted(monkeypatch):
