@@ -49,7 +49,8 @@ def test_a_learner_that_raises_fails_the_run_with_the_cause_and_leaves_no_actor(
     assert f"offbeat resume {run}" in raised.value.__notes__[0]
     assert_gone(pids, runtime)
     assert status_of(run)["state"] == "failed"
-    assert 0 < load(run / "checkpoints" / "latest").policy["env_steps"] <= 7 * 128
+    saved = load(run / "checkpoints" / "latest").policy["learning_step"]
+    assert 0 < saved < 7, "weights in the middle of a learning step are not saved"
     assert offbeat("resume", run).code == 0  # with a learner that does not fail
 
 

@@ -86,6 +86,17 @@ def test_loss_metrics_and_every_gradient_equal_those_of_autograd(kernels, config
 
 
 @KERNELS
+def test_advantages_in_small_units_are_normalized_as_by_autograd(kernels):
+    algorithm, spec = algorithm_of(PPOConfig(hidden_sizes=(3,), normalize_advantages=True, kernels=kernels), "box")
+    minibatch = random_minibatch(algorithm, spec, 17, seed=0)
+    minibatch["advantage"] = 1e-4 * minibatch["advantage"]
+    [stage] = algorithm.stages
+    assert stage.gradients is not None
+    expected = float(stage.loss(minibatch).metrics["policy_loss"])
+    assert float(stage.gradients(minibatch).metrics["policy_loss"]) == pytest.approx(expected, rel=1e-3)
+
+
+@KERNELS
 @examples(30, derandomize=True)
 @given(st.integers(1, 300), st.floats(-1e6, 1e6, width=32))
 def test_normalized_advantages_that_are_all_equal_do_not_change_the_policy(kernels, rows, advantage):
