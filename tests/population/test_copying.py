@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,12 @@ from tests.reference.runs import lines_of, small_run
 from tests.reference.thorough import thorough
 
 from offbeat.api.resume import resume
+from offbeat.core.types import DEFAULT_POLICY
 from offbeat.population.copying import keep, with_policies_of
-from offbeat.run_directory.checkpoint import Checkpoint, load
+from offbeat.run_directory.checkpoint import Checkpoint, SavedPolicy, load
 from offbeat.run_directory.directory import RunDirectory
 from offbeat.runtime.parts import state_of
+from offbeat.runtime.saving import SCORE
 
 KINDS: dict[str, dict[str, Any]] = {
     "serial": {"max_lag": 2},
@@ -88,8 +91,18 @@ def test_a_copy_has_the_donors_networks_and_statistics_and_keeps_the_rest(runs):
     assert after.state["counters"] == before.state["counters"]
     statistics = "learner" in donor.state and donor.state["learner"]["algorithm"]
     assert str(after.state["learner"]["algorithm"]) == str(statistics)
+    if "versions" in before.state:  # lock-free workers have none
+        newest = donor.state["versions"][str(donor.state["counters"]["learning_step"])]
+        assert after.state["versions"].keys() == before.state["versions"].keys()
+        assert all((vector == newest).all() for vector in after.state["versions"].values()), "no actor gets old weights"
     for name in before.replay or {}:
         assert (after.replay or {})[name].tobytes() == (before.replay or {})[name].tobytes()
+
+
+def test_a_copy_does_not_have_the_score_of_the_weights_that_it_replaces(runs):
+    own, donor = (load(run / "checkpoints/latest") for run in runs)
+    scored = replace(own, policies={DEFAULT_POLICY: SavedPolicy(own.weights, {**own.policy, SCORE: 400.0})})
+    assert SCORE not in with_policies_of(scored, donor, optimizer=False).policy
 
 
 @pytest.mark.parametrize("optimizer", [False, True])
