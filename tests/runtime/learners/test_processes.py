@@ -18,6 +18,8 @@ from offbeat.api.resume import resume
 from offbeat.api.train import Run
 from offbeat.config.registry import algorithm_entry
 from offbeat.run_directory.checkpoint import load
+from offbeat.runtime.learners.processes import LearnerProcesses
+from offbeat.workers.learner import Learned
 
 
 class Cell(NamedTuple):
@@ -115,6 +117,19 @@ def versions_in(run: Path) -> dict[str, Any]:
     assert state is not None
     versions: dict[str, Any] = state["versions"]
     return versions
+
+
+def test_a_learning_step_ends_when_all_learners_have_finished_it(tmp_path, monkeypatch):
+    learn, finished = LearnerProcesses.learn, []
+
+    def noted(learners: LearnerProcesses, step: int, progress: float) -> list[Learned]:
+        results = learn(learners, step, progress)
+        finished.append([int(row[0]) - step for row in learners._board.next])
+        return results
+
+    monkeypatch.setattr(LearnerProcesses, "learn", noted)
+    CELLS[0].train(tmp_path / "run", **on(2))
+    assert set(map(tuple, finished)) == {(1, 1)}, "until then others may read the slots"
 
 
 def test_learner_processes_write_no_file_and_publish_no_weights(tmp_path):
