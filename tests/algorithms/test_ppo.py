@@ -340,6 +340,8 @@ def test_the_learning_rate_follows_its_schedule(schedule, rates):
         (0.1, 0.003, 0.002),  # the KL is above twice the target
         (9.0, 0.003, 0.0045),  # below half of it
         (1.0, 0.003, 0.003),  # near it
+        (0.6, 0.003, 0.003),
+        (1.9, 0.003, 0.003),
         (0.1, 1.2e-6, 1e-6),  # the rate stays within its range
         (9.0, 0.009, 0.01),
         (9.0, 0.05, 0.05),  # one that starts outside of it does not go further away, and does not jump

@@ -219,10 +219,10 @@ class FakeProcess:
     name, pid, ready, has_ended = "process 1", 1, True, False
     failure = explained = no_restart_reason = ""
     index = 0
-    paused: tuple[int, Any] = (4, "earlier")
+    paused: tuple[int, Any] = (4, {"state": "earlier"})
 
     def take_reports(self, seconds: float = 0.0) -> None:  # noqa: ARG002
-        self.paused = 8, "present"
+        self.paused = 8, {"state": "present"}
 
     def kill(self) -> None: ...
 
@@ -264,7 +264,7 @@ def test_a_restart_has_its_ticket_no_snapshot_and_the_number_of_recent_deaths(mo
 def test_the_state_of_envs_is_that_of_the_present_pause():
     supervised = supervisor_of(lambda *_: FakeProcess(), Board(private_arena(board_slabs(1)), 1))
     supervised.start(0, [None])
-    assert supervised.snapshots(8, lambda: None) == ["present"]
+    assert supervised.snapshots(8, lambda: None) == [{"state": "present"}]
 
 
 def test_a_restart_that_is_not_possible_ends_the_run_with_the_reason_of_the_death_and_is_not_counted(monkeypatch):
