@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks.common import RESULTS, describe, machine, markdown_table, offbeat, read_metrics, write_json
 from benchmarks.options import new_parser, read_options
-from benchmarks.scores.run import CURVE_KEYS, curve, finished
+from benchmarks.scores.run import CURVE_KEYS, curve, train_to_end
 
 GAMES = {"Pong": (3_000_000, 18.0), "Breakout": (1_000_000, None)}
 """Game -> env steps of the run, and the evaluation whose time is told."""
@@ -30,13 +30,8 @@ def train(game: str) -> Path:
     """Train a game to the end of its steps and return the run directory."""
     steps, _ = GAMES[game]
     run = RUNS / game
-    if finished(run):
-        return run
-    if (run / "checkpoints" / "latest").exists():
-        offbeat("resume", str(run), "--progress", "none")
-        return run
     every = f"--eval-every {steps // EVALUATIONS} --progress none"
-    offbeat(*f"train ppo {game}NoFrameskip-v4 --steps {steps} {LAYOUT} {every} --run-dir {run}".split())
+    train_to_end(run, f"train ppo {game}NoFrameskip-v4 --steps {steps} {LAYOUT} {every} --run-dir {run}")
     return run
 
 

@@ -153,12 +153,12 @@ def _of(rows: Rows, member: str) -> Rows:
 
 
 def _scores(rows: Rows) -> dict[str, float]:
-    """Return the last score of each member."""
-    return {row["member"]: float(row["score"]) for row in rows}
+    """Return the last score of each member; a generation in which it has failed has none."""
+    return {row["member"]: float(row["score"]) for row in rows if row["score"]}
 
 
 def _values(row: Mapping[str, str]) -> str:
-    about = ("generation", "member", "env_steps", "score", "copied_member", "copied_generation")
+    about = ("generation", "member", "env_steps", "score", "failed", "copied_member", "copied_generation")
     return ", ".join(f"{key} {value}" for key, value in row.items() if key not in about)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -13,19 +14,22 @@ from benchmarks.options import new_parser, read_options
 from offbeat.api.train import train
 
 Scores = dict[str, Any]
+CPU_S = "train_cpu_s.json"
+"""File that a run has when it has been trained to its end: the CPU seconds of the training."""
 
 
 def train_once(run: Path, env: str, seed: int, settings: dict[str, Any]) -> None:
-    """Train a run with PPO, if it is not there yet."""
+    """Train a run with PPO, if it is not there yet; one that was stopped is trained again from its start."""
     started = time.process_time()
-    if not (run / "checkpoints" / "latest").exists():
+    if not (run / CPU_S).exists():
+        shutil.rmtree(run, ignore_errors=True)
         train("ppo", env, run_dir=run, seed=seed, **settings)
-        (run / "train_cpu_s.json").write_text(json.dumps(round(time.process_time() - started, 1)))
+        (run / CPU_S).write_text(json.dumps(round(time.process_time() - started, 1)))
 
 
 def train_cpu_s(run: Path) -> float:
     """Return the CPU seconds of the training of a run."""
-    return float(json.loads((run / "train_cpu_s.json").read_text()))
+    return float(json.loads((run / CPU_S).read_text()))
 
 
 def with_seed(file: Path, name: str, seed: int, scores: Scores, about: dict[str, Any]) -> dict[str, Any]:

@@ -52,7 +52,7 @@ def until_score(arguments: list[str]) -> Settings:
     if line is None and child.returncode:
         raise SystemExit(f"offbeat {' '.join(given)}\nended with {child.returncode}")
     return {
-        "env_steps": line and line["env_steps"],
+        "env_steps": line and line["eval_env_steps"],
         "seconds": line and round(seconds, 3),
         "training_s": line and round(line["wall_time_s"], 3),
         "evaluations": line and line["evaluations"],

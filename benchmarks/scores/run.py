@@ -25,17 +25,11 @@ THREADS = {"sac": "--set learner_threads=1", "crossq": "--set learner_threads=1"
 def score(work: Work, seed: int) -> None:
     """Train one seed, from where it was broken off if it was; evaluate it, write its result."""
     run = work.run_directory(seed)
-    if (run / "checkpoints" / "latest").exists():
-        command = f"resume {run} --progress none"
-    else:
-        shutil.rmtree(run, ignore_errors=True)
-        command = (
-            f"train {work.algorithm} {work.env} --runtime {work.runtime} --steps {work.steps} --seed {seed} "
-            f"--run-dir {run} --progress none {_named(work)} {THREADS.get(work.algorithm, '')}"
-        )
-    is_whole = not command.startswith("resume")
-    if not finished(run):
-        offbeat(*command.split(), environment=ONE_THREAD)
+    command = (
+        f"train {work.algorithm} {work.env} --runtime {work.runtime} --steps {work.steps} --seed {seed} "
+        f"--run-dir {run} --progress none {_named(work)} {THREADS.get(work.algorithm, '')}"
+    )
+    is_whole = train_to_end(run, command, ONE_THREAD)
     cpu_s = children_cpu_s()
     answer = offbeat("eval", str(run), "--episodes", str(EVAL_EPISODES), "--json", environment=ONE_THREAD)
     result = {
@@ -58,6 +52,18 @@ def _named(work: Work) -> str:
     return " ".join([preset, *(f"--set {key}={value}" for key, value in work.settings.items())])
 
 
+def train_to_end(run: Path, command: str, environment: dict[str, str] | None = None) -> bool:
+    """Train with a command, or continue a run that was stopped; return whether the command has trained all of it."""
+    if finished(run):
+        return False
+    if (run / "checkpoints" / "latest").exists():
+        offbeat("resume", str(run), "--progress", "none", environment=environment)
+        return False
+    shutil.rmtree(run, ignore_errors=True)  # stopped before its first checkpoint
+    offbeat(*command.split(), environment=environment)
+    return True
+
+
 def finished(run: Path) -> bool:
     """Whether a run has come to its end."""
     status = run / "status.json"
@@ -65,15 +71,17 @@ def finished(run: Path) -> bool:
 
 
 def curve(lines: list[dict[str, Any]]) -> list[list[float | None]]:
-    """Return the lines' `CURVE_KEYS`; an evaluation stands in the first line that tells it, no other."""
+    """Return points with the values of `CURVE_KEYS`; an evaluation has its own, with the env steps of its weights."""
+    kept = {id(line) for line in thinned(lines, CURVE_POINTS)}
     points: list[list[float | None]] = []
-    told = 0
+    evaluations = 0
     for line in lines:
-        fresh = line["eval_return_mean"] if line["evaluations"] > told else None
-        told = line["evaluations"]
-        points.append([*(_short(line[key]) for key in CURVE_KEYS[:-1]), _short(fresh)])
-    kept = {id(point) for point in thinned(points, CURVE_POINTS)}
-    return [point for point in points if id(point) in kept or point[-1] is not None]
+        if line["evaluations"] > evaluations:
+            points.append([line["eval_env_steps"], _short(line["wall_time_s"]), None, _short(line["eval_return_mean"])])
+        if id(line) in kept:
+            points.append([*(_short(line[key]) for key in CURVE_KEYS[:-1]), None])
+        evaluations = line["evaluations"]
+    return points
 
 
 def _short(value: float | None) -> float | None:
