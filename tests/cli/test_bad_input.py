@@ -425,7 +425,7 @@ RUNS = [
     Row("watch empty --video a.gif", 2, ["empty is not a run directory"]),
     Row("watch kept --video a.avi", 2, ["a.avi", ".mp4", ".gif"]),
     Row("eval kept --checkpoint bets", 2, ["has no checkpoint 'bets'", "latest", "--checkpoint"]),
-    Row("plot nowhere", 2, ["nowhere is not a run: it does not exist"]),
+    Row("plot nowhere", 2, ["nowhere is not a run directory (it does not exist)"]),
     Row("plot empty", 2, ["empty"]),
     Row("plot", 2, ["RUN"]),
     Row(f"plot kept --metric {'n' * 300}", 2, ["the path 'kept/nnn", "File name too long"]),

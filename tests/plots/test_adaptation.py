@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +103,7 @@ def test_a_run_without_evaluations_in_new_tasks_is_refused(tmp_path: Path) -> No
     (run / "metrics.jsonl").write_text(json.dumps({"env_steps": 10, "evaluations": 1, "eval_return_mean": 1.0}) + "\n")
     with pytest.raises(ConfigError, match="has no evaluation in new tasks: --x episodes is for algorithms that infer"):
         drawn([run], out=tmp_path / "out.png")
-    with pytest.raises(ConfigError, match="is not a run"):
+    with pytest.raises(ConfigError, match="is not a run directory"):
         drawn([tmp_path], out=tmp_path / "out.png")
 
 
@@ -118,7 +119,6 @@ def test_runs_without_evaluations_in_new_tasks_are_left_out_and_named(tmp_path: 
 @pytest.mark.parametrize(
     ("file", "text"),
     [
-        ("config.toml", "[run"),
         ("config.toml", "[run]\nenv = ['Ring-v0']\n"),
         ("metrics.jsonl", '{"evaluations": [1]}\n'),
     ],
@@ -128,3 +128,14 @@ def test_a_run_whose_files_another_program_has_changed_is_refused(tmp_path: Path
     (run / file).write_text(text)
     with pytest.raises(ConfigError, match=r"run cannot be plotted: its config.toml or metrics.jsonl was changed"):
         drawn([run], out=tmp_path / "out.png")
+
+
+@pytest.mark.parametrize("name", ["run/config.toml", "trial.toml"])
+def test_a_config_that_is_damaged_or_does_not_fit_into_memory_is_refused(tmp_path: Path, name: str) -> None:
+    run = make_run(tmp_path / "run")
+    (tmp_path / name).write_text("[run")
+    with pytest.raises(ConfigError, match=f"{name} is not TOML"):
+        read_adaptation(run)
+    os.truncate(tmp_path / name, 1 << 40)  # the disk stores no zeros
+    with pytest.raises(ConfigError, match=f"{name} has 1099511627776 bytes, but at most"):
+        read_adaptation(run)

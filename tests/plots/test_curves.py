@@ -15,6 +15,7 @@ from offbeat.api.plot import plot
 from offbeat.core.errors import ConfigError
 from offbeat.plots.curves import MOST_NAMED, draw_runs, plot_runs
 from offbeat.plots.labels import labels_of
+from offbeat.plots.panels import read_panels
 from offbeat.plots.runs import Curve, aligned, has_returns, moving_average, read_run, runs_of
 
 
@@ -515,14 +516,19 @@ def test_the_plot_of_an_experiment_has_the_sessions_with_returns(tmp_path):
 
 def test_an_experiment_without_returns_is_refused(tmp_path):
     (tmp_path / "experiment.json").touch()
-    with pytest.raises(ConfigError, match="no returns yet"):
-        runs_of(tmp_path)
+    for metric in ("return", "entropy"):
+        with pytest.raises(ConfigError, match="no returns yet"):
+            runs_of(tmp_path, [metric])
     trial = make_trial(tmp_path, 0)
     for run in runs_of(trial):
         (run / "metrics.jsonl").unlink()
     for path in (tmp_path, trial):
         with pytest.raises(ConfigError, match=r"no returns yet.*offbeat run"):
             runs_of(path)
+        sessions = runs_of(path, ["entropy"])
+        assert sessions == [trial / "seed-9", trial / "seed-10"]
+        with pytest.raises(ConfigError, match="entropy is missing in each of the 2 runs: no metrics are there yet"):
+            read_panels(sessions, "steps", ["entropy"], {})
 
 
 def test_labels_name_only_settings_that_differ():
@@ -571,7 +577,7 @@ def test_labels_name_a_setting_that_only_one_run_has():
 
 
 def test_a_directory_without_a_run_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match=r"is not a run: it has no config.toml.*offbeat plot"):
+    with pytest.raises(ConfigError, match=r"is not a run directory \(it has no config.toml\)"):
         plot_runs([tmp_path], out=tmp_path / "curve.png")
 
 

@@ -121,7 +121,7 @@ def test_the_elo_ratings_of_each_policy_are_a_line_and_runs_without_a_league_hav
 
 
 @pytest.mark.parametrize(
-    ("file", "text"), [("config.toml", "[run"), ("metrics.jsonl", '{"env_steps": 1, "elo": {}}\n')]
+    ("file", "text"), [("config.toml", "run = 1"), ("metrics.jsonl", '{"env_steps": 1, "elo": {}}\n')]
 )
 def test_a_league_whose_files_another_program_has_changed_is_refused(tmp_path, file, text):
     (tmp_path / "metrics.jsonl").write_text('{"env_steps": 1, "elo": 1200.0}\n')

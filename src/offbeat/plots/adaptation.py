@@ -19,8 +19,9 @@ from offbeat.metrics.sinks import read_metrics
 from offbeat.metrics.text import algorithm_title, compact
 from offbeat.plots.figures import TITLE, line_style, literal, save_figure, show_grid, wrapped
 from offbeat.plots.labels import group_by_settings, labels_of
-from offbeat.plots.runs import OF_LINES, NothingToDraw, evaluated, read_each, read_settings, refuse_changed, require_run
+from offbeat.plots.runs import OF_LINES, NothingToDraw, evaluated, read_each, read_settings, refuse_changed
 from offbeat.plots.ticks import show_compact_numbers
+from offbeat.run_directory.directory import require_run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -55,7 +55,8 @@ def _env(run: Run) -> str:
 def _unknown_metric(metric: str, directories: Sequence[Path]) -> ConfigError:
     known = sorted(set().union(*map(metrics_of, directories)))
     similar = [name for name in known if metric in name][:5] or get_close_matches(metric, known, n=3)
-    remedy = f"did you mean {' or '.join(similar)}?" if similar else f"pass return, or one of {', '.join(known)}"
+    remedy = f"pass return, or one of {', '.join(known)}" if known else "no metrics are there yet: train longer first"
+    remedy = f"did you mean {' or '.join(similar)}?" if similar else remedy
     runs = str(directories[0]) if len(directories) == 1 else f"each of the {len(directories)} runs"
     return ConfigError(f"the metric {metric} is missing in {runs}: {remedy}")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,11 +13,13 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from offbeat.config.config_file import read_tables
 from offbeat.config.run_config import REPORTING
 from offbeat.core.errors import ConfigError
 from offbeat.core.types import DEFAULT_POLICY, policy_key
 from offbeat.metrics.names import ADAPTATION
 from offbeat.metrics.sinks import metrics_from_end, read_metrics
+from offbeat.run_directory.directory import require_run
 
 EXPERIMENT, TRIAL = "experiment.json", "trial.toml"
 """Files that identify the directory of an experiment and of a trial."""
@@ -110,16 +111,6 @@ def read_run(run_dir: Path, x: XAxis, metric: str = RETURN) -> list[Run]:
     return runs
 
 
-def require_run(run_dir: Path) -> None:
-    """Raise ConfigError if a directory is not a run."""
-    if not (run_dir / "config.toml").is_file():
-        fault = "it has no config.toml" if run_dir.exists() else "it does not exist"
-        raise ConfigError(
-            f"{run_dir} is not a run: {fault}. "
-            "Pass a directory that `offbeat train` has created, for example `offbeat plot runs/NAME`"
-        )
-
-
 def _no_returns_of_run(run_dir: Path) -> NoReturns:
     return NoReturns(
         f"{run_dir / 'metrics.jsonl'} has no returns yet: no episode has ended. "
@@ -208,12 +199,13 @@ def read_settings(run_dir: Path) -> dict[str, Any]:
     Those of a member of a population are the last ones, because they change: its number says which member it is.
 
     Raises:
+        ConfigError: a file cannot be read, is too large, or is not TOML.
         TypeError: the algorithm or the env is no text.
     """
-    tables = tomllib.loads((run_dir / "config.toml").read_text(encoding="utf-8"))
+    tables = read_tables(run_dir / "config.toml")
     trial = run_dir.parent / "trial.toml"
     if trial.is_file():
-        of_trial = tomllib.loads(trial.read_text(encoding="utf-8"))
+        of_trial = read_tables(trial)
         tables = {name: {**of_trial.get(name, table), **_seed_of(name, table)} for name, table in tables.items()}
     settings = {key: value for key, value in _flat(tables).items() if key not in _REPORTING}
     for key in ("run.algorithm", "run.env"):
@@ -304,15 +296,15 @@ def read_each(
     return found
 
 
-def runs_of(path: Path, metrics: Sequence[str] = ()) -> list[Path]:
-    """Return the run directories to plot: a run itself, or those with returns of a trial, experiment or population.
+def runs_of(path: Path, metrics: Sequence[str] = (RETURN,)) -> list[Path]:
+    """Return the run directories to plot: a run itself, or those of a trial, an experiment or a population.
 
     Args:
         path: Path of a run, a trial, an experiment or a population.
-        metrics: What is plotted. If the return is among them, a run without returns is refused too.
+        metrics: What is plotted. If the return is among them, runs without returns are left out.
 
     Raises:
-        NoReturns: no session of the trial, experiment or population has returns, or the run needs some and has none.
+        NoReturns: no run is left.
     """
     is_experiment = (path / EXPERIMENT).is_file()
     trials = _numbered(path, "trial-", TRIAL) if is_experiment else [path] if (path / TRIAL).is_file() else []
@@ -324,10 +316,10 @@ def runs_of(path: Path, metrics: Sequence[str] = ()) -> list[Path]:
             raise _no_returns_of_run(path)
         return [path]
     sessions = members or [session for trial in trials for session in sessions_of(trial)]
-    with_returns = [session for session in sessions if has_returns(session)]
-    if not with_returns:
+    drawn = [session for session in sessions if RETURN not in metrics or has_returns(session)]
+    if not drawn:
         raise _no_returns(path)
-    return with_returns
+    return drawn
 
 
 def sessions_of(trial: Path) -> list[Path]:

@@ -127,11 +127,7 @@ class RunDirectory:
         """
         path = user_path(path)
         directory = cls(path)
-        if not directory.config.is_file():
-            runs = sorted(path.glob("*/config.toml")) or sorted(path.glob("*/*/config.toml"))  # of an experiment
-            example = f", such as {quote(str(runs[0].parent))}" if runs else " that `offbeat train` has created"
-            fault = "it has no config.toml" if path.exists() else "it does not exist"
-            raise ConfigError(f"{path} is not a run directory ({fault}): pass one{example}")
+        require_run(path)
         if trust_code:
             accept(str(path.resolve()))
         require_inside(path)
@@ -331,6 +327,15 @@ class RunDirectory:
         """Append a text with the time to log.txt."""
         with suppress(OSError), self.log.open("a", encoding="utf-8", errors="backslashreplace") as log:
             log.write(f"{_now()} {text}\n")
+
+
+def require_run(path: Path) -> None:
+    """Raise ConfigError if a path is not that of a run directory."""
+    if not (path / "config.toml").is_file():
+        runs = sorted(path.glob("*/config.toml")) or sorted(path.glob("*/*/config.toml"))  # of an experiment
+        example = f", such as {quote(str(runs[0].parent))}" if runs else " that `offbeat train` has created"
+        fault = "it has no config.toml" if path.exists() else "it does not exist"
+        raise ConfigError(f"{path} is not a run directory ({fault}): pass one{example}")
 
 
 def _is_empty_folder(path: Path) -> bool:
