@@ -18,7 +18,7 @@ import pytest
 from tests.reference.runs import small_run
 
 from offbeat.runtime.child import LONGEST_LINE, Child, Report, _forward_output
-from offbeat.runtime.process_groups import GROUPS
+from offbeat.runtime.process_groups import GROUPS, ProcessGroups
 
 
 class SlowStream:
@@ -116,10 +116,30 @@ def test_a_child_is_killed_if_its_threads_cannot_be_started(monkeypatch, started
     monkeypatch.setattr(Thread, "start", start_at_the_limit)
     with pytest.raises(OSError, match="can't start new thread"):
         Child(0, process, any_pipe, None)
+    assert_killed(process, ours)
+    theirs.close()
+
+
+def test_a_child_is_killed_if_its_process_group_cannot_be_watched(monkeypatch):
+    ours, theirs = Pipe()
+    process = subprocess.Popen(["sleep", "600"], stdout=subprocess.PIPE, process_group=0)
+    any_pipe: Any = ours
+
+    def fail() -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr("offbeat.runtime.child.GROUPS", ProcessGroups())
+    monkeypatch.setattr("offbeat.runtime.process_groups._start_watchdog", fail)
+    with pytest.raises(OSError, match="Too many open files"):
+        Child(0, process, any_pipe, None)
+    assert_killed(process, ours)
+    theirs.close()
+
+
+def assert_killed(process: subprocess.Popen[bytes], connection: Any) -> None:
     assert process.returncode == -signal.SIGKILL
     assert process.stdout is not None
-    assert (process.stdout.closed, ours.closed) == (True, True)
-    theirs.close()
+    assert (process.stdout.closed, connection.closed) == (True, True)
 
 
 class BrokenStream:

@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 import pytest
+import torch
 from tests.reference.mutations import in_json, rehashed
 from tests.reference.replay_runs import small_sac
 from tests.reference.runs import small_run, status_of
@@ -16,6 +17,7 @@ from tests.reference.thorough import thorough
 
 from offbeat.api.resume import resume
 from offbeat.core.errors import ConfigError, OffbeatError
+from offbeat.runtime.saved_state import refuse_mismatches
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +67,11 @@ def state_of(run: Path) -> Any:
 )
 def test_invalid_values_in_a_saved_state_are_refused_by_name(stopped, tmp_path, place, value, words):
     assert_refused(stopped["unrolls"], tmp_path, place, value, words)
+
+
+def test_a_lack_of_memory_is_not_reported_as_an_invalid_state(tmp_path):
+    with pytest.raises(RuntimeError, match="can't allocate memory"), refuse_mismatches(tmp_path):
+        torch.empty(1 << 50, dtype=torch.uint8)
 
 
 @pytest.mark.parametrize(

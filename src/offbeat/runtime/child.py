@@ -206,14 +206,15 @@ class Child:
         """The launch spec, until it is sent. That of a learner has weights and moments."""
         self._thread = threading.Thread(target=self._send_and_receive, daemon=True)
         self._output = threading.Thread(target=_forward_output, args=(process.stdout,), daemon=True)
-        self._start_threads()
+        self._start()
 
-    def _start_threads(self) -> None:
-        """Start the threads, or kill the process, and raise OSError, if they cannot be started."""
+    def _start(self) -> None:
+        """Add the process group, and start the threads; if that fails, kill the process and raise OSError."""
         try:
+            GROUPS.add(self.process.pid)
             self._output.start()
             self._thread.start()
-        except RuntimeError as error:  # the limit of processes, which also counts threads
+        except (OSError, RuntimeError) as error:  # RuntimeError: the limit of processes, which also counts threads
             GROUPS.kill(self.process.pid)
             self._wait_for_end()
             GROUPS.remove(self.process.pid)
@@ -222,6 +223,8 @@ class Child:
                 self._output.join(LAST_REPORT_S)
             elif self.process.stdout is not None:
                 self.process.stdout.close()
+            if isinstance(error, OSError):
+                raise
             raise OSError(errno.EAGAIN, str(error)) from error
 
     def _send_and_receive(self) -> None:
@@ -368,7 +371,6 @@ def start_child(
             env=_environment(threads),
             process_group=0,  # a ^C in the terminal reaches the parent alone
         )
-    GROUPS.add(process.pid)
     theirs.close()
     return Child(index, process, ours, launch, on_report, notify)
 

@@ -183,6 +183,10 @@ def require_like(state: Any, expected: Any, where: str) -> None:
         raise _wrong("the state", where, state)
 
 
+_OF_DEVICES = ("out of memory", "can't allocate memory", "CUDA error")
+"""Words in errors of torch that are not about the state. For the memory of the CPU, torch has no class of its own."""
+
+
 @contextmanager
 def refuse_mismatches(run: Path | str) -> Iterator[None]:
     """Inside this context, turn errors of restoring a state into a ConfigError with a clear message.
@@ -193,6 +197,8 @@ def refuse_mismatches(run: Path | str) -> Iterator[None]:
     try:
         yield
     except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        if isinstance(error, RuntimeError) and any(words in str(error) for words in _OF_DEVICES):
+            raise
         raise ConfigError(
             f"the state of {run} does not fit its settings ({type(error).__name__}: {in_short(str(error))}): {_CHANGED}"
         ) from error
