@@ -69,12 +69,13 @@ def test_a_run_outside_of_git_records_versions_and_no_diff(tmp_path, monkeypatch
 def test_a_resume_adds_a_record_of_versions_and_logs_the_differences(repository):
     run = small_run(repository / "run", stop_at=200).path
     recorded = _versions_of(run)
-    recorded["packages"]["torch"] = "2.12.0"
+    recorded["packages"]["torch"], recorded["python"] = "2.12.0", "3.12\x1b[2K"
     (run / "versions.json").write_text(json.dumps(recorded))
     (repository / "agent.py").write_text("rate = 3\n")
     resume(run)
     log = (run / "log.txt").read_text()
     assert f"torch 2.12.0 before, {torch.__version__} now" in log
+    assert r"python 3.12\x1b[2K before" in log
     assert "git.diff" in log
     assert _versions_of(run)["packages"]["torch"] == torch.__version__
     assert _versions_of(run, "versions-1.json") == recorded

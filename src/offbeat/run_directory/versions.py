@@ -20,6 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from offbeat.core.argument_notation import printable
 from offbeat.core.files import replace_file
 from offbeat.core.strict_json import LARGEST_RECORD, read_json
 from offbeat.core.threads import usable_cores
@@ -100,11 +101,14 @@ def _rename_existing(directory: Path) -> None:
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the differences between two records, such as 'torch 2.12 before, 2.13 now'."""
+    """Yield the differences between two records, such as 'torch 2.12 before, 2.13 now'.
+
+    The earlier record may come from someone else: control characters in it are escaped.
+    """
     old, new = dict(_flat(before)), dict(_flat(now))
     for name in {**old, **new}:
         if name != "when" and old.get(name) != new.get(name):
-            yield f"{name} {_as_text(old.get(name))} before, {_as_text(new.get(name))} now"
+            yield printable(f"{name} {_as_text(old.get(name))} before, {_as_text(new.get(name))} now")
 
 
 def _flat(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
