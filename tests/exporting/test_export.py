@@ -395,6 +395,21 @@ def test_an_export_that_cannot_be_written_leaves_no_file(runs, tmp_path):
     assert not any(tmp_path.iterdir())
 
 
+def test_two_exports_to_the_same_file_at_once_both_succeed(runs, tmp_path, monkeypatch):
+    file, replace_path, started = tmp_path / "policy.pt", Path.replace, list[Path]()
+
+    def export_again_and_replace(temporary: Path, target: Path) -> Path:
+        if not started:
+            started.append(temporary)
+            package.export(runs["ppo"], file, format="torchscript")
+        return replace_path(temporary, target)
+
+    monkeypatch.setattr(Path, "replace", export_again_and_replace)
+    package.export(runs["ppo"], file, format="torchscript")
+    assert started
+    assert list(tmp_path.iterdir()) == [file]
+
+
 def test_without_the_onnx_packages_only_torchscript_can_be_exported(runs, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     said = offbeat("export", runs["ppo"], "--out", tmp_path / "policy.onnx")

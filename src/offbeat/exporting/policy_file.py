@@ -13,7 +13,7 @@ from offbeat.api.load import policy_of
 from offbeat.api.loaded_policy import LoadedPolicy
 from offbeat.api.trained import Trained
 from offbeat.core.errors import ConfigError, RunFailed
-from offbeat.core.files import replace_file
+from offbeat.core.files import replaced
 from offbeat.core.previous_inputs import action_parts
 from offbeat.core.seeding import stream
 from offbeat.exporting.agreement import Agreement, compare, initial_state, largest_number, short_text
@@ -107,7 +107,7 @@ def _as_text(value: object) -> str:
 def _write(file: Path, content: bytes) -> None:
     """Write a file atomically; missing folders are made."""
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(file, content)
+        with replaced(file) as temporary:
+            temporary.write_bytes(content)
     except OSError as error:
         raise ConfigError(f"{file} cannot be written ({error.strerror}): pass another file with --out") from None
