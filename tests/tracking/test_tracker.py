@@ -10,7 +10,10 @@ import os
 import signal
 import threading
 import time
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -36,6 +39,7 @@ from offbeat.config.resolve import resolve
 from offbeat.metrics.sinks import tag_of
 from offbeat.run_directory.directory import RunDirectory
 from offbeat.tracking import tracker
+from offbeat.tracking.follower import NEW_LINE, STATES
 
 FAKES = str(REPOSITORY / "tests/reference/fake_trackers")
 SHORT: dict[str, Any] = {"steps": 640}
@@ -349,6 +353,26 @@ def test_a_hanging_tracker_does_not_delay_the_run(tmp_path, monkeypatch):
     writing.join(60)
     assert not writing.is_alive()
     begun.close()
+
+
+def test_a_tracker_whose_pipe_is_full_is_still_told_how_the_run_has_ended():
+    reader, pipe = os.pipe()
+    os.set_blocking(pipe, False)
+    child: Any = SimpleNamespace(
+        exits_within=lambda _seconds: True, kill=lambda: None, process=SimpleNamespace(returncode=0)
+    )
+    begun = tracker.Tracker("trackio", child, pipe, print)
+    begun.state = "finished"
+    with suppress(BlockingIOError):
+        while True:
+            os.write(pipe, bytes([NEW_LINE]) * 4096)
+    received = list[bytes]()
+    reading = threading.Timer(0.2, lambda: received.extend(iter(partial(os.read, reader, 4096), b"")))
+    reading.start()
+    begun.close()
+    reading.join(60)
+    os.close(reader)
+    assert received[-1][-1] == STATES.index("finished")
 
 
 def followers() -> set[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 from collections.abc import Callable
 from contextlib import suppress
 from importlib.util import find_spec
@@ -67,11 +68,13 @@ class Tracker:
         """Send the state in which the run ended, and wait a limited time for the remaining lines to be logged."""
         if self._closed:
             return
+        seconds = END_S[self.state]
+        deadline = monotonic() + seconds
+        _wait_for_room(self._pipe, seconds)
         self._send(STATES.index(self.state))
         os.close(self._pipe)
         self._pipe = -1
-        seconds = END_S[self.state]
-        if not _ended(self._child, seconds):
+        if not _ended(self._child, max(0.0, deadline - monotonic())):
             self._end(f"{self._name} has not sent all lines within {seconds:.0f} seconds and was stopped")
         elif self._child.process.returncode:
             self._end(f"{self._name} has failed ({failure_of(self._child)}): not all lines were sent")
@@ -165,6 +168,13 @@ def failure_of(child: Child) -> str:
     elif not child.no_restart_reason:
         return "it does not respond"
     return child.no_restart_reason or child.failure or f"its process {child.exit_reason()}"
+
+
+def _wait_for_room(pipe: int, seconds: float) -> None:
+    """Wait, at most some seconds, while a pipe is full."""
+    poll = select.poll()
+    poll.register(pipe, select.POLLOUT)
+    poll.poll(1000 * seconds)
 
 
 def _ended(child: Child, seconds: float) -> bool:
