@@ -58,7 +58,9 @@ def test_the_snapshots_of_the_window_and_the_latest_policy_of_a_league_play_each
     best = played.standings[0]
     assert repr(played).startswith(f"Match(24 games: {best.player} {best.rating:.0f} +- {best.error:.0f}, ")
     assert len(offbeat.match([league], episodes=2, snapshots="all").payoffs.players) == int(players[-2]) + 2
-    assert offbeat.match([league], episodes=2, snapshots="window", average=True).payoffs.players[2] == "average"
+    step = (league / "checkpoints/latest").resolve().name
+    players = offbeat.match([league], episodes=2, snapshots="window", average=True, checkpoint=step).payoffs.players
+    assert players[2:] == ("average", step)
 
 
 def test_a_snapshot_with_the_weights_of_the_latest_checkpoint_does_not_play_beside_it(folder):
@@ -106,7 +108,7 @@ def test_of_policies_that_are_drawn_each_is_a_player_and_in_a_match_of_runs_one_
     assert played.payoffs.players == ("large:latest", "small:latest")
     assert played.payoffs.games[0, 1] == 6
     assert offbeat.match([drawn, plain], episodes=6).payoffs.games[0, 1] == 6
-    (both, _), _ = entrants_of([drawn, plain], "none", average=False, trust_code=False)
+    (both, _), _ = entrants_of([drawn, plain], "none", checkpoint="latest", average=False, trust_code=False)
     mixture = both.policy_of(("player_0",))[1]
     assert isinstance(mixture, Mixture)
     assert [policy.state_size for policy in mixture.policies] == [0, 16]
@@ -166,6 +168,7 @@ def test_games_that_are_cut_before_the_env_reports_an_outcome_are_in_no_score(fo
         (["cart"], [], "at least 2 sides, but CartPole-v1 has one agent"),
         (["plain"], ["--average"], "plain has no league, so it has no snapshots"),
         (["plain", "league"], ["--snapshots", "window"], "plain has no league"),
+        (["league"], ["--checkpoint", "best"], "league has no checkpoint 'best'"),
         (["league"], ["--sides", "player_0"], "player_1 .* matches none of them"),
         (["league"], ["--episodes", "0"], "episodes is 0"),
         (["league"], ["--out", "a.png", "--ratings", "a.png"], "both --out and --ratings are a.png"),

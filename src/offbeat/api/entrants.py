@@ -1,4 +1,4 @@
-"""The players of a match: the latest checkpoints of runs, and the snapshots of their leagues."""
+"""The players of a match: a checkpoint of each run, and the snapshots of their leagues."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Entrant:
 
 
 def entrants_of(
-    runs: Sequence[Path], snapshots: Snapshots | None, *, average: bool, trust_code: bool
+    runs: Sequence[Path], snapshots: Snapshots | None, *, checkpoint: str, average: bool, trust_code: bool
 ) -> tuple[list[Entrant], LeagueConfig | None]:
     """Return the players, and the league of the first run that has one. The arguments are those of `match`.
 
@@ -65,7 +65,8 @@ def entrants_of(
     which = snapshots or ("window" if len(runs) == 1 else "none")
     entrants: list[Entrant] = []
     for run, name in zip(runs, _names(runs), strict=True):
-        entrants += _of_run(run, name, which, average=average, alone=len(runs) == 1, trust_code=trust_code)
+        alone = len(runs) == 1
+        entrants += _of_run(run, name, checkpoint, which, average=average, alone=alone, trust_code=trust_code)
     for entrant in entrants[1:]:
         _require_same_world(entrants[0], entrant)
     leagues = filter(None, (RunDirectory.open(run).read_league() for run in runs))
@@ -82,35 +83,36 @@ def _names(runs: Sequence[Path]) -> list[str]:
 
 
 def _of_run(
-    run: Path, name: str, which: Snapshots, *, average: bool, alone: bool, trust_code: bool
+    run: Path, name: str, checkpoint: str, which: Snapshots, *, average: bool, alone: bool, trust_code: bool
 ) -> Iterator[Entrant]:
-    """Yield the players of a run: its snapshots, their average and its latest checkpoint.
+    """Yield the players of a run: its snapshots, their average and its checkpoint.
 
-    A snapshot of the last learning step does not play: it is the latest checkpoint.
+    A snapshot of the learning step of the checkpoint does not play: it has the same weights.
 
     Args:
         run: run directory.
         name: name of the run.
+        checkpoint: name of the checkpoint.
         which: the snapshots that play.
         average: whether their average plays.
         alone: whether it is the only run: then each of its policies is a player, else all of them are one.
         trust_code: as for `load`.
     """
-    _, latest = load_for_env(run, "latest", trust_code=trust_code)
-    agents = {policy: loaded.trained.agents for policy, loaded in latest.items()}
+    _, saved = load_for_env(run, checkpoint, trust_code=trust_code)
+    agents = {policy: loaded.trained.agents for policy, loaded in saved.items()}
     kept: dict[str, dict[int, LoadedPolicy]] = {}
     if average or which != "none":
         kept = load_snapshots(run, "all" if which == "all" else "window", trust_code=trust_code)
     if not kept and (average or (which != "none" and not alone)):
         raise ConfigError(f"{run} has no league, so it has no snapshots: leave out --snapshots and --average")
     if average:
-        require_each(kept, latest, run)
-    for group in [[policy] for policy in latest] if alone else [list(latest)]:
+        require_each(kept, saved, run)
+    for group in [[policy] for policy in saved] if alone else [list(saved)]:
         line = group[0] if alone else name
         for policy in group if which != "none" else ():
             for number, loaded in kept.get(policy, {}).items():
-                if loaded.trained.learning_step == latest[policy].trained.learning_step:
-                    continue  # it has the weights of the latest checkpoint
+                if loaded.trained.learning_step == saved[policy].trained.learning_step:
+                    continue  # it has the weights of the checkpoint
                 player = Player(policy, number)
                 yield Entrant(
                     str(player) if alone else f"{name}/{player}",
@@ -118,11 +120,12 @@ def _of_run(
                     agents,
                     {policy: (loaded,)},
                 )
-        whole = str(Player(group[0])) if alone else name
+        of_policy = str(Player(group[0])).removesuffix("latest")
         if average:
-            label = f"{whole.removesuffix('latest')}average" if alone else f"{name}/average"
+            label = f"{of_policy}average" if alone else f"{name}/average"
             yield Entrant(label, label, agents, {policy: tuple(kept[policy].values()) for policy in group})
-        yield Entrant(whole, line, agents, {policy: (latest[policy],) for policy in group})
+        whole = f"{of_policy}{checkpoint}" if alone else name
+        yield Entrant(whole, line, agents, {policy: (saved[policy],) for policy in group})
 
 
 def _require_same_world(first: Entrant, other: Entrant) -> None:

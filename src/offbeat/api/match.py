@@ -105,6 +105,7 @@ def match(
     *,
     episodes: int = GAMES,
     seed: int = 0,
+    checkpoint: str = "latest",
     snapshots: Snapshots | None = None,
     average: bool = False,
     sides: Sequence[str] = (),
@@ -123,6 +124,7 @@ def match(
         runs: run directories.
         episodes: number of games of each pair, rounded up to a multiple of its seatings.
         seed: seed of the worlds and of the action sampling.
+        checkpoint: latest, best or step-<12 digits>, of each run.
         snapshots: which snapshots of each run's league play too; None: those of the window if there is one run.
         average: whether the average of these snapshots plays too.
         sides: patterns of the agents of each side; empty: as in the league of the first run.
@@ -147,7 +149,9 @@ def match(
     if snapshots is not None:
         snapshots = read("snapshots", snapshots, Snapshots, "pass --snapshots window")
     with caller_state() as caller:
-        entrants, config = entrants_of(directories, snapshots, average=average, trust_code=trust_code)
+        entrants, config = entrants_of(
+            directories, snapshots, checkpoint=checkpoint, average=average, trust_code=trust_code
+        )
         caller.save_library_settings()
         trained = entrants[0].trained
         require(trained.env_code, "the policy")

@@ -31,11 +31,13 @@ class Match:
     """Let trained policies play against each other: offbeat match runs/A runs/B, or offbeat match runs/LEAGUE."""
 
     runs: Annotated[Positional[tuple[Path, ...]], arg(metavar="RUN...", help_behavior_hint="")]
-    """Run directories. The latest checkpoint of each is a player. The snapshots of a single run play too."""
+    """Run directories. A checkpoint of each is a player. The snapshots of a single run play too."""
     episodes: int = 100
     """Games of each pair of players, rounded up so that both have each side equally often."""
     seed: int = 0
     """Seed of the envs and of the action sampling."""
+    checkpoint: str = "latest"
+    """Checkpoint of each run: latest, best or step-<12 digits>."""
     snapshots: Annotated[
         Literal["all", "window", "none"] | None, arg(metavar="all|window|none", help_behavior_hint="")
     ] = None
@@ -84,6 +86,7 @@ class Match:
                     self.runs,
                     episodes=self.episodes,
                     seed=self.seed,
+                    checkpoint=self.checkpoint,
                     snapshots=self.snapshots,
                     average=self.average,
                     sides=() if self.sides is None else tuple(self.sides.split(",")),
