@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from typing import Any, Self
 
@@ -31,8 +32,7 @@ def test_a_curve_has_each_evaluation_at_the_env_steps_of_its_weights():
 
 def test_a_score_is_reached_at_the_env_steps_of_the_evaluated_weights(monkeypatch):
     monkeypatch.setattr(steps_to_score, "follow", lambda *_: iter(lines_of_a_run()))
-    monkeypatch.setattr(steps_to_score.sys, "executable", "/bin/python")
-    monkeypatch.setattr(steps_to_score.subprocess, "Popen", FakeProcess)
+    monkeypatch.setattr(subprocess, "Popen", FakeProcess)
     assert steps_to_score.until_score([])["env_steps"] == 100
 
 
@@ -89,6 +89,6 @@ def test_a_member_that_has_failed_in_a_generation_has_its_later_score():
         {"generation": "0", "member": "0", "env_steps": "0", "score": "", "failed": "killed", "gamma": "0.9"},
         {"generation": "1", "member": "0", "env_steps": "8", "score": "2.5", "failed": "", "gamma": "0.8"},
     ]
-    result = {arm: [{**row, "copied_member": ""} for row in rows] for arm in populations.ARMS}
+    result: dict[str, Any] = {arm: [{**row, "copied_member": ""} for row in rows] for arm in populations.ARMS}
     result["retested"] = dict.fromkeys(populations.ARMS, 2.0)
     assert "| gamma 0.9 | 1 | 0 | 2.5 | 2.5 | 0 | gamma 0.8 |" in populations.as_markdown({"cartpole": {"1": result}})
