@@ -20,7 +20,7 @@ from benchmarks.scores.run import CURVE_KEYS, curve, train_to_end
 
 GAMES = {"Pong": (3_000_000, 18.0), "Breakout": (1_000_000, None)}
 """Game -> env steps of the run, and the evaluation whose time is told."""
-LAYOUT = "--runtime processes --actors 2 --envs-per-actor 16 --max-lag 1 --seed 1"
+LAYOUT = "--preset ppo-atari --runtime processes --actors 2 --envs-per-actor 16 --max-lag 1 --seed 1"
 EVALUATIONS = 20
 EPISODES = 20
 RUNS = Path("runs/atari")
