@@ -441,7 +441,7 @@ RUNS = [
     Row("export kept --format onx", 2, ["onx", "onnx", "torchscript"]),
     Row("export kept --out notes.txt", 2, ["notes.txt exists", "--out"]),
     Row("export kept --out empty", 2, ["empty is a folder", "--out empty/policy"]),
-    Row("export kept --format torchscript --out notes.txt/policy.pt", 2, ["notes.txt/policy.pt cannot", "--out"]),
+    Row("export kept --format torchscript --out notes.txt/policy.pt", 2, ["notes.txt/policy.pt cannot", "another"]),
     Row("resume relaid --steps 4000", 2, ["envs_per_actor is 4 in the checkpoint and 2 now", "--init-from"]),
     Row("resume mistyped", 2, ["unknown key 'gama'", "'gamma'"]),
 ]  # fmt: skip
