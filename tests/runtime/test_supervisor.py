@@ -155,11 +155,11 @@ def test_an_actor_killed_at_any_moment_of_its_start_is_restarted():
 
 
 def kill_while_it_starts(it: Scene, random: Random, done: threading.Event) -> None:
-    for _ in range(6):
-        if done.wait(random.uniform(0.02, 0.3)):
-            return
+    kills = 0
+    while kills < 6 and not done.wait(random.uniform(0.02, 0.3)):
         if it.pids:
             it.kill(random.randrange(len(it.pids)))
+            kills += 1
 
 
 def test_an_inference_worker_killed_while_actors_start_is_replaced_before_all_of_them_are_ready(monkeypatch):
