@@ -180,9 +180,7 @@ class OnPolicyPace:
 
     @property
     def most_ahead(self) -> int:
-        """Maximum number of tickets that are acted, or wait for their first use, at one time: at the start of a
-        group.
-        """
+        """Maximum number of tickets that are acted, or wait for their first use, at one time: when a group starts."""
         return self.pause_ticket(0)
 
     @property
