@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -13,7 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.reference.runs import Started, is_alive, lines_of, pids_of, small_arguments, small_run, status_of, weights_of
+from tests.reference.runs import (
+    Started,
+    is_alive,
+    lines_of,
+    pids_of,
+    small_arguments,
+    small_run,
+    status_of,
+    wait_until,
+    weights_of,
+)
 
 from offbeat.api.resume import resume
 from offbeat.api.train import Run
@@ -120,10 +129,3 @@ def test_no_process_outlives_a_killed_run():
     assert len(children) == 4
     started.process.kill()
     wait_until(lambda: not any(map(is_alive, children)))
-
-
-def wait_until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end, "what was waited for did not come"
-        time.sleep(0.01)

@@ -7,16 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.reference.runs import OFFBEAT, REPOSITORY, is_alive, small_arguments
+from tests.reference.runs import OFFBEAT, REPOSITORY, is_alive, small_arguments, wait_until
 from tests.reference.thorough import thorough
 
-GONE_WITHIN_S = 10.0
 LAYOUT: dict[str, Any] = {"runtime": "processes", "actors": 2, "envs_per_actor": 1, "steps": 10**9}
 ARGUMENTS = small_arguments(Path("run"), "curious/Rude-v0", imports=("tests.reference.curious_envs",), **LAYOUT)
 TRAINS_FOR_EVER = f"""
@@ -63,27 +60,19 @@ def start_pytest(folder: Path, test: str, *arguments: str) -> subprocess.Popen[s
     )
 
 
-def wait_until(holds: Callable[[], bool], seconds: float, runner: subprocess.Popen[str] | None = None) -> None:
-    """Wait for a condition, as long as `runner`, if there is one, still runs."""
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert runner is None or runner.poll() is None, runner.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="marks are found in /proc")
 @pytest.mark.parametrize(("processes", "killed"), [("1", "pytest"), ("1", "worker"), *thorough(("0", "pytest"))])
 def test_runs_started_by_a_test_die_when_the_test_process_is_killed(tmp_path, processes, killed):
     runner = start_pytest(tmp_path, TRAINS_FOR_EVER, "--numprocesses", processes, "--max-worker-restart", "0")
-    wait_until((tmp_path / "pids.json").exists, 100, runner)
+    wait_until(lambda: (tmp_path / "pids.json").exists() or runner.poll() is not None)
+    assert runner.poll() is None, runner.communicate()
     pids = json.loads((tmp_path / "pids.json").read_text())
     assert len(pids["started"]) >= 1 + 2 + 2  # the run, its actors, and what their envs have started
     assert all(map(is_alive, pids["started"]))
 
     os.kill(runner.pid if killed == "pytest" else pids["test_process"], signal.SIGKILL)
     runner.communicate()
-    wait_until(lambda: not any(map(is_alive, [*pids["started"], pids["test_process"]])), GONE_WITHIN_S)
+    wait_until(lambda: not any(map(is_alive, [*pids["started"], pids["test_process"]])), seconds=10.0)
 
 
 def test_a_hanging_test_ends_its_process_with_a_stack_trace(tmp_path):

@@ -21,7 +21,7 @@ from unittest.mock import patch
 import pytest
 from benchmarks.soak.processes import descendants
 from tests.reference.ray_clusters import processes_of_ray, two_nodes
-from tests.reference.runs import GROUP, Started, has_saved, is_alive, small_arguments, status_of
+from tests.reference.runs import GROUP, Started, has_saved, is_alive, small_arguments, status_of, wait_until
 from tests.reference.thorough import thorough
 from tests.runtime.test_supervisor import Scene, cuts_between, scene
 
@@ -41,13 +41,6 @@ ON_RAY: dict[str, Any] = {"runtime": "ray", "actors": 2, "max_lag": 2, "unroll_l
 def nodes() -> Iterator[Any]:
     with two_nodes(cpus=2) as started, connect(started.address):
         yield started
-
-
-def wait_until(holds: Callable[[], bool], seconds: float = 120.0) -> None:
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end, "what was waited for did not come"
-        time.sleep(0.02)
 
 
 def proxies_of(it: Scene) -> list[ActorProxy]:

@@ -21,6 +21,7 @@ from tests.reference.runs import (
     small_arguments,
     small_run,
     status_of,
+    wait_until,
 )
 from tests.reference.stalling import LARGE, LaunchSpec
 from tests.reference.thorough import thorough
@@ -47,13 +48,6 @@ def _in_temporary_folder(tmp_path, monkeypatch):
 
 def train(env: str, **settings: Any) -> CommandResult:
     return offbeat(*small_arguments(Path("run"), env, **{"steps": 2048, **settings}))
-
-
-def wait_until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end, "what was waited for did not come"
-        time.sleep(0.01)
 
 
 def take_reports_until(child: Child, holds: Callable[[], bool]) -> None:

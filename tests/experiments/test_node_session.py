@@ -13,7 +13,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-from tests.reference.runs import is_alive
+from tests.reference.runs import is_alive, wait_until
 
 from offbeat.experiments import node_session
 from offbeat.experiments.file_digests import FileDigests, wait_until_equal
@@ -73,8 +73,7 @@ def test_a_repeated_start_starts_one_process_and_a_signal_reaches_it(session, tm
     launch = launch_of(tmp_path, files, "train")
     assert [run(WAITS, session, launch) for _ in range(2)] == ["", ""]
     pid = session._pid
-    while not (tmp_path / "output").read_text():
-        time.sleep(0.01)
+    wait_until(lambda: (tmp_path / "output").read_text() != "")
     session.signal(signal.SIGTERM)
     assert session.wait().code == -signal.SIGTERM
     assert not is_alive(pid)
@@ -107,8 +106,7 @@ def test_a_session_that_is_killed_in_its_launch_ends(session, tmp_path, files, t
     starting = threading.Thread(target=run, args=(WAITS, session, launch_of(tmp_path, files)))
     with patch.object(node_session, "_KEEPER", slow):
         starting.start()
-        while not going.exists():
-            time.sleep(0.01)
+        wait_until(going.exists)
         assert session.kill(timeout_s) == (timeout_s > 0)
         starting.join()
     assert session.wait().code == -signal.SIGKILL

@@ -148,6 +148,14 @@ def is_alive(pid: int) -> bool:
     return state not in "ZX"
 
 
+def wait_until(holds: Callable[[], bool], seconds: float = 120.0) -> None:
+    """Wait for a condition; the limit keeps a broken test from hanging."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, "what was waited for did not come"
+        time.sleep(0.01)
+
+
 def has_saved(run: Path) -> bool:
     """Whether a run has a checkpoint of something that it has learned: the first is from before."""
     latest = run / "checkpoints" / "latest"
@@ -308,12 +316,9 @@ class Started:
                 self.process = subprocess.Popen(command, cwd=folder, env=environment, stdout=out, stderr=err)
 
     def wait_until(self, holds: Callable[[], bool]) -> None:
-        """Wait for a condition that the process brings about; the limit keeps a broken test from hanging."""
-        deadline = time.monotonic() + 120
-        while not holds():
-            assert self.process.poll() is None, self._said()
-            assert time.monotonic() < deadline, "what was waited for did not come"
-            time.sleep(0.01)
+        """Wait for a condition that the process brings about."""
+        wait_until(lambda: holds() or self.process.poll() is not None)
+        assert self.process.poll() is None, self._said()
 
     def wait_for_text(self, text: str) -> None:
         """Wait until it has printed `text` on stderr."""

@@ -24,6 +24,7 @@ from tests.reference.runs import (
     small_arguments,
     small_run,
     status_of,
+    wait_until,
     weights_of,
 )
 from tests.reference.thorough import thorough
@@ -91,10 +92,9 @@ def test_a_killed_evaluator_is_restarted(monkeypatch):
     killed: list[int] = []
 
     def kill() -> None:
-        while not (pids := evaluators()):
-            time.sleep(0.01)
-        os.kill(pids[0], signal.SIGKILL)
-        killed.append(pids[0])
+        wait_until(lambda: evaluators() != [])
+        killed.append(evaluators()[0])
+        os.kill(killed[0], signal.SIGKILL)
 
     killer = threading.Thread(target=kill, daemon=True)
     killer.start()
@@ -115,8 +115,7 @@ def evaluators() -> list[int]:
 
 def test_learning_continues_during_a_slow_evaluation():
     def go() -> None:
-        while not any(line["env_steps"] >= 900 for line in lines_of(Path("run"))):
-            time.sleep(0.01)
+        wait_until(lambda: any(line["env_steps"] >= 900 for line in lines_of(Path("run"))))
         Path("GO").touch()
 
     threading.Thread(target=go, daemon=True).start()

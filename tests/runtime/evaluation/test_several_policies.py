@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.reference.runs import lines_of, small_run, status_of, untimed
+from tests.reference.runs import lines_of, small_run, status_of, untimed, wait_until
 
 from offbeat.run_directory.checkpoint import load
 from offbeat.runtime.evaluation import schedule as evaluations
@@ -104,8 +103,7 @@ def test_an_evaluator_of_several_policies_that_is_killed_repeats_the_evaluation(
     monkeypatch.chdir(tmp_path)
 
     def kill() -> None:
-        while not Path("READY").exists():
-            time.sleep(0.01)
+        wait_until(Path("READY").exists)
         Path("KILLED").touch()
         for process in status_of(Path("run"))["processes"]:
             if process["role"] == "evaluator":

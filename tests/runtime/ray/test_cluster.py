@@ -9,15 +9,13 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import pytest
 from tests.reference.ray_clusters import processes_of_ray
-from tests.reference.runs import REPOSITORY, run_python
+from tests.reference.runs import REPOSITORY, run_python, wait_until
 
 from offbeat.core.errors import ConfigError
 from offbeat.runtime.ray import cluster, connecting
@@ -158,13 +156,6 @@ def test_ray_that_was_started_by_a_killed_process_ends_and_leaves_no_files(tmp_p
         process.kill()
     wait_until(lambda: not folder.exists())
     assert processes_of_ray(folder) == []
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def test_address_that_nobody_answers_is_refused() -> None:
