@@ -29,6 +29,7 @@ from offbeat.config.resolve import resolve
 from offbeat.config.run_config import RunConfig
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.field_definitions import hints_of
+from offbeat.core.stop_signals import REPEATED_WITHIN_S
 from offbeat.memory.unrolls import Unrolls
 from offbeat.metrics.sinks import read_metrics
 from offbeat.runtime.parts import PacedParts
@@ -326,9 +327,9 @@ class Started:
 
     def end(self, *signals: signal.Signals, seconds: float = 120) -> CommandResult:
         """Send signals, wait for the end and return what was said; kill it if it takes longer than `seconds`."""
-        for number in signals:
+        for index, number in enumerate(signals):
+            time.sleep(REPEATED_WITHIN_S + 0.1 if index else 0.0)
             self.process.send_signal(number)
-            time.sleep(0.05)
         try:
             self.process.wait(seconds)
         finally:

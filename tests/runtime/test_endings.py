@@ -20,6 +20,7 @@ from tests.reference.runs import SMALL, Started, lines_of, small_arguments, smal
 from offbeat.api.resume import resume
 from offbeat.api.train import start, train
 from offbeat.config.resolve import resolve
+from offbeat.core import stop_signals
 from offbeat.core.errors import ConfigError, EnvFailed
 from offbeat.run_directory import checkpoint
 from offbeat.runtime import signals
@@ -46,14 +47,13 @@ def test_a_run_whose_callback_raises_before_the_first_checkpoint_is_saved(tmp_pa
     assert finished.metrics["env_steps"] > learned > 0
 
 
-def signal_from(env_steps: int) -> Any:
-    """A callback that sends SIGINT to this process once, from so many env steps on."""
-    sent: list[bool] = []
+def signals_from(env_steps: int, *numbers: signal.Signals) -> Any:
+    """A callback that sends signals to this process, one after the other, from so many env steps on."""
+    left = list(numbers)
 
     def send(line: dict[str, Any]) -> None:
-        if line["env_steps"] >= env_steps and not sent:
-            sent.append(True)
-            os.kill(os.getpid(), signal.SIGINT)
+        while line["env_steps"] >= env_steps and left:
+            os.kill(os.getpid(), left.pop(0))
 
     return send
 
@@ -114,10 +114,24 @@ def test_the_lines_of_a_resumed_run_are_those_of_one_that_was_not_stopped(stop_a
 
 def test_a_final_save_longer_than_the_grace_period_after_a_signal_is_completed(tmp_path, monkeypatch):
     slow_down_saves(monkeypatch, with_signal=False)
-    run = small_run(tmp_path / "run", callbacks=[signal_from(700)])
+    run = small_run(tmp_path / "run", callbacks=[signals_from(700, signal.SIGINT)])
     assert (run.state, run.reason, run.exit_code) == ("interrupted", "stopped by SIGINT", 130)
     saved = checkpoint.load(run.path / "checkpoints" / "latest").policy["env_steps"]
     assert saved == lines_of(run.path)[-1]["env_steps"] >= 700
+
+
+def test_a_signal_that_is_sent_twice_at_once_lets_the_run_save(tmp_path):
+    """As `timeout` does, to the process and to its group."""
+    run = small_run(tmp_path / "run", callbacks=[signals_from(700, signal.SIGTERM, signal.SIGTERM)])
+    assert (run.state, run.reason, run.exit_code) == ("interrupted", "stopped by SIGTERM", 130)
+    assert checkpoint.load(run.path / "checkpoints" / "latest").policy["env_steps"] >= 700
+
+
+def test_a_second_signal_ends_the_run_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(stop_signals, "REPEATED_WITHIN_S", 0.0)
+    run = small_run(tmp_path / "run", callbacks=[signals_from(700, signal.SIGINT, signal.SIGTERM)])
+    assert (run.state, run.exit_code) == ("interrupted", 130)
+    assert "env steps learned from since the last checkpoint, are lost" in run.reason
 
 
 def test_a_save_during_a_signal_is_completed_and_no_other_is_started(tmp_path, monkeypatch):
@@ -133,8 +147,10 @@ SIGNALLED_WHILE_IT_CLOSES = """
 import os, signal, sys
 from offbeat.cli.train import Train
 from offbeat.api import train
+from offbeat.core import stop_signals
 from offbeat.runtime.training_loop import TrainingLoop
 
+stop_signals.REPEATED_WITHIN_S = 0.0
 close = TrainingLoop.close
 def close_with_signals(self):
     ending = close(self)

@@ -16,6 +16,7 @@ from typing import Any, Literal, Self
 
 from offbeat.core.errors import ConfigError
 from offbeat.core.signal_names import signal_name
+from offbeat.core.stop_signals import STOP_SIGNALS, StopRequest
 from offbeat.experiments.launching import KILL_S, End, Launcher, SessionProcess
 from offbeat.experiments.progress import ProgressState, SessionCounts, SessionProgress, View
 from offbeat.experiments.sessions import RunProcess
@@ -47,22 +48,26 @@ class StopSignals:
     """While entered, SIGINT and SIGTERM request a stop. A second signal raises KeyboardInterrupt."""
 
     def __init__(self) -> None:
-        self.requested = False
+        self._request = StopRequest()
         self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+            handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
             # A handler that was not set from Python cannot be restored, so it is not replaced.
             self._previous = {number: handler for number, handler in handlers.items() if handler is not None}
             for number in self._previous:
-                signal.signal(number, self._request)
+                signal.signal(number, self._stop)
         return self
 
-    def _request(self, _number: int, _frame: FrameType | None) -> None:
-        if self.requested:
+    @property
+    def requested(self) -> bool:
+        """Whether a signal was received."""
+        return self._request.signal is not None
+
+    def _stop(self, number: int, _frame: FrameType | None) -> None:
+        if self._request.take(number) == "second":
             raise KeyboardInterrupt
-        self.requested = True
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

@@ -33,8 +33,8 @@ from offbeat.core.errors import Closed, RunFailed, explained
 from offbeat.core.lossy_stream import lossy
 from offbeat.core.process_exit import exit_process
 from offbeat.core.signal_names import signal_name
+from offbeat.core.stop_signals import STOP_SIGNALS
 from offbeat.runtime.process_groups import GROUPS
-from offbeat.runtime.signals import STOP_SIGNALS
 
 PR_SET_PDEATHSIG = 1
 """Option of prctl(2): the kernel sends this process a signal when its parent dies."""

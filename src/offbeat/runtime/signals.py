@@ -10,10 +10,10 @@ from queue import Empty, SimpleQueue
 from types import FrameType, TracebackType
 from typing import Any, Self
 
+from offbeat.core.stop_signals import STOP_SIGNALS, StopRequest
+
 GRACE_S = 5.0
 """Seconds from the first signal to the deadline: a run without a boundary until then stops without a checkpoint."""
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-"""Signals that a terminal, a service manager or a batch scheduler sends to all processes of a run at once."""
 
 
 class StopImmediately(BaseException):
@@ -28,8 +28,7 @@ class GracefulStop:
     """
 
     def __init__(self) -> None:
-        self.received: signal.Signals | None = None
-        """The first stop signal; None: no signal yet."""
+        self._request = StopRequest()
         self._previous: dict[signal.Signals, Any] = {}
         self._events: SimpleQueue[int | None] = SimpleQueue()
         """Messages to the timer thread: the number of the first signal; None to end the deadline. A signal handler may
@@ -40,6 +39,11 @@ class GracefulStop:
         self._deadline_suspended = False
         self._passed_while_suspended = False
         self._disarmed = False
+
+    @property
+    def received(self) -> signal.Signals | None:
+        """The first stop signal; None: no signal yet."""
+        return self._request.signal
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
@@ -87,11 +91,12 @@ class GracefulStop:
         if self._deadline_signal_sent:
             self._deadline_signal_sent = False
             self._stop_immediately()
-        elif self.received is not None:
-            raise StopImmediately
-        else:
-            self.received = signal.Signals(number)
+            return
+        which = self._request.take(number)
+        if which == "first":
             self._events.put(number)
+        elif which == "second":
+            raise StopImmediately
 
     def _keep_deadline(self, thread: int) -> None:
         """Wait for the first signal, then for the deadline; send the main thread a signal when it has passed.
