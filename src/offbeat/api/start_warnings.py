@@ -2,27 +2,48 @@
 
 from __future__ import annotations
 
+import platform
 from typing import TYPE_CHECKING
 
 from offbeat.api import no_updates
-from offbeat.core.errors import LearnsNothing, RunWarning, UnsavedTensor, WithoutEffect
+from offbeat.core.errors import LearnsNothing, RunWarning, UnprovenMemoryOrder, UnsavedTensor, WithoutEffect
 from offbeat.core.field_definitions import defaults_of
 from offbeat.core.typed_text import as_text
 
 if TYPE_CHECKING:
+    from offbeat.config.config import Config
     from offbeat.config.settings import AlgorithmSettings
     from offbeat.core.types import EnvSpec
     from offbeat.runtime.parts import Parts
 
+X86_64 = ("x86_64", "amd64")
+"""Names of processors on which the order of memory is proven, see docs/concepts/architecture.md."""
+
 
 def start_warnings(parts: Parts, *, env_steps: int = 0, counts_anew: bool = True) -> tuple[RunWarning, ...]:
-    """Return the warnings: that no update will be made, and one for each class of algorithm with unsaved tensors.
+    """Return the warnings: no update will be made, an algorithm has unsaved tensors, the processor is not supported.
 
     Arguments are those of `no_updates.expected`.
     """
     nothing = no_updates.expected(parts, env_steps=env_steps, counts_anew=counts_anew)
     learns_nothing = (LearnsNothing(nothing),) if nothing else ()
-    return (*learns_nothing, *map(UnsavedTensor, parts.warnings))
+    return (*learns_nothing, *map(UnsavedTensor, parts.warnings), *_unproven_memory_order(parts.config))
+
+
+def _unproven_memory_order(config: Config) -> tuple[RunWarning, ...]:
+    """Return a warning if processes share memory on a processor with another order of memory than x86-64."""
+    processor = platform.machine()
+    in_processes = config.runtime.runtime in ("processes", "hogwild")
+    evaluates = config.run.evaluation_interval > 0 and config.run.evaluator == "process"
+    if processor.lower() in X86_64 or not (in_processes or evaluates):
+        return ()
+    threads = "--runtime threads and " if in_processes else ""
+    return (
+        UnprovenMemoryOrder(
+            f"on this processor, {processor}, it is not proven that processes read shared memory in the right order: "
+            f"results may be wrong. Pass {threads}--set evaluator=inline"
+        ),
+    )
 
 
 def without_effect(parts: Parts) -> tuple[RunWarning, ...]:

@@ -86,6 +86,10 @@ class UnsavedTensor(RunWarning):
     """A tensor that an algorithm has registered does not seem to be in its checkpoints."""
 
 
+class UnprovenMemoryOrder(RunWarning):
+    """Processes of a run share memory on a processor for which the order of what they see is not proven."""
+
+
 class ChildTraceback(Exception):
     """The complete traceback of the error that ended a child process. It is the cause of the reported error."""
 

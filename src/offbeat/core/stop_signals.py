@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import signal
 import time
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 """Signals that a terminal, a service manager or a batch scheduler sends to all processes of a run at once."""
 REPEATED_WITHIN_S = 0.5
 """Seconds after the first signal in which another one counts as the same: `timeout` sends one to the process and one to
 its process group, and wrappers pass on a Ctrl-C that the process has received too."""
+
+
+def replaceable(handlers: Mapping[signal.Signals, Any]) -> dict[signal.Signals, Any]:
+    """Return the handlers that may be replaced.
+
+    One that was not set from Python cannot be restored. A signal that is ignored stays so: a shell lets the commands
+    that it starts in the background ignore SIGINT, which it sends to those in the foreground.
+    """
+    return {number: handler for number, handler in handlers.items() if handler not in (None, signal.SIG_IGN)}
 
 
 class StopRequest:

@@ -16,7 +16,7 @@ from typing import Any, Literal, Self
 
 from offbeat.core.errors import ConfigError
 from offbeat.core.signal_names import signal_name
-from offbeat.core.stop_signals import STOP_SIGNALS, StopRequest
+from offbeat.core.stop_signals import STOP_SIGNALS, StopRequest, replaceable
 from offbeat.experiments.launching import KILL_S, End, Launcher, SessionProcess
 from offbeat.experiments.progress import ProgressState, SessionCounts, SessionProgress, View
 from offbeat.experiments.sessions import RunProcess
@@ -49,13 +49,12 @@ class StopSignals:
 
     def __init__(self) -> None:
         self._request = StopRequest()
-        self._previous: dict[int, Any] = {}
+        self._previous: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
             handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
-            # A handler that was not set from Python cannot be restored, so it is not replaced.
-            self._previous = {number: handler for number, handler in handlers.items() if handler is not None}
+            self._previous = replaceable(handlers)
             for number in self._previous:
                 signal.signal(number, self._stop)
         return self

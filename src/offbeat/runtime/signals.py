@@ -10,7 +10,7 @@ from queue import Empty, SimpleQueue
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-from offbeat.core.stop_signals import STOP_SIGNALS, StopRequest
+from offbeat.core.stop_signals import STOP_SIGNALS, StopRequest, replaceable
 
 GRACE_S = 5.0
 """Seconds from the first signal to the deadline: a run without a boundary until then stops without a checkpoint."""
@@ -48,8 +48,7 @@ class GracefulStop:
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
             handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
-            # A handler that was not set from Python cannot be restored, so it is not replaced.
-            self._previous = {number: handler for number, handler in handlers.items() if handler is not None}
+            self._previous = replaceable(handlers)
             self._timer = threading.Thread(target=self._keep_deadline, args=(threading.get_ident(),), daemon=True)
             self._timer.start()  # here, because a signal handler must not start threads
             for number in self._previous:

@@ -1,0 +1,45 @@
+"""A run warns if its processes share memory on a processor for which the order of memory is not proven."""
+
+from __future__ import annotations
+
+import platform
+import warnings
+from typing import Any
+
+import pytest
+
+import offbeat
+from offbeat.core.errors import UnprovenMemoryOrder
+
+SMALL: dict[str, Any] = {
+    "steps": 64,
+    "unroll_length": 16,
+    "envs_per_actor": 4,
+    "hidden_sizes": (8,),
+    "progress": "none",
+}
+EVALUATES: dict[str, Any] = {"eval_every": 64, "eval_episodes": 1}
+
+
+@pytest.mark.parametrize(
+    ("settings", "remedy"),
+    [
+        ({"runtime": "processes", "eval_every": 0}, r"Pass runtime=\"threads\" and evaluator=\"inline\"$"),
+        (EVALUATES, r"Pass evaluator=\"inline\"$"),
+    ],
+)
+def test_a_run_on_another_processor_warns_if_its_processes_share_memory(tmp_path, monkeypatch, settings, remedy):
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+    with pytest.warns(UnprovenMemoryOrder, match=f"on this processor, aarch64, it is not proven.*{remedy}"):
+        offbeat.train("ppo", "CartPole-v1", run_dir=tmp_path / "run", preset="none", **SMALL, **settings)
+
+
+@pytest.mark.parametrize(
+    ("processor", "settings"),
+    [("arm64", {**EVALUATES, "evaluator": "inline"}), ("arm64", {"eval_every": 0}), ("x86_64", EVALUATES)],
+)
+def test_a_run_without_such_processes_does_not_warn(tmp_path, monkeypatch, processor, settings):
+    monkeypatch.setattr(platform, "machine", lambda: processor)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UnprovenMemoryOrder)
+        offbeat.train("ppo", "CartPole-v1", run_dir=tmp_path / "run", preset="none", **SMALL, **settings)
