@@ -64,7 +64,7 @@ class Pushed(NamedTuple):
 @pytest.fixture(scope="module")
 def pushed(run, tmp_path_factory) -> Pushed:
     with hub_server() as server:
-        said = typed(server, tmp_path_factory.mktemp("home"), "push", run, "--repo", REPO, "--episodes", "3")
+        said = typed(server, tmp_path_factory.mktemp("home"), "push", run, REPO, "--episodes", "3")
     assert said.code == 0, said.err
     return Pushed(said, server, {file.name: file.read_bytes() for file in (run / "hub").iterdir()})
 
@@ -149,14 +149,14 @@ def test_a_policy_on_the_hub_can_be_exported(hub_with_policy, tmp_path):
 
 def test_a_second_push_updates_the_existing_repository(run, hub, tmp_path):
     for episodes in ("2", "3"):
-        assert typed(hub, tmp_path, "push", run, "--repo", REPO, "--episodes", episodes, "--private").code == 0
+        assert typed(hub, tmp_path, "push", run, REPO, "--episodes", episodes, "--private").code == 0
     assert hub.repos[REPO]["visibility"] == "private"
     assert json.loads(hub.files[REPO]["evaluation.json"])["episodes"] == 3
     assert len(hub.commits) == 2
 
 
 def test_a_push_uploads_only_the_weights_needed_for_acting(run):
-    assert offbeat("push", run, "--repo", REPO, "--episodes", "1", "--dry-run").code == 0
+    assert offbeat("push", run, REPO, "--episodes", "1", "--dry-run").code == 0
     weights = load((run / "hub/weights.safetensors").read_bytes())
     all_of_them = load((run / "checkpoints/latest/weights.safetensors").read_bytes())
     assert not [name for name in weights if "value" in name or "critic" in name]
@@ -165,7 +165,7 @@ def test_a_push_uploads_only_the_weights_needed_for_acting(run):
 
 
 def test_the_model_card_reports_an_evaluation_of_the_pushed_weights(run):
-    said = offbeat("push", run, "--repo", REPO, "--checkpoint", "best", "--episodes", "5", "--seed", "9", "--dry-run")
+    said = offbeat("push", run, REPO, "--checkpoint", "best", "--episodes", "5", "--seed", "9", "--dry-run")
     assert said.code == 0
     told = offbeat("eval", run, "--checkpoint", "best", "--episodes", "5", "--seed", "9", "--json")
     figures: dict[str, Any] = json.loads(told.out)
@@ -183,7 +183,7 @@ def test_the_model_card_reports_an_evaluation_of_the_pushed_weights(run):
 
 
 def test_a_dry_run_writes_the_folder_and_sends_nothing(run, hub, tmp_path):
-    said = typed(hub, tmp_path, "push", run, "--repo", REPO, "--episodes", "1", "--dry-run", token=None)
+    said = typed(hub, tmp_path, "push", run, REPO, "--episodes", "1", "--dry-run", token=None)
     assert said.code == 0
     assert "nothing was uploaded" in said.out
     assert all(f"  {name}, " in said.out for name in FILES)
@@ -193,22 +193,22 @@ def test_a_dry_run_writes_the_folder_and_sends_nothing(run, hub, tmp_path):
 @pytest.mark.parametrize("repo", ["walks-well", "a/b/c", "someone/walks well", "someone/-walks", "someone/"])
 def test_an_invalid_repository_name_is_refused(run, repo):
     before = contents(run)
-    said = offbeat("push", run, f"--repo={repo}")
+    said = offbeat("push", run, repo)
     assert said.code == 2
-    assert "--repo USER/NAME" in said.err
+    assert "pass a name such as me/my-agent" in said.err
     assert contents(run) == before
 
 
 def test_a_push_without_a_token_is_refused_and_changes_nothing(run, hub, tmp_path):
     before = contents(run)
-    said = typed(hub, tmp_path, "push", run, "--repo", REPO, token=None)
+    said = typed(hub, tmp_path, "push", run, REPO, token=None)
     assert said.code == 2
     assert "hf auth login" in said.err
     assert contents(run) == before
 
 
 def test_a_push_with_a_read_only_token_reports_missing_write_access(run, hub, tmp_path):
-    said = typed(hub, tmp_path, "push", run, "--repo", REPO, "--episodes", "1", token="hf_other")
+    said = typed(hub, tmp_path, "push", run, REPO, "--episodes", "1", token="hf_other")
     assert said.code == 2
     assert "has no write access" in said.err
     assert "Traceback" not in said.err
@@ -217,7 +217,7 @@ def test_a_push_with_a_read_only_token_reports_missing_write_access(run, hub, tm
 def test_an_unreachable_hub_gives_an_error_message_without_traceback(run, tmp_path):
     with hub_server() as hub:
         pass
-    said = typed(hub, tmp_path, "push", run, "--repo", REPO, "--episodes", "1")
+    said = typed(hub, tmp_path, "push", run, REPO, "--episodes", "1")
     assert said.code == 1
     assert "could not be uploaded" in said.err
     assert "Traceback" not in said.err
@@ -227,16 +227,16 @@ def test_an_unreachable_hub_gives_an_error_message_without_traceback(run, tmp_pa
 
 def test_a_push_of_a_missing_checkpoint_is_refused(run, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", TOKEN)
-    said = offbeat("push", run, "--repo", REPO, "--checkpoint", "step-000000000001")
+    said = offbeat("push", run, REPO, "--checkpoint", "step-000000000001")
     assert said.code == 2
     assert "has no checkpoint" in said.err
-    assert offbeat("push", run / "nowhere", "--repo", REPO).code == 2
+    assert offbeat("push", run / "nowhere", REPO).code == 2
 
 
 def test_a_run_without_returns_is_not_pushed_and_not_changed(tmp_path):
     run = small_run(tmp_path / "run", env="Pendulum-v1", steps=64, eval_every=0).path
     before = contents(run)
-    said = offbeat("push", run, "--repo", REPO, "--episodes", "1", "--dry-run")
+    said = offbeat("push", run, REPO, "--episodes", "1", "--dry-run")
     assert said.code == 2
     assert "has no returns yet" in said.err
     assert contents(run) == before
@@ -251,7 +251,7 @@ def test_a_push_on_a_full_disk_is_one_message_and_keeps_the_earlier_folder(run, 
     (copy / "hub" / "README.md").write_text("the earlier one")
     before = contents(copy)
     with files_up_to(size):
-        said = offbeat("push", copy, "--repo", REPO, "--episodes", "1", "--dry-run")
+        said = offbeat("push", copy, REPO, "--episodes", "1", "--dry-run")
     assert said.code == 1
     assert "hub could not be written (File too large): free some disk space" in said.err
     assert contents(copy) == before

@@ -143,7 +143,7 @@ COMMANDS_WITH_PATHS = [
     "watch RUN --video ~/episode.mp4",
     "match ~/run ~/other --out ~/wins.png --ratings ~/elo.png",
     "plot ~/run ~/other --out ~/return.png",
-    "push ~/run --repo user/name",
+    "push ~/run user/name",
     "export runs/NAME --out ~/policy.onnx",
     "run ~/spec.toml --dir ~/experiment",
 ]

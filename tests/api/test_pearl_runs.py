@@ -124,7 +124,7 @@ def test_a_policy_that_infers_its_task_without_trials_is_refused(run: Run) -> No
 
 
 def test_the_model_card_says_how_the_policy_is_scored_and_called(run: Run) -> None:
-    said = offbeat("push", run.path, "--repo", "me/robot", "--dry-run")
+    said = offbeat("push", run.path, "me/robot", "--dry-run")
     assert said.code == 0, said.err
     card = (run.path / "hub/README.md").read_text()
     assert "scores are those of the last of 3 episodes in new tasks; the mean return of the first one is -" in card

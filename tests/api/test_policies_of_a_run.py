@@ -154,7 +154,7 @@ def test_export_without_a_chosen_policy_lists_them(run):
 
 
 def test_push_writes_the_chosen_policy_with_its_own_scores(run):
-    said = offbeat("push", run, "--repo", "someone/gunner", "--policy", "gunner", "--episodes", 2, "--dry-run")
+    said = offbeat("push", run, "someone/gunner", "--policy", "gunner", "--episodes", 2, "--dry-run")
     assert said.code == 0, said.err
     folder = run / "hub"
     assert not (folder / "policies").exists()
@@ -170,7 +170,7 @@ def test_push_writes_the_chosen_policy_with_its_own_scores(run):
 
 
 def test_push_without_a_chosen_policy_lists_them(run):
-    said = offbeat("push", run, "--repo", "someone/gunner", "--dry-run")
+    said = offbeat("push", run, "someone/gunner", "--dry-run")
     assert said.code == 2
     assert "has the policies driver, gunner, scout: choose one with --policy NAME" in said.err
 

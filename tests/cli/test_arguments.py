@@ -127,7 +127,9 @@ RUN... is missing: run, for example, offbeat plot runs/NAME
 $ offbeat plot a --x tim
 x is 'tim', but one of steps, frames, time, episodes is expected: pass, for example, --x steps
 $ offbeat push a
---repo is missing: run, for example, offbeat push runs/NAME --repo me/my-agent
+REPO is missing: run, for example, offbeat push runs/NAME me/my-agent
+$ offbeat push a --repo b/c
+--repo is not a flag: leave out --repo, as in offbeat push runs/NAME me/my-agent
 $ offbeat export a --format onx
 format is 'onx', but one of onnx, torchscript is expected: pass, for example, --format onnx
 $ offbeat bench ppo CartPole-v1 --seconds x

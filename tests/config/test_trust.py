@@ -148,7 +148,7 @@ def test_loading_runs_no_encoder_named_in_a_policy_file(sound, tmp_path, place):
 def test_no_command_imports_the_encoder_module_named_in_a_policy_file(sound, module, tmp_path, command):
     run = copied(sound, tmp_path)
     policy_changed(run, encoder=f"{module.stem}:call")
-    more = {"watch": ["--video", "a.gif"], "push": ["--repo", "a/b", "--dry-run"]}.get(command, [])
+    more = {"watch": ["--video", "a.gif"], "push": ["a/b", "--dry-run"]}.get(command, [])
     said = offbeat(command, run, *more)
     assert said.code == 2, said
     assert f"{module.stem}:call" in said.err
@@ -228,7 +228,7 @@ def test_a_run_that_names_a_module_of_the_current_folder_is_refused(sound, modul
     run = copied(sound, tmp_path)
     config_changed(run, key, json.loads(json.dumps(value).replace("{}", module.stem)))
     before = contents(run)
-    more = {"watch": ["--video", "a.gif"], "push": ["--repo", "a/b", "--dry-run"]}.get(command, [])
+    more = {"watch": ["--video", "a.gif"], "push": ["a/b", "--dry-run"]}.get(command, [])
     said = offbeat(command, run, *more)
     assert said.code == 2, said
     assert f"would import {module.stem}" in said.err

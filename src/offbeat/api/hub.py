@@ -47,7 +47,9 @@ def require_name(repo: str) -> None:
     except HFValidationError as error:
         reason = str(error)
     if reason:
-        raise ConfigError(f"repo is {repo!r}, which is not the name of a repository ({reason}): pass --repo USER/NAME")
+        raise ConfigError(
+            f"repo is {repo!r}, which is not the name of a repository ({reason}): pass a name such as me/my-agent"
+        )
 
 
 def require_token() -> None:
@@ -157,7 +159,7 @@ def push(folder: Path, repo: str, *, private: bool) -> str:
         if isinstance(error, HfHubHTTPError) and error.response.status_code in (401, 403):
             raise ConfigError(
                 f"this token has no write access to {repo} ({message}): run hf auth login with a token that has "
-                "write access, or pass another --repo"
+                "write access, or push to another repository"
             ) from error
         raise RunFailed(
             f"{folder} could not be uploaded to {repo} ({type(error).__name__}: {message}): run the command again"

@@ -35,7 +35,7 @@ _EXAMPLES = {
     "ALGO": "ppo", "[ALGO]": "ppo", "ENV": "CartPole-v1", "RUN": "runs/NAME", "RUN...": "runs/NAME",
     "SPEC.toml": "experiment.toml",
     "DIR": "runs/NAME", "FILE": "policy.onnx", "FILE.png": "curve.png", "MODULE": "my_module", "NAME": "my_name",
-    "USER/NAME": "me/my-agent", "KEY=VALUE ...": "learning_rate=0.001", "PATTERNS": "red_*,blue_*", "SECONDS": "5",
+    "REPO": "me/my-agent", "KEY=VALUE ...": "learning_rate=0.001", "PATTERNS": "red_*,blue_*", "SECONDS": "5",
     "TEXT": "text", "POINTS": "10", "N": "1", "local|ray": "ray", "HOST:PORT|auto": "auto", "NAME=AMOUNT,...": "fast=1",
     "MODULE:CLASS": "my_module:MyWrapper", "NAME=VALUE ...": "size=8", "WHAT": "envs", "episodes": "20",
     "checkpoint": "best", "video": "episode.mp4", "preset": "ppo-cartpole-v1", "metric": "entropy",
@@ -177,9 +177,10 @@ class Usage:
     def _unknown_flag(self, name: str, value: str, positional: Sequence[str]) -> ConfigError:
         """Return the error for an unknown flag: it names the setting, or what other libraries call it."""
         key, remedy = name.lstrip("-").replace("-", "_"), f"`offbeat {self._command} --help` shows the flags."
+        positional_names = {argument.field for argument in self.positional}
+        if key in positional_names or (key == "algorithm" and "algo" in positional_names):
+            return ConfigError(f"{name} is not a flag: leave out {name}, as in {self._example()}")
         if self._command in TAKES_SETTINGS and name.startswith("--"):
-            if key in ("algorithm", *(argument.field for argument in self.positional)):
-                return ConfigError(f"{name} is not a flag: leave out {name}, as in {self._example()}")
             if key in self._settings():
                 value = "VALUE" if _is_flag(value) or not value else value
                 return ConfigError(f"{name} is not a flag, but a setting: pass --set {key}={value}")

@@ -15,12 +15,12 @@ from offbeat.core.errors import require_at_least
 
 @dataclass(frozen=True)
 class Push:
-    """Upload a trained policy with a model card to the Hugging Face hub: offbeat push runs/NAME --repo USER/NAME."""
+    """Upload a trained policy with a model card to the Hugging Face hub: offbeat push runs/NAME USER/NAME."""
 
     run_directory: Annotated[Positional[Path], arg(metavar="RUN")]
     """Run directory."""
-    repo: Annotated[str, arg(metavar="USER/NAME", help_behavior_hint="")]
-    """Repository on the hub. It is created if it does not exist."""
+    repo: Annotated[Positional[str], arg(metavar="REPO")]
+    """Repository on the hub, USER/NAME. It is created if it does not exist."""
     checkpoint: str = "latest"
     """latest, best or step-<12 digits>."""
     policy: ChosenPolicy = None
