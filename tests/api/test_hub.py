@@ -7,6 +7,9 @@ import os
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,16 +25,20 @@ from tests.reference.runs import OFFBEAT, CommandResult, contents, files_up_to, 
 from tests.reference.warm import REPOSITORY
 
 from offbeat.algorithms.ppo import PPOConfig
+from offbeat.api import hub as hub_module
 from offbeat.api.evaluate import evaluate
+from offbeat.api.hub import _replace_folder, folder_to_upload
 from offbeat.api.load import load as load_policy
+from offbeat.api.load import load_for_env
 from offbeat.api.loaded_policy import LoadedPolicy
 from offbeat.api.model_card import card
 from offbeat.api.trained import Trained
 from offbeat.config.env import EnvConfig
-from offbeat.core.errors import ConfigError
+from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.previous_inputs import previous_leaves
 from offbeat.core.types import ActionSpec, EnvSpec, Leaf
 from offbeat.models.acting import make_policy
+from offbeat.run_directory.directory import RunDirectory
 
 REPO = "someone/walks-well"
 FILES = {
@@ -153,6 +160,50 @@ def test_a_second_push_updates_the_existing_repository(run, hub, tmp_path):
     assert hub.repos[REPO]["visibility"] == "private"
     assert json.loads(hub.files[REPO]["evaluation.json"])["episodes"] == 3
     assert len(hub.commits) == 2
+
+
+def test_pushes_of_one_run_at_the_same_time_upload_their_own_files(run, tmp_path):
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy, symlinks=True, ignore=shutil.ignore_patterns("hub"))
+    before = set(copy.iterdir())
+    saved, policies = load_for_env(copy, "latest")
+    (name,) = policies
+
+    def folder(returned: float) -> AbstractContextManager[Path]:
+        scores = FIGURES | {"return_mean": returned}
+        return folder_to_upload(RunDirectory(copy), saved.policies[name], policies[name], scores, REPO)
+
+    def returned_in(folder: Path) -> float:
+        assert {file.name for file in folder.iterdir()} == FILES
+        return json.loads((folder / "evaluation.json").read_text())["return_mean"]
+
+    with folder(1.0) as first, folder(2.0) as second:
+        assert [returned_in(each) for each in (first, second)] == [1.0, 2.0]
+    assert returned_in(copy / "hub") == 1.0
+    assert set(copy.iterdir()) == {*before, copy / "hub"}
+
+
+def test_a_failed_upload_leaves_only_the_folder_hub(run, tmp_path, monkeypatch):
+    def refuse(*_: object, **__: object) -> None:
+        raise RunFailed("the hub is down")
+
+    monkeypatch.setattr(hub_module, "push", refuse)
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy, symlinks=True, ignore=shutil.ignore_patterns("hub"))
+    before = set(copy.iterdir())
+    assert offbeat("push", copy, REPO, "--episodes", "1").err == "offbeat: the hub is down\n"
+    assert set(copy.iterdir()) == {*before, copy / "hub"}
+
+
+def test_folders_that_replace_one_at_the_same_time_leave_the_last_one(tmp_path):
+    folders = [tmp_path / f".hub-{number}" for number in range(200)]
+    for folder in folders:
+        folder.mkdir()
+        (folder / "README.md").touch()
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(partial(_replace_folder, tmp_path / "hub"), folders))
+    assert [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")] == ["hub", "hub/README.md"]
 
 
 def test_a_push_uploads_only_the_weights_needed_for_acting(run):

@@ -9,10 +9,12 @@ README.md           the model card
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,8 @@ from offbeat.run_directory.checkpoint import Checkpoint, SavedPolicy
 from offbeat.run_directory.directory import RunDirectory
 
 CARD = "README.md"
+FOLDER = "hub"
+"""Name of the folder with the last pushed files in the run directory."""
 
 
 def require_name(repo: str) -> None:
@@ -67,10 +71,14 @@ def require_token() -> None:
         )
 
 
-def write_folder(
+@contextmanager
+def folder_to_upload(
     directory: RunDirectory, saved: SavedPolicy, loaded: LoadedPolicy, scores: Mapping[str, Any], repo: str
-) -> Path:
-    """Write the folder to upload into the run directory and return its path. When complete, it replaces an older one.
+) -> Iterator[Path]:
+    """Write the files to upload into a new folder in the run directory, for a `with` block that uploads them.
+
+    Each call has a folder of its own, because several policies of a run can be pushed at the same time. After the
+    block, also after an error in it, the folder replaces `hub/`.
 
     Args:
         directory: the run directory.
@@ -82,42 +90,61 @@ def write_folder(
     Raises:
         ConfigError: no agent of the policy took part in the evaluation, or the run has no returns to draw; nothing was
             changed.
-        RunFailed: the folder could not be written, for example because the disk is full. The older one is unchanged.
+        RunFailed: the folder could not be written, for example because the disk is full. `hub/` is unchanged.
     """
     if scores["return_mean"] is None:
         raise ConfigError(
             f"the agents {', '.join(loaded.trained.agents)} took part in no episode of the evaluation, so there is no "
             "score for the model card: push with more --episodes"
         )
-    folder = directory.path / "hub"
-    new, old = folder.with_name(".hub.new"), folder.with_name(".hub.old")
-    shutil.rmtree(new, ignore_errors=True)
+    folder = directory.path / FOLDER
+    new = folder.with_name(f".{FOLDER}-{os.urandom(4).hex()}")
     try:
-        _write(new, directory, saved, loaded, scores, repo)
-        _replace_folder(folder, new, old)
+        with _failing_write_reported(folder):
+            _write(new, directory, saved, loaded, scores, repo)
+        try:
+            yield new
+        finally:
+            with _failing_write_reported(folder):
+                _replace_folder(folder, new)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+
+
+@contextmanager
+def _failing_write_reported(folder: Path) -> Iterator[None]:
+    """Raise RunFailed if the folder cannot be written in the block."""
+    try:
+        yield
     except OSError as error:
         remedy = "free some disk space" if is_full(error) else "make the run directory writable"
         raise RunFailed(f"{folder} could not be written ({error.strerror or error}): {remedy}") from error
-    finally:
-        shutil.rmtree(new, ignore_errors=True)
-    return folder
 
 
-def _replace_folder(folder: Path, new: Path, old: Path) -> None:
-    """Rename `new` to `folder`; what was there, also a link, is renamed to `old` first, and back if that fails."""
-    shutil.rmtree(old, ignore_errors=True)
-    old.unlink(missing_ok=True)
-    if os.path.lexists(folder):
-        folder.rename(old)
-    try:
-        new.rename(folder)
-    except OSError:
-        if os.path.lexists(old):
-            old.rename(folder)
-        raise
-    if old.is_symlink():
-        old.unlink()
-    shutil.rmtree(old, ignore_errors=True)
+def _replace_folder(folder: Path, new: Path) -> None:
+    """Rename `new` to `folder`; what was there, also a link, is renamed first, and back if that fails."""
+    old = new.with_suffix(".old")
+    while True:
+        with suppress(FileNotFoundError):
+            folder.rename(old)
+        try:
+            new.rename(folder)
+        except OSError as error:
+            if error.errno in (errno.ENOTEMPTY, errno.EEXIST):  # another push has put its own folder there
+                _delete(old)
+                continue
+            if os.path.lexists(old):
+                old.rename(folder)
+            raise
+        _delete(old)
+        return
+
+
+def _delete(folder: Path) -> None:
+    """Delete a folder or a link, if it exists."""
+    if folder.is_symlink():
+        folder.unlink()
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _write(
@@ -128,7 +155,7 @@ def _write(
     scores: Mapping[str, Any],
     repo: str,
 ) -> None:
-    """Write the files of the folder, which does not exist. The other arguments are those of `write_folder`."""
+    """Write the files of the folder, which does not exist. The other arguments are those of `folder_to_upload`."""
     names = [entry.name for entry in published_layout(loaded.policy.spec).entries]
     weights = {name: saved.weights[name] for name in names}
     checkpoint.write(folder, Checkpoint.of_one(weights, saved.about, None))
@@ -162,6 +189,6 @@ def push(folder: Path, repo: str, *, private: bool) -> str:
                 "write access, or push to another repository"
             ) from error
         raise RunFailed(
-            f"{folder} could not be uploaded to {repo} ({type(error).__name__}: {message}): run the command again"
+            f"the policy could not be uploaded to {repo} ({type(error).__name__}: {message}): run the command again"
         ) from error
     return str(address)

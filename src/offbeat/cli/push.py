@@ -37,7 +37,7 @@ class Push:
     trust_code: TrustCode = False
 
     def run(self) -> int:
-        from offbeat.api.hub import push, require_name, require_token, write_folder
+        from offbeat.api.hub import FOLDER, folder_to_upload, push, require_name, require_token
         from offbeat.api.load import chosen_policy, load_for_env
         from offbeat.api.scoring import score
         from offbeat.config.importing import import_modules
@@ -58,14 +58,15 @@ class Push:
             scores = score(policies, episodes=self.episodes, seed=self.seed)
         scores = scores.get("policies", {name: scores})[name]
         directory = RunDirectory(self.run_directory)
-        folder = write_folder(directory, saved.policies[name], policies[name], scores, self.repo)
-        print(f"{folder}: return {scores['return_mean']:.1f} +- {scores['return_std']:.1f}")
-        for file in sorted(folder.iterdir()):
-            print(f"  {file.name}, {file.stat().st_size:,} bytes")
-        if self.dry_run:
-            print(f"nothing was uploaded; without --dry-run these files are uploaded to {self.repo}")
-            return 0
-        with spinner(f"uploading to {self.repo}"):
-            address = push(folder, self.repo, private=self.private)
+        shown = directory.path / FOLDER
+        with folder_to_upload(directory, saved.policies[name], policies[name], scores, self.repo) as folder:
+            print(f"{shown}: return {scores['return_mean']:.1f} +- {scores['return_std']:.1f}")
+            for file in sorted(folder.iterdir()):
+                print(f"  {file.name}, {file.stat().st_size:,} bytes")
+            if self.dry_run:
+                print(f"nothing was uploaded; without --dry-run these files are uploaded to {self.repo}")
+                return 0
+            with spinner(f"uploading to {self.repo}"):
+                address = push(folder, self.repo, private=self.private)
         print(f"pushed to {address}\n  next: offbeat.load('hf://{self.repo}') in Python")
         return 0
