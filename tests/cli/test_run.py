@@ -198,7 +198,7 @@ def test_symlinks_out_of_the_directory_of_an_experiment_are_refused_unless_it_is
     assert f"offbeat resume {run} --trust-code" in said.out, "the session would refuse the link"
 
 
-def test_a_spec_with_fewer_trials_than_the_experiment_is_refused(folder):
+def test_a_spec_with_fewer_trials_than_the_experiment_and_a_record_of_wrong_types_are_refused(folder):
     search: dict[str, Any] = {"method": "random", "over": {"gamma": {"low": 0.9, "high": 0.99}}}
     write_spec(folder / "many.toml", search={**search, "trials": 3})
     (folder / "experiments/many").mkdir()
@@ -212,6 +212,9 @@ def test_a_spec_with_fewer_trials_than_the_experiment_is_refused(folder):
     assert "3 trials, but the spec has 2" in refused(folder, "many.toml")
     write_spec(folder / "many.toml", search={**search, "trials": 4})
     more = offbeat("run", "many.toml", "--dry-run").out.splitlines()
+    for changes in ({"trials": None}, {"trials": True}, {"trials": "3"}, {"seeds": ["1"]}, {"seeds": None}):
+        (folder / "experiments/many/experiment.json").write_text(json.dumps(record | changes))
+        assert "experiment.json was changed: restore it" in refused(folder, "many.toml")
     assert more[: len(before.splitlines()) - 1] == before.splitlines()[:-1]  # the first three are what they were
 
 

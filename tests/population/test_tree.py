@@ -99,6 +99,23 @@ def test_each_decision_has_random_numbers_of_its_own(tmp_path):
     assert len(set(factors)) == 6
 
 
+@pytest.mark.parametrize(
+    ("entry", "says"),
+    [
+        (Score(4, 0, 1.0, 100), "has a generation 0 of member 4, but there are 4 members"),
+        (Decision(3, 0, None, None, "", {}), r"member 3 after generation 0 with values of \[\], but rate are mutated"),
+        (Decision(3, 0, None, None, "", {"a": 1.0, "rate": 1.0}), r"of \['a', 'rate'\], but rate are mutated"),
+    ],
+)
+def test_a_ledger_of_other_members_or_other_keys_is_refused(tmp_path, entry, says):
+    ledger = family(tmp_path).ledger
+    for member in range(4):
+        ledger.add(Score(member, 0, float(member), 100))
+    ledger.add(entry)
+    with pytest.raises(ConfigError, match=says):
+        family(tmp_path)
+
+
 def test_a_decision_does_not_depend_on_the_order_in_which_scores_arrive(tmp_path):
     (tmp_path / "other").mkdir()
     one, other = family(tmp_path), family(tmp_path / "other")

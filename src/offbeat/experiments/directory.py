@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,17 @@ from offbeat.run_directory.links import require_inside
 from offbeat.run_directory.lock import lock_file
 from offbeat.run_directory.versions import made_with
 
-_RECORD = {"spec": dict, "seeds": list, "trials": int | None, "made_with": list}
-"""Key of the record -> its type."""
+
+def _is_record(record: Mapping[str, Any]) -> bool:
+    """Whether the values of a record have the types that `write_record` writes."""
+    seeds, trials = record.get("seeds"), record.get("trials", "missing")
+    return (
+        isinstance(record.get("spec"), dict)
+        and isinstance(record.get("made_with"), list)
+        and isinstance(seeds, list)
+        and all(type(seed) is int for seed in seeds)
+        and (trials is None or type(trials) is int)
+    )
 
 
 class ExperimentDirectory:
@@ -70,6 +79,8 @@ class ExperimentDirectory:
                 f"{self.path} has the seeds {saved['seeds']}, but the spec lacks {missing}: seeds can be added, but "
                 "not removed. Restore them, or pass another --dir"
             )
+        if (saved["trials"] is None) != (spec.trials_per_env is None):
+            raise self._changed()
         if spec.trials_per_env is not None and spec.trials_per_env < saved["trials"]:
             raise ConfigError(
                 f"{self.path} has {saved['trials']} trials, but the spec has {spec.trials_per_env}: trials can "
@@ -81,9 +92,12 @@ class ExperimentDirectory:
             record = read_json(self.record, LARGEST_RECORD)
         except ValueError as error:
             raise ConfigError(f"{self.record} {error}: restore it, or pass another --dir") from None
-        if not all(isinstance(record.get(key), kind) for key, kind in _RECORD.items()):
-            raise ConfigError(f"{self.record} was changed: restore it, or pass another --dir")
+        if not _is_record(record):
+            raise self._changed()
         return record
+
+    def _changed(self) -> ConfigError:
+        return ConfigError(f"{self.record} was changed: restore it, or pass another --dir")
 
     # --- the lock -------------------------------------------------------------------------------------------
 

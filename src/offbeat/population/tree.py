@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from offbeat.core.errors import ConfigError
+from offbeat.core.fields import in_short
 from offbeat.core.seeding import stream
 from offbeat.population.ledger import Decision, Ledger
 from offbeat.population.mutation import ROLE, Genome, Values
@@ -17,12 +19,33 @@ Node = tuple[int, int]
 
 @dataclass(frozen=True)
 class Family:
-    """The members of a population over the generations: all that follows from the settings, the seed and the ledger."""
+    """The members of a population over the generations: all that follows from the settings, the seed and the ledger.
+
+    Raises:
+        ConfigError: the ledger has other members or other keys than the population.
+    """
 
     settings: PopulationSettings
     genome: Genome
     seed: int
     ledger: Ledger
+
+    def __post_init__(self) -> None:
+        members, keys = self.settings.members, sorted(self.genome.genes)
+        for member, generation in (*self.ledger.scores, *self.ledger.failures):
+            if member >= members:
+                raise self._changed(
+                    f"has a generation {generation} of member {member}, but there are {members} members"
+                )
+        for (member, generation), decision in self.ledger.decisions.items():
+            if sorted(decision.values) != keys:
+                raise self._changed(
+                    f"has a decision of member {member} after generation {generation} with values of "
+                    f"{in_short(sorted(decision.values))}, but {', '.join(keys) or 'no keys'} are mutated"
+                )
+
+    def _changed(self, what: str) -> ConfigError:
+        return ConfigError(f"{self.ledger.path} {what}: it was changed. Restore it, or pass another --dir")
 
     # --- decisions ------------------------------------------------------------------------------------------
 
