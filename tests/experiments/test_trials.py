@@ -14,6 +14,7 @@ from offbeat.cli import main
 from offbeat.cli.train import Train
 from offbeat.core.errors import ConfigError
 from offbeat.core.threads import usable_cores
+from offbeat.experiments.directory import ExperimentDirectory
 from offbeat.experiments.sessions import Session, cores_of
 from offbeat.experiments.spec import Spec, spec_of
 from offbeat.experiments.trials import read_trial, require_same_trial, require_startable, trials_of, write_trial
@@ -82,6 +83,17 @@ def test_the_command_of_a_session_resolves_to_its_config(changes, tmp_path):
         if "preset" not in changes:  # that is then chosen by itself, and named
             assert made == expected
         assert made.tables() == expected.tables()
+
+
+def test_a_resumed_session_gets_trust_code_only_from_a_caller_who_gave_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(Session, "status_on_disk", lambda _: "unfinished")
+    zoo = "tests.reference.env_zoo"
+    (trial,) = trials_of(spec(env=f"{zoo}:DictObservations", imports=["tests.reference.run_envs"]))
+    session = Session(trial, 7, tmp_path)
+    resume = ["resume", str(session.run.path)]
+    assert session.arguments()[:6] == [*resume, "--import", "tests.reference.run_envs", "--import", zoo]
+    ExperimentDirectory(tmp_path, trust_code=True)
+    assert session.arguments()[:4] == [*resume, "--trust-code", "--progress"]
 
 
 @pytest.mark.parametrize("place", ["settings", "search"])

@@ -182,6 +182,13 @@ def flag_for(code: Code) -> str:
     return f" {FLAG}" if _not_accepted(code, modules_accepted=False) or any(functions) else ""
 
 
+def modules_to_name(code: Code) -> list[str]:
+    """Return the modules that a new process must be given with --import, so that it accepts the classes in them."""
+    named = [(module, True) for module in code.imports]
+    named += [(module_of(kind, path), kind != "encoder") for kind, path in code.paths]
+    return list(dict.fromkeys(module for module, installed in named if not (installed and is_installed(module))))
+
+
 def _trust(code: Code, where: str) -> None:
     """Write a message to stderr that lists all code, and accept the code."""
     if str(code):

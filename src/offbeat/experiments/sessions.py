@@ -14,7 +14,7 @@ from offbeat.config.config import Config
 from offbeat.config.importing import is_accepted
 from offbeat.config.policies import Policies, tables_of
 from offbeat.config.run_config import LIMITS
-from offbeat.config.trust import FLAG, Code, code_to_run, flag_for, modules_of, policies_code
+from offbeat.config.trust import FLAG, Code, code_to_run, flag_for, modules_of, modules_to_name, policies_code
 from offbeat.core.errors import ConfigError
 from offbeat.core.strict_json import LARGEST_RECORD, read_json
 from offbeat.core.threads import usable_cores
@@ -74,14 +74,17 @@ class RunProcess(ABC):
         """Return the arguments of `offbeat` for the process."""
 
     def trust_flags(self, code: Code) -> list[str]:
-        """Return ['--trust-code'] if a process that opens the run needs it, and the caller has given it.
+        """Return the flags with which a process that opens the run accepts its code.
+
+        A caller who has named modules instead of passing --trust-code has not accepted other code in the run.
 
         Args:
             code: the code of the spec that the process uses, which the caller has accepted.
         """
         path = self.run.path.resolve()
-        accepted = any(is_accepted(str(folder)) for folder in (path, *path.parents))
-        return flag_for(code).split() or [FLAG] * (accepted and leads_outside(path))
+        if not any(is_accepted(str(folder)) for folder in (path, *path.parents)):
+            return [word for module in modules_to_name(code) for word in ("--import", module)]
+        return flag_for(code).split() or [FLAG] * leads_outside(path)
 
     # --- status ---------------------------------------------------------------------------------------------
 
