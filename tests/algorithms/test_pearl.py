@@ -19,7 +19,7 @@ from offbeat.config.env import EnvConfig
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import ConfigError
 from offbeat.core.seeding import stream
-from offbeat.core.types import EnvSpec, Leaf
+from offbeat.core.types import ActionSpec, EnvSpec, Leaf
 from offbeat.losses.pearl import kl_to_prior
 from offbeat.memory.replay.tasks import CONTEXT
 from offbeat.models.acting import ActingPolicy, make_policy
@@ -288,12 +288,18 @@ def test_previous_actions_and_rewards_are_refused_because_the_context_has_them(e
         ({"observation": (Leaf("observation", (64, 64, 3), "uint8"),)}, "has images"),
         ({"agents": ("one", "other")}, "has several agents"),
         ({"no_decision": True}, "has rows without a decision"),
+        ({"action": ActionSpec("multidiscrete", (), (2, 3))}, "but PEARL expects a bounded box"),
     ],
 )
 def test_envs_that_pearl_does_not_support_are_refused(changes: dict[str, Any], says: str) -> None:
     env = replace(EnvSpec("Test-v0", LEAVES, BOUNDED["box"], 4), **changes)
     with pytest.raises(ConfigError, match=says):
         SMALL.policy_spec(env)
+
+
+def test_another_precision_is_refused_with_the_name_of_the_algorithm() -> None:
+    with pytest.raises(ConfigError, match="precision is bf16, which is not supported by PEARL"):
+        replace(SMALL, precision="bf16").policy_spec(EnvSpec("Test-v0", LEAVES, BOUNDED["box"], 4))
 
 
 def test_warmup_and_capacity_follow_from_the_tasks_and_the_columns() -> None:

@@ -62,6 +62,7 @@ class PEARLConfig(SACConfig):
     warmup: Count = 100_000
     """Env steps for which no update is made: at least meta_batch visits. Default: one visit to each train task."""
 
+    title: ClassVar[str] = "PEARL"
     topology_keys: ClassVar[tuple[str, ...]] = (
         *SACConfig.topology_keys,
         *("train_tasks", "test_tasks", "prior_steps", "extra_steps"),
