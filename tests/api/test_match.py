@@ -70,6 +70,16 @@ def test_a_snapshot_with_the_weights_of_the_latest_checkpoint_does_not_play_besi
     assert offbeat.match([run], episodes=2).payoffs.players == (str(newest - 1), "latest")
 
 
+def test_a_policy_that_does_not_learn_does_not_meet_its_own_snapshot(separate, folder):
+    frozen = {"agents": "player_1", "train": False, "init_from": str(separate)}
+    policies = {"player_0": {"agents": "player_0"}, "player_1": frozen}
+    league = {"window": 2, "snapshot_every": 1}
+    run = small_run(folder / "frozen", NIM, **{**SETTINGS, "steps": 192}, policies=policies, league=league).path
+    players = offbeat.match([run], episodes=2).payoffs.players
+    assert [name for name in players if name.startswith("player_1")] == ["player_1:latest"]
+    assert len(players) > 2
+
+
 def test_equal_players_without_chance_share_the_games_because_both_have_each_side_equally_often(plain, folder):
     again = small_run(folder / "again", NIM, seed=3, clip_rewards=True, info_metrics=("won",), **SETTINGS).path
     # rewards are transformed for learning only, so that the two runs have one world
@@ -154,6 +164,7 @@ def test_games_that_are_cut_before_the_env_reports_an_outcome_are_in_no_score(fo
     said = typed(*flags, 3)
     assert said.code == 1
     assert "none of the 60 games has a result, and 60 were cut" in said.err.replace("\n", " ")
+    assert "the league.outcome of the first run that has a league" in said.err.replace("\n", " ")
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from offbeat.api.load import load_for_env
 from offbeat.api.loaded_policy import LoadedPolicy
 from offbeat.api.snapshots import Snapshots, load_snapshots, require_each
@@ -87,7 +89,8 @@ def _of_run(
 ) -> Iterator[Entrant]:
     """Yield the players of a run: its snapshots, their average and its checkpoint.
 
-    A snapshot of the learning step of the checkpoint does not play: it has the same weights.
+    A snapshot with the weights of the checkpoint does not play: it was taken at the same learning step, or its policy
+    does not learn.
 
     Args:
         run: run directory.
@@ -111,8 +114,8 @@ def _of_run(
         line = group[0] if alone else name
         for policy in group if which != "none" else ():
             for number, loaded in kept.get(policy, {}).items():
-                if loaded.trained.learning_step == saved[policy].trained.learning_step:
-                    continue  # it has the weights of the checkpoint
+                if np.array_equal(loaded.policy.vector, saved[policy].policy.vector):
+                    continue
                 player = Player(policy, number)
                 yield Entrant(
                     str(player) if alone else f"{name}/{player}",
