@@ -127,7 +127,7 @@ def match(
         checkpoint: latest, best or step-<12 digits>, of each run.
         snapshots: which snapshots of each run's league play too; None: those of the window if there is one run.
         average: whether the average of these snapshots plays too.
-        sides: patterns of the agents of each side; empty: as in the league of the first run.
+        sides: patterns of the agents of each side; empty: as in the league of the first run that has one.
         greedy: take the most likely actions instead of sampling them.
         max_episode_steps: steps of the world after which a game is cut. Returns up to there count.
         trust_code: as for `load`.
@@ -187,8 +187,8 @@ def _no_results(match: Match, outcome: str) -> str:
     """Return the message about a match in which no game has a result."""
     return (
         f"none of the {match.played} games has a result, and {match.cut} were cut by the limit on env steps: each side "
-        f"needs an agent whose last info has a number {outcome!r}, the league.outcome of the first run. Raise "
-        "--max-episode-steps, or correct the infos of the env"
+        f"needs an agent whose last info has a number {outcome!r}, the league.outcome of the first run that has a "
+        "league. Raise --max-episode-steps, or correct the infos of the env"
     )
 
 
