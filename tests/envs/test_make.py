@@ -23,6 +23,7 @@ from offbeat.config.env import EnvConfig, adapter_prefix
 from offbeat.core.errors import ConfigError
 from offbeat.core.frozen_table import PlainTable
 from offbeat.core.tasks import TaskSample
+from offbeat.envs.adapters.gymnasium.adapter import ADAPTER
 from offbeat.envs.make import list_envs, make_envs
 from offbeat.envs.make_worlds import make_world
 from offbeat.envs.registration import register_env
@@ -218,7 +219,8 @@ class Counted(gym.Env[Any, Any]):
     action_space = gym.spaces.Discrete(2)
     made = closed = 0
 
-    def __init__(self) -> None:
+    def __init__(self, mode: str | None = None) -> None:
+        self.render_mode = mode
         Counted.made += 1
 
     def close(self) -> None:
@@ -245,3 +247,16 @@ def test_envs_that_are_refused_after_they_were_made_are_closed(settings: EnvConf
     with pytest.raises(ConfigError):
         make_envs(f"{__name__}:Counted", 3, seed=0, settings=settings, tasks=tasks)
     assert Counted.closed == Counted.made > 0
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [EnvConfig(), EnvConfig(kwargs=PlainTable({"mode": "rgb_array"}), curriculum=("gravity 0:1 1:2",))],
+    ids=["no render mode", "no parameter of the curriculum"],
+)
+def test_an_env_that_is_refused_for_rendering_after_it_was_made_is_closed(settings: EnvConfig) -> None:
+    Counted.made = Counted.closed = 0
+    env_id, mode = f"{__name__}:Counted", "rgb_array"
+    with pytest.raises(ConfigError):
+        ADAPTER.make_renderable(env_id, settings, mode)
+    assert Counted.closed == Counted.made == 1

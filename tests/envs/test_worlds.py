@@ -14,7 +14,7 @@ from offbeat.config.env import UNSET
 from offbeat.core.errors import ConfigError, EnvFailed
 from offbeat.core.types import ActionSpec, EnvSpec, Leaf
 from offbeat.envs.contract import Envs, Outcome, State
-from offbeat.envs.make_worlds import make_worlds, preflight_world, spec_of_world
+from offbeat.envs.make_worlds import make_renderable_world, make_worlds, preflight_world, spec_of_world
 from offbeat.envs.testing.worlds import MixedSpaces
 from offbeat.envs.world import PoliciesOf, WorldSpec, WorldStep
 from offbeat.envs.world_rows import spec_of_policy
@@ -344,3 +344,17 @@ def test_worlds_that_are_refused_after_they_were_made_are_closed(monkeypatch):
     with pytest.raises(ConfigError, match="give each kind of agent its own policy"):
         make_worlds(spec, 2, {"all": spec.names}, seed=0)
     assert len(closed) == 2
+
+
+@pytest.mark.parametrize(
+    ("mode", "curriculum", "says"),
+    [("human", (), "rgb_array"), ("rgb_array", ("size 0:1 1:2",), "curriculum sets size")],
+)
+def test_a_world_that_is_refused_for_rendering_after_it_was_made_is_closed(monkeypatch, mode, curriculum, says):
+    closed: list[str] = []
+    monkeypatch.setattr(MixedSpaces, "close", lambda _world: closed.append("a world"))
+    monkeypatch.setattr(MixedSpaces, "render_mode", mode, raising=False)
+    settings = replace(UNSET, curriculum=curriculum)
+    with pytest.raises(ConfigError, match=says):
+        make_renderable_world("offbeat.envs.testing.worlds:MixedSpaces", settings, "rgb_array")
+    assert len(closed) == 1

@@ -71,12 +71,18 @@ def _make_world(env_id: str, kwargs: Mapping[str, Any], render_mode: str | None)
     if isinstance(maker, type) and issubclass(maker, gym.Env):
         return None
     modes = {"render_mode": render_mode} if render_mode is not None and accepts(maker, "render_mode") else {}
-    env = maker(**kwargs, **modes)
-    if render_mode is not None and not modes:
-        require_render_mode(env_id, maker, env, render_mode)
-    if isinstance(env, gym.Env):
-        env.close()
-        return None
+    env: Any = maker(**kwargs, **modes)
+    with closed_on_error([env]):
+        if render_mode is not None and not modes:
+            require_render_mode(env_id, maker, env, render_mode)
+        if not isinstance(env, gym.Env):
+            return _world_of(env_id, maker, env)
+    env.close()
+    return None
+
+
+def _world_of(env_id: str, maker: object, env: Any) -> World:
+    """Return the world of an env of several agents that a class or function has made."""
     from offbeat.envs.adapters.pettingzoo.agents import api_of  # PettingZoo may not be installed
     from offbeat.envs.adapters.pettingzoo.kinds import world_of
 
@@ -182,8 +188,9 @@ def make_renderable_world(env_id: str, settings: EnvConfig, render_mode: str) ->
     """
     settings = settings.completed(env_id)
     world = existing(_make_world(env_id, settings.kwargs, render_mode), env_id)
-    for set_progress in progress_setters(world.env, parameters(settings.curriculum), env_id):
-        set_progress(1.0)
+    with closed_on_error([world]):
+        for set_progress in progress_setters(world.env, parameters(settings.curriculum), env_id):
+            set_progress(1.0)
     return world
 
 

@@ -11,8 +11,10 @@ import pytest
 from offbeat.config.env import EnvConfig
 from offbeat.core.errors import ConfigError, EnvFailed
 from offbeat.core.types import ActionSpec, EnvSpec, Leaf
+from offbeat.envs.adapters import envpool
 from offbeat.envs.adapters.envpool import Pool, _arguments, _own_limit
 from offbeat.envs.contract import NO_LIMITS, Limits
+from offbeat.envs.make import make_envs
 from offbeat.envs.rows import empty_rows
 
 GAME = SimpleNamespace(use_fire_reset=True, frame_skip=4)
@@ -73,3 +75,19 @@ def test_a_pool_that_exceeds_its_episode_limit_fails() -> None:
     pool.recv(), pool.recv()
     with pytest.raises(EnvFailed, match="env 0: max_episode_steps is 3, which is not supported"):
         pool.recv()
+
+
+def test_pools_that_are_refused_after_they_were_made_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[str] = []
+    text = gym.spaces.Text(5)
+    pool = SimpleNamespace(observation_space=text, action_space=gym.spaces.Discrete(2), close=lambda: closed.append(""))
+    library = SimpleNamespace(
+        list_all_envs=lambda: ["Text-v0"],
+        make_spec=lambda _name: SimpleNamespace(config=SimpleNamespace(max_episode_steps=10)),
+        make_gymnasium=lambda *_, **__: pool,
+    )
+    monkeypatch.setattr(envpool, "_envpool", lambda: library)
+    monkeypatch.setattr(envpool, "find_spec", lambda _name: True)
+    with pytest.raises(ConfigError, match="Text"):
+        make_envs("envpool:Text-v0", 4, seed=0, groups=2)
+    assert len(closed) == 2

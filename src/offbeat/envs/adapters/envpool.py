@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offbeat.config.env import ATARI_ONLY, EnvConfig, refuse_atari_settings
+from offbeat.core.closing import all_or_closed, closed_on_error
 from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.types import Array, EnvSpec, Tree
 from offbeat.envs.actions import StepUnit, action_encoder, take_random_steps
@@ -214,10 +215,11 @@ class EnvPoolAdapter:
         if limit is not None:
             limit *= repeats  # as the pool counts
             arguments["max_episode_steps"] = limit
-        pools = [_make_pool(request, group, arguments) for group in request.groups]
-        spec = limits.added_to(_spec_of(request, pools[0], repeats), own_limit)
-        episodic_life = bool(settings.episodic_life)
-        return EnvPoolEnvs(spec, request.groups, pools, episodic_life=episodic_life, limit=limit, repeats=repeats)
+        pools = all_or_closed(_make_pool(request, group, arguments) for group in request.groups)
+        with closed_on_error(pools):
+            spec = limits.added_to(_spec_of(request, pools[0], repeats), own_limit)
+            episodic_life = bool(settings.episodic_life)
+            return EnvPoolEnvs(spec, request.groups, pools, episodic_life=episodic_life, limit=limit, repeats=repeats)
 
     def make_single(self, env_id: str, settings: EnvConfig) -> None:
         """Return None: EnvPool has only vector envs."""

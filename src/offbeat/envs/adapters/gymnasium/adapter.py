@@ -284,8 +284,9 @@ class GymnasiumAdapter:
             return ale.RenderedGame(env_id, settings, render_mode)
         with mujoco_warnings_once(entry):
             env = make_in_mode(entry, settings, render_mode)
-        for set_progress in progress_setters(env, parameters(settings.curriculum), env_id):
-            set_progress(1.0)
+        with closed_on_error([env]):
+            for set_progress in progress_setters(env, parameters(settings.curriculum), env_id):
+                set_progress(1.0)
         return env
 
     def ids(self) -> list[str]:

@@ -188,11 +188,8 @@ def make_in_mode(registered: RegisteredEnv, settings: EnvConfig, render_mode: st
         kwargs["render_mode"] = render_mode
         return make_single(registered, kwargs, limits, **outside)
     env = make_single(registered, kwargs, limits, **outside)
-    try:
+    with closed_on_error([env]):
         require_render_mode(registered.id, maker, env, render_mode)
-    except ConfigError:
-        env.close()
-        raise
     return env
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from offbeat.core.closing import closed_on_error
 from offbeat.core.errors import ConfigError
 from offbeat.envs.adapters.one_agent import NoSingleAgentEnvs
 from offbeat.envs.adapters.pettingzoo.kinds import world_of
@@ -25,11 +26,11 @@ class PettingZooAdapter(NoSingleAgentEnvs):
         _require_known(env_id, kwargs, source)
         modes = {} if render_mode is None else {"render_mode": render_mode}
         env = source.create(**{**kwargs, **modes})
-        offered = env.metadata.get("render_modes", ())
-        if render_mode is not None and render_mode not in offered:
-            env.close()
-            raise ConfigError(f"{env_id} cannot be rendered in the mode {render_mode}, but in {', '.join(offered)}")
-        return world_of(env)
+        with closed_on_error([env]):
+            offered = env.metadata.get("render_modes", ())
+            if render_mode is not None and render_mode not in offered:
+                raise ConfigError(f"{env_id} cannot be rendered in the mode {render_mode}, but in {', '.join(offered)}")
+            return world_of(env)
 
     def ids(self) -> list[str]:
         """Return the ids of all envs whose packages are installed."""
