@@ -16,7 +16,7 @@ from offbeat.core.errors import RunFailed
 from offbeat.experiments import launching, running
 from offbeat.experiments.launching import End, LocalProcess
 from offbeat.experiments.progress import SessionCounts, Silent
-from offbeat.experiments.running import RESTARTS, Pool, StopSignals
+from offbeat.experiments.running import RESTARTS, Child, Pool, StopSignals
 from offbeat.experiments.sessions import RunProcess, SessionStatus
 from offbeat.run_directory.directory import RunDirectory
 
@@ -101,6 +101,18 @@ def test_a_session_starts_again_after_each_loss_up_to_the_limit(session):
     assert [(outcome.state, outcome.reason, outcome.killed) for outcome in pool.outcomes] == [
         ("failed", "the node was lost", True)
     ]
+
+
+def test_the_progress_of_a_session_has_the_phase_that_its_process_has_written(session):
+    session.run.path.mkdir()
+    session.run.write_status("running", phase="evaluating")  # of an earlier process
+    child = Child(session, lambda: FakeProcess(session, End(0)))
+    assert child.progress().phase == "starting"
+    session.run.write_status("running", phase="saving")
+    assert child.progress().phase == "saving"
+    session.run.write_status("running", phase="training")
+    with patch.object(session, "last_line", lambda: {"env_steps": 1}):
+        assert child.progress().phase == ""
 
 
 def test_a_session_that_finished_before_its_node_was_lost_is_finished(session):

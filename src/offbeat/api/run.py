@@ -68,7 +68,7 @@ def run_to_end(context: RunContext) -> Run:
         RunFailed: the run failed.
     """
     directory = context.directory
-    directory.write_status("running")
+    directory.write_status("running", phase="starting")
     directory.note(f"running, process {os.getpid()}")
     try:
         ending, line = _train(context)

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from functools import partial
 
 from offbeat.api.run_context import RunContext
+from offbeat.api.running_status import RunningStatus
 from offbeat.config.config import Config
 from offbeat.metrics.process_memory import ProcessMemory
 from offbeat.metrics.recorder import Recorder
@@ -37,12 +38,12 @@ def make_loop(
 ) -> TrainingLoop:
     """Create the training loop with its actors or workers; add to `closing` what must be closed at the end."""
     parts, directory, config = context.parts, context.directory, context.config
-    memory, roles = ProcessMemory(), {config.runtime.entry.role: dict[int, int](), "learner": {}, "evaluator": {}}
+    memory, status = ProcessMemory(), RunningStatus(directory, context.progress)
 
     def show(role: str, children: Sequence[Supervised]) -> None:
-        roles[role] = {child.index: child.pid for child in children if child.pid is not None}
-        memory.watch(role, roles[role])
-        directory.write_status("running", children=roles)
+        pids = {child.index: child.pid for child in children if child.pid is not None}
+        memory.watch(role, pids)
+        status.set_processes(role, pids)
 
     recorder = Recorder(
         sinks,
@@ -54,7 +55,7 @@ def make_loop(
     )
     closing.callback(recorder.close)
     watchers = Watchers(
-        *(directory, recorder, context.progress, context.notify, warn, show),
+        *(directory, recorder, status, context.notify, warn, show),
         *(context.signals, context.callbacks, context.expectation),
     )
     loop = runtime_of(config).loop(parts, context.learned, watchers, Reporting(context.notify, show), closing)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TextIO
+from typing import Any, Protocol, TextIO
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -21,8 +21,6 @@ from offbeat.metrics.text import compact, duration, rounded
 _NAME_WIDTH = 24
 """Largest width of the name of a session; longer names are cut."""
 _BAR_WIDTH = 12
-ProgressState = Literal["", "waiting", "stopping"]
-"""waiting: for resources, so the session has not started yet; '': it starts or runs."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +32,8 @@ class SessionProgress:
     """Env steps after which the session ends."""
     line: Mapping[str, Any]
     """Its last metrics line; empty before the first."""
-    state: ProgressState = ""
+    state: str = ""
+    """waiting (for resources, so that it has not started yet), stopping, or the phase of its run; '': it trains."""
 
     @property
     def env_steps(self) -> int:

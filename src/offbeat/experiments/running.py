@@ -14,11 +14,12 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Literal, Self
 
+from offbeat.core.argument_notation import printable
 from offbeat.core.errors import ConfigError
 from offbeat.core.signal_names import signal_name
 from offbeat.core.stop_signals import STOP_SIGNALS, StopRequest, replaceable
 from offbeat.experiments.launching import KILL_S, End, Launcher, SessionProcess
-from offbeat.experiments.progress import ProgressState, SessionCounts, SessionProgress, View
+from offbeat.experiments.progress import SessionCounts, SessionProgress, View
 from offbeat.experiments.sessions import RunProcess
 from offbeat.metrics.text import duration
 
@@ -87,8 +88,16 @@ class Child:
 
     def progress(self) -> SessionProgress:
         """Return the progress of the session."""
-        state: ProgressState = "stopping" if self._stopping else "waiting" if self._process.is_waiting else ""
+        state = "stopping" if self._stopping else "waiting" if self._process.is_waiting else self._phase()
         return SessionProgress(self.session.name, self.session.steps, self.session.last_line(), state)
+
+    def _phase(self) -> str:
+        """Return the phase of the run; '' if it is training, or if the process has not written its status yet."""
+        status = self.session.status()
+        phase = status.get("phase")
+        if status == self._status or not isinstance(phase, str):  # the status is that of an earlier process
+            return ""
+        return "" if phase == "training" else printable(phase)
 
     def poll(self) -> End | None:
         """Return how the process ended; None while it runs."""

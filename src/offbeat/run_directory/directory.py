@@ -247,12 +247,20 @@ class RunDirectory:
 
     # --- status -------------------------------------------------------------------------------------------
 
-    def write_status(self, state: RunState, reason: str = "", children: Mapping[str, Mapping[int, int]] = {}) -> None:
+    def write_status(
+        self,
+        state: RunState,
+        reason: str = "",
+        *,
+        phase: str | None = None,
+        children: Mapping[str, Mapping[int, int]] = {},
+    ) -> None:
         """Replace status.json.
 
         Args:
             state: State of the run.
             reason: Why the run ended; '' while it is running.
+            phase: What the run does now; None if it has ended.
             children: Role -> index -> process id of the child processes.
         """
         main = {"role": "main", "index": 0, "pid": os.getpid()}
@@ -260,6 +268,7 @@ class RunDirectory:
         status = {
             "state": state,
             "reason": reason,
+            "phase": phase,
             "updated": _now(),
             "processes": [main, *others],
         }
