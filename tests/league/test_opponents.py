@@ -112,6 +112,16 @@ def test_snapshots_that_never_win_are_equally_likely(weighting):
     assert opponents(drawn(odds(config, table, "me", "me"))) == pytest.approx({0: 0.5, 1: 0.5}, abs=0.03)
 
 
+@pytest.mark.parametrize("weighting", ["squared", "variance", "linear"])
+def test_a_win_of_a_snapshot_long_ago_is_forgotten(weighting):
+    config = LeagueConfig(opponents="prioritized", weighting=weighting, latest_ratio=0.0, payoff_decay=0.9)
+    me, first, second = Player("me"), Player("me", 0), Player("me", 1)
+    won = [GameResult((me, other), (1.0, 0.0)) for other in (first, second) for _ in range(300)]
+    table = table_of(config, {"me": 2}).advance([GameResult((me, first), (0.0, 1.0)), *won], config)
+    assert 0 < 1 - table.win_rate(me, first) < 1e-12
+    assert odds(config, table, "me", "me").odds.cumulative[0, 0, :3].tolist() == [0, 0.5, 1]
+
+
 def test_an_opponent_with_probability_zero_is_never_drawn():
     config = LeagueConfig(opponents="prioritized", latest_ratio=0.0)
     table = table_of(config, {"me": 3}, {0: (5, 0), 1: (0, 5), 2: (5, 0)})

@@ -77,7 +77,7 @@ class Run:
         """Let the next ticket be taken in, while the pace lets actors be ahead, and be writing."""
         prefix = self.replay.taken_in + 1
         self.writers.go_ahead(prefix, prefix + self.shape.pace.max_ahead)
-        self.replay.take_in(prefix - 1, 10 * prefix)
+        self.completed = self.replay.take_in(prefix - 1, 10 * prefix)
 
     def steps(self, count: int) -> Run:
         for _ in range(count):
@@ -324,6 +324,7 @@ def test_priorities_equal_those_of_a_slow_reference_and_samples_are_consistent(r
         now = run.expected()
         slow.of = {key: slow.of[key] for key in known if key in now}
         slow.enter([key for key in now if key not in known])
+        assert run.completed == len(now.keys() - known.keys())
         assert run.replay.valid == len(now)
         np.testing.assert_allclose(priorities_in(run), [slow.of[key] for key in sorted(now)])
         if run.replay.valid:

@@ -76,7 +76,7 @@ class Run:
         for _ in range(count):
             prefix = self.replay.taken_in + 1
             self.writers.go_ahead(prefix, prefix + self.shape.pace.max_ahead)
-            self.replay.take_in(prefix - 1, 10 * prefix)
+            self.completed = self.replay.take_in(prefix - 1, 10 * prefix)
         return self
 
     def expected(self) -> list[Sequence]:
@@ -175,9 +175,12 @@ def runs(draw: st.DrawFn, exponents: Exponents | None = None) -> Run:
 @examples(20)
 @given(run=runs(), seed=seeds)
 def test_each_sample_is_a_committed_column_of_a_ticket_with_the_rows_before_and_after(run, seed):
+    known: set[Key] = set()
     for step in range(2 * run.shape.slots_per_ring * run.shape.actors):
         run.steps(1)
-        expected = run.expected()
+        now = {key for ticket in run.replay.window for key in run.transitions(ticket)}
+        assert run.completed == len(now - known), "those of tickets that are only burn-in count too"
+        known, expected = now, run.expected()
         of = [int(run.complete(ticket)[:, column].sum()) for ticket, column in expected]
         assert run.replay.valid == sum(of)
         if expected and step % 3 == 0:

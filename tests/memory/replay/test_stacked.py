@@ -191,6 +191,18 @@ def test_sampled_sequences_have_the_stacks_of_the_actor_including_burn_in(stack,
             np.testing.assert_array_equal(seen[:, i], np.stack(expected))
 
 
+@examples(100)
+@given(st.integers(1, 3), st.integers(1, 5), st.integers(0, 9), st.integers(0, 60), st.integers(0, 9))
+def test_a_checkpoint_has_all_rows_that_the_stacks_of_the_window_reach_into(actors, length, history, taken_in, origin):
+    shape = RingShape(ReplayPace(Fraction(1), 1, 1), actors, 2, length, 31 * 2 * length, history)
+    taken_in += origin
+    saved, window = shape.tickets_to_save(taken_in, origin), shape.window(taken_in, origin)
+    assert saved.stop == window.stop
+    for first in window[:actors]:
+        before = range(first - actors, origin - 1, -actors)[: -(-history // length)]
+        assert [ticket for ticket in before if ticket not in saved] == []
+
+
 @pytest.mark.parametrize("stack", [2, 4])
 def test_each_frame_is_stored_once(stack):
     frame, history = 36 * 36, stack - 1
