@@ -7,7 +7,7 @@ from io import StringIO
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as some
 from rich.console import Console
 from tests.reference.thorough import examples
@@ -99,6 +99,11 @@ def test_players_in_a_chain_of_games_have_the_sum_of_the_differences():
     assert fitted[0] - fitted[2] == pytest.approx(400 * (math.log10(3) + math.log10(2)), abs=1e-3)
 
 
+UNEVEN = np.array([[0, 1e4, 1e4, 0], [1, 0, 1, 0], [1, 10, 0, 10], [0, 1e4, 0, 0]])
+"""Full steps of Newton's method do not reach the maximum of these wins."""
+
+
+@example(Payoffs(tuple("abcd"), UNEVEN + UNEVEN.T, UNEVEN))
 @given(payoffs())
 @examples(40)
 def test_the_fit_is_the_maximum_that_a_general_optimizer_finds(matrix):

@@ -129,8 +129,10 @@ def test_a_game_of_three_sides_changes_an_elo_rating_by_at_most_the_k_factor():
     assert sum(table.elo.values()) == pytest.approx(3600)
 
 
-def test_returns_that_differ_in_the_last_digits_are_a_draw():
-    (pair,) = game(RED, BLUE, 0.0)._replace(outcomes=(0.1 + 0.2, 0.3)).pairs()
+@pytest.mark.parametrize("outcomes", [(0.1 + 0.2, 0.3), (0.1 + 0.2 - 0.3, 0.0)])
+def test_returns_that_differ_in_the_last_digits_are_a_draw(outcomes):
+    assert outcomes[0] != outcomes[1]
+    (pair,) = game(RED, BLUE, 0.0)._replace(outcomes=outcomes).pairs()
     assert pair.score == 0.5
 
 
