@@ -128,6 +128,16 @@ def test_the_temperature_changes_in_the_direction_of_the_target_entropy(action, 
         assert np.sign(algorithm.temperature().item() - 0.5) == np.sign(shift)
 
 
+def test_with_masks_the_default_target_entropy_is_that_of_the_allowed_choices():
+    algorithm = new_sac("masked", SMALL)
+    minibatch = prepared(algorithm, 8, 0)
+    allowed = minibatch["mask"].sum(dim=1).tolist()
+    assert len(set(allowed)) > 1
+    expected = 0.7 * sum(map(math.log, allowed)) / 8
+    assert float(algorithm.entropy_target(minibatch)) == pytest.approx(expected)
+    assert new_sac("masked", replace(SMALL, target_entropy=0.2)).entropy_target(minibatch) == 0.2
+
+
 @pytest.mark.parametrize(("action", "autograd"), [("discrete", True), ("box", True), ("box", False)])
 def test_targets_bootstrap_after_a_truncation_but_not_after_a_termination(action, autograd):
     algorithm = new_sac(action, replace(SMALL, prioritized=True))

@@ -57,7 +57,8 @@ class Writer:
         self.shape = RingShape(ReplayPace(Fraction(1), 1, actors), actors, columns, self.length, capacity)
         self.rings = self.new_rings()
         self.written: dict[int, Tree] = {}
-        self.numbers = 0
+        self.numbers, self.ends = 0, 0.0
+        """How many rows have been written; how often an episode ends in a row."""
 
     def new_rings(self) -> Rings:
         return self.shape.slots(FIELDS, private_arena(self.shape.slabs(FIELDS)))
@@ -79,7 +80,8 @@ class Writer:
         slot["valid"][:-1] = self.random.random(rows) < 0.8
         slot["valid"][0] |= self.visits.of(ticket).part > 0
         slot["valid"][1] = True
-        slot["episode_length"][:-1] = 0
+        slot["episode_length"][:-1] = self.random.random(rows) < self.ends
+        slot["episode_return"][:-1] = self.random.normal(size=rows)
         slot["behavior_version"][:], slot[TASK][:] = 0, self.task(ticket)
         self.written[ticket] = {name: array.copy() for name, array in slot.items()}
 
@@ -130,9 +132,9 @@ def test_samples_are_rows_of_different_tasks_with_the_newest_context_of_each(
 ) -> None:
     writer = Writer(seed, actors=actors, parts=parts, columns=columns, tasks=tasks)
     replay = taken_in(writer, writer.replay(), actors * parts * tasks + more)
-    rows, contexts = writer.expected(replay.window)
     random = np.random.default_rng(seed)
     for _ in range(3):
+        rows, contexts = writer.expected(taken_in(writer, replay, 1).window)
         samples = replay.sample(random)
         assert samples.arrays["reward"].shape == (META.tasks * META.rows,)
         found = by_task(samples, "observation", META.rows)
@@ -145,9 +147,12 @@ def test_samples_are_rows_of_different_tasks_with_the_newest_context_of_each(
 
 def test_all_rows_of_a_task_and_its_whole_context_are_sampled() -> None:
     writer = Writer()
-    replay = taken_in(writer, writer.replay(), 75)
+    replay, random = taken_in(writer, writer.replay(), 60), np.random.default_rng(0)
+    for _ in range(15):
+        replay.sample(random)
+        taken_in(writer, replay, 1)
     rows, contexts = writer.expected(replay.window)
-    random, found, context = np.random.default_rng(0), set[int](), set[int]()
+    found, context = set[int](), set[int]()
     for _ in range(100):
         samples = replay.sample(random)
         found |= set(samples.arrays["observation"].tolist())
@@ -198,6 +203,7 @@ def test_tasks_repeat_only_if_there_are_too_few_with_a_context() -> None:
 @examples(30)
 def test_a_restored_replay_gives_the_same_samples(seed: int, actors: int, parts: int, tickets: int) -> None:
     writer = Writer(seed, actors=actors, parts=parts)
+    writer.ends = 0.1
     replay = taken_in(writer, writer.replay(), tickets)
     loaded = writer.replay(writer.new_rings())
     loaded.restore(replay.state())

@@ -162,6 +162,13 @@ def test_the_final_checkpoint_has_the_last_state_of_each_worker(several):
     assert_whole(several[1].path)
 
 
+def test_the_training_progress_of_a_worker_is_that_of_all_workers_together(several):
+    case, run = several
+    wanted = SMALL["steps"] if case.algorithm == "a2c" else REPLAYED["steps"]
+    progress = [worker["learner"]["progress"] for worker in workers_of(run.path)]
+    assert 1 - case.workers * case.step / wanted <= max(progress) <= 1
+
+
 def test_each_worker_learns_from_its_own_episodes(several):
     case, run = several
     workers = workers_of(run.path)
