@@ -147,7 +147,6 @@ class SoftGradients(ReplayGradients[SACWork]):
         """Write all gradients, with y as in `soft_targets`. The minibatch has noise and next_noise."""
         rows, work = self._as_arrays(minibatch), self._work
         alpha = np.float32(self._temperature())
-        self._sampled_for = None  # the actions of the last minibatch are overwritten now
         first = partial(work.sample_next, rows), partial(work.prepare, rows, ahead=self._sample_ahead)
         result = self._write_critic_gradients(rows, first, partial(work.targets, rows, alpha))
         self._sampled_for = minibatch if self._sample_ahead else None
