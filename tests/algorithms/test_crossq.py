@@ -20,6 +20,8 @@ from tests.reference.replay_updates import (
 from tests.reference.sac import by_autograd, perturb, random_samples
 from tests.reference.thorough import examples
 
+from offbeat.algorithms.base import Minibatch
+from offbeat.algorithms.crossq import CrossQ
 from offbeat.algorithms.crossq_config import CrossQConfig
 from offbeat.core.errors import ConfigError
 from offbeat.core.seeding import stream
@@ -109,6 +111,22 @@ def test_targets_bootstrap_after_a_truncation_but_not_after_a_termination():
     before, after = (algorithm.targets(minibatch, factor * values, torch.zeros(6)) for factor in (1, 2))
     assert torch.equal(before[terminated], samples["reward"][terminated])
     assert torch.equal(after != before, ~terminated)
+
+
+def test_targets_of_a_subclass_give_the_critics_no_gradient_through_the_values_of_next_actions():
+    class OwnTargets(CrossQ):
+        def targets(self, minibatch: Minibatch, next_values: torch.Tensor, log_prob: torch.Tensor) -> torch.Tensor:
+            soft_values = next_values.amin(dim=0) - self.temperature() * log_prob
+            targets: torch.Tensor = minibatch["reward"] + minibatch["discount"] * soft_values
+            return targets
+
+    plain = new_crossq("box", SMALL)
+    for algorithm in (plain, own := OwnTargets(plain.config, plain.spec, seed=0)):
+        perturb(algorithm, 0.3)
+        loss = algorithm.critic_loss(prepared(algorithm, 6, 0)).loss
+        assert isinstance(loss, torch.Tensor)
+        loss.backward()
+    torch.testing.assert_close(own.critics.gradients, plain.critics.gradients)
 
 
 def test_a_refused_update_leaves_the_moments_as_they_were():
