@@ -18,6 +18,7 @@ from offbeat.algorithms.impala import IMPALAConfig
 from offbeat.algorithms.network_passes import FastPass
 from offbeat.algorithms.on_policy import GROUP, OnPolicy
 from offbeat.algorithms.on_policy_config import OnPolicyConfig
+from offbeat.algorithms.on_policy_shards import NORMALIZED
 from offbeat.algorithms.ppo import PPOConfig
 from offbeat.fastpath.actor_critic import ActorCriticFastPath
 from offbeat.fastpath.mlp_pair import MLPPair
@@ -97,6 +98,16 @@ def test_advantages_in_small_units_are_normalized_as_by_autograd(kernels):
 
 
 @KERNELS
+def test_the_advantages_of_a_shard_are_those_normalised_over_the_whole_minibatch(kernels):
+    algorithm, spec = algorithm_of(PPOConfig(hidden_sizes=(3,), normalize_advantages=True, kernels=kernels), "box")
+    shard = {**random_minibatch(algorithm, spec, 17, seed=0), NORMALIZED: torch.linspace(-3, 5, 17)}
+    [stage] = algorithm.stages
+    assert stage.gradients is not None
+    expected = float(stage.loss(shard).metrics["policy_loss"])
+    assert float(stage.gradients(shard).metrics["policy_loss"]) == pytest.approx(expected, rel=1e-4)
+
+
+@KERNELS
 @examples(30, derandomize=True)
 @given(st.integers(1, 300), st.floats(-1e6, 1e6, width=32))
 def test_normalized_advantages_that_are_all_equal_do_not_change_the_policy(kernels, rows, advantage):
@@ -131,7 +142,7 @@ def test_a_minibatch_of_another_size_is_not_affected_by_the_one_before(kernels, 
 @KERNELS
 @pytest.mark.parametrize("small", [PPOConfig(epochs=1), A2CConfig(), IMPALAConfig()])
 @pytest.mark.parametrize("action", ["discrete", "box"])
-@pytest.mark.parametrize(("between", "max_lag"), [("nothing", 0), ("another pass", 1)])
+@pytest.mark.parametrize(("between", "max_lag"), [("nothing", 0), ("another pass", 1), ("an update", 0)])
 def test_the_gradients_of_a_pass_that_is_used_again_are_those_of_a_new_one(kernels, small, action, between, max_lag):
     config = replace(small, hidden_sizes=(7, 5), entropy_coef=0.1, kernels=kernels)
     side = bench(config, action, max_lag=max_lag)
@@ -145,6 +156,9 @@ def test_the_gradients_of_a_pass_that_is_used_again_are_those_of_a_new_one(kerne
     assert stage.gradients is not None
     if between == "another pass":
         algorithm.prepare({**rows, **{leaf.name: -rows[leaf.name] for leaf in side.spec.observation}})
+    if between == "an update":
+        stage.gradients(minibatch)
+        flat.values.mul_(0.9)
     loss, metrics, _ = stage.gradients(minibatch)
     gradients = flat.gradients.clone()
     flat.gradients.zero_()

@@ -107,7 +107,12 @@ class Several(NamedTuple):
 OFTEN = {"eval_every": 200, "eval_episodes": 3, "eval_time_share": 1, "checkpoint_every": 250}
 REPLAYED: dict[str, Any] = {**OFTEN, "chunk_length": 4, "warmup": 100, "utd_ratio": "3/4", "steps": 600}
 SEVERAL = [
-    Several("a2c", 2, 2 * 4 * 16, {"unrolls_per_batch": 2, "hogwild": "synced", "hogwild_moments": "per_worker"}),
+    Several(
+        "a2c",
+        2,
+        2 * 4 * 16,
+        {"unrolls_per_batch": 2, "hogwild": "synced", "hogwild_moments": "per_worker", "frame_skip": 2},
+    ),
     Several("sac", 2, 4 * 2, REPLAYED),
     *thorough((Several("sac", 3, 4 * 2, REPLAYED),)),
 ]
@@ -138,7 +143,7 @@ def test_a_run_exceeds_its_steps_by_less_than_a_learning_step_of_each_worker(sev
 
 
 def test_every_metrics_line_counts_all_workers_and_counters_never_decrease(several):
-    _, run = several
+    case, run = several
     lines = lines_of(run.path)
     for name in ("env_steps", "learning_step", "updates", "episodes", "wall_time_s"):
         values = [line[name] for line in lines]
@@ -146,6 +151,7 @@ def test_every_metrics_line_counts_all_workers_and_counters_never_decrease(sever
     workers = workers_of(run.path)
     last = lines[-1]
     assert last["env_steps"] == sum(worker["done"]["env_steps"] for worker in workers)
+    assert last["frames"] == case.settings.get("frame_skip", 1) * last["env_steps"]
     assert last["learning_step"] == sum(worker["done"]["learning_steps"] for worker in workers)
     assert last["updates"] == sum(worker["updates"] for worker in workers)
     assert last["actor_restarts"] == last["updates_refused"] == last["acted_beyond"] == 0
@@ -159,7 +165,10 @@ def test_every_metrics_line_counts_all_workers_and_counters_never_decrease(sever
 
 
 def test_the_final_checkpoint_has_the_last_state_of_each_worker(several):
-    assert_whole(several[1].path)
+    case, run = several
+    assert_whole(run.path)
+    separate = "hogwild_moments" in case.settings
+    assert [bool(worker["learner"]["adam"]) for worker in workers_of(run.path)] == [separate] * case.workers
 
 
 def test_the_training_progress_of_a_worker_is_that_of_all_workers_together(several):

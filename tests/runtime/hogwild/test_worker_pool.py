@@ -1,0 +1,69 @@
+"""What the pool of lock-free workers remembers of its workers, without processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from offbeat.config.resolve import resolve
+from offbeat.runtime.hogwild import worker_pool
+from offbeat.runtime.hogwild.parts import LockFreeParts, build_lock_free
+from offbeat.runtime.hogwild.worker_pool import WorkerPool
+from offbeat.runtime.hogwild.worker_process import State, WorkerLaunch
+from offbeat.runtime.saved_state import WorkerProgress
+from offbeat.runtime.supervisor import Reporting
+
+FLAGS = {"runtime": "hogwild", "workers": 2, "hidden_sizes": (3,)}
+
+
+@pytest.fixture(scope="module")
+def parts() -> Iterator[LockFreeParts]:
+    with closing(build_lock_free(resolve("a2c", "CartPole-v1", flags=FLAGS), print)) as made:
+        yield made
+
+
+@pytest.fixture
+def pool(parts) -> Iterator[WorkerPool]:
+    ignore = Reporting(lambda *_: None, lambda *_: None)
+    with closing(WorkerPool(parts, ignore)) as made:
+        yield made
+
+
+def test_each_worker_is_started_with_its_own_config(pool, parts, monkeypatch):
+    launches: list[WorkerLaunch] = []
+    monkeypatch.setattr(worker_pool, "start_worker", lambda _module, launch, *_: launches.append(launch))
+    pool._states[:] = pool._initial_progress[:] = None, None
+    for index in range(2):
+        pool._start(index, 0, None, 0)
+    assert [launch.config for launch in launches] == [parts.config.of_worker(index) for index in range(2)]
+    assert launches[0].config.run.seed != launches[1].config.run.seed
+
+
+def test_a_pause_is_not_taken_for_that_of_a_later_stop(pool):
+    workers: Any = [SimpleNamespace(paused=(None, None)) for _ in range(2)]
+    pool._supervisor.processes[:] = workers
+    for _ in range(3):
+        limit = pool.stop_at_once()
+        assert limit < 0
+        assert not pool.paused
+        for worker in workers:
+            worker.paused = limit, None
+        assert pool.paused
+        pool.set_limit(1000)
+        assert not pool.paused
+    pool._supervisor.processes.clear()
+
+
+def test_a_restarted_worker_continues_from_its_state_without_its_envs_until_it_has_made_progress(pool, parts):
+    state = State({"learner": 1}, {"env": 2}, {})
+    pool._states[:] = state, state
+    pool._initial_progress[:] = WorkerProgress(), WorkerProgress()
+    assert pool._state(1, attempt=0) == state
+    assert pool._state(1, attempt=1) == state._replace(actor=None)
+    parts.board.finish(1, WorkerProgress(learning_steps=1))
+    assert pool._state(1, attempt=1) is None
+    assert pool._state(0, attempt=0) == state
