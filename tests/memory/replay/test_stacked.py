@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.reference.replay import Key, transitions
 from tests.reference.spy import NO_WEIGHTS, Spy
 from tests.reference.thorough import examples
 
@@ -91,8 +92,8 @@ def test_the_learner_stacks_the_same_frames_as_the_actor(stack, columns, length,
 class Replayed:
     """Actors that write rings of stacked frames, a replay on them, and what the actors saw."""
 
-    def __init__(self, shape: RingShape, stack: int, more: Sequence[Field] = ()) -> None:
-        self.shape, self.spies = shape, [Spy() for _ in range(shape.actors)]
+    def __init__(self, shape: RingShape, stack: int, more: Sequence[Field] = (), n_step: int = 1) -> None:
+        self.shape, self.spies, self.n_step = shape, [Spy() for _ in range(shape.actors)], n_step
         envs = [motion(shape.columns, stack, actor) for actor in range(shape.actors)]
         self.leaf = envs[0].spec.observation[0]
         self.fields = [*env_fields(envs[0].spec), *more]
@@ -103,19 +104,23 @@ class Replayed:
         for actor in self.actors:
             actor.start(0)
         self.acted = 0
-        self.sampled: list[tuple[Tree, Array, Array]] = []
+        self.committed: dict[int, Tree] = {}
+        self.sampled: list[tuple[Tree, list[Key], list[Key]]] = []
+        """Arrays of a sample, its rows, and the rows after their n steps."""
 
     def new_rings(self) -> Rings:
         return self.shape.slots(self.fields, private_arena(self.shape.slabs(self.fields)))
 
     def new_replay(self, rings: Rings) -> TransitionReplay:
-        return TransitionReplay(rings, batch_size=16, n_step=1, gamma=0.9)
+        return TransitionReplay(rings, batch_size=16, n_step=self.n_step, gamma=0.9)
 
     def act_ahead(self, prefix: int) -> None:
         """Let actors be as far ahead as the pace allows: they write all that they may write."""
         while self.acted < prefix + self.shape.pace.max_ahead:
             slot = self.rings.open(self.acted)
             self.actors[self.acted % self.shape.actors].act(Work(self.acted, 0, 0.0, (PolicyWork(NO_WEIGHTS, slot),)))
+            flags = ("reward", "terminated", "truncated", "valid")
+            self.committed[self.acted] = {name: slot[name].copy() for name in flags}
             self.acted += 1
 
     def seen(self, ticket: int, row: int, column: int) -> Array:
@@ -128,15 +133,19 @@ class Replayed:
         samples = replay.sample(random)
         assert FRAME_AGE not in samples.arrays
         copies = {name: array.copy() for name, array in samples.arrays.items()}
-        self.sampled.append((copies, samples.cells.copy(), samples.tickets.copy()))
+        rows = [
+            (int(ticket), *divmod(int(cell) % self.shape.ticket_rows, self.shape.columns))
+            for ticket, cell in zip(samples.tickets, samples.cells, strict=True)
+        ]
+        found = transitions(self.committed, replay.window, self.shape.actors, self.n_step, 0.9)
+        self.sampled.append((copies, rows, [found[row].next for row in rows]))
 
     def assert_samples_are_as_seen(self) -> None:
         self.act_ahead(self.acted + self.shape.actors)  # all rows that follow have been seen then
-        for arrays, cells, tickets in self.sampled:
-            for i, (cell, ticket) in enumerate(zip(cells, tickets, strict=True)):
-                row, column = divmod(int(cell) % self.shape.ticket_rows, self.shape.columns)
-                np.testing.assert_array_equal(arrays["observation"][i], self.seen(int(ticket), row, column))
-                np.testing.assert_array_equal(arrays["next/observation"][i], self.seen(int(ticket), row + 1, column))
+        for arrays, rows, following in self.sampled:
+            for i, (row, after) in enumerate(zip(rows, following, strict=True)):
+                np.testing.assert_array_equal(arrays["observation"][i], self.seen(*row))
+                np.testing.assert_array_equal(arrays["next/observation"][i], self.seen(*after))
 
 
 @examples(20)
@@ -150,7 +159,9 @@ def test_sampled_stacks_equal_those_of_the_actor_across_the_end_of_a_ring(data):
     )
     plain = RingShape(ReplayPace(Fraction(1), 1, max_ahead), actors, columns, length, 10**6)
     run = Replayed(
-        replace(plain, capacity=max(16, (max_ahead + actors * 5) * columns * length), history=stack - 1), stack
+        replace(plain, capacity=max(16, (max_ahead + actors * 5) * columns * length), history=stack - 1),
+        stack,
+        n_step=data.draw(st.integers(1, 3)),
     )
     replay, random = run.new_replay(run.rings), np.random.default_rng(data.draw(seeds))
     for prefix in range(1, 2 * run.shape.slots_per_ring * actors + 2):
