@@ -58,8 +58,16 @@ def test_the_average_weights_each_policy_by_the_probability_that_it_reaches_a_st
     assert average.policy_for_key("0") == pytest.approx([1.75 / 3, 1.25 / 3])
     # after a pass and a bet: the first policy never passes, the second always, the third with 0.75
     assert average.policy_for_key("0pb") == pytest.approx([(1 + 0.75 * 0.75) / 1.75, 0.75 * 0.25 / 1.75])
-    alone = average_policy(game, [betting(1.0)])
-    assert alone.policy_for_key("0pb") == pytest.approx([0, 1])  # not reached: the plain mean
+
+
+def test_the_average_is_the_plain_mean_at_states_that_no_policy_reaches():
+    game = pyspiel.load_game("kuhn_poker")
+
+    def passing_after_a_bet(state) -> dict[int, float]:
+        return {0: 1.0} if state.information_state_string().endswith("pb") else {1: 1.0}
+
+    average = average_policy(game, [betting(1.0), passing_after_a_bet], [3, 1])
+    assert average.policy_for_key("0pb") == pytest.approx([0.5, 0.5])  # both bet at once
 
 
 def test_the_average_of_one_policy_is_that_policy():
