@@ -327,17 +327,6 @@ def test_a_learner_restored_without_its_replay_warms_up_again_and_continues_its_
     assert taken[1].metrics["sample_age_max"] == made + 3 - oldest_that_acted
 
 
-def test_the_counts_of_a_checkpoint_of_an_earlier_version_are_restored():
-    bench, other = Bench(SMALL), Bench(SMALL)
-    for ticket in range(10):
-        bench.learn(ticket)
-    state = bench.learner.state()
-    state["counted"]["had"] = state["counted"].pop("updates_at_version").copy()
-    other.learner.restore(state)
-    assert other.counted()["updates_at_version"].tolist() == bench.counted()["updates_at_version"].tolist()
-    assert other.counted()["updates_at_version"].max() > 0
-
-
 def test_save_replay_false_leaves_the_replay_out_of_checkpoints():
     for saved in (True, False):
         bench = Bench(replace(SMALL, save_replay=saved))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -74,7 +73,6 @@ class OnPolicyConfig(NetworkConfig):
     learns_from: ClassVar[Literal["unrolls", "replay"]] = "unrolls"
     supports_shards: ClassVar[bool] = True
     topology_keys: ClassVar[tuple[str, ...]] = ("passes", "resident_batches")
-    earlier_values: ClassVar[Mapping[str, object]] = {"return_scale": 1.0}
     default_hidden_sizes: ClassVar[tuple[int, ...]] = (64, 64)
     network_keys: ClassVar[tuple[str, ...]] = (
         *NetworkConfig.network_keys,

@@ -100,7 +100,6 @@ class PPOConfig(OnPolicyConfig):
     """Recompute values and advantages before each epoch (arXiv:2006.05990, section 3.5)."""
 
     runtime_defaults: ClassVar[Mapping[str, object]] = {"unroll_length": 128}
-    earlier_values: ClassVar[Mapping[str, object]] = {**OnPolicyConfig.earlier_values, "clip_reference": "proximal"}
 
     def check(self, runtime: RuntimeConfig) -> None:
         """Check that the settings do not contradict each other.

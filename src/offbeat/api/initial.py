@@ -117,9 +117,7 @@ def _require_same_scale(policy: str, config: Config, run: Path, saved: Mapping[s
         ConfigError: with the settings of both runs.
     """
     settings = config.of_policy(policy).settings
-    scale = settings.scale_of_values()
-    saved = {**settings.earlier_values, **saved} if scale else {}
-    for key, value in scale.items():
+    for key, value in settings.scale_of_values().items():
         theirs = saved.get(key, value)
         if theirs != value:
             raise ConfigError(

@@ -34,7 +34,7 @@ def load(path: Path) -> Config:
     tables = read_tables(path)
     _run_of(tables, str(path))
     require(code_of(tables), str(path))
-    return from_tables(tables, str(path), of_run=True)
+    return from_tables(tables, str(path))
 
 
 def load_run(path: Path) -> RunConfig:
@@ -88,16 +88,13 @@ def _run_of(tables: Mapping[str, Any], where: str) -> RunConfig:
     return build(RunConfig, tables.get("run", {}), f"{where}, table [run]")
 
 
-def from_tables(
-    tables: Mapping[str, Any], where: str, assignment: Assignment | None = None, *, of_run: bool = False
-) -> Config:
+def from_tables(tables: Mapping[str, Any], where: str, assignment: Assignment | None = None) -> Config:
     """Build the config, and import the modules that it names.
 
     Args:
         tables: the tables, as in a config.toml.
         where: where they come from, for messages.
         assignment: chooses the policies of an env with several agents.
-        of_run: whether a run was started with them, perhaps before some keys were there.
 
     Raises:
         ConfigError: a table, key or value is invalid.
@@ -110,10 +107,7 @@ def from_tables(
             raise unknown("table", name, (*TABLES, run.algorithm), f"See {where}.")
     env = build(EnvConfig, tables.get("env", {}), f"{where}, table [env]")
     runtime = _runtime_of(tables, where)
-    own = tables.get(run.algorithm, {})
-    if of_run and isinstance(own, Mapping):
-        own = {**settings_class.earlier_values, **own}
-    settings = build(settings_class, own, f"{where}, table [{run.algorithm}]")
+    settings = build(settings_class, tables.get(run.algorithm, {}), f"{where}, table [{run.algorithm}]")
     policies = read_policies(tables.get("policies", {}), where)
     league = league_of(tables, where)
     if league is not None and league.outcome and league.outcome not in env.info_metrics:

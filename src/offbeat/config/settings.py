@@ -32,8 +32,6 @@ class AlgorithmSettings:
     network_keys: ClassVar[tuple[str, ...]] = ()
     """Keys of this table that a resume may not change, because the saved network and its statistics were made with
     them."""
-    earlier_values: ClassVar[Mapping[str, object]] = {}
-    """Keys of this table that older runs do not have -> the value with which they were trained."""
     runtime_defaults: ClassVar[Mapping[str, object]] = {}
     """Keys of [runtime] for which the algorithm has a default of its own -> that default."""
     unsupported_keys: ClassVar[Mapping[str, str]] = {}

@@ -32,5 +32,5 @@ class Counters:
 
     @classmethod
     def of_state(cls, state: Mapping[str, Any]) -> Counters:
-        """Return the counters of a checkpoint. Older ones have no `agent_steps`: each env had one agent."""
-        return build(cls, {"agent_steps": state["env_steps"], **state}, "the counters of a checkpoint")
+        """Return the counters of a checkpoint."""
+        return build(cls, state, "the counters of a checkpoint")

@@ -175,7 +175,7 @@ class PeriodMetrics:
         self._seconds |= state["waited"]
         bottleneck = state.get("bottleneck")
         self.bottleneck = None if bottleneck is None else BottleneckReport(**bottleneck)
-        self._timed = {name: -seconds for name, seconds in state.get("spent", {}).items()}
+        self._timed = {name: -seconds for name, seconds in state["spent"].items()}
 
     def _waits(self, spent: Mapping[str, float], seconds: float, restarts: int) -> dict[str, float | None]:
         if self._topology is None:

@@ -228,12 +228,12 @@ class Recorder:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restore what `state` returned. Timings start again from zero, but the unfinished period continues."""
         self._episodes.restore(state)
-        for policy, own in state.get("policies", {}).items():
+        for policy, own in state["policies"].items():
             self._of_policies[policy].restore(own)
-        self._agent_steps.update(state.get("agent_steps", {}))
+        self._agent_steps.update(state["agent_steps"])
         self._totals |= {name: state["totals"][name] for name in self._totals}
         self._evaluation = dict(state["evaluation"])
-        self._given = dict(state.get("given", {}))
+        self._given = dict(state["given"])
         self._period.restore(state)
         self._infos.restore(state)
 

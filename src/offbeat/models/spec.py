@@ -202,7 +202,7 @@ class PolicySpec:
 
     @classmethod
     def from_json(cls, data: object) -> PolicySpec:
-        """Return the spec for the result of `to_json`. Keys that older checkpoints do not have get their defaults.
+        """Return the spec for the result of `to_json`.
 
         Raises:
             ConfigError: a value is invalid, or values contradict each other.

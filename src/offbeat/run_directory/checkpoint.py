@@ -37,7 +37,7 @@ from offbeat.core.strict_json import read_json, require_regular
 from offbeat.core.types import DEFAULT_POLICY, Array, Tree, policy_key
 
 FORMAT = 3
-"""Version of the format. It is increased when older checkpoints can no longer be read."""
+"""Version of the format. A checkpoint of another one is refused."""
 MANIFEST, WEIGHTS, POLICY = "manifest.json", "weights.safetensors", "policy.json"
 STATE, STATE_ARRAYS = "state.json", "state.safetensors"
 REPLAY, MANIFEST_WITHOUT_REPLAY = "replay.safetensors", "manifest-without-replay.json"
@@ -143,7 +143,7 @@ def _load(path: Path, with_replay: bool) -> Checkpoint:
         _verify(path, name, expected)
     state = _read(path, STATE_ARRAYS, _with_arrays) if manifest["full"] else None
     policies = {policy: _read_policy(path, policy) for policy in _policies_of(manifest["files"])}
-    listed = manifest.get("replay")  # older checkpoints have no such entry
+    listed = manifest["replay"]
     if listed is None or listed == DROPPED or not with_replay:
         return Checkpoint(policies, state, None, listed == DROPPED)
     _verify(path, REPLAY, listed)
@@ -187,7 +187,8 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     if unknown:
         raise _damaged(path, f"{MANIFEST} has unknown entries: {in_short(sorted(unknown))}")
     files, full, replay = manifest.get("files"), manifest.get("full"), manifest.get("replay")
-    if not (isinstance(files, dict) and isinstance(full, bool) and isinstance(replay, str | None)):
+    listed = "replay" in manifest and isinstance(replay, str | None)
+    if not (isinstance(files, dict) and isinstance(full, bool) and listed):
         raise _damaged(path, f"{MANIFEST} does not list the files of the checkpoint")
     policies = _policies_of(files) or [DEFAULT_POLICY]
     expected = {policy_key(policy, name) for policy in policies for name in (WEIGHTS, POLICY)}

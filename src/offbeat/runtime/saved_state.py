@@ -37,11 +37,6 @@ class WorkerProgress(NamedTuple):
     """Updates before `origin`: they do not count for utd_ratio."""
     agent_steps: int = 0
 
-    @classmethod
-    def of_saved(cls, done: Mapping[str, int]) -> WorkerProgress:
-        """Return the counters in a checkpoint."""
-        return cls(**_with_new_name(done))
-
     @property
     def ratio(self) -> RatioCounts:
         """The counts from which the update ratio of its replay is computed."""
@@ -52,17 +47,7 @@ class WorkerProgress(NamedTuple):
         return self._replace(**ratio._asdict())
 
 
-_WorkerProgress = make_dataclass(
-    "_WorkerProgress",
-    [(name, Counter) for name in WorkerProgress._fields if name != "agent_steps"] + [("agent_steps", Counter, 0)],
-)
-
-
-def _with_new_name(done: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the saved counters of a worker with the names of today: earlier versions wrote `unheld`."""
-    return {"updates_before" if name == "unheld" else name: value for name, value in done.items()}
-
-
+_WorkerProgress = make_dataclass("_WorkerProgress", [(name, Counter) for name in WorkerProgress._fields])
 _CHANGED = "state.json was changed, or is of another version of offbeat: resume from another checkpoint"
 
 
@@ -85,8 +70,8 @@ def require_state(state: Mapping[str, Any], run: Path) -> None:
         raise _wrong(where, "best", best)
     if not isinstance(state.get("recorder"), dict):
         raise _wrong(where, "recorder", state.get("recorder"))
-    if not _OPTIONAL_NUMBERS(state.get("evaluations", {})):  # older versions do not save it
-        raise _wrong(where, "evaluations", state["evaluations"])
+    if not _OPTIONAL_NUMBERS(state.get("evaluations")):
+        raise _wrong(where, "evaluations", state.get("evaluations"))
     policies = list(_states_of_policies(state, where))
     for path, policy in policies:
         if not isinstance(policy.get("learner"), dict) or not isinstance(policy["learner"].get("algorithm"), dict):
@@ -118,7 +103,7 @@ def _require_recorder(recorder: Mapping[str, Any], where: str) -> None:
     """Check the state of the recorder."""
     build(Counters, recorder.get("counted"), f"{where}, counted", _CHANGED)
     for name, is_valid in _RECORDED.items():
-        if not is_valid(recorder.get(name, {} if name in _ONCE_NOT_SAVED else None)):
+        if not is_valid(recorder.get(name)):
             raise _wrong(where, name, recorder.get(name))
     if recorder.get("bottleneck") is not None:
         build(BottleneckReport, recorder["bottleneck"], f"{where}, bottleneck", _CHANGED)
@@ -146,8 +131,7 @@ def _require_workers(state: Mapping[str, Any], counted: Counters, where: str) ->
     for index, worker in enumerate(workers):
         if not isinstance(worker, dict) or set(worker) != {"done", "updates", "refused", "learner", "actor"}:
             raise _wrong(where, f"workers, {index}", worker)
-        done = _with_new_name(worker["done"]) if isinstance(worker["done"], dict) else worker["done"]
-        build(_WorkerProgress, done, f"{where}, workers, {index}, done", _CHANGED)
+        build(_WorkerProgress, worker["done"], f"{where}, workers, {index}, done", _CHANGED)
         for name in ("updates", "refused"):
             read(f"{where}, workers, {index}, {name}", worker[name], Counter, _CHANGED)
         for name in ("learner", "actor"):
@@ -238,12 +222,10 @@ def _is_window(value: object) -> bool:
     return isinstance(value, dict) and all(is_valid(value.get(name)) for name, is_valid in _EPISODES.items())
 
 
-_ONCE_NOT_SAVED = ("spent", "given", "policies")
-"""Keys that the states of older versions do not have."""
 _RECORDED: dict[str, Callable[[Any], bool]] = {
     **_EPISODES,
     "policies": _table(_is_window),
-    **dict.fromkeys(("waited", "spent", "given"), _table(_is_number)),
+    **dict.fromkeys(("waited", "spent", "given", "agent_steps"), _table(_is_number)),
     **dict.fromkeys(("evaluation", "period"), _OPTIONAL_NUMBERS),
     "metrics": _table(_numbers),
     "info": _table(lambda value: _numbers(value) and len(value) == 2),

@@ -114,7 +114,7 @@ class TrainingLoop(ABC):
         self.saving.restore(self.counters, score, state["best"])
         self._restarts_before = self.counters.actor_restarts
         self._evaluator_restarts_before = self.counters.evaluator_restarts
-        self.evaluations.restore(self.counters.evaluation_s, state.get("evaluations", {}))
+        self.evaluations.restore(self.counters.evaluation_s, state["evaluations"])
         self.metrics.restore(state["recorder"], self.counters)
         return self._workforce.restore(state, arrays)
 

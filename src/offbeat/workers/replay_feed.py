@@ -258,8 +258,7 @@ class ReplayFeed(Feed):
         counted = state["counted"]
         self._counted_transitions, self._counted_updates = counted["valid"], counted["due"]
         self.run_updates = counted["made"]
-        name = "updates_at_version"
-        self._updates_at_version[:] = counted[name if name in counted else "had"]  # earlier versions wrote "had"
+        self._updates_at_version[:] = counted["updates_at_version"]
 
     def priorities(self) -> Tree:
         return _priorities_in(self.checkpoint_arrays() or {})

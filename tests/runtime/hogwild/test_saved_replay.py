@@ -59,13 +59,13 @@ def samples(run: LockFreeParts) -> Tree:
     return {name: np.concatenate([arrays[name] for arrays in drawn]) for name in drawn[0]}
 
 
-def test_a_checkpoint_without_the_older_frames_of_its_frame_stacks_is_refused_in_words(tmp_path, monkeypatch):
+def test_a_checkpoint_with_other_rows_of_the_replay_than_the_run_needs_is_refused(tmp_path, monkeypatch):
     settings: dict[str, Any] = {"run_dir": tmp_path / "run", "progress": "none", "evaluator": "inline", "eval_every": 0}
-    with monkeypatch.context() as earlier_version:
-        earlier_version.setattr(RingShape, "tickets_to_save", RingShape.window)
+    with monkeypatch.context() as other_version:
+        other_version.setattr(RingShape, "tickets_to_save", RingShape.window)
         train("dqn", "offbeat/PixelsMotion-v0", **FLAGS, **settings, steps=400, stop_at=200)
     before = contents(tmp_path / "run" / "checkpoints")
-    with pytest.raises(ConfigError, match=r"did not save the older frames that frame_stack needs.*--init-from RUN"):
+    with pytest.raises(ConfigError, match=r"other rows of the replay than this run needs.*--init-from RUN"):
         resume(tmp_path / "run")
     assert contents(tmp_path / "run" / "checkpoints") == before
 

@@ -100,11 +100,9 @@ class Evaluations:
 
         Args:
             seconds: of all evaluations so far.
-            state: the result of `state`. It is empty in checkpoints of older versions: all seconds count as cost there.
+            state: the result of `state`.
         """
-        cost_s = state.get("cost_s")
-        self.seconds, self._cost_s = seconds, seconds if cost_s is None else cost_s
-        self._last_cost_s = state.get("last_cost_s")
+        self.seconds, self._cost_s, self._last_cost_s = seconds, state["cost_s"] or 0.0, state["last_cost_s"]
 
     @property
     def restarts(self) -> int:

@@ -76,7 +76,7 @@ class LockFreeWorkforce(Workforce):
         self._parts.storage.load(state["learned"])
         self._parts.storage.load_records(state["statistics"])
         for worker, saved in enumerate(state["workers"]):
-            self._board.finish(worker, WorkerProgress.of_saved(saved["done"]))
+            self._board.finish(worker, WorkerProgress(**saved["done"]))
             self._board.updates[worker, :2] = saved["updates"], saved["refused"]
         states = [self._restored(worker, saved, arrays) for worker, saved in enumerate(state["workers"])]
         self._pool.start(states)
@@ -109,13 +109,9 @@ class LockFreeWorkforce(Workforce):
             ConfigError: the checkpoint has other rows than are expected.
         """
         if any(name not in saved or saved[name].shape != part.shape for name, part in rows.items()):
-            stacks = any(leaf.stack > 1 for leaf in self._parts.env.observation)
-            older = (
-                ": an earlier version of offbeat did not save the older frames that frame_stack needs" if stacks else ""
-            )
             raise ConfigError(
-                f"the checkpoint has other rows of the replay than this run needs{older}. Resume it with the version "
-                "of offbeat that saved it, which is in versions.json, or start a new run with its weights: "
+                "the checkpoint has other rows of the replay than this run needs: resume it with the version of "
+                "offbeat that saved it, which is in versions.json, or start a new run with its weights: "
                 "`offbeat train --init-from RUN`"
             )
         for name, part in rows.items():

@@ -51,17 +51,14 @@ def save(env: AnyEnv) -> State:
 
 
 def load(env: AnyEnv, state: State) -> None:
-    """Restore a state that `save` returned. The env may be newly made; it needs no reset.
-
-    The states of older checkpoints have no generators of spaces.
-    """
+    """Restore a state that `save` returned. The env may be newly made; it needs no reset."""
     limits, inner = _unwrap(env)
     codec = _codec(inner)
     assert codec is not None, f"the state of {inner} cannot be saved"
     codec.load(inner, state["env"])
     inner.np_random.bit_generator.state = state["random"]
     separate_spaces(env)
-    load_generators(spaces_of(env), state.get("spaces", {}))
+    load_generators(spaces_of(env), state["spaces"])
     for depth, limit in enumerate(limits):
         limit._elapsed_steps = state["elapsed"][str(depth)]  # noqa: SLF001
 

@@ -35,17 +35,14 @@ def save(world: AgentsOfEnv) -> State:
 
 
 def load(world: AgentsOfEnv, state: State) -> None:
-    """Restore a state that `save` returned. The env may be newly made.
-
-    The states of older checkpoints have no generators of spaces.
-    """
+    """Restore a state that `save` returned. The env may be newly made."""
     world.env.reset(seed=0)  # wrappers refuse to be stepped before a reset, and some envs make np_random there
     inner = _inner(world.env)
     inner.restore(state["env"])
     if state["random"] is not None:
         inner.np_random.bit_generator.state = state["random"]
     world.separate_spaces()
-    load_generators(world.spaces(), state.get("spaces", {}))
+    load_generators(world.spaces(), state["spaces"])
 
 
 def _inner(env: Any) -> Any:
