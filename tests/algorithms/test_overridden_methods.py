@@ -129,7 +129,7 @@ def test_a_loss_without_gradients_is_refused_by_the_name_of_its_method(tmp_path,
         train(own, "CartPole-v1", run_dir=tmp_path / "run", **SMALL, **ON_POLICY, shards=shards)
 
 
-MINIBATCH = ("observation", "action", "proximal_log_prob", "advantage", "value_target", "proximal_value", "rows")
+MINIBATCH = ("observation", "action", "reference_log_prob", "advantage", "value_target", "proximal_value", "rows")
 
 
 class ReadsMinibatch(OnPolicy[Any]):

@@ -249,7 +249,7 @@ def numbered_batch(length: int, columns: int, random: np.random.Generator) -> di
     numbers = torch.arange(length * columns, dtype=torch.float32).reshape(length, columns)
     rows = {
         name: numbers.clone()
-        for name in ("action", "proximal_log_prob", "advantage", "value_target", "proximal_value", "reward")
+        for name in ("action", "reference_log_prob", "advantage", "value_target", "proximal_value", "reward")
     }
     observation = torch.cat([numbers, numbers[-1:] + columns])[..., None]
     valid = torch.from_numpy(random.random((length, columns)) < 0.8)
@@ -375,7 +375,7 @@ def test_the_learning_rate_does_not_change_while_updates_are_refused():
 def _report_kl(ppo: OnPolicy[Any], kl: float) -> None:
     """Let the algorithm see one row whose probability has fallen so far that the KL is estimated so."""
     minibatch = random_minibatch(ppo, policy_spec("discrete"), 1, 0, drift=0.0)
-    minibatch["proximal_log_prob"] = minibatch["proximal_log_prob"] + _fall_of_kl(kl)
+    minibatch["reference_log_prob"] = minibatch["reference_log_prob"] + _fall_of_kl(kl)
     result = ppo.loss(minibatch)
     assert float(result.metrics["approx_kl"]) == pytest.approx(kl, rel=1e-3)
     ppo.after_update(result)
@@ -397,7 +397,7 @@ def test_the_clip_range_follows_its_schedule(schedule, clip):
     ppo.start(0.75)
     loss = ppo.stages[0].loss(minibatch).metrics["policy_loss"]
     ratio = torch.distributions.Categorical(logits=ppo.network(minibatch["observation"]))
-    ratio = (ratio.log_prob(minibatch["action"]) - minibatch["proximal_log_prob"]).exp().detach()
+    ratio = (ratio.log_prob(minibatch["action"]) - minibatch["reference_log_prob"]).exp().detach()
     gain = torch.minimum(ratio * minibatch["advantage"], ratio.clamp(1 - clip, 1 + clip) * minibatch["advantage"])
     assert float(loss) == pytest.approx(-gain.mean().item(), rel=1e-5)
 

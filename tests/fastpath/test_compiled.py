@@ -67,7 +67,7 @@ def test_gradients_have_the_same_bits_in_another_thread(config, action):
 
 
 @WITH_NUMBA
-@pytest.mark.parametrize("poisoned", ["advantage", "observation", "proximal_log_prob", "value_target"])
+@pytest.mark.parametrize("poisoned", ["advantage", "observation", "reference_log_prob", "value_target"])
 @pytest.mark.parametrize("activation", ["tanh", "relu"])
 @pytest.mark.parametrize("action", ["discrete", "box"])
 def test_a_number_that_is_not_finite_makes_the_gradients_or_the_loss_not_finite(poisoned, activation, action):
@@ -86,7 +86,7 @@ def test_an_infinite_ratio_makes_the_gradients_not_finite_also_where_it_is_clipp
     minibatch = random_minibatch(algorithm, algorithm.spec, 200, seed=1)
     minibatch["advantage"][3] = 1.0
     assert gradients_of(algorithm, minibatch)[1].isfinite().all()
-    minibatch["proximal_log_prob"][3] -= 200  # exp(200) is infinite in float32
+    minibatch["reference_log_prob"][3] -= 200  # exp(200) is infinite in float32
     assert not gradients_of(algorithm, minibatch)[1].isfinite().all()
 
 

@@ -147,7 +147,7 @@ def random_minibatch(
     return {
         "observation": observation,
         "action": action,
-        "proximal_log_prob": log_prob + noise[0],
+        "reference_log_prob": log_prob + noise[0],
         "advantage": 3 * drawn[0] + 1,
         "value_target": values + drawn[1],
         "proximal_value": values + noise[1],

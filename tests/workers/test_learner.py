@@ -222,7 +222,7 @@ def test_a_batch_that_is_used_again_counts_no_rows_again_and_gets_new_targets():
     for first, second in ((0, 2), (1, 3)):
         assert torch.equal(prepared[first]["raw_observation"], prepared[second]["raw_observation"])
         assert not torch.equal(prepared[first]["advantage"], prepared[second]["advantage"])
-        assert not torch.equal(prepared[first]["proximal_log_prob"], prepared[second]["proximal_log_prob"])
+        assert not torch.equal(prepared[first]["reference_log_prob"], prepared[second]["reference_log_prob"])
     assert len(set(statistics)) == 3
     assert statistics[2] == statistics[3]
 

@@ -101,7 +101,7 @@ def test_gradients_and_results_of_shards_are_those_of_the_whole_minibatch(case, 
         assert_close(expected.outputs, result.outputs)
 
 
-TARGETS = ("advantage", "value_target", "proximal_value", "proximal_log_prob")
+TARGETS = ("advantage", "value_target", "proximal_value", "reference_log_prob")
 
 
 @pytest.mark.parametrize(

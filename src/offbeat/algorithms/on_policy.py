@@ -4,10 +4,13 @@ The base class has the loss of the plain policy gradient. A2C and IMPALA use it 
 it with several epochs of minibatches and clipped losses. The methods are in the order of a learning step: start,
 prepare, minibatches, loss, finish, write_published.
 
-With max_lag = 0 the data is on-policy, and GAE estimates the advantages. With max_lag > 0 an older policy has collected
-the data. Then, if `corrected`, the log-probabilities of the *proximal* policy, the policy at the start of the learning
-step, are recomputed, and V-trace (arXiv:1802.01561) weights each row by the ratio of the proximal policy to the older
-one.
+With max_lag > 0 or passes > 1 an older policy, the *behavior* policy, has collected the data. A2C and IMPALA, and PPO
+with clip_reference = proximal, correct for that (`corrected`): the log-probabilities of the *proximal* policy, which is
+that of the start of the learning step, are recomputed, and V-trace (arXiv:1802.01561) estimates the advantages, with
+the ratio of the proximal to the behavior policy. Otherwise, as in PPO by default, GAE estimates the advantages.
+
+The *reference* policy of a batch is the proximal policy if `corrected`, else the behavior policy. PPO limits the ratio
+to it.
 
 docs/reference/extending.md lists what a subclass may override. T is the unroll's length, B the columns of a batch. The
 arrays of a minibatch, and its sizes M and m, are described in `rows.py`.
@@ -216,7 +219,7 @@ class OnPolicy(Checkpointed, Generic[Settings]):
             return self._evaluated(prepared, self._fast)
         if not self.corrected:
             return {**prepared, **self.targets(prepared, self.passes.values(prepared, self.collective))}
-        prepared["proximal_log_prob"], values = self.passes.log_prob_and_values(prepared, self.collective)
+        prepared["reference_log_prob"], values = self.passes.log_prob_and_values(prepared, self.collective)
         return {**prepared, **self.targets(prepared, values)}
 
     def _evaluated(self, prepared: dict[str, Any], fast: FastPath | None) -> Batch:
@@ -224,12 +227,12 @@ class OnPolicy(Checkpointed, Generic[Settings]):
         if fast is not None:
             log_prob, values, number = self.passes.evaluate_fast(fast, prepared)
             if self.corrected:
-                prepared["proximal_log_prob"] = log_prob
+                prepared["reference_log_prob"] = log_prob
             return FastPass({**prepared, **self.targets(prepared, values)}, number, valid_rows(prepared))
         with torch.enable_grad():
             outputs, values = self.passes.evaluate(prepared)
         if self.corrected:
-            prepared["proximal_log_prob"] = recomputed_log_prob(outputs.distribution, prepared)
+            prepared["reference_log_prob"] = recomputed_log_prob(outputs.distribution, prepared)
         return Evaluated({**prepared, **self.targets(prepared, values)}, outputs)
 
     @torch.no_grad()
@@ -256,7 +259,7 @@ class OnPolicy(Checkpointed, Generic[Settings]):
         Called once per learning step, without gradients; by PPO with recompute_advantages before each epoch.
 
         Args:
-            batch: reward, terminated, truncated, valid, no_decision, behavior_log_prob and proximal_log_prob, [T, B]
+            batch: reward, terminated, truncated, valid, no_decision, behavior_log_prob and reference_log_prob, [T, B]
                 each, and the other arrays of `rows.prepared_rows`.
             values: [T + 1, B], the critic's values, in units of reward.
         """
@@ -369,7 +372,7 @@ class OnPolicy(Checkpointed, Generic[Settings]):
         targets = batch["value_target"][valid]
         if not len(targets):
             return {}
-        log_ratio = (batch["proximal_log_prob"] - batch["behavior_log_prob"])[valid]
+        log_ratio = (batch["reference_log_prob"] - batch["behavior_log_prob"])[valid]
         metrics = {
             "explained_variance": explained_variance(batch["proximal_value"][valid], targets),
             **self.ratio_metrics(log_ratio),
@@ -377,7 +380,7 @@ class OnPolicy(Checkpointed, Generic[Settings]):
         return {name: float(value) for name, value in metrics.items()}
 
     def ratio_metrics(self, log_ratio: Tensor) -> dict[str, Tensor]:
-        """Return metrics of the ratio of the proximal policy to the behavior policy, from its logarithm, [M]."""
+        """Return metrics of the ratio of the reference to the behavior policy, from its logarithm, [M]."""
         ratio = log_ratio.exp()
         clipped = ratio > self.config.rho_clip * (1 + ROUNDING)
         return {
@@ -422,8 +425,11 @@ def gae_targets(config: OnPolicyConfig, batch: Batch, values: Tensor) -> Targets
 
 
 def vtrace_targets(config: OnPolicyConfig, batch: Batch, values: Tensor) -> Targets:
-    """Return the targets of V-trace with these settings; arguments and results are those of `OnPolicy.estimate`."""
-    log_ratio = batch["proximal_log_prob"] - batch["behavior_log_prob"]
+    """Return the targets of V-trace with these settings; arguments and results are those of `OnPolicy.estimate`.
+
+    Only if `corrected` is the reference policy the proximal one. Otherwise all ratios are 1.
+    """
+    log_ratio = batch["reference_log_prob"] - batch["behavior_log_prob"]
     settings = config.gamma, config.gae_lambda, config.rho_clip, config.c_clip
     return vtrace(log_ratio, *_estimator_inputs(batch, values), *settings, no_decision=batch[NO_DECISION])
 

@@ -234,7 +234,7 @@ class PPO(OnPolicy[PPOConfig]):
         With kl_target, the metrics must have approx_kl. The outputs may have ratio_deviation, a scalar; the one of the
         first update of a learning step is reported as ratio_max_deviation_first.
         """
-        log_ratio = log_prob - minibatch["proximal_log_prob"]
+        log_ratio = log_prob - minibatch["reference_log_prob"]
         loss = clipped_surrogate(log_ratio, advantages, self.clip).mean()
         return LossResult(loss, *_metrics_of(log_ratio.detach(), self.clip))
 

@@ -7,7 +7,8 @@ and m rows without one, from which only the critic learns:
     encoded/LEAF        [M + m, *stacked_shape], for each leaf with an encoder
     action              [M, ...], as recorded
     mask                [M, logits], if the env has action masks
-    proximal_log_prob   [M], as recorded when acting; if V-trace corrects for lag, of the policy at the step's start
+    reference_log_prob  [M], of the recorded action under the reference policy, see `on_policy.py`: the one that acted
+                        or, if V-trace corrects for lag, the one at the start of the learning step
     advantage           [M]
     value_target        [M + m], in units of the normalised return
     proximal_value      [M + m], of the critic at the start of the learning step, in the same units
@@ -43,7 +44,7 @@ from offbeat.models.tensor_inputs import flatten_tensors
 
 ROWS_AT_ONCE = 1024
 """Number of rows of images that the network evaluates together: a whole batch would take gigabytes."""
-_POLICY_INPUTS = ("action", "proximal_log_prob", "advantage")
+_POLICY_INPUTS = ("action", "reference_log_prob", "advantage")
 """Arrays for the policy's loss. `mask` is another one, if the env has action masks."""
 _CRITIC_INPUTS = ("value_target", "proximal_value")
 """Arrays for the critic's loss, which also have the rows without a decision."""
@@ -56,8 +57,8 @@ def prepared_rows(spec: PolicySpec, batch: Batch, statistics: Statistics) -> dic
         observation [T + 1, B, inputs], normalised; raw_observation, not normalised; the leaves with an encoder, see
         `encoded_leaves`; action, reward, terminated, truncated, valid and with masks mask, [T, B, ...]; no_decision
         [T, B], the rows without a decision; if the env has any, last_no_decision [B], the same for row T;
-        behavior_log_prob [T, B]; proximal_log_prob, equal to it; with a core initial_state [B, state_size] and resets
-        [T + 1, B].
+        behavior_log_prob [T, B]; reference_log_prob, equal to it: `OnPolicy.prepare` may recompute it; with a core
+        initial_state [B, state_size] and resets [T + 1, B].
     """
     rows = {name: batch[name][:-1] for name in ("action", "reward", "terminated", "truncated", "valid")}
     if spec.mask:
@@ -75,7 +76,7 @@ def prepared_rows(spec: PolicySpec, batch: Batch, statistics: Statistics) -> dic
         "raw_observation": raw,
         "observation": statistics.normalized(raw),
         "behavior_log_prob": behavior,
-        "proximal_log_prob": behavior,
+        "reference_log_prob": behavior,
         NO_DECISION: batch[NO_DECISION][:-1] if NO_DECISION in batch else torch.zeros_like(rows["valid"]),
         **({LAST_NO_DECISION: batch[LAST_NO_DECISION]} if spec.no_decision else {}),
     }

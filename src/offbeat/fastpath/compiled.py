@@ -291,12 +291,14 @@ def _shift_and_scale(advantages: F32, normalize: bool) -> Any:
 
 
 @compiled()
-def _policy_loss(log_prob: np.float32, proximal: np.float32, advantage: np.float32, loss: PolicyLoss, sums: Any) -> Any:
+def _policy_loss(
+    log_prob: np.float32, reference: np.float32, advantage: np.float32, loss: PolicyLoss, sums: Any
+) -> Any:
     """Add the loss of a row and its metrics to the sums; return its derivative by log_prob."""
     if not loss.clipped:
         sums[LOSS] -= advantage * log_prob
         return -advantage
-    log_ratio = log_prob - proximal
+    log_ratio = log_prob - reference
     ratio_minus_1 = np.float32(math.expm1(log_ratio))
     ratio, deviation = ratio_minus_1 + ONE, abs(ratio_minus_1)
     surrogate = ratio * advantage
@@ -317,7 +319,7 @@ def categorical_gradients(
     forwarded: bool,
     rows: NDArray[np.int64],
     action: NDArray[np.int64],
-    proximal: F32,
+    reference: F32,
     advantages: F32,
     loss: PolicyLoss,
     sums: NDArray[np.float64],
@@ -330,7 +332,7 @@ def categorical_gradients(
         forwarded: whether the last `forward` was with x.
         rows: indices in x of the M rows of the loss.
         action: [M].
-        proximal: [M], log-probabilities of the proximal policy.
+        reference: [M], log-probabilities under the reference policy, see `algorithms/on_policy.py`.
         advantages: [M].
         loss: its settings.
         sums: see `LOSS`; they begin at 0.
@@ -355,7 +357,7 @@ def categorical_gradients(
             d_logits[c] /= total  # a probability
             entropy -= d_logits[c] * log_probs[c]
         sums[ENTROPY] += entropy
-        d = share * _policy_loss(log_probs[action[i]], proximal[i], (advantages[i] - mean) * scale, loss, sums)
+        d = share * _policy_loss(log_probs[action[i]], reference[i], (advantages[i] - mean) * scale, loss, sums)
         for c in range(choices):
             # d (-coef mean H) / d logits = coef / M * p (log p + H)
             d_logits[c] *= coef * (log_probs[c] + entropy) - d
@@ -370,7 +372,7 @@ def gaussian_gradients(
     forwarded: bool,
     rows: NDArray[np.int64],
     action: F32,
-    proximal: F32,
+    reference: F32,
     advantages: F32,
     loss: PolicyLoss,
     sums: NDArray[np.float64],
@@ -394,7 +396,7 @@ def gaussian_gradients(
             z[j] = (action[i, j] - means[j]) * inverse_std[j]
             squares += z[j] * z[j]
         log_prob = np.float32(-0.5) * squares - constant
-        d = share * _policy_loss(log_prob, proximal[i], (advantages[i] - mean) * scale, loss, sums)
+        d = share * _policy_loss(log_prob, reference[i], (advantages[i] - mean) * scale, loss, sums)
         for j in range(size):
             d_log_std[j] += d * (z[j] * z[j] - ONE)
             z[j] *= d * inverse_std[j]  # now d loss / d mean

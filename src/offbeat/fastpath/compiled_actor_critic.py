@@ -83,7 +83,7 @@ class CompiledFastPath(ActorCriticFastPath[OnPolicy[Any]]):
         if normalize and NORMALIZED in rows:  # a shard
             normalize, advantages = False, rows[NORMALIZED]
         loss = compiled.PolicyLoss(normalize, self._ppo is not None, clip, config.entropy_coef)
-        of_rows = _f32(rows["proximal_log_prob"]), _f32(advantages), loss, sums
+        of_rows = _f32(rows["reference_log_prob"]), _f32(advantages), loss, sums
         if self._log_std:
             action = _f32(rows["action"]).reshape(len(advantages), -1)
             compiled.gaussian_gradients(*of_pass, action, *of_rows, *self._log_std)

@@ -20,7 +20,7 @@ class PPOFastPath(ActorCriticFastPath[PPO]):
     """The fast path of PPO."""
 
     def policy_loss(self, log_prob: F32, advantages: F32, rows: Rows) -> tuple[LossResult, F32]:
-        log_ratio = log_prob - rows["proximal_log_prob"]
+        log_ratio = log_prob - rows["reference_log_prob"]
         return clipped_surrogate(log_ratio, advantages, self.algorithm.clip)
 
     def value_loss(self, values: F32, rows: Rows) -> tuple[float, F32]:
