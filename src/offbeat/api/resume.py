@@ -132,8 +132,14 @@ def continue_run(
             with GracefulStop() as signals:
                 changes = DirectoryChanges(directory, config, checkpoint, counters, changed)
                 context = RunContext(
-                    *(parts, directory, view, called, signals),
-                    *(continuation.start, changes.commit, changes.roll_back),
+                    parts=parts,
+                    directory=directory,
+                    progress=view,
+                    callbacks=called,
+                    signals=signals,
+                    start=continuation.start,
+                    commit=changes.commit,
+                    roll_back=changes.roll_back,
                     learned=counters.learning_step,
                     metrics_size=changes.metrics_size,
                     resumed_at=counters.env_steps,

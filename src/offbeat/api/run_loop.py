@@ -55,8 +55,15 @@ def make_loop(
     )
     closing.callback(recorder.close)
     watchers = Watchers(
-        *(directory, recorder, status, context.notify, warn, show),
-        *(context.signals, context.callbacks, context.expectation),
+        directory=directory,
+        recorder=recorder,
+        progress=status,
+        notify=context.notify,
+        warn=warn,
+        show=show,
+        signals=context.signals,
+        observer=context.callbacks,
+        expectation=context.expectation,
     )
     loop = runtime_of(config).loop(parts, context.learned, watchers, Reporting(context.notify, show), closing)
     closing.callback(loop.evaluations.close)

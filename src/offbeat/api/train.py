@@ -137,9 +137,15 @@ def start(
             start_parts = partial(_start, initial=initial_policies(parts), reason=layout.reason)
             with GracefulStop() as signals:  # from here on the directory exists, and a signal must not leave it behind
                 directory = _create(run_dir, config)
-                roll_back = partial(_discard_empty, directory)
                 context = RunContext(
-                    *(parts, directory, view, called, signals, start_parts, lambda: None, roll_back),
+                    parts=parts,
+                    directory=directory,
+                    progress=view,
+                    callbacks=called,
+                    signals=signals,
+                    start=start_parts,
+                    commit=lambda: None,
+                    roll_back=partial(_discard_empty, directory),
                     expectation=layout.expectation,
                     shows_end=shows_end,
                 )

@@ -33,8 +33,16 @@ class ProcessActing(GatedActing):
         self._arena, self._cores = parts.arena, usable_core_numbers()
         with ExitStack() as made:
             made.callback(self.gate.discard)
-            inference = (plan, self._env, parts.arena, self.gate.actors, self.gate.own, reporting)
-            self._inference = InferencePool(*inference) if plan.runtime.uses_inference else None
+            self._inference = None
+            if plan.runtime.uses_inference:
+                self._inference = InferencePool(
+                    plan=plan,
+                    env=self._env,
+                    arena=parts.arena,
+                    actors=self.gate.actors,
+                    own_bell=self.gate.own,
+                    reporting=reporting,
+                )
             made.pop_all()
         self._supervisor = Supervisor(
             self._start, self.board, plan.runtime, reporting, role="actor", work="ticket", changes_result=True
