@@ -16,7 +16,7 @@ from offbeat.metrics.status import About
 from offbeat.runtime.assembly import topology_of
 from offbeat.runtime.devices import device_text
 from offbeat.runtime.runtimes import runtime_of
-from offbeat.runtime.supervisor import Reporting, Supervised
+from offbeat.runtime.supervisor import Supervised
 from offbeat.runtime.training_loop import TrainingLoop
 from offbeat.runtime.watchers import Watchers
 
@@ -65,7 +65,7 @@ def make_loop(
         observer=context.callbacks,
         expectation=context.expectation,
     )
-    loop = runtime_of(config).loop(parts, context.learned, watchers, Reporting(context.notify, show), closing)
+    loop = runtime_of(config).loop(parts, context.learned, watchers, closing)
     closing.callback(loop.evaluations.close)
     return loop
 

@@ -364,24 +364,21 @@ class PacedRuntime:
         """Build the parts of a run, without its actors. Errors are those of `build_paced`."""
         return build_paced(config, notify, shared=config.runtime.entry.in_processes)
 
-    def loop(
-        self, parts: PacedParts, learned: int, watchers: Watchers, reporting: Reporting, closing: ExitStack
-    ) -> TrainingLoop:
+    def loop(self, parts: PacedParts, learned: int, watchers: Watchers, closing: ExitStack) -> TrainingLoop:
         """Make the actors and the training loop.
 
         Args:
             parts: the parts from `build`.
             learned: number of finished learning steps.
             watchers: recorder, display, callbacks and signals of the run.
-            reporting: is notified of the processes of actors and learners.
             closing: the callback that stops the actors is added to it.
 
         Raises:
             ConfigError: the env cannot be made, or cannot be sent to another process.
         """
-        acting = self.acting(parts, learned, reporting)
+        acting = self.acting(parts, learned, watchers.reporting)
         closing.callback(acting.close)
-        learners = learners_of(parts, acting, reporting)
-        workforce = PacedWorkforce(parts, acting, learners, reporting.notify)
+        learners = learners_of(parts, acting, watchers.reporting)
+        workforce = PacedWorkforce(parts, acting, learners, watchers.notify)
         closing.callback(workforce.close)
         return PacedLoop(parts, workforce, watchers)

@@ -33,16 +33,14 @@ class Runtime(Protocol):
         """
         ...
 
-    def loop(
-        self, parts: Any, learned: int, watchers: Watchers, reporting: Reporting, closing: ExitStack
-    ) -> TrainingLoop:
+    def loop(self, parts: Any, learned: int, watchers: Watchers, closing: ExitStack) -> TrainingLoop:
         """Make the actors or workers, and the training loop.
 
         Args:
             parts: the parts from `build`.
             learned: number of finished learning steps.
-            watchers: recorder, display, callbacks and signals of the run.
-            reporting: is notified of worker processes and their restarts.
+            watchers: recorder, display, callbacks and signals of the run; `reporting` is notified of worker processes
+                and their restarts.
             closing: the callback that ends the actors or workers is added to it.
 
         Raises:

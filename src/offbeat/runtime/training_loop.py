@@ -26,7 +26,6 @@ from offbeat.runtime.evaluation.schedule import Evaluations
 from offbeat.runtime.parts import Parts
 from offbeat.runtime.run_metrics import RunMetrics, crosses
 from offbeat.runtime.saving import Saving
-from offbeat.runtime.supervisor import Reporting
 from offbeat.runtime.watchers import Ending, Watchers
 from offbeat.runtime.workforce import Workforce
 
@@ -61,11 +60,17 @@ class TrainingLoop(ABC):
         exact = config.runtime.lag == "exact"
         concurrent = not exact and not config.runtime.entry.runs_in_order and usable_cores() > 1
         concurrent &= config.run.evaluator == "process"
-        reporting = Reporting(watchers.notify, watchers.show)
         evaluated = tuple(EvaluatedPolicy(each.name, each.spec, each.env.agents, each.sides) for each in policies)
         plan = EvaluationPlan(config.run, config.env, evaluated, self._parts.world, config.trials)
-        main_thread, threads = self._parts.main_thread, self._parts.blas_threads
-        make = partial(make_evaluator, plan, config, reporting, main_thread, threads=threads, concurrent=concurrent)
+        make = partial(
+            make_evaluator,
+            plan,
+            config,
+            watchers.reporting,
+            self._parts.main_thread,
+            threads=self._parts.blas_threads,
+            concurrent=concurrent,
+        )
         return Evaluations(
             config.run,
             policies,

@@ -12,7 +12,7 @@ from offbeat.metrics.recorder import Recorder
 from offbeat.run_directory.directory import RunDirectory
 from offbeat.runtime.callbacks import Observer
 from offbeat.runtime.signals import GracefulStop
-from offbeat.runtime.supervisor import Notify, Supervised
+from offbeat.runtime.supervisor import Notify, Reporting, Supervised
 
 
 @dataclass(frozen=True)
@@ -42,3 +42,8 @@ class Watchers(NamedTuple):
     """Passes on what happens to the callbacks of the user."""
     expectation: Expectation | None = None
     """What auto layout expects of the run; None if it did not choose the topology."""
+
+    @property
+    def reporting(self) -> Reporting:
+        """The functions that are called when processes of the run change."""
+        return Reporting(self.notify, self.show)

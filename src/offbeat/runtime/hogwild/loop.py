@@ -17,7 +17,6 @@ from offbeat.runtime.hogwild.parts import LockFreeParts, build_lock_free
 from offbeat.runtime.hogwild.worker_pool import WorkerPool
 from offbeat.runtime.hogwild.worker_process import WorkerReport
 from offbeat.runtime.hogwild.workforce import LockFreeWorkforce
-from offbeat.runtime.supervisor import Reporting
 from offbeat.runtime.training_loop import TrainingLoop
 from offbeat.runtime.watchers import Ending, Watchers
 
@@ -162,11 +161,10 @@ class HogwildRuntime:
         parts: LockFreeParts,
         learned: int,  # noqa: ARG002 - it is on the board
         watchers: Watchers,
-        reporting: Reporting,
         closing: ExitStack,
     ) -> TrainingLoop:
         """Make the worker pool and the training loop: see `runtimes.Runtime`."""
-        pool = WorkerPool(parts, reporting)
+        pool = WorkerPool(parts, watchers.reporting)
         closing.callback(pool.close)
         return HogwildLoop(parts, pool, watchers)
 
