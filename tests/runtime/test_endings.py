@@ -18,7 +18,7 @@ from tests.reference import run_envs
 from tests.reference.runs import SMALL, Started, lines_of, small_arguments, small_run, untimed, weights_of
 
 from offbeat.api.resume import resume
-from offbeat.api.train import start, train
+from offbeat.api.train import train, train_config
 from offbeat.config.resolve import resolve
 from offbeat.core import stop_signals
 from offbeat.core.errors import ConfigError, EnvFailed
@@ -213,7 +213,7 @@ def test_init_from_refuses_a_critic_with_another_return_scale(tmp_path):
     first = small_run(tmp_path / "first", steps=128, return_scale=1).path
     settings = {**SMALL, "init_from": str(first)}
     with pytest.raises(ConfigError, match=r"return_scale is 3, but the critic of .*first learned with 1\.0.*=1\.0$"):
-        start(resolve("ppo", "CartPole-v1", flags=settings), tmp_path / "second")
+        train_config(resolve("ppo", "CartPole-v1", flags=settings), tmp_path / "second")
     assert not (tmp_path / "second").exists()
     small_run(tmp_path / "third", steps=64, init_from=str(first), return_scale=1)
 

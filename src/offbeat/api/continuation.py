@@ -31,7 +31,7 @@ class Continuation:
     changed: Changed
     """The settings that differ from those of the run so far."""
 
-    def start(self, parts: Parts, loop: TrainingLoop) -> Started:
+    def start_acting(self, parts: Parts, loop: TrainingLoop) -> Started:
         """Restore the parts and start acting."""
         from offbeat.runtime.saved_state import refuse_mismatches
         from offbeat.runtime.saving import score_of

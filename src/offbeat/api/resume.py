@@ -137,7 +137,7 @@ def continue_run(
                     progress=view,
                     callbacks=called,
                     signals=signals,
-                    start=continuation.start,
+                    start_acting=continuation.start_acting,
                     commit=changes.commit,
                     roll_back=changes.roll_back,
                     learned=counters.learning_step,

@@ -155,7 +155,7 @@ def _train(context: RunContext) -> tuple[Ending, dict[str, Any]]:
         warn = RateLimitedWarning(context.notify)
         sinks = make_sinks(context, tracker, warn)
         loop = make_loop(closing, context, sinks, warn)
-        _start(context, loop, sinks)
+        _start_and_commit(context, loop, sinks)
         ending = _run_loop(context, loop)
         if tracker is not None:
             tracker.state = ending.state
@@ -201,7 +201,7 @@ def _summary(ending: Ending, directory: RunDirectory) -> str:
     return f"{ending.state}: {ending.reason}{remedy}"
 
 
-def _start(context: RunContext, loop: TrainingLoop, sinks: Sequence[LateSink]) -> None:
+def _start_and_commit(context: RunContext, loop: TrainingLoop, sinks: Sequence[LateSink]) -> None:
     """Start acting, and only then change files.
 
     Raises:
@@ -209,7 +209,7 @@ def _start(context: RunContext, loop: TrainingLoop, sinks: Sequence[LateSink]) -
         RunDirectoryGone: the directory has been deleted.
     """
     try:
-        started = context.start(context.parts, loop)
+        started = context.start_acting(context.parts, loop)
         for warning in started.warnings:  # before `commit`: it raises if the caller has made warnings errors
             warn_caller(str(warning), type(warning))
         with context.signals.suspend_deadline():

@@ -37,7 +37,7 @@ class RunContext:
     progress: Progress
     callbacks: Callbacks
     signals: GracefulStop
-    start: Callable[[Parts, TrainingLoop], Started]
+    start_acting: Callable[[Parts, TrainingLoop], Started]
     """Sets the initial or restored state of the parts and starts acting."""
     commit: Callable[[], None]
     """Changes the files of the run directory. Called after acting has started, so that a refusal changes nothing.

@@ -1,4 +1,4 @@
-"""`offbeat.train`: trains with settings that are given, and `start`, with a complete config."""
+"""`offbeat.train`: trains with settings that are given, and `train_config`, with a complete config."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from offbeat.runtime.parts import Parts
     from offbeat.runtime.training_loop import TrainingLoop
 
-__all__ = ["Run", "start", "train"]
+__all__ = ["Run", "train", "train_config"]
 
 
 @checked
@@ -90,7 +90,7 @@ def train(
         config = configs.resolve(algorithm, env, preset=preset, flags=flags)
         caller.restore_random()
         path = None if run_dir is None else user_path(run_dir)
-        return start(config, path, progress=progress, callbacks=callbacks, shows_end=True)
+        return train_config(config, path, progress=progress, callbacks=callbacks, shows_end=True)
 
 
 def _with_text_for_objects(policies: Any) -> Any:
@@ -113,7 +113,7 @@ def _with_name_of_encoder(table: Any) -> Any:
     return {**table, "settings": {**settings, "encoder": name_of_encoder(settings["encoder"])}}
 
 
-def start(
+def train_config(
     config: Config,
     run_dir: Path | None = None,
     *,
@@ -134,7 +134,7 @@ def start(
         caller.restore_folder()  # an env may change it when it is tested
         config = parts.config
         try:
-            start_parts = partial(_start, initial=initial_policies(parts), reason=layout.reason)
+            start_acting = partial(_start_new, initial=initial_policies(parts), reason=layout.reason)
             with GracefulStop() as signals:  # from here on the directory exists, and a signal must not leave it behind
                 directory = _create(run_dir, config)
                 context = RunContext(
@@ -143,7 +143,7 @@ def start(
                     progress=view,
                     callbacks=called,
                     signals=signals,
-                    start=start_parts,
+                    start_acting=start_acting,
                     commit=lambda: None,
                     roll_back=partial(_discard_empty, directory),
                     expectation=layout.expectation,
@@ -194,7 +194,7 @@ def _with_measured_topology(config: Config, view: Progress, caller: CallerState)
         return with_measured_topology(config, view.message)
 
 
-def _start(parts: Parts, loop: TrainingLoop, initial: Mapping[str, InitialPolicy], reason: str) -> Started:
+def _start_new(parts: Parts, loop: TrainingLoop, initial: Mapping[str, InitialPolicy], reason: str) -> Started:
     """Start a new run: version 0 is the initial weights, and every actor starts new episodes."""
     from offbeat.algorithms import fast_paths
     from offbeat.envs.observations import image_notes

@@ -86,10 +86,10 @@ class Train(RunArguments):
     def run(self) -> int:
         with spinner("starting", shown=self.progress != "none"):
             config = self.config()
-        from offbeat.api.train import start
+        from offbeat.api.train import train_config
 
         with stdout_to_stderr():
-            run = start(config, self.run_dir, progress=self.progress)
+            run = train_config(config, self.run_dir, progress=self.progress)
         return _report(run)
 
 
