@@ -11,6 +11,7 @@ from tests.reference.runs import lines_of, small_run, unrolls_of, weights_of
 
 from offbeat import resume
 from offbeat.core.errors import ConfigError
+from offbeat.runtime.make_actor import make_actor, start_actor
 
 EVERY_BATCH: dict[str, Any] = {"steps": 768}
 """Metrics lines come every steps // 200 = 3 env steps, so each batch has one."""
@@ -207,8 +208,8 @@ def test_the_episodes_of_an_actor_depend_on_the_ticket_at_which_it_starts_and_on
     plan = begun("Pendulum-v1")[0].plan
 
     def state(origin: int, attempt: int) -> str:
-        actor = plan.make_actor(0, origin, attempt=attempt)
-        plan.start(actor, origin, None)
+        actor = make_actor(plan, 0, origin, attempt=attempt)
+        start_actor(plan, actor, origin, None)
         snapshot = str(actor.snapshot())
         actor.close()
         return snapshot

@@ -14,6 +14,7 @@ from offbeat.runtime.hanging_env import name_hanging_env
 from offbeat.runtime.inference.requests import InferenceAccess, RequestedInference
 from offbeat.runtime.launch import LaunchSpec, prepare_process
 from offbeat.runtime.links import GateLink
+from offbeat.runtime.make_actor import make_actor, start_actor
 from offbeat.runtime.plan import Plan, Snapshot
 
 NICENESS_INCREASE = 10
@@ -64,7 +65,7 @@ def main(launch: ActorLaunch, connection: Connection[Report, ActorLaunch]) -> No
     name_hanging_env(board.deadlines[launch.index], runtime)
     inference = launch.inference and RequestedInference(plan, launch.inference, launch.index, own, gate)
     gate.enter(resets=True)  # making envs may take as long as a reset
-    actor = plan.make_actor(launch.index, launch.origin, gate, launch.attempt, inference=inference)
+    actor = make_actor(plan, launch.index, launch.origin, gate, launch.attempt, inference=inference)
     gate.leave()
     actor.timings.merge(board.spent(launch.index))  # includes the time of a process that died
 
@@ -72,7 +73,7 @@ def main(launch: ActorLaunch, connection: Connection[Report, ActorLaunch]) -> No
         connection.send(Report("paused", (gate.open_ticket, actor.snapshot())))
 
     try:
-        plan.start(actor, launch.origin, launch.snapshot, launch.progress)
+        start_actor(plan, actor, launch.origin, launch.snapshot, launch.progress)
         connection.send(Report("ready", None))
         actor.work(GateLink(gate, plan.memory(arrays), report_pause))
     finally:

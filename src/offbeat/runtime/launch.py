@@ -15,6 +15,7 @@ from offbeat.runtime.child import Child, Report, start_child
 
 if TYPE_CHECKING:  # an actor process does not load it
     from offbeat.config.config import Config
+    from offbeat.runtime.plan import Plan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +27,7 @@ class LaunchSpec:
     attempt: int
     """Number of recent deaths of the process with this index."""
     env: bytes
-    """The env, as returned by `sending.package`."""
+    """The env and the encoders, as returned by `sent_code`."""
     parent: int = field(default_factory=os.getpid)
     """Process id of the parent, which makes this spec."""
     cores: set[int]
@@ -35,6 +36,16 @@ class LaunchSpec:
     """Number of threads for BLAS and torch."""
     own_bell: int
     """File descriptor of the bell that wakes this process; inherited, with the same number."""
+
+
+def sent_code(plan: Plan) -> bytes:
+    """Return the data from which another process registers the env and the encoders, for a launch spec.
+
+    Raises:
+        ConfigError: the env or an encoder cannot be sent to another process.
+    """
+    encoders = (policy.spec.encoder for policy in plan.policies)
+    return sending.package(plan.run.env, plan.run.imports, plan.env_config.wrappers, encoders)
 
 
 def sent_algorithm(config: Config) -> type[Any]:

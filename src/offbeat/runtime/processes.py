@@ -15,7 +15,7 @@ from offbeat.runtime.actor_process import ActorLaunch
 from offbeat.runtime.child import Child
 from offbeat.runtime.gated import GatedActing
 from offbeat.runtime.inference.worker_pool import InferencePool
-from offbeat.runtime.launch import start_worker
+from offbeat.runtime.launch import sent_code, start_worker
 from offbeat.runtime.paced import PacedRuntime
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.plan import Snapshot
@@ -28,7 +28,7 @@ class ProcessActing(GatedActing):
     def __init__(self, parts: PacedParts, learned: int, reporting: Reporting) -> None:
         assert parts.arena is not None
         plan = parts.plan
-        self._env = plan.sent_code()  # first: it may raise
+        self._env = sent_code(plan)  # first: it may raise
         super().__init__(parts, learned)
         self._arena, self._cores = parts.arena, usable_core_numbers()
         with ExitStack() as made:

@@ -11,6 +11,7 @@ from offbeat.core.closing import all_or_closed
 from offbeat.runtime.acting import Messages
 from offbeat.runtime.gate import NO_PAUSE, share_of
 from offbeat.runtime.links import TurnsLink
+from offbeat.runtime.make_actor import make_actor, start_actor
 from offbeat.runtime.paced import PacedRuntime
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.plan import Snapshot
@@ -27,12 +28,12 @@ class SerialActing:
         self._plan, self._pace, self._memory = parts.plan, parts.plan.pace, parts.memory
         self._link = TurnsLink(self._pace, parts.memory, learned)
         actors = range(self._plan.runtime.actors)
-        self._watch, make_actor = parts.main_thread.env_calls(notify, REMEDY), self._plan.make_actor
-        self._actors = all_or_closed(make_actor(index, self._link.origin, self._watch) for index in actors)
+        self._watch = parts.main_thread.env_calls(notify, REMEDY)
+        self._actors = all_or_closed(make_actor(self._plan, index, self._link.origin, self._watch) for index in actors)
 
     def start(self, snapshots: Sequence[Snapshot]) -> None:
         for actor, snapshot in zip(self._actors, snapshots, strict=True):
-            self._plan.start(actor, self._link.origin, snapshot, self._memory.progress)
+            start_actor(self._plan, actor, self._link.origin, snapshot, self._memory.progress)
 
     def wait(self, tickets: int, watch: Callable[[], None] | None = None) -> None:
         link = self._link

@@ -22,6 +22,7 @@ from offbeat.runtime.deadline import StallWatch
 from offbeat.runtime.gate import ActorGate
 from offbeat.runtime.gated import GatedActing
 from offbeat.runtime.links import GateLink
+from offbeat.runtime.make_actor import make_actor, start_actor
 from offbeat.runtime.paced import PacedRuntime
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.plan import Snapshot
@@ -44,7 +45,7 @@ class ThreadActing(GatedActing):
         ]
         with ExitStack() as made:
             made.callback(self.gate.discard)
-            self._actors = all_or_closed(plan.make_actor(index, self.origin, self._gates[index]) for index in actors)
+            self._actors = all_or_closed(make_actor(plan, index, self.origin, self._gates[index]) for index in actors)
             made.pop_all()
         self._stalls = StallWatch(self.board.deadlines)
         self._threads: list[threading.Thread] = []
@@ -68,7 +69,7 @@ class ThreadActing(GatedActing):
         runtime, gate = self.plan.runtime, self._gates[actor.index]
         try:
             set_affinity(core_of(runtime.actor_cores, actor.index), runtime.actor_nice)
-            self.plan.start(actor, self.origin, snapshot, progress)
+            start_actor(self.plan, actor, self.origin, snapshot, progress)
             actor.work(GateLink(gate, self.plan.memory(self._arrays), partial(self._report_pause, actor)))
         except Closed:
             return

@@ -24,6 +24,7 @@ from offbeat.metrics.text import counted
 from offbeat.models.acting import make_policy
 from offbeat.runtime.assembly import build_paced, topology_of
 from offbeat.runtime.devices import set_up_device
+from offbeat.runtime.make_actor import envs_of
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.plan import Plan
 from offbeat.runtime.supervisor import RESTART_BUDGET
@@ -270,7 +271,7 @@ class _EnvCosts:
     def _measure(self, count: int, groups: int) -> Cost:
         start = perf_counter()
         role = f"measure, attempt {self._failures}" if self._failures else "measure"
-        envs = self._plan.envs(count, groups, role)
+        envs = envs_of(self._plan, count, groups, role)
         with ExitStack() as closing:
             for columns in envs.values():
                 closing.callback(columns.close)

@@ -21,6 +21,7 @@ from offbeat.core.threads import limit_blas
 from offbeat.metrics.speed_model import SpeedModel, Topology
 from offbeat.runtime.assembly import topology_of
 from offbeat.runtime.devices import set_up_device
+from offbeat.runtime.make_actor import envs_of
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.runtimes import build
 from offbeat.runtime.supervisor import Notify
@@ -175,7 +176,7 @@ def _costs(parts: PacedParts, step: int) -> Costs:
     """Measure each part alone, with the weights that were published after `step` and the data of its batch."""
     run, runtime = parts.config.run, parts.config.runtime
     acting = _acting_policies(parts, step)
-    envs = parts.plan.envs(runtime.envs_per_actor, runtime.env_groups, role="measure")
+    envs = envs_of(parts.plan, runtime.envs_per_actor, runtime.env_groups, role="measure")
     with ExitStack() as stack:
         for columns in envs.values():
             stack.callback(columns.close)

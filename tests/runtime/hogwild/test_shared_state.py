@@ -29,6 +29,7 @@ from offbeat.runtime.hogwild.shared_state import (
     board_slabs,
     write_initial,
 )
+from offbeat.runtime.make_actor import make_actor, start_actor
 from offbeat.runtime.saved_state import WorkerProgress
 from offbeat.workers.actor import Actor
 from offbeat.workers.env_calls import Unwatched
@@ -97,8 +98,8 @@ class Bench:
         self._config = parts.config.of_worker(0)
         self._arrays = attach(parts.arenas[1].fd, self.plan.slabs())
         self._memory = self.plan.memory(self._arrays)
-        self.actor: Actor = self.plan.make_actor(0, 0, Unwatched())
-        self.plan.start(self.actor, 0, None)
+        self.actor: Actor = make_actor(self.plan, 0, 0, Unwatched())
+        start_actor(self.plan, self.actor, 0, None)
 
     def shared(self, worker: int | None) -> Side:
         """Return a worker's learner, or an onlooker, on a mapping of its own of what is shared."""

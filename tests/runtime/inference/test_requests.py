@@ -23,6 +23,7 @@ from offbeat.runtime.deadline import Deadline, Span, WorkerDeadline
 from offbeat.runtime.inference.board import NUMBER, InferenceBoard, inference_slabs
 from offbeat.runtime.inference.requests import InferenceAccess, RequestedInference
 from offbeat.runtime.inference.server import InferenceServer
+from offbeat.runtime.make_actor import own_inference
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.runtimes import build
 from offbeat.workers.link import PolicyWork, Work
@@ -88,7 +89,7 @@ def test_a_worker_answers_with_the_bits_of_an_actor_that_computes_its_networks_i
             pass
         for actor, requested in enumerate(made.actors):
             requested.wait(0)
-            own = plan.own_inference(actor)
+            own = own_inference(plan, actor)
             assert own is not None
             own.start_ticket(work_of(made.parts))
             ask(own, actor + 1)
@@ -163,11 +164,12 @@ WITHOUT_TORCH = """
 import pickle, sys
 plan = pickle.load(sys.stdin.buffer)
 import offbeat.runtime.actor_process
+from offbeat.runtime.make_actor import make_actor
 from offbeat.runtime.inference.board import inference_slabs
 class Requests:
     policies = [None]
 plan.slabs(), inference_slabs(plan)
-plan.make_actor(0, 0, inference=Requests()).close()
+make_actor(plan, 0, 0, inference=Requests()).close()
 assert "torch" not in sys.modules
 """
 

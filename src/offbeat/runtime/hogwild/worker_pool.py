@@ -14,7 +14,7 @@ from offbeat.runtime.child import Child, Report
 from offbeat.runtime.hogwild.parts import LockFreeParts
 from offbeat.runtime.hogwild.shared_state import NOT_BEGUN
 from offbeat.runtime.hogwild.worker_process import State, WorkerLaunch, WorkerReport
-from offbeat.runtime.launch import sent_algorithm, start_worker
+from offbeat.runtime.launch import sent_algorithm, sent_code, start_worker
 from offbeat.runtime.saved_state import WorkerProgress
 from offbeat.runtime.supervisor import Reporting, Supervisor
 
@@ -32,7 +32,7 @@ class WorkerPool:
         Raises:
             ConfigError: the env, an encoder or the algorithm cannot be sent to another process.
         """
-        self._env, self._algorithm = parts.plans[0].sent_code(), sent_algorithm(parts.config)  # first: they may raise
+        self._env, self._algorithm = sent_code(parts.plans[0]), sent_algorithm(parts.config)  # first: they may raise
         self._parts, self._board, self._cores = parts, parts.board, usable_core_numbers()
         self._bell, *self._bells = Bell.make_several(1 + len(parts.plans))
         self._states: list[State | None] = [None] * len(parts.plans)

@@ -37,6 +37,7 @@ from offbeat.runtime.hogwild.shared_state import (
 )
 from offbeat.runtime.launch import LaunchSpec, prepare_process
 from offbeat.runtime.links import TurnsLink
+from offbeat.runtime.make_actor import make_actor, start_actor
 from offbeat.runtime.plan import Plan, Snapshot
 from offbeat.workers.actor import Actor
 from offbeat.workers.learner import Learned
@@ -134,7 +135,7 @@ class Worker:
         plan = self._launch.plan
         renew = self._algorithm.write_published if newest_weights else None
         self._deadline.enter(resets=True)  # making envs may take as long as a reset
-        actor = plan.make_actor(0, self._link.origin, self._deadline, self._launch.attempt, renew)
+        actor = make_actor(plan, 0, self._link.origin, self._deadline, self._launch.attempt, renew)
         self._deadline.leave()
         return actor
 
@@ -152,7 +153,7 @@ class Worker:
         self._pending.metrics.append(feed.sizes())  # the worker may pause before its first learning step
         progress = self._learner.progress if state else min(1.0, self._board.env_steps / self._launch.steps)
         self._learner.publish(step, progress)
-        self._launch.plan.start(self._actor, self._link.origin, state.actor if state else None, progress)
+        start_actor(self._launch.plan, self._actor, self._link.origin, state.actor if state else None, progress)
         self._report("ready", None)
 
     @property

@@ -19,7 +19,7 @@ from offbeat.runtime.acting import Acting
 from offbeat.runtime.board import POLL_INTERVAL_S, Bell
 from offbeat.runtime.child import Child
 from offbeat.runtime.deadline import Span, stall_timeout, start_timeout
-from offbeat.runtime.launch import sent_algorithm, start_worker
+from offbeat.runtime.launch import sent_algorithm, sent_code, start_worker
 from offbeat.runtime.learners.board import LearnersBoard, board_slabs
 from offbeat.runtime.learners.collective import make_collective
 from offbeat.runtime.learners.distributed import host_store, uses_nccl
@@ -49,7 +49,7 @@ class LearnerProcesses:
             ConfigError: the env, an encoder or the algorithm cannot be sent to another process.
         """
         self._runtime = parts.config.runtime
-        self._env, self._algorithm = parts.plan.sent_code(), sent_algorithm(parts.config)  # first: they may raise
+        self._env, self._algorithm = sent_code(parts.plan), sent_algorithm(parts.config)  # first: they may raise
         assert parts.arena is not None
         self._parts, self._pool, self._show = parts, pool, reporting.show
         self._run_arena = parts.arena

@@ -17,6 +17,7 @@ from offbeat.config.ray import runtime_env_of
 from offbeat.runtime.child import search_path
 from offbeat.runtime.deadline import stall_timeout
 from offbeat.runtime.gated import GatedActing
+from offbeat.runtime.launch import sent_code
 from offbeat.runtime.paced import PacedRuntime
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.plan import Plan, Snapshot
@@ -39,7 +40,7 @@ class RayActing(GatedActing):
     def __init__(self, parts: PacedParts, learned: int, reporting: Reporting) -> None:
         runtime = parts.plan.runtime
         plan = parts.plan
-        self._env = plan.sent_code()  # first: it may raise
+        self._env = sent_code(plan)  # first: it may raise
         self._resources, self._options = resources_of(runtime), options_of(runtime)
         self._runtime_env = runtime_env_of(runtime)
         self._cluster = _connect(parts.plan, self._runtime_env)

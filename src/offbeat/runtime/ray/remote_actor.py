@@ -36,6 +36,7 @@ from offbeat.memory.arena import private_arena
 from offbeat.memory.weights import Weights, weight_slabs
 from offbeat.runtime.child import PR_SET_PDEATHSIG
 from offbeat.runtime.deadline import ROW, Deadline, Span, StallWatch, WorkerDeadline, stall_timeout
+from offbeat.runtime.make_actor import make_actor, start_actor
 from offbeat.runtime.plan import Plan, PolicyPlan
 from offbeat.runtime.process_groups import GROUPS
 from offbeat.runtime.ray.cluster import own_versions
@@ -147,10 +148,10 @@ class RemoteActor:
         self._watch.enter(resets=True)  # making envs may take as long as a reset
         sending.unpack(launch.env)
         self._memory = MessageMemory(plan)
-        self._actor = plan.make_actor(launch.index, launch.origin, self._watch, launch.attempt)
+        self._actor = make_actor(plan, launch.index, launch.origin, self._watch, launch.attempt)
         self._watch.leave()
         snapshot = deepcopy(launch.snapshot)  # Ray's arrays are read-only, and envs may write into theirs
-        plan.start(self._actor, launch.origin, snapshot, launch.progress)
+        start_actor(plan, self._actor, launch.origin, snapshot, launch.progress)
         self._rest()
         node, address_of_node = ray.get_runtime_context().get_node_id(), cast(Any, ray.util.get_node_ip_address)
         return Started(os.getpid(), node, address_of_node(), own_versions())

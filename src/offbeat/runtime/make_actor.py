@@ -1,0 +1,139 @@
+"""Makes an actor and its envs from a plan, and starts it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from offbeat.envs.contract import Envs
+from offbeat.envs.make import make_envs, task_envs
+from offbeat.envs.make_worlds import make_worlds
+from offbeat.envs.world import PoliciesOf
+from offbeat.models.acting import ActingPolicy, LivePolicy, Renew, make_policy
+from offbeat.runtime.gate import first_ticket
+from offbeat.runtime.plan import Plan, Snapshot
+from offbeat.workers.actor import Actor
+from offbeat.workers.columns import PolicyColumns
+from offbeat.workers.env_calls import Watch
+from offbeat.workers.inference import Inference
+from offbeat.workers.seated_columns import SeatedColumns
+from offbeat.workers.seats import Seats
+from offbeat.workers.served_columns import ServedColumns
+from offbeat.workers.task_columns import TaskColumns
+
+
+def make_actor(
+    plan: Plan,
+    index: int,
+    origin: int,
+    watch: Watch | None = None,
+    attempt: int = 0,
+    renew: Renew | None = None,
+    inference: Inference | None = None,
+) -> Actor:
+    """Make an actor and its envs.
+
+    Args:
+        plan: the plan of the actors.
+        index: index of the actor.
+        origin: the ticket at which its episodes start. The random streams of the envs depend on it.
+        watch: is notified of each env call.
+        attempt: number of recent deaths of this actor. If not 0, the random streams of the envs depend on it.
+        renew: writes the newest weights into an array. If given, the actor uses these for each decision instead of the
+            weights of its ticket.
+        inference: computes the networks of all policies; None: the actor does.
+
+    Raises:
+        ConfigError: the env cannot be made.
+    """
+    role = f"env, attempt {attempt}" if attempt else "env"
+    seats = _seats(plan, index)
+    draw = seats.draw_policies if seats is not None and seats.plan.draws_policies else None
+    envs = envs_of(plan, plan.runtime.envs_per_actor, plan.runtime.env_groups, role, index, origin, draw)
+    inference = inference or own_inference(plan, index)
+    columns: list[PolicyColumns] = []
+    for number, policy in enumerate(plan.policies):
+        own, learned = envs[policy.name], plan.env_config.learned
+        if inference is not None:
+            sampler = ActingPolicy(policy.spec, None, policy.layout)
+            columns.append(ServedColumns(own, sampler, learned, inference.policies[number]))
+            continue
+        made = make_policy(policy.spec)
+        acting = LivePolicy(made, renew) if renew else made
+        if policy.visits is not None and plan.tasks is not None:
+            columns.append(TaskColumns(task_envs(own), made, learned, visits=policy.visits, tasks=plan.tasks))
+        elif seats is None:
+            columns.append(PolicyColumns(own, acting, learned))
+        else:
+            finishes = not columns
+            columns.append(SeatedColumns(own, acting, learned, seats, name=policy.name, finishes=finishes))
+    return Actor(index, plan.run.seed, columns, watch, seats, inference)
+
+
+def _seats(plan: Plan, index: int) -> Seats | None:
+    """Make the seats of an actor; None without a league."""
+    if plan.league is None:
+        return None
+    specs = {policy.name: policy.spec for policy in plan.policies}
+    return Seats(plan.league, plan.pace, specs, seed=plan.run.seed, actor=index, worlds=plan.runtime.envs_per_actor)
+
+
+def own_inference(plan: Plan, actor: int) -> Inference | None:
+    """Make the inference of an actor that computes its networks itself; None if its policies do that."""
+    if not plan.runtime.uses_inference:
+        return None
+    from offbeat.workers.own_inference import OwnInference  # here: actors with inference workers need no torch
+
+    groups = plan.inference_groups
+    policies = [(policy.spec, policy.env.columns) for policy in plan.policies]
+    device = plan.inference_device(groups.worker_of(actor))
+    return OwnInference(policies, actor, groups, plan.runtime.env_groups, device)
+
+
+def envs_of(
+    plan: Plan,
+    count: int,
+    groups: int,
+    role: str,
+    actor: int = 0,
+    origin: int = 0,
+    policies_of: PoliciesOf | None = None,
+) -> Mapping[str, Envs]:
+    """Make envs, or worlds with several agents; return the columns of each policy, by its name.
+
+    Args:
+        plan: the plan of the actors.
+        count: number of envs or worlds.
+        groups: number of groups of equal size that are stepped in turn.
+        role: purpose of the envs. The random streams depend on it, and on the next two.
+        actor: index of the actor.
+        origin: ticket at which the episodes start.
+        policies_of: the policies of the agents in each episode, if they are drawn.
+
+    Raises:
+        ConfigError: the env cannot be made.
+    """
+    where: Any = {
+        "seed": plan.run.seed,
+        "actor": actor,
+        "origin": origin,
+        "groups": groups,
+        "role": role,
+        "settings": plan.env_config,
+    }
+    if plan.world is not None:
+        owners = {policy.name: policy.env.agents for policy in plan.policies}
+        return make_worlds(plan.world, count, owners, policies_of=policies_of, **where).envs
+    info_mask = plan.policy.spec.info_mask
+    return {plan.policy.name: make_envs(plan.run.env, count, info_mask=info_mask, tasks=plan.tasks, **where)}
+
+
+def start_actor(plan: Plan, actor: Actor, origin: int, snapshot: Snapshot, progress: float = 0.0) -> None:
+    """Continue an actor from a snapshot; without one, start new episodes with this training progress."""
+    if snapshot is not None:
+        actor.restore(snapshot)
+        return
+    memory = plan.policies[0].memory
+    spread = memory.length if plan.runtime.decorrelate else 0
+    first = first_ticket(actor.index, plan.runtime.actors, origin)
+    actor.start(origin, spread, cut=memory.is_cut(first), progress=progress)
