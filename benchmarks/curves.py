@@ -50,7 +50,7 @@ def beside_stable_baselines3(work: Path, out: Path) -> None:
     plot_runs(list(runs), "time", out=out, labels=list(runs.values()), title=title)
 
 
-def lock_free(work: Path, study: str, **chosen: str) -> list[Path]:
+def hogwild_runs(work: Path, study: str, **chosen: str) -> list[Path]:
     """Return the runs of a study with 1, 2, ... workers whose other settings are as chosen; evaluations alone."""
     table = {row["trial"]: row for row in read(study, "table") if all(row[key] == chosen[key] for key in chosen)}
     points: dict[tuple[str, str], list[dict[str, float]]] = {}
@@ -96,9 +96,9 @@ def main() -> None:
         both = [scored for scored in of_env if not scored.preset and not scored.settings]
         runs = [run for scored in both for run in scores(work / "halfcheetah", scored)]
         plot_runs(runs, out=IMAGES / "halfcheetah.png")
-        pendulum = lock_free(work / "pendulum", "hogwild-pendulum", hogwild="shared", learning_rate="0.001")
+        pendulum = hogwild_runs(work / "pendulum", "hogwild-pendulum", hogwild="shared", learning_rate="0.001")
         plot_runs(pendulum, "time", out=IMAGES / "hogwild-pendulum.png")
-        cheetah = lock_free(work / "cheetah", "hogwild-halfcheetah")
+        cheetah = hogwild_runs(work / "cheetah", "hogwild-halfcheetah")
         plot_runs(cheetah, "time", out=IMAGES / "hogwild-halfcheetah.png")
 
 

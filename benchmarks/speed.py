@@ -23,9 +23,9 @@ from benchmarks.common import adopt_orphans, children_cpu_s, machine, reap, thin
 from benchmarks.options import new_parser, read_options
 from benchmarks.speed_report import draw, has_curves, write_tables
 from benchmarks.works import (
+    HOGWILD_LAYOUTS,
+    HOGWILD_WORKS,
     LAYOUTS,
-    LOCK_FREE_LAYOUTS,
-    LOCK_FREE_WORKS,
     PEERS,
     REPLAY_WORKS,
     SIDES,
@@ -38,7 +38,7 @@ from benchmarks.works import (
     run_peer,
 )
 
-ALL_WORKS = {**WORKS, **REPLAY_WORKS, **LOCK_FREE_WORKS}
+ALL_WORKS = {**WORKS, **REPLAY_WORKS, **HOGWILD_WORKS}
 CALIBRATION_STEPS = 100_000
 CURVE_POINTS = 50
 REFERENCES = ("serial", "hogwild-1", *PEERS)
@@ -137,7 +137,7 @@ def main() -> None:
 
 def _options() -> argparse.Namespace:
     parser = new_parser(__doc__)
-    names = [*ALL_WORKS, *dict.fromkeys([*LAYOUTS, *LOCK_FREE_LAYOUTS]), *PEERS]
+    names = [*ALL_WORKS, *dict.fromkeys([*LAYOUTS, *HOGWILD_LAYOUTS]), *PEERS]
     parser.add_argument("--only", nargs="+", choices=names, default=[], help="works and sides; default: all")
     parser.add_argument("--pairs", type=int, default=5, help="rounds; at least 5 for a figure that counts")
     parser.add_argument("--steps", type=int, help="other than the work's own: to try the benchmark out")

@@ -106,7 +106,7 @@ CARTPOLE_A3C: Settings = {
     "normalize_advantages": False, "normalize_observations": False, "normalize_returns": False,
 }  # fmt: skip
 REPLAY_WORKS = {"halfcheetah-sac": HALF_CHEETAH_SAC}
-LOCK_FREE_WORKS = {"cartpole-a3c": CARTPOLE_A3C, "halfcheetah-async-sac": HALF_CHEETAH_ASYNC_SAC}
+HOGWILD_WORKS = {"cartpole-a3c": CARTPOLE_A3C, "halfcheetah-async-sac": HALF_CHEETAH_ASYNC_SAC}
 
 LAYOUTS = {
     "serial": "--runtime serial --max-lag 0 --actors 1",
@@ -127,7 +127,7 @@ REPLAY_LAYOUTS = {
     "processes-exact": "--runtime processes --lag exact --actors 1",
 }
 """The same for works on a replay, where what max_lag is elsewhere follows from the runtime."""
-LOCK_FREE_LAYOUTS = {
+HOGWILD_LAYOUTS = {
     "serial": "--runtime serial --actors 1",
     "hogwild-1": "--runtime hogwild --workers 1 --set hogwild=shared",
     "hogwild-2": "--runtime hogwild --workers 2 --set hogwild=shared",
@@ -187,7 +187,7 @@ def algorithm_of(work: Settings) -> str:
 def layouts_of(work: Settings) -> dict[str, str]:
     """Return the sides of offbeat's own for a work."""
     if work.get("lock_free"):
-        return LOCK_FREE_LAYOUTS
+        return HOGWILD_LAYOUTS
     return REPLAY_LAYOUTS if algorithm_of(work) == "sac" else LAYOUTS
 
 

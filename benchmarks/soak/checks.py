@@ -116,7 +116,7 @@ def check_end(plan: Plan, files: RunFiles, report: Report, happening: Happening)
     if plan.evaluates and plan.behaviour in ("plain", "prints", "spawns") and not plan.mishap.endswith("evaluator"):
         stopped = "a signal stopped the evaluation" in (files.run / "log.txt").read_text()
         report.require(last["evaluations"] > 0 or stopped, "finished without an evaluation")
-    if not plan.lock_free:
+    if not plan.hogwild:
         _check_counts(plan, report, lines)
 
 

@@ -135,7 +135,7 @@ def _must_be_noticed(plan: Plan, child: Program, learned: int) -> bool:
     """Whether a run cannot end without noticing that a worker is gone, which it was after so many env steps."""
     if "for a second" in plan.mishap:
         return False
-    if not plan.lock_free:  # each actor has every so many-th ticket, and asks an inference worker
+    if not plan.hogwild:  # each actor has every so many-th ticket, and asks an inference worker
         return plan.steps - max(0, learned) > plan.in_flight
     return not ended_within(child, NOTICE_S + sum(STALL_TIMEOUTS_S.values()) * plan.mishap.startswith("SIGSTOP"))
 

@@ -26,7 +26,7 @@ from benchmarks.soak.plan import Plan
 
 def with_pipeline(plan: Plan, dice: random.Random) -> Plan:
     """Return a plan with these settings. Lock-free runs do not have them."""
-    if plan.lock_free or plan.members:
+    if plan.hogwild or plan.members:
         return plan
     plan = replace(plan, **_passes(plan, dice), load_ahead=_load_ahead(plan, dice))
     return _with_shards(plan if plan.league else _with_inference(plan, dice), dice)

@@ -128,13 +128,13 @@ class Plan:
         return self.algorithm in ("sac", "dqn")
 
     @property
-    def lock_free(self) -> bool:
+    def hogwild(self) -> bool:
         return self.runtime == "hogwild"
 
     @property
     def exact(self) -> bool:
         """Whether the config alone determines the weights; a restart of a worker ends that."""
-        return not self.lock_free and (self.lag == "exact" or self.runtime == self.resumes_in == "serial")
+        return not self.hogwild and (self.lag == "exact" or self.runtime == self.resumes_in == "serial")
 
     @property
     def has_earlier(self) -> bool:
@@ -149,7 +149,7 @@ class Plan:
     @property
     def batch(self) -> int:
         """Rows that a learning step takes in: an unroll of each actor, a worker's own one, or a ticket."""
-        return self.rows if self.replayed or self.lock_free else self.actors * self.rows
+        return self.rows if self.replayed or self.hogwild else self.actors * self.rows
 
     @property
     def most_shards(self) -> int:
@@ -166,7 +166,7 @@ class Plan:
     @property
     def beyond(self) -> int:
         """Rows by which a run may end after `steps`: less than these."""
-        return self.batch * (self.actors if self.lock_free else 1)
+        return self.batch * (self.actors if self.hogwild else 1)
 
     @property
     def in_flight(self) -> int:
@@ -177,7 +177,7 @@ class Plan:
     @property
     def warmup(self) -> int:
         """Env steps of a replay before the first update: with a core it must hold whole sequences of each column."""
-        agents = 3 if self.lock_free and self.world != "none" else 1
+        agents = 3 if self.hogwild and self.world != "none" else 1
         return max(128, 2 * self.actors * self.batch * agents) if self.kind == "recurrent" else 128
 
     @property
@@ -222,7 +222,7 @@ class Plan:
     def settings(self) -> list[str]:
         """Return all other settings, as --set takes them."""
         evaluations = 8 if self.mishap.endswith("the evaluator") else 2
-        count = f"{'workers' if self.lock_free else 'actors'}={self.actors}"
+        count = f"{'workers' if self.hogwild else 'actors'}={self.actors}"
         return [
             *(f"runtime={self.runtime}", count, f"envs_per_actor={self.envs_per_actor}"),
             *(f"eval_every={self.steps // evaluations * self.evaluates}", "eval_episodes=2"),
@@ -232,7 +232,7 @@ class Plan:
             *self._inference(),
             *([f"shards={self.shards}"] if self.shards > 1 else []),
             *([f"devices={','.join(['cpu'] * self.learners)}"] if self.learners > 1 else []),
-            *(["hogwild=synced"] if self.lock_free and self.synced else []),
+            *(["hogwild=synced"] if self.hogwild and self.synced else []),
             *self._network(),
             *self._timeouts(),
             *self._pace(),
@@ -274,7 +274,7 @@ class Plan:
         return [f"{key}={value}" for key, value in wanted.items() if key in known]
 
     def _pace(self) -> list[str]:
-        if self.lock_free:
+        if self.hogwild:
             return []
         ahead = f"max_ahead={self.actors - 1 + self.max_lag}" if self.replayed else f"max_lag={self.max_lag}"
         return [f"lag={self.lag}", ahead]

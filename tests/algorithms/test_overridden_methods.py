@@ -465,8 +465,8 @@ def test_a_registered_tensor_that_a_checkpoint_has_continues_after_a_resume(tmp_
 
 
 def test_a_checkpoint_of_a_lock_free_run_has_all_registered_tensors(tmp_path):
-    lock_free: dict[str, Any] = {"runtime": "hogwild", "workers": 1}
-    train(CountingPPO, "CartPole-v1", run_dir=tmp_path / "run", **SMALL, **ON_POLICY, **lock_free)
+    of_hogwild: dict[str, Any] = {"runtime": "hogwild", "workers": 1}
+    train(CountingPPO, "CartPole-v1", run_dir=tmp_path / "run", **SMALL, **ON_POLICY, **of_hogwild)
     run = resume(tmp_path / "run", steps=512)
     assert run.metrics["mine/count"] == run.metrics["updates"] > 0
 

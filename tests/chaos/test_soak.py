@@ -64,7 +64,7 @@ def test_five_hundred_plans_cover_every_algorithm_runtime_env_policy_and_fault()
     assert {(plan.kind, plan.behaviour) for plan in PLANS} == {(kind, b) for kind in SIZES for b in BEHAVIOURS}
     alone = [plan for plan in PLANS if not plan.members]
     processes = {plan.mishap for plan in alone if plan.runtime == "processes"}
-    assert {plan.mishap for plan in alone if plan.lock_free} == set(MISHAPS)
+    assert {plan.mishap for plan in alone if plan.hogwild} == set(MISHAPS)
     assert processes == {*MISHAPS, *INFERENCE_MISHAPS, *LEARNER_MISHAPS}
     assert {plan.mishap for plan in PLANS if plan.members} == set(POPULATION_MISHAPS)
     assert {(plan.world, plan.policies) for plan in PLANS if plan.runtime == "processes"} >= {

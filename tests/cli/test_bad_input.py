@@ -286,7 +286,7 @@ ON_A_REPLAY = [
     Row("resume soft-cut", 2, ["is damaged", "replay.safetensors"]),
 ]
 FREE = "--runtime hogwild --workers 2"
-LOCK_FREE = [
+HOGWILD = [
     train("--runtime hogwild --workers 0", 2, "workers is '0'", "at least 1", "--workers"),
     train("--runtime hogwild --workers 1.5", 2, "workers is '1.5'", "whole number"),
     train("--runtime hogwild --workers many", 2, "workers is 'many'", "whole number"),
@@ -445,7 +445,7 @@ RUNS = [
     Row("resume relaid --steps 4000", 2, ["envs_per_actor is 4 in the checkpoint and 2 now", "--init-from"]),
     Row("resume mistyped", 2, ["unknown key 'gama'", "'gamma'"]),
 ]  # fmt: skip
-TABLE = [*NAMES, *VALUES, *COMBINATIONS, *ON_A_REPLAY, *LOCK_FREE, *ENVIRONMENTS, *SEVERAL_AGENTS, *RUNS]
+TABLE = [*NAMES, *VALUES, *COMBINATIONS, *ON_A_REPLAY, *HOGWILD, *ENVIRONMENTS, *SEVERAL_AGENTS, *RUNS]
 
 
 @pytest.fixture(scope="module")

@@ -159,11 +159,11 @@ def test_a_policy_from_a_gpu_is_resumed_evaluated_and_exported_on_a_cpu(tmp_path
 @pytest.mark.parametrize("hogwild", ["shared", "synced"])
 @pytest.mark.parametrize("algorithm", ["ppo", "a2c", "sac"])
 def test_lock_free_workers_learn_on_a_gpu_and_resume(tmp_path, algorithm, hogwild, device):
-    lock_free: dict[str, Any] = {"device": device, "runtime": "hogwild", "workers": 2, "hogwild": hogwild}
+    of_hogwild: dict[str, Any] = {"device": device, "runtime": "hogwild", "workers": 2, "hogwild": hogwild}
     if algorithm == "sac":
-        run = small_sac(tmp_path / "run", **lock_free)
+        run = small_sac(tmp_path / "run", **of_hogwild)
     else:
-        run = small_run(tmp_path / "run", "offbeat/Pixels-v0", algorithm=algorithm, **lock_free, steps=512)
+        run = small_run(tmp_path / "run", "offbeat/Pixels-v0", algorithm=algorithm, **of_hogwild, steps=512)
     before = learned_of(run)
     resumed = resume(run.path, steps=run.metrics["env_steps"] + 200)
     assert (run.metrics["updates_refused"], resumed.metrics["updates_refused"]) == (0, 0)

@@ -20,7 +20,7 @@ from torch.multiprocessing.reductions import reduce_tensor
 
 from offbeat.core.memory_shape import Slab
 from offbeat.runtime.child import Report, start_child
-from offbeat.runtime.hogwild import parts as lock_free_parts
+from offbeat.runtime.hogwild import parts as hogwild_parts
 from offbeat.runtime.hogwild.device_buffer import DeviceBuffer, open_buffer
 
 _ON_A_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA GPU here")
@@ -38,7 +38,7 @@ def buffers_on(device: str) -> Iterator[None]:
         return
     ForkingPickler.register(torch.Tensor, _reduced)
     try:
-        with patch.object(lock_free_parts, "needs_device_buffer", lambda _device: True):
+        with patch.object(hogwild_parts, "needs_device_buffer", lambda _device: True):
             yield
     finally:
         ForkingPickler.register(torch.Tensor, reduce_tensor)  # as torch has it

@@ -286,7 +286,7 @@ def test_a_run_on_atari_has_the_bits_of_serial(tmp_path, runtime):
 # --- one worker of the lock-free runtime --------------------------------------------------------------------
 
 
-class LockFree(NamedTuple):
+class HogwildCell(NamedTuple):
     algorithm: str
     env: str
     hogwild: str
@@ -310,32 +310,32 @@ class LockFree(NamedTuple):
 KL = {"learning_rate_schedule": "kl", "kl_target": 0.01}
 PRIORITIZED_CORE = {**CORE, **INLINE, "batch_size": 24, "prioritized": True, "utd_ratio": "1/4"}
 NORMALIZED = {"normalize_observations": True, "prioritized": True}
-LOCK_FREE = [
-    LockFree("ppo", "CartPole-v1", "shared", "per_worker", True, KL),
-    LockFree("sac", "CartPole-v1", "synced", "shared", False, {**PRIORITIZED_CORE}),
-    LockFree("td3", "Pendulum-v1", "shared", "per_worker", False, {"policy_delay": 3}),
+HOGWILD = [
+    HogwildCell("ppo", "CartPole-v1", "shared", "per_worker", True, KL),
+    HogwildCell("sac", "CartPole-v1", "synced", "shared", False, {**PRIORITIZED_CORE}),
+    HogwildCell("td3", "Pendulum-v1", "shared", "per_worker", False, {"policy_delay": 3}),
 ]
-MORE_LOCK_FREE = [
-    LockFree("ppo", "offbeat/Bandit-v0", "shared", "per_worker", False, {**CORE, **PREVIOUS}),
-    LockFree("crossq", "Pendulum-v1", "synced", "shared", False, {"policy_delay": 2}),
-    LockFree("a2c", "Pendulum-v1", "synced", "per_worker", True),
-    LockFree("sac", "Pendulum-v1", "shared", "shared", True, NORMALIZED),
-    LockFree("dqn", "CartPole-v1", "synced", "per_worker", False, {**SOFT, "ema_every": 7}),
-    LockFree("a2c", "CartPole-v1", "shared", "shared", False, {"unrolls_per_batch": 2}),
-    LockFree("ppo", "Pendulum-v1", "synced", "shared", False, {"unrolls_per_batch": 2}),
-    LockFree("sac", "Pendulum-v1", "synced", "per_worker", False, {"policy_delay": 2, "n_step": 3}),
-    LockFree("sac", "CartPole-v1", "synced", "shared", True, {"prioritized": True, "utd_ratio": "1/2"}),
-    LockFree("sac", "CartPole-v1", "shared", "per_worker", False, {"normalize_observations": True}),
-    LockFree("dqn", "CartPole-v1", "shared", "shared", True, {**SOFT, "prioritized": True}),
-    LockFree("a2c", "curious/Learning-v0", "synced", "shared", False, {**TOLD, "info_metrics": ("place", "wind")}),
-    LockFree("sac", "curious/Learning-v0", "shared", "shared", True, {**TOLD, "info_metrics": ("place", "wind")}),
+MORE_HOGWILD = [
+    HogwildCell("ppo", "offbeat/Bandit-v0", "shared", "per_worker", False, {**CORE, **PREVIOUS}),
+    HogwildCell("crossq", "Pendulum-v1", "synced", "shared", False, {"policy_delay": 2}),
+    HogwildCell("a2c", "Pendulum-v1", "synced", "per_worker", True),
+    HogwildCell("sac", "Pendulum-v1", "shared", "shared", True, NORMALIZED),
+    HogwildCell("dqn", "CartPole-v1", "synced", "per_worker", False, {**SOFT, "ema_every": 7}),
+    HogwildCell("a2c", "CartPole-v1", "shared", "shared", False, {"unrolls_per_batch": 2}),
+    HogwildCell("ppo", "Pendulum-v1", "synced", "shared", False, {"unrolls_per_batch": 2}),
+    HogwildCell("sac", "Pendulum-v1", "synced", "per_worker", False, {"policy_delay": 2, "n_step": 3}),
+    HogwildCell("sac", "CartPole-v1", "synced", "shared", True, {"prioritized": True, "utd_ratio": "1/2"}),
+    HogwildCell("sac", "CartPole-v1", "shared", "per_worker", False, {"normalize_observations": True}),
+    HogwildCell("dqn", "CartPole-v1", "shared", "shared", True, {**SOFT, "prioritized": True}),
+    HogwildCell("a2c", "curious/Learning-v0", "synced", "shared", False, {**TOLD, "info_metrics": ("place", "wind")}),
+    HogwildCell("sac", "curious/Learning-v0", "shared", "shared", True, {**TOLD, "info_metrics": ("place", "wind")}),
 ]
 COUNTED = ("env_steps", "frames", "learning_step", "updates", "updates_refused", "episodes", "episode_return_mean")
 
 
 @pytest.mark.parametrize(
     "cell",
-    [*LOCK_FREE, *thorough(*((cell,) for cell in MORE_LOCK_FREE))],
+    [*HOGWILD, *thorough(*((cell,) for cell in MORE_HOGWILD))],
     ids=lambda cell: "-".join(map(str, cell[:-1])),
 )
 def test_one_stopped_and_resumed_hogwild_worker_has_the_bits_of_serial(tmp_path, cell):

@@ -26,7 +26,7 @@ from offbeat.runtime.runtimes import build
 from offbeat.tuning import bench
 from offbeat.tuning.bench import Costs, results
 from offbeat.tuning.layouts import MeasuredLayout
-from offbeat.tuning.run_speed import Speed, lock_free_sps, run_speed
+from offbeat.tuning.run_speed import Speed, hogwild_sps, run_speed
 
 RUNTIMES = ("serial", "threads", "processes")
 COSTS = Costs(env=30.0, act=2.0, learn=8.0, learn_wall=8.0)
@@ -159,7 +159,7 @@ def test_lock_free_workers_that_cannot_be_made_leave_nothing_open(monkeypatch):
     monkeypatch.setattr(Bell, "make_several", fail)
     before = open_descriptors()
     with pytest.raises(OSError, match="Too many open files"):
-        lock_free_sps(small(runtime="hogwild", workers=2), 0.1, print)
+        hogwild_sps(small(runtime="hogwild", workers=2), 0.1, print)
     assert open_descriptors() == before
 
 

@@ -189,5 +189,5 @@ def test_a_speed_far_from_its_prediction_is_explained():
 def test_a_layout_has_the_numbers_of_its_config():
     found = layout_of(config(runtime="threads", actors=2, envs_per_actor=4, learner_threads=2), 2, 10.0, 9.0)
     assert found.name == "threads, 2 actors x 4 envs, 2 learner threads"
-    lock_free = layout_of(config(runtime="hogwild", workers=2, envs_per_actor=4), 1, 10.0, 9.0)
-    assert lock_free.name == "hogwild, 2 workers x 4 envs"
+    hogwild = layout_of(config(runtime="hogwild", workers=2, envs_per_actor=4), 1, 10.0, 9.0)
+    assert hogwild.name == "hogwild, 2 workers x 4 envs"

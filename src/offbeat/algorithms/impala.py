@@ -50,7 +50,7 @@ class IMPALAConfig(OnPolicyConfig):
     c_clip: Positive = 1.0
     """V-trace's bound on the weight of later TD errors; a smaller bound reduces the variance and slows propagation."""
 
-    not_lock_free: ClassVar[str] = (
+    no_hogwild: ClassVar[str] = (
         "its correction needs the age of the acting weights, which is unknown without a lock; with workers that act "
         "and learn in turn it would be the same as A2C"
     )

@@ -73,7 +73,7 @@ class PEARLConfig(SACConfig):
     )
     splits_updates: ClassVar[bool] = False
     supports_shards: ClassVar[bool] = False
-    not_lock_free: ClassVar[str] = "each worker would have to visit all tasks to fill a replay of its own"
+    no_hogwild: ClassVar[str] = "each worker would have to visit all tasks to fill a replay of its own"
 
     @classmethod
     def with_defaults(

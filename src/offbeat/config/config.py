@@ -57,7 +57,7 @@ class Config:
         require_inference(runtime)
         require_ray(runtime)
         self._refuse_unsupported(runtime)
-        self._require_lock_free()
+        self._require_hogwild_possible()
         require_shards_supported(runtime, self.settings, self.run.algorithm)
         require_devices(runtime)
         _require_equal_env_groups(runtime)
@@ -96,10 +96,10 @@ class Config:
         for name, policy in self.policies.items():
             settings_of_policy(name, policy.settings, self.settings, self.runtime)
 
-    def _require_lock_free(self) -> None:
+    def _require_hogwild_possible(self) -> None:
         """Refuse a lock-free runtime if the algorithm cannot run in it."""
         entry = self.runtime.entry
-        if entry.workers_learn and (reason := self.settings.not_lock_free):
+        if entry.workers_learn and (reason := self.settings.no_hogwild):
             raise ConfigError(
                 f"runtime is {entry.name}, but {self.run.algorithm} cannot run lock-free: {reason}. Pass another "
                 "--runtime, or another algorithm"

@@ -38,7 +38,7 @@ class AlgorithmSettings:
     """Keys of [runtime] that the algorithm does not support -> what to pass instead."""
     supports_shards: ClassVar[bool] = False
     """Whether the algorithm can cut its minibatches into shards, by its method `cut`."""
-    not_lock_free: ClassVar[str] = ""
+    no_hogwild: ClassVar[str] = ""
     """The reason why the algorithm cannot learn in lock-free workers; '' if it can."""
 
     @classmethod

@@ -75,7 +75,7 @@ def bottleneck_report(
         return _report_in_order(speed)
     other_work = spent.get("evaluate", 0.0) + spent.get("checkpoint", 0.0)
     if topology.runtime.workers_learn:
-        return _report_lock_free(speed, wall_s - other_work)
+        return _report_hogwild(speed, wall_s - other_work)
     waited = max(0.0, spent.get("wait/actor", 0.0) - spent.get("wait/actor/other_work", 0.0))
     for_inference, for_messages = spent.get("wait/inference", 0.0), spent.get("wait/messages", 0.0)
     whole = acting + for_inference + for_messages + waited
@@ -232,7 +232,7 @@ def _report_in_order(speed: SpeedModel) -> BottleneckReport:
     return BottleneckReport("serial", None, None, gain, f"{LABELS['serial']}: {shares}; {advice}")
 
 
-def _report_lock_free(speed: SpeedModel, wall_s: float) -> BottleneckReport:
+def _report_hogwild(speed: SpeedModel, wall_s: float) -> BottleneckReport:
     """Report on workers that act and learn, and never wait for each other."""
     topology, gain, (acting, learning) = speed.topology, speed.gain_max, _time_shares(speed)
     have = "worker has" if topology.actors == 1 else "workers have"

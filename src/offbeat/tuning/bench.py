@@ -31,7 +31,7 @@ from offbeat.tuning.layouts import Comparison, MeasuredLayout, advice, compare, 
 from offbeat.tuning.message_costs import message_results
 from offbeat.tuning.other_load import is_busy, other_cores
 from offbeat.tuning.recorded_envs import random_slot
-from offbeat.tuning.run_speed import Speed, ignore, lock_free_sps, run_speed
+from offbeat.tuning.run_speed import Speed, hogwild_sps, ignore, run_speed
 
 Measured = TypeVar("Measured")
 SECONDS = 2.0
@@ -90,20 +90,20 @@ def report(config: Config, seconds: float, notify: Notify, others: Sequence[Conf
     other_load = other_cores()
     set_up_device(config)
     keep_freed_memory()
-    lock_free = lock_free_sps(config, seconds, notify) if config.runtime.entry.workers_learn else None
-    with _built(config if lock_free is None else config.of_worker(0)) as parts:
+    hogwild = hogwild_sps(config, seconds, notify) if config.runtime.entry.workers_learn else None
+    with _built(config if hogwild is None else config.of_worker(0)) as parts:
         speed = run_speed(parts, seconds, notify, learns=True)
         costs, threads = _costs(parts, speed.last_step), parts.threads
     one_worker_sps = speed.sps
-    if lock_free is not None:
-        speed = replace(speed, sps=lock_free, agent_sps=speed.agent_sps / speed.sps * lock_free)
+    if hogwild is not None:
+        speed = replace(speed, sps=hogwild, agent_sps=speed.agent_sps / speed.sps * hogwild)
     several_agents = {} if parts.plan.world is None else {"achieved_agent_sps": speed.agent_sps}
     topology = topology_of(config, threads)
     result = results(topology, costs, speed, other_load) | several_agents
     if costs.inference is not None:
         result |= _inference_results(config, topology, costs, speed, seconds)
     run = layout_of(config, threads, _speed_model(topology, costs, speed).attainable_sps, speed.sps)
-    if lock_free is not None:
+    if hogwild is not None:
         in_turn = layout_of(config.of_worker(0), threads, costs.speed_model(topology).serial_sps, one_worker_sps)
         compared = Comparison(run, serial=in_turn, concurrent=run)
     else:

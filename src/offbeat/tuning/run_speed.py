@@ -14,7 +14,7 @@ from offbeat.config.config import Config
 from offbeat.models.published import published_layout
 from offbeat.runtime.acting import Acting, MessageTraffic
 from offbeat.runtime.gate import NO_PAUSE
-from offbeat.runtime.hogwild.parts import build_lock_free
+from offbeat.runtime.hogwild.parts import build_hogwild
 from offbeat.runtime.hogwild.worker_pool import WorkerPool
 from offbeat.runtime.learners.processes import learners_of
 from offbeat.runtime.parts import PacedParts
@@ -100,10 +100,10 @@ def _traffic_since(before: MessageTraffic, acting: Acting) -> MessageTraffic:
     return recent if recent.env_steps else total
 
 
-def lock_free_sps(config: Config, seconds: float, notify: Notify) -> float:
+def hogwild_sps(config: Config, seconds: float, notify: Notify) -> float:
     """Return the env steps per second of all workers together, once each of them learns."""
     with (
-        closing(build_lock_free(config, ignore)) as parts,
+        closing(build_hogwild(config, ignore)) as parts,
         closing(WorkerPool(parts, Reporting(notify, ignore))) as pool,
     ):
         board = parts.board

@@ -39,7 +39,7 @@ from offbeat.envs.make import make_envs
 from offbeat.models.spec import PolicySpec
 from offbeat.run_directory.checkpoint import load
 from offbeat.runtime.hogwild import loop
-from offbeat.runtime.hogwild.workforce import LockFreeWorkforce
+from offbeat.runtime.hogwild.workforce import HogwildWorkforce
 from offbeat.workers.evaluation_envs import EVALUATION_ENVS, EvaluationEnvs
 from offbeat.workers.evaluator import evaluate
 
@@ -266,17 +266,17 @@ def test_a_failed_run_is_saved_whole_and_resumes_although_a_worker_did_not_pause
     def fail(_line: Any) -> None:
         raise LookupError("the callback fails")
 
-    def state_after_an_update(self: LockFreeWorkforce) -> dict[str, Any]:
+    def state_after_an_update(self: HogwildWorkforce) -> dict[str, Any]:
         made = self._board.updates[0, 0]
         while begun and self._board.updates[0, 0] == made and begun[0]._supervisor.processes[0].is_alive():
             time.sleep(0.001)
         return state(self)
 
-    path, state = tmp_path / "run", LockFreeWorkforce.state
+    path, state = tmp_path / "run", HogwildWorkforce.state
     with (
         pools() as begun,
         patch.object(loop, "DRAIN_S", 0.0),
-        patch.object(LockFreeWorkforce, "state", state_after_an_update),
+        patch.object(HogwildWorkforce, "state", state_after_an_update),
         pytest.raises(LookupError),
     ):
         small_run(path, runtime="hogwild", workers=1, steps=100_000, epochs=500, log_every=64, callbacks=[fail])
@@ -301,8 +301,8 @@ FROZEN: dict[str, Any] = {"learning_rate": 1e-30, "learning_rate_schedule": "con
 
 def test_init_from_copies_weights_and_normalizers_from_and_to_other_runtimes(tmp_path):
     first = small_run(tmp_path / "first", steps=512)
-    lock_free: dict[str, Any] = {"runtime": "hogwild", "workers": 1, "steps": 200, **FROZEN}
-    second = small_run(tmp_path / "second", **lock_free, init_from=str(first.path))
+    of_hogwild: dict[str, Any] = {"runtime": "hogwild", "workers": 1, "steps": 200, **FROZEN}
+    second = small_run(tmp_path / "second", **of_hogwild, init_from=str(first.path))
     third = small_run(tmp_path / "third", runtime="threads", steps=200, **FROZEN, init_from=str(second.path))
     assert "initial weights and normalisation are those of" in log_of(second)
     kept = [load(run.path / "checkpoints" / "latest") for run in (first, second, third)]

@@ -15,7 +15,7 @@ from offbeat.config.resolve import resolve
 from offbeat.core.errors import ConfigError
 from offbeat.core.types import FRAME_AGE, Tree
 from offbeat.memory.replay.rings import Rings, RingShape
-from offbeat.runtime.hogwild.parts import LockFreeParts, build_lock_free
+from offbeat.runtime.hogwild.parts import HogwildParts, build_hogwild
 from offbeat.runtime.saved_state import WorkerProgress
 
 STACK, TICKETS = 4, 60
@@ -32,11 +32,11 @@ FLAGS: dict[str, Any] = {
 """A frame stack contains frames of several tickets; tickets have left the window."""
 
 
-def parts() -> LockFreeParts:
-    return build_lock_free(resolve("dqn", "offbeat/PixelsMotion-v0", flags=FLAGS), print)
+def parts() -> HogwildParts:
+    return build_hogwild(resolve("dqn", "offbeat/PixelsMotion-v0", flags=FLAGS), print)
 
 
-def rings_of(run: LockFreeParts) -> Rings:
+def rings_of(run: HogwildParts) -> Rings:
     rings = run.plans[0].policy.slots(run.arenas[1].arrays)
     assert isinstance(rings, Rings)
     return rings
@@ -51,7 +51,7 @@ def write_rows(rings: Rings) -> None:
     frames[:] = random.integers(256, size=frames.shape)
 
 
-def samples(run: LockFreeParts) -> Tree:
+def samples(run: HogwildParts) -> Tree:
     replay = run.config.settings_as(ReplayConfig).replay(rings_of(run))
     replay.recover(0, TICKETS, 0)
     random = np.random.default_rng(1)

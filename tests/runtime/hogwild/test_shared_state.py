@@ -20,7 +20,7 @@ from offbeat.metrics.timings import Timings
 from offbeat.models.published import published_layout
 from offbeat.models.storage import PrivateStorage, Storage
 from offbeat.runtime.assembly import learner_of
-from offbeat.runtime.hogwild.parts import LockFreeParts, build_lock_free
+from offbeat.runtime.hogwild.parts import HogwildParts, build_hogwild
 from offbeat.runtime.hogwild.shared_state import (
     SharedStateShape,
     SharedStorage,
@@ -93,7 +93,7 @@ class Side(NamedTuple):
 class Bench:
     """One memory, that one actor writes, and learners that all learn from it."""
 
-    def __init__(self, parts: LockFreeParts) -> None:
+    def __init__(self, parts: HogwildParts) -> None:
         self.parts, self.plan = parts, parts.plans[0]
         self._config = parts.config.of_worker(0)
         self._arrays = attach(parts.arenas[1].fd, self.plan.slabs())
@@ -133,7 +133,7 @@ class Bench:
 @contextmanager
 def bench(case: Case, **settings: Any) -> Iterator[Bench]:
     flags = {**case.settings, **settings, "runtime": "hogwild", "workers": 2, "seed": 3}
-    made = Bench(build_lock_free(resolve(case.algorithm, case.env, flags=flags), print))
+    made = Bench(build_hogwild(resolve(case.algorithm, case.env, flags=flags), print))
     try:
         yield made
     finally:

@@ -11,7 +11,7 @@ import pytest
 
 from offbeat.config.resolve import resolve
 from offbeat.runtime.hogwild import worker_pool
-from offbeat.runtime.hogwild.parts import LockFreeParts, build_lock_free
+from offbeat.runtime.hogwild.parts import HogwildParts, build_hogwild
 from offbeat.runtime.hogwild.worker_pool import WorkerPool
 from offbeat.runtime.hogwild.worker_process import State, WorkerLaunch
 from offbeat.runtime.saved_state import WorkerProgress
@@ -21,8 +21,8 @@ FLAGS = {"runtime": "hogwild", "workers": 2, "hidden_sizes": (3,)}
 
 
 @pytest.fixture(scope="module")
-def parts() -> Iterator[LockFreeParts]:
-    with closing(build_lock_free(resolve("a2c", "CartPole-v1", flags=FLAGS), print)) as made:
+def parts() -> Iterator[HogwildParts]:
+    with closing(build_hogwild(resolve("a2c", "CartPole-v1", flags=FLAGS), print)) as made:
         yield made
 
 

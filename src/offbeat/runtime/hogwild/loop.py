@@ -13,10 +13,10 @@ from dataclasses import replace
 
 from offbeat.config.config import Config
 from offbeat.metrics.counters import Counters
-from offbeat.runtime.hogwild.parts import LockFreeParts, build_lock_free
+from offbeat.runtime.hogwild.parts import HogwildParts, build_hogwild
 from offbeat.runtime.hogwild.worker_pool import WorkerPool
 from offbeat.runtime.hogwild.worker_process import WorkerReport
-from offbeat.runtime.hogwild.workforce import LockFreeWorkforce
+from offbeat.runtime.hogwild.workforce import HogwildWorkforce
 from offbeat.runtime.training_loop import TrainingLoop
 from offbeat.runtime.watchers import Ending, Watchers
 
@@ -27,8 +27,8 @@ DRAIN_S = 5.0
 class HogwildLoop(TrainingLoop):
     """See the module's docstring."""
 
-    def __init__(self, parts: LockFreeParts, pool: WorkerPool, watchers: Watchers) -> None:
-        super().__init__(parts, LockFreeWorkforce(parts, pool, watchers.notify), watchers)
+    def __init__(self, parts: HogwildParts, pool: WorkerPool, watchers: Watchers) -> None:
+        super().__init__(parts, HogwildWorkforce(parts, pool, watchers.notify), watchers)
         self._pool, self._board = pool, parts.board
         self._replay_sizes = [0.0] * parts.board.workers
         self._limit = 0
@@ -152,13 +152,13 @@ class HogwildLoop(TrainingLoop):
 class HogwildRuntime:
     """The runtime of workers that act and learn in turns on shared parameters."""
 
-    def build(self, config: Config, notify: Callable[[str], None]) -> LockFreeParts:
-        """Build the parts that workers share. Errors are those of `build_lock_free`."""
-        return build_lock_free(config, notify)
+    def build(self, config: Config, notify: Callable[[str], None]) -> HogwildParts:
+        """Build the parts that workers share. Errors are those of `build_hogwild`."""
+        return build_hogwild(config, notify)
 
     def loop(
         self,
-        parts: LockFreeParts,
+        parts: HogwildParts,
         learned: int,  # noqa: ARG002 - it is on the board
         watchers: Watchers,
         closing: ExitStack,

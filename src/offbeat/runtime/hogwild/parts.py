@@ -34,7 +34,7 @@ WORKER_BYTES = 300_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class LockFreeParts(Parts):
+class HogwildParts(Parts):
     """The parts of a lock-free run, without its processes. The algorithm here only reads the shared parameters."""
 
     plans: tuple[Plan, ...]
@@ -87,7 +87,7 @@ class LockFreeParts(Parts):
             arena.close()
 
 
-def build_lock_free(config: Config, notify: Callable[[str], None]) -> LockFreeParts:
+def build_hogwild(config: Config, notify: Callable[[str], None]) -> HogwildParts:
     """Build the shared state of a run and the memory of each worker, after a few test steps in the env.
 
     Args:
@@ -121,7 +121,7 @@ def build_lock_free(config: Config, notify: Callable[[str], None]) -> LockFreePa
         storage = SharedStorage(shape, arrays)
         policy = policy_parts(first_config, env, storage=storage)
         made.callback(policy.algorithm.close)
-        parts = LockFreeParts(
+        parts = HogwildParts(
             config=config,
             env=env,
             policies=(policy,),

@@ -11,7 +11,7 @@ from offbeat.core.threads import usable_core_numbers
 from offbeat.metrics.timings import Timings
 from offbeat.runtime.board import POLL_INTERVAL_S, Bell
 from offbeat.runtime.child import Child, Report
-from offbeat.runtime.hogwild.parts import LockFreeParts
+from offbeat.runtime.hogwild.parts import HogwildParts
 from offbeat.runtime.hogwild.shared_state import NOT_BEGUN
 from offbeat.runtime.hogwild.worker_process import State, WorkerLaunch, WorkerReport
 from offbeat.runtime.launch import sent_algorithm, sent_code, start_worker
@@ -22,7 +22,7 @@ from offbeat.runtime.supervisor import Reporting, Supervisor
 class WorkerPool:
     """The worker processes of a lock-free run."""
 
-    def __init__(self, parts: LockFreeParts, reporting: Reporting) -> None:
+    def __init__(self, parts: HogwildParts, reporting: Reporting) -> None:
         """Make a worker pool; `start` starts the workers.
 
         Args:

@@ -11,7 +11,7 @@ import numpy as np
 from offbeat.core.errors import ConfigError
 from offbeat.core.pace import RatioCounts
 from offbeat.core.types import DEFAULT_POLICY, Tree
-from offbeat.runtime.hogwild.parts import LockFreeParts
+from offbeat.runtime.hogwild.parts import HogwildParts
 from offbeat.runtime.hogwild.worker_pool import WorkerPool
 from offbeat.runtime.hogwild.worker_process import State
 from offbeat.runtime.plan import Snapshot
@@ -20,10 +20,10 @@ from offbeat.runtime.supervisor import Notify
 from offbeat.runtime.workforce import Workforce
 
 
-class LockFreeWorkforce(Workforce):
+class HogwildWorkforce(Workforce):
     """Lock-free workers, which act and learn in turns."""
 
-    def __init__(self, parts: LockFreeParts, pool: WorkerPool, notify: Notify) -> None:
+    def __init__(self, parts: HogwildParts, pool: WorkerPool, notify: Notify) -> None:
         super().__init__(notify)
         self._parts, self._pool, self._board = parts, pool, parts.board
 
