@@ -15,7 +15,7 @@ from offbeat.api.callback_source import Source
 from offbeat.api.callbacks import Answer, Callback, CallbackFunction, RunHandle
 from offbeat.core.errors import ConfigError, RunFailed, suggestion
 from offbeat.core.fields import in_short
-from offbeat.runtime.callbacks import Observer
+from offbeat.runtime.observer import Observer
 
 if TYPE_CHECKING:
     from offbeat.core.types import Tree

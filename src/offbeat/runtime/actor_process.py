@@ -9,8 +9,8 @@ from offbeat.core.threads import core_of, niceness
 from offbeat.memory.arena import attach
 from offbeat.runtime.board import Bell
 from offbeat.runtime.child import Report
+from offbeat.runtime.deadline import name_hanging_env
 from offbeat.runtime.gate import ActorGate, PaceBoard
-from offbeat.runtime.hanging_env import name_hanging_env
 from offbeat.runtime.inference.requests import InferenceAccess, RequestedInference
 from offbeat.runtime.launch import LaunchSpec, prepare_process
 from offbeat.runtime.links import GateLink

@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
-from threading import Event, Thread
-from time import monotonic
+from threading import Event, Thread, get_ident
+from time import monotonic, sleep
 
 import numpy as np
 from numpy.typing import NDArray
 
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import Closed
+from offbeat.envs.current import env_called_by
 
 STEP_TIMEOUT_S = 60.0
 """Maximum seconds of an env call; the default of `step_timeout_s`."""
@@ -31,6 +32,11 @@ this limit if it is."""
 CONFIRM_S = 0.5
 """Seconds to wait for a new deadline after one has passed. If a batch scheduler has stopped all processes of the run
 for a while, all deadlines have passed; workers that continue then set a new one."""
+CHECK_S = 0.05
+"""Seconds between two checks of a deadline that has passed, in the worker, to name the env whose call it was. After
+`CONFIRM_S` the process is killed."""
+LONGEST_SLEEP_S = 3600.0
+"""Seconds of a sleep at most: the system refuses a time that is too far away."""
 ROW = 4
 """Numbers in the row of a deadline: its time, the span, and the env that is named for a time, with this time."""
 
@@ -220,3 +226,25 @@ class StallWatch:
         suspected, since = self._suspects.get(worker, (passed, now))
         self._suspects[worker] = (passed, since if suspected == passed else now)
         return suspected == passed and now - since >= CONFIRM_S
+
+
+def name_hanging_env(deadline: Deadline, runtime: RuntimeConfig) -> None:
+    """Start a thread that names the env, on the board, when an env call of this thread has passed its deadline.
+
+    It sleeps until then. It can name no env that keeps Python's interpreter lock.
+
+    Args:
+        deadline: the deadline of this worker.
+        runtime: has the time limits.
+    """
+    shortest = min(step_timeout(runtime), reset_timeout(runtime))
+    Thread(target=_name_when_passed, args=(get_ident(), deadline, shortest), daemon=True).start()
+
+
+def _name_when_passed(worker: int, deadline: Deadline, shortest: float) -> None:
+    """Name the env of each deadline that passes. No deadline that is set from now on can pass within `shortest` s."""
+    while True:
+        time = deadline.time
+        if deadline.has_passed:
+            deadline.name_env(env_called_by(worker), time)
+        sleep(min(max(CHECK_S, time - monotonic()), shortest, LONGEST_SLEEP_S))

@@ -10,7 +10,7 @@ from offbeat.metrics.expectation import Expectation
 from offbeat.metrics.progress import Progress
 from offbeat.metrics.recorder import Recorder
 from offbeat.run_directory.directory import RunDirectory
-from offbeat.runtime.callbacks import Observer
+from offbeat.runtime.observer import Observer
 from offbeat.runtime.signals import GracefulStop
 from offbeat.runtime.supervisor import Notify, Reporting, Supervised
 

@@ -21,9 +21,8 @@ from offbeat.models.published import published_layout
 from offbeat.runtime import board
 from offbeat.runtime.board import POLL_INTERVAL_S, Bell
 from offbeat.runtime.child import Report
-from offbeat.runtime.deadline import WorkerDeadline
+from offbeat.runtime.deadline import WorkerDeadline, name_hanging_env
 from offbeat.runtime.evaluation.plan import EvaluatedPolicy, EvaluationPlan
-from offbeat.runtime.hanging_env import name_hanging_env
 from offbeat.runtime.launch import LaunchSpec, prepare_process
 from offbeat.workers.episodes import Evaluation
 

@@ -24,8 +24,8 @@ from offbeat.metrics.names import ADAPTATION_TRIALS, adaptation_key
 from offbeat.metrics.recorder import Recorder
 from offbeat.models.published import published_vector
 from offbeat.runtime.board import POLL_INTERVAL_S
-from offbeat.runtime.callbacks import Observer
 from offbeat.runtime.evaluation.evaluators import Evaluator, Result
+from offbeat.runtime.observer import Observer
 from offbeat.runtime.parts import PolicyParts
 from offbeat.runtime.saving import Saving
 from offbeat.runtime.supervisor import Notify

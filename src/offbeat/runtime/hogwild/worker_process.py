@@ -24,9 +24,8 @@ from offbeat.metrics.timings import Timings
 from offbeat.runtime.assembly import learner_of
 from offbeat.runtime.board import POLL_INTERVAL_S, Bell
 from offbeat.runtime.child import Report
-from offbeat.runtime.deadline import WorkerDeadline
+from offbeat.runtime.deadline import WorkerDeadline, name_hanging_env
 from offbeat.runtime.devices import device_of, set_up_device
-from offbeat.runtime.hanging_env import name_hanging_env
 from offbeat.runtime.hogwild.device_buffer import open_buffer
 from offbeat.runtime.hogwild.shared_state import (
     Arrays,
