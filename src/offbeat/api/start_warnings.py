@@ -33,7 +33,8 @@ def start_warnings(parts: Parts, *, env_steps: int = 0, counts_anew: bool = True
 def _unproven_memory_order(config: Config) -> tuple[RunWarning, ...]:
     """Return a warning if processes share memory on a processor with another order of memory than x86-64."""
     processor = platform.machine()
-    in_processes = config.runtime.runtime in ("processes", "hogwild")
+    entry = config.runtime.entry
+    in_processes = entry.workers_learn or (entry.in_processes and entry.one_machine)
     evaluates = config.run.evaluation_interval > 0 and config.run.evaluator == "process"
     if processor.lower() in X86_64 or not (in_processes or evaluates):
         return ()
