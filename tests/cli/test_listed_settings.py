@@ -12,6 +12,7 @@ from offbeat.config.resolve import resolve, setting_names
 from offbeat.core.errors import ConfigError
 from offbeat.core.field_definitions import hints_of
 from offbeat.envs.check import preflight
+from offbeat.runtime.run_metrics import LINE_EVERY_S
 
 
 def by_key(algorithm: str, env: str | None = None) -> dict[str, ListedSetting]:
@@ -55,6 +56,14 @@ def test_the_defaults_of_an_atari_game_are_listed():
 def test_a_default_that_depends_on_the_runtime_is_described():
     assert by_key("ppo")["max_lag"].default == "0 in serial, 1 in threads and processes"
     assert "--set max_ahead=N" in by_key("sac")["max_lag"].sentence
+
+
+def test_the_default_of_a_limit_is_a_number():
+    listed = by_key("ppo")
+    limits = {"step_timeout_s": "60.0", "reset_timeout_s": "300.0", "stall_timeout_s": "120.0", "restart_budget": "5"}
+    assert {key: listed[key].default for key in limits} == limits
+    assert listed["eval_episodes"].default.startswith(f"{resolve('ppo', 'Own-v0').run.evaluation_episodes(None)};")
+    assert listed["log_every_s"].default.startswith(f"{LINE_EVERY_S:g};")
 
 
 def test_listed_defaults_are_those_of_a_run_without_a_preset():

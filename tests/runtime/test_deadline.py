@@ -7,7 +7,7 @@ from offbeat.runtime.deadline import notifying_if_slow
 
 
 def test_a_reminder_that_is_being_shown_ends_before_the_caller_goes_on(monkeypatch):
-    monkeypatch.setattr(deadline, "STEP_TIMEOUT_S", 0.001)
+    monkeypatch.setattr(deadline, "REMIND_S", 0.001)
     is_shown, may_end, shown = Event(), Event(), list[str]()
 
     def notify(message: str) -> None:

@@ -27,6 +27,11 @@ SUITED = {
 }
 """Defaults that depend on the runtime, by key or by table and key: they are set when the config is made, not in the
 table's class."""
+NONE_MEANS = {
+    "eval_episodes": "20; with tasks, one trial in each test task",
+    "log_every_s": "10; with lag = exact, none",
+}
+"""What a default of None stands for, where that is a number, by key."""
 
 
 @dataclass(frozen=True)
@@ -119,6 +124,8 @@ def default_text(field: Any, table: str = "") -> str:
     suited = SUITED.get(f"{table}.{field.name}", SUITED.get(field.name))
     if suited and field.default is not None:
         return suited
+    if field.default is None and field.name in NONE_MEANS:
+        return NONE_MEANS[field.name]
     return "none" if field.default in (None, (), EMPTY) else as_text(field.default) or '""'
 
 

@@ -51,8 +51,8 @@ class RunConfig:
     eval_every: Annotated[Natural | None, Flag("STEPS"), Example("10000")] = None
     """Env steps between evaluations; none: a tenth of `steps`; 0: never."""
     eval_episodes: Annotated[Episodes | None, Example("20")] = None
-    """Episodes of an evaluation during training; the mean return defines the best checkpoint. None: 20. With tasks:
-    trials of an evaluation; none: one in each test task."""
+    """Episodes of an evaluation during training; the mean return defines the best checkpoint. With tasks, trials of
+    an evaluation."""
     eval_time_share: Share = 0.1
     """An evaluation is skipped if all evaluations together would then take more than this fraction of the time so far,
     and more than 5 seconds; beside a learner that continues, waiting for a core does not count. The last one is never
@@ -74,8 +74,8 @@ class RunConfig:
     log_every: Annotated[Count | None, Example("5000")] = None
     """Env steps between metrics lines; none: a 200th of `steps`."""
     log_every_s: Annotated[Positive | None, Example("10")] = None
-    """Seconds after which a metrics line is written at the end of the learning step, whatever `log_every` is. None: 10,
-    and with `lag = "exact"` never, so that equal runs have their lines at the same env steps."""
+    """Seconds after which a metrics line is written at the end of the learning step, whatever `log_every` is. With
+    `lag = "exact"` there is no such time by default, so that equal runs have their lines at the same env steps."""
     episodes_window: Count = 100
     """Number of last training episodes over which the returns and lengths in metrics lines are computed."""
     imports: Annotated[tuple[str, ...], Example("my_envs,my_models")] = ()

@@ -14,6 +14,9 @@ from offbeat.core.field_texts import Example
 from offbeat.core.fields import Bound, Count, Device, Name, Natural, Nice, NonNegative, Positive, Resource
 from offbeat.core.threads import usable_core_numbers
 
+ONCE_NONE = ("step_timeout_s", "reset_timeout_s", "stall_timeout_s", "restart_budget")
+"""Keys that were `none` in the config.toml of earlier versions, which meant the default."""
+
 
 @dataclass(frozen=True)
 class RuntimeConfig:
@@ -103,14 +106,13 @@ class RuntimeConfig:
     actor_nice: Annotated[Nice | None, Example("10")] = None
     """Niceness of the actors, as learner_nice. None: unchanged for threads; for processes learner_nice, or 10 more than
     the learner if the actors can use all cores. Not for serial or ray."""
-    step_timeout_s: Annotated[Positive | None, Example("60")] = None
-    """Seconds after which a call of a worker's envs counts as hung; none: 60. In serial the run continues, with a
-    message."""
-    reset_timeout_s: Annotated[Positive | None, Example("300")] = None
-    """The same for a call in which an episode starts or the state is saved; none: 300."""
-    stall_timeout_s: Annotated[Positive | None, Example("120")] = None
-    """Seconds without progress outside of its envs after which a worker counts as hung; none: 120. If it is the learner
-    in the main thread, or a callback, the run continues, with a message."""
+    step_timeout_s: Positive = 60.0
+    """Seconds after which a call of a worker's envs counts as hung. In serial the run continues, with a message."""
+    reset_timeout_s: Positive = 300.0
+    """The same for a call in which an episode starts or the state is saved."""
+    stall_timeout_s: Positive = 120.0
+    """Seconds without progress outside of its envs after which a worker counts as hung. A process has 2.5 times as long
+    to start. If it is the learner in the main thread, or a callback, the run continues, with a message."""
     start_together: Count | None = None
     """Processes that are started at the same time, for envs that start slowly; none: all. For processes and hogwild."""
     ray_address: Annotated[Name | None, Example("auto")] = None
@@ -130,9 +132,9 @@ class RuntimeConfig:
     ray_object_store_mb: Annotated[Count | None, Example("1000")] = None
     """Size of the object store in MB, if Ray is started for this run; none: what the messages of the run need. Only for
     ray, without ray_address."""
-    restart_budget: Annotated[Natural | None, Example("10")] = None
+    restart_budget: Natural = 5
     """Restarts of one process within 10 minutes, after which the run fails; for an evaluator, the evaluation fails.
-    None: 5. In serial and threads only for evaluations."""
+    In serial and threads only for evaluations."""
 
     def __post_init__(self) -> None:
         runtime_entry(self.runtime)

@@ -31,7 +31,6 @@ from offbeat.models.collective import AllShards
 from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
 from offbeat.models.storage import PrivateStorage, Storage
-from offbeat.runtime.deadline import stall_timeout
 from offbeat.runtime.devices import device_of, require_inference_devices
 from offbeat.runtime.league import League
 from offbeat.runtime.main_thread import MainThreadWatch
@@ -324,7 +323,7 @@ def _load_ahead(config: Config, default: int) -> LoadAhead:
     runtime = config.runtime
     supported = "load_ahead" in runtime.entry.supports
     depth = default if supported and runtime.load_ahead is None else runtime.load_ahead or 0
-    return LoadAhead(depth, stall_timeout(runtime))
+    return LoadAhead(depth, runtime.stall_timeout_s)
 
 
 def topology_of(config: Config, threads: int) -> Topology:

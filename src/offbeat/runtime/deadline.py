@@ -20,15 +20,10 @@ from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import Closed
 from offbeat.envs.current import env_called_by
 
-STEP_TIMEOUT_S = 60.0
-"""Maximum seconds of an env call; the default of `step_timeout_s`."""
-RESET_TIMEOUT_S = 300.0
-"""Maximum seconds of an env call in which an episode may start; the default of `reset_timeout_s`."""
-STALL_TIMEOUT_S = 120.0
-"""Maximum seconds of anything else, such as an update of a lock-free worker; the default of `stall_timeout_s`."""
-START_S, LEAST_START_S = 300.0, 30.0
-"""Maximum seconds for a process to start and import its modules, if `stall_timeout_s` is not given; and the minimum of
-this limit if it is."""
+START_FACTOR, LEAST_START_S = 2.5, 30.0
+"""A process may take this many times `stall_timeout_s` to start and import its modules, and at least these seconds."""
+REMIND_S = 60.0
+"""Seconds between reminders that something in this thread still runs."""
 CONFIRM_S = 0.5
 """Seconds to wait for a new deadline after one has passed. If a batch scheduler has stopped all processes of the run
 for a while, all deadlines have passed; workers that continue then set a new one."""
@@ -136,8 +131,8 @@ class WorkerDeadline:
             runtime: has the time limits.
         """
         self._closed, self._deadline = closed, deadline
-        self._env = (step_timeout(runtime), reset_timeout(runtime))
-        self._stall = stall_timeout(runtime)
+        self._env = (runtime.step_timeout_s, runtime.reset_timeout_s)
+        self._stall = runtime.stall_timeout_s
         self._inference = start_timeout(runtime) + 2 * self._stall
 
     def enter(self, *, resets: bool) -> None:
@@ -170,33 +165,18 @@ class WorkerDeadline:
             raise Closed
 
 
-def step_timeout(runtime: RuntimeConfig) -> float:
-    """Return the maximum seconds of an env call."""
-    return runtime.step_timeout_s or STEP_TIMEOUT_S
-
-
-def reset_timeout(runtime: RuntimeConfig) -> float:
-    """Return the maximum seconds of an env call in which an episode may start."""
-    return runtime.reset_timeout_s or RESET_TIMEOUT_S
-
-
-def stall_timeout(runtime: RuntimeConfig) -> float:
-    """Return the maximum seconds of anything else that a worker does."""
-    return runtime.stall_timeout_s or STALL_TIMEOUT_S
-
-
 def start_timeout(runtime: RuntimeConfig) -> float:
     """Return the maximum seconds for a process to start, until it makes its envs."""
-    return max(LEAST_START_S, runtime.stall_timeout_s or START_S)
+    return max(LEAST_START_S, START_FACTOR * runtime.stall_timeout_s)
 
 
 @contextmanager
 def notifying_if_slow(what: str, notify: Callable[[str], None]) -> Iterator[None]:
-    """Notify the user every minute that `what` still runs in this thread, where no other process could end it."""
+    """Notify the user again and again that `what` still runs in this thread, where no other process could end it."""
     finished, started = Event(), monotonic()
 
     def remind() -> None:
-        while not finished.wait(STEP_TIMEOUT_S):
+        while not finished.wait(REMIND_S):
             notify(f"still {what} after {monotonic() - started:.0f} s: if it hangs, press Ctrl-C")
 
     reminder = Thread(target=remind, daemon=True)
@@ -237,7 +217,7 @@ def name_hanging_env(deadline: Deadline, runtime: RuntimeConfig) -> None:
         deadline: the deadline of this worker.
         runtime: has the time limits.
     """
-    shortest = min(step_timeout(runtime), reset_timeout(runtime))
+    shortest = min(runtime.step_timeout_s, runtime.reset_timeout_s)
     Thread(target=_name_when_passed, args=(get_ident(), deadline, shortest), daemon=True).start()
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.threads import start_thread
 from offbeat.envs.current import env_called_by
-from offbeat.runtime.deadline import ROW, Deadline, Span, StallWatch, reset_timeout, stall_timeout, step_timeout
+from offbeat.runtime.deadline import ROW, Deadline, Span, StallWatch
 from offbeat.runtime.supervisor import Notify
 from offbeat.workers.env_calls import Watch
 
@@ -54,7 +54,7 @@ class MainThreadWatch:
 
     def __init__(self, runtime: RuntimeConfig) -> None:
         """Make a watch with the time limits in `runtime`."""
-        self._env_s, self._stall_s = (step_timeout(runtime), reset_timeout(runtime)), stall_timeout(runtime)
+        self._env_s, self._stall_s = (runtime.step_timeout_s, runtime.reset_timeout_s), runtime.stall_timeout_s
         self._deadline = Deadline(np.zeros(ROW))
         self._watched: _Watched | None = None
         self._thread = 0

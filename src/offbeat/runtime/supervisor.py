@@ -26,8 +26,6 @@ POLL_EVERY_S = 0.05
 """Minimum seconds between two checks of all processes, which cost one system call each."""
 SLOW_START_S = 5.0
 """Seconds after which a message says how many children have started; the next ones follow after twice the time each."""
-RESTART_BUDGET = 5
-"""Maximum number of restarts of one child within `RESTART_WINDOW_S`; the default of `restart_budget`."""
 RESTART_WINDOW_S = 600.0
 """Seconds for which a restart counts against the budget."""
 
@@ -177,7 +175,7 @@ class Supervisor(Generic[C]):
         self._role, self._work, self._changes_result = role, work, changes_result
         self._notify, self._show = reporting
         self._losses = LossWatch[C](board)
-        self._budget = RESTART_BUDGET if runtime.restart_budget is None else runtime.restart_budget
+        self._budget = runtime.restart_budget
         self._deaths: defaultdict[int, deque[float]] = defaultdict(deque)
         """Times of the recent deaths, by index."""
         self._last_code_lines = ""

@@ -27,7 +27,6 @@ from offbeat.runtime.devices import set_up_device
 from offbeat.runtime.make_actor import envs_of
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.plan import Plan
-from offbeat.runtime.supervisor import RESTART_BUDGET
 from offbeat.tuning.chosen_layout import ChosenLayout
 from offbeat.tuning.costs import ActingPolicy, Cost, EnvStepper, act_cost, first_learn_cost, learn_cost
 from offbeat.tuning.inference_costs import InferenceCosts, gain_text, inference_costs
@@ -238,8 +237,7 @@ class _EnvCosts:
 
     def __init__(self, parts: PacedParts, weights: Sequence[F32], notify: Callable[[str], None]) -> None:
         self._plan, self._notify = parts.plan, notify
-        budget = parts.config.runtime.restart_budget
-        self._budget = RESTART_BUDGET if budget is None else budget
+        self._budget = parts.config.runtime.restart_budget
         self._failures = 0
         self._policies = {policy.name: make_policy(policy.spec) for policy in parts.policies}
         for policy, vector in zip(self._policies.values(), weights, strict=True):

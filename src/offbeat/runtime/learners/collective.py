@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from offbeat.config.config import Config
 from offbeat.metrics.timings import Timings
 from offbeat.runtime.board import Bell
-from offbeat.runtime.deadline import stall_timeout
 from offbeat.runtime.devices import device_of
 from offbeat.runtime.learners.board import LearnersBoard
 from offbeat.runtime.learners.distributed import DistributedCollective
@@ -44,5 +43,5 @@ def make_collective(
     shards = config.runtime.shards
     if store is None:
         return SharedMemoryCollective(board, rank, shards, bells, check, timings)
-    timeout_s = NCCL_TIMEOUTS * stall_timeout(config.runtime)
+    timeout_s = NCCL_TIMEOUTS * config.runtime.stall_timeout_s
     return DistributedCollective(board, rank, shards, "nccl", store, device_of(config), check, timings, timeout_s)

@@ -18,7 +18,7 @@ from offbeat.memory.arena import SharedArena
 from offbeat.runtime.acting import Acting
 from offbeat.runtime.board import POLL_INTERVAL_S, Bell
 from offbeat.runtime.child import Child
-from offbeat.runtime.deadline import Span, stall_timeout, start_timeout
+from offbeat.runtime.deadline import Span, start_timeout
 from offbeat.runtime.launch import sent_algorithm, sent_code, start_worker
 from offbeat.runtime.learners.board import LearnersBoard, board_slabs
 from offbeat.runtime.learners.collective import make_collective
@@ -241,7 +241,7 @@ def learners_of(parts: PacedParts, acting: Acting, reporting: Reporting) -> Lear
         ConfigError: the env or the algorithm cannot be sent to another process.
     """
     runtime, learners = parts.config.runtime, {policy.name: policy.learner for policy in parts.policies}
-    workers, stall_s = runtime.learner_workers or 1, stall_timeout(runtime)
+    workers, stall_s = runtime.learner_workers or 1, runtime.stall_timeout_s
     pool = LearnerPool(learners, parts.timings, workers, acting.commits, stall_s)
     if runtime.learners == 1:
         return pool

@@ -15,7 +15,6 @@ from typing import Any
 
 from offbeat.config.ray import runtime_env_of
 from offbeat.runtime.child import search_path
-from offbeat.runtime.deadline import stall_timeout
 from offbeat.runtime.gated import GatedActing
 from offbeat.runtime.launch import sent_code
 from offbeat.runtime.paced import PacedRuntime
@@ -95,7 +94,7 @@ class RayActing(GatedActing):
             actor.options(**self._options).remote(launch),
             self._cluster,
             self.board.deadlines[index],
-            stall_timeout(self.plan.runtime),
+            self.plan.runtime.stall_timeout_s,
             self._dispatcher.on_answer,
             self._dispatcher.remove,
         )

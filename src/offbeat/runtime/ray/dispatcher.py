@@ -21,7 +21,7 @@ from offbeat.core.errors import Closed, RunFailed
 from offbeat.core.threads import start_thread
 from offbeat.runtime.acting import MessageTraffic
 from offbeat.runtime.board import POLL_INTERVAL_S, Bell
-from offbeat.runtime.deadline import ROW, Deadline, Span, StallWatch, stall_timeout
+from offbeat.runtime.deadline import ROW, Deadline, Span, StallWatch
 from offbeat.runtime.gate import MESSAGES, OTHER_WORK, PaceBoard, TicketGate
 from offbeat.runtime.plan import Plan
 from offbeat.runtime.ray.messages import Acted, Assignment, RowMessage, TicketRows
@@ -86,7 +86,7 @@ class Dispatcher:
         self._reported = (0, 0, 0)
         """These numbers at the last call of `metrics`."""
         self._thread_s = 0.0
-        self._deadline, self._stall_s = Deadline(np.zeros(ROW)), stall_timeout(plan.runtime)
+        self._deadline, self._stall_s = Deadline(np.zeros(ROW)), plan.runtime.stall_timeout_s
         self._stalls = StallWatch([self._deadline])
         self._thread = threading.Thread(target=self._run, name="offbeat dispatcher", daemon=True)
 

@@ -35,7 +35,7 @@ from offbeat.envs.current import env_called_by
 from offbeat.memory.arena import private_arena
 from offbeat.memory.weights import Weights, weight_slabs
 from offbeat.runtime.child import PR_SET_PDEATHSIG
-from offbeat.runtime.deadline import ROW, Deadline, Span, StallWatch, WorkerDeadline, stall_timeout
+from offbeat.runtime.deadline import ROW, Deadline, Span, StallWatch, WorkerDeadline
 from offbeat.runtime.make_actor import make_actor, start_actor
 from offbeat.runtime.plan import Plan, PolicyPlan
 from offbeat.runtime.process_groups import GROUPS
@@ -201,7 +201,7 @@ class RemoteActor:
         """Return whether this actor makes progress."""
         span, left_s = self._deadline.span, self._deadline.time - monotonic()
         if span == Span.NOTHING or left_s == inf:  # the other thread may have set only one of them
-            return Alive(Span.WORK, stall_timeout(self._plan.runtime), has_stalled=False, rests=True)
+            return Alive(Span.WORK, self._plan.runtime.stall_timeout_s, has_stalled=False, rests=True)
         if not self._stalls.has_stalled(0):
             return Alive(span, left_s, has_stalled=False, rests=False)
         return Alive(span, left_s, has_stalled=True, rests=False, env=env_called_by(self._thread))

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import RunFailed
 from offbeat.envs import sending
-from offbeat.runtime.deadline import reset_timeout, step_timeout
 from offbeat.runtime.ray.cluster import Cluster, resources_text
 
 RETRIES = 3
@@ -31,7 +30,7 @@ Result = TypeVar("Result")
 
 def stall_limit(runs: Iterable[RuntimeConfig]) -> float:
     """Return the seconds after which a task with the envs of these runs hangs: no less than a call of them may take."""
-    limits = [limit(run) for run in runs for limit in (step_timeout, reset_timeout)]
+    limits = [limit for run in runs for limit in (run.step_timeout_s, run.reset_timeout_s)]
     return min(LONGEST_S, max(STALL_S, *limits))
 
 
