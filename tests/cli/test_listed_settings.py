@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -9,10 +10,13 @@ import pytest
 from offbeat.cli.listed_settings import ListedSetting, listed_settings
 from offbeat.config.registry import ALGORITHMS
 from offbeat.config.resolve import resolve, setting_names
+from offbeat.config.runtimes import OPTIONAL_KEYS, RUNTIMES
 from offbeat.core.errors import ConfigError
 from offbeat.core.field_definitions import hints_of
 from offbeat.envs.check import preflight
 from offbeat.runtime.run_metrics import LINE_EVERY_S
+
+PACED = [name for name, entry in RUNTIMES.items() if not entry.workers_learn]
 
 
 def by_key(algorithm: str, env: str | None = None) -> dict[str, ListedSetting]:
@@ -54,8 +58,15 @@ def test_the_defaults_of_an_atari_game_are_listed():
 
 
 def test_a_default_that_depends_on_the_runtime_is_described():
-    assert by_key("ppo")["max_lag"].default == "0 in serial, 1 in threads and processes"
+    assert by_key("ppo")["max_lag"].default == "0 in serial, 1 in threads, processes and ray"
+    lag = {name: resolve("ppo", "Own-v0", flags={"runtime": name}).runtime.max_lag for name in PACED}
+    assert lag == {"serial": 0, "threads": 1, "processes": 1, "ray": 1}
     assert "--set max_ahead=N" in by_key("sac")["max_lag"].sentence
+
+
+@pytest.mark.parametrize("key", OPTIONAL_KEYS)
+def test_a_setting_of_some_runtimes_names_them(key):
+    assert re.search(r"\b(Only|Not) for ", by_key("ppo")[key].sentence)
 
 
 def test_the_default_of_a_limit_is_a_number():

@@ -47,7 +47,7 @@ class ReplayConfig(NetworkConfig):
     random actions in them."""
     max_ahead: Natural = 0
     """Tickets that actors may be ahead of the updates. Default: the number with which all actors can act at the same
-    time, actors - 1 in serial and actors in threads and processes. Not for hogwild."""
+    time, actors - 1 in serial, actors in threads, processes and ray. Not for hogwild."""
     chunk_length: Annotated[Count | None, Example("16")] = None
     """Env steps of one column in a ticket. After each ticket the updates that are due are made. With a core it is also
     the length of the sequences that are sampled. None: 1, or 16 with a core."""

@@ -19,8 +19,8 @@ from offbeat.core.frozen_table import EMPTY
 from offbeat.core.typed_text import as_text
 
 SUITED = {
-    "max_lag": "0 in serial, 1 in threads and processes",
-    "max_ahead": "actors - 1 in serial, actors in threads and processes",
+    "max_lag": "0 in serial, 1 in threads, processes and ray",
+    "max_ahead": "actors - 1 in serial, actors in threads, processes and ray",
     "pearl.warmup": "train_tasks x (prior_steps + extra_steps) x envs_per_actor: one visit to each task",
     "pearl.capacity": "2 x (train_tasks + actors) visits; at least 1000000",
     "split": "measured in threads and processes, if neither the layout nor lag = exact is given; else given",
@@ -52,10 +52,10 @@ class ListedSetting:
 
     @property
     def sentence(self) -> str:
-        """What the setting is, in one sentence, and what `none` means if that is the default."""
+        """What the setting is, in one sentence; what `none` means if that is the default; and what it is only for."""
         first, *others = re.split(r"(?<=\.) (?=[A-Z0-9\"`])", self.meaning)
-        of_none = [text for text in others if text.startswith("None:")] if self.default == "none" else []
-        return " ".join([first, *of_none])
+        kept = ("Only for", "Not for", *(("None:",) if self.default == "none" else ()))
+        return " ".join([first, *(text for text in others if text.startswith(kept))])
 
 
 def listed_settings(algorithm: str, env: str | None = None) -> tuple[str, list[ListedSetting]]:
