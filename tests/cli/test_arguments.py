@@ -41,7 +41,7 @@ unknown env 'Nothing-v9'. Run `offbeat list envs` for a list. For an env of anot
 $ offbeat train ppo CartPole-v1 --set use_sde=true
 unknown key 'use_sde': use_sde is a name of Stable-Baselines3; in offbeat, there is no state-dependent exploration: leave it out. `offbeat list settings ppo` shows all keys.
 $ offbeat train ppo CartPole-v1 --set total_steps=9
-unknown key 'total_steps'. `offbeat list settings ppo` shows all keys.
+unknown key 'total_steps'. It is a name of other libraries, and offbeat calls it steps: pass --steps 9. `offbeat list settings ppo` shows all keys.
 $ offbeat train ppo CartPole-v1 1000
 '1000' is not expected: `offbeat train` takes ALGO ENV. Settings are passed with --set key=value
 $ offbeat train ppo CartPole-v1 --step 5

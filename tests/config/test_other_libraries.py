@@ -67,6 +67,14 @@ from offbeat.metrics.names import METRICS
         ("ppo", {"save_steps": 50}, ["ML-Agents", "--set league.snapshot_every=50"]),
         ("ppo", {"env_config": {}}, ["arguments of the env's constructor are --env-kwargs NAME=VALUE"]),
         ("pearl", {"num_train_tasks": 4}, ["garage", "calls it train_tasks: pass --set train_tasks=4"]),
+        ("dqn", {"epsilon": 0.1}, ["other libraries", "calls it final_epsilon. Pass its value at the end."]),
+        ("ppo", {"epsilon": 0.1}, ["ML-Agents", "calls it clip: pass --set clip=0.1"]),
+        ("dqn", {"eps": 0.1}, ["calls it final_epsilon: pass --set final_epsilon=0.1"]),
+        ("sac", {"memory_size": 5000}, ["With the meaning of other libraries, offbeat calls it capacity: pass --set"]),
+        ("sac", {"random_steps": 500}, ["calls it warmup: pass --set warmup=500"]),
+        ("sac", {"polyak": 0.995}, ["calls it ema_rate. Pass how much of the new weights is taken"]),
+        ("dqn", {"epsilon_start": 1.0}, ["epsilon is 1 at the start: leave it out"]),
+        ("ppo", {"logdir": "logs"}, ["calls it run_dir", "--run-dir runs/first"]),
         ("ppo", {"policy_kwargs": {"net_arch": [64]}}, ["calls it hidden_sizes", "--set hidden_sizes=64,64"]),
     ],
     ids=str,
@@ -76,6 +84,12 @@ def test_a_name_of_another_library_is_answered_with_ours(algorithm, given, says)
         resolve(algorithm, "Own-v0", flags=given)
     message = str(refused.value)
     assert [fragment for fragment in [*says, f"`offbeat list settings {algorithm}`"] if fragment not in message] == []
+
+
+@pytest.mark.parametrize("key", ["noise_size", "learn_steps", "batch_decay"])
+def test_a_key_that_only_shares_some_letters_with_ours_is_not_taken_for_it(key):
+    with pytest.raises(ConfigError, match=rf"unknown key '{key}'\. `offbeat list settings sac` shows"):
+        resolve("sac", "Own-v0", flags={key: 1})
 
 
 def test_our_names_in_the_table_exist_and_theirs_do_not_hide_a_setting():

@@ -24,6 +24,9 @@ ARGUMENTS = {
 }
 """Arguments of a run that are no settings, with an example each."""
 
+LIKENESS = 0.8
+"""How alike a key and an unknown one must be: enough for typing errors, but not for names that share an ending."""
+
 
 def unknown_key(
     key: str, value: object, known: Collection[str], remedy: str, *, kind: str | None = None
@@ -50,7 +53,7 @@ def unknown_key(
     if not owners:
         if key in other_calls():
             return ConfigError(f"unknown {kind or f'key {key!r}'}: {other_calls()[key]}. {remedy}")
-        return unknown("key", key, known, remedy, likeness=0.7)
+        return unknown("key", key, known, remedy, likeness=LIKENESS)
     one = owners[0] if len(owners) == 1 else "one of these"
     return ConfigError(
         f"{key} is a setting of {', '.join(owners)}, and not of the algorithm of this run: leave it out, or train with "
