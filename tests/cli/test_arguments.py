@@ -200,6 +200,11 @@ def test_help_does_not_keep_the_line_breaks_of_the_source(monkeypatch):
     assert "Default: window for one run, none for several." in offbeat("match", "--help").out
 
 
+def test_a_checkpoint_is_given_by_its_name():
+    usages = [argument.usage for name, cls in COMMANDS.items() for argument in Usage(name, cls).arguments]
+    assert {usage for usage in usages if usage.startswith("--checkpoint ")} == {"--checkpoint NAME"}
+
+
 def test_each_example_of_a_missing_argument_is_itself_accepted():
     for command, cls in COMMANDS.items():
         try:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from tyro.conf import Positional, arg
 
-from offbeat.cli.flags import EnvKwargs, OtherEnv, RunImports, TrustCode, Wrappers, changed_env
+from offbeat.cli.flags import CheckpointName, EnvKwargs, OtherEnv, RunImports, TrustCode, Wrappers, changed_env
 from offbeat.cli.on_ray import Cpus, Gpus, On, OnRay, RayAddress, Resources
 from offbeat.cli.output import progress_bar, stdout_to_stderr
 from offbeat.metrics.text import counted, precise
@@ -29,7 +29,7 @@ class Eval:
     """Seed of the envs and of the action sampling."""
     sampled: bool = False
     """Sample the actions instead of taking the most likely ones."""
-    checkpoint: str = "latest"
+    checkpoint: CheckpointName = "latest"
     """latest, best or step-<12 digits>."""
     average: bool = False
     """Evaluate the average of the league's snapshots on disk: for each episode, one of them is drawn."""

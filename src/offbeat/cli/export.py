@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import Positional, arg
 
-from offbeat.cli.flags import ChosenPolicy, RunImports, TrustCode
+from offbeat.cli.flags import CheckpointName, ChosenPolicy, RunImports, TrustCode
 from offbeat.cli.output import spinner
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Export:
     """Run directory, or hf://USER/NAME for a policy on the Hugging Face hub."""
     format: Literal["onnx", "torchscript"] = "onnx"
     """onnx: for ONNX Runtime, in any language. torchscript: for torch, in Python and C++."""
-    checkpoint: str = "latest"
+    checkpoint: CheckpointName = "latest"
     """latest, best or step-<12 digits>."""
     policy: ChosenPolicy = None
     out: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")] = None

@@ -44,6 +44,7 @@ Wrappers = Annotated[
         help="Wrapper of the env, such as gymnasium.wrappers:FlattenObservation. The first one given is the innermost.",
     ),
 ]
+CheckpointName = Annotated[str, arg(metavar="NAME")]
 OtherEnv = Annotated[
     str | None,
     arg(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import Positional, arg
 
-from offbeat.cli.flags import RunImports, TrustCode
+from offbeat.cli.flags import CheckpointName, RunImports, TrustCode
 from offbeat.cli.on_ray import Cpus, Gpus, On, OnRay, RayAddress, Resources
 from offbeat.cli.output import progress_bar, stdout_to_stderr
 from offbeat.core.errors import ConfigError, require_at_least
@@ -36,7 +36,7 @@ class Match:
     """Games of each pair of players, rounded up so that both have each side equally often."""
     seed: int = 0
     """Seed of the envs and of the action sampling."""
-    checkpoint: str = "latest"
+    checkpoint: CheckpointName = "latest"
     """Checkpoint of each run: latest, best or step-<12 digits>."""
     snapshots: Annotated[
         Literal["all", "window", "none"] | None, arg(metavar="all|window|none", help_behavior_hint="")

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from offbeat.cli.flags import ChosenPolicy, RunImports, TrustCode
+from offbeat.cli.flags import CheckpointName, ChosenPolicy, RunImports, TrustCode
 from offbeat.cli.output import spinner
 from offbeat.core.errors import require_at_least
 
@@ -21,7 +21,7 @@ class Push:
     """Run directory."""
     repo: Annotated[Positional[str], arg(metavar="REPO")]
     """Repository on the hub, USER/NAME. It is created if it does not exist."""
-    checkpoint: str = "latest"
+    checkpoint: CheckpointName = "latest"
     """latest, best or step-<12 digits>."""
     policy: ChosenPolicy = None
     episodes: Annotated[int | None, arg(metavar="N", help_behavior_hint="")] = None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from tyro.conf import Positional, UseAppendAction, arg
 
 from offbeat.cli.flags import (
+    CheckpointName,
     EnvKwargs,
     Imports,
     RunImports,
@@ -103,7 +104,7 @@ class Resume:
     runtime: Runtime = None
     set: Annotated[UseAppendAction[tuple[tuple[str, ...], ...]], arg(metavar="KEY=VALUE ...")] = ()
     """Settings that change from here on, such as learning_rate. One that cannot change is refused with the reason."""
-    checkpoint: str = "latest"
+    checkpoint: CheckpointName = "latest"
     """latest, best or step-<12 digits>. Later metrics lines and checkpoints are deleted, except the best checkpoint. A
     best checkpoint that has only weights is refused."""
     progress: Progress = None

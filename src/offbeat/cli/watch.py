@@ -9,7 +9,7 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from offbeat.cli.flags import EnvKwargs, OtherEnv, RunImports, TrustCode, Wrappers, changed_env
+from offbeat.cli.flags import CheckpointName, EnvKwargs, OtherEnv, RunImports, TrustCode, Wrappers, changed_env
 from offbeat.cli.output import spinner
 from offbeat.metrics.text import precise
 
@@ -27,7 +27,7 @@ class Watch:
     """Write an .mp4 or .gif file instead of opening a window."""
     seed: int = 0
     """Seed of the episode; with tasks, also the number of the test task."""
-    checkpoint: str = "latest"
+    checkpoint: CheckpointName = "latest"
     """latest, best or step-<12 digits>."""
     max_steps: int = 27_000
     """Env steps after which the episode is cut."""
