@@ -171,17 +171,27 @@ class Usage:
         name, equals, value = token.partition("=")
         name = name.replace("_", "-")
         if name not in self.flags:
-            raise self._unknown_flag(name, value if equals else next(iter(rest), ""), positional)
+            words = (*positional, *rest)
+            raise self._unknown_flag(name, value if equals else next(iter(rest), ""), positional, words)
         return self.flags[name]
 
-    def _unknown_flag(self, name: str, value: str, positional: Sequence[str]) -> ConfigError:
-        """Return the error for an unknown flag: it names the setting, or what other libraries call it."""
+    def _unknown_flag(self, name: str, value: str, positional: Sequence[str], words: Sequence[str]) -> ConfigError:
+        """Return the error for an unknown flag: it names the setting, or what other libraries call it.
+
+        Args:
+            name: the flag.
+            value: what follows it.
+            positional: the positional arguments before it.
+            words: all words that may be positional arguments.
+        """
         key, remedy = name.lstrip("-").replace("-", "_"), f"`offbeat {self._command} --help` shows the flags."
         positional_names = {argument.field for argument in self.positional}
         if key in positional_names or (key == "algorithm" and "algo" in positional_names):
             return ConfigError(f"{name} is not a flag: leave out {name}, as in {self._example()}")
         if self._command in TAKES_SETTINGS and name.startswith("--"):
             if key in self._settings():
+                if self._command == "resume" and (refused := _refused_change(words, key, value)):
+                    return refused
                 value = "VALUE" if _is_flag(value) or not value else value
                 return ConfigError(f"{name} is not a flag, but a setting: pass --set {key}={value}")
             arguments = () if self._command == "check" else ARGUMENTS
@@ -231,6 +241,25 @@ def _is_flag(token: str) -> bool:
     if token.lower() in {"-inf", "-infinity", "-nan"}:
         return False
     return token.startswith("--") or re.match(r"-[^\W\d_]", token) is not None
+
+
+def _refused_change(words: Sequence[str], key: str, value: str) -> ConfigError | None:
+    """Return why the run among some words cannot be resumed with another value of a setting; None if it can."""
+    from offbeat.config.changes import changed_config
+    from offbeat.config.config_file import load
+
+    run = next((path for path in map(Path, words) if (path / "config.toml").is_file()), None)
+    if run is None:
+        return None
+    try:
+        config = load(run / "config.toml")
+    except ConfigError:  # the command itself says why, once it is typed right
+        return None
+    try:
+        changed_config(config, {key: value}, run)
+    except ConfigError as error:
+        return error
+    return None
 
 
 def _checked_flag(argument: Argument, token: str, rest: list[str]) -> list[str]:

@@ -161,7 +161,18 @@ def _refused(
             instead = f"{remedy.value}: {_train_command(algorithm, config.run.env, flags)}"
         case str():
             instead = remedy.format(with_flag=for_reader(", with --import MODULE", ""))
-    return ConfigError(f"{key} is {old} in {run}, and a resume cannot change it to {new}: {reason}. Instead, {instead}")
+    shown = f"{old}{_default_layers(config, key, old)}"
+    return ConfigError(
+        f"{key} is {shown} in {run}, and a resume cannot change it to {new}: {reason}. Instead, {instead}"
+    )
+
+
+def _default_layers(config: Config, key: str, value: object) -> str:
+    """Return which hidden layers a run has that was given none; '' for another setting or value."""
+    layers = getattr(config.settings, "default_hidden_sizes", None)
+    if setting_of(key) != "hidden_sizes" or value != "none" or layers is None:
+        return ""
+    return f" (the default: {list(layers)}, or no layers if an encoder has all inputs)"
 
 
 def from_weights(config: Config, run: Path, change: str = "", *, env: str | None = None, but: str = "") -> str:
