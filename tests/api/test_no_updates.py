@@ -12,7 +12,7 @@ from tests.reference.runs import OFFBEAT, run_python
 import offbeat
 from offbeat.algorithms.dqn import DQNConfig
 from offbeat.core.argument_notation import flags_shown
-from offbeat.core.errors import LearnsNothing
+from offbeat.core.errors import LargeBatch, LearnsNothing
 
 SMALL: dict[str, Any] = {"hidden_sizes": (8,), "eval_every": 0, "checkpoint_every": 0, "progress": "none"}
 REPLAY: dict[str, Any] = {**SMALL, "warmup": 40, "batch_size": 8, "capacity": 500, "envs_per_actor": 4}
@@ -39,6 +39,20 @@ def test_a_run_that_ends_before_its_first_update_warns_with_the_arithmetic_and_t
     assert f"{FOUND}: no update was made in 32 env steps; the warm-up (warmup) is 40. Pass --steps 400" in log
 
 
+@pytest.mark.parametrize(
+    ("given", "says"), [({"steps": 16}, "steps=32"), ({"steps": 500, "stop_at": 10}, "stop_at=32"), ({"steps": 20}, "")]
+)
+def test_a_run_that_is_smaller_than_its_first_batch_warns_before_it_collects_it(tmp_path, given, says):
+    with flags_shown(False), warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        settings = {**SMALL, **given, "unroll_length": 8, "envs_per_actor": 4, "minibatch_size": 32}
+        run = offbeat.train("ppo", "CartPole-v1", run_dir=tmp_path / "run", **settings)
+    assert run.metrics["env_steps"] >= 28
+    messages = [str(warning.message) for warning in found if warning.category is LargeBatch]
+    assert len(messages) == bool(says)
+    assert all("its first batch alone has 32" in text and f"pass {says} or more" in text for text in messages)
+
+
 def test_a_run_that_is_stopped_in_its_warm_up_warns_with_the_limit_that_stops_it(tmp_path):
     says = "32 transitions at its end.*this part of the run ends at stop_at=32: pass a larger one, or resume the run"
     with pytest.warns(LearnsNothing, match=says):
@@ -63,7 +77,7 @@ def test_a_resumed_run_without_its_replay_counts_its_warmup_anew(tmp_path):
         offbeat.resume(run.path, steps=80, progress="none")
 
 
-def test_on_policy_runs_shorter_than_a_batch_learn_and_do_not_warn(tmp_path):
+def test_on_policy_runs_shorter_than_a_batch_learn_and_do_not_warn_of_learning_nothing(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error", LearnsNothing)
         run = offbeat.train("ppo", "CartPole-v1", run_dir=tmp_path / "run", steps=1, **SMALL)

@@ -1,4 +1,6 @@
-"""Warnings about a run that has just started: that it learns nothing, or that some of its settings have no effect."""
+"""Warnings about a run that has just started: that it learns nothing, that its first batch is larger than the run, or
+that some of its settings have no effect.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,14 @@ import platform
 from typing import TYPE_CHECKING
 
 from offbeat.api import no_updates
-from offbeat.core.errors import LearnsNothing, RunWarning, UnprovenMemoryOrder, UnsavedTensor, WithoutEffect
+from offbeat.core.errors import (
+    LargeBatch,
+    LearnsNothing,
+    RunWarning,
+    UnprovenMemoryOrder,
+    UnsavedTensor,
+    WithoutEffect,
+)
 from offbeat.core.field_definitions import defaults_of
 from offbeat.core.typed_text import as_text
 
@@ -18,6 +27,8 @@ if TYPE_CHECKING:
 
 X86_64 = ("x86_64", "amd64")
 """Names of processors on which the order of memory is proven, see docs/concepts/architecture.md."""
+LARGE = 2
+"""A run is warned of a batch that has at least this many times the env steps after which it ends."""
 
 
 def start_warnings(parts: Parts, *, env_steps: int = 0, counts_anew: bool = True) -> tuple[RunWarning, ...]:
@@ -43,6 +54,21 @@ def _unproven_memory_order(config: Config) -> tuple[RunWarning, ...]:
         UnprovenMemoryOrder(
             f"on this processor, {processor}, it is not proven that processes read shared memory in the right order: "
             f"results may be wrong. Pass {threads}--set evaluator=inline"
+        ),
+    )
+
+
+def large_batch(parts: Parts) -> tuple[RunWarning, ...]:
+    """Return a warning if the first batch has many more env steps than the run was given."""
+    run, runtime, memory = parts.config.run, parts.config.runtime, parts.config.memory
+    flag, ends = min((("--steps", run.steps), ("--stop-at", run.stop_at or run.steps)), key=lambda each: each[1])
+    batch = len(memory.pace.tickets_of(0)) * memory.length * runtime.envs_per_actor
+    if batch < LARGE * ends:
+        return ()
+    return (
+        LargeBatch(
+            f"the run ends after {ends} env steps, but its first batch alone has {batch}, and all of them are "
+            f"collected and learned from: pass {flag} {batch} or more, or make the batch smaller, as with fewer envs"
         ),
     )
 

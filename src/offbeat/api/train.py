@@ -18,7 +18,7 @@ from offbeat.api.named_code import env_settings, name_of_algorithm, name_of_enco
 from offbeat.api.prepare import ProgressKind, prepare, progress_view
 from offbeat.api.run import Run, run_to_end
 from offbeat.api.run_context import RunContext, Started
-from offbeat.api.start_warnings import start_warnings, without_effect
+from offbeat.api.start_warnings import large_batch, start_warnings, without_effect
 from offbeat.config import resolve as configs
 from offbeat.config.arguments import checked
 from offbeat.config.config import Config
@@ -209,7 +209,9 @@ def _start_new(parts: Parts, loop: TrainingLoop, initial: Mapping[str, InitialPo
         f"{problem}: {remedy}" for policy in parts.policies for problem, remedy in image_notes(policy.env.observation)
     )
     messages = (origin_of(parts, initial), reason, process_count.hint(parts.config), *notices, *images)
-    return Started("; ".join(filter(None, messages)), (*start_warnings(parts), *without_effect(parts)))
+    return Started(
+        "; ".join(filter(None, messages)), (*start_warnings(parts), *large_batch(parts), *without_effect(parts))
+    )
 
 
 def _discard_empty(directory: RunDirectory) -> bool:

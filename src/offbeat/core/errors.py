@@ -78,6 +78,10 @@ class LearnsNothing(RunWarning):
     """A run makes no update."""
 
 
+class LargeBatch(RunWarning):
+    """The first batch of a run is much larger than the env steps after which the run ends."""
+
+
 class WithoutEffect(RunWarning):
     """A setting of a run has no effect beside its other settings."""
 
