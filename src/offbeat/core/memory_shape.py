@@ -59,5 +59,5 @@ class MemoryShape(Protocol):
         ...
 
     def describe(self, fields: Sequence[Field]) -> str:
-        """Return a description of the memory that it takes; '' if this is little."""
+        """Return the memory that it takes, in a line, and details for the log in further ones; '' if this is little."""
         ...

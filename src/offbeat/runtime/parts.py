@@ -104,7 +104,7 @@ class Parts:
     warnings: tuple[str, ...] = ()
     """Warnings about tensors that no checkpoint seems to have."""
     messages: tuple[str, ...] = ()
-    """What was shown while the parts were built, before the run had a log."""
+    """Messages from the time in which the parts were built, for the log: of each, the first line was shown."""
 
     @property
     def policy(self) -> PolicyParts:

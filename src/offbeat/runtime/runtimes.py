@@ -65,7 +65,7 @@ def build(config: Config, notify: Callable[[str], None] = lambda _message: None)
     shown: list[str] = []
 
     def show(message: str) -> None:
-        notify(message)
+        notify(message.partition("\n")[0])  # further lines are details for the log
         shown.append(message)
 
     parts: Parts = runtime_of(config).build(config, show)

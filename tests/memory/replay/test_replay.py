@@ -572,8 +572,8 @@ def test_describe_reports_the_size_of_the_replay():
     )
     size = arena_bytes(shape.slabs(FIELDS))
     assert shape.describe(FIELDS) == (
-        "replay: 60 transitions can be sampled, 5 tickets of 4 x 3 rows; 2 x 5 slots including max_ahead + actors "
-        f"= 2 + 2; {size / 120:.0f} bytes per row, {size / 1e6:.1f} MB in total"
+        f"replay: 60 transitions, {size / 1e6:.1f} MB\n"
+        f"5 tickets of 4 x 3 rows; 2 x 5 slots including max_ahead + actors = 2 + 2; {size / 120:.0f} bytes per row"
     )
 
 

@@ -156,13 +156,12 @@ class RingShape:
         )
 
     def describe(self, fields: Sequence[Field]) -> str:
-        """Return a description of the replay's size and memory."""
+        """Return the replay's size and memory; in a second line, which only the log has, how it is made up."""
         size, (names, numbers) = arena_bytes(self.slabs(fields)), self._extra
         return (
-            f"replay: {self.tickets * self.ticket_rows:,} transitions can be sampled, {self.tickets:,} tickets of "
-            f"{self.length} x {self.columns} rows; {self.actors} x {self.slots_per_ring:,} slots including "
-            f"{names} = {numbers}; {size / self.cells:,.0f} bytes per row, "
-            f"{size / 1e6:,.1f} MB in total"
+            f"replay: {self.tickets * self.ticket_rows:,} transitions, {size / 1e6:,.1f} MB\n"
+            f"{self.tickets:,} tickets of {self.length} x {self.columns} rows; {self.actors} x {self.slots_per_ring:,} "
+            f"slots including {names} = {numbers}; {size / self.cells:,.0f} bytes per row"
         )
 
     def check(self, batch_size: int, n_step: int) -> None:
