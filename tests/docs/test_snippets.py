@@ -97,13 +97,13 @@ def run_commands(block: Block, folder: Path) -> None:
 def kinds_of(said: str) -> set[str]:
     """Return the kinds of lines: the first two words of each, without numbers, of which a short run has others.
 
-    A run so short may end with another bottleneck than the one shown, and skips no evaluation.
+    A run so short may end with another bottleneck than the one shown, skips no evaluation, and may have quick ones.
     """
     lines = (re.sub(r"\d[\d.,]*[kM]?", "N", line) for line in said.splitlines())
     kinds = {" ".join(line.split()[:2]) for line in lines if line.strip()}
     bounds = {f"{label}:" for label in LABELS.values()}
     kinds = {"bottleneck" if kind.split()[0] in bounds else kind for kind in kinds}
-    return kinds - {"an evaluation"}
+    return kinds - {"an evaluation", "evaluations took", "auto layout"}
 
 
 def run_command(command: str, folder: Path) -> tuple[int, str]:

@@ -280,7 +280,7 @@ def test_a_run_with_auto_layout_saves_its_topology_and_equals_a_run_with_that_to
     assert topology.split == "given"
     log = (chosen.path / "log.txt").read_text()
     assert re.search(r"actors? x \d+ envs?, 1 learner thread: .*; acting and learning take turns", log)
-    assert re.search(r"; auto layout expected [\d,]+ env steps/s, and [\d,]+ were measured", log)
+    assert re.search(r"\nauto layout expected [\d,]+ env steps/s, and [\d,]+ were measured", log)
     same = {
         key: getattr(topology, key)
         for key in ("actors", "envs_per_actor", "unrolls_per_batch", "learner_threads", "split")

@@ -81,7 +81,7 @@ def run_to_end(context: RunContext) -> Run:
         raise
     if context.started:
         directory.write_status(ending.state, ending.reason)
-        directory.note("; ".join(filter(None, (f"{ending.state}: {ending.reason}", ending.bottleneck))))
+        directory.note("\n".join(filter(None, (f"{ending.state}: {ending.reason}", ending.bottleneck))))
     context.signals.restore()  # a callback may take long, and ends at Ctrl-C as any code of the caller
     try:
         context.callbacks.end(ending.state, as_shown(ending.reason))

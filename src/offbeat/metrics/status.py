@@ -122,7 +122,7 @@ class Status(DataAge):
     """In MB, like that of the main process; None if there are no children."""
     actor_restarts: int = 0
     bottleneck: str = ""
-    """The sentence of the bottleneck report; empty if it is not known yet."""
+    """The sentence of the bottleneck report, at the end with others in further lines; empty if it is not known yet."""
     timings: Timings = field(default_factory=Timings)
     losses: Mapping[str, float] = field(default_factory=dict)
     """Losses of the last update by what they train: policy, value, critic."""

@@ -126,9 +126,9 @@ class RunMetrics:
 
     @property
     def bottleneck(self) -> str:
-        """The sentence of the last bottleneck report; empty before the first. At the end, the comparison follows."""
+        """The sentence of the last bottleneck report, at the end with the comparison in a second line; empty before."""
         report = self.recorder.bottleneck
-        return "; ".join(filter(None, (report.sentence if report else "", self._compared)))
+        return "\n".join(filter(None, (report.sentence if report else "", self._compared)))
 
     def show(
         self,

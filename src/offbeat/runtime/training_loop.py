@@ -266,9 +266,9 @@ class TrainingLoop(ABC):
         self._planned_ending = self._planned_ending or self._ending_by_callback()
 
     def _bottleneck(self) -> str:
-        """Return the bottleneck report and, at the end of the run, the time of evaluations."""
+        """Return the bottleneck report and, at the end of the run, the time of evaluations, in a line each."""
         evaluation_time = self.evaluations.summary(self.metrics.wall_time) if self.ending else ""
-        return "; ".join(filter(None, (self.metrics.bottleneck, evaluation_time)))
+        return "\n".join(filter(None, (self.metrics.bottleneck, evaluation_time)))
 
     def _show(self, phase: Phase, *, at_once: bool = False) -> None:
         self.metrics.show(phase, self._with_restarts, self._bottleneck, self._first_batch, at_once=at_once)

@@ -23,7 +23,7 @@ class Ending:
     reason: str
     exit_code: int
     bottleneck: str = ""
-    """The bottleneck report of the whole run, as a sentence."""
+    """The bottleneck report of the whole run, a sentence in each line."""
 
 
 class Watchers(NamedTuple):
