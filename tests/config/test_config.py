@@ -8,18 +8,16 @@ from pathlib import Path
 
 import gymnasium as gym
 import pytest
-import tomli_w
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offbeat.algorithms.ppo import PPOConfig
 from offbeat.config.assignments import parse_assignments
 from offbeat.config.config import Config
-from offbeat.config.config_file import load, read_tables
+from offbeat.config.config_file import load
 from offbeat.config.preset_files import preset_names
 from offbeat.config.registry import ALGORITHMS, algorithm_entry
 from offbeat.config.resolve import resolve
-from offbeat.config.runtime_config import ONCE_NONE
 from offbeat.core.errors import ConfigError
 from offbeat.core.field_definitions import hints_of
 from offbeat.envs.meta import ids
@@ -153,16 +151,6 @@ def test_batch_size_and_pace_follow_from_the_topology():
     assert (runtime.batch_unrolls, runtime.batch_rows) == (3, 3 * 128 * 8)
     assert (runtime.batch_unrolls, runtime.max_lag) == (3, 2)
     assert replace(runtime, unrolls_per_batch=5).batch_unrolls == 5
-
-
-@pytest.mark.parametrize("key", ONCE_NONE)
-def test_a_limit_that_is_none_in_the_config_of_an_earlier_version_has_its_default(key, tmp_path):
-    config = resolve("ppo", "MountainCar-v0")
-    tables = config.tables()
-    tables["runtime"][key] = "none"
-    (tmp_path / "config.toml").write_text(tomli_w.dumps(tables))
-    assert load(tmp_path / "config.toml") == config
-    assert read_tables(tmp_path / "config.toml") == config.tables(), "as plots read it"
 
 
 @pytest.mark.parametrize(("given", "expected"), [({}, 100), ({"eval_every": 7}, 7), ({"eval_every": 0}, 0)])

@@ -15,7 +15,7 @@ from offbeat.config.policies import read_policies
 from offbeat.config.policy_agents import Assignment
 from offbeat.config.registry import TABLES, algorithm_entry
 from offbeat.config.run_config import RunConfig
-from offbeat.config.runtime_config import ONCE_NONE, RuntimeConfig
+from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.config.settings import AlgorithmSettings
 from offbeat.config.trust import code_of, require
 from offbeat.core.errors import ConfigError, unknown
@@ -71,22 +71,13 @@ def load_settings_of(path: Path, policy: str) -> dict[str, object]:
 
 
 def read_tables(path: Path) -> dict[str, Any]:
-    """Return the tables of a config.toml, unchecked, with the numbers that an earlier version wrote as none.
+    """Return the tables of a config.toml, unchecked.
 
     Raises:
         ConfigError: the file is missing, or is not TOML.
     """
     expected = "pass a run directory that `offbeat train` has created"
-    return with_numbers(read_toml(path, str(path), expected=expected, form="restore the file as the run wrote it"))
-
-
-def with_numbers(tables: dict[str, Any]) -> dict[str, Any]:
-    """Return tables that an earlier version may have written, with the defaults of `ONCE_NONE` in place of none."""
-    runtime = tables.get("runtime")
-    if not isinstance(runtime, dict):
-        return tables
-    numbers = {key: getattr(RuntimeConfig, key) for key in ONCE_NONE if runtime.get(key) == "none"}
-    return {**tables, "runtime": {**runtime, **numbers}}
+    return read_toml(path, str(path), expected=expected, form="restore the file as the run wrote it")
 
 
 def _runtime_of(tables: Mapping[str, Any], where: str) -> RuntimeConfig:

@@ -14,9 +14,6 @@ from offbeat.core.field_texts import Example
 from offbeat.core.fields import Bound, Count, Device, Name, Natural, Nice, NonNegative, Positive, Resource
 from offbeat.core.threads import usable_core_numbers
 
-ONCE_NONE = ("step_timeout_s", "reset_timeout_s", "stall_timeout_s", "restart_budget")
-"""Keys that were `none` in the config.toml of earlier versions, which meant the default."""
-
 
 @dataclass(frozen=True)
 class RuntimeConfig:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 
 from offbeat.config.assignments import flat_keys
 from offbeat.config.config import Config
-from offbeat.config.config_file import with_numbers
 from offbeat.config.env import KWARGS, EnvConfig
 from offbeat.config.league import LEAGUE, LeagueConfig
 from offbeat.config.own_settings import setting_of
@@ -251,7 +250,7 @@ def require_same_trial(trial: Trial, file: Path) -> None:
 
 def _tables_in(file: Path) -> dict[str, Any]:
     restore = "restore it, or pass another --dir"
-    return with_numbers(read_toml(file, str(file), expected=restore, form=restore))
+    return read_toml(file, str(file), expected=restore, form=restore)
 
 
 def _flat(tables: dict[str, Any]) -> dict[str, Any]:
