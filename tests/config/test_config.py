@@ -2,9 +2,8 @@ from __future__ import annotations
 
 import re
 import tomllib
-from dataclasses import asdict, replace
+from dataclasses import replace
 from importlib import resources
-from pathlib import Path
 
 import gymnasium as gym
 import pytest
@@ -348,27 +347,3 @@ def test_a_preset_of_another_algorithm_is_refused(monkeypatch, tmp_path):
     monkeypatch.setattr("offbeat.config.preset_files.ALGORITHMS", {"ppo": None, "a2c": None})
     with pytest.raises(ConfigError, match="preset 'mine' is for a2c, not ppo: run `offbeat train a2c ENV`"):
         resolve("ppo", "CartPole-v1", preset="mine")
-
-
-@pytest.mark.parametrize(
-    ("key", "chosen", "earlier"), [("return_scale", 5, 1), ("clip_reference", "behavior", "proximal")]
-)
-def test_a_run_that_is_older_than_a_key_has_the_value_with_which_it_was_trained(tmp_path: Path, key, chosen, earlier):
-    def value_of(text: str) -> object:
-        (tmp_path / "config.toml").write_text(text)
-        return asdict(load(tmp_path / "config.toml").settings)[key]
-
-    resolve("ppo", "CartPole-v1", assignments={key: str(chosen)}).save(tmp_path / "config.toml")
-    text = (tmp_path / "config.toml").read_text()
-    assert (value_of(text), value_of(re.sub(f"{key} = .*", "", text))) == (chosen, earlier)
-
-
-def test_the_policies_of_a_run_that_is_older_than_a_key_have_the_value_with_which_they_were_trained(tmp_path: Path):
-    resolve("ppo", "CartPole-v1").save(tmp_path / "config.toml")
-    text = re.sub("clip_reference = .*", "", (tmp_path / "config.toml").read_text())
-    text = re.sub("policies = .*", 'policies = "tables"', text)
-    tables = '[policies.a]\nagents = "a"\nsettings = { clip = 0.1 }\n[policies.b]\nagents = "b"\n'
-    (tmp_path / "config.toml").write_text(f"{text}\n{tables}")
-    config = load(tmp_path / "config.toml")
-    settings = [asdict(config.of_policy(name).settings) for name in "ab"]
-    assert [(each["clip"], each["clip_reference"]) for each in settings] == [(0.1, "proximal"), (0.2, "proximal")]
