@@ -108,6 +108,7 @@ VALUES = [
     Row("resume kept --steps 4000 --learning-rate 0.1", 2, ["--set learning_rate=0.1"]),
     Row("resume kept --seed 7", 2, ["seed is 0 in kept", "cannot change it to 7: every random", "--init-from kept"]),
     Row("resume --seed 7 kept", 2, ["seed is 0 in kept"]),
+    Row("resume kept --learning-rate", 2, ["--learning-rate is not a flag", "--set learning_rate=VALUE"]),
     Row("resume kept --hidden-sizes 8", 2, ["hidden_sizes is [16] in kept", "cannot change it to [8]"]),
     Row("resume kept --steps 4000 --set progress=lines", 2, ["unknown key 'progress'"]),
     Row("resume kept --steps 4000 --set seed=7", 2, ["seed is 0 in kept", "cannot change it to 7", "--init-from kept"]),

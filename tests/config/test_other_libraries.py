@@ -86,6 +86,14 @@ def test_a_name_of_another_library_is_answered_with_ours(algorithm, given, says)
     assert [fragment for fragment in [*says, f"`offbeat list settings {algorithm}`"] if fragment not in message] == []
 
 
+def test_each_name_of_another_library_is_answered():
+    for theirs in {other.theirs for other in other_names()}:
+        for algorithm in ("ppo", "sac", "dqn"):
+            if theirs not in setting_names(algorithm):
+                with pytest.raises(ConfigError, match=rf"^unknown key '{theirs}'"):
+                    resolve(algorithm, "Own-v0", flags={theirs: 100})
+
+
 @pytest.mark.parametrize("key", ["noise_size", "learn_steps", "batch_decay"])
 def test_a_key_that_only_shares_some_letters_with_ours_is_not_taken_for_it(key):
     with pytest.raises(ConfigError, match=rf"unknown key '{key}'\. `offbeat list settings sac` shows"):

@@ -15,7 +15,7 @@ LINE: dict[str, Any] = {
 }  # fmt: skip
 ROWS = [
     SessionProgress("trial-000/seed-1", 100_000, LINE),
-    SessionProgress("trial-000/seed-2", 100_000, {}),
+    SessionProgress("trial-000/seed-2", 100_000, {}, state="starting"),
     SessionProgress("t/s", 10, LINE, state="stopping"),
 ]
 
@@ -35,7 +35,7 @@ def test_a_row_shows_the_progress_and_the_return_of_a_session():
     assert told == [" 25%", "25k/100k env steps", "return 31.4", "eval 62.8 (best 99.0)", "ETA 2:30", "SPS 500", ""]
     assert ROWS[1].cells()[-3:] == ["ETA -", "SPS -", "starting"]
     assert ROWS[2].cells()[0] == "100%"
-    assert ROWS[2].phase == "stopping"
+    assert ROWS[2].cells()[-1] == "stopping"
 
 
 def test_lines_are_printed_every_few_seconds_and_rows_are_read_no_more_often():

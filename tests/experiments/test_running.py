@@ -107,12 +107,12 @@ def test_the_progress_of_a_session_has_the_phase_that_its_process_has_written(se
     session.run.path.mkdir()
     session.run.write_status("running", phase="evaluating")  # of an earlier process
     child = Child(session, lambda: FakeProcess(session, End(0)))
-    assert child.progress().phase == "starting"
+    assert child.progress().state == "starting"
     session.run.write_status("running", phase="saving")
-    assert child.progress().phase == "saving"
+    assert child.progress().state == "saving"
     session.run.write_status("running", phase="training")
     with patch.object(session, "last_line", lambda: {"env_steps": 1}):
-        assert child.progress().phase == ""
+        assert child.progress().state == ""
 
 
 def test_a_session_that_finished_before_its_node_was_lost_is_finished(session):

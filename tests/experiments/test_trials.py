@@ -201,15 +201,6 @@ def test_a_new_config_key_does_not_make_an_older_trial_differ(tmp_path):
     require_same_trial(trial, tmp_path / "trial.toml")
 
 
-def test_a_limit_that_was_none_in_an_earlier_version_does_not_make_a_trial_differ(tmp_path):
-    (trial,) = trials_of(spec())
-    write_trial(trial, tmp_path / "trial.toml")
-    text = (tmp_path / "trial.toml").read_text()
-    assert "\nrestart_budget = 5\n" in text
-    (tmp_path / "trial.toml").write_text(text.replace("\nrestart_budget = 5\n", '\nrestart_budget = "none"\n'))
-    require_same_trial(trial, tmp_path / "trial.toml")
-
-
 def test_a_session_may_differ_from_its_trial_only_in_the_measured_topology(tmp_path):
     (trial,) = trials_of(spec(settings={"steps": 64, "runtime": "processes"}))
     assert trial.config.runtime.split == "measured"

@@ -1,4 +1,4 @@
-"""Uploads a trained policy to the Hugging Face hub. The uploaded folder is `hub/` in the run directory:
+"""Uploads a trained policy to the Hugging Face hub. `hub/` in the run directory is a copy of the last uploaded folder:
 
 weights.safetensors, policy.json, manifest.json   a checkpoint of the policy only; `offbeat.load` verifies it
 config.toml         the settings of the run
@@ -141,8 +141,8 @@ def _replace_folder(folder: Path, new: Path) -> None:
 
 
 def _delete(folder: Path) -> None:
-    """Delete a folder or a link, if it exists."""
-    if folder.is_symlink():
+    """Delete a folder, a file or a link, if it exists."""
+    if folder.is_symlink() or folder.is_file():
         folder.unlink()
     shutil.rmtree(folder, ignore_errors=True)
 

@@ -32,7 +32,7 @@ LARGE = 2
 
 
 def start_warnings(parts: Parts, *, env_steps: int = 0, counts_anew: bool = True) -> tuple[RunWarning, ...]:
-    """Return the warnings: no update will be made, an algorithm has unsaved tensors, the processor is not supported.
+    """Return the warnings: no update will be made, an algorithm has unsaved tensors, the order of memory is not proven.
 
     Arguments are those of `no_updates.expected`.
     """

@@ -190,9 +190,9 @@ class Usage:
             return ConfigError(f"{name} is not a flag: leave out {name}, as in {self._example()}")
         if self._command in TAKES_SETTINGS and name.startswith("--"):
             if key in self._settings():
+                value = "VALUE" if _is_flag(value) or not value else value
                 if self._command == "resume" and (refused := _refused_change(words, key, value)):
                     return refused
-                value = "VALUE" if _is_flag(value) or not value else value
                 return ConfigError(f"{name} is not a flag, but a setting: pass --set {key}={value}")
             arguments = () if self._command == "check" else ARGUMENTS
             if any(ours in (*self._settings(), *arguments) for other in names_like(key) for ours in other.ours):
@@ -244,8 +244,11 @@ def _is_flag(token: str) -> bool:
 
 
 def _refused_change(words: Sequence[str], key: str, value: str) -> ConfigError | None:
-    """Return why the run among some words cannot be resumed with another value of a setting; None if it can."""
-    from offbeat.config.changes import changed_config
+    """Return why the run among some words cannot be resumed with another value of a setting.
+
+    None: it can, perhaps with another value; or there is no such run.
+    """
+    from offbeat.config.changes import changed_config, reason_against
     from offbeat.config.config_file import load
 
     run = next((path for path in map(Path, words) if (path / "config.toml").is_file()), None)
@@ -254,6 +257,8 @@ def _refused_change(words: Sequence[str], key: str, value: str) -> ConfigError |
     try:
         config = load(run / "config.toml")
     except ConfigError:  # the command itself says why, once it is typed right
+        return None
+    if reason_against(config, key) is None:
         return None
     try:
         changed_config(config, {key: value}, run)

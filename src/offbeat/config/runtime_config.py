@@ -111,8 +111,8 @@ class RuntimeConfig:
     """Seconds without progress outside of its envs after which a worker counts as hung. A process has 2.5 times as long
     to start. If it is the learner in the main thread, or a callback, the run continues, with a message."""
     start_together: Count | None = None
-    """Processes that are started at the same time, for envs that start slowly; none: all. Only for
-    processes and hogwild."""
+    """Processes that are started at the same time, for envs that start slowly; none: all. Only for processes
+    and hogwild."""
     ray_address: Annotated[Name | None, Example("auto")] = None
     """Address of a Ray cluster, HOST:PORT, or auto for the one that RAY_ADDRESS names or that runs on this machine.
     None: Ray is started on this machine, and ended with the run. Only for ray."""

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from itertools import groupby
 from typing import Any
 
-from offbeat.config.env import KWARGS
+from offbeat.config.env import KWARGS, EnvConfig
 from offbeat.config.other_libraries import OtherName, names_like, other_calls
 from offbeat.config.registry import ALGORITHMS
 from offbeat.config.run_config import RunConfig
@@ -114,5 +114,5 @@ def is_valid(key: str, value: object, hint: Any) -> bool:
 
 def _hints_and_defaults() -> dict[str, tuple[Any, Any]]:
     """Return the type hint and the default of each key."""
-    tables = [*(entry.config_class() for entry in ALGORITHMS.values()), RunConfig, RuntimeConfig]
+    tables = [*(entry.config_class() for entry in ALGORITHMS.values()), RunConfig, RuntimeConfig, EnvConfig]
     return {key: (hint, defaults_of(table)[key]) for table in tables for key, hint in hints_of(table).items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import time
 from collections.abc import Mapping
@@ -29,12 +30,14 @@ class StopRequest:
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None
         """The first stop signal; None: no signal yet."""
-        self._received_at = 0.0
+        self._taken = False
+        self._received_at = math.inf
 
     def take(self, number: int) -> Literal["first", "repeated", "second"]:
         """Take a signal in its handler; return which one it is. A repeated one is the first, sent once more."""
-        if self.signal is None:
-            self._received_at = time.monotonic()  # first, because another handler may interrupt this one
-            self.signal = signal.Signals(number)
-            return "first"
-        return "repeated" if time.monotonic() < self._received_at + REPEATED_WITHIN_S else "second"
+        if self._taken:
+            return "repeated" if time.monotonic() < self._received_at + REPEATED_WITHIN_S else "second"
+        self._taken = True  # before any call, in which the handler of another signal could run
+        self._received_at = time.monotonic()
+        self.signal = signal.Signals(number)
+        return "first"

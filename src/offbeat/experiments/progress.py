@@ -43,10 +43,6 @@ class SessionProgress:
     def fraction(self) -> float:
         return min(1.0, self.env_steps / self.steps)
 
-    @property
-    def phase(self) -> str:
-        return self.state or ("" if self.line else "starting")
-
     def cells(self, *, roomy: bool = True) -> list[str]:
         """Return the texts of the row: progress, returns, time left, speed. One without much room has no speed, no best
         evaluation and no number of env steps.
@@ -60,7 +56,7 @@ class SessionProgress:
             f"eval {rounded(line.get('eval_return_mean'))}{best}",
             f"ETA {duration(max(0, self.steps - self.env_steps) / sps if sps else None)}",
             *([f"SPS {compact(sps)}"] if roomy else []),
-            self.phase,
+            self.state,
         ]
 
 

@@ -92,11 +92,11 @@ class Child:
         return SessionProgress(self.session.name, self.session.steps, self.session.last_line(), state)
 
     def _phase(self) -> str:
-        """Return the phase of the run; '' if it is training, or if the process has not written its status yet."""
+        """Return the phase of the run; '' if it is training."""
         status = self.session.status()
         phase = status.get("phase")
         if status == self._status or not isinstance(phase, str):  # the status is that of an earlier process
-            return ""
+            return "starting"
         return "" if phase == "training" else printable(phase)
 
     def poll(self) -> End | None:

@@ -100,7 +100,7 @@ def test_status_lists_the_learner_processes_and_metrics_have_the_time_of_their_e
     cell, seen = CELLS[0], list[dict[str, Any]]()
     run = cell.train(tmp_path / "run", **on(2), callbacks=[lambda _line: seen.append(status_of(tmp_path / "run"))])
     roles = [(process["role"], process["index"]) for process in seen[0]["processes"]]
-    assert roles == [("main", 0), ("actor", 0), ("actor", 1), ("learner", 1)]
+    assert roles == [("main", 0), ("learner", 1), ("actor", 0), ("actor", 1)]
     line = lines_of(run.path)[-1]
     assert line["learner_exchange_time_ms"] > 0
     assert line["learner_exchange_time_ms"] <= line["learner_prepare_time_ms"] + line["learner_grad_time_ms"]

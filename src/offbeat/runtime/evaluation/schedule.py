@@ -102,7 +102,7 @@ class Evaluations:
             seconds: of all evaluations so far.
             state: the result of `state`.
         """
-        self.seconds, self._cost_s, self._last_cost_s = seconds, state["cost_s"] or 0.0, state["last_cost_s"]
+        self.seconds, self._cost_s, self._last_cost_s = seconds, state.get("cost_s") or 0.0, state.get("last_cost_s")
 
     @property
     def restarts(self) -> int:
