@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import gc
+import signal
 import sys
 from contextlib import suppress
 
 import pytest
 from tests.reference.own_code import CarefulDQN, Rows, make_pole
 
-from offbeat.config.importing import find, import_modules, path_of, pause_collection
+from offbeat.config.importing import defer_signals, find, import_modules, path_of, pause_collection
 from offbeat.core.errors import ConfigError
 
 
@@ -77,3 +78,18 @@ def test_collection_is_paused_and_is_afterwards_as_it_was(enabled):
         assert gc.isenabled() == enabled
     finally:
         gc.enable()
+
+
+def test_signals_in_a_block_are_handled_once_each_at_its_end():
+    handled: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, _frame: handled.append(number))
+    ignored = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with defer_signals():
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGTERM):
+                signal.raise_signal(number)
+            assert handled == []
+        assert handled == [signal.SIGTERM]
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGINT, ignored)

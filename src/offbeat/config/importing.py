@@ -122,8 +122,8 @@ def defer_signals() -> Iterator[None]:
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
-        if received:
-            signal.raise_signal(received[0])
+        for number in dict.fromkeys(received):  # each once: a handler may ignore one of them
+            signal.raise_signal(number)
 
 
 @contextmanager
