@@ -122,8 +122,8 @@ def defer_signals() -> Iterator[None]:
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
-        for number in dict.fromkeys(received):  # each once: a handler may ignore one of them
-            signal.raise_signal(number)
+        for deferred in dict.fromkeys(received):  # each once: a handler may ignore one of them
+            signal.raise_signal(deferred)
 
 
 @contextmanager
