@@ -35,6 +35,8 @@ from tests.reference.runs import (
 )
 from tests.reference.specs import TINY, grid, write_spec
 
+from offbeat.core import stop_signals
+from offbeat.experiments import experiment as experiment_module
 from offbeat.experiments.experiment import Experiment
 from offbeat.experiments.trials import Trial
 from offbeat.plots.runs import runs_of
@@ -302,6 +304,24 @@ def test_an_experiment_that_another_process_uses_is_refused(tmp_path, monkeypatc
     assert said.code == 130
     assert "to resume: offbeat run spec.toml" in said.out
     assert not is_alive(pid)
+
+
+def test_a_second_signal_in_the_report_ends_the_command_after_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(stop_signals, "REPEATED_WITHIN_S", 0.0)
+    drawn: list[Path] = []
+
+    def draw(folder: Path, *_others: object) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.raise_signal(number)
+        drawn.append(folder)
+
+    monkeypatch.setattr(experiment_module, "plot_experiment", draw)
+    write_spec(tmp_path / "spec.toml", seeds=[1], settings=TINY)
+    said = offbeat("run", "spec.toml", "--progress", "none")
+    assert said.code == 130, said
+    assert "to resume: offbeat run spec.toml" in said.out
+    assert drawn == [Path("experiments/spec")]
 
 
 @pytest.fixture

@@ -110,7 +110,10 @@ def _fix(name: str, error: Exception) -> str:
 
 @contextmanager
 def defer_signals() -> Iterator[None]:
-    """Defer SIGINT and SIGTERM to the end of the block: an exception during torch's import would abort the process."""
+    """Defer SIGINT and SIGTERM to the end of the block.
+
+    An exception during torch's import would abort the process, and one during matplotlib's would become another one.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -9,6 +9,7 @@ from statistics import fmean
 from typing import cast
 
 from offbeat.config.config import Config
+from offbeat.config.importing import defer_signals
 from offbeat.core.errors import ConfigError
 from offbeat.experiments import optuna_search
 from offbeat.experiments.directory import ExperimentDirectory
@@ -119,7 +120,8 @@ class Experiment:
                     view.message(f"already finished: {counted(finished, 'session')}")
                 self._run(pool, stops)
                 failed = tuple(outcome for outcome in pool.outcomes if outcome.state == "failed")
-                rows = self._write_report(failed, view)
+                with defer_signals():  # a second signal ends the command after the report
+                    rows = self._write_report(failed, view)
             finally:
                 view.close()
         exit_code = 130 if stops.requested else 1 if failed else 0

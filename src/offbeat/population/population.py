@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from offbeat.config.config import Config
+from offbeat.config.importing import defer_signals
 from offbeat.core.errors import ConfigError, OffbeatError
 from offbeat.experiments.directory import ExperimentDirectory
 from offbeat.experiments.launching import Launcher
@@ -135,7 +136,8 @@ class Population:
             view.start()
             try:
                 pool.run_from(schedule.next_process, schedule.ended)
-                winner = write_report(self.plan, self.directory, family, schedule.failed)
+                with defer_signals():  # a second signal ends the command after the report
+                    winner = write_report(self.plan, self.directory, family, schedule.failed)
             finally:
                 view.close()
         failed = tuple(schedule.failed.values())
