@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import time
 from collections.abc import Iterator
 from contextlib import chdir, contextmanager, suppress
 from pathlib import Path
@@ -23,6 +22,7 @@ from tests.reference.runs import (
     offbeat,
     small_run,
     status_of,
+    wait_until,
     weights_of,
 )
 from tests.reference.specs import TINY, write_spec
@@ -106,13 +106,6 @@ def is_under_way(run: Path) -> bool:
     return has_saved(run) and is_alive(process_of(run))
 
 
-def wait_for_end(pid: int) -> None:
-    deadline = time.monotonic() + 120
-    while is_alive(pid):
-        assert time.monotonic() < deadline, "the session did not end"
-        time.sleep(0.01)
-
-
 def continued(pid: int) -> None:
     with suppress(ProcessLookupError):  # its keeper kills a session that does not save in time
         os.kill(pid, signal.SIGCONT)
@@ -184,7 +177,7 @@ def test_a_session_saves_and_ends_if_the_experiment_is_killed(nodes, one_session
     started.wait_until(lambda: is_under_way(session))
     pid = process_of(session)
     started.end(signal.SIGKILL)
-    wait_for_end(pid)
+    wait_until(lambda: not is_alive(pid))
     said = run_to_end(one_session, on_ray(nodes))
     assert said.code == 0, said
     assert weights_of(session) == undisturbed[0]

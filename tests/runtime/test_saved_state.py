@@ -64,6 +64,8 @@ def state_of(run: Path) -> Any:
         (("recorder", "given"), {"a": "b"}, "given {'a': 'b'}"),
         (("recorder", "agent_steps"), None, "agent_steps None"),
         (("evaluations",), {"cost_s": "much"}, "evaluations {'cost_s': 'much'}"),
+        (("evaluations",), {}, "evaluations {}"),
+        (("evaluations", "cost_s"), None, "evaluations {'cost_s': None"),
     ],
 )
 def test_invalid_values_in_a_saved_state_are_refused_by_name(stopped, tmp_path, place, value, words):

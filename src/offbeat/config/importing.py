@@ -18,6 +18,7 @@ from typing import Any
 
 from offbeat.config.installed import is_installed
 from offbeat.core.errors import ConfigError, suggestion, with_traceback_of, without_stop
+from offbeat.core.stop_signals import STOP_SIGNALS
 from offbeat.core.threads import forbid_spinning
 
 _ACCEPTED: set[str] = set()
@@ -118,8 +119,9 @@ def defer_signals() -> Iterator[None]:
         yield
         return
     received: list[int] = []
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    handlers = {number: signal.signal(number, lambda number, _frame: received.append(number)) for number in numbers}
+    handlers = {
+        number: signal.signal(number, lambda number, _frame: received.append(number)) for number in STOP_SIGNALS
+    }
     try:
         yield
     finally:

@@ -70,7 +70,7 @@ def require_state(state: Mapping[str, Any], run: Path) -> None:
         raise _wrong(where, "best", best)
     if not isinstance(state.get("recorder"), dict):
         raise _wrong(where, "recorder", state.get("recorder"))
-    if not _OPTIONAL_NUMBERS(state.get("evaluations")):
+    if not _is_costs(state.get("evaluations")):
         raise _wrong(where, "evaluations", state.get("evaluations"))
     policies = list(_states_of_policies(state, where))
     for path, policy in policies:
@@ -210,7 +210,16 @@ def _table(is_valid: Callable[[Any], bool]) -> Callable[[object], bool]:
     return lambda value: isinstance(value, dict) and _all_values(value, is_valid)
 
 
-_OPTIONAL_NUMBERS = _table(lambda value: value is None or _is_number(value))
+def _is_optional_number(value: object) -> bool:
+    return value is None or _is_number(value)
+
+
+def _is_costs(value: object) -> bool:
+    """Whether a value is the result of `Evaluations.state`."""
+    keys = {"cost_s": _is_number, "last_cost_s": _is_optional_number}
+    return isinstance(value, dict) and value.keys() == keys.keys() and all(keys[key](value[key]) for key in keys)
+
+
 _EPISODES: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("returns", "lengths"), _numbers),
     "totals": _table(_is_number),
@@ -226,7 +235,7 @@ _RECORDED: dict[str, Callable[[Any], bool]] = {
     **_EPISODES,
     "policies": _table(_is_window),
     **dict.fromkeys(("waited", "spent", "given", "agent_steps"), _table(_is_number)),
-    **dict.fromkeys(("evaluation", "period"), _OPTIONAL_NUMBERS),
+    **dict.fromkeys(("evaluation", "period"), _table(_is_optional_number)),
     "metrics": _table(_numbers),
     "info": _table(lambda value: _numbers(value) and len(value) == 2),
     "silent": lambda value: isinstance(value, list) and all(isinstance(name, str) for name in value),

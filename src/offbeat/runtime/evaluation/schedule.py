@@ -14,6 +14,7 @@ much after few env steps, or on such a machine. So, if learning continues meanwh
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -95,14 +96,14 @@ class Evaluations:
         """Return what a checkpoint has of the costs, besides the seconds, which are a counter."""
         return {"cost_s": self._cost_s, "last_cost_s": self._last_cost_s}
 
-    def restore(self, seconds: float, state: Mapping[str, float | None]) -> None:
+    def restore(self, seconds: float, state: Mapping[str, Any]) -> None:
         """Continue a run whose evaluations have taken these seconds so far.
 
         Args:
             seconds: of all evaluations so far.
             state: the result of `state`.
         """
-        self.seconds, self._cost_s, self._last_cost_s = seconds, state.get("cost_s") or 0.0, state.get("last_cost_s")
+        self.seconds, self._cost_s, self._last_cost_s = seconds, state["cost_s"], state["last_cost_s"]
 
     @property
     def restarts(self) -> int:
