@@ -3,7 +3,7 @@
     python -m benchmarks.exactness                                                  all of it
     python -m benchmarks.exactness --algorithms ppo --features image --checks run_killed --out /tmp/trial
 
-Which algorithm is trained on what is in tests/reference/matrix.py, and what must hold in tests/reference/checks.py.
+Which algorithm is trained on what is in tests/support/matrix.py, and what must hold in tests/support/checks.py.
 
 With `lag = "exact"` and an equal layout, serial, threads and processes must give the same weights and the same
 learning metrics, bit for bit. In each cell, every runtime trains once from start to end, and once to the half; each
@@ -29,9 +29,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.reference.checks import CHECKS, figures_of
-from tests.reference.matrix import ALGORITHMS, FEATURES, Case, cases
-from tests.reference.runs import weights_of
+from tests.support.checks import CHECKS, figures_of
+from tests.support.matrix import ALGORITHMS, FEATURES, Case, cases
+from tests.support.runs import weights_of
 
 import offbeat
 from benchmarks.common import describe, machine, markdown_table, write_json

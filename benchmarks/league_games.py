@@ -7,7 +7,7 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-from tests.reference.league_players import leaves_of, shares_of
+from tests.support.league_players import leaves_of, shares_of
 
 from offbeat.core.seeding import stream
 from offbeat.league.payoffs import Payoffs

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from tests.reference.league_players import latest_player, probabilities_of, snapshot_players
+from tests.support.league_players import latest_player, probabilities_of, snapshot_players
 
 from benchmarks.common import describe, installed, machine, markdown_table
 from benchmarks.league_games import greedy, losing_lines, minimax, record, round_robin, uniform

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import tomli_w
-from tests.reference.populations import run_here
-from tests.reference.runs import offbeat
+from tests.support.populations import run_here
+from tests.support.runs import offbeat
 
 from benchmarks.common import RESULTS, markdown_table, write_json
 from benchmarks.options import new_parser

@@ -25,8 +25,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.reference.ray_clusters import STORE, two_nodes
-from tests.reference.runs import is_alive
+from tests.support.ray_clusters import STORE, two_nodes
+from tests.support.runs import is_alive
 
 from benchmarks.common import write_json
 from benchmarks.options import new_parser, read_options

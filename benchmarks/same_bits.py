@@ -37,7 +37,7 @@ NORMALIZED = {"normalize_observations": True, "normalize_returns": True}
 RECURRENT = {"core": "gru", "core_size": 8}
 ONE_WORKER: dict[str, Any] = {"runtime": "hogwild", "workers": 1}
 """Beside settings of unrolls, or of a replay, without those of actors."""
-ENVS = {"imports": ["tests.reference.run_envs"]}
+ENVS = {"imports": ["tests.sample_envs.run_envs"]}
 
 
 def _without(settings: dict[str, Any], *names: str) -> dict[str, Any]:

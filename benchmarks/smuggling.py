@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tests.reference.league_players import latest_player, snapshot_players
 from tests.reference.smuggling import Floats, against_patrols, against_smugglers, expected_return, strategy_of, value
+from tests.support.league_players import latest_player, snapshot_players
 
 from benchmarks.common import describe, machine, markdown_table
 from benchmarks.seeds import Scores, measure, train_cpu_s, train_once, with_seed

@@ -16,7 +16,7 @@ from unittest.mock import patch
 
 import pytest
 from hypothesis import HealthCheck, settings
-from tests.reference import ray_clusters, survivors, thorough, warm
+from tests.support import ray_clusters, survivors, thorough, warm
 
 from offbeat.core.argument_notation import keep_flags
 from offbeat.core.threads import forbid_spinning
@@ -166,7 +166,7 @@ def fresh_children(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def begun() -> Iterator[Callable[..., Any]]:
     """Return a function that begins a run as `runs.begun` does. The run is closed at the end of the test."""
-    from tests.reference import runs  # it loads torch
+    from tests.support import runs  # it loads torch
 
     with ExitStack() as stack:
         yield lambda env, **settings: stack.enter_context(runs.begun(env, **settings))

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.reference.league_players import latest_player, probabilities_of, snapshot_players
-from tests.reference.runs import offbeat, small_run
-from tests.reference.thorough import thorough
+from tests.support.league_players import latest_player, probabilities_of, snapshot_players
+from tests.support.runs import offbeat, small_run
+from tests.support.thorough import thorough
 
-from offbeat.api.load import load as load_policy
+from offbeat.api.playing.load import load as load_policy
 from offbeat.api.train import train
 from offbeat.envs.testing.bandit import BanditVectorEnv
 from offbeat.envs.testing.known_values import CHAIN, RING, exact_values
@@ -231,7 +231,7 @@ REPLAYS: dict[str, Any] = {
     "eval_episodes": 200,
 }
 CORE: dict[str, Any] = {"core_size": 32, "chunk_length": 8}
-SIDE: dict[str, Any] = {**REPLAYS, "imports": ("tests.reference.remembering_envs",)}
+SIDE: dict[str, Any] = {**REPLAYS, "imports": ("tests.sample_envs.remembering_envs",)}
 
 
 def test_dqn_with_a_core_solves_recall_in_training_and_in_eval(tmp_path):

@@ -60,7 +60,7 @@ def test_a_mistyped_number_is_refused_before_torch_is_imported():
 
 
 def test_a_loaded_policy_does_not_import_torch(tmp_path):
-    from tests.reference.runs import small_run
+    from tests.support.runs import small_run
 
     path = small_run(tmp_path / "run", steps=64).path
     code = f"import numpy, offbeat\noffbeat.load({str(path)!r})(numpy.zeros(4, 'float32'))"

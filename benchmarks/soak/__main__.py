@@ -20,7 +20,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 
-from tests.reference import survivors
+from tests.support import survivors
 
 from benchmarks.options import new_parser, read_options
 from benchmarks.soak.draw import draw

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.reference.warm import LOADED
+from tests.support.warm import LOADED
 
 from benchmarks.common import die_with_the_parent
 

@@ -157,7 +157,7 @@ def _check_bits(plan: Plan, files: RunFiles, report: Report) -> None:
 
 def _in_one_process() -> None:
     """Run the population of the spec in the current folder, in this process."""
-    from tests.reference.populations import run_here
+    from tests.support.populations import run_here
 
     from offbeat.population.population import Population
 

@@ -12,22 +12,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from offbeat.api.callbacks import Callback, RunHandle
+    from offbeat.api.callbacks.callback import Callback, RunHandle
     from offbeat.api.check import check
     from offbeat.api.evaluate import EvaluationResult, evaluate
-    from offbeat.api.load import load, load_all
-    from offbeat.api.loaded_policy import LoadedPolicy
     from offbeat.api.match import Match, match
+    from offbeat.api.playing.load import load, load_all
+    from offbeat.api.playing.loaded_policy import LoadedPolicy
+    from offbeat.api.playing.snapshots import AveragePolicy, load_average, load_snapshots
     from offbeat.api.plot import plot
     from offbeat.api.resume import resume
-    from offbeat.api.run import Run
-    from offbeat.api.snapshots import AveragePolicy, load_average, load_snapshots
+    from offbeat.api.running.run import Run
     from offbeat.api.train import train
     from offbeat.api.watch import watch
     from offbeat.config.registry import register_algorithm, register_encoder, register_runtime
     from offbeat.config.runtimes import RuntimeEntry
     from offbeat.core.errors import ConfigError, EnvFailed, OffbeatError, RunFailed
-    from offbeat.envs.check_parts import Finding
+    from offbeat.envs.checking.parts import Finding
     from offbeat.envs.registration import register_env
     from offbeat.envs.task_wrapper import TaskWrapper
     from offbeat.exporting.export import export
@@ -71,21 +71,21 @@ _HOMES = {
     "EnvFailed": "offbeat.core.errors",
     "OffbeatError": "offbeat.core.errors",
     "RunFailed": "offbeat.core.errors",
-    "Finding": "offbeat.envs.check_parts",
+    "Finding": "offbeat.envs.checking.parts",
     "check": "offbeat.api.check",
     "EvaluationResult": "offbeat.api.evaluate",
     "evaluate": "offbeat.api.evaluate",
     "export": "offbeat.exporting.export",
     "plot": "offbeat.api.plot",
     "watch": "offbeat.api.watch",
-    "Callback": "offbeat.api.callbacks",
-    "RunHandle": "offbeat.api.callbacks",
-    "LoadedPolicy": "offbeat.api.loaded_policy",
-    "load": "offbeat.api.load",
-    "load_all": "offbeat.api.load",
-    "AveragePolicy": "offbeat.api.snapshots",
-    "load_average": "offbeat.api.snapshots",
-    "load_snapshots": "offbeat.api.snapshots",
+    "Callback": "offbeat.api.callbacks.callback",
+    "RunHandle": "offbeat.api.callbacks.callback",
+    "LoadedPolicy": "offbeat.api.playing.loaded_policy",
+    "load": "offbeat.api.playing.load",
+    "load_all": "offbeat.api.playing.load",
+    "AveragePolicy": "offbeat.api.playing.snapshots",
+    "load_average": "offbeat.api.playing.snapshots",
+    "load_snapshots": "offbeat.api.playing.snapshots",
     "Match": "offbeat.api.match",
     "match": "offbeat.api.match",
     "register_algorithm": "offbeat.config.registry",
@@ -94,7 +94,7 @@ _HOMES = {
     "TaskWrapper": "offbeat.envs.task_wrapper",
     "register_runtime": "offbeat.config.registry",
     "RuntimeEntry": "offbeat.config.runtimes",
-    "Run": "offbeat.api.run",
+    "Run": "offbeat.api.running.run",
     "resume": "offbeat.api.resume",
     "train": "offbeat.api.train",
 }

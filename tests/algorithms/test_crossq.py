@@ -9,16 +9,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.reference.crossq import CrossQTwin, new_crossq, set_moments
-from tests.reference.models import ACTIONS, OBSERVATIONS
-from tests.reference.replay_updates import (
+from tests.reference.sac import by_autograd, perturb, random_samples
+from tests.support.models import ACTIONS, OBSERVATIONS
+from tests.support.replay_updates import (
     prepared,
     published,
     require_same_actions_from_a_checkpoint,
     require_same_update_from_weights_and_state,
     update,
 )
-from tests.reference.sac import by_autograd, perturb, random_samples
-from tests.reference.thorough import examples
+from tests.support.thorough import examples
 
 from offbeat.algorithms.base import Minibatch
 from offbeat.algorithms.crossq import CrossQ

@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.reference import dqn as slow
 from tests.reference.dqn import Twin, new_dqn, perturb
-from tests.reference.models import ACTIONS, OBSERVATIONS, random_observation
-from tests.reference.replay_updates import (
+from tests.reference.sac import random_samples
+from tests.support.models import ACTIONS, OBSERVATIONS, random_observation
+from tests.support.replay_updates import (
     prepared,
     published,
     require_same_actions_from_a_checkpoint,
     require_same_update_from_weights_and_state,
     update,
 )
-from tests.reference.sac import random_samples
-from tests.reference.thorough import examples
+from tests.support.thorough import examples
 
 from offbeat.algorithms.dqn import DQN, DQNConfig
 from offbeat.core.errors import ConfigError

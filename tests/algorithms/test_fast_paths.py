@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.reference.models import policy_spec
+from tests.support.models import policy_spec
 
 from offbeat.algorithms import fast_paths
 from offbeat.algorithms.fast_paths import autograd_notice, register

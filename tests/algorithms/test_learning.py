@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.reference.thorough import thorough
+from tests.support.thorough import thorough
 
 from offbeat.api.train import train
 

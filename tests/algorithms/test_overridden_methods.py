@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load_file
-from tests.reference import own_methods
-from tests.reference.matrix import OF_ALGORITHM
+from tests.support import own_methods
+from tests.support.matrix import OF_ALGORITHM
 from torch import Tensor, nn
 
 from offbeat.algorithms.a2c import A2C

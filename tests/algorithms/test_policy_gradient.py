@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.reference.thorough import thorough
 from tests.reference.update import Network, Twin, observation_of
-from tests.reference.update_rows import Bench, bench
+from tests.support.thorough import thorough
+from tests.support.update_rows import Bench, bench
 
 from offbeat.algorithms.a2c import A2CConfig
 from offbeat.algorithms.impala import IMPALAConfig

@@ -8,10 +8,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.reference.models import ACTIONS, OBSERVATIONS, policy_spec
-from tests.reference.thorough import examples, thorough
 from tests.reference.update import Network, PPOTwin, observation_of
-from tests.reference.update_rows import bench, perturb, random_minibatch
+from tests.support.models import ACTIONS, OBSERVATIONS, policy_spec
+from tests.support.thorough import examples, thorough
+from tests.support.update_rows import bench, perturb, random_minibatch
 
 from offbeat.algorithms.on_policy import GROUP, OnPolicy
 from offbeat.algorithms.ppo import PPO, PPOConfig

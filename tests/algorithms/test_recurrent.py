@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 from tests.reference.recurrent_update import RecurrentNetwork, RecurrentTwin
-from tests.reference.replay_runs import small_sac
-from tests.reference.runs import small_run
-from tests.reference.thorough import thorough
-from tests.reference.update_rows import bench
+from tests.support.replay_runs import small_sac
+from tests.support.runs import small_run
+from tests.support.thorough import thorough
+from tests.support.update_rows import bench
 
 from offbeat.algorithms.on_policy import GROUP
 from offbeat.algorithms.ppo import PPOConfig

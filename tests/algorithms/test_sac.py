@@ -9,16 +9,16 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.reference.models import ACTIONS, OBSERVATIONS, random_observation
-from tests.reference.replay_updates import (
+from tests.reference.sac import BOUNDED, Twin, bounded_spec, by_autograd, new_sac, perturb, random_samples
+from tests.support.models import ACTIONS, OBSERVATIONS, random_observation
+from tests.support.replay_updates import (
     prepared,
     published,
     require_same_actions_from_a_checkpoint,
     require_same_update_from_weights_and_state,
     update,
 )
-from tests.reference.sac import BOUNDED, Twin, bounded_spec, by_autograd, new_sac, perturb, random_samples
-from tests.reference.thorough import examples
+from tests.support.thorough import examples
 
 from offbeat.algorithms.replay_actor_critic import CRITIC, POLICY
 from offbeat.algorithms.sac import SAC

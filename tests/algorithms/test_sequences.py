@@ -10,8 +10,8 @@ import pytest
 import torch
 from tests.reference.dqn import perturb as perturb_dqn
 from tests.reference.sac import perturb as perturb_sac
-from tests.reference.sequence_samples import COLUMNS, LENGTH, SEQUENCES, env_of, minibatch_of, sampled
 from tests.reference.sequences import DQNTwin, SACTwin
+from tests.support.sequence_samples import COLUMNS, LENGTH, SEQUENCES, env_of, minibatch_of, sampled
 
 from offbeat.algorithms.base import LossResult, Minibatch
 from offbeat.algorithms.dqn import DQN, DQNConfig

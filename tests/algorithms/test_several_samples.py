@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from tests.reference.runs import weights_of
+from tests.support.runs import weights_of
 
 from offbeat.algorithms.base import LossResult
 from offbeat.algorithms.dqn import DQN, DQNConfig

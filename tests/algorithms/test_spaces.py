@@ -7,10 +7,10 @@ from functools import partial
 from typing import Any
 
 import pytest
-from tests.reference.replay_runs import small_sac
-from tests.reference.run_envs import Doors, Locks
-from tests.reference.runs import offbeat, small_run
-from tests.reference.thorough import thorough
+from tests.sample_envs.run_envs import Doors, Locks
+from tests.support.replay_runs import small_sac
+from tests.support.runs import offbeat, small_run
+from tests.support.thorough import thorough
 
 ON_POLICY: dict[str, Any] = {"steps": 8_000, "unroll_length": 32, "learning_rate": 1e-2, "hidden_sizes": (32,)}
 ONE_PASS: dict[str, Any] = {**ON_POLICY, "steps": 16_000, "normalize_advantages": True}

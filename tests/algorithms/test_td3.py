@@ -9,19 +9,19 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.reference.models import ACTIONS, OBSERVATIONS
-from tests.reference.replay_runs import small_sac
-from tests.reference.replay_updates import (
+from tests.reference.sac import by_autograd, perturb, random_samples
+from tests.reference.td3 import TD3Twin, new_td3
+from tests.support.models import ACTIONS, OBSERVATIONS
+from tests.support.replay_runs import small_sac
+from tests.support.replay_updates import (
     prepared,
     published,
     require_same_actions_from_a_checkpoint,
     require_same_update_from_weights_and_state,
     update,
 )
-from tests.reference.runs import weights_of
-from tests.reference.sac import by_autograd, perturb, random_samples
-from tests.reference.td3 import TD3Twin, new_td3
-from tests.reference.thorough import examples
+from tests.support.runs import weights_of
+from tests.support.thorough import examples
 
 from offbeat.algorithms.replay_actor_critic import CRITIC, POLICY
 from offbeat.algorithms.td3_config import TD3Config

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.reference.journals import EVALUATED, HOOKS, Journal, assert_called_once_for_each_event
-from tests.reference.runs import lines_of, small_run, status_of, weights_of
+from tests.support.journals import EVALUATED, HOOKS, Journal, assert_called_once_for_each_event
+from tests.support.runs import lines_of, small_run, status_of, weights_of
 
 import offbeat
 from offbeat.config.runtimes import RUNTIMES
@@ -108,7 +108,7 @@ def test_on_start_of_a_resumed_run_says_so(tmp_path):
         ({}, "finished", "learned from"),
         ({"stop_at": 256}, "interrupted", "stop-at"),
         ({"callbacks": [interrupt_once()]}, "interrupted", "SIGINT"),
-        ({"env": "tests.reference.run_envs:RaisesLate"}, "failed", "RaisesLate"),
+        ({"env": "tests.sample_envs.run_envs:RaisesLate"}, "failed", "RaisesLate"),
     ],
     ids=["finished", "stopped", "signal", "failed"],
 )

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.reference.replay_runs import small_sac
-from tests.reference.runs import contents, files_up_to, lines_of, offbeat, small_run, weights_of
+from tests.support.replay_runs import small_sac
+from tests.support.runs import contents, files_up_to, lines_of, offbeat, small_run, weights_of
 
 from offbeat.api.resume import resume
 from offbeat.config import changes

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from offbeat.api import compiled_modules
+from offbeat.api.running import compiled_modules
 from offbeat.cli.main import run
 from offbeat.config.resolve import resolve
 from offbeat.core.errors import ConfigError

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.reference.runs import lines_of, offbeat, small_arguments
+from tests.support.runs import lines_of, offbeat, small_arguments
 
-from offbeat.api.load import load_all
+from offbeat.api.playing.load import load_all
 from offbeat.api.watch import watch
 from offbeat.config.env import EnvConfig
 from offbeat.core.errors import ConfigError
 from offbeat.core.frozen_table import PlainTable, thawed
-from offbeat.envs.check import check_env
+from offbeat.envs.checking.check import check_env
 
 
 @pytest.mark.parametrize("runtime", ["serial", "processes"])
@@ -33,7 +33,7 @@ def test_arguments_of_the_env_reach_actors_evaluations_videos_and_resumed_runs(t
 def test_an_argument_of_the_env_can_be_a_table(tmp_path, env, value):
     path, config = tmp_path / "run", f"{{parts = [{{value = {json.dumps(value)}}}]}}"
     settings = {"steps": 512, "actors": 1, "runtime": "processes", "env.kwargs.config": config}
-    said = offbeat(*small_arguments(path, f"tests.reference.configured_envs:{env}", **settings))
+    said = offbeat(*small_arguments(path, f"tests.sample_envs.configured_envs:{env}", **settings))
     assert said.code == 0, said
     assert offbeat("resume", path, "--steps", "1024", "--progress", "none", "--trust-code").code == 0
     kwargs = load_all(path)["default"].trained.env_config.kwargs
@@ -41,8 +41,8 @@ def test_an_argument_of_the_env_can_be_a_table(tmp_path, env, value):
 
 
 def test_check_makes_the_env_with_the_given_settings():
-    command = ["check", "tests.reference.not_envs:Poles", "--set", "env.kwargs.number=2", "env.kwargs.height=1.5"]
+    command = ["check", "tests.sample_envs.not_envs:Poles", "--set", "env.kwargs.number=2", "env.kwargs.height=1.5"]
     said = offbeat(*command)
-    assert (said.code, said.out) == (0, "tests.reference.not_envs:Poles: no problems found\n")
+    assert (said.code, said.out) == (0, "tests.sample_envs.not_envs:Poles: no problems found\n")
     with pytest.raises(ConfigError, match="CartPole-v1 has no argument 'wings'"):
         check_env("CartPole-v1", steps=20, settings=EnvConfig(kwargs=PlainTable({"wings": 2})))

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 from PIL import Image
-from tests.reference.runs import offbeat as command
-from tests.reference.runs import small_run
+from tests.support.runs import offbeat as command
+from tests.support.runs import small_run
 
 import offbeat
 from offbeat.cli.main import COMMANDS
@@ -63,8 +63,8 @@ def test_evaluate_plays_a_policy_of_any_name_and_refuses_policies_that_are_no_ru
 
 
 def test_evaluate_plays_in_another_env(run):
-    result = offbeat.evaluate(run, "tests.reference.wrapped_envs:ShortCartPole", 2, env_kwargs={"steps": 3})
-    assert (result.env, result.length_mean) == ("tests.reference.wrapped_envs:ShortCartPole", 3)
+    result = offbeat.evaluate(run, "tests.sample_envs.wrapped_envs:ShortCartPole", 2, env_kwargs={"steps": 3})
+    assert (result.env, result.length_mean) == ("tests.sample_envs.wrapped_envs:ShortCartPole", 3)
     with pytest.raises(ConfigError, match="observations of Pendulum-v1 differ"):
         offbeat.evaluate(run, "Pendulum-v1")
 

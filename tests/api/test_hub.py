@@ -18,21 +18,21 @@ import numpy as np
 import pytest
 from huggingface_hub import ModelCard
 from safetensors.numpy import load
-from tests.reference import env_zoo
-from tests.reference.hub_server import TOKEN, Hub, hub_server
-from tests.reference.mutations import rehashed
-from tests.reference.runs import OFFBEAT, CommandResult, contents, files_up_to, offbeat, run_python, small_run
-from tests.reference.warm import REPOSITORY
+from tests.sample_envs import env_zoo
+from tests.support.hub_server import TOKEN, Hub, hub_server
+from tests.support.mutations import rehashed
+from tests.support.runs import OFFBEAT, CommandResult, contents, files_up_to, offbeat, run_python, small_run
+from tests.support.warm import REPOSITORY
 
 from offbeat.algorithms.ppo import PPOConfig
-from offbeat.api import hub as hub_module
 from offbeat.api.evaluate import evaluate
-from offbeat.api.hub import _replace_folder, folder_to_upload
-from offbeat.api.load import load as load_policy
-from offbeat.api.load import load_for_env
-from offbeat.api.loaded_policy import LoadedPolicy
-from offbeat.api.model_card import card
-from offbeat.api.trained import Trained
+from offbeat.api.hub import upload as hub_module
+from offbeat.api.hub.model_card import card
+from offbeat.api.hub.upload import _replace_folder, folder_to_upload
+from offbeat.api.playing.load import load as load_policy
+from offbeat.api.playing.load import load_for_env
+from offbeat.api.playing.loaded_policy import LoadedPolicy
+from offbeat.api.playing.trained import Trained
 from offbeat.config.env import EnvConfig
 from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.previous_inputs import previous_leaves
@@ -333,7 +333,7 @@ def test_the_code_snippet_on_the_model_card_runs(hub_with_policy, tmp_path):
     ("env", "settings"),
     [
         ("zoo/TreeObservations-v0", {"wrappers": ["gymnasium.wrappers:FlattenObservation"]}),
-        ("tests.reference.env_zoo:DictObservations", {}),
+        ("tests.sample_envs.env_zoo:DictObservations", {}),
         ("zoo/MaskInInfo-v0", {}),
         ("offbeat/Recall-v0", {"env_kwargs": {"cues": 6}}),
     ],

@@ -11,7 +11,7 @@ from rlcompleter import Completer
 from typing import Any
 
 import pytest
-from tests.reference.runs import small_run
+from tests.support.runs import small_run
 from tests.test_package import loaded_by
 
 import offbeat

@@ -8,17 +8,17 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from tests.reference.env_zoo import MASKED, SOUND, zoo_id
-from tests.reference.models import policy_spec, random_vector
-from tests.reference.registries import registries_kept
+from tests.sample_envs.env_zoo import MASKED, SOUND, zoo_id
+from tests.support.models import policy_spec, random_vector
+from tests.support.registries import registries_kept
 from torch import nn
 
 import offbeat
 from offbeat.algorithms.ppo import PPOConfig
-from offbeat.api.loaded_policy import LoadedPolicy
-from offbeat.api.trained import Trained
+from offbeat.api.playing.loaded_policy import LoadedPolicy
+from offbeat.api.playing.trained import Trained
 from offbeat.core.types import Array, Leaf
-from offbeat.envs.check import preflight
+from offbeat.envs.checking.check import preflight
 from offbeat.models.acting import make_policy
 from offbeat.models.stacks import Stacks
 

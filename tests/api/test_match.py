@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.reference.runs import lines_of, small_run
-from tests.reference.runs import offbeat as typed
+from tests.support.runs import lines_of, small_run
+from tests.support.runs import offbeat as typed
 
 import offbeat
-from offbeat.api.entrants import entrants_of
+from offbeat.api.playing.entrants import entrants_of
 from offbeat.cli.match import Match
 from offbeat.core.errors import ConfigError
 from offbeat.workers.mixture import Mixture
@@ -155,8 +155,8 @@ def test_match_json_has_players_payoffs_and_standings_and_pictures_are_drawn(lea
 
 def test_games_that_are_cut_before_the_env_reports_an_outcome_are_in_no_score(folder):
     scored = {**LEAGUE, "league": {**LEAGUE["league"], "outcome": "won"}}
-    run = small_run(folder / "scored", "tests.reference.scored_games:ScoredNim", **scored).path
-    flags = ("match", run, "--episodes", 20, "--import", "tests.reference.scored_games", "--max-episode-steps")
+    run = small_run(folder / "scored", "tests.sample_envs.scored_games:ScoredNim", **scored).path
+    flags = ("match", run, "--episodes", 20, "--import", "tests.sample_envs.scored_games", "--max-episode-steps")
     played = json.loads(typed(*flags, 5, "--json").out)
     assert 0 < played["no_result"] == played["cut"] < 60
     assert np.sum(played["payoffs"]["games"]) / 2 == 60 - played["no_result"]

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from tests.reference.runs import OFFBEAT, run_python
+from tests.support.runs import OFFBEAT, run_python
 
 import offbeat
 from offbeat.algorithms.dqn import DQNConfig

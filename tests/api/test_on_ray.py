@@ -12,9 +12,9 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from tests.reference.runs import Started, small_run
-from tests.reference.runs import offbeat as typed
-from tests.reference.thorough import thorough
+from tests.support.runs import Started, small_run
+from tests.support.runs import offbeat as typed
+from tests.support.thorough import thorough
 
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import ConfigError, EnvFailed, RunFailed
@@ -71,7 +71,7 @@ def test_an_evaluation_on_a_node_has_the_result_of_one_machine(nodes, league):
 
 
 def test_an_env_of_an_imported_module_is_evaluated_on_a_node_and_its_failure_is_reported(nodes, tmp_path):
-    module = "tests.reference.run_envs"
+    module = "tests.sample_envs.run_envs"
     run = small_run(tmp_path / "run", "runs/RaisesLate-v0", steps=64, imports=(module,)).path
     arguments = ["eval", run, "--import", module, "--json"]
     here, there = (typed(*arguments, "--episodes", 4, *more) for more in ([], on_ray(nodes)))

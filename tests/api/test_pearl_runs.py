@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.reference.pages import blocks
-from tests.reference.pearl_runs import ROBOT, SMALL_PEARL
-from tests.reference.runs import offbeat
+from tests.support.pages import blocks
+from tests.support.pearl_runs import ROBOT, SMALL_PEARL
+from tests.support.runs import offbeat
 
-from offbeat.api.load import loaded_from
+from offbeat.api.playing.load import loaded_from
 from offbeat.api.resume import resume
 from offbeat.api.train import Run, train
 from offbeat.config.trust import Code

@@ -16,16 +16,16 @@ import numpy as np
 import pytest
 import tomli_w
 from PIL import Image
-from tests.reference.drawn_worlds import PICTURES, DrawnSpaces
-from tests.reference.runs import offbeat, small_arguments, small_run
+from tests.sample_envs.drawn_worlds import PICTURES, DrawnSpaces
+from tests.support.runs import offbeat, small_arguments, small_run
 
 import offbeat as package
-from offbeat.api.load import load, load_all, loaded_from
+from offbeat.api.playing.load import load, load_all, loaded_from
 from offbeat.config.trust import Code
 from offbeat.core.errors import ConfigError
 from offbeat.run_directory.checkpoint import load as load_checkpoint
 
-WORLD = "tests.reference.drawn_worlds:DrawnSpaces"
+WORLD = "tests.sample_envs.drawn_worlds:DrawnSpaces"
 AGENTS = ("scout", "driver", "gunner")
 NAMES = ["driver", "gunner", "scout"]
 SETTINGS: dict[str, Any] = {"steps": 256, "envs_per_actor": 2, "runtime": "serial"}
@@ -118,7 +118,7 @@ def test_watch_cuts_an_episode_of_a_world(run, tmp_path):
 
 
 def test_watch_of_agents_that_appear_late_and_end_early_plays_all_of_them(tmp_path):
-    world = "tests.reference.drawn_worlds:DrawnArrivals"
+    world = "tests.sample_envs.drawn_worlds:DrawnArrivals"
     run = small_run(tmp_path / "run", world, core="gru", core_size=4, **SETTINGS)
     said = offbeat("watch", run.path, "--video", tmp_path / "episode.gif")
     found = re.match(r"return agent_0 (.+), agent_1 (.+), agent_2 (.+) in 9 env steps", said.out)

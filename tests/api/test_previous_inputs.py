@@ -9,20 +9,20 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from tests.api.test_shown_episodes import TakingTurns
-from tests.reference import curious_envs, remembering_envs  # noqa: F401 - they register their envs
-from tests.reference.env_zoo import DictActions, zoo_id
-from tests.reference.models import random_vector
-from tests.reference.runs import offbeat
+from tests.sample_envs import curious_envs, remembering_envs  # noqa: F401 - they register their envs
+from tests.sample_envs.env_zoo import DictActions, zoo_id
+from tests.support.models import random_vector
+from tests.support.runs import offbeat
 
 from offbeat.algorithms.ppo import PPOConfig
-from offbeat.api.loaded_policy import LoadedPolicy
-from offbeat.api.shown_episodes import EnvEpisode, WorldEpisode
-from offbeat.api.trained import Trained
+from offbeat.api.playing.loaded_policy import LoadedPolicy
+from offbeat.api.playing.shown_episodes import EnvEpisode, WorldEpisode
+from offbeat.api.playing.trained import Trained
 from offbeat.config.env import EnvConfig
 from offbeat.core.seeding import derive_seed
 from offbeat.core.types import DEFAULT_POLICY, Array, Tree
 from offbeat.envs.actions import split_columns
-from offbeat.envs.check import preflight
+from offbeat.envs.checking.check import preflight
 from offbeat.models.acting import make_policy
 from offbeat.workers.evaluation_envs import evaluation_envs
 from offbeat.workers.evaluator import evaluate

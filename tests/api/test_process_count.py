@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.reference.runs import SMALL, offbeat, small_arguments
+from tests.support.runs import SMALL, offbeat, small_arguments
 
-from offbeat.api import process_count
+from offbeat.api.running import process_count
 from offbeat.config.resolve import resolve
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.reference.described_images import Described
-from tests.reference.runs import offbeat, small_run, weights_of
+from tests.sample_envs.described_images import Described
+from tests.support.runs import offbeat, small_run, weights_of
 
 import offbeat as package
 from offbeat.core.errors import ConfigError

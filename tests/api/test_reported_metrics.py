@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.reference.registries import registries_kept
-from tests.reference.replay_runs import small_sac
-from tests.reference.runs import lines_of, small_run, weights_of
+from tests.support.registries import registries_kept
+from tests.support.replay_runs import small_sac
+from tests.support.runs import lines_of, small_run, weights_of
 from torch import Tensor, nn
 
 import offbeat

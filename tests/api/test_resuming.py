@@ -17,9 +17,9 @@ from typing import Any
 
 import gymnasium as gym
 import pytest
-from tests.reference.replay_runs import small_sac
-from tests.reference.runs import contents, files_up_to, lines_of, offbeat, small_run, status_of, weights_of
-from tests.reference.thorough import thorough
+from tests.support.replay_runs import small_sac
+from tests.support.runs import contents, files_up_to, lines_of, offbeat, small_run, status_of, weights_of
+from tests.support.thorough import thorough
 
 from offbeat.api.resume import resume
 from offbeat.core.errors import ConfigError, EnvFailed, RunFailed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.reference.runs import small_run, status_of
+from tests.support.runs import small_run, status_of
 
 from offbeat.run_directory.directory import RunDirectory
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.reference.models import policy_spec, random_vector
+from tests.support.models import policy_spec, random_vector
 
-from offbeat.api.loaded_policy import LoadedPolicy
-from offbeat.api.shown_episodes import WorldEpisode
-from offbeat.api.trained import Trained
+from offbeat.api.playing.loaded_policy import LoadedPolicy
+from offbeat.api.playing.shown_episodes import WorldEpisode
+from offbeat.api.playing.trained import Trained
 from offbeat.core.errors import ConfigError
-from offbeat.envs.world import WorldStep
+from offbeat.envs.worlds.contract import WorldStep
 from offbeat.models.acting import make_policy
 
 

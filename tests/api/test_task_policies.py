@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from tests.reference.trials import ROBOT, TRIALS, played, policy_for, sampled_tests
+from tests.support.trials import ROBOT, TRIALS, played, policy_for, sampled_tests
 
 from offbeat.algorithms.sac_config import SACConfig
-from offbeat.api.loaded_policy import LoadedPolicy
-from offbeat.api.trained import Trained
+from offbeat.api.playing.loaded_policy import LoadedPolicy
+from offbeat.api.playing.trained import Trained
 from offbeat.api.watch import watch
 from offbeat.core.seeding import stream
 from offbeat.core.types import INFO_MASK, ActionSpec, Leaf
-from offbeat.envs.check import preflight
+from offbeat.envs.checking.check import preflight
 from offbeat.envs.meta.point_robot import PointRobot
 from offbeat.models.acting import make_policy
 from offbeat.models.published import published_layout

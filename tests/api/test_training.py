@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.reference.runs import SMALL, contents, lines_of, small_run, status_of, untimed, weights_of
+from tests.support.runs import SMALL, contents, lines_of, small_run, status_of, untimed, weights_of
 
 import offbeat
 from offbeat.config.config_file import load as load_config

@@ -14,9 +14,9 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from tests.reference.process_state import RUNTIMES, changed_by
-from tests.reference.thorough import thorough
-from tests.reference.warm import warm_python
+from tests.support.process_state import RUNTIMES, changed_by
+from tests.support.thorough import thorough
+from tests.support.warm import warm_python
 
 import offbeat
 
@@ -24,7 +24,7 @@ REPOSITORY = Path(__file__).parents[2]
 USE = """
 import json, sys
 from pathlib import Path
-from tests.reference.process_state import changed_by
+from tests.support.process_state import changed_by
 found = changed_by(sys.argv[-1].split(), Path("runs"))
 print("FOUND", json.dumps(found))
 """

@@ -46,7 +46,7 @@ def test_a_new_run_warns_of_a_setting_without_effect(tmp_path, algorithm, env, s
         ("ppo", "Pendulum-v1", {"log_std_init": -1, "return_scale": 2, "recompute_advantages": True}),
         ("ppo", "CartPole-v1", {"clip_reference": "proximal", "c_clip": 1}),
         ("sac", "Pendulum-v1", RATES),  # the temperature has this learning rate
-        ("ppo", "tests.reference.drawn_worlds:DrawnSpaces", {"policies": "separate", "log_std_init": -1}),
+        ("ppo", "tests.sample_envs.drawn_worlds:DrawnSpaces", {"policies": "separate", "log_std_init": -1}),
     ],
 )
 def test_a_run_in_which_a_policy_uses_each_setting_does_not_warn(tmp_path, algorithm, env, settings):

@@ -11,16 +11,16 @@ from typing import Any
 import gymnasium as gym
 import pytest
 from gymnasium.wrappers import FlattenObservation
-from tests.reference.runs import CommandResult, lines_of, run_python, small_arguments, small_run, weights_of
-from tests.reference.runs import offbeat as command
-from tests.reference.wrapped_envs import HalvedReward, ShortCartPole
+from tests.sample_envs.wrapped_envs import HalvedReward, ShortCartPole
+from tests.support.runs import CommandResult, lines_of, run_python, small_arguments, small_run, weights_of
+from tests.support.runs import offbeat as command
 
 import offbeat
 from offbeat.config.resolve import resolve
 from offbeat.core.errors import ConfigError
 from offbeat.envs.make import make_envs
 
-ENVS = "tests.reference.wrapped_envs"
+ENVS = "tests.sample_envs.wrapped_envs"
 HALVED, MINUS_ONE = f"{ENVS}:HalvedReward", f"{ENVS}:MinusOne"
 
 

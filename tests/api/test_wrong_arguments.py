@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from tests.reference.runs import small_run
+from tests.support.runs import small_run
 
 import offbeat
 from offbeat.config.other_libraries import other_calls

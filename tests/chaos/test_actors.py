@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.reference.runs import (
+from tests.support.runs import (
     CommandResult,
     Started,
     lines_of,
@@ -24,11 +24,11 @@ from tests.reference.runs import (
     small_arguments,
     status_of,
 )
-from tests.reference.thorough import thorough
+from tests.support.thorough import thorough
 
 from offbeat.run_directory.checkpoint import load
 
-ENVS = ("tests.reference.run_envs",)
+ENVS = ("tests.sample_envs.run_envs",)
 STEPS = 2048
 """Env steps of a run, in which there is time for a fault and for what follows it."""
 PROCESSES: dict[str, Any] = {"runtime": "processes", "actors": 2, "max_lag": 1, "imports": ENVS}
@@ -211,7 +211,7 @@ def names_an_env(text: str) -> bool:
     return re.search(r"was in a call of its env [0-3] that did not return in time", text) is not None
 
 
-WORLD = "tests.reference.faulty_envs:HangingNim"
+WORLD = "tests.sample_envs.faulty_envs:HangingNim"
 
 
 def test_a_world_that_hangs_in_the_step_of_one_agent_costs_an_actor_process_a_restart():

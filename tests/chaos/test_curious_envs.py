@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.reference.runs import (
+from tests.support.runs import (
     Started,
     is_alive,
     lines_of,
@@ -16,11 +16,11 @@ from tests.reference.runs import (
     status_of,
     wait_until,
 )
-from tests.reference.thorough import thorough
+from tests.support.thorough import thorough
 
 from offbeat.core.errors import EnvFailed
 
-CURIOUS: dict[str, Any] = {"imports": ("tests.reference.curious_envs",)}
+CURIOUS: dict[str, Any] = {"imports": ("tests.sample_envs.curious_envs",)}
 LAYOUTS: dict[str, dict[str, Any]] = {
     "serial": {},
     "threads": {"actors": 2, "max_lag": 1},

@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.reference.mutations import mutated, rehashed
-from tests.reference.pearl_runs import ROBOT, SMALL_PEARL
-from tests.reference.replay_runs import small_sac
-from tests.reference.runs import OFFBEAT, contents, small_run
-from tests.reference.thorough import thorough
+from tests.support.mutations import mutated, rehashed
+from tests.support.pearl_runs import ROBOT, SMALL_PEARL
+from tests.support.replay_runs import small_sac
+from tests.support.runs import OFFBEAT, contents, small_run
+from tests.support.thorough import thorough
 
-from offbeat.api.load import loaded_from
-from offbeat.api.loaded_policy import LoadedPolicy
+from offbeat.api.playing.load import loaded_from
+from offbeat.api.playing.loaded_policy import LoadedPolicy
 from offbeat.api.train import train
 from offbeat.config.trust import Code
 from offbeat.core.errors import OffbeatError

@@ -18,10 +18,10 @@ from typing import Any, NamedTuple, Self
 from unittest.mock import patch
 
 import pytest
-from tests.reference.hogwild_runs import assert_ratio_of_each, assert_whole, pools, workers_of
-from tests.reference.replay_runs import LINKS, SMALL_SAC, linked_rows, small_sac
-from tests.reference.run_envs import Doors
-from tests.reference.runs import (
+from tests.sample_envs.run_envs import Doors
+from tests.support.hogwild_runs import assert_ratio_of_each, assert_whole, pools, workers_of
+from tests.support.replay_runs import LINKS, SMALL_SAC, linked_rows, small_sac
+from tests.support.runs import (
     HURRIED_GROUP,
     CommandResult,
     Started,
@@ -35,7 +35,7 @@ from tests.reference.runs import (
     small_run,
     status_of,
 )
-from tests.reference.thorough import thorough
+from tests.support.thorough import thorough
 
 from offbeat.api.resume import resume
 from offbeat.api.train import Run
@@ -44,7 +44,7 @@ from offbeat.runtime.hogwild.loop import HogwildLoop
 from offbeat.runtime.hogwild.shared_state import SharedStorage
 from offbeat.runtime.hogwild.worker_pool import WorkerPool
 
-ENVS = ("tests.reference.run_envs",)
+ENVS = ("tests.sample_envs.run_envs",)
 WORKERS: dict[str, Any] = {"runtime": "hogwild", "workers": 2, "imports": ENVS}
 ALONE: dict[str, Any] = {"workers": 1}
 """Where what the others do makes no difference: each worker is a process that loads torch."""

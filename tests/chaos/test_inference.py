@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.reference.runs import (
+from tests.support.runs import (
     Started,
     is_alive,
     lines_of,

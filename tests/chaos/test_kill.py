@@ -10,8 +10,8 @@ from random import Random
 from typing import Any
 
 import pytest
-from tests.reference.endless_saves import FOR_EVER, numbered
-from tests.reference.runs import (
+from tests.support.endless_saves import FOR_EVER, numbered
+from tests.support.runs import (
     Started,
     actors_of,
     files_up_to,
@@ -26,12 +26,12 @@ from tests.reference.runs import (
     untimed,
     weights_of,
 )
-from tests.reference.thorough import thorough
+from tests.support.thorough import thorough
 
 from offbeat.run_directory.checkpoint import load
 from offbeat.run_directory.store import CheckpointStore
 
-ENVS = ("tests.reference.run_envs",)
+ENVS = ("tests.sample_envs.run_envs",)
 
 # --- runs ---------------------------------------------------------------------------------------------------
 

@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.reference.runs import OFFBEAT, REPOSITORY, is_alive, small_arguments, wait_until
-from tests.reference.thorough import thorough
+from tests.support.runs import OFFBEAT, REPOSITORY, is_alive, small_arguments, wait_until
+from tests.support.thorough import thorough
 
 LAYOUT: dict[str, Any] = {"runtime": "processes", "actors": 2, "envs_per_actor": 1, "steps": 10**9}
-ARGUMENTS = small_arguments(Path("run"), "curious/Rude-v0", imports=("tests.reference.curious_envs",), **LAYOUT)
+ARGUMENTS = small_arguments(Path("run"), "curious/Rude-v0", imports=("tests.sample_envs.curious_envs",), **LAYOUT)
 TRAINS_FOR_EVER = f"""
 import json
 import os
 import time
 from pathlib import Path
-from tests.reference.warm import warm_python
+from tests.support.warm import warm_python
 
 def test_that_trains_for_ever():
     with Path("said").open("w") as said:

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.reference.failing_ppo import FAILING
-from tests.reference.runs import CommandResult, lines_of, offbeat, small_arguments, small_run, status_of
-from tests.reference.thorough import thorough
+from tests.support.failing_ppo import FAILING
+from tests.support.runs import CommandResult, lines_of, offbeat, small_arguments, small_run, status_of
+from tests.support.thorough import thorough
 
-from offbeat.api.callbacks import CallbackFunction
+from offbeat.api.callbacks.callback import CallbackFunction
 from offbeat.config import registry
 from offbeat.run_directory.checkpoint import load
 
-ENVS = ("tests.reference.run_envs",)
+ENVS = ("tests.sample_envs.run_envs",)
 RUNTIMES = pytest.mark.parametrize("runtime", ["serial", "processes", *thorough("threads")])
 SETTINGS: dict[str, Any] = {"steps": 2048, "actors": 2, "max_lag": 1, "checkpoint_every": 256}
 

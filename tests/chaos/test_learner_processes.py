@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.reference.failing_ppo import FAILING_LATER, HANGING_LATER, exchanges_nothing_in
-from tests.reference.runs import (
+from tests.support.failing_ppo import FAILING_LATER, HANGING_LATER, exchanges_nothing_in
+from tests.support.runs import (
     CommandResult,
     Started,
     has_saved,
@@ -20,7 +20,7 @@ from tests.reference.runs import (
     small_run,
     status_of,
 )
-from tests.reference.thorough import thorough
+from tests.support.thorough import thorough
 
 from offbeat.config import registry
 from offbeat.core.errors import RunFailed

@@ -6,11 +6,11 @@ The check `same_bits` is made in tests/runtime/test_exactness.py.
 from __future__ import annotations
 
 import pytest
-from tests.reference.checks import CHECKS
-from tests.reference.faulty_envs import ENVS, WORLDS
-from tests.reference.matrix import ALGORITHMS, FEATURES, IN_CI, Case, cases
-from tests.reference.self_checking_rows import FEATURE_CHECKS
-from tests.reference.thorough import thorough
+from tests.sample_envs.faulty_envs import ENVS, WORLDS
+from tests.support.checks import CHECKS
+from tests.support.matrix import ALGORITHMS, FEATURES, IN_CI, Case, cases
+from tests.support.self_checking_rows import FEATURE_CHECKS
+from tests.support.thorough import thorough
 
 from offbeat.config.registry import ALGORITHMS as KNOWN
 from offbeat.core.errors import ConfigError

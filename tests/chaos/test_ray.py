@@ -20,10 +20,10 @@ from unittest.mock import patch
 
 import pytest
 from benchmarks.soak.processes import descendants
-from tests.reference.ray_clusters import processes_of_ray, two_nodes
-from tests.reference.runs import GROUP, Started, has_saved, is_alive, small_arguments, status_of, wait_until
-from tests.reference.thorough import thorough
 from tests.runtime.test_supervisor import Scene, cuts_between, scene
+from tests.support.ray_clusters import processes_of_ray, two_nodes
+from tests.support.runs import GROUP, Started, has_saved, is_alive, small_arguments, status_of, wait_until
+from tests.support.thorough import thorough
 
 from offbeat.core.types import Tree
 from offbeat.runtime import supervisor
@@ -210,7 +210,7 @@ def test_no_process_of_ray_outlives_a_run_that_is_killed_or_interrupted(tmp_path
     arguments = small_arguments(
         Path("run"),
         "stalling/Starter-v0",
-        imports=("tests.reference.stalling",),
+        imports=("tests.sample_envs.stalling",),
         steps=10**8,
         checkpoint_every=200,
         **ON_RAY,

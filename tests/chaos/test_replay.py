@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.reference.replay_runs import (
+from tests.support.replay_runs import (
     LINKS,
     SMALL_RATIO,
     SMALL_SAC,
@@ -27,8 +27,8 @@ from tests.reference.replay_runs import (
     sequences_checked,
     small_sac,
 )
-from tests.reference.runs import Started, actors_of, has_saved, lines_of, offbeat, status_of, untimed, weights_of
-from tests.reference.thorough import thorough
+from tests.support.runs import Started, actors_of, has_saved, lines_of, offbeat, status_of, untimed, weights_of
+from tests.support.thorough import thorough
 
 from offbeat.api.resume import resume
 from offbeat.core.errors import OffbeatError

@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from tests.reference.runs import (
+from tests.support.runs import (
     GROUP,
     HURRIED_GROUP,
     CommandResult,
@@ -26,11 +26,11 @@ from tests.reference.runs import (
     status_of,
     weights_of,
 )
-from tests.reference.thorough import thorough
+from tests.support.thorough import thorough
 
 from offbeat.run_directory.checkpoint import load
 
-ENVS = ("tests.reference.run_envs",)
+ENVS = ("tests.sample_envs.run_envs",)
 FOR_EVER: dict[str, Any] = {"steps": 10**9, "checkpoint_every": 0}
 IN_TIME_S = 10.0
 """The grace of five seconds, and leaving: of one second, where a run cannot stop in order."""
@@ -159,7 +159,7 @@ def test_a_signal_during_an_evaluation_stops_the_run(tmp_path, number):
     path = tmp_path / "run"
     endless: dict[str, Any] = {"eval_every": 1, "eval_episodes": 10**6, "eval_max_steps": 10**9}
     endless["lag"] = "exact"  # else such an evaluation would be left out until the run has lasted ten times as long
-    endless["imports"] = ("tests.reference.evaluated_envs",)
+    endless["imports"] = ("tests.sample_envs.evaluated_envs",)
     started = Started(small_arguments(path, "evaluated/SlowInEvaluations-v0", **FOR_EVER | endless), tmp_path)
     started.wait_for_text("evaluating")
     assert_interrupted(started.end(number, seconds=IN_TIME_S), path)

@@ -26,7 +26,7 @@ from offbeat.config.config import Config
 from offbeat.config.env import EnvConfig
 from offbeat.config.resolve import resolve
 from offbeat.core.frozen_table import PlainTable
-from offbeat.envs.check import check_env
+from offbeat.envs.checking.check import check_env
 
 PLANS = [draw(1, index) for index in range(500)]
 

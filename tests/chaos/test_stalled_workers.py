@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.reference.runs import (
+from tests.runtime.test_supervisor import scene
+from tests.sample_envs.stalling import LARGE, LaunchSpec
+from tests.support.runs import (
     CommandResult,
     Started,
     is_alive,
@@ -23,15 +25,13 @@ from tests.reference.runs import (
     status_of,
     wait_until,
 )
-from tests.reference.stalling import LARGE, LaunchSpec
-from tests.reference.thorough import thorough
-from tests.runtime.test_supervisor import scene
+from tests.support.thorough import thorough
 
 from offbeat.runtime import deadline
 from offbeat.runtime.child import Child, Report, start_child
 from offbeat.runtime.deadline import Deadline, Span, StallWatch
 
-ENVS = ("tests.reference.run_envs", "tests.reference.stalling")
+ENVS = ("tests.sample_envs.run_envs", "tests.sample_envs.stalling")
 PROCESSES: dict[str, Any] = {"runtime": "processes", "actors": 2, "max_lag": 1, "imports": ENVS}
 ENDLESS: dict[str, Any] = {"steps": 10**8, "imports": ENVS}
 LAYOUTS: dict[str, dict[str, Any]] = {
@@ -152,7 +152,7 @@ def test_an_actor_thread_whose_network_hangs_ends_the_run_with_the_reason():
 
 def test_a_child_stopped_in_the_middle_of_a_report_does_not_block_the_parent():
     received: list[Report] = []
-    child = start_child("tests.reference.stalling", LaunchSpec(os.getpid()), on_report=received.append)
+    child = start_child("tests.sample_envs.stalling", LaunchSpec(os.getpid()), on_report=received.append)
     try:
         while not child.ready:
             child.take_reports(0.1)
@@ -221,7 +221,7 @@ def test_a_signal_to_every_process_of_a_run_stops_it_normally(tmp_path, runtime,
 
 @pytest.mark.usefixtures("fresh_children")
 def test_a_signal_before_a_child_installed_its_handler_does_not_end_the_child():
-    child = start_child("tests.reference.stalling", LaunchSpec(os.getpid()), on_report=lambda _report: None)
+    child = start_child("tests.sample_envs.stalling", LaunchSpec(os.getpid()), on_report=lambda _report: None)
     try:
         os.kill(child.process.pid, signal.SIGTERM)  # Python has not begun there
         take_reports_until(child, lambda: child.ready)

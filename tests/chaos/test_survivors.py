@@ -9,7 +9,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="survivors are e
 
 KILLED = """
 import os, signal, sys, time
-from tests.reference import survivors
+from tests.support import survivors
 survivors.mark_and_watch()
 {start}
 os.kill(os.getpid(), signal.SIGKILL)

@@ -7,7 +7,7 @@ import shlex
 
 import pytest
 import tyro
-from tests.reference.runs import offbeat
+from tests.support.runs import offbeat
 
 from offbeat.cli.arguments import Usage
 from offbeat.cli.main import COMMANDS

@@ -9,17 +9,17 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import pytest
 import torch
-from tests.reference import run_envs
-from tests.reference.replay_runs import small_sac
-from tests.reference.runs import contents, offbeat, our_lines, small_arguments, small_run, status_of
+from tests.sample_envs import run_envs
+from tests.support.replay_runs import small_sac
+from tests.support.runs import contents, offbeat, our_lines, small_arguments, small_run, status_of
 
 from offbeat import train as train_in_python
 from offbeat.core.errors import ConfigError
 from offbeat.run_directory.checkpoint import load
 
-ENVS = "tests.reference.run_envs"
-ZOO = "tests.reference.env_zoo"
-LINKS = "tests.reference.linked_envs"
+ENVS = "tests.sample_envs.run_envs"
+ZOO = "tests.sample_envs.env_zoo"
+LINKS = "tests.sample_envs.linked_envs"
 
 
 class Row(NamedTuple):
@@ -387,7 +387,7 @@ POLICIES = {
     "late.toml": {"cat": "*", "dog": "cart_1"},
 }
 """File -> the patterns of its policies."""
-FAULTY = "tests.reference.faulty_worlds"
+FAULTY = "tests.sample_envs.faulty_worlds"
 SEVERAL_AGENTS = [
     Row(
         f"train ppo {CARTS} --policies none.toml", 2, ["the policy dog has no agents", "cart_0", "or remove the table"]

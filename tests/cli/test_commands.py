@@ -14,7 +14,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from tests.reference.runs import contents, lines_of, offbeat, small_arguments, small_run, status_of, weights_of
+from tests.support.runs import contents, lines_of, offbeat, small_arguments, small_run, status_of, weights_of
 
 import offbeat as package
 from offbeat.cli import main
@@ -245,7 +245,7 @@ def test_bench_act_only_measures_acting_alone(monkeypatch, tmp_path):
 
 def test_check_passes_a_sound_env_and_fails_a_broken_one():
     assert offbeat("check", "CartPole-v1").code == 0
-    said = offbeat("check", "zoo/NaNReward-v0", "--import", "tests.reference.env_zoo")
+    said = offbeat("check", "zoo/NaNReward-v0", "--import", "tests.sample_envs.env_zoo")
     assert said.code == 1
     assert "error: the reward is NaN" in said.out
 
@@ -298,7 +298,7 @@ class Terminal(io.StringIO):
 
 def test_list_settings_shows_those_of_an_algorithm_that_an_imported_module_registers():
     try:
-        said = offbeat("list", "settings", "brave", "--import", "tests.reference.brave")
+        said = offbeat("list", "settings", "brave", "--import", "tests.support.brave")
     finally:
         ALGORITHMS.pop("brave", None)
     assert "brave\tcourage\ta number\t2.5\t\tHow far it dares to go." in said.out.splitlines()

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.reference.runs import lines_of, offbeat, small_run
+from tests.support.runs import lines_of, offbeat, small_run
 
-from offbeat.api.load import load_all
-from offbeat.api.loaded_policy import LoadedPolicy
-from offbeat.api.scoring import score
+from offbeat.api.playing.load import load_all
+from offbeat.api.playing.loaded_policy import LoadedPolicy
+from offbeat.api.playing.scoring import score
 from offbeat.core.errors import ConfigError
 
 CARTS, MIXED = "offbeat.envs.testing.worlds:CartPoles", "offbeat.envs.testing.worlds:MixedSpaces"

@@ -13,7 +13,7 @@ from offbeat.config.resolve import resolve, setting_names
 from offbeat.config.runtimes import OPTIONAL_KEYS, RUNTIMES
 from offbeat.core.errors import ConfigError
 from offbeat.core.field_definitions import hints_of
-from offbeat.envs.check import preflight
+from offbeat.envs.checking.check import preflight
 from offbeat.runtime.run_metrics import LINE_EVERY_S
 
 PACED = [name for name, entry in RUNTIMES.items() if not entry.workers_learn]
@@ -88,7 +88,7 @@ def test_listed_defaults_are_those_of_a_run_without_a_preset():
 
 
 def test_settings_of_an_own_algorithm_are_listed():
-    name = "tests.reference.own_settings:OwnPPO"
+    name = "tests.support.own_settings:OwnPPO"
     assert by_key(name)["courage"] == ListedSetting(name, "courage", "a number", "2.5", "", "How far it dares to go.")
 
 

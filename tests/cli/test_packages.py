@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.reference.runs import OFFBEAT, REPOSITORY, CommandResult, offbeat
+from tests.support.runs import OFFBEAT, REPOSITORY, CommandResult, offbeat
 
 from offbeat.cli.inspect import EXTRAS, REQUIRED
 

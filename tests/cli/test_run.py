@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 import torch
-from tests.reference.runs import REPOSITORY, contents, files_up_to, offbeat, small_run
-from tests.reference.specs import TINY, grid, spec_text, write_spec
+from tests.support.runs import REPOSITORY, contents, files_up_to, offbeat, small_run
+from tests.support.specs import TINY, grid, spec_text, write_spec
 
 from offbeat.cli import main
 from offbeat.cli.run import _PopulationCommand

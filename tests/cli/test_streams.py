@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.reference.runs import OFFBEAT, REPOSITORY, small_arguments, small_run, status_of
-from tests.reference.thorough import thorough
+from tests.support.runs import OFFBEAT, REPOSITORY, small_arguments, small_run, status_of
+from tests.support.thorough import thorough
 
 from offbeat.core.lossy_stream import lossy
 
@@ -107,7 +107,7 @@ def test_a_run_continues_after_the_reader_of_its_progress_has_closed_the_pipe(tm
 
 def test_a_run_continues_after_its_terminal_was_closed(tmp_path):
     """As after `disown`: the signal that says so is ignored."""
-    held = small_arguments(tmp_path / "run", "runs/Held-v0", imports=("tests.reference.run_envs",))
+    held = small_arguments(tmp_path / "run", "runs/Held-v0", imports=("tests.sample_envs.run_envs",))
     arguments = [word for word in held if word != "lines"]
     arguments[arguments.index("--progress")] = "--progress=dashboard"
     terminal, end = pty.openpty()

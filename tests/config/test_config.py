@@ -68,7 +68,7 @@ def test_a_preset_can_be_used_for_another_env():
 
 
 def test_a_named_preset_gives_a_subclass_of_its_algorithm_its_settings():
-    own = "tests.reference.own_methods:OwnPPO"
+    own = "tests.support.own_methods:OwnPPO"
     config = resolve(own, "CartPole-v1", preset="ppo-cartpole-v1")
     preset = resolve("ppo", "CartPole-v1")
     assert (config.run.algorithm, config.run.preset) == (own, "ppo-cartpole-v1")

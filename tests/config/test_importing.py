@@ -8,7 +8,7 @@ import sys
 from contextlib import suppress
 
 import pytest
-from tests.reference.own_code import CarefulDQN, Rows, make_pole
+from tests.support.own_code import CarefulDQN, Rows, make_pole
 
 from offbeat.config.importing import defer_signals, find, import_modules, path_of, pause_collection
 from offbeat.core.errors import ConfigError

@@ -10,11 +10,11 @@ from inspect import signature
 from typing import get_args
 
 import pytest
-from tests.reference.pages import ROOT
+from tests.support.pages import ROOT
 
 import offbeat
-from offbeat.api.loaded_policy import LoadedPolicy
-from offbeat.api.prepare import ProgressKind
+from offbeat.api.playing.loaded_policy import LoadedPolicy
+from offbeat.api.running.prepare import ProgressKind
 from offbeat.config.env import EnvConfig
 from offbeat.config.league import LeagueConfig
 from offbeat.config.other_libraries import other_calls, other_names

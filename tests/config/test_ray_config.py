@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.reference.matrix import CARTS, LEAGUE, TEAMS
-from tests.reference.runs import offbeat, small_run
+from tests.support.matrix import CARTS, LEAGUE, TEAMS
+from tests.support.runs import offbeat, small_run
 
 from offbeat.config import importing
 from offbeat.config.resolve import resolve

@@ -11,10 +11,10 @@ from typing import Any
 import gymnasium as gym
 import pytest
 import torch
-from tests.reference.own_code import CarefulConfig, CarefulDQN, Pole, Rows, make_pole
-from tests.reference.registries import registries_kept
-from tests.reference.runs import CommandResult, offbeat, weights_of
-from tests.reference.thorough import thorough
+from tests.support.own_code import CarefulConfig, CarefulDQN, Pole, Rows, make_pole
+from tests.support.registries import registries_kept
+from tests.support.runs import CommandResult, offbeat, weights_of
+from tests.support.thorough import thorough
 
 from offbeat.algorithms.dqn import DQN, DQNConfig
 from offbeat.api.resume import resume
@@ -26,7 +26,7 @@ from offbeat.config.registry import encoder_factory, register_algorithm, registe
 from offbeat.config.resolve import setting_names
 from offbeat.core.errors import ConfigError
 
-CODE, NAMES = "tests.reference.own_code", "tests.reference.own_names"
+CODE, NAMES = "tests.support.own_code", "tests.support.own_names"
 SMALL: dict[str, Any] = {
     "steps": 160,
     "warmup": 64,

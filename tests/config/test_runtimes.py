@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.reference.registries import registries_kept
-from tests.reference.runs import offbeat as typed
-from tests.reference.runs import small_run, weights_of
+from tests.support.registries import registries_kept
+from tests.support.runs import offbeat as typed
+from tests.support.runs import small_run, weights_of
 
 import offbeat
 from offbeat.config.config_file import load

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.reference.mutations import rehashed
-from tests.reference.registries import registries_kept
-from tests.reference.runs import OFFBEAT, REPOSITORY, CommandResult, contents, offbeat, run_python, small_run
+from tests.support.mutations import rehashed
+from tests.support.registries import registries_kept
+from tests.support.runs import OFFBEAT, REPOSITORY, CommandResult, contents, offbeat, run_python, small_run
 from torch import nn
 
 import offbeat as library
-from offbeat.api.load import load
+from offbeat.api.playing.load import load
 from offbeat.config import importing, registry
 from offbeat.config.installed import is_installed
 from offbeat.config.trust import Code, flag_for, require
@@ -261,11 +261,11 @@ def test_an_env_that_is_a_function_of_something_installed_is_not_called(sound, t
 def test_a_class_of_an_installed_package_is_an_env_with_several_agents_only_with_the_methods_of_one():
     require(Code(env="offbeat.envs.testing.worlds:CartPoles"), "the run")
     with pytest.raises(ConfigError, match=r"which is not a class of envs\. It was not called"):
-        require(Code(env="offbeat.envs.worlds:Worlds"), "the run")
+        require(Code(env="offbeat.envs.worlds.worlds:Worlds"), "the run")
 
 
 def test_the_python_api_does_not_import_an_env_module_named_in_a_policy_file(sound, module, tmp_path):
-    from offbeat.api.scoring import score
+    from offbeat.api.playing.scoring import score
 
     run = copied(sound, tmp_path)
     config_changed(run, "env", f"{module.stem}:Env")
@@ -382,7 +382,8 @@ def test_installed_packages_are_recognized_as_installed(module):
 
 
 @pytest.mark.parametrize(
-    "module", ["subprocess", "os", "unittest.__main__", "tests", "tests.reference.run_envs", "", "a/b", ".x", "no_such"]
+    "module",
+    ["subprocess", "os", "unittest.__main__", "tests", "tests.sample_envs.run_envs", "", "a/b", ".x", "no_such"],
 )
 def test_standard_library_modules_and_local_modules_are_not_installed_packages(module, monkeypatch):
     monkeypatch.syspath_prepend(str(REPOSITORY))

@@ -9,7 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from tests.reference.runs import offbeat as command
+from tests.support.runs import offbeat as command
 
 import offbeat
 from offbeat.config.run_config import RunConfig

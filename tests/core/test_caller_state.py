@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 import torch
-from tests.reference.runs import small_run, small_settings
+from tests.support.runs import small_run, small_settings
 from threadpoolctl import ThreadpoolController
 
 import offbeat
 from offbeat.core.caller_state import niceness_can_be_lowered
 from offbeat.core.errors import ConfigError, EnvFailed
 
-RUN_ENVS = ("tests.reference.run_envs",)
+RUN_ENVS = ("tests.sample_envs.run_envs",)
 
 # --- what must be as it was ---------------------------------------------------------------------------------
 
@@ -164,7 +164,7 @@ def test_a_niceness_that_cannot_be_restored_is_not_changed_and_reported(tmp_path
     assert not lowered
     before = os.getpriority(os.PRIO_PROCESS, 0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("offbeat.api.run.may_raise_niceness", lambda: lowered)
+        patch.setattr("offbeat.api.running.run.may_raise_niceness", lambda: lowered)
         nicenesses = []
         small_run(
             tmp_path / "run", runtime="threads", learner_nice=1, steps=128, progress="lines",

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.reference.goodness_of_fit import chi_square
-from tests.reference.models import random_mask
+from tests.support.goodness_of_fit import chi_square
+from tests.support.models import random_mask
 
 from offbeat.core.choices import allows_each, sample_choices, write_one_hot
 from offbeat.core.seeding import stream

@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from tests.reference.runs import small_run
+from tests.support.runs import small_run
 
 from offbeat.core.caller_state import caller_state
 from offbeat.core.gpu_numerics import WORKSPACE, set_gpu_numerics

@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.reference.thorough import examples
+from tests.support.thorough import examples
 
 from offbeat.core.images import area_weights, reduced, reduced_leaf
 from offbeat.core.types import Leaf

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.reference.pace_simulation import Event, Simulation
-from tests.reference.thorough import examples
+from tests.support.thorough import examples
 
 from offbeat.core.errors import ConfigError
 from offbeat.core.pace import OnPolicyPace, ReplayPace

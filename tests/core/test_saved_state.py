@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from tests.reference.thorough import examples
+from tests.support.thorough import examples
 
 from offbeat.core.saved_state import NotSavable, join, require_savable, saved_and_loaded, split
 from offbeat.core.strict_json import DEEPEST, Unreadable, parse_object

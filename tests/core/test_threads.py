@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.reference.runs import run_python
+from tests.support.runs import run_python
 
 TWO_ON_ONE_CORE = """
 import os, time

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import fields
 
-from tests.reference.pages import ROOT
+from tests.support.pages import ROOT
 
 from offbeat.cli.main import COMMANDS
 from offbeat.config.resolve import setting_names

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from tests.reference.pages import ROOT
+from tests.support.pages import ROOT
 
 from offbeat.config.changes import reason_against
 from offbeat.config.config import Config

@@ -20,12 +20,12 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from tests.reference.dqn import new_dqn
-from tests.reference.models import ACTIONS, OBSERVATIONS
-from tests.reference.pages import ROOT
-from tests.reference.registries import registries_kept
-from tests.reference.runs import run_script
 from tests.reference.sac import random_samples
-from tests.reference.thorough import thorough
+from tests.support.models import ACTIONS, OBSERVATIONS
+from tests.support.pages import ROOT
+from tests.support.registries import registries_kept
+from tests.support.runs import run_script
+from tests.support.thorough import thorough
 
 from offbeat.core.errors import ConfigError
 from offbeat.core.pace import OnPolicyPace

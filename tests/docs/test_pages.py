@@ -7,7 +7,7 @@ from dataclasses import MISSING, fields
 from itertools import product
 
 import pytest
-from tests.reference.pages import PAGES, ROOT, anchors, links
+from tests.support.pages import PAGES, ROOT, anchors, links
 
 from offbeat.cli.listed_settings import SUITED
 from offbeat.config.registry import ALGORITHMS

@@ -16,7 +16,7 @@ import pytest
 from benchmarks import defaults, speed
 from benchmarks.common import RESULTS
 from benchmarks.options import read_options
-from tests.reference.pages import PAGES, ROOT
+from tests.support.pages import PAGES, ROOT
 
 TRIALS = {
     "actors_and_envs": "--rounds 1",

@@ -1,4 +1,4 @@
-"""What the pages and the examples show can be typed; tests/reference/pages.py says what is run, and how much of it."""
+"""What the pages and the examples show can be typed; tests/support/pages.py says what is run, and how much of it."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from pathlib import Path
 from select import select
 
 import pytest
-from tests.reference.pages import LANGUAGES, PAGES, ROOT, SHELL, Block, blocks, shortened
-from tests.reference.registries import registries_kept
-from tests.reference.runs import offbeat as offbeat_here
-from tests.reference.runs import run_script
-from tests.reference.thorough import thorough
+from tests.support.pages import LANGUAGES, PAGES, ROOT, SHELL, Block, blocks, shortened
+from tests.support.registries import registries_kept
+from tests.support.runs import offbeat as offbeat_here
+from tests.support.runs import run_script
+from tests.support.thorough import thorough
 
 import offbeat
 from offbeat.cli import main

@@ -6,12 +6,12 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from tests.reference.curious_envs import Line, Waiting
-from tests.reference.env_zoo import SOUND, DictActions, Unbounded, zoo_id
+from tests.sample_envs.curious_envs import Line, Waiting
+from tests.sample_envs.env_zoo import SOUND, DictActions, Unbounded, zoo_id
 
 from offbeat.core.errors import ConfigError
-from offbeat.envs.check import check_env, preflight
-from offbeat.envs.check_parts import check_ends, fault_of_ends
+from offbeat.envs.checking.check import check_env, preflight
+from offbeat.envs.checking.parts import check_ends, fault_of_ends
 
 BAD_TREES = [*("WrongKeys", "WrongInnerTuple", "NoSuchChoice", "HalfAChoice"), *("NothingAllowed", "TupleOfMasks")]
 KNOWN = [f"offbeat/{name}-v0" for name in ("ChainTruncates", "ChainTerminates", "FailsOnLastStep", "OneStep")]

@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 from offbeat.cli import main
 from offbeat.config.env import EnvConfig
-from offbeat.envs.check import check_env
+from offbeat.envs.checking.check import check_env
 
 HERE = f"{__name__}:"
 

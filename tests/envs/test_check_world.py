@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from tests.reference import wrong_worlds
+from tests.sample_envs import wrong_worlds
 
 from offbeat.cli.inspect import Check
 from offbeat.config.env import EnvConfig
 from offbeat.core.errors import ConfigError
-from offbeat.envs.check import check_env
-from offbeat.envs.make_worlds import preflight_world
+from offbeat.envs.checking.check import check_env
+from offbeat.envs.worlds.make import preflight_world
 
 TESTING = "offbeat.envs.testing"
 SOUND = [f"{TESTING}.worlds:{name}" for name in ("CartPoles", "LateArrivals", "MixedSpaces")]

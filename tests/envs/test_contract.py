@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.envs.registration import EnvSpec
-from tests.reference.curious_envs import Waiting
-from tests.reference.env_rows import actions_of, assert_same, collect, episodes_under_way, plain_rows
-from tests.reference.env_zoo import TREES, ChoicesFromFive, DictObservations, ManyChoices, Unbounded, zoo_id
-from tests.reference.thorough import thorough
+from tests.sample_envs.curious_envs import Waiting
+from tests.sample_envs.env_zoo import TREES, ChoicesFromFive, DictObservations, ManyChoices, Unbounded, zoo_id
+from tests.support.env_rows import actions_of, assert_same, collect, episodes_under_way, plain_rows
+from tests.support.thorough import thorough
 
 from offbeat.config.env import EnvConfig
 from offbeat.core.errors import EnvFailed

@@ -16,8 +16,8 @@ from offbeat.config.env import EnvConfig
 from offbeat.envs.contract import Envs
 from offbeat.envs.current import calls_envs, env_called_by
 from offbeat.envs.make import make_envs
-from offbeat.envs.world import WorldSpec
-from offbeat.envs.worlds import Worlds
+from offbeat.envs.worlds.contract import WorldSpec
+from offbeat.envs.worlds.worlds import Worlds
 
 LIMIT_S = 60.0
 

@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.wrappers import TimeLimit
-from tests.reference import curious_envs
+from tests.sample_envs import curious_envs
 
 from offbeat.config.curriculum import parameters
 from offbeat.config.env import EnvConfig

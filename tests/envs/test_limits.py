@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers import TimeLimit
-from tests.reference.env_rows import actions_of, assert_same, collect, plain_rows
+from tests.support.env_rows import actions_of, assert_same, collect, plain_rows
 
 from offbeat.config.env import EnvConfig
 from offbeat.core.errors import ConfigError

@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from tests.reference.env_zoo import (
+from tests.sample_envs.env_zoo import (
     ChoicesFromFive,
     ManyChoices,
     TextActions,
@@ -25,9 +25,9 @@ from offbeat.core.frozen_table import PlainTable
 from offbeat.core.tasks import TaskSample
 from offbeat.envs.adapters.gymnasium.adapter import ADAPTER
 from offbeat.envs.make import list_envs, make_envs
-from offbeat.envs.make_worlds import make_world
 from offbeat.envs.registration import register_env
 from offbeat.envs.testing import known_values
+from offbeat.envs.worlds.make import make_world
 
 
 def test_an_unknown_env_is_refused_with_the_nearest_name() -> None:

@@ -8,16 +8,16 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.envs.registration import EnvSpec
-from tests.reference.curious_envs import Waiting
-from tests.reference.env_rows import stacked
-from tests.reference.env_zoo import MASKED, zoo_id
+from tests.sample_envs.curious_envs import Waiting
+from tests.sample_envs.env_zoo import MASKED, zoo_id
+from tests.support.env_rows import stacked
 
 from offbeat.core.choices import allows_each
 from offbeat.core.errors import ConfigError, EnvFailed
 from offbeat.core.seeding import stream
 from offbeat.core.types import Tree
 from offbeat.envs.actions import random_actions
-from offbeat.envs.check import check_env, preflight
+from offbeat.envs.checking.check import check_env, preflight
 from offbeat.envs.contract import Envs
 from offbeat.envs.make import make_envs
 from offbeat.envs.rows import named

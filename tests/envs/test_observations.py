@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium import spaces
-from tests.reference.described_images import SIDES, Described
+from tests.sample_envs.described_images import SIDES, Described
 
 from offbeat.config.env import EnvConfig
 from offbeat.config.resolve import resolve
@@ -16,7 +16,7 @@ from offbeat.core.errors import ConfigError
 from offbeat.core.frozen_table import PlainTable
 from offbeat.core.images import reduced
 from offbeat.core.types import ActionSpec, Leaf
-from offbeat.envs.check import check_env
+from offbeat.envs.checking.check import check_env
 from offbeat.envs.make import make_envs
 from offbeat.envs.observations import image_notes, observation_leaves
 from offbeat.envs.rows import observation_writer

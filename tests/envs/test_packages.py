@@ -12,11 +12,11 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from tests.reference.registries import registries_kept
+from tests.support.registries import registries_kept
 
 from offbeat.core.errors import ConfigError
 from offbeat.envs import packages
-from offbeat.envs.check import check_env, preflight
+from offbeat.envs.checking.check import check_env, preflight
 from offbeat.envs.packages import package_of
 from offbeat.envs.registration import registered
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from gymnasium import spaces
-from tests.reference import curious_envs, remembering_envs  # noqa: F401 - they register their envs
-from tests.reference.env_rows import actions_of, assert_same, collect
-from tests.reference.env_zoo import DictActions, Switches, TableOfChoices, TupleActions, Unbounded, zoo_id
-from tests.reference.labelled_world import LIVES
+from tests.sample_envs import curious_envs, remembering_envs  # noqa: F401 - they register their envs
+from tests.sample_envs.env_zoo import DictActions, Switches, TableOfChoices, TupleActions, Unbounded, zoo_id
+from tests.sample_envs.labelled_world import LIVES
+from tests.support.env_rows import actions_of, assert_same, collect
 
-from offbeat.api.inputs import flattened
+from offbeat.api.playing.inputs import flattened
 from offbeat.config.env import EnvConfig
 from offbeat.core.errors import ConfigError
 from offbeat.core.seeding import stream
@@ -21,9 +21,9 @@ from offbeat.core.types import Array, EnvSpec, Leaf, Tree
 from offbeat.envs.actions import action_encoder
 from offbeat.envs.contract import Envs, InfoSignals, Snapshots, TaskEnvs
 from offbeat.envs.make import make_envs, task_envs
-from offbeat.envs.make_worlds import make_worlds, preflight_world
 from offbeat.envs.previous_inputs import spec_with_previous_inputs
 from offbeat.envs.spaces import action_spec
+from offbeat.envs.worlds.make import make_worlds, preflight_world
 
 BOTH = EnvConfig(previous_action=True, previous_reward=True)
 WAITING = "curious/Waiting-v0"
@@ -31,7 +31,7 @@ IDS = [
     *("CartPole-v1", "memory/Side-v0", "offbeat/OneStep-v0", "offbeat/PixelsGoal-v0", WAITING),
     *map(zoo_id, (DictActions, TupleActions, Switches, TableOfChoices, Unbounded)),
 ]
-WORLD = "tests.reference.labelled_world:Labelled"
+WORLD = "tests.sample_envs.labelled_world:Labelled"
 COLUMNS, STEPS = 4, 80
 
 

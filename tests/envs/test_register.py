@@ -9,19 +9,19 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from tests.reference import own_code
-from tests.reference.own_code import Pole, make_pole
-from tests.reference.registries import registries_kept
+from tests.support import own_code
+from tests.support.own_code import Pole, make_pole
+from tests.support.registries import registries_kept
 
 import offbeat
 from offbeat.config.env import EnvConfig
 from offbeat.core.errors import ConfigError, message_with_notes
 from offbeat.core.frozen_table import PlainTable
-from offbeat.envs.check import check_env
+from offbeat.envs.checking.check import check_env
 from offbeat.envs.make import make_envs
 from offbeat.envs.registration import registered
 
-PLACE = "tests.reference.own_code:Pole"
+PLACE = "tests.support.own_code:Pole"
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +55,7 @@ def test_whole_floats_and_numbers_of_numpy_are_limits_of_episodes(steps):
 
 @pytest.mark.parametrize("name", ["Pole", "make_pole"])
 def test_an_env_is_found_by_its_import_path(name):
-    place = f"tests.reference.own_code:{name}"
+    place = f"tests.support.own_code:{name}"
     assert registered(place).entry_point is getattr(own_code, name)
     assert make_envs(place, 2, seed=3).spec.id == place
 
@@ -97,10 +97,10 @@ def test_register_env_refuses_invalid_arguments(env_id, entry_point, registratio
     ("env_id", "words"),
     [
         (
-            "tests.reference.own_code:Pol",
-            r"'tests.reference.own_code:Pole'\? The module tests.reference.own_code has no class, function or env",
+            "tests.support.own_code:Pol",
+            r"'tests.support.own_code:Pole'\? The module tests.support.own_code has no class, function or env",
         ),
-        ("tests.reference.not_envs:LEVELS", "not_envs:LEVELS is not a class or function: pass the class of an env"),
+        ("tests.sample_envs.not_envs:LEVELS", "not_envs:LEVELS is not a class or function: pass the class of an env"),
         ("no_module:Pole", "the module no_module cannot be imported"),
     ],
 )
@@ -114,7 +114,7 @@ def test_an_unknown_import_path_of_an_env_is_refused(env_id, words):
     [
         ("Settings", {}, "is not the class of an env: pass a class that extends gymnasium.Env.*possible_agents"),
         ("Level", {}, "is not the class of an env"),
-        ("Several", {}, 'is a vector env.*vector_entry_point="tests.reference.not_envs:Several"'),
+        ("Several", {}, 'is a vector env.*vector_entry_point="tests.sample_envs.not_envs:Several"'),
         ("nothing", {}, "returned None, which is not an env: pass .* a function that returns an env"),
         ("a_class", {}, "returned the class Poles, which is not an env"),
         ("Pole", {}, "needs the argument height: pass --env-kwargs height=VALUE"),
@@ -122,15 +122,15 @@ def test_an_unknown_import_path_of_an_env_is_refused(env_id, words):
         ("Poles", {"number": 2}, "needs the argument height: "),
         ("Poles", {"numbr": 2}, "no argument 'numbr'. Did you mean 'number'.* Its arguments are number, height"),
         ("NoSpaces", {}, "has no attribute 'observation_space'.: set self.observation_space in its __init__"),
-        ("Broken", {}, r"cannot be made \(TypeError: a level is missing\): run `import tests.reference.not_envs; "),
+        ("Broken", {}, r"cannot be made \(TypeError: a level is missing\): run `import tests.sample_envs.not_envs; "),
     ],
 )
 def test_a_class_or_function_that_is_no_env_or_needs_arguments_is_refused_with_what_to_pass(name, kwargs, words):
     with pytest.raises(ConfigError, match=words):
-        check_env(f"tests.reference.not_envs:{name}", settings=EnvConfig(kwargs=PlainTable(kwargs)))
+        check_env(f"tests.sample_envs.not_envs:{name}", settings=EnvConfig(kwargs=PlainTable(kwargs)))
 
 
 def test_the_traceback_of_a_constructor_has_the_line_that_raised_the_error():
     with pytest.raises(ConfigError) as caught:
-        make_envs("tests.reference.not_envs:Broken", 1, seed=0)
+        make_envs("tests.sample_envs.not_envs:Broken", 1, seed=0)
     assert 'raise TypeError("a level is missing")' in message_with_notes(caught.value)

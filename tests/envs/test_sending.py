@@ -16,9 +16,9 @@ from typing import Any
 import gymnasium as gym
 import pytest
 from gymnasium.envs.registration import WrapperSpec
-from tests.reference import run_envs
-from tests.reference.env_zoo import Wanderer, make_wanderer
-from tests.reference.registries import registries_kept
+from tests.sample_envs import run_envs
+from tests.sample_envs.env_zoo import Wanderer, make_wanderer
+from tests.support.registries import registries_kept
 
 import offbeat
 from offbeat.core.errors import ConfigError
@@ -97,7 +97,7 @@ def first_observations(env_id: str) -> str:
 
 def register_at_run_time() -> None:
     run_envs.register()
-    entry_points: dict[str, Any] = {"Text": "tests.reference.env_zoo:Wanderer", "Class": Wanderer}
+    entry_points: dict[str, Any] = {"Text": "tests.sample_envs.env_zoo:Wanderer", "Class": Wanderer}
     for name, point in {**entry_points, "Function": make_wanderer}.items():
         gym.register(f"sent/{name}-v0", point, max_episode_steps=3)
 
@@ -105,13 +105,13 @@ def register_at_run_time() -> None:
 SENT: dict[str, tuple[str, ...]] = {
     "CartPole-v1": (),
     "offbeat/OneStep-v0": (),
-    "runs/Wave-v0": ("tests.reference.run_envs",),
-    "tests.reference.run_envs:runs/Wave-v0": (),
+    "runs/Wave-v0": ("tests.sample_envs.run_envs",),
+    "tests.sample_envs.run_envs:runs/Wave-v0": (),
     "sent/Text-v0": (),
     "sent/Class-v0": (),
     "sent/Function-v0": (),
-    "tests.reference.env_zoo:Wanderer": (),
-    "tests.reference.env_zoo:make_wanderer": (),
+    "tests.sample_envs.env_zoo:Wanderer": (),
+    "tests.sample_envs.env_zoo:make_wanderer": (),
     **({"envpool:CartPole-v1": ()} if find_spec("envpool") else {}),
 }
 """Id of an env -> modules that are imported."""
@@ -131,7 +131,7 @@ def test_an_env_registered_by_the_program_replaces_one_of_an_imported_module() -
     gym.registry["runs/Wave-v0"] = replace(
         gym.spec("runs/Wave-v0"), entry_point="gymnasium.envs.classic_control:PendulumEnv"
     )
-    sent = package("runs/Wave-v0", ("tests.reference.run_envs",))
+    sent = package("runs/Wave-v0", ("tests.sample_envs.run_envs",))
     _, out, _ = run_python(CHILD, "runs/Wave-v0", stdin=sent)
     assert out.decode().split()[0] == first_observations("Pendulum-v1")
 

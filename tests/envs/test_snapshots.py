@@ -6,9 +6,9 @@ from importlib.util import find_spec
 import gymnasium as gym
 import numpy as np
 import pytest
-from tests.reference import curious_envs  # noqa: F401 - registers its envs
-from tests.reference.env_rows import actions_of, assert_same, collect
-from tests.reference.env_zoo import DictObservations, OwnSnapshots, zoo_id
+from tests.sample_envs import curious_envs  # noqa: F401 - registers its envs
+from tests.sample_envs.env_zoo import DictObservations, OwnSnapshots, zoo_id
+from tests.support.env_rows import actions_of, assert_same, collect
 
 from offbeat.core.errors import ConfigError
 from offbeat.core.saved_state import saved_and_loaded

@@ -11,7 +11,7 @@ import pytest
 from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.reference.thorough import examples
+from tests.support.thorough import examples
 
 from offbeat.core.errors import ConfigError
 from offbeat.core.types import ActionSpec, Leaf

@@ -6,13 +6,13 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.envs.classic_control import PendulumEnv
-from tests.reference.env_rows import actions_of, assert_same, collect
+from tests.support.env_rows import actions_of, assert_same, collect
 
 from offbeat.core.errors import ConfigError, EnvFailed
 from offbeat.core.saved_state import saved_and_loaded
 from offbeat.core.tasks import TaskSample
 from offbeat.core.types import Tree
-from offbeat.envs.check import check_env, preflight
+from offbeat.envs.checking.check import check_env, preflight
 from offbeat.envs.contract import Snapshots, TaskEnvs
 from offbeat.envs.make import make_envs, task_envs
 from offbeat.envs.task_wrapper import TaskWrapper

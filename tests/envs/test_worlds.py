@@ -14,11 +14,11 @@ from offbeat.config.env import UNSET
 from offbeat.core.errors import ConfigError, EnvFailed
 from offbeat.core.types import ActionSpec, EnvSpec, Leaf
 from offbeat.envs.contract import Envs, Outcome, State
-from offbeat.envs.make_worlds import make_renderable_world, make_worlds, preflight_world, spec_of_world
 from offbeat.envs.testing.worlds import MixedSpaces
-from offbeat.envs.world import PoliciesOf, WorldSpec, WorldStep
-from offbeat.envs.world_rows import spec_of_policy
-from offbeat.envs.worlds import Worlds
+from offbeat.envs.worlds.contract import PoliciesOf, WorldSpec, WorldStep
+from offbeat.envs.worlds.make import make_renderable_world, make_worlds, preflight_world, spec_of_world
+from offbeat.envs.worlds.rows import spec_of_policy
+from offbeat.envs.worlds.worlds import Worlds
 
 SPACE, ACTIONS = gym.spaces.Box(-np.inf, np.inf, (1,)), gym.spaces.Discrete(2)
 SPEC = EnvSpec("script", (Leaf("observation", (1,), "float32"),), ActionSpec("discrete", (), (2,)), 1)

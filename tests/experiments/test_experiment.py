@@ -19,8 +19,8 @@ import pytest
 import torch
 from PIL import Image
 from tests.reference import statistics as slow
-from tests.reference.pages import directory_at, directory_on
-from tests.reference.runs import (
+from tests.support.pages import directory_at, directory_on
+from tests.support.runs import (
     REPOSITORY,
     CommandResult,
     Started,
@@ -33,7 +33,7 @@ from tests.reference.runs import (
     status_of,
     weights_of,
 )
-from tests.reference.specs import TINY, grid, write_spec
+from tests.support.specs import TINY, grid, write_spec
 
 from offbeat.core import stop_signals
 from offbeat.experiments import experiment as experiment_module
@@ -267,7 +267,7 @@ def test_the_command_of_a_session_can_be_run_again(scenario):
 def test_a_failed_session_does_not_stop_the_others_and_is_retried(tmp_path):
     write_spec(
         tmp_path / "spec.toml", env=None, envs=["runs/RaisesUntilMended-v0", "CartPole-v1"], seeds=[1],
-        imports=["tests.reference.run_envs"], settings={**TINY, "steps": 1600, "checkpoint_every": 256},
+        imports=["tests.sample_envs.run_envs"], settings={**TINY, "steps": 1600, "checkpoint_every": 256},
     )  # fmt: skip
     said = in_order(tmp_path, "--trust-code")
     experiment = tmp_path / "experiments/spec"

@@ -13,7 +13,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-from tests.reference.runs import is_alive, wait_until
+from tests.support.runs import is_alive, wait_until
 
 from offbeat.experiments import node_session
 from offbeat.experiments.file_digests import FileDigests, wait_until_equal

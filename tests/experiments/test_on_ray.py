@@ -12,8 +12,8 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from tests.reference.populations import run_here, small_population, tree_of, weights
-from tests.reference.runs import (
+from tests.support.populations import run_here, small_population, tree_of, weights
+from tests.support.runs import (
     CommandResult,
     Started,
     contents,
@@ -25,13 +25,13 @@ from tests.reference.runs import (
     wait_until,
     weights_of,
 )
-from tests.reference.specs import TINY, write_spec
-from tests.reference.warm import REPOSITORY
+from tests.support.specs import TINY, write_spec
+from tests.support.warm import REPOSITORY
 
 from offbeat.experiments import ray_nodes
 
 LONG: dict[str, Any] = {**TINY, "steps": 4000, "checkpoint_every": 500}
-OWN = "tests.reference.run_envs"
+OWN = "tests.sample_envs.run_envs"
 HELD: dict[str, Any] = {"env": "runs/Held-v0", "imports": [OWN]}
 """Keys of a spec whose sessions go slowly until they are told to `go_on`."""
 HERE = ["run", "spec.toml", "--import", OWN]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.reference.specs import write_spec
+from tests.support.specs import write_spec
 
 from offbeat.core.errors import ConfigError
 from offbeat.experiments.report import row_of

@@ -4,7 +4,7 @@ import tomllib
 from typing import Any
 
 import pytest
-from tests.reference.specs import grid, spec_text
+from tests.support.specs import grid, spec_text
 
 from offbeat.core.errors import ConfigError
 from offbeat.experiments.spec import Spec, read_spec, spec_of

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.reference.runs import small_run
-from tests.reference.specs import TINY, grid, spec_text
+from tests.support.runs import small_run
+from tests.support.specs import TINY, grid, spec_text
 
 from offbeat.algorithms.on_policy_config import OnPolicyConfig
 from offbeat.cli import main
@@ -48,7 +48,7 @@ def test_without_a_search_there_is_one_trial():
         {"search": grid(hidden_sizes=[[8], [16, 8]]), "settings": {"steps": 64, "normalize_returns": True}},
         {"algorithm": "sac", "env": "Pendulum-v1", "settings": {"utd_ratio": "1/4", "target_entropy": -1.5}},
         {"algorithm": "sac", "env": "Pendulum-v1", "settings": {"utd_ratio": 0.37, "warmup": 500}},
-        {"preset": "ppo-cartpole-v1", "env": "Acrobot-v1", "imports": ["tests.reference.run_envs"]},
+        {"preset": "ppo-cartpole-v1", "env": "Acrobot-v1", "imports": ["tests.sample_envs.run_envs"]},
         {"settings": {"runtime": "processes", "clip_schedule": "linear", "learner_threads": "none", "gamma": 1e-3}},
         {"settings": {"policies": "separate", "kwargs": {"size": 3, "text": "3", "pair": [0.5, "a,b"], "flag": True}}},
         {
@@ -87,11 +87,11 @@ def test_the_command_of_a_session_resolves_to_its_config(changes, tmp_path):
 
 def test_a_resumed_session_gets_trust_code_only_from_a_caller_who_gave_it(tmp_path, monkeypatch):
     monkeypatch.setattr(Session, "status_on_disk", lambda _: "unfinished")
-    zoo = "tests.reference.env_zoo"
-    (trial,) = trials_of(spec(env=f"{zoo}:DictObservations", imports=["tests.reference.run_envs"]))
+    zoo = "tests.sample_envs.env_zoo"
+    (trial,) = trials_of(spec(env=f"{zoo}:DictObservations", imports=["tests.sample_envs.run_envs"]))
     session = Session(trial, 7, tmp_path)
     resume = ["resume", str(session.run.path)]
-    assert session.arguments()[:6] == [*resume, "--import", "tests.reference.run_envs", "--import", zoo]
+    assert session.arguments()[:6] == [*resume, "--import", "tests.sample_envs.run_envs", "--import", zoo]
     ExperimentDirectory(tmp_path, trust_code=True)
     assert session.arguments()[:4] == [*resume, "--trust-code", "--progress"]
 

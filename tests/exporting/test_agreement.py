@@ -11,10 +11,10 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.reference.models import policy_spec, policy_specs, random_vector
+from tests.support.models import policy_spec, policy_specs, random_vector
 
-from offbeat.api.loaded_policy import LoadedPolicy
-from offbeat.api.trained import Trained
+from offbeat.api.playing.loaded_policy import LoadedPolicy
+from offbeat.api.playing.trained import Trained
 from offbeat.core.errors import RunFailed
 from offbeat.core.types import ActionSpec, Array, Tree
 from offbeat.exporting.agreement import TOLERANCE, compare

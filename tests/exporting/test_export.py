@@ -17,32 +17,32 @@ import onnx
 import onnxruntime
 import pytest
 import torch
-from tests.reference import env_zoo  # noqa: F401 - registers its envs
-from tests.reference.exported import FileActor, alone, episode, stacked
-from tests.reference.models import random_vector
-from tests.reference.registries import registries_kept
-from tests.reference.replay_runs import small_sac
-from tests.reference.runs import files_up_to, offbeat, small_run
-from tests.reference.thorough import thorough
-from tests.reference.trials import ROBOT, policy_for
+from tests.sample_envs import env_zoo  # noqa: F401 - registers its envs
+from tests.support.exported import FileActor, alone, episode, stacked
+from tests.support.models import random_vector
+from tests.support.registries import registries_kept
+from tests.support.replay_runs import small_sac
+from tests.support.runs import files_up_to, offbeat, small_run
+from tests.support.thorough import thorough
+from tests.support.trials import ROBOT, policy_for
 from torch import nn
 
 import offbeat as package
 from offbeat.algorithms.base import policy_of
-from offbeat.api.loaded_policy import LoadedPolicy
-from offbeat.api.trained import Trained
+from offbeat.api.playing.loaded_policy import LoadedPolicy
+from offbeat.api.playing.trained import Trained
 from offbeat.cli.export import _snippet
 from offbeat.config.env import UNSET, EnvConfig
 from offbeat.config.registry import algorithm_entry
 from offbeat.core.errors import ConfigError, RunFailed
-from offbeat.envs.check import preflight
+from offbeat.envs.checking.check import preflight
 from offbeat.exporting.formats import FormatName, Port
 from offbeat.exporting.policy_file import export_policy
 from offbeat.models.acting import make_policy
 from offbeat.models.published import published_layout
 
 FORMATS: dict[FormatName, str] = {"onnx": ".onnx", "torchscript": ".pt"}
-OWN_NAMES = "tests.reference.own_names"
+OWN_NAMES = "tests.support.own_names"
 GOAL = "own_encoder:GoalEncoder"
 CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "plain": ("ppo", "CartPole-v1", {"normalize_observations": True}),

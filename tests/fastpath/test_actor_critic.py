@@ -8,10 +8,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.reference.compiled import KERNELS
-from tests.reference.models import policy_spec
-from tests.reference.thorough import examples
-from tests.reference.update_rows import ALGORITHMS, bench, perturb, random_minibatch
+from tests.support.compiled import KERNELS
+from tests.support.models import policy_spec
+from tests.support.thorough import examples
+from tests.support.update_rows import ALGORITHMS, bench, perturb, random_minibatch
 
 from offbeat.algorithms.a2c import A2CConfig
 from offbeat.algorithms.impala import IMPALAConfig

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.reference.compiled import WITH_NUMBA
-from tests.reference.models import policy_spec
-from tests.reference.runs import small_run
-from tests.reference.update_rows import ALGORITHMS, perturb, random_minibatch
+from tests.support.compiled import WITH_NUMBA
+from tests.support.models import policy_spec
+from tests.support.runs import small_run
+from tests.support.update_rows import ALGORITHMS, perturb, random_minibatch
 
 from offbeat.algorithms.a2c import A2C, A2CConfig
 from offbeat.algorithms.base import LossResult

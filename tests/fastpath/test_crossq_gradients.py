@@ -12,8 +12,8 @@ import pytest
 import torch
 from tests.reference.analytic_gradients import KERNELS
 from tests.reference.crossq import new_crossq, set_moments
-from tests.reference.replay_updates import prepared
 from tests.reference.sac import perturb
+from tests.support.replay_updates import prepared
 
 from offbeat.algorithms.crossq import MOMENTS, CrossQ
 from offbeat.algorithms.crossq_config import CrossQConfig

@@ -8,7 +8,7 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from tests.reference.thorough import examples
+from tests.support.thorough import examples
 
 from offbeat.fastpath import kernels as library
 from offbeat.fastpath.kernels import BlasKernels, MKLKernels, OneDNNKernels, fastest_kernels

@@ -11,7 +11,7 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from tests.reference.analytic_gradients import KERNELS, SIDES, Side, assert_as_autograd
-from tests.reference.thorough import examples
+from tests.support.thorough import examples
 
 from offbeat.fastpath.two_threads import TwoThreadExecutor
 

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.reference.checks import assert_parts_are_the_whole
-from tests.reference.matrix import Case
-from tests.reference.replay_runs import small_sac
-from tests.reference.runs import lines_of, offbeat, small_run, weights_of
-from tests.reference.update_cases import CASES
+from tests.support.checks import assert_parts_are_the_whole
+from tests.support.matrix import Case
+from tests.support.replay_runs import small_sac
+from tests.support.runs import lines_of, offbeat, small_run, weights_of
+from tests.support.update_cases import CASES
 
 from offbeat.api.resume import resume
 from offbeat.api.train import Run

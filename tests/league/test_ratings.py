@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as some
 from rich.console import Console
-from tests.reference.thorough import examples
+from tests.support.thorough import examples
 
 from offbeat.league.payoffs import Payoffs
 from offbeat.league.ratings import expected_score, fit_ratings, updated_elo

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
-from tests.reference.thorough import examples
+from tests.support.thorough import examples
 
 from offbeat.config.league import LeagueConfig
 from offbeat.core.errors import ConfigError, EnvFailed

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from tests.reference.advantages import by_column, gae_column, td_column, vtrace_column
-from tests.reference.thorough import examples
+from tests.support.thorough import examples
 
 from offbeat.losses.advantages import generalized_advantages, no_decision_rows, td_targets, vtrace
 

@@ -8,7 +8,7 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from tests.reference.ppo import surrogate_row, value_row
-from tests.reference.thorough import examples
+from tests.support.thorough import examples
 
 from offbeat.losses.ppo import approx_kl, clipped_surrogate, clipped_value_loss
 

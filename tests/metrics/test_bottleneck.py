@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.reference.runs import SMALL
+from tests.support.runs import SMALL
 
 from offbeat.config.resolve import resolve
 from offbeat.config.runtimes import RUNTIMES

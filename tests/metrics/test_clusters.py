@@ -9,7 +9,7 @@ import pytest
 from benchmarks.cluster_events import RECEIVING, SENDING, Cluster, Curve, MessageCosts
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.reference.thorough import examples
+from tests.support.thorough import examples
 
 from offbeat.core.pace import OnPolicyPace
 

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.pipeline_simulation import Pipeline
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.reference.thorough import examples
+from tests.support.thorough import examples
 
 from offbeat.config.runtimes import RUNTIMES
 from offbeat.core.pace import OnPolicyPace

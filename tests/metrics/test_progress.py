@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from tests.reference.progress import ABOUT, status
-from tests.reference.runs import small_run
+from tests.support.progress import ABOUT, status
+from tests.support.runs import small_run
 
 from offbeat.config.runtimes import RUNTIMES
 from offbeat.metrics.dashboard import Dashboard, make_progress
@@ -546,7 +546,7 @@ def test_the_dashboard_is_used_on_a_terminal_that_can_redraw(monkeypatch):
 
 DIES = """
 import sys
-from tests.reference.progress import ABOUT, status
+from tests.support.progress import ABOUT, status
 from offbeat.metrics.dashboard import make_progress
 view = make_progress("dashboard", sys.stdout)
 view.start(ABOUT)
@@ -567,7 +567,7 @@ IN_BACKGROUND = """
 import os, subprocess, sys
 program = '''
 import os, sys
-from tests.reference.progress import ABOUT, status
+from tests.support.progress import ABOUT, status
 from offbeat.metrics.dashboard import make_progress
 view = make_progress("dashboard", sys.stdout)
 {before}

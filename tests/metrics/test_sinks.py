@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing import plugin_event_accumulator
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from tests.reference.runs import files_up_to
+from tests.support.runs import files_up_to
 
 from offbeat.core.errors import ConfigError
 from offbeat.metrics.sinks import JsonLines, TensorBoard, first_lines, read_metrics, size_up_to

@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.reference.models import (
+from tests.support.models import (
     flat_actor_critic,
     policy_spec,
     policy_specs,

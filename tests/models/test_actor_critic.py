@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.reference.models import actor_critic, policy_spec, policy_specs
+from tests.support.models import actor_critic, policy_spec, policy_specs
 
 from offbeat.models.policy_network import CoreState
 

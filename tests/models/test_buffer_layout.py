@@ -8,8 +8,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.reference.models import actor_critic, policy_spec, policy_specs
 from tests.reference.sac import sac_specs
+from tests.support.models import actor_critic, policy_spec, policy_specs
 
 from offbeat.core.errors import ConfigError
 from offbeat.core.previous_inputs import previous_leaves

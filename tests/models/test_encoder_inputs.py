@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.reference import wide_observations
-from tests.reference.wide_observations import SEEN, Recording, extremes
+from tests.sample_envs import wide_observations
+from tests.sample_envs.wide_observations import SEEN, Recording, extremes
 
 import offbeat
 from offbeat.exporting.export import export

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from tests.reference.models import actor_critic, policy_spec
+from tests.support.models import actor_critic, policy_spec
 
 from offbeat.models.actor_critic import ActorCritic
 from offbeat.models.flat import FlatAdam, FlatParameters, largest_step

@@ -5,7 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.reference.models import OBSERVATIONS, policy_spec, policy_specs, random_observation
+from tests.support.models import OBSERVATIONS, policy_spec, policy_specs, random_observation
 
 from offbeat.algorithms.statistics import Statistics
 from offbeat.models.inputs import flatten, one_hot_inputs

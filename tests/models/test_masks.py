@@ -9,8 +9,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.reference.goodness_of_fit import chi_square
-from tests.reference.models import flat_actor_critic, policy_spec, random_mask, random_observation, random_vector
+from tests.support.goodness_of_fit import chi_square
+from tests.support.models import flat_actor_critic, policy_spec, random_mask, random_observation, random_vector
 
 from offbeat.core.seeding import stream
 from offbeat.models import actions, sampling

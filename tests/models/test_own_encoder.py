@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.reference.registries import registries_kept
-from tests.reference.runs import weights_of
+from tests.support.registries import registries_kept
+from tests.support.runs import weights_of
 from torch import nn
 
 import offbeat

@@ -7,8 +7,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.reference.goodness_of_fit import chi_square, kolmogorov_smirnov
-from tests.reference.models import policy_spec, policy_specs
+from tests.support.goodness_of_fit import chi_square, kolmogorov_smirnov
+from tests.support.models import policy_spec, policy_specs
 from torch import distributions
 
 from offbeat.core.seeding import stream

@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.reference.models import actor_critic, policy_spec
+from tests.support.models import actor_critic, policy_spec
 
 from offbeat.memory.arena import SharedArena, attach
 from offbeat.models.flat import FlatAdam, FlatParameters

@@ -8,8 +8,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.reference.models import random_observation, random_vector
 from tests.reference.sac import BOUNDED, bounded_spec, sac_specs, tanh_gaussian
+from tests.support.models import random_observation, random_vector
 
 from offbeat.algorithms.sac_config import SACConfig
 from offbeat.models.acting import ActingPolicy, make_policy

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from tests.reference.models import policy_spec, random_observation, random_vector
+from tests.support.models import policy_spec, random_observation, random_vector
 
 from offbeat.core.types import Leaf
 from offbeat.fastpath.mlp import NumpyNetwork

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tomli_w
 from PIL import Image
-from tests.reference.runs import files_up_to
+from tests.support.runs import files_up_to
 
 import offbeat
 from offbeat.api.plot import plot

@@ -9,7 +9,7 @@ import imageio_ffmpeg  # type: ignore[import-untyped]
 import numpy as np
 import pytest
 from PIL import Image
-from tests.reference.runs import files_up_to
+from tests.support.runs import files_up_to
 
 from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.plots.video import Frame, write_video

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.reference.populations import CARTS, CARTS_POLICIES
-from tests.reference.replay_runs import small_sac
-from tests.reference.runs import lines_of, small_run
-from tests.reference.thorough import thorough
+from tests.support.populations import CARTS, CARTS_POLICIES
+from tests.support.replay_runs import small_sac
+from tests.support.runs import lines_of, small_run
+from tests.support.thorough import thorough
 
 from offbeat.api.resume import resume
 from offbeat.core.types import DEFAULT_POLICY

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import tomli_w
-from tests.reference.populations import CARTS, CARTS_POLICIES, SETTINGS, TABLE, population, population_text, run_here
-from tests.reference.runs import contents, offbeat
+from tests.support.populations import CARTS, CARTS_POLICIES, SETTINGS, TABLE, population, population_text, run_here
+from tests.support.runs import contents, offbeat
 
 from offbeat.cli import main
 from offbeat.cli.train import Train
@@ -29,7 +29,7 @@ def settings(**changes: Any) -> dict[str, Any]:
     return {"settings": {**SETTINGS, **changes}}
 
 
-OWN = "tests.reference.own_code"
+OWN = "tests.support.own_code"
 """A module with an encoder."""
 
 

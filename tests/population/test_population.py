@@ -13,8 +13,8 @@ from unittest.mock import patch
 
 import gymnasium as gym
 import pytest
-from tests.reference.pages import directory_at, directory_on
-from tests.reference.populations import (
+from tests.support.pages import directory_at, directory_on
+from tests.support.populations import (
     CARTS,
     CARTS_POLICIES,
     SETTINGS,
@@ -27,8 +27,8 @@ from tests.reference.populations import (
     tree_of,
     weights,
 )
-from tests.reference.runs import REPOSITORY, Started, is_alive, offbeat, small_run, status_of, weights_of
-from tests.reference.thorough import thorough
+from tests.support.runs import REPOSITORY, Started, is_alive, offbeat, small_run, status_of, weights_of
+from tests.support.thorough import thorough
 
 from offbeat.config.config_file import load
 from offbeat.experiments.launching import LocalLauncher
@@ -488,10 +488,10 @@ def test_a_member_that_is_killed_again_and_again_is_replaced_by_a_copy_of_a_good
     settings = {**SETTINGS, "steps": 2400, "checkpoint_every": 0}  # a kill leaves the checkpoint of the start
     text = population_text(
         {"members": 2, "generation": 1200, "episodes": 1},
-        env="runs/Held-v0", imports=["tests.reference.run_envs"], settings=settings,
+        env="runs/Held-v0", imports=["tests.sample_envs.run_envs"], settings=settings,
     )  # fmt: skip
     (tmp_path / "spec.toml").write_text(text)
-    started = Started(["run", "spec.toml", "--jobs", "2", "--import", "tests.reference.run_envs"], tmp_path)
+    started = Started(["run", "spec.toml", "--jobs", "2", "--import", "tests.sample_envs.run_envs"], tmp_path)
     path = tmp_path / "experiments/spec"
     run, killed = path / "member-001", list[int]()
 

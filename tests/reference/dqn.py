@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from tests.reference.models import ACTIONS, OBSERVATIONS
+from tests.support.models import ACTIONS, OBSERVATIONS
 from torch import Tensor, nn
 
 from offbeat.algorithms.dqn import DQN, DQNConfig

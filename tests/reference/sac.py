@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 from tests.reference.actor_critic_twin import ActorCriticTwin, Rows, mean, rows_of
-from tests.reference.models import leaves, random_observation
+from tests.support.models import leaves, random_observation
 from torch import Tensor, distributions, nn
 
 from offbeat.algorithms.replay_actor_critic import ReplayActorCritic

@@ -24,7 +24,7 @@ Place = tuple[int, int]
 
 
 def observation_of(case: str, action: str) -> str:
-    """Return the observations, of `reference/models.py`, that a case named in words is learned from."""
+    """Return the observations, of `support/models.py`, that a case named in words is learned from."""
     if "masked" in case:
         return "masked choices" if action != "discrete" else "masked"
     return "dict" if action == "discrete" else "vector"

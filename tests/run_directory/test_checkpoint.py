@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from safetensors import safe_open
-from tests.reference.runs import contents, files_up_to, lines_of, offbeat, small_arguments, small_run
-from tests.reference.thorough import examples, stride, thorough
+from tests.support.runs import contents, files_up_to, lines_of, offbeat, small_arguments, small_run
+from tests.support.thorough import examples, stride, thorough
 
 from offbeat.config.policies import is_name
 from offbeat.core import files
@@ -590,7 +590,7 @@ def test_a_state_that_is_larger_than_what_a_resume_reads_is_not_written(tmp_path
 @pytest.mark.parametrize("runtime", ["serial", "hogwild"])
 def test_the_states_of_envs_that_are_too_large_for_a_checkpoint_are_left_out(tmp_path, monkeypatch, runtime):
     monkeypatch.setattr(checkpoint, "STATE_BYTES", 300_000)
-    path, imports = tmp_path / "run", ("tests.reference.curious_envs",)
+    path, imports = tmp_path / "run", ("tests.sample_envs.curious_envs",)
     settings: dict[str, Any] = {"imports": imports, "runtime": runtime, "checkpoint_every": 128, "stop_at": 512}
     stopped = offbeat(*small_arguments(path, "curious/Diary-v0", **settings))
     assert stopped.code == 0, stopped.err

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.reference.runs import small_run
+from tests.support.runs import small_run
 
 from offbeat.config.resolve import resolve
 from offbeat.run_directory.directory import RunDirectory

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.reference.runs import contents, files_up_to, offbeat, small_arguments, small_run, status_of
+from tests.support.runs import contents, files_up_to, offbeat, small_arguments, small_run, status_of
 
 from offbeat.api.resume import resume
 from offbeat.config.resolve import resolve
@@ -140,7 +140,7 @@ def test_a_run_that_fails_leaves_an_empty_directory_as_it_was(tmp_path):
 def test_an_env_that_changes_the_working_directory_does_not_move_the_run(tmp_path, monkeypatch, env):
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path)
-    settings = {"imports": ("tests.reference.run_envs",), "runtime": "serial", "checkpoint_every": 64}
+    settings = {"imports": ("tests.sample_envs.run_envs",), "runtime": "serial", "checkpoint_every": 64}
     stopped = small_run(Path("run"), f"runs/{env}-v0", **settings, stop_at=128)
     assert stopped.path == Path("run")
     assert Path.cwd() == tmp_path

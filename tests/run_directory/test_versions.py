@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.reference.runs import contents, files_up_to, small_run
+from tests.support.runs import contents, files_up_to, small_run
 
 from offbeat.api.resume import resume
 from offbeat.run_directory import versions

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.reference.runs import lines_of, offbeat
+from tests.support.runs import lines_of, offbeat
 
-from offbeat.api.load import load
+from offbeat.api.playing.load import load
 from offbeat.api.resume import resume
 from offbeat.api.train import Run, train
 

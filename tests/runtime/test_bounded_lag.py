@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.reference.matrix import CARTS, TEAMS
-from tests.reference.runs import lines_of, offbeat, small_arguments, small_run, weights_of
-from tests.reference.thorough import thorough
+from tests.support.matrix import CARTS, TEAMS
+from tests.support.runs import lines_of, offbeat, small_arguments, small_run, weights_of
+from tests.support.thorough import thorough
 
-ENVS = "tests.reference.run_envs"
+ENVS = "tests.sample_envs.run_envs"
 BOTH = ("threads", "processes")
 
 

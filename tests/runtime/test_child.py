@@ -15,7 +15,7 @@ from threading import Event, Thread, Timer
 from typing import Any
 
 import pytest
-from tests.reference.runs import small_run
+from tests.support.runs import small_run
 
 from offbeat.runtime.child import LONGEST_LINE, Child, Report, _forward_output
 from offbeat.runtime.process_groups import GROUPS, ProcessGroups

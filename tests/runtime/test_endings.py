@@ -14,8 +14,8 @@ from typing import Any
 
 import gymnasium as gym
 import pytest
-from tests.reference import run_envs
-from tests.reference.runs import SMALL, Started, lines_of, small_arguments, small_run, untimed, weights_of
+from tests.sample_envs import run_envs
+from tests.support.runs import SMALL, Started, lines_of, small_arguments, small_run, untimed, weights_of
 
 from offbeat.api.resume import resume
 from offbeat.api.train import train, train_config
@@ -25,7 +25,7 @@ from offbeat.core.errors import ConfigError, EnvFailed
 from offbeat.run_directory import checkpoint
 from offbeat.runtime import signals
 
-RUN_ENVS = "tests.reference.run_envs"
+RUN_ENVS = "tests.sample_envs.run_envs"
 
 
 def status_of(run: Path) -> dict[str, str]:

@@ -8,15 +8,15 @@ from typing import Any
 
 import gymnasium as gym
 import pytest
-from tests.reference import raising_envs
-from tests.reference.run_envs import Wave
-from tests.reference.runs import CommandResult, offbeat, small_arguments, small_run
+from tests.sample_envs import raising_envs
+from tests.sample_envs.run_envs import Wave
+from tests.support.runs import CommandResult, offbeat, small_arguments, small_run
 
 from offbeat.api.train import train
 from offbeat.core.errors import ConfigError, EnvFailed
 from offbeat.envs.make import make_envs
 
-IMPORTS: dict[str, Any] = {"imports": ("tests.reference.raising_envs",)}
+IMPORTS: dict[str, Any] = {"imports": ("tests.sample_envs.raising_envs",)}
 OWN = Path(raising_envs.__file__).name
 
 

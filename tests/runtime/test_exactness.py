@@ -2,7 +2,7 @@
 
 This is the one place where that is proven. Each cell below is trained whole in serial, and once more in two parts, in
 other runtimes; both ends must be equal. Together the cells have every algorithm, runtime, feature and kind of layout.
-What envs and networks are like is a cell of tests/reference/matrix.py; its mishaps are in tests/chaos/test_matrix.py.
+What envs and networks are like is a cell of tests/support/matrix.py; its mishaps are in tests/chaos/test_matrix.py.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from tests.reference.checks import assert_parts_are_the_whole, assert_same, same_bits
-from tests.reference.compiled import WITH_NUMBA
-from tests.reference.hogwild_runs import assert_whole
-from tests.reference.matrix import CARTS, IN_CI, TEAMS
-from tests.reference.replay_runs import SMALL_SAC, assert_ratio, small_sac
-from tests.reference.runs import Started, lines_of, offbeat, small_arguments, small_run, weights_of
-from tests.reference.thorough import thorough
+from tests.support.checks import assert_parts_are_the_whole, assert_same, same_bits
+from tests.support.compiled import WITH_NUMBA
+from tests.support.hogwild_runs import assert_whole
+from tests.support.matrix import CARTS, IN_CI, TEAMS
+from tests.support.replay_runs import SMALL_SAC, assert_ratio, small_sac
+from tests.support.runs import Started, lines_of, offbeat, small_arguments, small_run, weights_of
+from tests.support.thorough import thorough
 
 from offbeat.api.resume import resume
 from offbeat.api.train import Run
@@ -28,8 +28,8 @@ from offbeat.config.config_file import load
 from offbeat.config.registry import ALGORITHMS
 
 STEPS = 1024
-ENVS = "tests.reference.run_envs"
-CURIOUS = "tests.reference.curious_envs"
+ENVS = "tests.sample_envs.run_envs"
+CURIOUS = "tests.sample_envs.curious_envs"
 BOTH = ("threads", "processes")
 ON_A_REPLAY = ("sac", "td3", "crossq", "dqn", "pearl")
 

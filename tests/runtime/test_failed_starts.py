@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.reference.runs import SMALL
+from tests.support.runs import SMALL
 
 from offbeat.algorithms.sac import SAC
 from offbeat.config.resolve import resolve

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.reference.runs import lines_of, small_arguments, small_run, weights_of
-from tests.reference.runs import offbeat as command
+from tests.support.runs import lines_of, small_arguments, small_run, weights_of
+from tests.support.runs import offbeat as command
 
 import offbeat
 
@@ -21,7 +21,7 @@ def test_it_reaches_actors_evaluations_and_videos(tmp_path):
     """Eight steps with the reward 1 are three env steps of three."""
     pytest.importorskip("imageio")
     pytest.importorskip("pygame")
-    path, env = tmp_path / "run", "tests.reference.wrapped_envs:ShortCartPole"
+    path, env = tmp_path / "run", "tests.sample_envs.wrapped_envs:ShortCartPole"
     flags = ["--env-kwargs", "steps=8", "--set", "frame_skip=3"]
     said = command(*small_arguments(path, env, steps=512, eval_every=256, eval_episodes=2), *flags)
     assert said.code == 0, said.err

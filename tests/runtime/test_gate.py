@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.reference.gates import (
+from tests.support.gates import (
     PATIENCE_S,
     ActorPool,
     Layout,

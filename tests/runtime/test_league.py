@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.reference.runs import SMALL, lines_of, small_run, untimed, weights_of
+from tests.support.runs import SMALL, lines_of, small_run, untimed, weights_of
 
 from offbeat.api.resume import resume
 from offbeat.api.train import Run, train
@@ -426,6 +426,6 @@ def test_the_games_of_a_batch_that_is_used_again_are_counted_once():
 @pytest.mark.parametrize("limit", [2, 3])
 def test_a_game_that_a_limit_cuts_has_no_result_if_the_outcome_of_one_side_is_not_reported(limit, tmp_path):
     apart = {"sides": ["late", "*"], "outcome": "won", "snapshot_every": 1, "latest_ratio": 0.0}
-    settings = {**SETTINGS, "env": "tests.reference.scored_games:EndsApart", "league": apart, "steps": 512}
+    settings = {**SETTINGS, "env": "tests.sample_envs.scored_games:EndsApart", "league": apart, "steps": 512}
     run = small_run(tmp_path / "run", runtime="serial", max_episode_steps=limit, **settings)
     assert (lines_of(run.path)[-1]["league_games"] > 50) == (limit == 3)

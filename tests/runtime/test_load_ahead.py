@@ -1,6 +1,6 @@
 """Data that is loaded ahead, in a thread, changes no bit, and a thread that fails or hangs ends the run.
 
-The device is a stand-in for a GPU, tests/reference/copying_device.py: a batch that is used too early or too late is
+The device is a stand-in for a GPU, tests/support/copying_device.py: a batch that is used too early or too late is
 seen in the weights.
 """
 
@@ -13,12 +13,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
-from tests.reference.checks import assert_parts_are_the_whole
-from tests.reference.copying_device import CopyingBuffers, FailingBuffers
-from tests.reference.matrix import CARTS
-from tests.reference.replay_runs import small_sac
-from tests.reference.runs import actors_of, lines_of, offbeat, small_arguments, small_run, weights_of
-from tests.reference.thorough import thorough
+from tests.support.checks import assert_parts_are_the_whole
+from tests.support.copying_device import CopyingBuffers, FailingBuffers
+from tests.support.matrix import CARTS
+from tests.support.replay_runs import small_sac
+from tests.support.runs import actors_of, lines_of, offbeat, small_arguments, small_run, weights_of
+from tests.support.thorough import thorough
 
 from offbeat.api.train import Run
 from offbeat.config.config_file import load

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from tests.reference.run_envs import Wave
+from tests.sample_envs.run_envs import Wave
 
 import offbeat
 from offbeat.algorithms.base import Batch

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.reference.replay_runs import small_sac
-from tests.reference.runs import lines_of, small_run, unrolls_of, weights_of
-from tests.reference.thorough import thorough
+from tests.support.replay_runs import small_sac
+from tests.support.runs import lines_of, small_run, unrolls_of, weights_of
+from tests.support.thorough import thorough
 
 from offbeat.api.resume import resume
 from offbeat.config.config_file import load as load_config
@@ -22,7 +22,7 @@ from offbeat.envs.make import make_envs
 from offbeat.run_directory.checkpoint import load
 from offbeat.runtime.runtimes import build
 
-CURIOUS: dict[str, Any] = {"imports": ("tests.reference.curious_envs",)}
+CURIOUS: dict[str, Any] = {"imports": ("tests.sample_envs.curious_envs",)}
 WAITING, CUE = "curious/Waiting-v0", "curious/WaitingCue-v0"
 LENGTH, EVERY = 8, 3
 """Steps of an episode of `Waiting`; there is a decision in the first and then in each third."""

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.reference.reporting_envs import EnvReport, env_reports
-from tests.reference.runs import lines_of, small_run, status_of, weights_of
+from tests.sample_envs.reporting_envs import EnvReport, env_reports
+from tests.support.runs import lines_of, small_run, status_of, weights_of
 
 from offbeat.api.resume import resume
 
-ENVS = ("tests.reference.reporting_envs",)
+ENVS = ("tests.sample_envs.reporting_envs",)
 CORES = sorted(os.sched_getaffinity(0))
 SETTINGS: dict[str, Any] = {"imports": ENVS, "steps": 256, "envs_per_actor": 1, "minibatch_size": 16, "max_lag": 1}
 BOTH = ("threads", "processes")

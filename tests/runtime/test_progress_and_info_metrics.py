@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.reference import curious_envs
-from tests.reference.replay_runs import small_sac
-from tests.reference.runs import lines_of, offbeat, small_arguments, small_run
+from tests.sample_envs import curious_envs
+from tests.support.replay_runs import small_sac
+from tests.support.runs import lines_of, offbeat, small_arguments, small_run
 
 from offbeat.api.resume import resume
 from offbeat.metrics.sinks import tag_of
 
-CURIOUS: dict[str, Any] = {"imports": ("tests.reference.curious_envs",)}
+CURIOUS: dict[str, Any] = {"imports": ("tests.sample_envs.curious_envs",)}
 ROWS = {"unroll_length": 8, "steps": 512}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.reference.runs import small_run
+from tests.support.runs import small_run
 
 import offbeat
 from offbeat.algorithms.base import Batch

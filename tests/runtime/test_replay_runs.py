@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from tests.reference.replay_runs import (
+from tests.support.replay_runs import (
     LINKS,
     SMALL_RATIO,
     SMALL_SAC,
@@ -24,8 +24,8 @@ from tests.reference.replay_runs import (
     small_sac,
     updates_due,
 )
-from tests.reference.runs import lines_of, offbeat, weights_of
-from tests.reference.thorough import thorough
+from tests.support.runs import lines_of, offbeat, weights_of
+from tests.support.thorough import thorough
 
 from offbeat.api.resume import resume
 from offbeat.api.train import Run
@@ -149,7 +149,7 @@ def test_the_warmup_makes_no_update_and_actors_never_exceed_max_ahead(tmp_path, 
 @pytest.mark.parametrize("runtime", ["threads", *thorough("serial", "processes")])
 @pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning")
 def test_refused_updates_count_for_the_update_ratio_and_training_continues(tmp_path, runtime):
-    settings: dict[str, Any] = {"imports": ("tests.reference.run_envs",), "capacity": 100, "utd_ratio": "1/2"}
+    settings: dict[str, Any] = {"imports": ("tests.sample_envs.run_envs",), "capacity": 100, "utd_ratio": "1/2"}
     settings |= {"actors": 2, "max_ahead": 2, "envs_per_actor": 1, "steps": 500}
     run = small_sac(tmp_path / "run", "runs/OverflowingForAWhile-v0", **settings, runtime=runtime)
     assert 0 < run.metrics["updates_refused"] < run.metrics["updates"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.reference.runs import contents, lines_of, offbeat, small_run, untimed, weights_of
+from tests.support.runs import contents, lines_of, offbeat, small_run, untimed, weights_of
 
 import offbeat as package
 from offbeat.api.resume import resume
@@ -34,7 +34,7 @@ def test_a_checkpoint_before_any_acting_since_the_resume_has_the_state_of_the_en
     """The batch is used again in the first learning step after the resume, so no actor is waited for."""
     settings: dict[str, Any] = {"runtime": runtime, "max_lag": 0, "passes": 2, "checkpoints_kept": 9, "steps": 128}
     stopped = small_run(
-        tmp_path / "run", "stalling/SlowToContinue-v0", imports=("tests.reference.stalling",), **settings, stop_at=64
+        tmp_path / "run", "stalling/SlowToContinue-v0", imports=("tests.sample_envs.stalling",), **settings, stop_at=64
     )
     before = actors_at(stopped.path, "step-000000000064", learning_step=1)
     resume(stopped.path, checkpoint_every_s=1e-9)
@@ -55,7 +55,7 @@ def actors_at(run: Path, checkpoint: str, learning_step: int) -> list[dict[str, 
 
 def test_envs_without_snapshots_start_new_episodes_and_the_resume_logs_it(tmp_path):
     path = tmp_path / "run"
-    env, modules = "runs/Wave-v0", ("tests.reference.run_envs",)
+    env, modules = "runs/Wave-v0", ("tests.sample_envs.run_envs",)
     small_run(path, env, imports=modules, stop_at=HALF)
     said = offbeat("resume", path, "--progress", "lines")
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 import torch
-from tests.reference.mutations import in_json, rehashed
-from tests.reference.replay_runs import small_sac
-from tests.reference.runs import small_run, status_of
-from tests.reference.thorough import thorough
+from tests.support.mutations import in_json, rehashed
+from tests.support.replay_runs import small_sac
+from tests.support.runs import small_run, status_of
+from tests.support.thorough import thorough
 
 from offbeat.api.resume import resume
 from offbeat.core.errors import ConfigError, OffbeatError

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.reference.replay_runs import small_sac
-from tests.reference.runs import lines_of, small_run, weights_of
-from tests.reference.thorough import thorough
+from tests.support.replay_runs import small_sac
+from tests.support.runs import lines_of, small_run, weights_of
+from tests.support.thorough import thorough
 
 import offbeat
 from offbeat.core.errors import ConfigError, RunFailed
@@ -126,7 +126,7 @@ def test_a_checkpoint_without_the_states_of_envs_that_cannot_be_written_either_i
 
     monkeypatch.setattr(CheckpointStore, "save", save_with_states)
     monkeypatch.setattr(checkpoint, "STATE_BYTES", 300_000)
-    imports = ("tests.reference.curious_envs",)
+    imports = ("tests.sample_envs.curious_envs",)
     with pytest.raises(RunFailed, match="the end of the run could not be saved"):
         small_run(tmp_path / "run", "curious/Diary-v0", imports=imports, steps=512)
     log = (tmp_path / "run" / "log.txt").read_text()

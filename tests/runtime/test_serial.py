@@ -6,8 +6,9 @@ import threading
 from typing import Any
 
 import pytest
-from tests.reference import run_envs, runs
-from tests.reference.runs import lines_of, small_run, unrolls_of, weights_of
+from tests.sample_envs import run_envs
+from tests.support import runs
+from tests.support.runs import lines_of, small_run, unrolls_of, weights_of
 
 from offbeat import resume
 from offbeat.core.errors import ConfigError
@@ -76,7 +77,7 @@ def test_the_envs_of_a_run_that_a_test_has_begun_are_closed_at_its_end(monkeypat
         closed.append(env)
 
     monkeypatch.setattr(run_envs.Wave, "close", close)
-    with runs.begun("runs/Wave-v0", imports=("tests.reference.run_envs",)) as (_, acting):
+    with runs.begun("runs/Wave-v0", imports=("tests.sample_envs.run_envs",)) as (_, acting):
         acting.wait(1)
         before = len(closed)  # the env from which the spec was read
     assert len(closed) - before == 4

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.reference.replay_runs import SMALL_SAC, small_sac
-from tests.reference.runs import SMALL, contents, lines_of, offbeat, small_run, untimed, weights_of
+from tests.support.replay_runs import SMALL_SAC, small_sac
+from tests.support.runs import SMALL, contents, lines_of, offbeat, small_run, untimed, weights_of
 
-from offbeat.api.checkpoint_fit import require_checkpoint_fit
 from offbeat.api.resume import resume
+from offbeat.api.running.checkpoint_fit import require_checkpoint_fit
 from offbeat.config.config_file import load as load_config
 from offbeat.config.resolve import resolve
 from offbeat.core.errors import ConfigError

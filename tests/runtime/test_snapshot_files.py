@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.reference.runs import small_run
+from tests.support.runs import small_run
 
 import offbeat
 from offbeat.core.errors import ConfigError

@@ -15,8 +15,8 @@ from random import Random
 from typing import Any
 
 import pytest
-from tests.reference.runs import SMALL, is_alive
-from tests.reference.thorough import thorough
+from tests.support.runs import SMALL, is_alive
+from tests.support.thorough import thorough
 
 from offbeat.config.importing import import_modules
 from offbeat.config.resolve import resolve
@@ -32,7 +32,7 @@ from offbeat.runtime.processes import ProcessActing
 from offbeat.runtime.runtimes import acting_of, build
 from offbeat.runtime.supervisor import Reporting, Supervised, Supervisor
 
-ENVS = ("tests.reference.run_envs",)
+ENVS = ("tests.sample_envs.run_envs",)
 LENGTH = 10
 """Env steps of an episode of `Numbered`."""
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import gymnasium as gym
 import pytest
-from tests.reference.runs import offbeat, weights_of
+from tests.support.runs import offbeat, weights_of
 
-from offbeat.api.load import load
+from offbeat.api.playing.load import load
 from offbeat.api.resume import resume
 from offbeat.api.train import Run, train
 from offbeat.envs.make import make_envs

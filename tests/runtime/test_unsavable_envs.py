@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.reference.runs import CommandResult, offbeat, small_arguments, status_of
+from tests.support.runs import CommandResult, offbeat, small_arguments, status_of
 
 from offbeat.run_directory.checkpoint import load
 from offbeat.run_directory.directory import RunDirectory
 
 ENV = "runs/BecomesUnsavable-v0"
-SETTINGS: dict[str, Any] = {"imports": ("tests.reference.run_envs",), "checkpoint_every": 128, "checkpoints_kept": 99}
+SETTINGS: dict[str, Any] = {"imports": ("tests.sample_envs.run_envs",), "checkpoint_every": 128, "checkpoints_kept": 99}
 WORKERS: dict[str, Any] = {"runtime": "hogwild", "workers": 2, "eval_every": 0}
 
 

@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.reference.runs import (
+from tests.support.runs import (
     GROUP,
     OFFBEAT,
     REPOSITORY,
@@ -30,9 +30,9 @@ from tests.reference.runs import (
     status_of,
     weights_of,
 )
-from tests.reference.thorough import thorough
-from tests.reference.wandb_files import written_in
-from tests.reference.wandb_server import wandb_server
+from tests.support.thorough import thorough
+from tests.support.wandb_files import written_in
+from tests.support.wandb_server import wandb_server
 
 from offbeat import ConfigError, resume
 from offbeat.config.resolve import resolve
@@ -41,11 +41,11 @@ from offbeat.run_directory.directory import RunDirectory
 from offbeat.tracking import tracker
 from offbeat.tracking.follower import NEW_LINE, STATES
 
-FAKES = str(REPOSITORY / "tests/reference/fake_trackers")
+FAKES = str(REPOSITORY / "tests/support/fake_trackers")
 SHORT: dict[str, Any] = {"steps": 640}
 FOR_EVER: dict[str, Any] = {
     "env": "runs/Unhurried-v0",
-    "imports": ("tests.reference.run_envs",),
+    "imports": ("tests.sample_envs.run_envs",),
     "steps": 500_000,
     "log_every": 250,
 }

@@ -11,8 +11,8 @@ import gymnasium as gym
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.reference.env_zoo import Wanderer
-from tests.reference.runs import SMALL, small_run, weights_of
+from tests.sample_envs.env_zoo import Wanderer
+from tests.support.runs import SMALL, small_run, weights_of
 
 from offbeat.config.config_file import load
 from offbeat.config.resolve import resolve

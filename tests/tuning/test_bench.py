@@ -10,8 +10,8 @@ from typing import Any
 
 import gymnasium as gym
 import pytest
-from tests.reference.env_zoo import Wanderer
-from tests.reference.runs import SMALL, unrolls_of
+from tests.sample_envs.env_zoo import Wanderer
+from tests.support.runs import SMALL, unrolls_of
 
 from offbeat.cli.bench import _table
 from offbeat.config.resolve import resolve

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from tests.reference.matrix import CARTS
-from tests.reference.runs import SMALL, small_run, unrolls_of
+from tests.support.matrix import CARTS
+from tests.support.runs import SMALL, small_run, unrolls_of
 
 from offbeat.config.resolve import resolve
 from offbeat.envs.make import make_envs

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.reference.registries import registries_kept
-from tests.reference.runs import SMALL
+from tests.support.registries import registries_kept
+from tests.support.runs import SMALL
 from torch import nn
 
 from offbeat import register_encoder

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.reference.pearl_runs import ROBOT, SMALL_PEARL
+from tests.support.pearl_runs import ROBOT, SMALL_PEARL
 
 from offbeat.config.resolve import resolve
 from offbeat.tuning import bench

@@ -7,10 +7,10 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
-from tests.reference import env_zoo
-from tests.reference.env_rows import assert_same, collect
-from tests.reference.models import random_vector
-from tests.reference.thorough import thorough
+from tests.sample_envs import env_zoo
+from tests.support.env_rows import assert_same, collect
+from tests.support.models import random_vector
+from tests.support.thorough import thorough
 
 from offbeat.config.env import EnvConfig
 from offbeat.core.errors import Closed, EnvFailed, NetworkFailed, RunFailed

@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
-from tests.reference.models import random_vector
+from tests.support.models import random_vector
 
 from offbeat.config.env import EnvConfig
 from offbeat.core.errors import EnvFailed, NetworkFailed, RunFailed

@@ -12,7 +12,7 @@ import pytest
 from offbeat.config.env import UNSET
 from offbeat.core.frozen_table import PlainTable
 from offbeat.core.types import Acted
-from offbeat.envs.make_worlds import preflight_world
+from offbeat.envs.worlds.make import preflight_world
 from offbeat.workers.evaluator import evaluate
 from offbeat.workers.games import GameEnvs, game_envs, play_games
 from offbeat.workers.mixture import Mixture
@@ -118,7 +118,7 @@ def test_an_evaluation_of_a_mixture_counts_the_episodes_of_all_its_policies():
 
 
 def test_a_named_outcome_is_read_from_the_infos_at_the_end_of_the_game():
-    scored = "tests.reference.scored_games:Scored"
+    scored = "tests.sample_envs.scored_games:Scored"
     envs = envs_of(40, scored, outcome="won")
     assert play_games(envs, [Always(PAPER), Always(ROCK)], games=40, seed=0).outcomes.tolist() == [[1.0, -1.0]] * 40
     envs = envs_of(3, scored)
@@ -130,7 +130,7 @@ def test_a_named_outcome_is_read_from_the_infos_at_the_end_of_the_game():
 @pytest.mark.parametrize(("limit", "results"), [(3, [[1.0, 0.5]] * 2), (2, [])])
 def test_a_game_has_a_result_if_an_agent_of_each_side_has_reported_its_outcome(limit, results):
     sides = [("early", "absent"), ("late",)]
-    envs = envs_of(2, "tests.reference.scored_games:EndsApart", sides, outcome="won", max_episode_steps=limit)
+    envs = envs_of(2, "tests.sample_envs.scored_games:EndsApart", sides, outcome="won", max_episode_steps=limit)
     played = play_games(envs, [Always(0), Always(0)], games=2, seed=0)
     assert played.results.tolist() == results
     assert played.outcomes[:, 0].tolist() == [1.0, 1.0], "the mean over the agents that report one"

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.reference.update_rows import COLUMNS, UNROLL_LENGTH, Bench, bench
+from tests.support.update_rows import COLUMNS, UNROLL_LENGTH, Bench, bench
 
 from offbeat.algorithms.base import Batch
 from offbeat.algorithms.on_policy import GROUP

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.reference import curious_envs  # noqa: F401 - registers its envs
-from tests.reference.spy import NO_WEIGHTS, Spy
+from tests.sample_envs import curious_envs  # noqa: F401 - registers its envs
+from tests.support.spy import NO_WEIGHTS, Spy
 
 from offbeat.api.train import train
 from offbeat.config.env import EnvConfig
@@ -88,7 +88,7 @@ def test_a_replay_gives_the_inputs_of_the_next_state_also_across_the_end_of_its_
 
 # --- leagues: some columns have frozen players, whose rows are blank ----------------------------------------
 
-WORLD = "tests.reference.labelled_world:Labelled"
+WORLD = "tests.sample_envs.labelled_world:Labelled"
 SMALL: dict[str, Any] = {
     "runtime": "serial", "actors": 1, "envs_per_actor": 3, "hidden_sizes": (8,), "eval_every": 0, "checkpoint_every": 0,
     "steps": 180, "encoder": "flat", **INPUTS,

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.reference.replay_runs import updates_due
-from tests.reference.thorough import examples
+from tests.support.replay_runs import updates_due
+from tests.support.thorough import examples
 
 from offbeat.algorithms import replay_config
 from offbeat.algorithms.replay_actor_critic import CRITIC

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from tests.reference.collectives import Meeting, together
-from tests.reference.shard_cases import SHARD_CASES, SMALL, ShardCase, transitions
-from tests.reference.thorough import thorough
-from tests.reference.update_cases import stages_on_a_device
-from tests.reference.update_rows import bench
+from tests.support.collectives import Meeting, together
+from tests.support.shard_cases import SHARD_CASES, SMALL, ShardCase, transitions
+from tests.support.thorough import thorough
+from tests.support.update_cases import stages_on_a_device
+from tests.support.update_rows import bench
 from torch import Tensor
 
 from offbeat.algorithms.base import Batch, LossResult, Minibatch

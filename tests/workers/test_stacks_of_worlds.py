@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.reference.labelled_world import LIVES, assert_stacks_are_right
-from tests.reference.spy import NO_WEIGHTS, Spy
-from tests.reference.thorough import thorough
+from tests.sample_envs.labelled_world import LIVES, assert_stacks_are_right
+from tests.support.spy import NO_WEIGHTS, Spy
+from tests.support.thorough import thorough
 
 from offbeat.algorithms.rows import Encoded
 from offbeat.api.train import train
@@ -19,7 +19,7 @@ from offbeat.config.env import EnvConfig
 from offbeat.core.pace import OnPolicyPace, ReplayPace
 from offbeat.core.types import Array, Leaf, Tree, env_fields
 from offbeat.envs.contract import Envs
-from offbeat.envs.make_worlds import make_worlds, preflight_world
+from offbeat.envs.worlds.make import make_worlds, preflight_world
 from offbeat.memory.arena import private_arena
 from offbeat.memory.replay.base import Samples
 from offbeat.memory.replay.rings import RingShape
@@ -29,7 +29,7 @@ from offbeat.workers.actor import Actor
 from offbeat.workers.columns import PolicyColumns
 from offbeat.workers.link import PolicyWork, Work
 
-WORLD = "tests.reference.labelled_world:Labelled"
+WORLD = "tests.sample_envs.labelled_world:Labelled"
 SEED, STACK, WORLDS, LENGTH, TICKETS = 3, 4, 2, 5, 12
 OWNERS = pytest.mark.parametrize(
     "owners", [{"all": tuple(LIVES)}, {"one": ("late",), "two": ("early", "waits")}], ids=["one policy", "two policies"]

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.reference.thorough import thorough
-from tests.reference.update_cases import CASES, FAST_CASES, Case, stages_on_a_device
-from tests.reference.update_rows import bench
+from tests.support.thorough import thorough
+from tests.support.update_cases import CASES, FAST_CASES, Case, stages_on_a_device
+from tests.support.update_rows import bench
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 

@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from tests.reference.trials import ROBOT, TRIALS, played, policy_for, sampled_tests
+from tests.support.trials import ROBOT, TRIALS, played, policy_for, sampled_tests
 
 from offbeat.core.seeding import stream
 from offbeat.core.types import Tree

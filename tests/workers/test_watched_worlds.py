@@ -10,8 +10,8 @@ from tests.workers.test_world_columns import empty_slot
 
 from offbeat.config.env import EnvConfig
 from offbeat.core.types import Acted, Array, Tree
-from offbeat.envs.make_worlds import make_worlds, preflight_world
 from offbeat.envs.testing.worlds import LateArrivals
+from offbeat.envs.worlds.make import make_worlds, preflight_world
 from offbeat.workers.actor import Actor
 from offbeat.workers.columns import PolicyColumns
 from offbeat.workers.link import PolicyWork, Work

@@ -1,5 +1,5 @@
-"""The functions that Python users and the command line call: train, resume, load, evaluate, watch, share.
+"""The functions that Python users and the command line call: one module each, but `load` and `load_snapshots`.
 
-Read `train.py` and `resume.py` first, then `run.py`, which runs a prepared run to its end: `run_context.py` says what
-is prepared, and `run_loop.py` makes the training loop from it.
+`running/` starts, continues and runs a run, `callbacks/` calls the user's callbacks in it, `playing/` has the trained
+policies as functions and what plays episodes with them, `hub/` shares them. Read `train.py` and `resume.py` first.
 """

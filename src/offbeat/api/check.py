@@ -11,8 +11,8 @@ from offbeat.config.arguments import checked
 from offbeat.config.importing import import_modules
 from offbeat.core.caller_state import caller_state
 from offbeat.core.errors import require_at_least
-from offbeat.envs.check import check_env
-from offbeat.envs.check_parts import Finding
+from offbeat.envs.checking.check import check_env
+from offbeat.envs.checking.parts import Finding
 
 
 @checked

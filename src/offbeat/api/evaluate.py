@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from offbeat.api.download import is_on_hub
-from offbeat.api.loaded_policy import LoadedPolicy
-from offbeat.api.policies_to_play import GivenEnv, Played, policies_to_play
-from offbeat.api.scoring import SCORE_STEPS, score, score_on_node
-from offbeat.api.snapshots import mixtures_of
+from offbeat.api.hub.download import is_on_hub
+from offbeat.api.playing.loaded_policy import LoadedPolicy
+from offbeat.api.playing.policies_to_play import GivenEnv, Played, policies_to_play
+from offbeat.api.playing.scoring import SCORE_STEPS, score, score_on_node
+from offbeat.api.playing.snapshots import mixtures_of
 from offbeat.config.arguments import checked
 from offbeat.config.env import EVALUATION_STEPS
 from offbeat.core.caller_state import caller_state

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from offbeat.api.entrants import Entrant, entrants_of
-from offbeat.api.env_fit import world_for
-from offbeat.api.game_sets import Chosen, GameSet, OnStep, play_here, play_on_nodes
-from offbeat.api.snapshots import Snapshots
+from offbeat.api.playing.entrants import Entrant, entrants_of
+from offbeat.api.playing.env_fit import world_for
+from offbeat.api.playing.game_sets import Chosen, GameSet, OnStep, play_here, play_on_nodes
+from offbeat.api.playing.snapshots import Snapshots
 from offbeat.config.arguments import checked
 from offbeat.config.env import EVALUATION_STEPS
 from offbeat.config.trust import require

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from offbeat.api.callbacks import Callback, CallbackFunction
-from offbeat.api.called_callbacks import Callbacks
-from offbeat.api.checkpoint_fit import require_checkpoint_fit
-from offbeat.api.continuation import Continuation
+from offbeat.api.callbacks.callback import Callback, CallbackFunction
+from offbeat.api.callbacks.calls import Callbacks
 from offbeat.api.named_code import env_settings
-from offbeat.api.prepare import ProgressKind, prepare, progress_view
-from offbeat.api.resume_changes import DirectoryChanges
-from offbeat.api.resume_checks import LATEST, config_to_resume, read_resumable
-from offbeat.api.run import Run, run_to_end
-from offbeat.api.run_context import RunContext
+from offbeat.api.running.checkpoint_fit import require_checkpoint_fit
+from offbeat.api.running.continuation import Continuation
+from offbeat.api.running.prepare import ProgressKind, prepare, progress_view
+from offbeat.api.running.resume_changes import DirectoryChanges
+from offbeat.api.running.resume_checks import LATEST, config_to_resume, read_resumable
+from offbeat.api.running.run import Run, run_to_end
+from offbeat.api.running.run_context import RunContext
 from offbeat.config.arguments import checked
 from offbeat.config.changes import changes_between
 from offbeat.config.importing import accept

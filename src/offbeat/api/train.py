@@ -9,16 +9,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from offbeat.api import process_count
-from offbeat.api.callbacks import Callback, CallbackFunction
-from offbeat.api.called_callbacks import Callbacks
-from offbeat.api.compiled_modules import import_compiled
-from offbeat.api.initial import InitialPolicy, initial_policies, load_initial, origin_of
+from offbeat.api.callbacks.callback import Callback, CallbackFunction
+from offbeat.api.callbacks.calls import Callbacks
 from offbeat.api.named_code import env_settings, name_of_algorithm, name_of_encoder, name_of_env
-from offbeat.api.prepare import ProgressKind, prepare, progress_view
-from offbeat.api.run import Run, run_to_end
-from offbeat.api.run_context import RunContext, Started
-from offbeat.api.start_warnings import large_batch, start_warnings, without_effect
+from offbeat.api.running import process_count
+from offbeat.api.running.compiled_modules import import_compiled
+from offbeat.api.running.initial import InitialPolicy, initial_policies, load_initial, origin_of
+from offbeat.api.running.prepare import ProgressKind, prepare, progress_view
+from offbeat.api.running.run import Run, run_to_end
+from offbeat.api.running.run_context import RunContext, Started
+from offbeat.api.running.start_warnings import large_batch, start_warnings, without_effect
 from offbeat.config import resolve as configs
 from offbeat.config.arguments import checked
 from offbeat.config.config import Config

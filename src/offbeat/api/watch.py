@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from offbeat.api.loaded_policy import LoadedPolicy
-from offbeat.api.policies_to_play import GivenEnv, Played, policies_to_play
-from offbeat.api.shown_episodes import EnvEpisode, TrialEpisodes, WorldEpisode, cannot_render
-from offbeat.api.trained import Trained
+from offbeat.api.playing.loaded_policy import LoadedPolicy
+from offbeat.api.playing.policies_to_play import GivenEnv, Played, policies_to_play
+from offbeat.api.playing.shown_episodes import EnvEpisode, TrialEpisodes, WorldEpisode, cannot_render
+from offbeat.api.playing.trained import Trained
 from offbeat.config.arguments import checked
 from offbeat.config.env import EVALUATION_STEPS
 from offbeat.config.trust import require
@@ -19,7 +19,7 @@ from offbeat.core.caller_state import caller_state
 from offbeat.core.errors import ConfigError, OffbeatError, require_at_least
 from offbeat.core.files import GivenPath, user_path
 from offbeat.envs.make import adapter_of
-from offbeat.envs.make_worlds import make_renderable_world
+from offbeat.envs.worlds.make import make_renderable_world
 
 DEFAULT_FPS = 30
 

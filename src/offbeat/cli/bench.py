@@ -34,7 +34,7 @@ class Bench(RunArguments):
             raise ConfigError(f"seconds is {self.seconds:g}, but more than 0 is expected: pass --seconds 5")
         with stdout_to_stderr(), spinner("starting"):
             config = self.config()
-            from offbeat.api.compiled_modules import import_compiled
+            from offbeat.api.running.compiled_modules import import_compiled
             from offbeat.tuning.auto_layout import with_measured_topology
 
             import_compiled(config, _notify)

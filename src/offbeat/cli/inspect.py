@@ -69,7 +69,7 @@ class Check:
     def run(self) -> int:
         from offbeat.config.importing import import_modules
         from offbeat.config.resolve import env_config
-        from offbeat.envs.check import check_env
+        from offbeat.envs.checking.check import check_env
 
         settings = env_config(self.given())
         import_modules(self.imports)

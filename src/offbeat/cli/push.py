@@ -37,9 +37,9 @@ class Push:
     trust_code: TrustCode = False
 
     def run(self) -> int:
-        from offbeat.api.hub import FOLDER, folder_to_upload, push, require_name, require_token
-        from offbeat.api.load import chosen_policy, load_for_env
-        from offbeat.api.scoring import score
+        from offbeat.api.hub.upload import FOLDER, folder_to_upload, push, require_name, require_token
+        from offbeat.api.playing.load import chosen_policy, load_for_env
+        from offbeat.api.playing.scoring import score
         from offbeat.config.importing import import_modules
         from offbeat.plots.runs import read_run
         from offbeat.run_directory.directory import RunDirectory

@@ -168,7 +168,7 @@ ADAPTERS = {
     "openspiel:": "offbeat.envs.adapters.openspiel",
 }
 """Prefix of an env's id -> module with the adapter of that library (see `offbeat.envs.contract.Adapter`, and
-`offbeat.envs.world.WorldAdapter` for envs with several agents)."""
+`offbeat.envs.worlds.contract.WorldAdapter` for envs with several agents)."""
 EVALUATION_STEPS = 27_000
 """Default for the env steps after which an evaluation cuts an episode: the limit of Atari games. Without a limit, an
 episode that never ends would be evaluated forever."""

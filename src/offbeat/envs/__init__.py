@@ -1,8 +1,8 @@
 """Envs: one contract of rows, adapters that implement it for Gymnasium, EnvPool and Atari, and checks.
 
-`contract` defines what every adapter provides, `make` makes envs from an id, `registration` finds and registers ids,
-`check` finds faults of an env, `testing/` has envs for tests, `meta/` envs with tasks. Read `contract` first, then
-`adapters/gymnasium`.
+`contract` defines what every adapter provides, `make` makes envs from an id, `registration` finds and registers ids.
+`worlds/` has envs with several agents, `checking/` finds faults of an env, `testing/` has envs for tests, `meta/` envs
+with tasks. Read `contract` first, then `adapters/gymnasium`.
 """
 
 from offbeat.envs.requirements import require_gymnasium

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from offbeat.api.inputs import as_stored, flattened
-from offbeat.api.loaded_policy import LoadedPolicy
+from offbeat.api.playing.inputs import as_stored, flattened
+from offbeat.api.playing.loaded_policy import LoadedPolicy
 from offbeat.core.choices import firsts
 from offbeat.core.errors import RunFailed
 from offbeat.core.images import reduced

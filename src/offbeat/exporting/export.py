@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from offbeat.api.download import is_on_hub
-from offbeat.api.load import load
+from offbeat.api.hub.download import is_on_hub
+from offbeat.api.playing.load import load
 from offbeat.config.arguments import checked
 from offbeat.config.registry import EncoderFactory
 from offbeat.core.caller_state import caller_state

@@ -9,9 +9,9 @@ from pathlib import Path
 import torch
 
 from offbeat import __version__
-from offbeat.api.load import policy_of
-from offbeat.api.loaded_policy import LoadedPolicy
-from offbeat.api.trained import Trained
+from offbeat.api.playing.load import policy_of
+from offbeat.api.playing.loaded_policy import LoadedPolicy
+from offbeat.api.playing.trained import Trained
 from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.files import replaced
 from offbeat.core.previous_inputs import action_parts

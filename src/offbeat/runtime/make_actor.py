@@ -7,8 +7,8 @@ from typing import Any
 
 from offbeat.envs.contract import Envs
 from offbeat.envs.make import make_envs, task_envs
-from offbeat.envs.make_worlds import make_worlds
-from offbeat.envs.world import PoliciesOf
+from offbeat.envs.worlds.contract import PoliciesOf
+from offbeat.envs.worlds.make import make_worlds
 from offbeat.models.acting import ActingPolicy, LivePolicy, Renew, make_policy
 from offbeat.runtime.gate import first_ticket
 from offbeat.runtime.plan import Plan, Snapshot

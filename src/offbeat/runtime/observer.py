@@ -1,4 +1,4 @@
-"""The interface of the training loop to the callbacks of the user; `offbeat.api.called_callbacks` implements it."""
+"""The interface of the training loop to the callbacks of the user; `offbeat.api.callbacks.calls` implements it."""
 
 from __future__ import annotations
 

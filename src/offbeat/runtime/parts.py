@@ -14,7 +14,7 @@ from offbeat.config.config import Config
 from offbeat.core.memory_shape import Slots
 from offbeat.core.pace import Pace
 from offbeat.core.types import DEFAULT_POLICY, EnvSpec, Tree, policy_key
-from offbeat.envs.world import WorldSpec
+from offbeat.envs.worlds.contract import WorldSpec
 from offbeat.memory.arena import SharedArena
 from offbeat.memory.weights import Weights
 from offbeat.metrics.timings import Timings

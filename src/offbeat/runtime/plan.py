@@ -13,7 +13,7 @@ from offbeat.core.pace import OnPolicyPace, Pace
 from offbeat.core.tasks import TaskSample
 from offbeat.core.types import EnvSpec, Field, Tree, arrays_of_policy, policy_key
 from offbeat.core.visits import Visits
-from offbeat.envs.world import WorldSpec
+from offbeat.envs.worlds.contract import WorldSpec
 from offbeat.memory.arena import private_arena
 from offbeat.memory.league import LeagueMemory, LeagueShape
 from offbeat.memory.unrolls import UnrollShape

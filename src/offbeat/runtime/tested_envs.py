@@ -15,11 +15,11 @@ from offbeat.config.shards import require_shards
 from offbeat.core.errors import ConfigError
 from offbeat.core.tasks import TaskSample
 from offbeat.core.types import DEFAULT_POLICY, EnvSpec
-from offbeat.envs.check import preflight
-from offbeat.envs.make_worlds import preflight_world
+from offbeat.envs.checking.check import preflight
 from offbeat.envs.previous_inputs import spec_with_previous_inputs
-from offbeat.envs.world import WorldSpec
-from offbeat.envs.world_rows import spec_of_policy
+from offbeat.envs.worlds.contract import WorldSpec
+from offbeat.envs.worlds.make import preflight_world
+from offbeat.envs.worlds.rows import spec_of_policy
 from offbeat.league.sides import Side, policies_by_agent, require_sides
 from offbeat.workers.seats import LeaguePlan
 

@@ -11,9 +11,9 @@ from offbeat.core.tasks import Trials
 from offbeat.core.types import DEFAULT_POLICY
 from offbeat.envs.contract import Envs, Outcome
 from offbeat.envs.make import make_envs
-from offbeat.envs.make_worlds import make_worlds
-from offbeat.envs.world import PoliciesOf, WorldSpec
-from offbeat.envs.worlds import Worlds
+from offbeat.envs.worlds.contract import PoliciesOf, WorldSpec
+from offbeat.envs.worlds.make import make_worlds
+from offbeat.envs.worlds.worlds import Worlds
 from offbeat.league.drawn_policies import policy_of_agents, rotate_policies, sides_of_policies
 from offbeat.league.sides import Side
 from offbeat.workers.episodes import EpisodeCounter, WorldsRow

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from offbeat.config.env import EVALUATION_STEPS, EnvConfig
 from offbeat.core.types import Policy
-from offbeat.envs.make_worlds import make_worlds
-from offbeat.envs.world import WorldSpec
+from offbeat.envs.worlds.contract import WorldSpec
+from offbeat.envs.worlds.make import make_worlds
 from offbeat.workers.episodes import EpisodeCounter, Evaluation, WorldsRow
 from offbeat.workers.evaluation_envs import EVALUATION_ENVS, EvaluationEnvs
 from offbeat.workers.evaluator import evaluate

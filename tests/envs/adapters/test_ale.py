@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.reference.thorough import thorough
+from tests.support.thorough import thorough
 
 from offbeat.config.env import EnvConfig
 from offbeat.core.errors import ConfigError

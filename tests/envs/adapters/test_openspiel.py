@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.reference.world_steps import play, random_choices, returns, same_steps
+from tests.support.world_steps import play, random_choices, returns, same_steps
 
 from offbeat.core.errors import ConfigError
 from offbeat.envs.adapters.openspiel import ADAPTER
-from offbeat.envs.world import World, WorldAdapter, WorldSnapshots, WorldStep
+from offbeat.envs.worlds.contract import World, WorldAdapter, WorldSnapshots, WorldStep
 
 pytest.importorskip("pyspiel")
 

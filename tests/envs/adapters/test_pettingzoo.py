@@ -8,8 +8,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from tests.reference.faulty_worlds import WRONG_ROWS, FourValues, Scripted, Unlisted
-from tests.reference.world_steps import play, random_choices, returns, same_steps
+from tests.sample_envs.faulty_worlds import WRONG_ROWS, FourValues, Scripted, Unlisted
+from tests.support.world_steps import play, random_choices, returns, same_steps
 
 from offbeat.config.env import UNSET
 from offbeat.core.errors import ConfigError
@@ -18,11 +18,11 @@ from offbeat.envs.adapters.pettingzoo.adapter import ADAPTER
 from offbeat.envs.adapters.pettingzoo.kinds import world_of
 from offbeat.envs.adapters.pettingzoo.parallel import ParallelWorld
 from offbeat.envs.adapters.pettingzoo.turns import TurnWorld
-from offbeat.envs.make_worlds import preflight_world
 from offbeat.envs.testing.games import Nim, RockPaperScissors
 from offbeat.envs.testing.smuggling import Smuggling
 from offbeat.envs.testing.worlds import Cameras, CartPoles, LateArrivals, MixedSpaces
-from offbeat.envs.world import World, WorldAdapter, WorldSnapshots, WorldStep
+from offbeat.envs.worlds.contract import World, WorldAdapter, WorldSnapshots, WorldStep
+from offbeat.envs.worlds.make import preflight_world
 
 pytest.importorskip("pettingzoo")
 
@@ -264,7 +264,7 @@ def test_spaces_may_be_dicts_by_agent():
 
 @pytest.mark.parametrize("fault", [*WRONG_ROWS, Unlisted, FourValues])
 def test_a_run_on_a_faulty_env_is_refused_before_it_starts_with_the_step(fault):
-    path = "tests.reference.faulty_worlds:"
+    path = "tests.sample_envs.faulty_worlds:"
     assert preflight_world(f"{path}Scripted") is not None
     with pytest.raises(ConfigError, match=r"(?s)step 3 of the episode.*(first|second|third|values)"):
         preflight_world(f"{path}{fault.__name__}")

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.reference.unity_double import EarlyUnityParallelEnv, UnityParallelEnv, as_package
-from tests.reference.world_steps import play, random_choices, returns
+from tests.sample_envs.unity_double import EarlyUnityParallelEnv, UnityParallelEnv, as_package
+from tests.support.world_steps import play, random_choices, returns
 
 from offbeat.core.errors import ConfigError
 from offbeat.envs.adapters.unity import FixedAgents
-from offbeat.envs.make_worlds import make_world, preflight_world
-from offbeat.envs.world import World, WorldStep
+from offbeat.envs.worlds.contract import World, WorldStep
+from offbeat.envs.worlds.make import make_world, preflight_world
 
 PLACES = ("Goalie_team1_0", "Striker_team0_0", "Striker_team0_1")
 GOALIE, SHORT, LONG = PLACES

@@ -6,11 +6,11 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from tests.reference.env_rows import actions_of, assert_same, collect
+from tests.support.env_rows import actions_of, assert_same, collect
 
 from offbeat.core.seeding import stream
 from offbeat.core.tasks import TaskSample
-from offbeat.envs.check import check_env
+from offbeat.envs.checking.check import check_env
 from offbeat.envs.contract import Snapshots
 from offbeat.envs.make import make_envs, task_envs
 from offbeat.envs.registration import registered_ids

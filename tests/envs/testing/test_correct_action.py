@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from tests.reference.env_rows import actions_of, assert_same, collect, plain_rows
+from tests.support.env_rows import actions_of, assert_same, collect, plain_rows
 
 from offbeat.config.env import EnvConfig
 from offbeat.core.errors import ConfigError

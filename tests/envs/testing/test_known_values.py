@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from tests.reference.env_rows import actions_of, collect
+from tests.support.env_rows import actions_of, collect
 
 from offbeat.core.types import Array, Tree
 from offbeat.envs.make import make_envs

@@ -3,13 +3,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from gymnasium.envs.classic_control import CartPoleEnv
-from tests.reference.world_steps import play, random_choices, returns
+from tests.support.world_steps import play, random_choices, returns
 
 from offbeat.core.errors import ConfigError
 from offbeat.envs.adapters.pettingzoo.kinds import world_of
 from offbeat.envs.testing.games import RockPaperScissors
 from offbeat.envs.testing.worlds import CartPoles, LateArrivals, MixedSpaces, cart_seed
-from offbeat.envs.world import WorldStep
+from offbeat.envs.worlds.contract import WorldStep
 
 
 def test_each_cart_has_the_episodes_of_a_single_env_with_its_seed():

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.reference.smuggling import against_patrols, against_smugglers, expected_return, value
-from tests.reference.world_steps import play, returns, same_steps
+from tests.support.world_steps import play, returns, same_steps
 
 from offbeat.envs.adapters.pettingzoo.kinds import world_of
 from offbeat.envs.testing.smuggling import PATROL, SMUGGLER, Smuggling
-from offbeat.envs.world import WorldSnapshots, WorldStep
+from offbeat.envs.worlds.contract import WorldSnapshots, WorldStep
 
 NIGHTS, PATROLS = GAME = 4, 2
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.reference.goodness_of_fit import chi_square
 from tests.reference.replay import SlowPriorities
-from tests.reference.thorough import examples
+from tests.support.goodness_of_fit import chi_square
+from tests.support.thorough import examples
 
 from offbeat.memory.replay.priorities import Exponents, Priorities, SumTree
 

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.reference.goodness_of_fit import chi_square
 from tests.reference.replay import (
     FIELDS,
     LEAVES,
@@ -24,7 +23,8 @@ from tests.reference.replay import (
     decisions,
     transitions,
 )
-from tests.reference.thorough import examples
+from tests.support.goodness_of_fit import chi_square
+from tests.support.thorough import examples
 
 from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.pace import ReplayPace

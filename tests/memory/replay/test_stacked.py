@@ -12,8 +12,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.reference.replay import Key, transitions
-from tests.reference.spy import NO_WEIGHTS, Spy
-from tests.reference.thorough import examples
+from tests.support.spy import NO_WEIGHTS, Spy
+from tests.support.thorough import examples
 
 from offbeat.algorithms.rows import Encoded
 from offbeat.config.env import EnvConfig

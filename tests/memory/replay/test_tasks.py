@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.reference.thorough import examples
+from tests.support.thorough import examples
 
 from offbeat.core.errors import RunFailed
 from offbeat.core.pace import ReplayPace

@@ -15,8 +15,8 @@ from typing import Any
 import gymnasium as gym
 import pytest
 from gymnasium.envs.registration import EnvSpec
-from tests.reference.run_envs import Wave
-from tests.reference.runs import (
+from tests.sample_envs.run_envs import Wave
+from tests.support.runs import (
     SMALL,
     CommandResult,
     lines_of,
@@ -27,7 +27,7 @@ from tests.reference.runs import (
     wait_until,
     weights_of,
 )
-from tests.reference.thorough import thorough
+from tests.support.thorough import thorough
 
 import offbeat as package
 from offbeat.config.resolve import resolve
@@ -40,7 +40,7 @@ from offbeat.runtime.run_metrics import RunMetrics
 from offbeat.runtime.runtimes import build
 from offbeat.workers.env_calls import Unwatched
 
-ENVS = ("tests.reference.evaluated_envs",)
+ENVS = ("tests.sample_envs.evaluated_envs",)
 EVALUATED: dict[str, Any] = {"eval_every": 512, "eval_episodes": 3, "imports": ENVS}
 PROCESSES: dict[str, Any] = EVALUATED | {"runtime": "processes", "actors": 2, "max_lag": 1}
 

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.reference.runs import lines_of, small_run, status_of, untimed, wait_until
+from tests.support.runs import lines_of, small_run, status_of, untimed, wait_until
 
 from offbeat.run_directory.checkpoint import load
 from offbeat.runtime.evaluation import schedule as evaluations
 
 CARTS, MIXED = "offbeat.envs.testing.worlds:CartPoles", "offbeat.envs.testing.worlds:MixedSpaces"
-TO_KILL = "tests.reference.evaluated_envs:CartsToKill"
+TO_KILL = "tests.sample_envs.evaluated_envs:CartsToKill"
 POLICIES: dict[str, dict[str, Any]] = {
     "cat": {"agents": "cart_1"},
     "dog": {"agents": "*", "settings": {"learning_rate": 1e-4}},

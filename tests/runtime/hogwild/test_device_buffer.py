@@ -13,12 +13,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.reference.device_buffers import DEVICES, Opener, buffers_on
-from tests.reference.hogwild_runs import assert_whole, pools, workers_of
-from tests.reference.models import actor_critic, policy_spec
-from tests.reference.replay_runs import SMALL_SAC, small_sac
-from tests.reference.runs import SMALL, small_run, weights_of
-from tests.reference.thorough import thorough
+from tests.support.device_buffers import DEVICES, Opener, buffers_on
+from tests.support.hogwild_runs import assert_whole, pools, workers_of
+from tests.support.models import actor_critic, policy_spec
+from tests.support.replay_runs import SMALL_SAC, small_sac
+from tests.support.runs import SMALL, small_run, weights_of
+from tests.support.thorough import thorough
 
 from offbeat.api.resume import resume
 from offbeat.api.train import Run

@@ -16,9 +16,9 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from tests.reference.hogwild_runs import assert_ratio_of_each, assert_whole, pools, workers_of
-from tests.reference.replay_runs import LINKS, SMALL_RATIO, SMALL_SAC, linked_rows, small_sac, updates_due
-from tests.reference.runs import (
+from tests.support.hogwild_runs import assert_ratio_of_each, assert_whole, pools, workers_of
+from tests.support.replay_runs import LINKS, SMALL_RATIO, SMALL_SAC, linked_rows, small_sac, updates_due
+from tests.support.runs import (
     SMALL,
     contents,
     is_alive,
@@ -29,9 +29,9 @@ from tests.reference.runs import (
     small_run,
     weights_of,
 )
-from tests.reference.thorough import thorough
+from tests.support.thorough import thorough
 
-from offbeat.api.load import policy_of
+from offbeat.api.playing.load import policy_of
 from offbeat.api.resume import resume
 from offbeat.api.train import Run
 from offbeat.core.types import DEFAULT_POLICY
@@ -252,7 +252,7 @@ def test_workers_interrupted_in_mid_episode_resume_their_episodes(tmp_path):
 
 
 def test_a_worker_with_a_slow_learning_step_is_saved_after_the_step(tmp_path):
-    slow: dict[str, Any] = {"imports": ("tests.reference.run_envs",), "unroll_length": 100, "envs_per_actor": 4}
+    slow: dict[str, Any] = {"imports": ("tests.sample_envs.run_envs",), "unroll_length": 100, "envs_per_actor": 4}
     layout: dict[str, Any] = {"runtime": "hogwild", "workers": 1, "steps": 20_000}
     run = small_run(tmp_path / "run", "runs/Unhurried-v0", **slow, **layout, callbacks=[stop_from(1)])
     assert (run.state, run.reason) == ("interrupted", "stopped by the callback <lambda>")

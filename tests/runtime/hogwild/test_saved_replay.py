@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.reference.runs import contents
+from tests.support.runs import contents
 
 from offbeat.algorithms.replay_config import ReplayConfig
 from offbeat.api.resume import resume

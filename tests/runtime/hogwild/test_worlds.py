@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.reference.hogwild_runs import assert_ratio_of_each, assert_whole, workers_of
-from tests.reference.replay_runs import small_sac
-from tests.reference.runs import lines_of, small_run, weights_of
+from tests.support.hogwild_runs import assert_ratio_of_each, assert_whole, workers_of
+from tests.support.replay_runs import small_sac
+from tests.support.runs import lines_of, small_run, weights_of
 
 from offbeat.api.resume import resume
 from offbeat.api.train import Run

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from tests.reference.runs import SMALL
+from tests.support.runs import SMALL
 
 from offbeat.config.resolve import resolve
 from offbeat.core.errors import Closed

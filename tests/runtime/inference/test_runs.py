@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.reference.runs import lines_of, small_run
+from tests.support.runs import lines_of, small_run
 
 SERVED: dict[str, Any] = {"runtime": "processes", "actors": 2, "max_lag": 1, "inference": "worker", "env_groups": 2}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from tests.reference.runs import CommandResult, Started
+from tests.support.runs import CommandResult, Started
 
 from offbeat.runtime.learners.distributed import uses_nccl
 

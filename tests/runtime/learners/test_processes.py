@@ -8,11 +8,11 @@ from shutil import copytree
 from typing import Any, NamedTuple
 
 import pytest
-from tests.reference.checks import assert_same
-from tests.reference.matrix import CARTS, LEAGUE, TEAMS
-from tests.reference.replay_runs import small_sac
-from tests.reference.runs import lines_of, small_run, status_of, weights_of
-from tests.reference.thorough import thorough
+from tests.support.checks import assert_same
+from tests.support.matrix import CARTS, LEAGUE, TEAMS
+from tests.support.replay_runs import small_sac
+from tests.support.runs import lines_of, small_run, status_of, weights_of
+from tests.support.thorough import thorough
 
 from offbeat.api.resume import resume
 from offbeat.api.train import Run

@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 import torch
-from tests.reference.collectives import together
+from tests.support.collectives import together
 from torch import Tensor
 
 from offbeat.core.errors import Closed, RunFailed

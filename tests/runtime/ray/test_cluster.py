@@ -14,8 +14,8 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from tests.reference.ray_clusters import processes_of_ray
-from tests.reference.runs import REPOSITORY, run_python, wait_until
+from tests.support.ray_clusters import processes_of_ray
+from tests.support.runs import REPOSITORY, run_python, wait_until
 
 from offbeat.core.errors import ConfigError
 from offbeat.runtime.ray import cluster, connecting

@@ -12,7 +12,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from tests.reference.runs import SMALL
+from tests.support.runs import SMALL
 
 from offbeat.config.resolve import resolve
 from offbeat.core.errors import RunFailed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.reference.runs import SMALL
+from tests.support.runs import SMALL
 
 from offbeat.config.resolve import resolve
 from offbeat.core.types import is_leaf

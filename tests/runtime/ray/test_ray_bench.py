@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.reference.runs import SMALL
+from tests.support.runs import SMALL
 
 from offbeat.config.resolve import resolve
 from offbeat.core.threads import usable_cores

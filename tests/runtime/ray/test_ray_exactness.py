@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from tests.reference.checks import assert_parts_are_the_whole
-from tests.reference.matrix import CARTS, TEAMS
-from tests.reference.replay_runs import small_sac
-from tests.reference.runs import small_run
-from tests.reference.thorough import thorough
 from tests.runtime.test_exactness import ENCODER, ON_A_REPLAY, TASKS
+from tests.support.checks import assert_parts_are_the_whole
+from tests.support.matrix import CARTS, TEAMS
+from tests.support.replay_runs import small_sac
+from tests.support.runs import small_run
+from tests.support.thorough import thorough
 
 from offbeat.api.train import Run
 from offbeat.runtime.ray.connecting import connect

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.reference.journals import EVALUATED, Journal, assert_called_once_for_each_event
-from tests.reference.runs import lines_of, offbeat, small_arguments, small_run, status_of
 from tests.runtime.test_supervisor import scene
+from tests.support.journals import EVALUATED, Journal, assert_called_once_for_each_event
+from tests.support.runs import lines_of, offbeat, small_arguments, small_run, status_of
 
 from offbeat.runtime.ray.acting import RayActing
 from offbeat.runtime.ray.connecting import connect
 
 ON_RAY: dict[str, Any] = {"runtime": "ray", "actors": 2}
-ENVS = ("tests.reference.run_envs",)
+ENVS = ("tests.sample_envs.run_envs",)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -60,7 +60,7 @@ def test_resources_that_no_node_has_are_refused_before_the_directory_is_made(tmp
 
 
 def test_env_that_cannot_be_sent_is_refused_before_the_directory_is_made(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys.modules["tests.reference.run_envs"].Wave, "__module__", "__main__")
+    monkeypatch.setattr(sys.modules["tests.sample_envs.run_envs"].Wave, "__module__", "__main__")
     said = offbeat(*small_arguments(tmp_path / "run", "runs/Wave-v0", **ON_RAY, imports=ENVS))
     assert (said.code, "cannot be sent to another process" in said.err) == (2, True), said.err
     assert not (tmp_path / "run").exists()
@@ -71,5 +71,5 @@ def test_env_that_always_raises_ends_the_run_with_its_own_traceback(tmp_path):
     said = offbeat(*small_arguments(tmp_path / "run", "runs/RaisesLate-v0", **settings))
     assert said.code == 1
     assert "its restart_budget of 1 in 10 minutes is used up" in said.err
-    assert str(Path("tests/reference/run_envs.py")) in said.err
+    assert str(Path("tests/sample_envs/run_envs.py")) in said.err
     assert status_of(tmp_path / "run")["state"] == "failed"

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from offbeat.core.errors import ConfigError, suggestion, unknown
 from offbeat.envs.adapters.one_agent import NoSingleAgentEnvs
 from offbeat.envs.contract import State
-from offbeat.envs.world import World, WorldStep
+from offbeat.envs.worlds.contract import World, WorldStep
 
 PREFIX = "openspiel:"
 IGNORED_MOVE = 0

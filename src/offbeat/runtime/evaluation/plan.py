@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from offbeat.config.env import EnvConfig
 from offbeat.config.run_config import RunConfig
 from offbeat.core.tasks import Trials
-from offbeat.envs.world import WorldSpec
+from offbeat.envs.worlds.contract import WorldSpec
 from offbeat.models.acting import ActingPolicy, make_policy
 from offbeat.models.spec import PolicySpec
 from offbeat.workers.env_calls import Unwatched, Watch

@@ -12,7 +12,7 @@ from offbeat.config.config import Config
 from offbeat.core.closing import all_or_closed
 from offbeat.core.errors import ConfigError
 from offbeat.core.types import EnvSpec, Tree
-from offbeat.envs.world import WorldSpec
+from offbeat.envs.worlds.contract import WorldSpec
 from offbeat.memory.arena import SharedArena, arena_bytes, require_bytes
 from offbeat.memory.replay.base import checkpoint_fields
 from offbeat.memory.replay.rings import Rings

@@ -12,7 +12,7 @@ from offbeat.envs.actions import ActionEncoder, split_columns
 from offbeat.envs.adapters.gymnasium.action_repeat import ActionRepeat
 from offbeat.envs.adapters.gymnasium.columns import RETURNED, Columns, NoDecision, has_mask
 from offbeat.envs.adapters.gymnasium.sources import SingleEnv
-from offbeat.envs.check_parts import fault_of_ends, kind_of
+from offbeat.envs.checking.parts import fault_of_ends, kind_of
 from offbeat.envs.contract import Outcome
 from offbeat.envs.current import calls_envs
 from offbeat.envs.infos import number_reader

@@ -12,7 +12,7 @@ from offbeat.core.types import Array, EnvSpec
 from offbeat.envs.actions import ActionEncoder
 from offbeat.envs.adapters.gymnasium.columns import RETURNED, Columns, NoDecision, has_mask
 from offbeat.envs.adapters.gymnasium.sources import AnyVectorEnv
-from offbeat.envs.check_parts import fault_of_ends
+from offbeat.envs.checking.parts import fault_of_ends
 from offbeat.envs.contract import Outcome
 from offbeat.envs.infos import numbers_reader
 from offbeat.envs.rows import (

@@ -14,7 +14,7 @@ from offbeat.envs.adapters.one_agent import NoSingleAgentEnvs
 from offbeat.envs.adapters.pettingzoo.kinds import world_of
 from offbeat.envs.adapters.pettingzoo.sources import PREFIX, Source, installed_ids, source_of
 from offbeat.envs.arguments import unknown_argument
-from offbeat.envs.world import World
+from offbeat.envs.worlds.contract import World
 
 
 class PettingZooAdapter(NoSingleAgentEnvs):

@@ -11,7 +11,7 @@ from offbeat.envs.adapters.pettingzoo.agents import api_of
 from offbeat.envs.adapters.pettingzoo.parallel import ParallelWorld
 from offbeat.envs.adapters.pettingzoo.snapshots import SavedParallelWorld, SavedTurnWorld, can_save
 from offbeat.envs.adapters.pettingzoo.turns import TurnWorld
-from offbeat.envs.world import World
+from offbeat.envs.worlds.contract import World
 
 _TURN_BASED_WRAPPER = "turn_based_aec_to_parallel_wrapper"
 """PettingZoo's wrapper that shows a turn-based env as a parallel one in which only one agent's action is used."""

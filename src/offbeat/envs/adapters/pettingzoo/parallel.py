@@ -7,7 +7,7 @@ from typing import Any
 
 from offbeat.core.types import NO_DECISION
 from offbeat.envs.adapters.pettingzoo.agents import AgentsOfEnv
-from offbeat.envs.world import WorldStep
+from offbeat.envs.worlds.contract import WorldStep
 
 
 class ParallelWorld(AgentsOfEnv):

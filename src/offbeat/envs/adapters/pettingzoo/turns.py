@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from offbeat.envs.adapters.pettingzoo.agents import AgentsOfEnv
-from offbeat.envs.world import WorldStep
+from offbeat.envs.worlds.contract import WorldStep
 
 
 class TurnWorld(AgentsOfEnv):

@@ -1,0 +1,246 @@
+"""Calls the callbacks of a run, and checks what they return."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
+from functools import partial
+from numbers import Real
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from offbeat.api.callbacks.callback import Answer, Callback, CallbackFunction, RunHandle
+from offbeat.api.callbacks.source import Source
+from offbeat.core.errors import ConfigError, RunFailed, suggestion
+from offbeat.core.fields import in_short
+from offbeat.runtime.observer import Observer
+
+if TYPE_CHECKING:
+    from offbeat.core.types import Tree
+    from offbeat.metrics.counters import Counters
+    from offbeat.run_directory.directory import RunDirectory, RunState
+    from offbeat.runtime.parts import Parts
+    from offbeat.runtime.supervisor import Notify
+    from offbeat.runtime.training_loop import TrainingLoop
+
+
+class _FunctionCallback(Callback):
+    """A function as a callback."""
+
+    def __init__(self, function: CallbackFunction) -> None:
+        self.function = function
+
+    def on_metrics(self, line: dict[str, Any]) -> Answer:
+        return self.function(line)
+
+
+class Callbacks(Observer):
+    """All callbacks of a run, in their order."""
+
+    def __init__(self, given: Sequence[Callback | CallbackFunction]) -> None:
+        """Take the callbacks that the user has given.
+
+        Raises:
+            ConfigError: it is no list, or one of them is not a callback.
+        """
+        is_one = callable(given) or isinstance(given, Callback)
+        if is_one or not isinstance(given, Iterable):
+            name = _name_of(given) if is_one else repr(given)
+            raise ConfigError(f"callbacks is {name}, but a list is expected: pass callbacks=[{_example(given)}]")
+        self._callbacks = [_as_callback(each) for each in given]
+        self._source: Source | None = None
+        self._has_started: list[Callback] = []
+        self._has_failed = False
+        self._watch_call: Callable[[str], AbstractContextManager[Any]] = nullcontext
+        """Returns a context in which a callback is called: the user is notified if it does not return in time.
+
+        Its argument is the name of the call, for the message. Until `start` it watches nothing.
+        """
+        self._owners: dict[str, str] = {}
+        """Name of the callback that returned each number last."""
+        self.failure = ""
+
+    @property
+    def stop_reason(self) -> str:  # type: ignore[override]
+        return self._source.stop_reason if self._source else ""
+
+    def start(
+        self, parts: Parts, directory: RunDirectory, loop: TrainingLoop, notify: Notify, *, resumed: bool
+    ) -> None:
+        """Connect the callbacks with a run whose actors have started, and call `on_start`.
+
+        `notify` is called once for each method of a callback that does not return in time.
+        """
+        self._source = source = Source(parts, directory, loop, resumed)
+        self._watch_call = partial(parts.main_thread.callback, _OncePerText(notify))
+        for callback in self._callbacks:
+            callback.run = RunHandle(source, name_of(callback))
+            self._has_started.append(callback)
+            self._call(callback, "on_start")
+
+    def metrics_written(self, line: Mapping[str, Any]) -> dict[str, float]:
+        return self._collect("on_metrics", line)
+
+    def evaluated(
+        self, results: Mapping[str, float | None], weights: Mapping[str, Tree], counters: Counters
+    ) -> dict[str, float]:
+        if self._source:
+            self._source.evaluated = weights, counters
+        return self._collect("on_evaluation", results)
+
+    def checkpoint_saved(self, path: Path) -> None:
+        for callback in self._active:
+            self._call(callback, "on_checkpoint", path)
+
+    def run_failed(self) -> None:
+        self._has_failed = True
+
+    def end(self, state: RunState, reason: str) -> None:
+        """Call `on_end` of all callbacks whose `on_start` was called, also if one of them raises an exception.
+
+        Raises:
+            BaseException: the last exception of a callback; the earlier ones are its context.
+        """
+        if self._source:
+            self._source.state, self._source.reason = state, reason
+        started, self._has_started = self._has_started, []
+        with ExitStack() as calls:
+            for callback in reversed(started):  # an ExitStack calls the last one first
+                calls.callback(self._call, callback, "on_end")
+
+    def owner_of(self, metric: str) -> str:
+        return f"the callback {self._owners[metric]}" if metric in self._owners else "a callback"
+
+    @property
+    def _active(self) -> list[Callback]:
+        return [] if self._has_failed else self._has_started
+
+    def _collect(self, method: str, argument: Mapping[str, Any]) -> dict[str, float]:
+        """Call a method of each callback, with a copy of the argument; return all numbers that they return."""
+        numbers: dict[str, float] = {}
+        owners: dict[str, str] = {}
+        for callback in self._active:
+            name, answer = name_of(callback), self._call(callback, method, dict(argument))
+            if isinstance(answer, str) and answer == "stop":
+                callback.run.stop()
+            elif answer is not None:
+                added = _numbers(answer, name)
+                for twice in numbers.keys() & added.keys():
+                    raise RunFailed(
+                        f"the callbacks {owners[twice]} and {name} both returned {twice!r}: rename one of them"
+                    )
+                numbers |= added
+                owners |= dict.fromkeys(added, name)
+        self._owners = owners
+        return numbers
+
+    def _call(self, callback: Callback, method: str, *arguments: Any) -> Answer:
+        """Call a method of a callback. An exception gets a note that says whose it is, and is kept as the failure."""
+        try:
+            with self._watch_call(f"{method} of the callback {name_of(callback)}"):
+                answer: Answer = getattr(callback, method)(*arguments)
+                return answer
+        except SystemExit as error:
+            self.failure = (
+                f"the callback {name_of(callback)} called sys.exit({'' if error.code is None else repr(error.code)}): "
+                "return 'stop', or call self.run.stop(), to end the run"
+            )
+            raise RunFailed(self.failure) from error
+        except Exception as error:
+            self.failure = self.failure or f"the callback {name_of(callback)} raised {type(error).__name__}: {error}"
+            error.add_note(f"It was raised in the callback {name_of(callback)}")
+            raise
+
+
+class _OncePerText:
+    """Passes on messages to the user, each text once."""
+
+    def __init__(self, notify: Notify) -> None:
+        self._notify, self._texts = notify, set[str]()
+
+    def __call__(self, text: str, details: str = "", /) -> None:
+        if text not in self._texts:
+            self._texts.add(text)
+            self._notify(text, details)
+
+
+def name_of(callback: Callback) -> str:
+    """Return the name of a callback for messages: its class, or the function."""
+    return _name_of(callback.function) if isinstance(callback, _FunctionCallback) else type(callback).__name__
+
+
+def _name_of(given: object) -> str:
+    return getattr(given, "__name__", None) or type(given).__name__
+
+
+def _example(given: object) -> str:
+    if isinstance(given, type):
+        return f"{given.__name__}()"
+    return "my_callback" if isinstance(given, Callback) else "my_function"
+
+
+def _as_callback(given: Callback | CallbackFunction) -> Callback:
+    """Return an object of the user as a callback.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    if isinstance(given, Callback):
+        _refuse_unknown_methods(given)
+        return given
+    if isinstance(given, type):
+        raise ConfigError(
+            f"callbacks has the class {given.__name__}, but an object is expected: pass {given.__name__}()"
+        )
+    if not callable(given):
+        raise ConfigError(
+            f"callbacks has {given!r}, but an object of a subclass of offbeat.Callback is expected, or a function that "
+            "is called with each metrics line"
+        )
+    return _FunctionCallback(given)
+
+
+def _refuse_unknown_methods(callback: Callback) -> None:
+    """Refuse a callback with a method that looks as if it were called: on_step, or _on_step of another library.
+
+    Raises:
+        ConfigError: it has one.
+    """
+    called = [name for name in vars(Callback) if name.startswith("on_")]
+    for name in dir(callback):
+        if name.startswith(("on_", "_on_")) and name not in called and callable(getattr(callback, name)):
+            raise ConfigError(
+                f"the callback {type(callback).__name__} has the method {name}, which is never called."
+                f"{suggestion(name.lstrip('_'), called)} The methods that are called are {', '.join(called)}"
+            )
+
+
+def _numbers(answer: object, callback: str) -> dict[str, float]:
+    """Return the metrics that a callback has returned, as floats.
+
+    Raises:
+        RunFailed: it returned something else.
+    """
+    if not isinstance(answer, Mapping):
+        raise RunFailed(
+            f"the callback {callback} returned {answer!r}, but 'stop', a dict of numbers or None is expected"
+        )
+    return {_checked_name(key, callback): _number(value, key, callback) for key, value in answer.items()}
+
+
+def _checked_name(key: object, callback: str) -> str:
+    if not isinstance(key, str) or not key or not key.isprintable():
+        raise RunFailed(f"the callback {callback} returned the key {key!r}, but a name is expected: 'my_metric'")
+    return key
+
+
+def _number(value: object, key: str, callback: str) -> float:
+    if isinstance(value, Real | np.bool_):
+        with suppress(OverflowError):  # an int that is too large for a float
+            return float(value)
+    raise RunFailed(
+        f"the callback {callback} returned {key}={in_short(value)}, but a number is expected: return float(...) of it, "
+        "or leave it out of the dict while its value is not known"
+    )

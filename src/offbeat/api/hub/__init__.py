@@ -1,0 +1,1 @@
+"""The Hugging Face hub: uploads a policy with its model card, and downloads policies."""

@@ -1,0 +1,194 @@
+"""Uploads a trained policy to the Hugging Face hub. `hub/` in the run directory is a copy of the last uploaded folder:
+
+weights.safetensors, policy.json, manifest.json   a checkpoint of the policy only; `offbeat.load` verifies it
+config.toml         the settings of the run
+evaluation.json     the scores on the model card
+return.png          the learning curve, as `offbeat plot` draws it
+README.md           the model card
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from offbeat import __version__
+from offbeat.api.hub.download import require_hub
+from offbeat.api.hub.model_card import CURVE, EVALUATION, card
+from offbeat.api.playing.loaded_policy import LoadedPolicy
+from offbeat.core.errors import ConfigError, RunFailed
+from offbeat.core.files import is_full
+from offbeat.models.published import published_layout
+from offbeat.plots.curves import draw_runs
+from offbeat.run_directory import checkpoint
+from offbeat.run_directory.checkpoint import Checkpoint, SavedPolicy
+from offbeat.run_directory.directory import RunDirectory
+
+CARD = "README.md"
+FOLDER = "hub"
+"""Name of the folder with the last pushed files in the run directory."""
+
+
+def require_name(repo: str) -> None:
+    """Refuse an invalid name of a repository.
+
+    Raises:
+        ConfigError: the name is invalid, or huggingface_hub is not installed.
+    """
+    require_hub()
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id
+
+    try:
+        validate_repo_id(repo)
+        reason = "" if repo.count("/") == 1 else "the user or organisation is missing"
+    except HFValidationError as error:
+        reason = str(error)
+    if reason:
+        raise ConfigError(
+            f"repo is {repo!r}, which is not the name of a repository ({reason}): pass a name such as me/my-agent"
+        )
+
+
+def require_token() -> None:
+    """Refuse to start without a token for the hub.
+
+    Raises:
+        ConfigError: there is no token.
+    """
+    from huggingface_hub import get_token
+
+    if get_token() is None:
+        raise ConfigError(
+            "there is no token for the hub: run hf auth login, or set HF_TOKEN to a token with write access; --dry-run "
+            "needs no token"
+        )
+
+
+@contextmanager
+def folder_to_upload(
+    directory: RunDirectory, saved: SavedPolicy, loaded: LoadedPolicy, scores: Mapping[str, Any], repo: str
+) -> Iterator[Path]:
+    """Write the files to upload into a new folder in the run directory, for a `with` block that uploads them.
+
+    Each call has a folder of its own, because several policies of a run can be pushed at the same time. After the
+    block, also after an error in it, the folder replaces `hub/`.
+
+    Args:
+        directory: the run directory.
+        saved: the policy to upload, as in its checkpoint.
+        loaded: the same policy.
+        scores: its scores, as `score` has returned them.
+        repo: the repository, USER/NAME.
+
+    Raises:
+        ConfigError: no agent of the policy took part in the evaluation, or the run has no returns to draw; nothing was
+            changed.
+        RunFailed: the folder could not be written, for example because the disk is full. `hub/` is unchanged.
+    """
+    if scores["return_mean"] is None:
+        raise ConfigError(
+            f"the agents {', '.join(loaded.trained.agents)} took part in no episode of the evaluation, so there is no "
+            "score for the model card: push with more --episodes"
+        )
+    folder = directory.path / FOLDER
+    new = folder.with_name(f".{FOLDER}-{os.urandom(4).hex()}")
+    try:
+        with _failing_write_reported(folder):
+            _write(new, directory, saved, loaded, scores, repo)
+        try:
+            yield new
+        finally:
+            with _failing_write_reported(folder):
+                _replace_folder(folder, new)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+
+
+@contextmanager
+def _failing_write_reported(folder: Path) -> Iterator[None]:
+    """Raise RunFailed if the folder cannot be written in the block."""
+    try:
+        yield
+    except OSError as error:
+        remedy = "free some disk space" if is_full(error) else "make the run directory writable"
+        raise RunFailed(f"{folder} could not be written ({error.strerror or error}): {remedy}") from error
+
+
+def _replace_folder(folder: Path, new: Path) -> None:
+    """Rename `new` to `folder`; what was there, also a link, is renamed first, and back if that fails."""
+    old = new.with_suffix(".old")
+    while True:
+        with suppress(FileNotFoundError):
+            folder.rename(old)
+        try:
+            new.rename(folder)
+        except OSError as error:
+            if error.errno in (errno.ENOTEMPTY, errno.EEXIST):  # another push has put its own folder there
+                _delete(old)
+                continue
+            if os.path.lexists(old):
+                old.rename(folder)
+            raise
+        _delete(old)
+        return
+
+
+def _delete(folder: Path) -> None:
+    """Delete a folder, a file or a link, if it exists."""
+    if folder.is_symlink() or folder.is_file():
+        folder.unlink()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _write(
+    folder: Path,
+    directory: RunDirectory,
+    saved: SavedPolicy,
+    loaded: LoadedPolicy,
+    scores: Mapping[str, Any],
+    repo: str,
+) -> None:
+    """Write the files of the folder, which does not exist. The other arguments are those of `folder_to_upload`."""
+    names = [entry.name for entry in published_layout(loaded.policy.spec).entries]
+    weights = {name: saved.weights[name] for name in names}
+    checkpoint.write(folder, Checkpoint.of_one(weights, saved.about, None))
+    shutil.copyfile(directory.config, folder / directory.config.name)
+    (folder / EVALUATION).write_text(json.dumps(scores, indent=1) + "\n", encoding="utf-8")
+    draw_runs([directory.path]).savefig(folder / CURVE)
+    (folder / CARD).write_text(card(loaded, scores, repo, directory.read_run().imports), encoding="utf-8")
+
+
+def push(folder: Path, repo: str, *, private: bool) -> str:
+    """Upload the folder in one commit and return the URL of the repository, which is created if it does not exist.
+
+    Raises:
+        ConfigError: the token has no write access.
+        RunFailed: the hub cannot be reached, or refuses the upload.
+    """
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError
+    from huggingface_hub.utils import disable_progress_bars
+
+    disable_progress_bars()
+    hub = HfApi(library_name="offbeat", library_version=__version__)
+    try:
+        address = hub.create_repo(repo, private=private or None, exist_ok=True)
+        hub.upload_folder(folder_path=folder, repo_id=repo, commit_message=f"Push with offbeat {__version__}")
+    except Exception as error:
+        message = " ".join(str(error).split())
+        if isinstance(error, HfHubHTTPError) and error.response.status_code in (401, 403):
+            raise ConfigError(
+                f"this token has no write access to {repo} ({message}): run hf auth login with a token that has "
+                "write access, or push to another repository"
+            ) from error
+        raise RunFailed(
+            f"the policy could not be uploaded to {repo} ({type(error).__name__}: {message}): run the command again"
+        ) from error
+    return str(address)

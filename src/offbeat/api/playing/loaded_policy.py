@@ -1,0 +1,203 @@
+"""A trained policy as a function from observations to actions. Normalisation is included."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from offbeat.api.playing.episode_memory import EpisodeMemory
+from offbeat.api.playing.inputs import (
+    as_recorded,
+    flattened,
+    require_choice,
+    single_action,
+    stored_leaves,
+    with_choices,
+)
+from offbeat.api.playing.task_memory import TaskMemory
+from offbeat.api.playing.trained import Trained
+from offbeat.config.arguments import no_attribute
+from offbeat.config.other_libraries import other_calls
+from offbeat.core.types import INFO_MASK, Array, Tree
+from offbeat.envs.actions import action_encoder, split_columns
+from offbeat.models.acting import ActingPolicy
+
+
+class LoadedPolicy:
+    """A function from an observation, or a batch of observations, to the action for the env.
+
+    With a recurrent core, frame stacks, or the previous action or reward as inputs, an action depends on the calls
+    before: call `reset` at the start of each episode. A policy that infers its task has a task variable, which is drawn
+    at the start of each episode, given all transitions that were passed to `observe` since `reset_task`.
+    """
+
+    def __init__(self, policy: ActingPolicy, trained: Trained) -> None:
+        self.policy = policy
+        self.trained = trained
+        self._encode = action_encoder(policy.spec.action)
+        self._tasks = None if policy.spec.context_encoder is None else TaskMemory(policy)
+        self.reset()
+
+    def reset(self, ended: Any = None, *, prior: bool = False) -> None:
+        """Start a new episode: in every env, or in those where `ended`, [N] bool, is true.
+
+        Args:
+            ended: None means every env.
+            prior: for a policy that infers its task: whether to draw the task variable from the prior, as in the first
+                episodes of an evaluation, whatever was observed.
+        """
+        if ended is None:
+            self._memory: EpisodeMemory | None = None
+        elif self._memory is not None:
+            self._memory.reset(np.asarray(ended, bool))
+        if self._tasks is not None:
+            self._tasks.start_episodes(ended, prior=prior)
+
+    def reset_task(self, random: np.random.Generator | None = None) -> None:
+        """Forget the task in all envs, and start new episodes.
+
+        Args:
+            random: draws the task variables from now on; None: a new generator with the seed 0.
+
+        Raises:
+            TypeError: the policy does not infer its task.
+        """
+        self._task_memory().forget(random)
+        self.reset()
+
+    def observe(self, observation: Any, action: Any, reward: Any, next_observation: Any, *, where: Any = None) -> None:
+        """Add a transition of each env to what is known about its task. It counts from the next `reset` on.
+
+        Args:
+            observation: as returned by the env, for one env or for N.
+            action: the action for the env, as this policy has returned it.
+            reward: the reward of the env; for N envs, [N].
+            next_observation: the observation after the action.
+            where: the envs whose transition counts, [N] bool; None: all.
+
+        Raises:
+            TypeError: the policy does not infer its task.
+            ValueError: the shapes are not those of the training.
+        """
+        memory = self._task_memory()
+        leaves, single = self._observed_leaves(observation)
+        following, _ = self._observed_leaves(next_observation)
+        recorded = as_recorded(self.policy, [action] if single else action)
+        memory.observe(leaves, recorded, np.asarray([reward] if single else reward, np.float32), following, where)
+
+    def _task_memory(self) -> TaskMemory:
+        if self._tasks is None:
+            raise TypeError(f"this policy of {self.trained.algorithm} does not infer its task: leave this call out")
+        return self._tasks
+
+    def __repr__(self) -> str:
+        """Return one line: the algorithm, the env, and how long it was trained."""
+        trained = self.trained
+        return f"LoadedPolicy({trained.algorithm} on {trained.env}, env_steps={trained.env_steps})"
+
+    def __getattr__(self, name: str) -> Any:
+        """Refuse an attribute that does not exist."""
+        raise no_attribute(self, name)
+
+    @property
+    def remembers(self) -> bool:
+        """Whether an action depends on previous calls."""
+        spec = self.policy.spec
+        of_rows_before = any(leaf.stack > 1 or leaf.is_previous for leaf in spec.observation)
+        return spec.recurrent or of_rows_before or spec.context_encoder is not None
+
+    def __call__(
+        self,
+        observation: Any,
+        *,
+        reward: Any = None,
+        action_mask: Any = None,
+        no_decision: bool = False,
+        random: np.random.Generator | None = None,
+        **others: object,
+    ) -> Any:
+        """Select an action.
+
+        Args:
+            observation: as returned by the env, for one env or for N: an array, or dicts and tuples of arrays.
+            reward: the reward, or [N], since the last call. Needed if the policy was trained with `previous_reward`,
+                except in the first call of an episode; else ignored.
+            action_mask: the value of this key in the env's info, if the policy was trained with it.
+            no_decision: whether the agents have nothing to decide, so that their actions are ignored. Only the memory
+                of the policy needs such a call.
+            random: sample with this generator; None takes the most likely action.
+            others: refused, in words if another library has arguments of these names.
+
+        Returns:
+            The action for one env (an int for Discrete), or for N envs: [N, *shape], in the dicts and tuples of the
+            env.
+
+        Raises:
+            ValueError: the observation has NaN or infinity, or does not have the shape, the dtype or the choices of the
+                training; the mask allows nothing; or a reward is missing.
+            NetworkFailed: the network returned NaN or infinity.
+            TypeError: an argument is unknown, or `random` is no generator.
+        """
+        if others or not (random is None or isinstance(random, np.random.Generator)):
+            raise _wrong_argument(others, random)
+        leaves, single = self.leaves(observation, action_mask)
+        if (mask := self.policy.spec.mask) is not None:
+            if no_decision:
+                leaves[mask] = with_choices(leaves[mask], self.policy.spec.action.nvec)
+            require_choice(leaves[mask], self.policy.spec.action.nvec)
+        memory = self._memory_of(len(next(iter(leaves.values()))))
+        inputs, state, policy = memory.inputs(leaves, reward), memory.state, self.policy
+        if self._tasks is not None:
+            inputs = self._tasks.with_task(inputs)
+        action = policy.greedy(inputs, state) if random is None else policy.act(inputs, random, state).action
+        sent = policy.to_env(action)
+        memory.add_actions(sent, decided=not no_decision)
+        chosen = self._encode(sent)
+        return single_action(next(iter(split_columns(policy.spec.action, chosen)))) if single else chosen
+
+    def leaves(self, observation: Any, action_mask: Any = None) -> tuple[Tree, bool]:
+        """Return the env's leaves, [N, *shape] by name, and whether the observation was that of one env.
+
+        The policy's other leaves, the previous action and reward, are not among them. Arguments and errors are as in
+        `__call__`.
+        """
+        own = [leaf for leaf in self.policy.spec.observation if not leaf.is_previous]
+        return stored_leaves({**self._leaves_of(observation), INFO_MASK: action_mask}, own)
+
+    def _observed_leaves(self, observation: Any) -> tuple[Tree, bool]:
+        """Return the leaves from which the task is inferred, as `leaves` does. A mask is not one of them."""
+        return stored_leaves(self._leaves_of(observation), self.policy.spec.observed_vectors)
+
+    def encode(self, action: Array) -> Any:
+        """Return the env's actions, [N, *shape] in its dicts and tuples, for N actions of the policy."""
+        return self._encode(self.policy.to_env(action))
+
+    def _memory_of(self, envs: int) -> EpisodeMemory:
+        """Return the memory of N envs. It is kept between calls, until `reset`."""
+        memory = self._memory
+        if memory is None or not (self.remembers or len(memory.state) == envs):
+            memory = self._memory = EpisodeMemory(self.policy.spec, envs)
+        if len(memory.state) != envs:
+            raise ValueError(
+                f"{envs} observations are given, but the policy has the memory of {len(memory.state)} envs: "
+                "call reset() before a call with another number of envs"
+            )
+        return memory
+
+    def _leaves_of(self, observation: Any) -> Tree:
+        """Return the arrays of an observation by leaf."""
+        return dict(flattened("observation", observation, {leaf.name for leaf in self.policy.spec.observation}))
+
+
+def _wrong_argument(others: Mapping[str, object], random: object) -> TypeError:
+    """Return the error for unknown arguments of a call, or for a `random` that is no generator."""
+    for name in others:
+        hint = f": {other_calls()[name]}" if name in other_calls() else ""
+        known = "observation, reward, action_mask, no_decision and random"
+        return TypeError(f"unknown argument {name!r}{hint}. A policy is called with {known}")
+    return TypeError(
+        f"random is {random!r}, but a generator is expected: pass random=np.random.default_rng(1) to sample, or leave "
+        "it out for the most likely action"
+    )

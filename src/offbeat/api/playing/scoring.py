@@ -1,0 +1,184 @@
+"""Plays whole episodes with loaded policies and returns the scores by name, here or on a node of a cluster.
+
+`offbeat.evaluate`, `offbeat eval` and the model card of `offbeat push` have these scores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from offbeat.api.playing.env_fit import require_env_fit, world_for
+from offbeat.api.playing.loaded_policy import LoadedPolicy
+from offbeat.api.playing.trained import Trained
+from offbeat.config.env import EVALUATION_STEPS
+from offbeat.config.run_config import default_episodes
+from offbeat.config.trust import require
+from offbeat.core.threads import limit_blas
+from offbeat.envs import sending
+from offbeat.workers.episodes import Episodes, Evaluation
+from offbeat.workers.evaluation_envs import evaluation_envs
+from offbeat.workers.mixture import Mixture
+from offbeat.workers.trials import evaluate_policies
+
+if TYPE_CHECKING:
+    from offbeat.run_directory.directory import RunDirectory
+    from offbeat.runtime.ray.tasks import TaskPool
+
+SCORE_STEPS = 10_000_000
+"""Default limit of the env steps of an evaluation, over all envs."""
+
+
+def score(
+    policies: Mapping[str, LoadedPolicy],
+    *,
+    episodes: int | None = None,
+    seed: int,
+    sampled: bool = False,
+    max_episode_steps: int = EVALUATION_STEPS,
+    max_steps: int = SCORE_STEPS,
+    mixtures: Mapping[str, Mixture] = MappingProxyType({}),
+    on_step: Callable[[int, int], None] = lambda _ended, _episodes: None,
+) -> dict[str, Any]:
+    """Play whole episodes in new envs, and return the scores by name.
+
+    Args:
+        policies: all policies of a checkpoint, by name.
+        episodes: number of episodes, by default 20; with tasks, of trials, by default one in each test task.
+        seed: seed of the envs and of the action sampling.
+        sampled: sample the actions instead of taking the most likely ones.
+        max_episode_steps: env steps after which an episode is cut. Its return up to there counts.
+        max_steps: env steps, over all envs, after which the evaluation ends.
+        mixtures: by name of a policy, what plays instead of it: its versions, one of which is drawn for each episode.
+        on_step: called after each step of the envs with the numbers of ended episodes, or trials, and of all.
+
+    Returns:
+        The scores by name. `episodes` is the number of episodes in the scores, `cut` the number of those that were cut,
+        `not_begun` the number of requested episodes that were not started. In an env with several agents, returns and
+        lengths are per agent, and `team_return_mean` is the mean sum over all agents. Several policies have the same
+        scores, of their own agents, under `policies` by name. A score is None if no agent took part in an episode.
+        With tasks, the scores are those of the last episode of each trial; `first_return_mean` is the mean return of
+        the first one, and `return_mean_by_episode` and `return_std_by_episode` are lists.
+        `info/<name>`, for each name in `info_metrics`, is the mean of the number in the infos of the episodes' steps.
+
+    Raises:
+        ConfigError: the env cannot be created, is code that was not accepted, or does not fit the policies.
+        EnvFailed: the env failed during a step.
+    """
+    trained = _trained(policies)
+    require(trained.env_code, "the policy")
+    limit_blas(1)
+    owners = {name: loaded.trained.agents for name, loaded in policies.items()}
+    trials = trained.trials
+    total = default_episodes(trials) if episodes is None else episodes
+    envs = evaluation_envs(
+        trained.env,
+        total,
+        seed=seed,
+        role="eval",
+        settings=trained.env_config,
+        max_episode_steps=max_episode_steps,
+        info_mask=next(iter(policies.values())).policy.spec.info_mask,
+        trials=trials,
+        world=world_for(trained, owners) if any(owners.values()) else None,
+        owners=owners,
+        sides={name: loaded.trained.sides for name, loaded in policies.items()},
+    )
+    acting = {name: mixtures.get(name, loaded.policy) for name, loaded in policies.items()}
+    try:
+        for name, columns in envs.columns.items():
+            require_env_fit(policies[name], columns.spec)
+        result = evaluate_policies(
+            acting,
+            envs,
+            trials,
+            episodes=total,
+            seed=seed,
+            sampled=sampled,
+            max_steps=max_steps,
+            on_step=lambda ended: on_step(ended, total),
+        )
+    finally:
+        envs.close()
+    return _scores(result, trained)
+
+
+def score_on_node(
+    pool: TaskPool, directory: RunDirectory, policies: Mapping[str, LoadedPolicy], **settings: Any
+) -> dict[str, Any]:
+    """Call `score` on a node of a cluster, with the same result.
+
+    Args:
+        pool: runs it as a task.
+        directory: the directory of the training run, whose imports and time limits the task has.
+        policies: as for `score`.
+        **settings: the other arguments of `score`, without `on_step`.
+
+    Raises:
+        ConfigError, EnvFailed: as `score`; or the env cannot be sent to the node.
+        RunFailed: there is no node with the resources any more, or the evaluation hangs.
+    """
+    from offbeat.runtime.ray.tasks import note_progress, stall_limit
+
+    trained = _trained(policies)
+    env = sending.package(trained.env, directory.read_run().imports, trained.env_config.wrappers)
+    function, limit = partial(score, on_step=note_progress, **settings), stall_limit([directory.read_runtime()])
+    ((_, scores),) = pool.results(env, function, [[policies]], limit)
+    return scores
+
+
+def _trained(policies: Mapping[str, LoadedPolicy]) -> Trained:
+    """Return the env and the progress of a training run; all its policies have the same."""
+    return next(iter(policies.values())).trained
+
+
+def _scores(result: Evaluation, trained: Trained) -> dict[str, Any]:
+    """Return the scores of an evaluation and the progress of the training run, by name."""
+    progress = {
+        "env_steps": trained.env_steps,
+        "learning_step": trained.learning_step,
+        "updates": trained.updates,
+    }
+    several_agents = bool(trained.agents)
+    scores: dict[str, Any] = {
+        "episodes": result.episodes,
+        "cut": result.cut,
+        "not_begun": result.not_begun,
+        **_returns(result, several_agents=several_agents),
+        **_adaptation(result),
+        **{f"info/{name}": value for name, value in result.info.items()},
+        **progress,
+    }
+    if len(result.policies) > 1:
+        scores["policies"] = {
+            name: {"episodes": result.episodes, **_returns(own, several_agents=several_agents), **progress}
+            for name, own in result.policies.items()
+        }
+    return scores
+
+
+def _adaptation(result: Evaluation) -> dict[str, Any]:
+    """Return the scores by episode of a trial; none if the env has no tasks."""
+    by_episode = result.returns_by_episode
+    if not by_episode:
+        return {}
+    means, deviations = zip(*by_episode, strict=True)
+    return {
+        "first_return_mean": means[0],
+        "return_mean_by_episode": list(means),
+        "return_std_by_episode": list(deviations),
+    }
+
+
+def _returns(episodes: Episodes, *, several_agents: bool) -> dict[str, float | None]:
+    """Return the returns and the length of some agents, by name."""
+    return {
+        "return_mean": episodes.return_mean,
+        "return_std": episodes.return_std,
+        "return_min": episodes.return_min,
+        "return_max": episodes.return_max,
+        **({"team_return_mean": episodes.team_return_mean} if several_agents else {}),
+        "length_mean": episodes.length_mean,
+    }

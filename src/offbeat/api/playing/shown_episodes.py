@@ -1,0 +1,192 @@
+"""Episodes that are rendered after each env step: of a policy in an env, or of several policies in a world.
+
+A policy that infers its task plays the episodes of a trial in a test task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from offbeat.api.playing.loaded_policy import LoadedPolicy
+from offbeat.core.errors import ConfigError
+from offbeat.core.seeding import stream
+from offbeat.core.types import INFO_MASK, NO_DECISION
+from offbeat.envs.adapters.gymnasium.tasks import TaskSetter
+from offbeat.envs.contract import EPISODE_START
+from offbeat.envs.worlds.contract import World, WorldStep
+from offbeat.league.drawn_policies import policy_of_agents, rotate_policies, sides_of_policies
+
+
+class EnvEpisode:
+    """One episode of a policy in an env with one agent."""
+
+    def __init__(self, env: Any, policies: Mapping[str, LoadedPolicy], seed: int, max_steps: int) -> None:
+        ((self._name, self._policy),) = policies.items()
+        self._env, self._seed, self._max_steps = env, seed, max_steps
+        self.returns, self.length, self.ended = {self._name: 0.0}, 0, False
+        self.earlier_returns: list[float] = []
+        """The returns of the episodes of a trial before the last one that was started."""
+
+    def frames(self) -> Iterator[Any]:
+        """Play the episode and yield the rendered frame of each env step."""
+        self._policy.reset()
+        yield from self._episode(self._seed)
+
+    def _episode(self, seed: int | None) -> Iterator[Any]:
+        """Play an episode up to its end, or to the limit of all env steps; yield the frames."""
+        observation, info = self._call(self._env.reset, seed=seed)
+        reward: Any = 0.0
+        yield self._call(self._env.render)
+        while not self.ended and self.length < self._max_steps:
+            before, waits = observation, bool(info.get(NO_DECISION))
+            action = act(self._policy, observation, reward, info.get(INFO_MASK), no_decision=waits)
+            observation, reward, terminated, truncated, info = self._call(self._env.step, action)
+            self._take(before, action, float(reward), observation)
+            self.ended = bool(terminated or truncated)
+            if info.get(EPISODE_START):
+                self._policy.reset()
+            yield self._call(self._env.render)
+
+    def _take(self, before: Any, action: Any, reward: float, observation: Any) -> None:  # noqa: ARG002
+        """Add the result of an env step."""
+        self.returns[self._name] += reward
+        self.length += 1
+
+    def _call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        return rendering(self._policy.trained.env, method, *arguments, **named)
+
+
+class TrialEpisodes(EnvEpisode):
+    """The episodes of a trial in one test task; its number is the seed, counted from the first task."""
+
+    def __init__(self, env: Any, policies: Mapping[str, LoadedPolicy], seed: int, max_steps: int) -> None:
+        super().__init__(env, policies, seed, max_steps)
+        trials = self._policy.trained.trials
+        assert trials is not None
+        self._trials = trials
+        tasks = TaskSetter([env], trials.tasks, self._policy.trained.env)
+        tasks.set(np.array([trials.tasks.train + seed % trials.tasks.test]))
+
+    def frames(self) -> Iterator[Any]:
+        """Play the episodes and yield the rendered frame of each env step."""
+        self._policy.reset_task(stream(self._seed, "trials", 0))
+        for episode in range(self._trials.episodes):
+            if episode:
+                self.earlier_returns.append(self.returns[self._name])
+                self.returns[self._name], self.ended = 0.0, False
+            self._policy.reset(prior=episode < self._trials.prior_episodes)
+            yield from self._episode(None if episode else self._seed)
+            if not self.ended:
+                return
+
+    def _take(self, before: Any, action: Any, reward: float, observation: Any) -> None:
+        super()._take(before, action, reward, observation)
+        self._policy.observe(before, action, reward, observation)
+
+
+class WorldEpisode:
+    """One episode of all policies of a run in a world with several agents."""
+
+    def __init__(self, world: World, policies: Mapping[str, LoadedPolicy], seed: int, max_steps: int) -> None:
+        """Prepare the episode.
+
+        Raises:
+            ConfigError: an agent of the world has no policy.
+        """
+        self._world, self._seed, self._max_steps = world, seed, max_steps
+        trained = next(iter(policies.values())).trained
+        self._id, self._limit = trained.env, trained.env_config.max_episode_steps
+        self._policies = {  # agents of one policy have a memory each
+            agent: LoadedPolicy(policies[name].policy, policies[name].trained)
+            for agent, name in _policy_of_agents(policies, seed).items()
+        }
+        for agent in world.agents:
+            if agent not in self._policies:
+                raise ConfigError(
+                    f"{self._id} has the agent {agent}, for which no policy was trained: install the version of the "
+                    "env that the run was trained with"
+                )
+        self._over: set[str] = set()
+        """Agents whose episodes have ended."""
+        self.returns, self.length, self.ended = dict.fromkeys(world.agents, 0.0), 0, False
+        self.earlier_returns: list[float] = []
+
+    def frames(self) -> Iterator[Any]:
+        """Play the episode and yield the rendered frame of each step of the world."""
+        world = self._world
+        step = rendering(self._id, world.reset, self._seed)
+        yield rendering(self._id, world.render)
+        while not self.ended and self.length < self._max_steps:
+            step = rendering(self._id, world.step, self._actions(step))
+            for agent, reward in step.rewards.items():
+                self.returns[agent] += float(reward)
+            ends = {**step.terminations, **{agent: True for agent, cut in step.truncations.items() if cut}}
+            self._over |= {agent for agent, ended in ends.items() if ended}
+            self.length += 1
+            self.ended = step.over or self.length == self._limit
+            yield rendering(self._id, world.render)
+
+    def _actions(self, step: WorldStep) -> dict[str, Any]:
+        """Return the actions of the agents that choose one.
+
+        The memory of a policy also gets the observations of an agent while it waits for its turn, as in training.
+        """
+        actions = {}
+        for agent, observation in step.observations.items():
+            policy, decides = self._policies[agent], agent in step.deciding
+            if agent in self._over or not (decides or policy.remembers):
+                continue
+            mask = step.infos.get(agent, {}).get(INFO_MASK)
+            if mask is None and not decides:
+                mask = np.ones(sum(policy.policy.spec.action.nvec), np.bool_)
+            action = act(policy, observation, step.rewards.get(agent, 0.0), mask, no_decision=not decides)
+            if decides:
+                actions[agent] = action
+        return actions
+
+
+def _policy_of_agents(policies: Mapping[str, LoadedPolicy], seed: int) -> dict[str, str]:
+    """Return the policy of each agent in the episode with this seed."""
+    if sides := sides_of_policies({name: policy.trained.sides for name, policy in policies.items()}):
+        return policy_of_agents(sides, rotate_policies(sides, seed))
+    return {agent: name for name, policy in policies.items() for agent in policy.trained.agents}
+
+
+def act(policy: LoadedPolicy, observation: Any, reward: Any, mask: Any, *, no_decision: bool = False) -> Any:
+    """Return the most likely action.
+
+    Raises:
+        ConfigError: the observation does not have the shape of the training.
+    """
+    try:
+        return policy(observation, reward=reward, action_mask=mask, no_decision=no_decision)
+    except ValueError as error:
+        raise ConfigError(
+            f"the policy does not fit the installed version of {policy.trained.env} ({error}): install the version "
+            "that it was trained with, which versions.json in its run directory names"
+        ) from error
+
+
+def rendering(env_id: str, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    """Call a method of an env. If a window is open, each method may render, so each may fail.
+
+    Raises:
+        ConfigError: the method raised an exception.
+    """
+    try:
+        return method(*arguments, **named)
+    except Exception as error:
+        raise cannot_render(env_id, error) from error
+
+
+def cannot_render(env_id: str, error: Exception) -> ConfigError:
+    """Return the error for an env that cannot be rendered."""
+    cause = ": ".join(filter(None, (type(error).__name__, str(error))))
+    return ConfigError(
+        f"{env_id} cannot be rendered here ({cause}). An env of your own needs a render_mode "
+        'argument and render(). Missing packages may be in pip install "offbeat[video]". MuJoCo without a screen needs '
+        "MUJOCO_GL=egl or MUJOCO_GL=osmesa"
+    )

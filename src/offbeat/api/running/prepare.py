@@ -1,0 +1,41 @@
+"""What `train` and `resume` prepare in the same way: the progress view, and the parts of a run."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Literal
+
+from offbeat.api.running.compiled_modules import import_compiled
+from offbeat.config.config import Config
+from offbeat.config.importing import import_modules
+from offbeat.core.allocator import keep_freed_memory
+from offbeat.core.caller_state import CallerState
+from offbeat.metrics.progress import Progress
+from offbeat.runtime.deadline import notifying_if_slow
+
+if TYPE_CHECKING:
+    from offbeat.runtime.parts import Parts
+
+ProgressKind = Literal["dashboard", "lines", "none"]
+
+
+def progress_view(kind: ProgressKind | None) -> Progress:
+    """Return the view that `progress` of `train` and `resume` selects. It writes to standard error."""
+    from offbeat.metrics.dashboard import make_progress
+
+    return make_progress(kind, sys.stderr)
+
+
+def prepare(config: Config, view: Progress, caller: CallerState) -> Parts:
+    """Check the env and the settings, and create the parts of the learner, or those that lock-free workers share."""
+    import_modules(config.run.imports)
+    caller.save_library_settings()
+    keep_freed_memory()
+    import_compiled(config, view.message)
+    with notifying_if_slow(f"testing {config.run.env}", view.message):
+        from offbeat.runtime.devices import set_up_device
+        from offbeat.runtime.runtimes import build
+
+        set_up_device(config)
+        parts: Parts = build(config, view.message)
+        return parts

@@ -1,0 +1,256 @@
+"""Runs prepared parts until the run finishes, is interrupted or fails, and updates the run directory."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from offbeat.api.caller_warnings import warn_caller
+from offbeat.api.running import no_updates
+from offbeat.api.running.run_context import RunContext
+from offbeat.config.arguments import no_attribute
+from offbeat.core.argument_notation import as_shown
+from offbeat.core.caller_state import may_raise_niceness
+from offbeat.core.errors import ConfigError
+from offbeat.core.threads import set_affinity
+from offbeat.metrics.rate_limited_warning import RateLimitedWarning
+from offbeat.metrics.sinks import LateSink
+from offbeat.run_directory import versions
+from offbeat.run_directory.directory import RunDirectory
+from offbeat.run_directory.presence import RunDirectoryGone
+from offbeat.runtime.signals import StopImmediately
+from offbeat.tracking.tracker import start_tracker
+
+if TYPE_CHECKING:
+    from offbeat.runtime.training_loop import TrainingLoop
+    from offbeat.runtime.watchers import Ending
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that has ended."""
+
+    path: Path
+    state: str
+    """finished or interrupted."""
+    reason: str
+    exit_code: int
+    metrics: dict[str, Any]
+    """The last metrics line."""
+
+    def __fspath__(self) -> str:
+        """Return the run directory, so that a run is accepted where a run directory is."""
+        return os.fspath(self.path)
+
+    def __getattr__(self, name: str) -> Any:
+        """Refuse an attribute that does not exist."""
+        raise no_attribute(self, name)
+
+    def __repr__(self) -> str:
+        """Return one line: where the run is, how it ended, and what it reached."""
+        evaluated = self.metrics.get("eval_return_mean")
+        name = "episode_return_mean" if evaluated is None else "eval_return_mean"
+        reached = self.metrics.get(name)
+        shown = "None" if reached is None else f"{reached:.6g}"
+        return f"Run({str(self.path)!r}, {self.state!r}, env_steps={self.metrics.get('env_steps', 0)}, {name}={shown})"
+
+
+def run_to_end(context: RunContext) -> Run:
+    """Run until the run finishes or is interrupted, and write its final status.
+
+    Raises:
+        ConfigError: the run could not start; the directory is unchanged.
+        RunFailed: the run failed.
+    """
+    directory = context.directory
+    directory.write_status("running", phase="starting")
+    directory.note(f"running, process {os.getpid()}")
+    try:
+        ending, line = _train(context)
+    except StopImmediately:
+        ending, line = _end_before_learning(context), {}
+    except BaseException as error:
+        context.signals.disarm()
+        reason = _record_failure(context, error)
+        _end_callbacks_of_failed(context, reason, error)
+        raise
+    if context.started:
+        directory.write_status(ending.state, ending.reason)
+        directory.note("\n".join(filter(None, (f"{ending.state}: {ending.reason}", ending.bottleneck))))
+    context.signals.restore()  # a callback may take long, and ends at Ctrl-C as any code of the caller
+    try:
+        context.callbacks.end(ending.state, as_shown(ending.reason))
+    except BaseException as error:
+        _record_failure(context, error)
+        raise
+    return Run(directory.path, ending.state, as_shown(ending.reason), ending.exit_code, line)
+
+
+def _end_before_learning(context: RunContext) -> Ending:
+    """End a run that was stopped while it started."""
+    from offbeat.runtime.watchers import Ending
+
+    context.signals.disarm()
+    if context.started:
+        return Ending("interrupted", "stopped before its first learning step", 130)
+    reason = "stopped before its actors had started"
+    if context.roll_back():
+        return Ending("interrupted", f"{reason}: nothing was written or changed", 130)
+    context.started = True
+    return Ending("interrupted", reason, 130)
+
+
+def _record_failure(context: RunContext, error: BaseException) -> str:
+    """Write the error to the log and the status. If the run had not started yet, restore the directory.
+
+    Returns:
+        The reason of the failure, as in the status.
+    """
+    directory, reason = context.directory, context.callbacks.failure or str(error) or type(error).__name__
+    if isinstance(error, RunDirectoryGone):
+        return reason
+    text = "".join(traceback.format_exception(error))
+    directory.note(text if context.started else f"could not start: {text}")
+    if not context.started and context.roll_back():
+        return reason
+    note = (
+        f"The run is saved in {directory.path}: log.txt has the traceback, and `{directory.next_command('resume')}` "
+        "resumes from the latest checkpoint"
+    )
+    error.add_note(as_shown(note))
+    directory.write_status("failed", reason)
+    return reason
+
+
+def _end_callbacks_of_failed(context: RunContext, reason: str, error: BaseException) -> None:
+    """End the callbacks of a run that has failed; what they raise is added to its error, which is raised."""
+    context.signals.restore()
+    try:
+        context.callbacks.end("failed", reason)
+    except Exception as another:  # noqa: BLE001 - the error of the run is raised
+        text = f"a callback failed at the end of the run: {type(another).__name__}: {another}"
+        error.add_note(text)
+        context.directory.note("".join(traceback.format_exception(another)))
+
+
+def _train(context: RunContext) -> tuple[Ending, dict[str, Any]]:
+    """Connect the parts with the loggers and the training loop, and run.
+
+    Returns:
+        How the run ended, and its last metrics line. Signals are disarmed then.
+    """
+    from offbeat.api.running.run_loop import about_run, make_loop, make_sinks
+
+    with ExitStack() as closing:
+        closing.callback(lambda: context.progress.close(context.summary))
+        context.progress.start(about_run(context))
+        tracker = start_tracker(context.config, context.directory, context.notify, context.metrics_size)
+        if tracker is not None:
+            closing.callback(tracker.close)
+        warn = RateLimitedWarning(context.notify)
+        sinks = make_sinks(context, tracker, warn)
+        loop = make_loop(closing, context, sinks, warn)
+        _start_and_commit(context, loop, sinks)
+        ending = _run_loop(context, loop)
+        if tracker is not None:
+            tracker.state = ending.state
+        if context.shows_end:
+            context.summary = _summary(ending, context.directory)
+    return ending, loop.metrics.line
+
+
+def _run_loop(context: RunContext, loop: TrainingLoop) -> Ending:
+    """Run the loop to its end. If an error ends it, save what was learned since the last checkpoint."""
+    from offbeat.runtime.watchers import Ending
+
+    try:
+        context.callbacks.start(context.parts, context.directory, loop, context.notify, resumed=context.resumed)
+        context.parts.timings.seconds.clear()  # work before the clock starts does not count
+        loop.metrics.start_clock()
+        _set_learner_affinity(context)
+        updates, env_steps = loop.counters.updates, loop.counters.env_steps
+        loop.run()
+        ending = loop.close()
+        context.signals.disarm()
+        updates, env_steps = loop.counters.updates - updates, loop.counters.env_steps - env_steps
+        nothing = no_updates.found(updates, env_steps, context.parts, resumed=context.resumed)
+        if ending.state == "finished" and nothing:
+            ending = replace(ending, reason=nothing)
+    except StopImmediately:
+        context.signals.disarm()
+        ending = Ending("interrupted", loop.saving.lost(loop.counters), 130)
+    except RunDirectoryGone:
+        context.signals.disarm()
+        raise
+    except Exception:
+        context.signals.disarm()
+        loop.salvage()
+        raise
+    return ending
+
+
+def _summary(ending: Ending, directory: RunDirectory) -> str:
+    """Return how the run ended; for one that can be resumed, with the call that does so."""
+    resumable = ending.state == "interrupted" and (directory.checkpoints / "latest").exists()
+    remedy = f'; offbeat.resume("{directory.path}") continues it' if resumable else ""
+    return f"{ending.state}: {ending.reason}{remedy}"
+
+
+def _start_and_commit(context: RunContext, loop: TrainingLoop, sinks: Sequence[LateSink]) -> None:
+    """Start acting, and only then change files.
+
+    Raises:
+        ConfigError: the disk is full, or the directory is not writable.
+        RunDirectoryGone: the directory has been deleted.
+    """
+    try:
+        started = context.start_acting(context.parts, loop)
+        for warning in started.warnings:  # before `commit`: it raises if the caller has made warnings errors
+            warn_caller(str(warning), type(warning))
+        with context.signals.suspend_deadline():
+            context.commit()
+            context.started = True
+    except OSError as error:
+        loop.saving.presence.require(at_once=True)
+        other = "" if context.resumed else ", or pass another directory with --run-dir"
+        raise ConfigError(
+            f"the run directory {context.directory.path} cannot be written to ({error.strerror or error}), so the run "
+            f"does not start: free some disk space{other}"
+        ) from error
+    for sink in sinks:
+        sink.open()
+    _record_versions(context.directory)
+    for shown in context.parts.messages:
+        context.directory.note(shown)
+    if started.message:
+        context.notify(started.message)
+    for warning in started.warnings:
+        context.show_warning(warning)
+
+
+def _record_versions(directory: RunDirectory) -> None:
+    """Write the versions of packages and machine to versions.json; log the changes since the run was last started."""
+    try:
+        changes = versions.record(directory.folder)
+    except OSError as error:
+        directory.note(f"versions.json could not be written ({error}): the run continues")
+        return
+    if changes:
+        directory.note(f"versions have changed since the run was last started: {'; '.join(changes)}")
+
+
+def _set_learner_affinity(context: RunContext) -> None:
+    """Set the CPU affinity and the niceness of this thread, as in the settings."""
+    cores, nice = context.config.runtime.cores_of_learner(0), context.config.runtime.learner_nice
+    if nice is not None and not may_raise_niceness():
+        context.notify(
+            f"learner_nice is {nice}, but this process could not restore its niceness at the end of the run, so it is "
+            "not changed: train with the command line, in a separate process"
+        )
+        nice = None
+    set_affinity(cores, nice)

@@ -1,0 +1,82 @@
+"""A run that is ready to start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from offbeat.config.config import Config
+from offbeat.core.argument_notation import is_for_python
+from offbeat.core.errors import RunWarning
+from offbeat.metrics.progress import Progress
+from offbeat.run_directory.directory import RunDirectory
+from offbeat.runtime.signals import GracefulStop
+
+if TYPE_CHECKING:
+    from offbeat.api.callbacks.calls import Callbacks
+    from offbeat.metrics.expectation import Expectation
+    from offbeat.runtime.parts import Parts
+    from offbeat.runtime.training_loop import TrainingLoop
+
+
+class Started(NamedTuple):
+    """What users are told of a run that has started."""
+
+    message: str
+    """'' if there is none."""
+    warnings: tuple[RunWarning, ...]
+
+
+@dataclass
+class RunContext:
+    """A run that is ready to start: its parts, its directory, its progress view, and how to start it."""
+
+    parts: Parts
+    directory: RunDirectory
+    progress: Progress
+    callbacks: Callbacks
+    signals: GracefulStop
+    start_acting: Callable[[Parts, TrainingLoop], Started]
+    """Sets the initial or restored state of the parts and starts acting."""
+    commit: Callable[[], None]
+    """Changes the files of the run directory. Called after acting has started, so that a refusal changes nothing.
+
+    Raises OSError, with nothing changed."""
+    roll_back: Callable[[], bool]
+    """Called if the run fails before `commit`: undoes the changes to the directory. Returns whether this has removed
+    every trace of the run."""
+    learned: int = 0
+    """Number of finished learning steps."""
+    metrics_size: int = 0
+    """Bytes of metrics.jsonl after `commit`."""
+    resumed_at: int | None = None
+    """Env steps of the checkpoint from which the run continues; None for a new run."""
+    expectation: Expectation | None = None
+    """What auto layout expects of the run; None if it did not choose the topology."""
+    shows_end: bool = False
+    """Whether the progress view shows how the run ended; the command line prints it itself."""
+    summary: str = field(default="", init=False)
+    """How the run ended, for the progress view."""
+    started: bool = field(default=False, init=False)
+    """Whether `commit` has been called."""
+
+    @property
+    def config(self) -> Config:
+        return self.parts.config
+
+    @property
+    def resumed(self) -> bool:
+        """Whether the run continues from a checkpoint."""
+        return self.resumed_at is not None
+
+    def notify(self, text: str, details: str = "", /) -> None:
+        """Show a message to the user and write it to the log; `details` are only written to the log."""
+        self.directory.note("\n".join(filter(None, (text, details.rstrip()))))
+        self.progress.message(text)
+
+    def show_warning(self, warning: RunWarning) -> None:
+        """Write a warning to the log. On the command line, show it: a caller in Python has got it as Python warning."""
+        self.directory.note(str(warning))
+        if not is_for_python():
+            self.progress.message(str(warning))

@@ -1,0 +1,95 @@
+"""Makes the training loop of a run, and what observes it: the sinks of its metrics, the recorder, the watchers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import partial
+
+from offbeat.api.running.run_context import RunContext
+from offbeat.api.running.running_status import RunningStatus
+from offbeat.config.config import Config
+from offbeat.metrics.process_memory import ProcessMemory
+from offbeat.metrics.recorder import Recorder
+from offbeat.metrics.sinks import JsonLines, LateSink, Sink, TensorBoard
+from offbeat.metrics.status import About
+from offbeat.runtime.assembly import topology_of
+from offbeat.runtime.devices import device_text
+from offbeat.runtime.runtimes import runtime_of
+from offbeat.runtime.supervisor import Supervised
+from offbeat.runtime.training_loop import TrainingLoop
+from offbeat.runtime.watchers import Watchers
+
+
+def make_sinks(context: RunContext, tracker: Sink | None, warn: Callable[[str], None]) -> list[LateSink]:
+    """Return the sinks of the run, which are not open yet. The tracker is last: it reads the line in the file."""
+    metrics, tensorboard = context.directory.metrics, context.directory.tensorboard
+    makers: list[Callable[[], Sink]] = [
+        partial(JsonLines, metrics),
+        partial(TensorBoard, tensorboard, context.resumed_at),
+    ]
+    if tracker is not None:
+        makers.append(lambda: tracker)
+    return [LateSink(make, warn) for make in makers]
+
+
+def make_loop(
+    closing: ExitStack, context: RunContext, sinks: Sequence[Sink], warn: Callable[[str], None]
+) -> TrainingLoop:
+    """Create the training loop with its actors or workers; add to `closing` what must be closed at the end."""
+    parts, directory, config = context.parts, context.directory, context.config
+    memory, status = ProcessMemory(), RunningStatus(directory, context.progress)
+
+    def show(role: str, children: Sequence[Supervised]) -> None:
+        pids = {child.index: child.pid for child in children if child.pid is not None}
+        memory.watch(role, pids)
+        status.set_processes(role, pids)
+
+    recorder = Recorder(
+        sinks,
+        topology_of(config, parts.threads),
+        context.notify,
+        episodes_window=config.run.episodes_window,
+        info=config.env.info_metrics,
+        memory=memory.read,
+    )
+    closing.callback(recorder.close)
+    watchers = Watchers(
+        directory=directory,
+        recorder=recorder,
+        progress=status,
+        notify=context.notify,
+        warn=warn,
+        show=show,
+        signals=context.signals,
+        observer=context.callbacks,
+        expectation=context.expectation,
+    )
+    loop = runtime_of(config).loop(parts, context.learned, watchers, closing)
+    closing.callback(loop.evaluations.close)
+    return loop
+
+
+def about_run(context: RunContext) -> About:
+    """Return what the progress view shows about the run."""
+    config = context.config
+    return About(
+        algorithm=config.run.algorithm,
+        env=config.run.env,
+        runtime=config.runtime.entry,
+        actors=config.actors,
+        envs_per_actor=config.runtime.envs_per_actor,
+        lag_label=_lag_label(config),
+        device=device_text(config),
+        run_dir=context.directory.path,
+        lag=config.runtime.lag,
+        inference_workers=config.runtime.inference_processes,
+        preset=config.run.preset,
+    )
+
+
+def _lag_label(config: Config) -> str:
+    """Return the bound on the lag as a short text; for lock-free workers, what they share."""
+    if config.runtime.entry.workers_learn:
+        return f"{config.runtime.hogwild or 'shared'}, moments {config.runtime.hogwild_moments or 'shared'}"
+    return f"{config.settings.lag_flag.strip('-').replace('-', '_')} {config.memory.pace.versions - 1}"

@@ -1,0 +1,93 @@
+"""Warnings about a run that has just started: that it learns nothing, that its first batch is larger than the run, or
+that some of its settings have no effect.
+"""
+
+from __future__ import annotations
+
+import platform
+from typing import TYPE_CHECKING
+
+from offbeat.api.running import no_updates
+from offbeat.core.errors import (
+    LargeBatch,
+    LearnsNothing,
+    RunWarning,
+    UnprovenMemoryOrder,
+    UnsavedTensor,
+    WithoutEffect,
+)
+from offbeat.core.field_definitions import defaults_of
+from offbeat.core.typed_text import as_text
+
+if TYPE_CHECKING:
+    from offbeat.config.config import Config
+    from offbeat.config.settings import AlgorithmSettings
+    from offbeat.core.types import EnvSpec
+    from offbeat.runtime.parts import Parts
+
+X86_64 = ("x86_64", "amd64")
+"""Names of processors on which the order of memory is proven, see docs/concepts/architecture.md."""
+LARGE = 2
+"""A run is warned of a batch that has at least this many times the env steps after which it ends."""
+
+
+def start_warnings(parts: Parts, *, env_steps: int = 0, counts_anew: bool = True) -> tuple[RunWarning, ...]:
+    """Return the warnings: no update will be made, an algorithm has unsaved tensors, the order of memory is not proven.
+
+    Arguments are those of `no_updates.expected`.
+    """
+    nothing = no_updates.expected(parts, env_steps=env_steps, counts_anew=counts_anew)
+    learns_nothing = (LearnsNothing(nothing),) if nothing else ()
+    return (*learns_nothing, *map(UnsavedTensor, parts.warnings), *_unproven_memory_order(parts.config))
+
+
+def _unproven_memory_order(config: Config) -> tuple[RunWarning, ...]:
+    """Return a warning if processes share memory on a processor with another order of memory than x86-64."""
+    processor = platform.machine()
+    entry = config.runtime.entry
+    in_processes = entry.workers_learn or (entry.in_processes and entry.one_machine)
+    evaluates = config.run.evaluation_interval > 0 and config.run.evaluator == "process"
+    if processor.lower() in X86_64 or not (in_processes or evaluates):
+        return ()
+    threads = "--runtime threads and " if in_processes else ""
+    return (
+        UnprovenMemoryOrder(
+            f"on this processor, {processor}, it is not proven that processes read shared memory in the right order: "
+            f"results may be wrong. Pass {threads}--set evaluator=inline"
+        ),
+    )
+
+
+def large_batch(parts: Parts) -> tuple[RunWarning, ...]:
+    """Return a warning if the first batch has many more env steps than the run was given."""
+    run, runtime, memory = parts.config.run, parts.config.runtime, parts.config.memory
+    flag, ends = min((("--steps", run.steps), ("--stop-at", run.stop_at or run.steps)), key=lambda each: each[1])
+    batch = len(memory.pace.tickets_of(0)) * memory.length * runtime.envs_per_actor
+    if batch < LARGE * ends:
+        return ()
+    return (
+        LargeBatch(
+            f"the run ends after {ends} env steps, but its first batch alone has {batch}, and all of them are "
+            f"collected and learned from: pass {flag} {batch} or more, or make the batch smaller, as with fewer envs"
+        ),
+    )
+
+
+def without_effect(parts: Parts) -> tuple[RunWarning, ...]:
+    """Return a warning for each setting of the algorithm that has no effect for any policy that learns."""
+    texts = [
+        _without_effect(parts.config.of_policy(policy.name).settings, policy.env)
+        for policy in parts.policies
+        if policy.trained
+    ]
+    return tuple(WithoutEffect(text) for key, text in texts[0].items() if all(key in other for other in texts))
+
+
+def _without_effect(settings: AlgorithmSettings, env: EnvSpec) -> dict[str, str]:
+    """Return key -> message, for the settings of a policy that have no effect and not their default."""
+    defaults = defaults_of(type(settings))
+    return {
+        key: f"{key} is {as_text(getattr(settings, key))}, which has no effect {why}"
+        for key, why in settings.without_effect(env).items()
+        if getattr(settings, key) != defaults[key]
+    }

@@ -1,0 +1,266 @@
+"""`check_env` finds the faults of an env, for `offbeat check`. `preflight` takes a few steps before each run.
+
+Worlds with several agents are checked by `check_world`, and tested before a run by `preflight_world`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
+from functools import partial
+from itertools import count
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from offbeat.config.env import UNSET, EnvConfig
+from offbeat.core.errors import ConfigError, EnvFailed, with_notes_of
+from offbeat.core.tasks import TaskSample
+from offbeat.core.types import EnvSpec
+from offbeat.envs.checking.parts import (
+    SEED,
+    ActionSampler,
+    Finding,
+    MaskReader,
+    check_parts,
+    failure,
+    kind_of,
+    raised,
+)
+from offbeat.envs.checking.rows import first_difference, rollout, started
+from offbeat.envs.checking.snapshots import can_save, check_snapshots, require_savable
+from offbeat.envs.checking.tasks import TASKS, check_tasks, has_tasks, set_first_task
+from offbeat.envs.checking.values import Values
+from offbeat.envs.checking.world import check_world
+from offbeat.envs.contract import Envs, InfoSignals
+from offbeat.envs.make import adapter_of, make_envs
+from offbeat.envs.observations import image_notes, read_space
+from offbeat.envs.space_generators import seed_spaces
+from offbeat.envs.worlds.make import make_world
+
+RESET_PARTS = ("observation", "info")
+STEP_PARTS = ("observation", "reward", "terminated", "truncated", "info")
+"""What `reset` and `step` of an env return."""
+
+SEEDED = "sample all random numbers from self.np_random, and start reset() with super().reset(seed=seed)"
+RESEEDED = (
+    "the rows differ from a reset without a seed on: let reset(seed=None) go on with the generator of the last seed, "
+    "as super().reset(seed=seed) does. For an env of a package, pass a seed to each reset in a wrapper"
+)
+"""Remedies for an env that is not repeatable."""
+ALONE = (
+    "keep the state in the env object, not in its module or class; or register the env with a vector_entry_point "
+    "that runs each in a process of its own, such as gymnasium.vector.AsyncVectorEnv"
+)
+"""Remedy for envs that disturb each other."""
+
+Report = Callable[[int, int], None]
+"""Is called with the number of steps so far and the total number."""
+
+
+def check_env(
+    env_id: str, columns: int = 2, steps: int = 1000, settings: EnvConfig = UNSET, report: Report = lambda *_: None
+) -> list[Finding]:
+    """Step a single env and the envs of an actor with random actions, and return their faults.
+
+    Args:
+        env_id: Id of the env, as for `make_envs`, or of a world with several agents, as for `make_world`.
+        columns: Number of envs or worlds to compare with each other.
+        steps: Number of env steps of each env.
+        settings: The table [env].
+        report: Is told the progress.
+
+    Returns:
+        The findings in the order in which they occurred; empty for a correct env.
+
+    Raises:
+        ConfigError: the env cannot be made.
+    """
+    done, total = count(1), 3 * steps
+    stepped = lambda: report(next(done), total)  # noqa: E731
+    world = make_world(env_id, settings.kwargs)
+    if world is not None:
+        return check_world(env_id, world, columns, steps, settings, stepped)
+    findings = list(_check_single(env_id, steps, settings, stepped))
+    if not any(finding.severity == "error" for finding in findings):
+        findings += check_tasks(env_id, settings)
+    if not any(finding.severity == "error" for finding in findings):
+        tasks = TASKS if has_tasks(env_id, settings) else None
+        findings += _check_columns(env_id, columns, steps, settings, tasks, stepped)
+    return list(dict.fromkeys(findings))
+
+
+def preflight(env_id: str, settings: EnvConfig = UNSET, steps: int = 8, tasks: TaskSample | None = None) -> EnvSpec:
+    """Take a few random steps in one column, before a run creates anything; return the env's spec.
+
+    Args:
+        env_id: Id of the env, as for `make_envs`.
+        settings: The table [env].
+        steps: Number of env steps.
+        tasks: The tasks that the run samples from the env; None: it uses no tasks.
+
+    Raises:
+        ConfigError: the env cannot be made, or in these steps it raises an exception or returns NaN or a wrong shape.
+    """
+    try:
+        with started(env_id, 1, "preflight", settings, tasks) as (envs, first):
+            rollout(envs, first, steps)
+            require_savable(env_id, {"": envs})
+            return replace(envs.spec, no_decision=isinstance(envs, InfoSignals) and envs.no_decision)
+    except EnvFailed as error:
+        raise with_notes_of(ConfigError(str(error)), error) from error
+
+
+# --- one env, as Gymnasium defines it -----------------------------------------------------------------------
+
+
+def _check_single(env_id: str, steps: int, settings: EnvConfig, stepped: Callable[[], None]) -> Iterator[Finding]:
+    with closing(make_envs(env_id, 1, seed=SEED, settings=settings)) as envs:  # refuses what is not supported
+        spec = envs.spec
+    yield from (Finding("warning", *note) for note in image_notes(spec.observation))
+    env = adapter_of(env_id).make_single(env_id, settings)
+    if env is None:
+        return
+    ends = None
+    with closing(env):
+        finding = set_first_task(env, env_id)
+        if finding is None:
+            ends = yield from _check_steps(env, spec, settings, steps, stepped)
+        else:
+            yield finding
+    if ends == 0 and spec.time_limit is None:
+        yield Finding(
+            "warning",
+            f"no episode ended in {steps} random steps, and there is no time limit",
+            "register the env with max_episode_steps, or train with --set max_episode_steps=N",
+        )
+
+
+def _check_steps(
+    env: gym.Env[Any, Any], spec: EnvSpec, settings: EnvConfig, steps: int, stepped: Callable[[], None]
+) -> Generator[Finding, None, int | None]:
+    """Yield the faults of each call; return how many episodes ended, None if an error stopped the check."""
+    observation = read_space(env.observation_space, settings.ignore_observations)
+    calls, values = _Calls(env, spec), Values(observation, env.action_space, settings)
+    ends, taken, failed = 0, 0, False
+    while taken < steps:
+        parts = calls.next(f"step {taken} of the check")
+        if isinstance(parts, Finding):
+            yield parts
+            return None
+        for finding in check_parts(observation, parts):
+            failed |= finding.severity == "error"
+            yield finding
+        if not failed:
+            values.add(parts)
+        if calls.stepped:
+            taken += 1
+            stepped()
+        if (fault := calls.prepare_next(parts)) is not None:
+            yield fault
+            return None
+        ends += calls.resets
+    yield from values.findings()
+    return ends
+
+
+class _Calls:
+    """The calls of one env: a reset with a seed, then steps with random actions, and resets where episodes end."""
+
+    def __init__(self, env: gym.Env[Any, Any], spec: EnvSpec) -> None:
+        self._env, self._actions, self._masks = env, ActionSampler(spec.action), MaskReader(spec)
+        self._seed: int | None = SEED
+        self.resets = True
+        """Whether the next call is a reset."""
+        self.stepped = False
+        """Whether the last call was a step."""
+        seed_spaces(env, SEED)
+
+    def next(self, when: str) -> dict[str, Any] | Finding:
+        """Make the next call; return the parts that it returns, by name, or the fault that ends the check."""
+        self.stepped = not self.resets
+        method, names = ("step", STEP_PARTS) if self.stepped else ("reset", RESET_PARTS)
+        try:
+            returned = self._call()
+        except Exception as error:  # noqa: BLE001 - the user needs to see any exception
+            return raised(f"{method}(), {when},", error)
+        if not isinstance(returned, tuple) or len(returned) != len(names):
+            return Finding("error", f"{method}() returned {kind_of(returned)}", f"return ({', '.join(names)})")
+        return dict(zip(names, returned, strict=True))
+
+    def _call(self) -> Any:
+        if self.stepped:
+            return self._env.step(self._actions.sample(self._masks.mask))
+        seed, self._seed = self._seed, None
+        return self._env.reset(seed=seed)
+
+    def prepare_next(self, parts: Mapping[str, Any]) -> Finding | None:
+        """Note whether the episode has ended, or else the mask of the next action; return a fault of this mask."""
+        self.resets = self.stepped and any(np.any(np.asarray(parts[name])) for name in ("terminated", "truncated"))
+        return None if self.resets else self._masks.read(parts)
+
+
+# --- columns, as an actor steps them ------------------------------------------------------------------------
+
+
+def _check_columns(
+    env_id: str,
+    columns: int,
+    steps: int,
+    settings: EnvConfig,
+    tasks: TaskSample | None,
+    stepped: Callable[[], None],
+) -> Iterator[Finding]:
+    """Compare the rows of envs with equal seeds, of restored envs with those of saved ones, and of two columns.
+
+    Yields:
+        The faults of several actors' envs. In an env with tasks, all randomness may be in the tasks.
+    """
+    try:
+        rollouts = []
+        for _ in range(2):
+            with started(env_id, columns, "check", settings, tasks) as (envs, first):
+                rollouts.append(rollout(envs, first, steps, stepped))
+        first, second = rollouts
+        if (difference := first_difference(first, second)) is not None:
+            problem = "the same seed and the same actions give different rows: a run trains, but cannot be repeated"
+            yield Finding("warning", problem, RESEEDED if difference.after_an_end else SEEDED)
+            return
+        with started(env_id, columns, "check", settings, tasks) as (envs, reset):
+            if can_save({"": envs}):
+                make = partial(_new_columns, envs.spec, env_id, columns, settings, tasks)
+                yield from check_snapshots({"": envs}, {"": reset}, make, steps)
+        if columns > 1 and tasks is None and all(np.array_equal(leaf[:, 0], leaf[:, 1]) for leaf in first.values()):
+            problem = "envs with different seeds give the same rows under the same actions"
+            yield Finding("warning", problem, f"{SEEDED}, unless the env is deterministic on purpose")
+    except EnvFailed as error:
+        yield _fault_of_columns(error, env_id, columns, steps, settings, tasks)
+
+
+@contextmanager
+def _new_columns(
+    spec: EnvSpec, env_id: str, columns: int, settings: EnvConfig, tasks: TaskSample | None
+) -> Iterator[Mapping[str, Envs]]:
+    """Make envs with this spec, which may have a mask from infos, without a reset."""
+    for info_mask in (False, True):
+        made = make_envs(
+            env_id, columns, seed=SEED, role="restored", settings=settings, info_mask=info_mask, tasks=tasks
+        )
+        with closing(made) as envs:
+            if envs.spec.mask == spec.mask:
+                yield {"": envs}
+                return
+
+
+def _fault_of_columns(
+    error: EnvFailed, env_id: str, columns: int, steps: int, settings: EnvConfig, tasks: TaskSample | None
+) -> Finding:
+    """Return why several envs failed: they disturb each other if one alone does not fail."""
+    if columns > 1:
+        with suppress(EnvFailed), started(env_id, 1, "check", settings, tasks) as (envs, first):
+            rollout(envs, first, steps)
+            problem = f"{columns} envs in one process disturb each other, one alone works: {error.problem}"
+            return Finding("error", problem, ALONE)
+    return failure(error)

@@ -1,0 +1,141 @@
+"""Envs as an actor steps them, for the checks of rows and tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from offbeat.config.env import EnvConfig
+from offbeat.core.seeding import stream
+from offbeat.core.tasks import TaskSample
+from offbeat.core.types import INFO_MASK, Tree
+from offbeat.envs.actions import random_actions
+from offbeat.envs.checking.parts import SEED, same_actions
+from offbeat.envs.contract import Envs, InfoSignals
+from offbeat.envs.make import make_envs
+from offbeat.envs.rows import column_failed, named
+
+
+@contextmanager
+def started(
+    env_id: str, columns: int, role: str, settings: EnvConfig, tasks: TaskSample | None = None
+) -> Iterator[tuple[Envs, Tree]]:
+    """Make envs and reset them. If their infos have an action mask, make them again with a leaf for it.
+
+    Raises:
+        EnvFailed: an info has a mask, but not that of the first decision. It is raised at the end, too.
+    """
+    make = partial(make_envs, env_id, columns, seed=SEED, role=role, settings=settings, tasks=tasks)
+    with closing(make()) as envs:
+        envs.set_progress(0.0)
+        first = envs.reset()
+        if _may_get_a_mask(envs):
+            _wait(envs)
+            first = envs.reset()
+        if not _offers_mask(envs):
+            yield envs, first
+            if _offers_mask(envs):
+                raise column_failed(envs.spec, 0, LATE_MASK)
+            return
+    with closing(make(info_mask=True)) as envs:
+        envs.set_progress(0.0)
+        yield envs, envs.reset()
+
+
+LONGEST_WAIT = 1000
+"""Env steps in which the first decision is looked for."""
+LATE_MASK = (
+    f"an info has {INFO_MASK!r}, but not that of the first decision, so masks are not read: give it in the info of "
+    "reset and of each step"
+)
+
+
+def _offers_mask(envs: Envs) -> bool:
+    return isinstance(envs, InfoSignals) and envs.offers_mask
+
+
+def _may_get_a_mask(envs: Envs) -> bool:
+    """Whether envs without a mask may get one with the first decision: in the infos before it, it may be missing."""
+    if not isinstance(envs, InfoSignals) or envs.offers_mask or envs.spec.mask or not envs.spec.action.nvec:
+        return False
+    return bool(envs.next_no_decision.any())
+
+
+def _wait(envs: Envs) -> None:
+    """Step envs until a mask appears, or until all columns have had a decision."""
+    assert isinstance(envs, InfoSignals)
+    random, waits = stream(SEED, "first decision"), envs.next_no_decision.copy()
+    for _ in range(LONGEST_WAIT):
+        envs.send(random_actions(envs.spec.action, envs.spec.columns, random))
+        envs.recv()
+        waits &= envs.next_no_decision
+        if envs.offers_mask or not waits.any():
+            return
+
+
+def rollout(envs: Envs, first: Tree, steps: int, stepped: Callable[[], None] = lambda: None) -> Tree:
+    """Take the same random actions in all columns; return the rows, name -> [steps + 1, N, ...], the first included.
+
+    `stepped` is called after each step.
+    """
+    return rollouts({"": envs}, {"": first}, steps, stepped)[""]
+
+
+def rollouts(
+    columns: Mapping[str, Envs],
+    first: Mapping[str, Tree],
+    steps: int,
+    stepped: Callable[[], None] = lambda: None,
+) -> dict[str, Tree]:
+    """Take the same random actions in all columns of each agent; return the rows of each by name, [steps + 1, N, ...].
+
+    Args:
+        columns: the envs by agent, which are those of the same worlds.
+        first: the row to start from, by agent. Parts that it does not have are 0 in the rows.
+        steps: number of steps, at least 1.
+        stepped: is called after each step.
+    """
+    random = stream(SEED, "check actions")
+    rows = {agent: [_copied(first[agent])] for agent in columns}
+    for _ in range(steps):
+        for agent, envs in columns.items():
+            envs.send(same_actions(envs.spec, rows[agent][-1], random))
+        for agent, envs in columns.items():
+            rows[agent].append(_copied(named(envs.recv())))
+        stepped()
+    return {agent: _stacked(own) for agent, own in rows.items()}
+
+
+def _copied(rows: Tree) -> Tree:
+    return {name: part.copy() for name, part in rows.items()}
+
+
+def _stacked(rows: list[Tree]) -> Tree:
+    first, *others = rows
+    return {
+        name: np.stack([first.get(name, np.zeros_like(part)), *(row[name] for row in others)])
+        for name, part in rows[-1].items()
+    }
+
+
+class Difference(NamedTuple):
+    """The first row in which two rollouts differ."""
+
+    row: int
+    after_an_end: bool
+    """Whether an episode has just ended, so that the row is that of a reset."""
+
+
+def first_difference(rows: Tree, others: Tree) -> Difference | None:
+    """Return the first difference of two rollouts with equal seeds and actions; None if they are equal."""
+    per_leaf = [leaf != others[name] for name, leaf in rows.items()]
+    differs = np.any([each.any(axis=tuple(range(2, each.ndim))) for each in per_leaf], axis=0)  # [steps + 1, N]
+    if not differs.any():
+        return None
+    row = int(differs.any(axis=1).argmax())
+    ended = (rows["terminated"] + rows["truncated"])[row - 1] != 0
+    return Difference(row, row > 0 and bool(ended[differs[row]].all()))

@@ -1,0 +1,286 @@
+"""Makes worlds, envs with several agents, and finds out their agents and spaces before a run starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+import gymnasium as gym
+
+from offbeat.config.curriculum import parameters
+from offbeat.config.env import UNSET, EnvConfig, adapter_prefix, refuse_for_world
+from offbeat.core.closing import all_or_closed, closed_on_error
+from offbeat.core.errors import ConfigError, EnvFailed, OffbeatError, with_notes_of
+from offbeat.core.frozen_table import thawed
+from offbeat.core.seeding import derive_seed, stream
+from offbeat.core.types import INFO_MASK, NO_DECISION, EnvSpec
+from offbeat.envs.actions import random_actions
+from offbeat.envs.adapters.gymnasium.progress import progress_setters
+from offbeat.envs.arguments import accepts, require_arguments, require_render_mode
+from offbeat.envs.checking.snapshots import require_savable
+from offbeat.envs.contract import Limits
+from offbeat.envs.make import adapter_of, cannot_make, groups_of
+from offbeat.envs.observations import observation_leaves, stacked
+from offbeat.envs.previous_inputs import with_previous_inputs
+from offbeat.envs.registration import own_maker
+from offbeat.envs.reproduce import env_flags
+from offbeat.envs.rows import FAILURES
+from offbeat.envs.spaces import action_spec
+from offbeat.envs.worlds.contract import PoliciesOf, World, WorldAdapter, WorldSpec, WorldStep
+from offbeat.envs.worlds.worlds import Worlds
+
+PREFLIGHT_SEED = 0
+
+
+def make_world(env_id: str, kwargs: Mapping[str, Any], render_mode: str | None = None) -> World | None:
+    """Make one world; return None if the env has only one agent.
+
+    Args:
+        env_id: an id with the prefix of a library of worlds, or 'module:name' of a class or function that makes a
+            parallel or turn-based env with PettingZoo's API.
+        kwargs: arguments of the env's constructor.
+        render_mode: passed to the constructor if it is not None.
+
+    Raises:
+        ConfigError: the env is unknown, a package is missing, or the env cannot be made.
+    """
+    try:
+        return _make_world(env_id, kwargs, render_mode)
+    except OffbeatError:
+        raise
+    except FAILURES as error:
+        raise cannot_make(env_id, kwargs, error) from error
+
+
+def _make_world(env_id: str, kwargs: Mapping[str, Any], render_mode: str | None) -> World | None:
+    kwargs = thawed(kwargs)
+    if adapter_prefix(env_id):
+        adapter = adapter_of(env_id)
+        return adapter.make_world(env_id, kwargs, render_mode) if isinstance(adapter, WorldAdapter) else None
+    maker = own_maker(env_id)
+    if maker is None:
+        return None
+    try:
+        require_arguments(env_id, maker, kwargs)
+    except ConfigError:
+        if isinstance(maker, type) and not hasattr(maker, "reset"):
+            raise _no_env(env_id, maker, None) from None  # arguments would not help
+        raise
+    if isinstance(maker, type) and issubclass(maker, gym.Env):
+        return None
+    modes = {"render_mode": render_mode} if render_mode is not None and accepts(maker, "render_mode") else {}
+    env: Any = maker(**kwargs, **modes)
+    with closed_on_error([env]):
+        if render_mode is not None and not modes:
+            require_render_mode(env_id, maker, env, render_mode)
+        if not isinstance(env, gym.Env):
+            return _world_of(env_id, maker, env)
+    env.close()
+    return None
+
+
+def _world_of(env_id: str, maker: object, env: Any) -> World:
+    """Return the world of an env of several agents that a class or function has made."""
+    from offbeat.envs.adapters.pettingzoo.agents import api_of  # PettingZoo may not be installed
+    from offbeat.envs.adapters.pettingzoo.kinds import world_of
+
+    if api_of(env) is None:
+        raise _no_env(env_id, maker, env)
+    return world_of(env)
+
+
+def _no_env(env_id: str, maker: object, made: object) -> ConfigError:
+    """Return the error for a class or function whose object is not an env."""
+    if isinstance(made, gym.vector.VectorEnv):
+        return ConfigError(
+            f"{env_id} is a vector env, which gets the number of its envs by an id: write gymnasium.register("
+            f'"MyEnv-v0", vector_entry_point="{env_id}") in the module, and pass "{env_id.partition(":")[0]}:MyEnv-v0"'
+        )
+    if isinstance(maker, type):
+        what = "is not the class of an env"
+    else:
+        returned = "None" if made is None else f"a {type(made).__name__}"
+        what = f"returned {f'the class {made.__name__}' if isinstance(made, type) else returned}, which is not an env"
+    return ConfigError(
+        f"{env_id} {what}: pass a class that extends gymnasium.Env, or a function that returns an env. An env with "
+        "several agents has possible_agents, observation_space, action_space, reset and step, as pettingzoo.ParallelEnv"
+    )
+
+
+def make_worlds(
+    spec: WorldSpec,
+    count: int,
+    owners: Mapping[str, Sequence[str]],
+    *,
+    seed: int,
+    actor: int = 0,
+    origin: int = 0,
+    groups: int = 1,
+    role: str = "env",
+    settings: EnvConfig = UNSET,
+    cut_after: int | None = None,
+    policies_of: PoliciesOf | None = None,
+) -> Worlds:
+    """Make the worlds of one actor.
+
+    The random stream of a world is keyed by (seed, role, actor, origin, world), as that of a single env by its column.
+
+    Args:
+        spec: from `preflight_world`.
+        count: number of worlds of this actor.
+        owners: the agents of each policy, by its name, in the order of the world.
+        seed: seed of the run.
+        actor: index of the actor.
+        origin: ticket at which the episodes start.
+        groups: number of groups of equal size that are stepped in turn.
+        role: purpose of the worlds; evaluation has its own random streams.
+        settings: the table [env].
+        cut_after: steps of the world after which an evaluation cuts an episode.
+        policies_of: as for `Worlds`.
+
+    Raises:
+        ConfigError: a world cannot be made, or the agents of one policy have different spaces.
+    """
+    settings = settings.completed(spec.id)
+    limits = Limits(settings.max_episode_steps, cut_after)
+    limited = replace(spec, agents=tuple((name, limits.added_to(agent, None)) for name, agent in spec.agents))
+    made = all_or_closed(existing(make_world(spec.id, settings.kwargs), spec.id) for _ in range(count))
+    with closed_on_error(made):
+        worlds = Worlds(
+            limited,
+            made,
+            owners,
+            groups=groups_of(count, groups),
+            seeds=[derive_seed(seed, role, actor, origin, world) for world in range(count)],
+            limit=limits.shorter_than(None),
+            curriculum=parameters(settings.curriculum),
+            policies_of=policies_of,
+        )
+        worlds.envs = {policy: with_previous_inputs(envs, settings) for policy, envs in worlds.envs.items()}
+        return worlds
+
+
+def existing(world: World | None, env_id: str) -> World:
+    """Return a world.
+
+    Raises:
+        ConfigError: it is None, although an earlier one of this id had several agents.
+    """
+    if world is None:
+        raise ConfigError(f"{env_id} had several agents when it was tested, and has one now: make it always alike")
+    return world
+
+
+def make_renderable_world(env_id: str, settings: EnvConfig, render_mode: str) -> World:
+    """Make one world that can be rendered, with the final parameters of the curriculum.
+
+    Exceptions of the env's constructor are not caught.
+
+    Args:
+        env_id: as for `make_world`.
+        settings: the table [env].
+        render_mode: 'human' or 'rgb_array'.
+
+    Raises:
+        ConfigError: the env is unknown, or it cannot be rendered in this mode.
+    """
+    settings = settings.completed(env_id)
+    world = existing(_make_world(env_id, settings.kwargs, render_mode), env_id)
+    with closed_on_error([world]):
+        for set_progress in progress_setters(world.env, parameters(settings.curriculum), env_id):
+            set_progress(1.0)
+    return world
+
+
+# --- before a run -------------------------------------------------------------------------------------------
+
+
+def preflight_world(
+    env_id: str, settings: EnvConfig = UNSET, steps: int = 8, *, saves: bool = True
+) -> WorldSpec | None:
+    """Take a few random steps in one world; return its agents and their spaces, None for an env with one agent.
+
+    `saves`: whether its state will be saved in checkpoints.
+
+    Raises:
+        ConfigError: the env cannot be made, or in these steps it raises an exception or returns NaN or a wrong shape.
+    """
+    settings = settings.completed(env_id)
+    world = make_world(env_id, settings.kwargs)
+    if world is None:
+        return None
+    try:
+        with closing(world):
+            first = world.reset(PREFLIGHT_SEED)
+            spec = spec_of_world(env_id, world, first, settings)
+            owners = {agent: (agent,) for agent in spec.names}
+            worlds = Worlds(spec, [world], owners, groups=[slice(0, 1)], seeds=[PREFLIGHT_SEED])
+            _take_random_steps(worlds, steps)
+            if saves:
+                require_savable(env_id, worlds.envs)
+            waits = world.turns or worlds.had_no_decision or any(NO_DECISION in info for info in first.infos.values())
+    except FAILURES as error:
+        message = str(error) if isinstance(error, EnvFailed | ConfigError) else f"{env_id}: {error}"
+        raise with_notes_of(ConfigError(message), error) from error
+    return replace(spec, agents=tuple((name, replace(agent, no_decision=waits)) for name, agent in spec.agents))
+
+
+def _take_random_steps(worlds: Worlds, steps: int) -> None:
+    random = stream(PREFLIGHT_SEED, "preflight actions")
+    observations = {agent: envs.reset() for agent, envs in worlds.envs.items()}
+    for _ in range(steps):
+        for agent, envs in worlds.envs.items():
+            mask = None if envs.spec.mask is None else observations[agent][envs.spec.mask]
+            envs.send(random_actions(envs.spec.action, 1, random, mask))
+        for agent, envs in worlds.envs.items():
+            observations[agent] = envs.recv().observation
+
+
+def spec_of_world(env_id: str, world: World, first: WorldStep, settings: EnvConfig) -> WorldSpec:
+    """Return the agents of a world and their spaces; `first`: what its first reset returned.
+
+    Raises:
+        ConfigError: it has no agents, or does not support a space or a setting.
+    """
+    refuse_for_world(settings, env_id)
+    if not world.agents:
+        raise ConfigError(f"{env_id} has no agents: list them in possible_agents")
+    agents = tuple((agent, _agent_spec(env_id, world, agent, first, settings)) for agent in world.agents)
+    return WorldSpec(env_id, agents)
+
+
+def _agent_spec(env_id: str, world: World, agent: str, first: WorldStep, settings: EnvConfig) -> EnvSpec:
+    where = f"{env_id}, agent {agent}"
+    action = action_spec(world.action_space(agent), where)
+    info_mask = bool(action.nvec) and _has_info_mask(world, agent, first)
+    spec = EnvSpec(
+        id=env_id,
+        observation=observation_leaves(
+            world.observation_space(agent),
+            where,
+            action,
+            settings,
+            info_mask=info_mask,
+            others=map(world.observation_space, world.agents),
+        ),
+        action=action,
+        columns=1,
+        frame_skip=world.frame_skip,
+        info=settings.info_metrics,
+        agents=(agent,),
+        flags=env_flags(env_id, settings),
+    )
+    return stacked(spec, settings.frame_stack or 1)
+
+
+def _has_info_mask(world: World, agent: str, first: WorldStep) -> bool:
+    """Whether the infos of an agent have an action mask. One that decides nothing at first is as others of its kind."""
+
+    def is_alike(other: str) -> bool:
+        spaces = (world.action_space, world.observation_space)
+        return all(space(agent) == space(other) for space in spaces)
+
+    alike = [agent] if agent in first.deciding else [agent, *filter(is_alike, first.deciding)]
+    return any(INFO_MASK in first.infos.get(each, {}) for each in alike)

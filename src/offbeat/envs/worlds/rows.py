@@ -1,0 +1,198 @@
+"""The rows of the columns that one policy owns in the worlds of an actor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from offbeat.core.errors import ConfigError
+from offbeat.core.types import Array, EnvSpec
+from offbeat.envs.actions import action_encoder, random_actions, split_columns
+from offbeat.envs.contract import State
+from offbeat.envs.infos import number_reader
+from offbeat.envs.rows import (
+    Fault,
+    RowChecks,
+    empty_rows,
+    named,
+    only_numbers,
+    rows_of,
+    writers_of,
+)
+from offbeat.envs.worlds.contract import WorldSpec
+
+
+def spec_of_policy(world: WorldSpec, policy: str, agents: Sequence[str], worlds: int) -> EnvSpec:
+    """Return the spec of the columns that a policy has in `worlds` worlds, those of one world next to each other.
+
+    Args:
+        world: agents and spaces of one world.
+        policy: name of the policy.
+        agents: names of its agents, in the order of the world.
+        worlds: number of worlds.
+
+    Raises:
+        ConfigError: the agents have different observations or actions.
+    """
+    first = world.spec_of(agents[0])
+    for agent in agents[1:]:
+        spec = world.spec_of(agent)
+        for what, one, other in (
+            ("observations", first.observation, spec.observation),
+            ("actions", first.action, spec.action),
+        ):
+            if one != other:
+                raise ConfigError(
+                    f"the policy {policy} has the agents {agents[0]} and {agent} of {world.id}, whose {what} differ: "
+                    "give each kind of agent its own policy, with a table [policies.NAME] or --policies separate"
+                )
+    return replace(first, columns=worlds * len(agents), agents=tuple(agents), policy=policy)
+
+
+class PolicyRows:
+    """The rows of one policy, and what its columns do in the next row. The arrays are overwritten by each step."""
+
+    def __init__(self, spec: EnvSpec, groups: Sequence[slice]) -> None:
+        """Make the arrays.
+
+        Args:
+            spec: spec of the columns, from `spec_of_policy`.
+            groups: worlds of each group.
+        """
+        self.spec, columns = spec, spec.columns
+        self.agents = len(spec.agents)
+        """Columns of each world."""
+        self.groups = tuple(self.columns_of(group) for group in groups)
+        self.rows = empty_rows(spec.observation, columns, spec.info)._replace(
+            no_decision=np.zeros(columns, np.bool_), env_step=np.zeros(columns, np.bool_)
+        )
+        self.next_invalid = np.ones(columns, np.bool_)
+        """[N]: whether the next row has no decision of the agent: it is absent, or it is not its turn."""
+        self.next_no_decision = np.zeros(columns, np.bool_)
+        """[N]: whether the next row is a row without a decision: the agent is alive, and it is not its turn."""
+        self.actions: list[Any] = [None] * columns
+        """The action of each column for the next step, as its env takes it."""
+        self.sent = [False] * len(groups)
+        """Whether a group has the actions of its next step."""
+        self.returns, self.lengths = np.zeros(columns), np.zeros(columns, np.int32)
+        """[N]: return and length so far of the episodes, during `Worlds.advance`."""
+        self.outcomes = [rows_of(self.rows, group) for group in self.groups]
+        self._encode = action_encoder(spec.action)
+        self._read_info = number_reader(spec.info, self.rows.info) if spec.info else None
+        self._checks = [
+            RowChecks(spec, rows, group.start, self.next_invalid[group])
+            for rows, group in zip(self.outcomes, self.groups, strict=True)
+        ]
+
+    def columns_of(self, worlds: slice) -> slice:
+        """Return the columns of some worlds."""
+        return slice(worlds.start * self.agents, worlds.stop * self.agents)
+
+    def fault(self, group: int) -> Fault | None:
+        """Return the column of a row with NaN, infinity, or a mask that allows nothing; None if there is none."""
+        return self._checks[group].fault()
+
+    def send(self, actions: Array, group: int) -> None:
+        """Store the recorded actions of a group, [n, *shape]."""
+        self.actions[self.groups[group]] = split_columns(self.spec.action, self._encode(actions))
+        self.sent[group] = True
+
+    def set_random(self, world: int, random: np.random.Generator) -> None:
+        """Choose uniform random, allowed actions for the columns of one world."""
+        columns, spec = self.columns_of(slice(world, world + 1)), self.spec
+        mask = self.rows.observation[spec.mask][columns] if spec.mask else None
+        self.actions[columns] = split_columns(
+            spec.action, self._encode(random_actions(spec.action, self.agents, random, mask))
+        )
+
+    def add_to_episodes(self, world: int) -> None:
+        """Add the last row of one world to the returns and lengths; set them to 0 where an episode has ended."""
+        columns, rows = self.columns_of(slice(world, world + 1)), self.rows
+        self.returns[columns] += rows.reward[columns]
+        self.lengths[columns] += rows.valid[columns]
+        ended = rows.ended[columns]
+        self.returns[columns][ended], self.lengths[columns][ended] = 0, 0
+
+    def start_row(self, columns: slice, stepped: Array) -> None:
+        """Start the next row of some columns, with the kinds of rows that the last step has determined.
+
+        Args:
+            columns: the columns of adjacent worlds.
+            stepped: whether each of these worlds is stepped, and not reset, [worlds].
+        """
+        rows = self.rows
+        assert rows.no_decision is not None
+        assert rows.env_step is not None
+        np.logical_not(self.next_invalid[columns], out=rows.valid[columns])
+        rows.no_decision[columns] = self.next_no_decision[columns]
+        rows.env_step[columns.start : columns.stop : self.agents] = stepped
+        rows.reward[columns] = 0
+        rows.terminated[columns] = False
+        rows.truncated[columns] = False
+        if self._read_info is not None:
+            rows.info[columns] = np.nan
+
+    def snapshot(self) -> State:
+        """Return a copy of the rows, and what the columns do in the next row."""
+        rows = {name: part.copy() for name, part in named(self.rows).items()}
+        # "idle" and "waits" are the names in checkpoints.
+        return {"rows": rows, "idle": self.next_invalid.copy(), "waits": self.next_no_decision.copy()}
+
+    def restore(self, state: State) -> None:
+        """Restore what `snapshot` returned."""
+        for name, part in named(self.rows).items():
+            part[...] = state["rows"][name]
+        self.next_invalid[:], self.next_no_decision[:] = state["idle"], state["waits"]
+
+    def cell(self, column: int, space: gym.Space[Any]) -> Cell:
+        """Return the cell of a column; `space`: its observation space."""
+        return Cell(self, column, space)
+
+    def read_info(self, column: int, info: Mapping[str, Any]) -> None:
+        """Read the numbers of `info_metrics`."""
+        if self._read_info is not None:
+            self._read_info(column, info)
+
+
+class Cell:
+    """One agent of one world: writes what the agent gets into its column."""
+
+    def __init__(self, rows: PolicyRows, column: int, space: gym.Space[Any]) -> None:
+        self.rows, self.column, self.actions = rows, column, rows.actions
+        self.rewards = only_numbers(rows.rows.reward)
+        self._terminated, self._truncated = rows.rows.terminated, rows.rows.truncated
+        # `leaf[column, ...]` is a view also for leaves without axes, where `leaf[column]` is a number.
+        targets = {name: leaf[column, ...] for name, leaf in rows.rows.observation.items()}
+        self.write, self._write_mask = writers_of(rows.spec, space, targets)
+        """The first writes an observation into the next row. It raises ValueError for a wrong one."""
+        self.reads_info = bool(rows.spec.info) or self._write_mask is not None
+        self.lacks_mask = rows.spec.mask is None and bool(rows.spec.action.nvec)
+        """Whether the agent has choices, and no mask of them is read."""
+
+    def write_info(self, info: Mapping[str, Any]) -> None:
+        """Write what an info has: the mask of the next action, and the numbers of `info_metrics`."""
+        self.rows.read_info(self.column, info)
+        self.write_mask(info)
+
+    def write_mask(self, info: Mapping[str, Any]) -> None:
+        """Write the mask of the next action from an info, if infos have it."""
+        if self._write_mask is not None:
+            self._write_mask(info)
+
+    def add_reward(self, reward: float) -> None:
+        """Add to the reward of the current row."""
+        self.rows.rows.reward[self.column] += reward
+
+    def end(self, *, terminated: bool, truncated: bool) -> None:
+        """End the agent's episode in the current row."""
+        self._terminated[self.column] = terminated
+        self._truncated[self.column] = truncated and not terminated
+
+    def set_next(self, *, alive: bool, decides: bool) -> None:
+        """Set what the column does in the next row."""
+        self.rows.next_invalid[self.column] = not decides
+        self.rows.next_no_decision[self.column] = alive and not decides

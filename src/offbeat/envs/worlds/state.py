@@ -1,0 +1,226 @@
+"""The agents of one world: who is alive, who chooses the next actions, and where each agent writes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from offbeat.core.errors import EnvFailed
+from offbeat.core.types import INFO_MASK
+from offbeat.envs.checking.parts import fault_of_ends
+from offbeat.envs.contract import State
+from offbeat.envs.rows import FAILURES, failed
+from offbeat.envs.worlds.contract import ReportsLater, World, WorldSpec, WorldStep
+from offbeat.envs.worlds.rows import Cell
+
+
+class WorldState:
+    """See the module's docstring."""
+
+    def __init__(self, spec: WorldSpec, index: int, cells: Mapping[str, Mapping[str, Cell]], world: World) -> None:
+        """Make the state before the first reset.
+
+        Args:
+            spec: of the world, for messages.
+            index: of the world.
+            cells: agent -> policy -> where the agent writes in an episode in which it has this policy.
+            world: the world itself.
+        """
+        self._reports_later = world if isinstance(world, ReportsLater) else None  # to ask a protocol is slow
+        self._spec, self._index, self._cells_by_policy = spec, index, cells
+        self._cells = {agent: next(iter(own.values())) for agent, own in cells.items()}
+        """The cell of each agent in the current episode. In its other cells it is absent."""
+        self._policies: Mapping[str, str] = {}
+        """Policy of each agent in the current episode; empty: each agent has only one."""
+        self._alive: dict[str, Cell] = {}
+        self._ended: set[str] = set()
+        """Agents whose episodes have ended while the world continues."""
+        self._deciding: list[str] = []
+        self.over, self.had_no_decision = True, False
+        """Whether the world is reset next; and whether an agent has had a row without a decision so far."""
+        self._stepped = False
+        """Whether the types of rewards and flags have been checked, in the first step."""
+        self._steps = 0
+        """Steps of the world since its last reset."""
+
+    def set_policies(self, policies: Mapping[str, str]) -> None:
+        """Set the policy of each agent for an episode."""
+        self._policies = dict(policies)
+        self._cells = {agent: own[policies[agent]] for agent, own in self._cells_by_policy.items()}
+
+    def reset(self, world: World, seed: int | None) -> None:
+        """Start a new episode of the world."""
+        self._alive, self._ended, self._deciding, self._steps = {}, set(), [], 0
+        for own in self._cells_by_policy.values():
+            for cell in own.values():
+                cell.set_next(alive=False, decides=False)
+        try:
+            step = world.reset(seed)
+            self._begin(step)
+            self._set_next(step)
+        except FAILURES as error:
+            raise self._failed(error) from error
+
+    def step(self, world: World, limit: int | None) -> None:
+        """Step the world with the actions of the agents that choose one; truncate the episode at the limit."""
+        cells = self._cells
+        self._steps += 1
+        try:
+            step = world.step({agent: (cell := cells[agent]).actions[cell.column] for agent in self._deciding})
+            if not self._stepped:
+                self._stepped = True
+                self._require_types(step)
+            ended = self._written(step)
+            if self._steps == limit and not step.over:
+                ended = self._truncate(ended)
+                step = step._replace(observations={}, deciding=(), over=True)  # nobody appears in a cut episode
+            if ended or step.over or not len(step.observations) == len(step.rewards) == len(self._alive):
+                self._refuse_dead(step)
+                self._remove(ended)
+                self._begin(step)
+                self._set_next(step)
+            elif self._deciding != list(step.deciding):
+                self._set_next(step)
+        except FAILURES as error:
+            raise self._failed(error) from error
+
+    def _require_types(self, step: WorldStep) -> None:
+        """Raise ValueError for rewards or flags that NumPy would convert, such as text or None."""
+        for agent in self._alive.keys() & step.rewards.keys():
+            ends = step.terminations.get(agent, False), step.truncations.get(agent, False)
+            if fault := fault_of_ends(step.rewards[agent], *ends):
+                raise ValueError(f"agent {agent}: {fault}")
+
+    def _written(self, step: WorldStep) -> list[str]:
+        """Call `_write`; name the agent if it got nothing, or what it got is not a number."""
+        try:
+            return self._write(step)
+        except KeyError:
+            self._require_complete(step)
+            raise
+        except TypeError:
+            self._require_types(step)
+            raise
+
+    def _require_complete(self, step: WorldStep) -> None:
+        """Raise ValueError for a living agent that another dict than the observations lacks."""
+        for agent, cell in self._alive.items():
+            for name in ("rewards", "terminations", "truncations", *["infos"] * cell.reads_info):
+                if agent not in getattr(step, name):
+                    raise ValueError(
+                        f"agent {agent} has no value in {name}: return {name} for each agent until it ends"
+                    )
+
+    def _write(self, step: WorldStep) -> list[str]:
+        """Write what the living agents get; return the agents whose episodes end."""
+        observations, rewards, terminations, truncations, infos = step[:5]
+        ended = []
+        for agent, cell in self._alive.items():
+            if agent not in observations:
+                raise ValueError(f"agent {agent} is missing, but it was neither terminated nor truncated before")
+            cell.write(observations[agent])
+            cell.rewards[cell.column] = rewards[agent]
+            if terminations[agent] or truncations[agent]:
+                cell.end(terminated=bool(terminations[agent]), truncated=bool(truncations[agent]))
+                ended.append(agent)
+            if cell.lacks_mask:
+                self._refuse_mask(agent, infos)
+            if cell.reads_info:
+                cell.write_info(infos[agent])
+        return ended
+
+    def _refuse_mask(self, agent: str, infos: Mapping[str, Any]) -> None:
+        """Raise ValueError if the info of an agent has a mask although no masks of such agents are read."""
+        info = infos.get(agent)
+        if info and isinstance(info, Mapping) and INFO_MASK in info:
+            raise ValueError(
+                f"agent {agent} has {INFO_MASK!r} in its info, but the infos of the first reset of the world had none "
+                "for it, so its masks are not read: give masks in the infos of reset and of each step, or in the "
+                "observations"
+            )
+
+    def _truncate(self, ended: Sequence[str]) -> list[str]:
+        """Truncate the agents that have not ended; return all agents whose episodes end."""
+        unreported = {} if self._reports_later is None else self._reports_later.unreported_rewards()
+        for agent, cell in self._alive.items():
+            if agent not in ended:
+                cell.end(terminated=False, truncated=True)
+                cell.add_reward(unreported.get(agent, 0.0))
+        return list(self._alive)
+
+    def _refuse_dead(self, step: WorldStep) -> None:
+        """Raise ValueError if an agent that ended in an earlier step gets a reward or an end, or acts again."""
+        for agent in self._ended:
+            if step.rewards.get(agent):
+                raise ValueError(
+                    f"agent {agent} got a reward of {step.rewards[agent]}, but its episode has ended before"
+                )
+            if step.terminations.get(agent) or step.truncations.get(agent):
+                raise ValueError(f"agent {agent} ended, but its episode has ended before")
+            if agent in step.deciding:
+                raise ValueError(
+                    f"agent {agent} is alive again, but its episode has ended before: give an agent that comes back "
+                    "another name"
+                )
+
+    def _remove(self, ended: Sequence[str]) -> None:
+        for agent in ended:
+            self._alive.pop(agent).set_next(alive=False, decides=False)
+        self._ended.update(ended)
+
+    def _begin(self, step: WorldStep) -> None:
+        """Add the agents that have appeared."""
+        for agent, observation in step.observations.items():
+            if agent in self._alive or agent in self._ended:
+                continue
+            if agent not in self._cells:
+                raise ValueError(f"agent {agent} appears, but it is not one of the world's possible agents")
+            cell = self._alive[agent] = self._cells[agent]
+            cell.write(observation)
+            if cell.lacks_mask:
+                self._refuse_mask(agent, step.infos)
+            cell.write_mask(step.infos.get(agent, {}))  # it has no step whose numbers would count
+
+    def _set_next(self, step: WorldStep) -> None:
+        """Set who chooses the next actions."""
+        self._deciding, self.over = list(step.deciding), step.over
+        if step.over and self._alive:
+            raise ValueError(f"agent {next(iter(self._alive))} is missing, but it was neither terminated nor truncated")
+        if not self._alive.keys() >= set(self._deciding):
+            agent = min(set(self._deciding) - self._alive.keys())
+            raise ValueError(f"agent {agent} is to act, but it has ended or has no observation")
+        for agent, cell in self._alive.items():
+            decides = agent in self._deciding
+            cell.set_next(alive=True, decides=decides)
+            self.had_no_decision |= not decides
+
+    @property
+    def call(self) -> str:
+        """The last call of the world, for messages."""
+        return f"step {self._steps} of the episode" if self._steps else "reset()"
+
+    def _failed(self, error: BaseException) -> EnvFailed:
+        kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
+        what = f"{self.call}: {kind}{error}"
+        command = self._spec.check_command
+        return failed(self._spec.id, self._index, what, error, unit="world", command=command)
+
+    def snapshot(self) -> State:
+        """Return who is alive and who chooses the next actions."""
+        return {
+            "alive": list(self._alive),
+            "ended": sorted(self._ended),
+            "deciding": list(self._deciding),
+            "over": self.over,
+            "agents_wait": self.had_no_decision,
+            "steps": self._steps,
+            "policies": dict(self._policies),
+        }
+
+    def restore(self, saved: State) -> None:
+        """Restore what `snapshot` returned."""
+        if saved["policies"]:
+            self.set_policies(saved["policies"])
+        self._alive = {agent: self._cells[agent] for agent in saved["alive"]}
+        self._ended, self._deciding = set(saved["ended"]), list(saved["deciding"])
+        self.over, self.had_no_decision, self._steps = saved["over"], saved["agents_wait"], saved["steps"]

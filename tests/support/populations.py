@@ -1,0 +1,100 @@
+"""Small populations: their specs, and a pool that runs their processes one after the other in this process."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+from tests.support.runs import SMALL, offbeat, weights_of
+
+from offbeat.experiments.progress import Silent
+from offbeat.experiments.running import Outcome
+from offbeat.experiments.sessions import RunProcess
+from offbeat.plots.runs import LEDGER
+from offbeat.population.members import member_name
+from offbeat.population.population import Population, Schedule
+
+TABLE: dict[str, Any] = {
+    "members": 3, "generation": 256, "episodes": 2, "gap_std": 0.0, "gap_relative": 0.0, "mutation_rate": 1.0,
+    "mutate": {"learning_rate": {"low": 1e-5, "high": 1e-1}, "gamma": {"low": 0.9, "high": 0.999}},
+}  # fmt: skip
+"""Copies happen as soon as scores differ."""
+CARTS = "offbeat.envs.testing.worlds:CartPoles"
+CARTS_POLICIES: dict[str, Any] = {
+    "cat": {"agents": "cart_1"},
+    "dog": {"agents": "*", "settings": {"learning_rate": 1e-4}},
+}
+"""Policies of a world with three carts."""
+SETTINGS: dict[str, Any] = {
+    **{key: value for key, value in SMALL.items() if key not in ("learning_rate_schedule", "hidden_sizes")},
+    "steps": 768, "hidden_sizes": [8], "evaluator": "inline", "checkpoint_every": 100,
+}  # fmt: skip
+
+
+def population_text(table: dict[str, Any] | None = None, **changes: Any) -> str:
+    """Return a spec of a population; `table` and `changes` replace keys, None takes one away."""
+    merged = {**TABLE, **(table or {})}
+    merged = {key: value for key, value in merged.items() if value is not None}
+    tables = {"algorithm": "ppo", "env": "CartPole-v1", "seeds": [1], "settings": SETTINGS, "population": merged}
+    return tomli_w.dumps({key: value for key, value in {**tables, **changes}.items() if value is not None})
+
+
+def population(folder: Path, table: dict[str, Any] | None = None, **changes: Any) -> Population:
+    """Return a population in a folder, which is created."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "spec.toml").write_text(population_text(table, **changes))
+    return Population(folder / "spec.toml", folder / "population")
+
+
+def small_population(
+    folder: Path, table: dict[str, Any] | None = None, settings: dict[str, Any] | None = None, **changes: Any
+) -> Population:
+    """Return a population of two members and two generations in a folder; it has a copy as soon as scores differ."""
+    settings = {**SETTINGS, "steps": 512, **(settings or {})}
+    return population(folder, {"members": 2, **(table or {})}, settings=settings, **changes)
+
+
+def run_here(population: Population, seed: int = 0, stop: Callable[[RunProcess], bool] = lambda _: False) -> Schedule:
+    """Run a population without processes; which of the processes that can start is next depends on the seed.
+
+    Args:
+        population: the population.
+        seed: of the order, which stands for the timing of processes in parallel.
+        stop: is called before each process; if it returns True, nothing more is done, as after a kill.
+    """
+    with population.directory.locked():
+        population.write_files()
+    schedule = Schedule(population.plan, population.path, population.family(), Silent())
+    waiting: list[RunProcess] = []
+    order = random.Random(seed)
+    while True:
+        while (process := schedule.next_process()) is not None:
+            waiting.append(process)
+        if not waiting:
+            return schedule
+        process = waiting.pop(order.randrange(len(waiting)))
+        if stop(process):
+            return schedule
+        schedule.ended(run_process(process))
+
+
+def run_process(process: RunProcess) -> Outcome:
+    """Run the command of a process in this process."""
+    said = offbeat(*process.arguments())
+    if process.output is not None:
+        process.output.write_text(said.out)
+    finished = said.code == 0 and process.status_on_disk() == "finished"
+    return Outcome(process, "finished" if finished else "failed", said.err)
+
+
+def tree_of(population: Population) -> list[str]:
+    """Return the lines of the ledger, without the order in which they were written."""
+    return sorted((population.path / LEDGER).read_text().splitlines())
+
+
+def weights(population: Population) -> list[bytes]:
+    """Return the weights of each member."""
+    return [weights_of(population.path / member_name(member)) for member in range(population.plan.members)]

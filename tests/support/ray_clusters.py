@@ -1,0 +1,100 @@
+"""A Ray cluster of two nodes on this machine, for tests. Each node has one CPU; the second has the resource `other`.
+
+Tests with the marker `ray` share one, the fixture `nodes` of conftest.py: a start takes seven seconds of CPU time.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.warm import REPOSITORY
+
+from offbeat.runtime.ray.connecting import sigterm_handler_kept
+
+STORE = 80 << 20
+"""Size of a node's object store, in bytes: the smallest that Ray starts."""
+NODES_S = 120
+"""Seconds until Ray lists the nodes that there are: it lists one that was lost for some seconds more."""
+_SHARED = ExitStack()
+"""Ends the cluster that tests share."""
+_STARTED: list[Any] = []
+"""This cluster, while there is one."""
+
+
+def shared_nodes() -> Any:
+    """Return the cluster that tests share, without nodes that were lost; a new one if there is none that works."""
+    if _STARTED:
+        try:
+            _STARTED[0].wait_for_nodes(timeout=NODES_S)
+        except (TimeoutError, RuntimeError):
+            end_shared_nodes()
+    if not _STARTED:
+        _STARTED.append(_SHARED.enter_context(two_nodes()))
+        _SHARED.callback(_STARTED.clear)
+    return _STARTED[0]
+
+
+def end_shared_nodes() -> None:
+    """End the cluster that tests share, if it was started."""
+    _SHARED.close()
+
+
+@contextmanager
+def two_nodes(cpus: int = 1) -> Iterator[Any]:
+    """Start the cluster, with `cpus` CPUs a node, and end it afterwards; skip the test where Ray is missing.
+
+    Yields:
+        A `ray.cluster_utils.Cluster`; its `address` is host:port, and its `add_node` has the arguments of these nodes.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    ray = pytest.importorskip("ray", reason="Ray is not installed")
+    from ray.cluster_utils import Cluster
+
+    nodes: Any = Cluster()
+    node = {"num_cpus": cpus, "object_store_memory": STORE, "include_log_monitor": False}
+    nodes.add_node = _with_tests(partial(nodes.add_node, **node))
+    try:
+        with _one_start_at_a_time(), sigterm_handler_kept():
+            nodes.add_node(include_dashboard=False, no_monitor=True)  # no autoscaler
+            nodes.add_node(resources={"other": 1})
+        yield nodes
+    finally:
+        ray.shutdown()
+        nodes.shutdown()
+
+
+def _with_tests(add_node: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that adds a node whose workers can import the modules of tests."""
+
+    def add(**more: Any) -> Any:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PYTHONPATH", str(REPOSITORY), prepend=os.pathsep)
+            return add_node(**more)
+
+    return add
+
+
+def processes_of_ray(folder: Path) -> list[str]:
+    """Return the command lines of the processes with an open file in the folder of a Ray."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended
+            if any(str(file.readlink()).startswith(f"{folder}/") for file in (path / "fd").iterdir()):
+                found.append((path / "cmdline").read_bytes().decode())
+    return found
+
+
+@contextmanager
+def _one_start_at_a_time() -> Iterator[None]:
+    """Wait until no other process of the tests starts a cluster: Ray gives a node 30 seconds, whatever else runs."""
+    with (Path(tempfile.gettempdir()) / f"offbeat-tests-ray-{os.getuid()}.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

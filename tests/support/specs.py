@@ -1,0 +1,29 @@
+"""Small experiments: spec files as text, and what is left behind by them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+from tests.support.runs import SMALL
+
+REPOSITORY = Path(__file__).parents[2]
+
+TINY: dict[str, Any] = {**SMALL, "steps": 256, "hidden_sizes": [16], "evaluator": "inline"}
+"""Settings of sessions that are over at once."""
+
+
+def spec_text(**changes: Any) -> str:
+    """Return a spec of one trial with two sessions, with changes; None takes a key away."""
+    tables = {"algorithm": "ppo", "env": "CartPole-v1", "seeds": [1, 2], "settings": TINY, **changes}
+    return tomli_w.dumps({key: value for key, value in tables.items() if value is not None})
+
+
+def write_spec(path: Path, **changes: Any) -> Path:
+    path.write_text(spec_text(**changes))
+    return path
+
+
+def grid(**over: list[Any]) -> dict[str, Any]:
+    return {"over": over}
