@@ -12,9 +12,16 @@ from typing import Any
 import pytest
 from tests.support.runs import small_run
 
+from offbeat.cli.main import run as run_command
 from offbeat.config.resolve import resolve
 from offbeat.run_directory.directory import RunDirectory
 from offbeat.run_directory.presence import RunDirectoryGone
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """Return the directory of a finished run."""
+    return small_run(tmp_path_factory.mktemp("finished") / "run", steps=64).path
 
 
 @pytest.mark.parametrize(
@@ -48,6 +55,27 @@ def test_a_run_directory_that_is_deleted_before_the_first_checkpoint_ends_the_ru
     monkeypatch.setattr(RunDirectory, moment, delete_first)
     with pytest.raises(RunDirectoryGone, match="deleted or moved during the run"):
         small_run(run, steps=64)
+    assert not run.exists()
+
+
+@pytest.mark.parametrize(
+    "moment", ["lock", "require_code", "read_checkpoint", "read_config", "store", "next_old_config", "write_status"]
+)
+def test_a_run_directory_that_vanishes_while_a_resume_starts_ends_it_with_one_message(
+    tmp_path, monkeypatch, capsys, finished, moment
+):
+    run, called = tmp_path / "run", getattr(RunDirectory, moment)
+    shutil.copytree(finished, run, symlinks=True)
+
+    def delete_first(self: RunDirectory, *arguments: Any, **named: Any) -> Any:
+        shutil.rmtree(run, ignore_errors=True)
+        return called(self, *arguments, **named)
+
+    monkeypatch.setattr(RunDirectory, moment, delete_first)
+    code = run_command(["resume", str(run), "--steps", "128", "--set", "learning_rate=0.1", "--progress", "none"])
+    assert code == RunDirectoryGone.exit_code
+    (message,) = capsys.readouterr().err.splitlines()
+    assert "deleted or moved" in message
     assert not run.exists()
 
 

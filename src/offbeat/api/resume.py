@@ -114,7 +114,7 @@ def continue_run(
     called = Callbacks(callbacks)
     directory = RunDirectory.open(user_path(run), trust_code=trust_code)
     crash = directory.crash()
-    with caller_state() as caller, directory.lock():
+    with caller_state() as caller, directory.presence().required(), directory.lock():
         view = progress_view(progress)
         accept(*clusters_of(given))
         named = given if runtime is None else {**given, "runtime": runtime}

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
 
-from offbeat.core.errors import RunFailed
+from offbeat.core.errors import ConfigError, RunFailed
 
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
 """Errors of a folder that does not exist; the last one is of a network disk where it was deleted by another machine."""
@@ -46,6 +48,19 @@ class Presence:
                 f"the run directory {self._named} was deleted or moved during the run: the run stops, and all "
                 "progress since its last checkpoint is lost"
             )
+
+    @contextmanager
+    def required(self) -> Iterator[None]:
+        """Check the directory if a file cannot be read, written or understood in the block.
+
+        Raises:
+            RunDirectoryGone: it was deleted, moved or replaced. This error replaces that about the file.
+        """
+        try:
+            yield
+        except (OSError, ConfigError):
+            self.require(at_once=True)
+            raise
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
