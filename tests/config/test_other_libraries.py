@@ -74,6 +74,13 @@ from offbeat.metrics.names import METRICS
         ("sac", {"random_steps": 500}, ["calls it warmup: pass --set warmup=500"]),
         ("sac", {"polyak": 0.995}, ["calls it ema_rate. Pass how much of the new weights is taken"]),
         ("dqn", {"epsilon_start": 1.0}, ["epsilon is 1 at the start: leave it out"]),
+        ("dqn", {"target_update_interval": 1000}, ["calls it ema_every. Pass a number of updates; theirs counts env"]),
+        ("sac", {"target_update_interval": 1}, ["calls it ema_rate. Pass their tau divided by the number of updates"]),
+        ("td3", {"target_network_update_freq": 2}, ["calls it ema_rate. Pass their tau divided by"]),
+        ("pearl", {"target_network_frequency": 2}, ["calls it ema_rate. Pass their tau divided by"]),
+        ("crossq", {"target_update_interval": 1}, ["does not have: leave it out"]),
+        ("sac", {"target_update": 5}, ["calls it ema_rate. Pass their tau divided by"]),
+        ("dqn", {"target_update": 5}, ["calls it ema_every. Pass a number of updates."]),
         ("ppo", {"logdir": "logs"}, ["calls it run_dir", "--run-dir runs/first"]),
         ("ppo", {"policy_kwargs": {"net_arch": [64]}}, ["calls it hidden_sizes", "--set hidden_sizes=64,64"]),
     ],
@@ -138,7 +145,7 @@ def test_no_setting_of_ours_is_taken_for_a_name_of_another_library():
 # --- the texts of the table ---------------------------------------------------------------------------------
 
 TEXTS = [
-    *(name.differs for name in other_names()),
+    *(text for name in other_names() for text in name.ours.values()),
     *(text.partition("; in offbeat, ")[2] for text in other_calls().values()),
 ]
 TABLES = (RunConfig, EnvConfig, RuntimeConfig, LeagueConfig, *(entry.config_class() for entry in ALGORITHMS.values()))
@@ -198,7 +205,7 @@ def parsed(code: str) -> ast.Call | None:
 
 def test_the_values_in_the_texts_about_other_libraries_are_valid():
     pairs = [pair for text in TEXTS for pair in re.findall(r"\b([a-z_]+)=\"?([\w]+)", text) if pair[0] in SETTINGS]
-    choices = [(key, value) for name in other_names() for value in values_in(name.differs) for key in name.ours]
+    choices = [(key, value) for name in other_names() for key, text in name.ours.items() for value in values_in(text)]
     assert len(pairs) > 10
     assert len(choices) > 20
     for key, value in {*pairs, *choices}:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -18,14 +18,12 @@ class OtherName:
     page: str
     """Name of the page docs/how-to/coming-from/PAGE.md."""
     theirs: str
-    ours: tuple[str, ...]
-    """Our keys; each is of other algorithms."""
-    differs: str
-    """What to pass, if it is not the same value; ''."""
+    ours: Mapping[str, str]
+    """Our keys, each of other algorithms -> what to pass, if it is not the same value; ''."""
 
     def key_of(self, keys: Collection[str]) -> str:
         """Return our key: the first that is among the keys of a run, or else the first."""
-        return next((key for key in self.ours if key in keys), self.ours[0])
+        return next((key for key in self.ours if key in keys), next(iter(self.ours)))
 
 
 @cache
@@ -42,10 +40,13 @@ def _tables() -> dict[str, Any]:
 def _read() -> Iterator[OtherName]:
     for page, table in _tables().items():
         for theirs, given in table["names"].items():
-            value, differs = (given["ours"], given["differs"]) if isinstance(given, dict) else (given, "")
-            yield OtherName(
-                table["library"], page, theirs, (value,) if isinstance(value, str) else tuple(value), differs
-            )
+            keys = [_key_and_difference(each) for each in (given if isinstance(given, list) else [given])]
+            yield OtherName(table["library"], page, theirs, dict(keys))
+
+
+def _key_and_difference(given: str | dict[str, str]) -> tuple[str, str]:
+    """Return a key of ours, and what to pass if it is not the same value."""
+    return (given, "") if isinstance(given, str) else (given["ours"], given["differs"])
 
 
 def names_like(name: str) -> list[OtherName]:

@@ -65,7 +65,8 @@ def _translations(others: list[OtherName], value: object, known: Collection[str]
     """Return what offbeat calls a setting of other libraries, and how to pass it."""
 
     def meaning(other: OtherName) -> tuple[str, str]:
-        return other.key_of(known), other.differs
+        key = other.key_of(known)
+        return key, other.ours[key]
 
     useful = [other for other in others if other.key_of(known) in known] or others
     meanings = [list(same) for _, same in groupby(sorted(useful, key=meaning), key=meaning)]
@@ -75,7 +76,8 @@ def _translations(others: list[OtherName], value: object, known: Collection[str]
 
 def _translation(same: list[OtherName], value: object, known: Collection[str], *, is_only_meaning: bool) -> str:
     """Return the sentence about a name that means the same in several libraries."""
-    ours, differs = same[0].key_of(known), same[0].differs
+    ours = same[0].key_of(known)
+    differs = same[0].ours[ours]
     libraries = _joined([other.library for other in same])
     name_of = f"It is a name of {libraries}, and" if is_only_meaning else f"With the meaning of {libraries},"
     called = f"{name_of} offbeat calls it {ours}"
