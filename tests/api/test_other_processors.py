@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import platform
+import re
 import warnings
 from typing import Any
 
 import pytest
 
 import offbeat
+from offbeat.api.running.start_warnings import unproven_memory_order
+from offbeat.config.resolve import resolve
+from offbeat.core.argument_notation import flags_shown
 from offbeat.core.errors import UnprovenMemoryOrder
 
 SMALL: dict[str, Any] = {
@@ -43,3 +47,14 @@ def test_a_run_without_such_processes_does_not_warn(tmp_path, monkeypatch, proce
     with warnings.catch_warnings():
         warnings.simplefilter("error", UnprovenMemoryOrder)
         offbeat.train("ppo", "CartPole-v1", run_dir=tmp_path / "run", preset="none", **SMALL, **settings)
+
+
+@pytest.mark.parametrize(
+    ("devices", "warns"), [("cpu,cpu", [r"Pass --set devices=cpu and --set evaluator=inline$"]), ("cpu", [])]
+)
+def test_a_run_on_ray_on_another_processor_warns_if_its_learners_share_memory(monkeypatch, devices, warns):
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+    flags = {"runtime": "ray", "devices": devices, "shards": 2, "eval_every": 0}
+    with flags_shown():
+        found = [str(each) for each in unproven_memory_order(resolve("ppo", "CartPole-v1", flags=flags))]
+    assert [re.search(each, text) is not None for each, text in zip(warns, found, strict=True)] == [True] * len(warns)

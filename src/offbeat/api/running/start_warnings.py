@@ -38,22 +38,26 @@ def start_warnings(parts: Parts, *, env_steps: int = 0, counts_anew: bool = True
     """
     nothing = no_updates.expected(parts, env_steps=env_steps, counts_anew=counts_anew)
     learns_nothing = (LearnsNothing(nothing),) if nothing else ()
-    return (*learns_nothing, *map(UnsavedTensor, parts.warnings), *_unproven_memory_order(parts.config))
+    return (*learns_nothing, *map(UnsavedTensor, parts.warnings), *unproven_memory_order(parts.config))
 
 
-def _unproven_memory_order(config: Config) -> tuple[RunWarning, ...]:
+def unproven_memory_order(config: Config) -> tuple[RunWarning, ...]:
     """Return a warning if processes share memory on a processor with another order of memory than x86-64."""
-    processor = platform.machine()
-    entry = config.runtime.entry
-    in_processes = entry.workers_learn or (entry.in_processes and entry.one_machine)
-    evaluates = config.run.evaluation_interval > 0 and config.run.evaluator == "process"
-    if processor.lower() in X86_64 or not (in_processes or evaluates):
+    processor, runtime = platform.machine(), config.runtime
+    entry, devices = runtime.entry, runtime.devices or ()
+    remedies = []
+    if entry.workers_learn or (entry.in_processes and entry.one_machine):
+        remedies.append("--runtime threads")
+    elif len(devices) > 1:  # learners are processes of one machine, wherever the actors are
+        remedies.append(f"--set devices={devices[0]}")
+    if remedies or (config.run.evaluation_interval > 0 and config.run.evaluator == "process"):
+        remedies.append("--set evaluator=inline")
+    if processor.lower() in X86_64 or not remedies:
         return ()
-    threads = "--runtime threads and " if in_processes else ""
     return (
         UnprovenMemoryOrder(
             f"on this processor, {processor}, it is not proven that processes read shared memory in the right order: "
-            f"results may be wrong. Pass {threads}--set evaluator=inline"
+            f"results may be wrong. Pass {' and '.join(remedies)}"
         ),
     )
 
