@@ -14,12 +14,14 @@ from types import FrameType
 from typing import NoReturn
 
 from offbeat.cli.streams import is_output_written, make_streams_usable
+from offbeat.core.stop_signals import replaceable
 
 
 def main() -> NoReturn:
     """Run the command and exit: 0 done, 1 the run failed, 2 bad arguments or config, 130 interrupted."""
     try:
-        signal.signal(signal.SIGTERM, _interrupt)
+        for number in replaceable({signal.SIGTERM: signal.getsignal(signal.SIGTERM)}):
+            signal.signal(number, _interrupt)
         make_streams_usable()
         from offbeat.cli.main import run
         from offbeat.core.caller_state import declare_own_process
@@ -40,9 +42,11 @@ def main() -> NoReturn:
 def session() -> NoReturn:
     """Run the command as a child of `offbeat run`. When the parent ends, or is killed, stop as after SIGTERM.
 
-    The end of the parent closes standard input, which is a pipe.
+    The end of the parent closes standard input, which is a pipe. SIGTERM comes only from the parent or from this
+    process, so it stops the command also where the parent ignores it, as its child would too.
     """
     sys.argv[0] = "offbeat"
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_stop_at_end_of_file, daemon=True).start()
     main()
 
