@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -180,6 +181,30 @@ def test_pushes_of_one_run_at_the_same_time_upload_their_own_files(run, tmp_path
     with folder(1.0) as first, folder(2.0) as second:
         assert [returned_in(each) for each in (first, second)] == [1.0, 2.0]
     assert returned_in(copy / "hub") == 1.0
+    assert set(copy.iterdir()) == {*before, copy / "hub"}
+
+
+def test_a_push_deletes_what_a_killed_one_has_left_but_not_the_folder_of_one_that_is_running(run, tmp_path):
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy, symlinks=True, ignore=shutil.ignore_patterns("hub"))
+    before = set(copy.iterdir())
+    saved, policies = load_for_env(copy, "latest")
+    (name,) = policies
+
+    def push() -> AbstractContextManager[Path]:
+        return folder_to_upload(RunDirectory(copy), saved.policies[name], policies[name], FIGURES, REPO)
+
+    if (pid := os.fork()) == 0:
+        with push():
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(pid, 0)
+    (left,) = set(copy.iterdir()) - before
+    shutil.copytree(left, left.with_suffix(".old"))
+    with push() as running:
+        assert set(copy.iterdir()) == {*before, running}
+        with push():
+            assert {file.name for file in running.iterdir()} == FILES
+        assert {file.name for file in running.iterdir()} == FILES
     assert set(copy.iterdir()) == {*before, copy / "hub"}
 
 

@@ -10,6 +10,7 @@ README.md           the model card
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import shutil
@@ -78,7 +79,7 @@ def folder_to_upload(
     """Write the files to upload into a new folder in the run directory, for a `with` block that uploads them.
 
     Each call has a folder of its own, because several policies of a run can be pushed at the same time. After the
-    block, also after an error in it, the folder replaces `hub/`.
+    block, also after an error in it, the folder replaces `hub/`. What a killed push has left is deleted first.
 
     Args:
         directory: the run directory.
@@ -99,16 +100,38 @@ def folder_to_upload(
         )
     folder = directory.path / FOLDER
     new = folder.with_name(f".{FOLDER}-{os.urandom(4).hex()}")
-    try:
-        with _failing_write_reported(folder):
-            _write(new, directory, saved, loaded, scores, repo)
+    with _without_leftovers(folder):
         try:
-            yield new
-        finally:
             with _failing_write_reported(folder):
-                _replace_folder(folder, new)
+                _write(new, directory, saved, loaded, scores, repo)
+            try:
+                yield new
+            finally:
+                with _failing_write_reported(folder):
+                    _replace_folder(folder, new)
+        finally:
+            shutil.rmtree(new, ignore_errors=True)
+
+
+@contextmanager
+def _without_leftovers(folder: Path) -> Iterator[None]:
+    """Delete the new folders that killed pushes have left beside `folder`, unless another push is running.
+
+    Each push that is running has a shared lock of the run directory, which ends with its process. On a disk without
+    locks, nothing is deleted.
+    """
+    with _failing_write_reported(folder):
+        descriptor = os.open(folder.parent, os.O_RDONLY)
+    try:
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for left in folder.parent.glob(f".{FOLDER}-*"):
+                _delete(left)
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+        yield
     finally:
-        shutil.rmtree(new, ignore_errors=True)
+        os.close(descriptor)
 
 
 @contextmanager
