@@ -306,7 +306,11 @@ def test_the_import_flag_allows_an_env_class_of_that_module(module, tmp_path):
         tmp_path, *f"train ppo {module.stem}:Env --steps 300 --eval-every 0 --run-dir run".split()
     )
     assert said.code == 0, said.err
-    assert offbeat_in_new_process(tmp_path, "eval", "run", "--episodes", 1, "--import", module.stem).code == 0
+    evaluation = ("eval", "run", "--episodes", 1)
+    refused = offbeat_in_new_process(tmp_path, *evaluation)
+    flags = refused.err.partition("you have read it, pass ")[2].partition(", which trusts only this module")[0]
+    assert flags == f"--import {module.stem}"
+    assert offbeat_in_new_process(tmp_path, *evaluation, *flags.split()).code == 0
 
 
 def test_a_spec_that_names_a_module_of_the_current_folder_is_refused_also_in_a_dry_run(module, tmp_path):
@@ -478,15 +482,31 @@ def test_a_named_pipe_in_a_run_is_refused_instead_of_blocking(sound, tmp_path):
     assert "neither a file nor a folder" in offbeat("eval", run).err
 
 
+OWN = "If the code is your own, or you have read it, pass"
+RAY = "Or pass your own ray_address and ray_runtime_env, or none, with --set."
+
+
 @pytest.mark.parametrize(
-    ("flags", "remedy"),
+    ("code", "flags", "remedy"),
     [
-        (True, "pass --trust-code, or name the modules yourself with --import MODULE."),
-        (False, "pass trust_code=True. For an encoder, offbeat.load takes encoder=MyEncoder."),
+        (Code(encoders=("mine:Encoder",)), True, "--import mine, which trusts only this module, or pass --trust-code."),
+        (
+            Code(imports=("mine", "rest.of.it"), env="mine:Env"),
+            True,
+            "--import mine --import rest.of.it, which trusts only these modules, or pass --trust-code.",
+        ),
+        (Code(imports=("a; rm -r ~",)), True, "--trust-code."),
+        (Code(imports=("mine",), clusters=("connect to the Ray cluster a",)), True, f"--trust-code. {RAY}"),
+        (Code(imports=("mine",)), False, "trust_code=True."),
+        (
+            Code(encoders=("mine:Encoder",)),
+            False,
+            "trust_code=True. For an encoder, offbeat.load takes encoder=MyEncoder.",
+        ),
     ],
 )
-def test_the_remedy_for_refused_code_is_what_its_reader_can_do(flags: bool, remedy: str) -> None:
+def test_the_remedy_for_refused_code_is_what_its_reader_can_do(code: Code, flags: bool, remedy: str) -> None:
     with flags_shown(flags), pytest.raises(ConfigError) as refused:
-        require(Code(encoders=("some_module:Encoder",)), "runs/a")
+        require(code, "runs/a")
     with flags_shown(flags):
-        assert str(refused.value).endswith(remedy)
+        assert str(refused.value).endswith(f"{OWN} {remedy}")

@@ -168,7 +168,7 @@ def require(code: Code, where: str, *, trust_code: bool = False) -> None:
         _trust(code, where)
         return
     if refused := _not_accepted(code, modules_accepted=True):
-        raise _refusal(refused, where)
+        raise _refusal(code, refused, where)
     for module in code.imports:
         import_found(module)
     for kind, path in code.paths:
@@ -215,18 +215,27 @@ def module_of(kind: str, path: str) -> str:
     return path.rpartition(":")[0] if kind == "env" else path.partition(":")[0]
 
 
-def _refusal(refused: list[str], where: str) -> ConfigError:
-    named = "".join(refused)
-    name_them = for_reader(", or name the modules yourself with --import MODULE", "")
-    encoder = for_reader("", " For an encoder, offbeat.load takes encoder=MyEncoder.") if "encoder" in named else ""
-    cluster = (
-        " Or pass your own ray_address and ray_runtime_env, or none, with --set." if "Ray cluster" in named else ""
-    )
+def _refusal(code: Code, refused: list[str], where: str) -> ConfigError:
+    encoder = for_reader("", " For an encoder, offbeat.load takes encoder=MyEncoder.") if code.encoders else ""
+    cluster = " Or pass your own ray_address and ray_runtime_env, or none, with --set." if code.clusters else ""
     return ConfigError(
         f"{where} would {printable('; '.join(refused))}: code that is neither part of an installed package nor "
-        f"named by you. Nothing was imported. If the code is your own, or you have read it, {HOW}"
-        f"{name_them}.{encoder}{cluster}"
+        f"named by you. Nothing was imported. If the code is your own, or you have read it, {_imports_of(code)}{HOW}"
+        f".{encoder}{cluster}"
     )
+
+
+def _imports_of(code: Code) -> str:
+    """Return the start of a remedy: how to trust only the modules that code names; '' if that is not enough.
+
+    The names may come from someone else, and are only shown as a command if a shell reads each as one plain word.
+    """
+    modules = modules_to_name(code)
+    if code.clusters or not all(part.isidentifier() for module in modules for part in module.split(".")):
+        return ""
+    flags = " ".join(f"--import {module}" for module in modules)
+    these = "this module" if len(modules) == 1 else "these modules"
+    return for_reader(f"pass {flags}, which trusts only {these}, or ", "")
 
 
 # --- callable code ------------------------------------------------------------------------------------------
