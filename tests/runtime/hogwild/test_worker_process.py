@@ -1,0 +1,75 @@
+"""How a lock-free worker starts: with which weights it acts, and from which training progress. Without processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from offbeat.config.resolve import resolve
+from offbeat.runtime.hogwild import worker_pool, worker_process
+from offbeat.runtime.hogwild.parts import HogwildParts, build_hogwild
+from offbeat.runtime.hogwild.worker_pool import WorkerPool
+from offbeat.runtime.hogwild.worker_process import State, Worker, WorkerLaunch
+from offbeat.runtime.saved_state import WorkerProgress
+from offbeat.runtime.supervisor import Reporting
+
+FLAGS: dict[str, Any] = {"runtime": "hogwild", "workers": 2, "steps": 1000, "hidden_sizes": (3,), "unroll_length": 4}
+MakeWorker = Callable[..., tuple[HogwildParts, Worker]]
+
+
+@pytest.fixture
+def make_worker(monkeypatch) -> Iterator[MakeWorker]:
+    """Return a function that makes worker 0 of a run in this process."""
+    launches: list[WorkerLaunch] = []
+    monkeypatch.setattr(worker_pool, "start_worker", lambda _module, launch, *_: launches.append(launch))
+    with ExitStack() as made:
+
+        def make(**flags: Any) -> tuple[HogwildParts, Worker]:
+            config = resolve("a2c", "CartPole-v1", flags=FLAGS | flags)
+            parts = made.enter_context(closing(build_hogwild(config, print)))
+            pool = made.enter_context(closing(WorkerPool(parts, Reporting(lambda *_: None, lambda *_: None))))
+            pool._states[:], pool._initial_progress[:] = (None, None), (WorkerProgress(), WorkerProgress())
+            pool._start(0, 0, None, 0)
+            connection: Any = SimpleNamespace(send=lambda _report: None)
+            return parts, made.enter_context(closing(Worker(launches[-1], connection)))
+
+        yield make
+
+
+@pytest.mark.parametrize(("hogwild", "newest"), [("shared", True), ("synced", False)])
+def test_a_worker_that_learns_on_the_shared_weights_acts_with_the_newest_ones(make_worker, hogwild, newest):
+    parts, worker = make_worker(hogwild=hogwild)
+    worker.start(None)
+    equal_actions = {name: np.zeros_like(array) for name, array in parts.storage.learned().items()}
+    parts.storage.load(equal_actions)  # as another worker does
+    work = worker._link.next()
+    worker._actor.act(work)
+    probabilities = np.exp(work.policies[0].slot["behavior_log_prob"][: FLAGS["unroll_length"]])
+    assert np.allclose(probabilities, 0.5, rtol=1e-6) == newest
+
+
+@pytest.mark.parametrize(("env_steps", "progress"), [(200, 0.5), (900, 1.0)])
+def test_a_restarted_worker_continues_with_the_training_progress_of_all_workers(
+    make_worker, monkeypatch, env_steps, progress
+):
+    parts, worker = make_worker()
+    began: list[float] = []
+    monkeypatch.setattr(worker_process, "start_actor", lambda *arguments: began.append(arguments[-1]))
+    parts.board.finish(0, WorkerProgress(env_steps=300, learning_steps=3))
+    parts.board.finish(1, WorkerProgress(env_steps=env_steps, learning_steps=2))
+    worker.start(None)
+    assert (began, worker._learner.progress) == ([progress], progress)
+
+
+def test_a_worker_that_continues_from_a_state_has_the_training_progress_of_its_weights(make_worker, monkeypatch):
+    parts, worker = make_worker()
+    began: list[float] = []
+    monkeypatch.setattr(worker_process, "start_actor", lambda *arguments: began.append(arguments[-1]))
+    parts.board.finish(1, WorkerProgress(env_steps=800, learning_steps=8))
+    worker.start(State(worker._learner.state() | {"progress": 0.25}, None, {}))
+    assert (began, worker._learner.progress) == ([0.25], 0.25)
