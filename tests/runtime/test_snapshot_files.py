@@ -13,7 +13,11 @@ import pytest
 from tests.support.runs import small_run
 
 import offbeat
+from offbeat.config.league import LeagueConfig
 from offbeat.core.errors import ConfigError
+from offbeat.league.opponents import OpponentOdds
+from offbeat.league.players import LATEST
+from offbeat.league.table import LeagueTable
 from offbeat.run_directory.checkpoint import load
 from offbeat.run_directory.directory import RunDirectory
 from offbeat.run_directory.snapshots import SnapshotStore
@@ -89,6 +93,27 @@ def test_each_policy_of_a_league_has_its_own_snapshots(tmp_path):
     assert not np.array_equal(one.policy.vector, other.policy.vector)
     with pytest.raises(ConfigError, match=f"has the policies {first}, {second}: choose one"):
         offbeat.load(run.path, snapshot=number)
+
+
+def test_the_window_of_a_league_is_that_of_each_policy_also_if_one_has_more_snapshots(tmp_path):
+    """In turns of 8 of 20 learning steps, the first policy has snapshots after steps 0 to 8 and 18 to 20."""
+    league = {"window": 2, "snapshot_every": 2, "team_change_every": 8}
+    run = small_run(tmp_path / "run", **{**SETTINGS, "steps": 640, "policies": "separate", "league": league})
+    state = load(run.path / "checkpoints" / "latest").state
+    assert state is not None
+    arrays, table = state["league"]["arrays"], LeagueTable.restore(state["league"]["table"])
+    counts = {name: len(snapshots) for name, snapshots in table.snapshots.items()}
+    assert list(counts.values()) == [7, 5]
+    assert arrays["odds/snapshots"][table.version % len(arrays["odds/snapshots"])].tolist() == [7, 5]
+    odds = OpponentOdds.of(LeagueConfig(window=2), table, list(counts))
+    for name, count in counts.items():
+        window = [count - 2, count - 1]
+        assert SnapshotStore(run.path / "league").numbers(name) == window
+        assert [player.snapshot for player in odds.lotteries[name, name][1]] == [LATEST, *window]
+        ring = arrays[f"snapshots/{name}"]
+        assert len(ring) < count, "no place was used twice"
+        saved = [offbeat.load(run.path, snapshot=number, policy=name).policy.vector for number in window]
+        assert np.array_equal(saved, [ring[number % len(ring)] for number in window])
 
 
 def test_a_resumed_league_has_the_snapshot_files_of_a_run_without_a_stop(trained, stopped):
