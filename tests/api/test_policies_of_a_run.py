@@ -117,6 +117,27 @@ def test_watch_cuts_an_episode_of_a_world(run, tmp_path):
     assert "in 3 env steps, cut by --max-steps 3, written to" in said.out
 
 
+@pytest.mark.parametrize("fails_in", [None, "render", "step"])
+def test_watch_closes_the_world_also_if_it_fails(run, tmp_path, monkeypatch, fails_in):
+    def fail(_world: DrawnSpaces, *_: Any) -> None:
+        raise RuntimeError("no screen")
+
+    def close(world: DrawnSpaces) -> None:
+        closed.append(world)
+        raise RuntimeError("no window to close")
+
+    closed: list[DrawnSpaces] = []
+    monkeypatch.setattr(DrawnSpaces, "close", close, raising=False)
+    if fails_in:
+        monkeypatch.setattr(DrawnSpaces, fails_in, fail)
+    video = tmp_path / "episode.gif"
+    with pytest.warns(UserWarning, match=r"close\(\) raised RuntimeError: no window to close"):
+        said = offbeat("watch", run, "--video", video)
+    assert len(closed) == 1
+    assert (said.code, video.exists()) == ((2, False) if fails_in else (0, True))
+    assert ("cannot be rendered here (RuntimeError: no screen)" in said.err) == bool(fails_in)
+
+
 def test_watch_of_agents_that_appear_late_and_end_early_plays_all_of_them(tmp_path):
     world = "tests.sample_envs.drawn_worlds:DrawnArrivals"
     run = small_run(tmp_path / "run", world, core="gru", core_size=4, **SETTINGS)

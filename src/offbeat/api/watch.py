@@ -16,6 +16,7 @@ from offbeat.config.arguments import checked
 from offbeat.config.env import EVALUATION_STEPS
 from offbeat.config.trust import require
 from offbeat.core.caller_state import caller_state
+from offbeat.core.closing import close_or_warn
 from offbeat.core.errors import ConfigError, OffbeatError, require_at_least
 from offbeat.core.files import GivenPath, user_path
 from offbeat.envs.make import adapter_of
@@ -92,7 +93,8 @@ def _show(policies: Mapping[str, LoadedPolicy], seed: int, video: Path | None, m
     trained = next(iter(policies.values())).trained
     require(trained.env_code, "the policy")
     if video is None and _no_screen():
-        _make(trained, "rgb_array").close()  # an env without pictures is refused first: a video is no remedy for it
+        # An env without pictures is refused first: a video is no remedy for it.
+        close_or_warn(_make(trained, "rgb_array"), trained.env)
         raise ConfigError("no window can be opened (DISPLAY is not set): pass --video FILE.mp4")
     env = _make(trained, "human" if video is None else "rgb_array")
     try:
@@ -109,7 +111,7 @@ def _show(policies: Mapping[str, LoadedPolicy], seed: int, video: Path | None, m
             fps = max(1, int(metadata.get("render_fps") or DEFAULT_FPS))  # an env may have less than a step per second
             write_video(episode.frames(), video, fps)
     finally:
-        env.close()
+        close_or_warn(env, trained.env)
     return ShownEpisode(episode.returns, episode.length, not episode.ended, episode.earlier_returns)
 
 

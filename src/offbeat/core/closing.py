@@ -1,7 +1,8 @@
-"""Making objects that must be closed, also if something fails before they are used."""
+"""Closing objects: also if something fails before they are used, and if they fail themselves."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Protocol, TypeVar
@@ -35,3 +36,11 @@ def all_or_closed(makes: Iterable[C]) -> list[C]:
         for each in makes:
             made.append(each)  # noqa: PERF402 - those before a failure must be known
     return made
+
+
+def close_or_warn(each: Closable, name: str) -> None:
+    """Close an env. If that raises an exception, warn: the env, whose id is `name`, is no longer needed."""
+    try:
+        each.close()
+    except Exception as error:  # noqa: BLE001 - as above
+        warnings.warn(f"{name}: close() raised {type(error).__name__}: {error}", stacklevel=3)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
@@ -17,6 +18,7 @@ from offbeat.core.types import NO_DECISION
 from offbeat.envs.adapters.pettingzoo.adapter import ADAPTER
 from offbeat.envs.adapters.pettingzoo.kinds import world_of
 from offbeat.envs.adapters.pettingzoo.parallel import ParallelWorld
+from offbeat.envs.adapters.pettingzoo.sources import Source
 from offbeat.envs.adapters.pettingzoo.turns import TurnWorld
 from offbeat.envs.testing.games import Nim, RockPaperScissors
 from offbeat.envs.testing.smuggling import Smuggling
@@ -388,6 +390,16 @@ def test_worlds_are_rendered_in_the_modes_that_the_env_has():
     world.close()
     with pytest.raises(ConfigError, match="cannot be rendered in the mode ansi, but in human, rgb_array"):
         ADAPTER.make_world(SPREAD, {}, "ansi")
+
+
+def test_an_env_that_is_not_rendered_in_the_given_mode_is_closed(monkeypatch):
+    closed: list[bool] = []
+    env = SimpleNamespace(metadata={"render_modes": ["human"]}, close=lambda: closed.append(True))
+    source = Source(lambda **_: env, None)
+    monkeypatch.setattr("offbeat.envs.adapters.pettingzoo.adapter.source_of", lambda _name: source)
+    with pytest.raises(ConfigError, match="cannot be rendered in the mode rgb_array, but in human"):
+        ADAPTER.make_world(SPREAD, {}, "rgb_array")
+    assert closed == [True]
 
 
 def test_methods_for_one_agent_say_that_there_are_several():

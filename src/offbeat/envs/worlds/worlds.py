@@ -12,13 +12,13 @@ the first policy that asks for it.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from offbeat.config.curriculum import Parameter
+from offbeat.core.closing import close_or_warn
 from offbeat.core.types import Array, EnvSpec, Tree
 from offbeat.envs.adapters.gymnasium.progress import progress_setters
 from offbeat.envs.contract import Advanced, Envs, Outcome, State
@@ -220,10 +220,7 @@ class Worlds:
         """Close all worlds."""
         worlds, self._worlds = self._worlds, ()
         for world in worlds:
-            try:
-                world.close()
-            except Exception as error:  # noqa: BLE001 - the world is no longer needed
-                warnings.warn(f"{self._spec.id}: close() raised {type(error).__name__}: {error}", stacklevel=2)
+            close_or_warn(world, self._spec.id)
 
 
 class _Once:

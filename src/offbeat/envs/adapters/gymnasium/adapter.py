@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 
 from offbeat.config.curriculum import Parameter, parameters
 from offbeat.config.env import EnvConfig
-from offbeat.core.closing import all_or_closed, closed_on_error
+from offbeat.core.closing import all_or_closed, close_or_warn, closed_on_error
 from offbeat.core.errors import ConfigError
 from offbeat.core.frozen_table import thawed
 from offbeat.core.types import Array, EnvSpec, Tree
@@ -159,10 +158,7 @@ class GymnasiumEnvs:
 
     def close(self) -> None:
         for env in self._all_envs():
-            try:
-                env.close()
-            except Exception as error:  # noqa: BLE001 - the env is no longer needed
-                warnings.warn(f"{self.spec.id}: close() raised {type(error).__name__}: {error}", stacklevel=2)
+            close_or_warn(env, self.spec.id)
 
     def _all_envs(self) -> list[AnyEnv]:
         return [env for columns in self._columns for env in columns.envs]
