@@ -8,14 +8,25 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import gymnasium as gym
 import pytest
 from tests.sample_envs import run_envs
-from tests.support.runs import SMALL, Started, lines_of, small_arguments, small_run, untimed, weights_of
+from tests.support.runs import (
+    OFFBEAT,
+    SMALL,
+    Started,
+    lines_of,
+    run_python,
+    small_arguments,
+    small_run,
+    untimed,
+    weights_of,
+)
 
 from offbeat.api.resume import resume
 from offbeat.api.train import train, train_config
@@ -24,6 +35,7 @@ from offbeat.core import stop_signals
 from offbeat.core.errors import ConfigError, EnvFailed
 from offbeat.run_directory import checkpoint
 from offbeat.runtime import signals
+from offbeat.runtime.evaluation.evaluators import InlineEvaluator, Result
 
 RUN_ENVS = "tests.sample_envs.run_envs"
 
@@ -110,6 +122,52 @@ def test_the_lines_of_a_resumed_run_are_those_of_one_that_was_not_stopped(stop_a
     resumed = {line["learning_step"]: untimed(line) for line in lines_of(resume(stopped.path).path)}
     for line in lines_of(whole.path):
         assert resumed[line["learning_step"]] == untimed(line)
+
+
+LAST_EVALUATION: dict[str, Any] = {
+    "steps": 512,
+    "checkpoint_every": 256,
+    "eval_every": 512,
+    "eval_episodes": 2,
+    "evaluator": "inline",
+    "lag": "exact",
+    "runtime": "serial",
+}
+"""The only evaluation is that at the end of the run."""
+
+
+def env_steps_of(run: Path) -> Any:
+    """Return the env steps of the latest checkpoint."""
+    return checkpoint.load(run / "checkpoints" / "latest").policy["env_steps"]
+
+
+def test_a_run_that_is_killed_in_its_last_evaluation_learns_again_from_its_last_checkpoint_on_and_evaluates(tmp_path):
+    kill = "InlineEvaluator.poll = lambda *_: os.kill(os.getpid(), signal.SIGKILL)"
+    code = f"import os, signal; from offbeat.runtime.evaluation.evaluators import InlineEvaluator; {kill}; {OFFBEAT}"
+    killed = tmp_path / "killed"
+    assert run_python(code, *small_arguments(killed, **LAST_EVALUATION), folder=tmp_path).code == -signal.SIGKILL
+    assert 256 <= env_steps_of(killed) < 512
+    assert status_of(killed)["state"] == "running"
+    whole = small_run(tmp_path / "whole", **LAST_EVALUATION).path
+    resume(killed)
+    assert status_of(killed)["state"] == "finished"
+    assert [weights_of(killed, name) for name in ("latest", "best")] == [weights_of(whole)] * 2
+    assert list(map(untimed, lines_of(killed))) == list(map(untimed, lines_of(whole)))
+    assert lines_of(whole)[-1]["evaluations"] == 1
+
+
+def test_a_run_whose_last_evaluation_fails_or_is_stopped_keeps_what_it_has_learned(tmp_path, monkeypatch):
+    def stop(_evaluator: InlineEvaluator, _seconds: float, on_step: Callable[[], None]) -> NoReturn:
+        os.kill(os.getpid(), signal.SIGTERM)
+        on_step()
+        raise AssertionError("the signal did not stop the evaluation")
+
+    monkeypatch.setattr(InlineEvaluator, "poll", lambda *_: Result(None, 0.1, "the env has no end"))
+    failed = small_run(tmp_path / "failed", **LAST_EVALUATION)
+    monkeypatch.setattr(InlineEvaluator, "poll", stop)
+    stopped = small_run(tmp_path / "stopped", **LAST_EVALUATION)
+    assert (failed.exit_code, stopped.exit_code) == (0, 130)
+    assert env_steps_of(failed.path) == env_steps_of(stopped.path) == failed.metrics["env_steps"] >= 512
 
 
 def test_a_final_save_longer_than_the_grace_period_after_a_signal_is_completed(tmp_path, monkeypatch):

@@ -161,7 +161,8 @@ class TrainingLoop(ABC):
         """Save the last checkpoint, write the last metrics line, and return how the run ended."""
         if self.ending is None:
             raise RuntimeError("the runtime returned before the run had ended")
-        # takes the result of an unfinished evaluation
+        # Takes the result of an unfinished evaluation. The checkpoint comes after it and has its score. A run that is
+        # killed in the evaluation resumes from an earlier one: with a last one it would count as finished.
         evaluated = not self._signals.received and self._evaluate(due=False, last=True)
         self._signals.end_deadline()
         self.counters = replace(self.counters, acted_beyond=self._acted_beyond())
