@@ -19,13 +19,16 @@ def test_find_returns_the_object_at_its_import_path():
         assert find(path_of(code, "nothing")) is code
 
 
-def test_a_file_in_the_current_folder_does_not_take_the_place_of_an_installed_module(tmp_path, monkeypatch):
-    (tmp_path / "iniconfig.py").write_text("raise SystemExit")
+@pytest.mark.parametrize("names", [("iniconfig",), ("own_module", "iniconfig")])
+def test_a_file_in_the_current_folder_does_not_take_the_place_of_an_installed_module(names, tmp_path, monkeypatch):
+    (tmp_path / "iniconfig.py").write_text("raise RuntimeError")
+    (tmp_path / "own_module.py").touch()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.delitem(sys.modules, "iniconfig", raising=False)
-    import_modules(("iniconfig",))
-    assert str(tmp_path) not in sys.path
+    for name in ("iniconfig", "own_module"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    import_modules(names)
+    assert (str(tmp_path) in sys.path) == ("own_module" in names)
 
 
 def test_modules_beside_a_named_one_come_before_installed_ones(tmp_path, monkeypatch):

@@ -51,10 +51,13 @@ def import_modules(names: tuple[str, ...]) -> None:
     Raises:
         ConfigError: one cannot be imported.
     """
-    folder = str(Path.cwd())
-    if folder not in sys.path and any(name not in sys.modules and not is_installed(name) for name in names):
-        sys.path.insert(0, folder)
+    folder, own = str(Path.cwd()), [name for name in names if name not in sys.modules and not is_installed(name)]
     for name in names:
+        if name not in own:
+            import_found(name)
+    if own and folder not in sys.path:
+        sys.path.insert(0, folder)
+    for name in own:
         import_found(name)
     accept(*names)
 

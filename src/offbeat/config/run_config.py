@@ -45,7 +45,7 @@ class RunConfig:
     stop_at_return: Annotated[float | None, Flag("RETURN"), Example("475")] = None
     """Mean return of an evaluation at which to stop, with a checkpoint. After a resume, only new evaluations count."""
     time: Annotated[Positive | None, Flag("SECONDS"), Example("600")] = None
-    """Seconds after which to stop, with a checkpoint."""
+    """Seconds of training, of all parts of the run together, after which to stop, with a checkpoint."""
     seed: Annotated[Natural, Flag()] = 0
     """Seed of every random stream."""
     eval_every: Annotated[Natural | None, Flag("STEPS"), Example("10000")] = None
