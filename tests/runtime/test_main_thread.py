@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import pytest
 from tests.sample_envs.run_envs import Wave
+from tests.support.runs import wait_until
 
 import offbeat
 from offbeat.algorithms.base import Batch
@@ -17,24 +18,43 @@ from offbeat.envs.testing.worlds import CartPoles
 
 SMALL: dict[str, Any] = {"steps": 16, "unroll_length": 8, "envs_per_actor": 2, "unrolls_per_batch": 1, "epochs": 1}
 SMALL |= {"hidden_sizes": (8,), "minibatch_size": 16, "eval_every": 0, "checkpoint_every": 0, "progress": "none"}
-SLOW_S, LIMIT_S = 3.0, 0.2
+LIMIT_S = 0.2
 CALL = "the main thread was in a call of its env 0 that did not return in time"
+LEARNING = f"the learner has made no update for {LIMIT_S} s (stall_timeout_s)"
+LOG: list[Path] = []
+"""The log of this test's run."""
+REPORTED: list[str] = []
+"""What was reported of this test's run while the main thread waited for it."""
+
+
+@pytest.fixture(autouse=True)
+def _one_run_a_test(tmp_path):
+    CountingPPO.counts.clear()
+    REPORTED.clear()
+    LOG[:] = [tmp_path / "run/log.txt"]
+
+
+def wait_for_report(text: str) -> None:
+    """Wait until this is reported: however slow the machine is, a wait that ends was long enough, and no longer."""
+    wait_until(lambda: text in LOG[0].read_text(), seconds=60.0)
+    REPORTED.append(text)
 
 
 class SlowStep(Wave):
-    """Its fourth step is slow."""
+    """A step of a run is slow."""
 
     def step(self, action: Any) -> Any:
-        if self.steps == 3:
-            time.sleep(SLOW_S)
+        if self.steps == 3 and LOG[0].exists() and not REPORTED:
+            wait_for_report(CALL)
         return super().step(action)
 
 
 class SlowReset(Wave):
-    """Each of its episodes starts slowly."""
+    """The first episode after a learning step starts slowly."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        time.sleep(SLOW_S)
+        if CountingPPO.counts and not REPORTED:
+            wait_for_report(CALL)
         return super().reset(seed=seed, options=options)
 
 
@@ -42,7 +62,7 @@ class SlowPPO(PPO):
     """Its learning steps are slow."""
 
     def prepare(self, batch: Batch) -> Batch:
-        time.sleep(SLOW_S)
+        wait_for_report(LEARNING)
         return super().prepare(batch)
 
 
@@ -68,40 +88,44 @@ def log_of(folder: Path, algorithm: Any = "ppo", env: Any = Wave, **settings: An
 
 def test_a_step_of_an_env_in_the_main_thread_that_takes_too_long_is_reported_with_its_traceback(tmp_path):
     log = log_of(tmp_path, env=SlowStep, step_timeout_s=LIMIT_S, reset_timeout_s=LIMIT_S)
-    assert CALL in log
-    assert "time.sleep(SLOW_S)" in log
+    assert REPORTED == [CALL]
+    assert "wait_for_report(CALL)" in log
 
 
 def test_an_env_that_is_slow_in_an_evaluation_in_the_main_thread_is_reported(tmp_path):
     settings = {"eval_every": 16, "eval_episodes": 1, "evaluator": "inline", "reset_timeout_s": LIMIT_S}
-    trained = log_of(tmp_path / "trained", env=SlowReset, reset_timeout_s=LIMIT_S).count(CALL)
-    assert log_of(tmp_path / "evaluated", env=SlowReset, **settings).count(CALL) == trained + 1
+    log_of(tmp_path, CountingPPO, SlowReset, **settings)
+    assert REPORTED == [CALL]
 
 
 @pytest.mark.parametrize("runtime", ["serial", "threads"])
 def test_a_learning_step_without_an_update_in_time_is_reported_with_its_traceback(tmp_path, runtime):
     log = log_of(tmp_path, SlowPPO, stall_timeout_s=LIMIT_S, runtime=runtime)
-    assert f"the learner has made no update for {LIMIT_S} s (stall_timeout_s)" in log
-    assert "time.sleep(SLOW_S)" in log
+    assert REPORTED == [LEARNING]
+    assert "wait_for_report(LEARNING)" in log
 
 
 @pytest.mark.parametrize("method", ["on_metrics", "on_end"])
 def test_a_callback_that_does_not_return_in_time_is_named_once_with_its_method_and_traceback(tmp_path, method):
-    slow = type("Slow", (offbeat.Callback,), {method: lambda *_: time.sleep(SLOW_S / 2)})
+    named = f"{method} of the callback Slow has not returned for {LIMIT_S} s (stall_timeout_s)"
+
+    def be_slow(*_: object) -> None:
+        wait_for_report(named)
+        time.sleep(1.0)  # it could be named once more
+
+    slow = type("Slow", (offbeat.Callback,), {method: be_slow})
     log = log_of(tmp_path, steps=32, log_every=16, stall_timeout_s=LIMIT_S, callbacks=[slow()])
-    assert log.count(f"{method} of the callback Slow has not returned for {LIMIT_S} s (stall_timeout_s)") == 1
-    assert "time.sleep(SLOW_S / 2)" in log
+    assert log.count(named) == 1
+    assert "wait_for_report(named)" in log
 
 
 def test_one_thread_watches_acting_learning_and_evaluations_in_the_main_thread(tmp_path):
-    CountingPPO.counts.clear()
     before = watching_threads()  # other tests may have left parts of a run that was not closed
     log_of(tmp_path, CountingPPO, steps=48, eval_every=16, eval_episodes=1, evaluator="inline")
     assert set(CountingPPO.counts) == {before + 1}
 
 
 def test_a_main_thread_that_neither_acts_nor_learns_is_not_watched(tmp_path):
-    CountingPPO.counts.clear()
     before = watching_threads()
     policies = {"cat": {"agents": "cart_1"}, "dog": {"agents": "*"}}
     log_of(tmp_path, CountingPPO, CartPoles, runtime="processes", learner_workers=2, policies=policies)
