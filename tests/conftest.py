@@ -22,11 +22,6 @@ from offbeat.core.argument_notation import keep_flags
 from offbeat.core.threads import forbid_spinning
 from offbeat.run_directory import versions
 
-# No test depends on how fast a machine is.
-settings.register_profile("offbeat", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("offbeat")
-
-
 KINDS = {
     "chaos": ("chaos",),
     "docs": ("docs",),
@@ -175,6 +170,9 @@ def begun() -> Iterator[Callable[..., Any]]:
 def pytest_configure(config: pytest.Config) -> None:
     """Begin before any test, in each of xdist's processes too."""
     thorough.THOROUGH = "not thorough" not in config.option.markexpr
+    # No test depends on how fast a machine is.
+    settings.register_profile("offbeat", thorough.examples(100), suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("offbeat")
     survivors.mark_and_watch()
     forbid_spinning()  # as a run does, but before a test file loads torch
     keep_flags()  # tests expect messages as they are written; core/test_argument_notation.py has what Python shows

@@ -7,8 +7,9 @@ from importlib import resources
 
 import gymnasium as gym
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.thorough import examples
 
 from offbeat.algorithms.ppo import PPOConfig
 from offbeat.config.assignments import parse_assignments
@@ -231,7 +232,7 @@ values = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(assignments=values)
 def test_a_saved_and_loaded_config_is_unchanged(assignments, tmp_path_factory):
     config = resolve("ppo", "CartPole-v1", assignments=assignments)

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.goodness_of_fit import chi_square
 from tests.support.models import random_mask
+from tests.support.thorough import examples
 
 from offbeat.core.choices import allows_each, sample_choices, write_one_hot
 from offbeat.core.seeding import stream
@@ -13,7 +14,7 @@ seeds = st.integers(0, 2**32 - 1)
 several = st.lists(st.integers(1, 6), min_size=1, max_size=4).map(tuple)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(several, seeds, st.integers(0, 5), st.sampled_from([np.uint8, np.int16, np.int64]))
 def test_one_hot_has_a_1_at_each_choice_and_0_elsewhere(choices, seed, rows, dtype):
     numbers = np.random.default_rng(seed).integers(0, choices, (rows, len(choices))).astype(dtype)
@@ -23,7 +24,7 @@ def test_one_hot_has_a_1_at_each_choice_and_0_elsewhere(choices, seed, rows, dty
     np.testing.assert_array_equal(out, np.reshape(expected, out.shape))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(several, seeds, st.integers(1, 30))
 def test_random_choices_are_allowed_by_the_mask(choices, seed, rows):
     random = np.random.default_rng(seed)

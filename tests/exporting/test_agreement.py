@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.models import policy_spec, policy_specs, random_vector
+from tests.support.thorough import examples
 
 from offbeat.api.playing.loaded_policy import LoadedPolicy
 from offbeat.api.playing.trained import Trained
@@ -51,7 +52,7 @@ def runner(policy: LoadedPolicy, change: Callable[[WholePolicy], object] = lambd
     return run
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(40)
 @given(spec=policy_specs() | st.sampled_from([SOFT, VALUES, GRU, LSTM]), seed=st.integers(0, 10))
 def test_the_torch_policy_agrees_with_the_numpy_policy(spec, seed):
     policy = loaded(spec, seed)

@@ -5,8 +5,9 @@ from math import log
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.thorough import examples
 
 from offbeat.losses.actor_critic import (
     effective_sample_size,
@@ -19,7 +20,7 @@ from offbeat.losses.actor_critic import (
 numbers = st.floats(-3, 3)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.lists(st.tuples(st.floats(0.01, 0.99), numbers), min_size=1, max_size=20))
 def test_the_policy_loss_is_small_for_a_probable_action_of_positive_advantage(rows):
     probability, advantages = torch.tensor(rows, dtype=torch.float64).unbind(1)
@@ -36,7 +37,7 @@ def test_the_gradient_of_the_policy_loss_is_the_score_weighted_by_the_advantage(
     torch.testing.assert_close(logits.grad[0], -2 * score)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.lists(st.tuples(numbers, numbers), min_size=1, max_size=20))
 def test_the_value_loss_is_half_the_squared_error_and_its_gradient_the_error(rows):
     drawn = torch.tensor(rows, dtype=torch.float64)

@@ -4,9 +4,10 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.reference import sac as slow
+from tests.support.thorough import examples
 from torch import Tensor
 
 from offbeat.losses.critics import critic_loss
@@ -19,7 +20,7 @@ def drawn(seed: int, *shape: int) -> Tensor:
     return 2 * torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(seeds, st.integers(1, 6), st.integers(1, 4), st.booleans())
 def test_the_critic_loss_sums_half_the_squared_errors_of_the_critics(seed, m, e, weighted):
     values, targets, weights = drawn(seed, e, m), drawn(seed + 1, m), drawn(seed + 2, m).abs()

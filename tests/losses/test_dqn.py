@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.reference import dqn as slow
+from tests.support.thorough import examples
 from torch import Tensor
 
 from offbeat.losses import dqn
@@ -16,7 +17,7 @@ def drawn(seed: int, *shape: int) -> Tensor:
     return 2 * torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(seeds, rows, choices, st.booleans())
 def test_targets_equal_those_computed_for_one_transition_at_a_time(seed, m, n, double):
     reward, discount = drawn(seed, 2, m)
@@ -28,7 +29,7 @@ def test_targets_equal_those_computed_for_one_transition_at_a_time(seed, m, n, d
     torch.testing.assert_close(ours, torch.tensor(expected, dtype=torch.float64))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(seeds, rows, st.booleans())
 def test_the_loss_equals_that_computed_for_one_transition_at_a_time(seed, m, weighted):
     values, targets, weights = drawn(seed, 3, m)

@@ -5,9 +5,10 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.reference import sac as slow
+from tests.support.thorough import examples
 from torch import Tensor
 
 from offbeat.losses import sac
@@ -32,7 +33,7 @@ def by_row(function: Callable[..., float], *columns: Tensor, alpha: float) -> Te
     return torch.tensor([function(*row, alpha) for row in zip(*lists, strict=True)], dtype=torch.float64)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(seeds, rows, ensembles, temperatures)
 def test_targets_equal_those_computed_for_one_transition_at_a_time(seed, m, e, alpha):
     reward, discount, log_prob = drawn(seed, 3, m)
@@ -41,7 +42,7 @@ def test_targets_equal_those_computed_for_one_transition_at_a_time(seed, m, e, a
     torch.testing.assert_close(ours, by_row(slow.target, reward, discount, values.T, log_prob, alpha=alpha))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(seeds, rows, ensembles, temperatures)
 def test_the_policy_loss_equals_that_computed_for_one_transition_at_a_time(seed, m, e, alpha):
     log_prob, values = drawn(seed, m), drawn(seed + 1, e, m)
@@ -49,7 +50,7 @@ def test_the_policy_loss_equals_that_computed_for_one_transition_at_a_time(seed,
     torch.testing.assert_close(ours, by_row(slow.policy_row, log_prob, values.T, alpha=alpha))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(seeds, rows, ensembles, st.integers(1, 5), temperatures)
 def test_discrete_targets_and_losses_are_expectations_over_actions(seed, m, e, n, alpha):
     log_probs, values = log_probs_of(seed, m, n), drawn(seed + 1, e, m, n)
@@ -63,7 +64,7 @@ def test_discrete_targets_and_losses_are_expectations_over_actions(seed, m, e, n
     torch.testing.assert_close(loss, by_row(slow.discrete_policy_row, log_probs, by_transition, alpha=alpha))
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(seeds, rows, st.integers(1, 5))
 def test_the_entropy_is_the_expected_negative_log_probability(seed, m, n):
     log_probs = log_probs_of(seed, m, n)

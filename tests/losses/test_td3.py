@@ -4,9 +4,10 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.reference import td3 as slow
+from tests.support.thorough import examples
 from torch import Tensor
 
 from offbeat.losses import td3
@@ -20,7 +21,7 @@ def drawn(seed: int, *shape: int) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(seeds, rows, st.integers(1, 4), st.sampled_from([0.0, 0.2, 1.0]), st.sampled_from([0.0, 0.1, 0.5]))
 def test_smoothed_actions_equal_those_computed_for_one_component_at_a_time(seed, m, size, std, clip):
     actions, noise = drawn(seed, m, size).tanh(), 3 * drawn(seed + 1, m, size)
@@ -35,7 +36,7 @@ def test_noise_is_clipped_before_it_is_added_and_the_sum_after_it():
     torch.testing.assert_close(smoothed, torch.tensor([[0.2, -0.5, 1.0, -1.0]]))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(seeds, rows, st.integers(1, 4))
 def test_targets_equal_those_computed_for_one_transition_at_a_time(seed, m, e):
     (reward, discount), values = drawn(seed, 2, m), drawn(seed + 1, e, m)

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.thorough import examples
 
 from offbeat.core.errors import ConfigError
 from offbeat.core.memory_shape import Slab
@@ -37,7 +38,7 @@ def bytes_of(array: Array) -> Array:
     return array.reshape(-1).view(np.uint8)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.lists(st.tuples(shapes, dtypes), min_size=1, max_size=8))
 def test_arrays_have_their_shape_and_dtype_are_zero_and_do_not_overlap(kinds):
     slabs = slabs_of(kinds)
@@ -50,7 +51,7 @@ def test_arrays_have_their_shape_and_dtype_are_zero_and_do_not_overlap(kinds):
         assert (bytes_of(array) == number).all()
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.lists(st.tuples(shapes, dtypes), min_size=1, max_size=8))
 def test_arrays_are_aligned_to_cache_lines(kinds):
     slabs = slabs_of(kinds)

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.thorough import examples
 
 from offbeat.memory.arena import private_arena
 from offbeat.memory.weights import Weights, weight_slabs
@@ -18,7 +19,7 @@ def publish(weights: Weights, version: int) -> None:
     weights.commit(version)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.integers(1, 5), st.integers(0, 12))
 def test_the_newest_versions_are_stored_and_a_read_returns_exactly_its_version(kept, newest):
     weights = weights_of(3, kept)

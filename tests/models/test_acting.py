@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.models import (
     flat_actor_critic,
@@ -16,6 +16,7 @@ from tests.support.models import (
     random_observation,
     random_vector,
 )
+from tests.support.thorough import examples
 from torch.nn import functional
 
 from offbeat.core.errors import NetworkFailed
@@ -45,7 +46,7 @@ def torch_inputs(spec: PolicySpec, vector: np.ndarray, observation: Tree) -> tor
     return ((x - arrays["observation_mean"]) * arrays["observation_scale"]).clamp(-10, 10)
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(policy_specs(), st.booleans(), seeds, st.lists(st.integers(1, 9), min_size=1, max_size=3))
 def test_numpy_and_torch_give_the_same_distribution_parameters(spec, shared, seed, row_counts):
     random = np.random.default_rng(seed)
@@ -61,7 +62,7 @@ def test_numpy_and_torch_give_the_same_distribution_parameters(spec, shared, see
         np.testing.assert_allclose(policy.forward(observation), expected, rtol=0, atol=tolerance)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(policy_specs(), seeds)
 def test_the_recorded_log_probability_equals_that_of_torch(spec, seed):
     random = np.random.default_rng(seed)

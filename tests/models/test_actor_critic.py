@@ -5,14 +5,15 @@ from threading import Thread, current_thread, main_thread
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.models import actor_critic, policy_spec, policy_specs
+from tests.support.thorough import examples
 
 from offbeat.models.policy_network import CoreState
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(policy_specs(), st.booleans(), st.integers(0, 2**31 - 1))
 def test_the_initial_weights_depend_on_the_seed_alone(spec, shared, seed):
     torch.manual_seed(1)

@@ -6,10 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.reference.sac import sac_specs
 from tests.support.models import actor_critic, policy_spec, policy_specs
+from tests.support.thorough import examples
 
 from offbeat.core.errors import ConfigError
 from offbeat.core.previous_inputs import previous_leaves
@@ -25,7 +26,7 @@ def named(arrays: list[tuple[int, ...]]) -> list[tuple[str, tuple[int, ...]]]:
     return [(f"array{i}", shape) for i, shape in enumerate(arrays)]
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(shapes)
 def test_arrays_are_aligned_in_order_and_do_not_overlap(arrays):
     layout = BufferLayout.of(named(arrays))
@@ -39,7 +40,7 @@ def test_arrays_are_aligned_in_order_and_do_not_overlap(arrays):
     assert layout.size - end in range(ALIGNMENT)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(shapes)
 def test_the_views_cover_the_buffer_except_for_alignment_gaps(arrays):
     layout = BufferLayout.of(named(arrays))
@@ -55,7 +56,7 @@ def test_the_views_cover_the_buffer_except_for_alignment_gaps(arrays):
     np.testing.assert_array_equal(buffer, tensor)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(policy_specs(), st.booleans())
 def test_published_parameters_have_the_layout_of_the_start_of_the_flat_buffer(spec, shared):
     flat = FlatParameters(actor_critic(spec, shared=shared)).layout.entries
@@ -67,7 +68,7 @@ def test_published_parameters_have_the_layout_of_the_start_of_the_flat_buffer(sp
     assert all(entry.name.startswith("critic") for entry in flat[trained:])
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(policy_specs() | sac_specs())
 def test_a_policy_spec_is_unchanged_by_json(spec):
     assert PolicySpec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
@@ -97,7 +98,7 @@ def test_a_spec_from_a_file_has_the_previous_inputs_of_its_own_actions(action):
             PolicySpec.from_json(data)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(sac_specs())
 def test_the_flag_of_uniform_actions_is_the_last_entry(spec):
     names = [entry.name for entry in published_layout(spec).entries]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.thorough import examples
 from torch import Tensor, nn
 
 from offbeat.models.cores import CORES, GRU, LSTM
@@ -55,7 +56,7 @@ def one_by_one(name: str, core: GRU | LSTM, x: Tensor, state: Tensor, resets: Te
     return torch.stack(columns, dim=1), torch.cat(ends)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.sampled_from(NAMES), st.integers(1, 6), st.integers(1, 4), st.integers(1, 5), st.integers(0, 2**31 - 1))
 def test_outputs_and_gradients_equal_those_of_torchs_recurrent_cells(name, length, columns, size, seed):
     core, random = core_of(name, size, seed), torch.Generator().manual_seed(seed)

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.thorough import examples
 from torch import nn
 
 from offbeat.core.types import ActionSpec, Leaf
@@ -49,7 +50,7 @@ def alone(critics: Critics, e: int, activation: str) -> nn.Sequential:
     return nn.Sequential(*modules[:-1])
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     sizes,
     st.sampled_from(["tanh", "relu"]),

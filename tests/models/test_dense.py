@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.thorough import examples
 from torch.nn import functional
 
 from offbeat.models import dense, onednn
@@ -16,7 +17,7 @@ ENOUGH = -(-dense.ONEDNN_MULTIPLICATIONS // WIDE**2)
 """Rows from which on oneDNN pays in a layer of the least width."""
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(SIZES, SIZES, SIZES, st.booleans(), st.integers(0, 2**31 - 1))
 def test_outputs_and_gradients_equal_those_of_torch_linear(rows, inputs, outputs, input_grad, seed):
     generator = torch.Generator().manual_seed(seed)

@@ -3,8 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.thorough import examples
 from torch import distributions
 
 from offbeat.models.distributions import Categorical, Gaussian, SquashedGaussian
@@ -17,7 +18,7 @@ def components(logits: torch.Tensor, nvec: list[int]) -> list[distributions.Cate
     return [distributions.Categorical(logits=part) for part in torch.split(logits, nvec, dim=1)]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(seeds, choices)
 def test_the_categorical_entropy_is_the_sum_over_components(seed, nvec):
     logits = torch.randn(4, sum(nvec), generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * 3
@@ -25,7 +26,7 @@ def test_the_categorical_entropy_is_the_sum_over_components(seed, nvec):
     torch.testing.assert_close(Categorical(logits, tuple(nvec)).entropy(), expected)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(seeds, choices)
 def test_the_symmetric_kl_to_uniform_is_the_mean_of_both_directions(seed, nvec):
     logits = torch.randn(4, sum(nvec), generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * 3
@@ -43,7 +44,7 @@ def test_a_uniform_policy_has_zero_symmetric_kl_and_the_largest_entropy():
     assert uniform.entropy().item() == pytest.approx(np.log(2) + np.log(3))
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(seeds, st.integers(1, 4))
 def test_the_gaussian_entropy_equals_that_of_torch(seed, size):
     log_std = torch.randn(size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)

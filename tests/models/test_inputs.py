@@ -3,9 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.models import OBSERVATIONS, policy_spec, policy_specs, random_observation
+from tests.support.thorough import examples
 
 from offbeat.algorithms.statistics import Statistics
 from offbeat.models.inputs import flatten, one_hot_inputs
@@ -13,7 +14,7 @@ from offbeat.models.storage import PrivateStorage
 from offbeat.models.tensor_inputs import flatten_tensors
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(policy_specs(), st.integers(0, 2**32 - 1), st.integers(1, 5))
 def test_numpy_and_torch_flatten_observations_equally(spec, seed, rows):
     observation = random_observation(spec, rows, np.random.default_rng(seed))

@@ -7,10 +7,11 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.goodness_of_fit import chi_square
 from tests.support.models import flat_actor_critic, policy_spec, random_mask, random_observation, random_vector
+from tests.support.thorough import examples
 
 from offbeat.core.seeding import stream
 from offbeat.models import actions, sampling
@@ -33,7 +34,7 @@ def enumerated(logits: np.ndarray, nvec: tuple[int, ...], mask: np.ndarray) -> d
     return {choice: weight / total for choice, weight in weights.items()}
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(several, seeds)
 def test_log_probabilities_entropy_and_symmetric_kl_are_those_over_allowed_choices(nvec, seed):
     random = np.random.default_rng(seed)
@@ -50,7 +51,7 @@ def test_log_probabilities_entropy_and_symmetric_kl_are_those_over_allowed_choic
             assert ours.log_prob(actions)[row].item() == pytest.approx(np.log(probability), abs=1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(several, seeds)
 def test_gradients_are_finite_and_zero_for_masked_actions(nvec, seed):
     random = np.random.default_rng(seed)
@@ -73,7 +74,7 @@ def test_a_row_without_an_allowed_action_gives_no_nan():
     assert logits.grad.isfinite().all()
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.sampled_from(["discrete", "multidiscrete", "switches", "tree", "choice tree"]), st.booleans(), seeds)
 def test_a_masked_policy_takes_allowed_actions_and_records_the_log_probability_of_torch(action, squashed, seed):
     spec = policy_spec(action, observation="masked choices", squashed=squashed)

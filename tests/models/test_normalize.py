@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.thorough import examples
 
 from offbeat.models.normalize import EPSILON, RunningStatistics
 
@@ -18,7 +19,7 @@ def statistics_of(rows: np.ndarray, cuts: list[int]) -> RunningStatistics:
     return statistics
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(seeds, cuts, st.sampled_from([0.0, 1.0, -1e3, 1e8]), st.sampled_from([1e-3, 1.0, 1e3]))
 def test_updates_in_any_split_give_the_mean_and_variance_of_all_rows(seed, cuts, offset, scale):
     rows = np.random.default_rng(seed).normal(scale=scale, size=(40, 3)) + offset

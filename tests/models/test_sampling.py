@@ -5,10 +5,11 @@ from math import inf
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.goodness_of_fit import chi_square, kolmogorov_smirnov
 from tests.support.models import policy_spec, policy_specs
+from tests.support.thorough import examples
 from torch import distributions
 
 from offbeat.core.seeding import stream
@@ -37,7 +38,7 @@ def torch_log_prob(spec: PolicySpec, parameters: np.ndarray, log_std: np.ndarray
     return total + distributions.TransformedDistribution(base, tanh).log_prob(tanh(u)).sum(1)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(policy_specs(), seeds, st.integers(1, 6))
 def test_log_probabilities_equal_those_of_both_torch_references(spec, seed, rows):
     random = np.random.default_rng(seed)
@@ -234,7 +235,7 @@ def test_squashed_actions_are_scaled_to_the_box():
     np.testing.assert_allclose(given[:, 0], [0, 5, 5 + 5 * np.tanh(0.5), 10], rtol=1e-6)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(seeds, st.booleans())
 def test_bounds_of_a_box_apply_to_each_component(seed, squashed):
     random = np.random.default_rng(seed)

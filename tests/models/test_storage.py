@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.models import actor_critic, policy_spec
+from tests.support.thorough import examples
 
 from offbeat.memory.arena import SharedArena, attach
 from offbeat.models.flat import FlatAdam, FlatParameters
@@ -182,7 +183,7 @@ def assert_same(one: RunningStatistics, other: RunningStatistics, within: float 
         np.testing.assert_allclose(value, other.state()[name], rtol=within, atol=within, err_msg=name)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.integers(0, 2**32 - 1), st.lists(st.integers(0, 50), min_size=1, max_size=5), st.sampled_from([0.0, 1e3]))
 def test_merged_statistics_equal_those_of_all_rows(seed, sizes, offset):
     random = np.random.default_rng(seed)

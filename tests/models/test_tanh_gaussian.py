@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.reference.sac import BOUNDED, bounded_spec, sac_specs, tanh_gaussian
 from tests.support.models import random_observation, random_vector
+from tests.support.thorough import examples
 
 from offbeat.algorithms.sac_config import SACConfig
 from offbeat.models.acting import ActingPolicy, make_policy
@@ -60,7 +61,7 @@ def seen(spec: PolicySpec, policy: ActingPolicy, observation: dict[str, np.ndarr
     return x
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(sac_specs("box", "matrix"), seeds)
 def test_numpy_and_torch_actions_agree_given_the_same_noise(spec, seed):
     random = np.random.default_rng(seed)
@@ -84,7 +85,7 @@ def test_numpy_and_torch_actions_agree_given_the_same_noise(spec, seed):
     np.testing.assert_allclose(greedy, expected, rtol=0, atol=1e-5 * scale)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(sac_specs(), seeds)
 def test_parameters_have_the_layout_of_the_start_of_the_published_vector(spec, seed):
     flat = FlatParameters(soft_policy(spec, seed % 2**31)).layout
@@ -112,7 +113,7 @@ def test_the_policy_is_initialized_as_torch_layers_independently_of_torchs_globa
 # --- the distribution ---------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(seeds, st.integers(1, 5), st.integers(1, 4))
 def test_log_probabilities_equal_those_of_torchs_tanh_transformed_gaussian(seed, rows, size):
     generator = torch.Generator().manual_seed(seed)

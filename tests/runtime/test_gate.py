@@ -12,7 +12,7 @@ from time import monotonic
 from typing import NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.gates import (
     PATIENCE_S,
@@ -24,6 +24,7 @@ from tests.support.gates import (
     Threads,
     pauses,
 )
+from tests.support.thorough import examples
 
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import Closed
@@ -54,7 +55,7 @@ seeds = st.integers(0, 2**32 - 1)
 # --- any order of events, without a clock -------------------------------------------------------------------
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(layouts(), seeds)
 def test_each_batch_has_the_rows_of_its_actors_acted_with_weights_that_the_pace_allows(layout, seed):
     simulation = Simulation(layout, Random(seed))
@@ -70,13 +71,13 @@ def learn_all(simulation: Simulation) -> None:
 def nothing() -> None: ...
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(layouts(), seeds, st.sampled_from([0.002, 0.02]))
 def test_a_ticket_whose_actor_dies_is_repeated_and_learned_once(layout, seed, deaths):
     Simulation(layout, Random(seed), deaths).run(learn_all)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(layouts(), seeds, st.sampled_from([0.0, 0.005]))
 def test_a_pause_stops_all_actors_at_one_ticket_with_all_earlier_ones_learned(layout, seed, deaths):
     random = Random(seed)
@@ -97,7 +98,7 @@ def test_a_pause_stops_all_actors_at_one_ticket_with_all_earlier_ones_learned(la
     assert (paused >= pauses_set).all() if simulation.deaths else (paused == pauses_set).all()
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(layouts(), seeds, st.integers(0, 200), st.sampled_from([0.0, 0.01]))
 def test_closing_the_gate_at_any_moment_ends_all_actors_and_starts_no_ticket(layout, seed, pauses, deaths):
     simulation = Simulation(layout, Random(seed), deaths)

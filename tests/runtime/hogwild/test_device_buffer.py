@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.device_buffers import DEVICES, Opener, buffers_on
 from tests.support.hogwild_runs import assert_whole, pools, workers_of
 from tests.support.models import actor_critic, policy_spec
 from tests.support.replay_runs import SMALL_SAC, small_sac
 from tests.support.runs import SMALL, small_run, weights_of
-from tests.support.thorough import thorough
+from tests.support.thorough import examples, thorough
 
 from offbeat.api.resume import resume
 from offbeat.api.train import Run
@@ -42,7 +42,7 @@ def device(request) -> Iterator[str]:
 SHAPES = st.tuples(st.lists(st.integers(1, 5), max_size=3).map(tuple), st.sampled_from(["float32", "float64"]))
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(st.lists(SHAPES, min_size=1, max_size=6))
 def test_tensors_of_a_device_buffer_are_aligned_zero_and_do_not_overlap(shapes):
     slabs: list[Slab] = [(f"tensor {number}", *each) for number, each in enumerate(shapes)]
