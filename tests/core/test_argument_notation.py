@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import fields
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -143,25 +144,29 @@ def messages(pattern: str = r"--[a-z]") -> Iterator[tuple[str, str]]:
     Args:
         pattern: what the strings have instead.
     """
-    for path in sorted(SOURCES.rglob("*.py")):
-        if "cli" in path.relative_to(SOURCES).parts:
+    return ((file, text) for file, text in texts() if re.search(pattern, text))
+
+
+@cache
+def texts() -> list[tuple[str, str]]:
+    """Return file and text of each string with several words."""
+    paths = [path for path in sorted(SOURCES.rglob("*.py")) if "cli" not in path.relative_to(SOURCES).parts]
+    return [(path.name, text) for path in paths for text in texts_of(ast.parse(path.read_text())) if " " in text]
+
+
+def texts_of(tree: ast.Module) -> Iterator[str]:
+    nodes = list(ast.walk(tree))
+    bodies = [vars(node)["body"] for node in nodes if isinstance(vars(node).get("body"), list)]
+    documentation = {id(part.value) for body in bodies for part in body if isinstance(part, ast.Expr)}
+    left_out = documentation | {id(part) for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values}
+    for node in nodes:
+        if id(node) in left_out:
             continue
-        tree = ast.parse(path.read_text())
-        bodies = [vars(node)["body"] for node in ast.walk(tree) if isinstance(vars(node).get("body"), list)]
-        documentation = {id(part.value) for body in bodies for part in body if isinstance(part, ast.Expr)}
-        parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
-        for node in ast.walk(tree):
-            if id(node) in parts | documentation:
-                continue
-            if isinstance(node, ast.JoinedStr):
-                values = (str(part.value) if isinstance(part, ast.Constant) else "\0" for part in node.values)
-                text = re.sub(r"(?<=\w)\0", ", 1", "".join(values)).replace("\0", "1")
-            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                text = node.value
-            else:
-                continue
-            if re.search(pattern, text) and " " in text:
-                yield path.name, text
+        if isinstance(node, ast.JoinedStr):
+            values = (str(part.value) if isinstance(part, ast.Constant) else "\0" for part in node.values)
+            yield re.sub(r"(?<=\w)\0", ", 1", "".join(values)).replace("\0", "1")
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
 
 
 def test_python_shows_no_flag_in_any_message():

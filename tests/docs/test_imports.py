@@ -41,6 +41,11 @@ class Imports(ast.NodeVisitor):
         self.names: set[str] = set()
         self._at_load_only = at_load_only
 
+    def generic_visit(self, node: ast.AST) -> None:
+        for part in ast.iter_child_nodes(node):
+            if not isinstance(part, ast.expr):  # which imports nothing
+                self.visit(part)
+
     def visit_If(self, node: ast.If) -> None:
         checked_only = isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
         for part in node.orelse if checked_only and self._at_load_only else [*node.body, *node.orelse]:
@@ -64,6 +69,7 @@ def parsed(module: str) -> ast.Module:
     return ast.parse(MODULES[module].read_text())
 
 
+@cache
 def imports_of(module: str, *, at_load_only: bool = False) -> set[str]:
     visitor = Imports(at_load_only=at_load_only)
     visitor.visit(parsed(module))
