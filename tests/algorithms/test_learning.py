@@ -12,7 +12,7 @@ from offbeat.api.train import train
 RANDOM = 22
 """Mean return of a policy that chooses blindly in CartPole-v1."""
 SETTINGS: dict[str, Any] = {
-    "steps": 40_000,
+    "steps": 24_000,
     "envs_per_actor": 8,
     "unroll_length": 16,
     "learning_rate": 3e-3,

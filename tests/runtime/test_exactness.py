@@ -27,7 +27,7 @@ from offbeat.api.train import Run
 from offbeat.config.config_file import load
 from offbeat.config.registry import ALGORITHMS
 
-STEPS = 1024
+STEPS, REPLAYED_STEPS = 512, 180
 ENVS = "tests.sample_envs.run_envs"
 CURIOUS = "tests.sample_envs.curious_envs"
 BOTH = ("threads", "processes")
@@ -59,6 +59,7 @@ class Cell(NamedTuple):
     def train(self, path: Path, **changes: Any) -> Run:
         if self.on_a_replay:
             layout: dict[str, Any] = {"max_ahead": self.lag, "actors": self.actors, "utd_ratio": "1/2"}
+            layout |= {"steps": REPLAYED_STEPS, "capacity": 140}  # rows leave the replay
             start: Callable[..., Run] = small_sac
         else:
             layout = {"max_lag": self.lag, "actors": self.actors, "unrolls_per_batch": self.batch}
@@ -68,7 +69,7 @@ class Cell(NamedTuple):
 
 
 INLINE = {"evaluator": "inline"}
-OFTEN = {"checkpoint_every": 200, "eval_every": 400, "eval_episodes": 2}
+OFTEN = {"checkpoint_every": 100, "eval_every": 200, "eval_episodes": 1}
 OFTEN_ON_A_REPLAY = {"checkpoint_every": 40, "eval_every": 100, "eval_episodes": 1}
 """Checkpoints and evaluations on the way change no bit."""
 CORE = {"core": "gru", "core_size": 8}
@@ -82,10 +83,10 @@ EXPLORES = {"exploration": "symmetric_kl", "entropy_coef": 0.01}
 ADAPTED = {"learning_rate_schedule": "kl", "kl_target": 0.01, "recompute_advantages": True}
 CELLS = [
     Cell("ppo", "CartPole-v1", 0, 1, 1, "serial", "threads", ADAPTED),
-    Cell("ppo", "CartPole-v1", 3, 2, 3, "processes", "processes", EXPLORES),
+    Cell("ppo", "CartPole-v1", 3, 2, 3, "processes", "processes", {"steps": 1024, **EXPLORES}),
     Cell("impala", "CartPole-v1", 1, 1, 2, "threads", "serial", {"decorrelate": True}),
     Cell("impala", "Pendulum-v1", 3, 2, 1, "processes", "serial", {"env_groups": 2}, OFTEN),
-    Cell("a2c", "HalfCheetah-v5", 1, 2, 2, "serial", "serial", {"shared_trunk": True}, {"checkpoint_every": 200}),
+    Cell("a2c", "HalfCheetah-v5", 1, 2, 2, "serial", "serial", {"shared_trunk": True}, {"checkpoint_every": 100}),
     # Wide enough that OpenBLAS really uses both threads.
     Cell("ppo", "CartPole-v1", 1, 1, 1, "serial", "processes", {"learner_threads": 2, **WIDE}),
     # Envs that report numbers, and are told how far the training has come.
@@ -124,7 +125,16 @@ CELLS = [
     ),
 ]  # fmt: skip
 VISITS = {"train_tasks": 3, "test_tasks": 2, "prior_steps": 24, "extra_steps": 6, "envs_per_actor": 1, "actors": 2}
-TASKS = {**VISITS, "meta_batch": 2, "batch_size": 16, "context_size": 8, "warmup": 128, "capacity": 330, "steps": 480}
+TASKS = {
+    **VISITS,
+    "utd_ratio": "1/4",
+    "meta_batch": 2,
+    "batch_size": 16,
+    "context_size": 8,
+    "warmup": 128,
+    "capacity": 330,
+    "steps": 480,
+}
 ENCODER = {"context_hidden_sizes": (8,), "latent_size": 2, "temperature": None}
 TASK_CELLS = [
     # Tickets that are parts of a visit, which runs are cut in, and whole visits.
@@ -144,7 +154,6 @@ SHARD_CELLS = [
         "ppo", "curious/Waiting-v0", 1, 2, 1, "threads", "processes",
         {"shards": 3, "imports": (CURIOUS,), "clip_reference": "proximal"},
     ),
-    Cell("sac", "Pendulum-v1", 2, 2, 0, "processes", "serial", {"shards": 3, "learner_threads": 2}),
     Cell("td3", "Pendulum-v1", 1, 2, 0, "threads", "processes", {"shards": 3}),
     Cell("a2c", "CartPole-v1", 1, 1, 2, "serial", "threads", {**CORE, "shards": 3}),
     Cell(
@@ -175,7 +184,7 @@ SERVED_CELLS = [
     Cell("sac", "Pendulum-v1", 3, 2, 0, "serial", "processes", {**SERVED, "layer_norm": True}, OFTEN_ON_A_REPLAY),
 ]
 CELLS += SERVED_CELLS
-COMPILED = {"kernels": "numba", "unroll_length": 40}
+COMPILED = {"kernels": "numba", "unroll_length": 40, "steps": 1024}
 COMPILED_CELLS = [
     # Minibatches of several blocks of rows, and updates that use the forward pass of the targets again.
     Cell("ppo", "CartPole-v1", 1, 2, 2, "processes", "threads", {"minibatch_size": 160, **COMPILED}, OFTEN),
@@ -186,6 +195,7 @@ REMEMBERS = {"core_size": 8, "batch_size": 24, "burn_in": 6, "n_step": 3}
 SOFT = {"exploration_fraction": 0.9, "ema_rate": 0.05, "ema_every": 1}
 MORE_CELLS = [
     Cell("impala", "Pendulum-v1", 1, 2, 2, "processes", "threads", {"shards": 2}),
+    Cell("sac", "Pendulum-v1", 2, 2, 0, "processes", "serial", {"shards": 3, "learner_threads": 2}),
     *(
         Cell("ppo", env, lag, actors, batch, "serial", "serial")
         for env in ("CartPole-v1", "HalfCheetah-v5")
@@ -255,10 +265,12 @@ def test_a_run_resumed_in_another_runtime_has_the_weights_and_metrics_of_serial(
     assert load(resumed.path / "config.toml").runtime.runtime == cell.second
     assert resumed.metrics["evaluations"] > 0 or "eval_every" not in cell.parts
     if cell.on_a_replay:
-        assert_ratio(whole.path, Fraction(1, 2), cell.more.get("warmup", SMALL_SAC["warmup"]))
+        assert_ratio(
+            whole.path, Fraction(cell.more.get("utd_ratio", "1/2")), cell.more.get("warmup", SMALL_SAC["warmup"])
+        )
 
 
-IN_CELLS = ("vector", "box", "resident", "inference", "shards", "tasks")
+IN_CELLS = ("vector", "box", "dict", "recurrent", "policies", "resident", "inference", "shards", "tasks")
 """Features that the cells above have."""
 FEATURES = [case for case in IN_CI["same_bits"] if case.feature not in IN_CELLS]
 COVERED = [case for case in IN_CI["same_bits"] if case.feature in IN_CELLS]

@@ -126,8 +126,8 @@ class Case(NamedTuple):
 
     @property
     def steps(self) -> int:
-        """On-policy about 16 learning steps; on a replay, so many that rows leave it."""
-        return 240 if self.replayed else 16 * self.actors * 4 * 8
+        """On-policy about 10 learning steps; on a replay, so many that rows leave it."""
+        return 200 if self.replayed else 10 * self.actors * 4 * 8
 
     @property
     def settings(self) -> dict[str, Any]:
