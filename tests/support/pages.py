@@ -92,10 +92,10 @@ def shortened(text: str) -> str:
     """The same code with fewer env steps, and the first turn of each shell loop.
 
     Of the first 50,000 env steps a fiftieth is left, of those beyond a hundredth, so what trains longer still does. A
-    command that says nothing of steps trains for 1,000, not for the million that it would. What is tested is that it
+    command that says nothing of steps trains for 500, not for the million that it would. What is tested is that it
     runs.
     """
-    text = re.sub(r"(offbeat train \S+ \S+)(?!(?:\\\n|.)*\bsteps[ =])", r"\1 --steps 50000", text)
+    text = re.sub(r"(offbeat train \S+ \S+)(?!(?:\\\n|.)*\bsteps[ =])", r"\1 --steps 25000", text)
     text = re.sub(r"(for \w+ in \S+)[^;\n]*;", r"\1;", text)
     return re.sub(
         r"((?:steps|stop.at)(?:[= ]|\": ))(\d[\d_]+)", lambda match: match[1] + str(_few(int(match[2]))), text
