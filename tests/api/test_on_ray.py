@@ -139,7 +139,7 @@ def test_a_task_that_hangs_is_killed_and_fails_with_its_time_limit(pool):
     killed = r"in 2 attempts: .* no progress within 1\.5 s and was killed"
     with patch.object(tasks, "RETRIES", 1), pytest.raises(RunFailed, match=killed):
         list(pool.results(ENV, sleep, [(30.0,)], 1.5))
-    assert list(pool.results(ENV, work, [(4.0,)], 1.5)) == [(0, "done")]
+    assert list(pool.results(ENV, work, [(2.5,)], 1.5)) == [(0, "done")]
 
 
 def test_the_time_limit_of_a_task_is_not_shorter_than_that_of_an_env_call_of_its_runs():

@@ -23,6 +23,7 @@ from tests.support.runs import (
     wait_until,
     weights_of,
 )
+from tests.support.thorough import thorough
 
 from offbeat.api.resume import resume
 from offbeat.api.train import Run
@@ -79,7 +80,7 @@ def log() -> str:
     return Path("run/log.txt").read_text()
 
 
-@pytest.mark.parametrize("env_groups", [1, 2])
+@pytest.mark.parametrize("env_groups", [2, *thorough(1)])
 def test_a_run_whose_inference_worker_is_killed_again_and_again_has_the_bits_of_serial(env_groups, serial):
     with signalled("inference worker", signal.SIGKILL, 3) as killed:
         run = train(RUN, **PROCESSES, env_groups=env_groups)

@@ -22,10 +22,8 @@ FIRST = {
     ("interrupted", "impala-image"),
     ("env_raises", "td3-box"),
     ("run_killed", "crossq-box"),
-    ("env_raises", "dqn-masks"),
     ("actor_killed", "ppo-league"),
     ("run_killed", "sac-policies"),
-    ("env_raises", "a2c-policies"),
     ("actor_killed", "pearl-tasks"),
 }
 """The mishaps that `make test` takes."""

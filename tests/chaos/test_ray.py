@@ -205,7 +205,7 @@ def folder_of_ray(pids: Collection[int]) -> Path:
     return Path(folder)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, *thorough(signal.SIGTERM)])
+@pytest.mark.parametrize("number", [signal.SIGKILL, *thorough(signal.SIGINT, signal.SIGTERM)])
 def test_no_process_of_ray_outlives_a_run_that_is_killed_or_interrupted(tmp_path, number):
     arguments = small_arguments(
         Path("run"),

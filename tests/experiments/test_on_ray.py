@@ -26,6 +26,7 @@ from tests.support.runs import (
     weights_of,
 )
 from tests.support.specs import TINY, write_spec
+from tests.support.thorough import thorough
 from tests.support.warm import REPOSITORY
 
 from offbeat.experiments import ray_nodes
@@ -162,6 +163,7 @@ def test_a_stop_saves_running_sessions_and_the_experiment_continues_without_ray(
     assert [weights_of(folder / run) for run in SESSIONS] == undisturbed
 
 
+@pytest.mark.thorough  # on one machine: test_experiment.py
 def test_a_second_signal_kills_the_sessions(nodes, folder):
     write_spec(folder / "spec.toml", seeds=[1, 2], settings={**LONG, "steps": 10**8}, **HELD)
     started = Started(on_ray(nodes), folder)
@@ -195,7 +197,7 @@ def test_a_session_whose_process_is_killed_fails_and_the_others_continue(nodes, 
     assert "1 of 2 sessions finished, 1 failed" in said.out
 
 
-@pytest.mark.parametrize("killed", [worker_of, parent_of])
+@pytest.mark.parametrize("killed", [worker_of, *thorough(parent_of)])
 def test_a_session_whose_worker_of_ray_or_keeper_is_killed_saves_and_starts_again(
     nodes, one_session, undisturbed, killed
 ):
@@ -227,7 +229,10 @@ def disk_without_locks(folder: Path) -> Iterator[tuple[Path, str]]:
 
 @pytest.mark.parametrize(
     ("disk", "says"),
-    [(another_disk, "cannot use the folder"), (disk_without_locks, "does not see the locks of other machines")],
+    [
+        (another_disk, "cannot use the folder"),
+        *thorough((disk_without_locks, "does not see the locks of other machines")),
+    ],
 )
 def test_nodes_without_the_disk_of_the_experiment_are_refused(nodes, folder, disk, says):
     before = contents(folder)
