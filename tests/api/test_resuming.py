@@ -402,7 +402,7 @@ def test_a_resume_at_the_limit_of_threads_says_so_and_changes_nothing(tmp_path, 
 
 
 @pytest.mark.parametrize(
-    ("settings", "steps"), [({"runtime": "serial"}, 2_048), ({"runtime": "hogwild", "workers": 1}, 16_384)], ids=str
+    ("settings", "steps"), [({"runtime": "serial"}, 1_024), ({"runtime": "hogwild", "workers": 1}, 8_192)], ids=str
 )
 def test_a_resumed_run_does_not_keep_the_checkpoint_in_memory(tmp_path, settings, steps):
     path = small_run(tmp_path / "run", steps=256, **settings).path
@@ -412,6 +412,6 @@ def test_a_resumed_run_does_not_keep_the_checkpoint_in_memory(tmp_path, settings
         gc.collect()
         kept.append(sum(type(each) in (Checkpoint, State) for each in gc.get_objects()))
 
-    changes = {"checkpoint_every": 0, "log_every": 256}
+    changes = {"checkpoint_every": 0, "log_every": steps // 8}
     assert resume(path, steps=steps, settings=changes, callbacks=[count]).state == "finished"
     assert min(kept) == 0  # a line at the start may find those just read, one at the end those of paused workers
