@@ -38,6 +38,8 @@ sys.settrace(trace)
 assert sys.gettrace() is trace and len(calls) > 1000
 """
 ALL = [*RUNTIMES, "resume", "evaluate", "load", "plot", "export", "watch"]
+MOST = [name for name in ALL if name not in ("threads", "hogwild")]
+"""Without runtimes whose processes take seconds to start; pytest uses them too, and forks them."""
 
 
 def environment() -> dict[str, str]:
@@ -65,12 +67,13 @@ def script(folder: Path, code: str) -> str:
 
 
 WAYS: dict[str, tuple[Callable[[Path], list[str]], list[str]]] = {
-    "a script": (lambda folder: [sys.executable, script(folder, USE)], ALL),
+    "a script": (lambda folder: [sys.executable, script(folder, USE)], MOST),
+    "a script with all runtimes": (lambda folder: [sys.executable, script(folder, USE)], ALL),
     "python -c": (lambda _: [sys.executable, "-c", USE], ["processes"]),
     "a debugger": (lambda folder: [sys.executable, "-m", "pdb", "-c", "continue", script(folder, USE)], ["threads"]),
     "a trace function": (lambda folder: [sys.executable, script(folder, TRACED)], ["serial", "load"]),
 }
-"""Name -> the command, and the functions that are used: a script uses all, other ways some."""
+"""Name -> the command, and the functions that are used."""
 OFTEN = ("a script", "a trace function")
 """The ways that `make test` tries."""
 
