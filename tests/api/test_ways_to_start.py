@@ -101,7 +101,7 @@ def test_a_notebook_shows_the_run_in_place_and_its_kernel_is_not_changed(tmp_pat
     """Start a real kernel of Jupyter."""
     nbformat, nbclient = import_module("nbformat"), import_module("nbclient")
     monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
-    names = ["serial", "processes", "evaluate"]
+    names = ["processes"]
     cells = [NOTEBOOK, f"import sys\nsys.argv = ['', '{' '.join(names)}']\n{USE}"]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
     nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
