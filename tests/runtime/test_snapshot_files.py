@@ -7,6 +7,7 @@ import shutil
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -147,6 +148,15 @@ def test_a_full_disk_does_not_end_the_run_and_the_snapshot_is_written_later(tmp_
     assert calls[:4] == [0, 1, 2, 2]
     assert SnapshotStore(run.path / "league").numbers("default") == list(range(taken(run.path)))
     assert "could not be written (No space left on device)" in (run.path / "log.txt").read_text()
+
+
+def test_a_run_that_fails_while_it_writes_a_snapshot_saves_the_counters_of_its_weights(tmp_path):
+    save = patch.object(SnapshotStore, "save", side_effect=[None, LookupError("no such table")])
+    with save, pytest.raises(LookupError):
+        small_run(tmp_path / "run", **SETTINGS)
+    saved = load(tmp_path / "run" / "checkpoints" / "latest")
+    assert saved.state is not None
+    assert saved.policy["learning_step"] == max(map(int, saved.state["versions"])) == LEAGUE["snapshot_every"]
 
 
 @pytest.mark.parametrize("name", ["weights.safetensors", "policy.json"])

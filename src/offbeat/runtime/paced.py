@@ -272,9 +272,9 @@ class PacedLoop(TrainingLoop):
             learned: the result of the step for each policy.
             waiting: metrics of what was committed and not learned from before the step.
         """
-        self._in_step, self._has_learned = False, True
-        self._write_snapshots()
         before, self.counters = self.counters, self._count(learned)
+        self._in_step, self._has_learned = False, True  # from here on, counters and weights can be saved together
+        self._write_snapshots()
         if self.counters.updates_refused > before.updates_refused == 0:
             self._notify(
                 f"an update of learning step {before.learning_step} had a loss or gradient that was not finite: it was "
