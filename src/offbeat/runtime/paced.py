@@ -278,7 +278,8 @@ class PacedLoop(TrainingLoop):
         if self.counters.updates_refused > before.updates_refused == 0:
             self._notify(
                 f"an update of learning step {before.learning_step} had a loss or gradient that was not finite: it was "
-                f"refused, and changed nothing. After {REFUSED_IN_A_ROW} in a row the run ends. {IF_NOT_FINITE}"
+                "refused. That stage of the update and those after it changed nothing. After "
+                f"{REFUSED_IN_A_ROW} in a row the run ends. {IF_NOT_FINITE}"
             )
         recorder = self.metrics.recorder
         for policy, result in learned.items():
