@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -225,6 +226,28 @@ def test_a_batch_that_is_used_again_counts_no_rows_again_and_gets_new_targets():
         assert not torch.equal(prepared[first]["reference_log_prob"], prepared[second]["reference_log_prob"])
     assert len(set(statistics)) == 3
     assert statistics[2] == statistics[3]
+
+
+def test_only_publishing_counts_as_publishing(monkeypatch):
+    side, now = bench(WHOLE), [0.0]
+    for part, seconds in (("finish", 1.0), ("update_statistics", 2.0), ("write_published", 4.0)):
+        monkeypatch.setattr(side.algorithm, part, taking(seconds, getattr(side.algorithm, part), now))
+    monkeypatch.setattr("offbeat.workers.learner.clock", lambda: now[0])
+    side.learner.timings.seconds.clear()
+    side.fill(0, seed=11)
+    side.learner.learn(0, 0.0)
+    assert side.learner.timings.seconds["learn/publish"] == 4.0
+    assert side.learner.timings.seconds["learn"] == 7.0
+
+
+def taking(seconds: float, function: Callable[..., Any], now: list[float]) -> Callable[..., Any]:
+    """Return a function that takes as many seconds, on the clock that `now` shows."""
+
+    def slow(*arguments: Any) -> Any:
+        now[0] += seconds
+        return function(*arguments)
+
+    return slow
 
 
 def test_episodes_are_counted_at_recorded_lengths_and_not_at_lost_lives():

@@ -117,11 +117,13 @@ class Learner(ABC):
 
     def publish(self, version: int, progress: float = 0.0) -> None:
         """Publish the present weights as this version, with the training progress of the step that made them."""
+        started = clock()
         self.progress = progress
         self._updates.pull()
         self._algorithm.write_published(self._weights.open(version))
         self._weights.commit(version, progress)
         self.feed.published(version)
+        self.timings.add("learn/publish", clock() - started)
 
     def state(self) -> dict[str, Any]:
         """Return the state that a resumed run needs, without the weights."""
@@ -163,7 +165,6 @@ class UnrollLearner(Learner):
         self.publish(step + 1, progress)
         self.timings.add("learn/prepare", prepared - loaded)
         self.timings.add("learn/update", updated - prepared)
-        self.timings.add("learn/publish", clock() - updated)
         self.timings.add("learn", clock() - started)
         metrics = {**update_metrics.summary(), **metrics, **self._encoder_metrics.read()}
         metrics["learning_rate"] = max(rates.values())

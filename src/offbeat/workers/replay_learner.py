@@ -25,10 +25,8 @@ class ReplayLearner(Learner):
         for sampled in self._minibatches(step, taken.due):
             self._update(sampled, rates, update_metrics)
         self.feed.count(taken.due)
-        updated = clock()
         metrics = self._algorithm.finish(taken.batch)
         self.publish(step + 1, progress)
-        self.timings.add("learn/publish", clock() - updated)
         self.timings.add("learn", clock() - started)
         replay_metrics = {**self.feed.ratio_metrics(), **self.feed.sizes(), "learning_rate": max(rates.values())}
         metrics = {**update_metrics.summary(), **metrics, **self._encoder_metrics.read(), **replay_metrics}
