@@ -143,3 +143,11 @@ def test_on_step_gets_the_number_of_ended_trials() -> None:
     played(policy_for(ROBOT, zero=True), ROBOT, 33, on_step=ended.append)
     assert ended == sorted(ended)
     assert ended[-1] == 33
+
+
+def test_a_trial_counts_as_ended_only_after_its_last_episode() -> None:
+    """As many short episodes as a trial has may end side by side before any trial has ended."""
+    ended: list[int] = []
+    played(policy_for(COUNTDOWN, zero=True), COUNTDOWN, 4, on_step=ended.append)
+    trials = [3 * int(length) + 2 for length in sampled_tests(Countdown)]  # a reset row after each but the last episode
+    assert ended == [sum(rows <= row for rows in trials) for row in range(1, max(trials) + 1)]

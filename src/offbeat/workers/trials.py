@@ -10,6 +10,7 @@ rounds.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import NamedTuple, TypedDict, Unpack
 
 import numpy as np
@@ -95,10 +96,9 @@ def evaluate_trials(
     Raises:
         EnvFailed: an env failed.
     """
-    counted = _Counted(on_step or (lambda _ended: None), trials.episodes, count)
     rounds: list[_Round] = []
     for first in range(0, count, envs.spec.columns):
-        left = None if max_steps is None else max_steps - counted.env_steps
+        left = None if max_steps is None else max_steps - sum(each.played.env_steps for each in rounds)
         if left is not None and left <= 0:
             break
         numbers = np.arange(first, first + envs.spec.columns) % trials.tasks.test
@@ -108,9 +108,8 @@ def evaluate_trials(
         loop = EvaluationLoop(
             {DEFAULT_POLICY: columns}, EvaluationEnvs.of_one(envs), episodes, random, watch or Unwatched()
         )
-        played = loop.play(left, counted.on_step)
-        counted.end_round(played.env_steps)
-        rounds.append(_Round(columns, played))
+        report = None if on_step is None else partial(_report_ended, on_step, columns, first, count)
+        rounds.append(_Round(columns, loop.play(left, report)))
     return _joined(rounds, count)
 
 
@@ -185,23 +184,18 @@ class _Round(NamedTuple):
     played: Evaluation
 
 
-class _Counted:
-    """Env steps and episodes of all rounds so far."""
+def _report_ended(
+    on_step: Callable[[int], None], columns: TrialColumns, first: int, count: int, _episodes: int
+) -> None:
+    """Call `on_step` with the number of trials that have ended: those before the round, and those of the round.
 
-    def __init__(self, on_step: Callable[[int], None], episodes: int, count: int) -> None:
-        """Call `on_step` with the number of trials that have ended, of `count`; `episodes`: of a trial."""
-        self._on_step, self._episodes, self._count = on_step, episodes, count
-        self.env_steps = self._ended_before = self._ended = 0
-
-    def on_step(self, ended: int) -> None:
-        """Report the trials that have ended; `ended`: episodes of the present round."""
-        self._ended = self._ended_before + ended
-        self._on_step(min(self._count, self._ended // self._episodes))
-
-    def end_round(self, env_steps: int) -> None:
-        """Add a round that took this number of env steps."""
-        self.env_steps += env_steps
-        self._ended_before = self._ended
+    Args:
+        on_step: what to call.
+        columns: those of the round.
+        first: number of trials before the round, which have all ended.
+        count: number of all trials. Columns beyond it play a trial that does not count.
+    """
+    on_step(first + int(columns.ended[: count - first, -1].sum()))
 
 
 def _joined(rounds: list[_Round], count: int) -> Evaluation:
