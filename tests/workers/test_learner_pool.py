@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from threading import Event
+from threading import Event, Thread
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -51,6 +51,8 @@ def test_a_learner_thread_that_hangs_ends_the_run_with_the_names_of_its_policies
         pytest.raises(RunFailed, match=r"within 0\.05 s \(stall_timeout_s\).* the learning step: hanging\. If"),
     ):
         pool.learn(0, 0.0)
+    released.set()
+    pool.close()  # no later test finds its threads
 
 
 def test_a_pool_closes_although_a_learner_thread_hangs(released):
@@ -60,6 +62,14 @@ def test_a_pool_closes_although_a_learner_thread_hangs(released):
     with patch.object(learner_pool, "CLOSE_S", 0.01):
         pool.close()
     assert not released.is_set()
+
+
+def test_a_learner_whose_thread_cannot_be_started_says_which_limit_to_raise():
+    pool = pool_of(one=learn, other=learn)
+    at_the_limit = patch.object(Thread, "start", side_effect=RuntimeError("can't start new thread"))
+    with at_the_limit, pytest.raises(RunFailed, match=r"'offbeat learner 0' cannot be started .*ulimit -u"):
+        pool.learn(0, 0.0)
+    pool.close()
 
 
 class BusyLearner(StubLearner):

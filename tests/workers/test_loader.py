@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+from unittest.mock import patch
 
 import pytest
 
@@ -75,6 +76,12 @@ def test_a_loader_that_hangs_is_an_error_with_its_name_and_does_not_delay_the_en
     ended.set()
     monkeypatch.undo()
     loader.close()  # waits for the thread, which a later test would find
+
+
+def test_a_loader_whose_thread_cannot_be_started_says_which_limit_to_raise():
+    at_the_limit = patch.object(threading.Thread, "start", side_effect=RuntimeError("can't start new thread"))
+    with at_the_limit, pytest.raises(RunFailed, match=r"'offbeat loader of batch' cannot be started .*ulimit -u"):
+        Loader("batch", squares, 0, AHEAD)
 
 
 @pytest.mark.parametrize("allowed", [0, 1])

@@ -16,6 +16,7 @@ from time import monotonic
 from time import perf_counter as clock
 
 from offbeat.core.errors import RunFailed
+from offbeat.core.threads import start_thread
 from offbeat.metrics.timings import Timings
 from offbeat.workers.feed import Commits
 from offbeat.workers.learner import Learned, Learner
@@ -73,7 +74,7 @@ class LearnerPool:
         If learners fail, the others finish the step first; then the error of the first policy that failed is raised.
 
         Raises:
-            RunFailed: learners in threads have made no update in time.
+            RunFailed: learners in threads have made no update in time, or a thread cannot be started.
         """
         if self._threads is None:
             return [learner.learn(step, progress) for learner in self._learners]
@@ -126,10 +127,14 @@ class _Threads:
         ]
 
     def submit(self, learn: Callable[[], Learned]) -> Future[Learned]:
-        """Call a function in a thread."""
+        """Call a function in a thread.
+
+        Raises:
+            RunFailed: a thread cannot be started.
+        """
         for thread in self._threads:
             if thread.ident is None:
-                thread.start()
+                start_thread(thread)
         future: Future[Learned] = Future()
         self._tasks.put(partial(_set_result, future, learn))
         return future

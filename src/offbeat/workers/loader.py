@@ -13,6 +13,7 @@ from time import perf_counter as clock
 from typing import Generic, NamedTuple, TypeVar
 
 from offbeat.core.errors import Closed, RunFailed
+from offbeat.core.threads import start_thread
 from offbeat.metrics.timings import Timings
 
 Item = TypeVar("Item")
@@ -47,6 +48,9 @@ class Loader(Generic[Item]):
             load: returns an item, and adds the time that it takes to the timings of the thread. It may raise `Closed`.
             first: number of the first item.
             ahead: has the time limit.
+
+        Raises:
+            RunFailed: the thread cannot be started.
         """
         self._name, self._load, self._first, self._stall_timeout_s = name, load, first, ahead.stall_timeout_s
         self._changed = threading.Condition()
@@ -56,7 +60,7 @@ class Loader(Generic[Item]):
         self._error: BaseException | None = None
         self.closed = False
         self._thread = threading.Thread(target=self._run, name=f"offbeat loader of {name}", daemon=True)
-        self._thread.start()
+        start_thread(self._thread)
 
     def allow(self, stop: int) -> None:
         """Let items below `stop` be loaded. Their order is fixed, and a number that was allowed stays allowed."""
