@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from concurrent.futures import Future
+from threading import Thread
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -42,9 +45,9 @@ class Method:
         return self.futures[-1]
 
 
-def proxy_of(answers: Answers) -> tuple[ActorProxy, Deadline]:
+def proxy_of(answers: Answers, deadline: Deadline | None = None) -> tuple[ActorProxy, Deadline]:
     """Return a proxy whose answers are handled at once, and its deadline."""
-    deadline = Deadline(np.zeros(ROW))
+    deadline = deadline or Deadline(np.zeros(ROW))
     cluster = cast(Cluster, None)
     return ActorProxy(0, 0, answers, cluster, deadline, 100.0, lambda answer: answer(), lambda _proxy: None), deadline
 
@@ -109,6 +112,31 @@ def test_answers_of_a_killed_actor_do_not_change_the_deadline_which_is_that_of_t
     answers.futures["alive"][0].set_result(Alive(Span.STEP, 5.0, has_stalled=False, rests=False))
     proxy._take_alive(Alive(Span.STEP, -5.0, has_stalled=True, rests=False))
     assert (deadline.time, deadline.span) == (before, Span.START)
+
+
+class DeadlineOfTheKilled(Deadline):
+    """While it is set, another thread kills the actor."""
+
+    proxy: ActorProxy
+    killer: Thread | None = None
+
+    def set(self, span: Span, seconds: float) -> None:
+        if self.killer is not None:
+            self.killer.start()
+            self.killer.join(0.1)
+            assert not self.proxy.has_ended, "the next actor with its index may have set the deadline by now"
+        super().set(span, seconds)
+
+
+def test_an_actor_is_not_killed_while_its_deadline_is_set(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(kill=lambda _actor: None))
+    answers, deadline = Answers(), DeadlineOfTheKilled(np.zeros(ROW))
+    deadline.proxy, _ = proxy_of(answers, deadline)
+    deadline.killer = Thread(target=deadline.proxy.kill)
+    answers.futures["alive"][0].set_result(Alive(Span.STEP, 5.0, has_stalled=False, rests=False))
+    deadline.killer.join()
+    assert deadline.proxy.has_ended
+    assert deadline.span == Span.STEP
 
 
 def test_the_deadline_of_an_actor_that_has_started_is_the_one_for_work():

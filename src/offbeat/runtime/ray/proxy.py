@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
-from threading import Event
+from threading import Event, Lock
 from time import monotonic
 from typing import Any
 
@@ -75,6 +75,8 @@ class ActorProxy:
         self._actor, self._cluster, self._deadline, self._stall_s = actor, cluster, deadline, stall_s
         self._on_answer, self._on_kill = on_answer, on_kill
         self.ready, self.has_ended = False, False
+        self._ending = Lock()
+        """Protects `has_ended`, which the learner's thread sets: no deadline of this actor is set after that."""
         self.placed = False
         """Whether its process runs."""
         self.failure = self.explained = self.no_restart_reason = ""
@@ -187,9 +189,10 @@ class ActorProxy:
             seconds: the seconds that are left.
             env: the env whose call has passed the deadline, if it is known.
         """
-        if not self.has_ended:
-            self._deadline.set(span, seconds)
-            self._deadline.name_env(env, self._deadline.time)
+        with self._ending:
+            if not self.has_ended:
+                self._deadline.set(span, seconds)
+                self._deadline.name_env(env, self._deadline.time)
 
     @property
     def _owes_answer(self) -> bool:
@@ -252,9 +255,10 @@ class ActorProxy:
         """Kill its process."""
         import ray
 
-        if self.has_ended:
-            return
-        self.has_ended = True
+        with self._ending:
+            if self.has_ended:
+                return
+            self.has_ended = True
         self._on_kill(self)
         ray.kill(self._actor)
         if self.started is not None and not self._closed.is_set():
