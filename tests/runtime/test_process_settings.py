@@ -140,6 +140,24 @@ def test_learner_nice_sets_the_niceness_of_the_learner():
     assert set(seen) == {wanted}
 
 
+def test_inference_workers_have_the_niceness_of_the_learner_from_the_start():
+    """So a restart, which inherits it, does not change theirs. In a thread of the test's own, as above."""
+    seen: list[int] = []
+    wanted = min(19, os.getpriority(os.PRIO_PROCESS, 0) + 2)
+
+    def look(_line: dict[str, Any]) -> None:
+        processes = status_of(Path("run"))["processes"]
+        workers = [each["pid"] for each in processes if each["role"] == "inference worker"]
+        seen.extend(os.getpriority(os.PRIO_PROCESS, pid) for pid in workers)
+
+    settings: dict[str, Any] = {"actors": 2, "max_lag": 1, "inference": "worker", "learner_nice": wanted}
+    run: Any = lambda: small_run(Path("run"), runtime="processes", steps=128, **settings, callbacks=[look])  # noqa: E731
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert set(seen) == {wanted}
+
+
 @pytest.mark.parametrize(("given", "threads"), [({}, 1), ({"actor_threads": 2}, 2)])
 def test_actor_threads_sets_the_thread_count_of_libraries_in_actor_processes(monkeypatch, given, threads):
     monkeypatch.setenv("OMP_NUM_THREADS", "7")

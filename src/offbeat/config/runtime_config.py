@@ -93,8 +93,8 @@ class RuntimeConfig:
     learner_cores: Annotated[tuple[Natural, ...] | None, Example("0,1")] = None
     """Cores that the learner may run on; none: any. Not for serial or hogwild."""
     learner_nice: Annotated[Nice | None, Example("5")] = None
-    """Niceness of the learner, from 0 to 19 (the lowest priority); none: unchanged. A higher niceness of the process is
-    not lowered. Not for serial or hogwild."""
+    """Niceness of the learner and of inference workers, from 0 to 19 (the lowest priority); none: unchanged. A higher
+    niceness of the process is not lowered. Not for serial or hogwild."""
     actor_threads: Count | None = None
     """Threads that BLAS and OpenMP may use in an actor process, its envs included; none: 1. Only for processes and ray,
     with bounded lag."""

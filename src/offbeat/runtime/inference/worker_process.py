@@ -33,9 +33,9 @@ class InferenceLaunch(LaunchSpec):
 
 def main(launch: InferenceLaunch, connection: Connection[Report, InferenceLaunch]) -> None:
     """Answer requests until the board is closed."""
-    prepare_process(launch)
-    limit(launch.threads)
     plan = launch.plan
+    prepare_process(launch, nice=plan.runtime.learner_nice)  # from the start: after a restart it would inherit it
+    limit(launch.threads)
     set_gpu_numerics(plan.inference_device(launch.index), exact=plan.runtime.lag == "exact")
     board = InferenceBoard(attach(launch.requests, inference_slabs(plan)), plan)
     arrays = attach(launch.arena, plan.slabs())
