@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from offbeat.runtime.inference.batching import ArrivalBatching, Batch, FixedBatching, Request
+from offbeat.workers.inference import InferenceGroups
 
-MEMBERS = (1, 3, 5)
+GROUPS = InferenceGroups(actors=6, workers=2)
+"""Worker 1 serves the actors 1, 3 and 5."""
 
 
 def request(actor: int, group: int = 0, version: int = 7) -> Request:
@@ -21,14 +23,14 @@ def places(batch: Batch | float) -> dict[int, int]:
 
 
 def test_a_fixed_batch_that_is_complete_is_due_at_once():
-    batching = FixedBatching(MEMBERS)
+    batching = FixedBatching(GROUPS, 1)
     batching.computed(1.0)
     batch = batching.next([request(actor) for actor in (5, 1, 3)], 0.0)
     assert places(batch) == {1: 0, 3: 1, 5: 2}
 
 
 def test_a_fixed_batch_waits_for_missing_actors_as_long_as_a_batch_takes_and_keeps_their_places_empty():
-    batching = FixedBatching(MEMBERS)
+    batching = FixedBatching(GROUPS, 1)
     batching.computed(9.0)  # the machine was busy
     batching.computed(0.25)
     assert batching.next([request(5)], 10.0) == 0.25
@@ -41,13 +43,13 @@ def test_a_fixed_batch_waits_for_missing_actors_as_long_as_a_batch_takes_and_kee
 
 
 def test_no_batch_waits_if_batches_take_less_than_the_shortest_sleep():
-    batching = FixedBatching(MEMBERS)
+    batching = FixedBatching(GROUPS, 1)
     batching.computed(0.0005)
     assert places(batching.next([request(3)], 0.0)) == {3: 1}
 
 
 def test_env_groups_are_not_mixed_and_the_one_that_has_waited_longest_comes_first():
-    batching = FixedBatching(MEMBERS)
+    batching = FixedBatching(GROUPS, 1)
     batching.computed(1.0)
     assert batching.next([request(1, group=1)], 0.0) == 1.0
     both = [request(1, group=0), request(1, group=1)]
@@ -58,7 +60,7 @@ def test_env_groups_are_not_mixed_and_the_one_that_has_waited_longest_comes_firs
 
 
 def test_a_batch_has_one_version_of_the_weights_and_the_oldest_comes_first():
-    batching = FixedBatching(MEMBERS)
+    batching = FixedBatching(GROUPS, 1)
     batching.computed(1.0)
     asked = [request(1, version=8), request(3, version=7), request(5, version=8)]
     first = batching.next(asked, 0.0)

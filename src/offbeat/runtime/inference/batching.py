@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from offbeat.workers.inference import InferenceGroups
+
 RECENT = 8
 """Number of the last batches whose duration counts."""
 LEAST_WAIT_S = 0.001
@@ -67,8 +69,9 @@ class FixedBatching:
     the last batches counts, because on a busy machine one may take much longer.
     """
 
-    members: Sequence[int]
-    """The actors of the worker, in order."""
+    groups: InferenceGroups
+    worker: int
+    """Index of the worker. The positions of its actors are those in `groups`, as in `OwnInference`."""
     _since: dict[int, float] = field(default_factory=dict)
     """By env group: the time of its first request that is not answered."""
     _seconds: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
@@ -76,25 +79,25 @@ class FixedBatching:
 
     @property
     def positions(self) -> int:
-        return len(self.members)
+        return len(self.groups.members(self.worker))
 
     def next(self, requests: Sequence[Request], now: float) -> Batch | float:
-        groups: dict[int, list[Request]] = {}
+        asked: dict[int, list[Request]] = {}
         for request in requests:
-            groups.setdefault(request.group, []).append(request)
-        self._since = {group: self._since.get(group, now) for group in groups}
+            asked.setdefault(request.group, []).append(request)
+        self._since = {group: self._since.get(group, now) for group in asked}
         waited = {
-            group: float("inf") if len(groups[group]) == len(self.members) else now - since
+            group: float("inf") if len(asked[group]) == self.positions else now - since
             for group, since in self._since.items()
         }
         group, patience = max(waited, key=lambda group: waited[group]), self._patience
         if waited[group] < patience:
             return patience - waited[group]
-        version = min(request.version for request in groups[group])
-        chosen = [request for request in groups[group] if request.version == version]
-        if len(chosen) == len(groups[group]):
+        version = min(request.version for request in asked[group])
+        chosen = [request for request in asked[group] if request.version == version]
+        if len(chosen) == len(asked[group]):
             del self._since[group]
-        positions = ((request, self.members.index(request.actor)) for request in chosen)
+        positions = ((request, self.groups.position(request.actor)) for request in chosen)
         return Batch(version, tuple(positions), self.positions)
 
     def computed(self, seconds: float) -> None:

@@ -72,7 +72,7 @@ class InferenceServer:
         self._board, self._worker, self._bells = board, worker, bells
         self._members = list(plan.inference_groups.members(worker))
         self._own: NDArray[np.intp] = np.array(self._members)
-        self._batching = batching_of(plan, self._members)
+        self._batching = batching_of(plan, worker)
         self._policies = [
             ServedPolicy(
                 policy,
@@ -127,11 +127,11 @@ class InferenceServer:
             self._bells[request.actor].ring()
 
 
-def batching_of(plan: Plan, members: Sequence[int]) -> Batching:
-    """Return how a worker with these actors chooses its batches."""
-    runtime = plan.runtime
+def batching_of(plan: Plan, worker: int) -> Batching:
+    """Return how a worker chooses its batches."""
+    runtime, groups = plan.runtime, plan.inference_groups
     if runtime.inference_batching != "arrival":
-        return FixedBatching(members)
-    possible = len(members) * min(2, runtime.env_groups)  # an actor asks for one group ahead
+        return FixedBatching(groups, worker)
+    possible = len(groups.members(worker)) * min(2, runtime.env_groups)  # an actor asks for one group ahead
     timeout = TIMEOUT_MS if runtime.inference_timeout_ms is None else runtime.inference_timeout_ms
     return ArrivalBatching(min(possible, runtime.inference_max_requests or possible), possible, timeout / 1000)
