@@ -192,7 +192,7 @@ def test_policies_of_the_same_shape_begin_with_weights_of_their_own():
 
 def test_settings_of_one_policy_do_not_change_what_another_learns_in_a_learning_step():
     other = {**CARTS_POLICIES, "dog": {"agents": "*", "settings": {"hidden_sizes": (16,), "learning_rate": 1e-3}}}
-    snapshots = []
+    weights = []
     for tables in (CARTS_POLICIES, other):
         config = resolve("ppo", CARTS, flags={**SMALL, **SETTINGS, "runtime": "serial", "policies": tables})
         parts = build_paced(config, print, shared=False)
@@ -203,11 +203,11 @@ def test_settings_of_one_policy_do_not_change_what_another_learns_in_a_learning_
         work.begin_episodes()
         work.wait(lambda: None)
         work.learn(progress=0.0, env_steps=0)
-        snapshots.append(parts.snapshot())
+        weights.append(parts.weights())
         work.close()
         acting.close()
         parts.close()
-    first, second = snapshots
+    first, second = weights
     assert all((first["cat"][name] == array).all() for name, array in second["cat"].items())
     assert any((first["dog"][name] != array).any() for name, array in second["dog"].items())
 

@@ -127,12 +127,12 @@ class Parts:
         """Threads that torch and BLAS may use in the learner; in a lock-free run, in each worker."""
         return blas_threads(self.config, self.policies)
 
-    def snapshot(self) -> dict[str, Tree]:
+    def weights(self) -> dict[str, Tree]:
         """Return the learned parameters of each policy, as in a checkpoint. They are views that change later."""
         return {policy.name: policy.algorithm.weights() for policy in self.policies}
 
     def load_weights(self, weights: Mapping[str, Tree]) -> None:
-        """Load the learned parameters of each policy, as `snapshot` returned them."""
+        """Load the learned parameters of each policy, as `weights` returned them."""
         for policy in self.policies:
             policy.algorithm.load_weights(weights[policy.name])
 

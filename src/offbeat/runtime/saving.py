@@ -126,7 +126,7 @@ class Saving:
             RunDirectoryGone: the run directory does not exist any more.
         """
         try:
-            self._write(_Save(counters, self._run_parts.snapshot(), {**state, "best": None}, None, ("latest",)))
+            self._write(_Save(counters, self._run_parts.weights(), {**state, "best": None}, None, ("latest",)))
             self._written.clear()  # the callbacks have not started yet
         except TooLarge as error:
             raise ConfigError(
@@ -147,7 +147,7 @@ class Saving:
         best = self._new_best if self._new_best and self._new_best.is_at(counters) else None
         names = ("best", "latest") if best else ("latest",)
         state = {**state, "best": best.return_mean if best else self._best}
-        if self._try_to_write(_Save(counters, self._run_parts.snapshot(), state, arrays, names)):
+        if self._try_to_write(_Save(counters, self._run_parts.weights(), state, arrays, names)):
             self._saved_env_steps = counters.env_steps
 
     def save_best(self) -> None:

@@ -220,7 +220,7 @@ class TrainingLoop(ABC):
         started = monotonic()
         try:
             return self.evaluations.step(
-                self._parts.snapshot,
+                self._parts.weights,
                 self.counters,
                 self.metrics.wall_time,
                 self._during_evaluation,

@@ -37,7 +37,7 @@ class Source:
         self.stop_reason = self.stop_reason or ": ".join(filter(None, (f"stopped by the callback {name}", reason)))
 
     def current_weights(self) -> dict[str, Tree]:
-        return self._parts.snapshot()
+        return self._parts.weights()
 
     def policy_of(self, weights: Mapping[str, Tree], counters: Counters, name: str | None) -> LoadedPolicy:
         """Return a policy with its weights, which are copied."""

@@ -51,11 +51,11 @@ class HogwildParts(Parts):
     def world(self) -> WorldSpec | None:
         return self.plans[0].world
 
-    def snapshot(self) -> dict[str, Tree]:
+    def weights(self) -> dict[str, Tree]:
         """Return the learned parameters, with the running statistics of all workers merged: views where possible."""
         algorithm = self.policy.algorithm
         algorithm.restore_statistics(algorithm.state())  # the state has the merged statistics of all workers
-        return super().snapshot()
+        return super().weights()
 
     def require_like(self, state: Mapping[str, Any]) -> None:
         require_like(state["learned"], self.storage.learned(), "learned")
