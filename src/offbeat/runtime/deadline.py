@@ -123,7 +123,7 @@ class WorkerDeadline:
     """Sets the deadline of a worker, in the worker, with the time limits of the run. It is a `Watch` of env calls."""
 
     def __init__(self, closed: NDArray[np.int64], deadline: Deadline, runtime: RuntimeConfig) -> None:
-        """Set the deadline of a worker.
+        """Make the setter of a worker's deadline.
 
         Args:
             closed: [1]: not 0 when the run is ending.
@@ -131,9 +131,9 @@ class WorkerDeadline:
             runtime: has the time limits.
         """
         self._closed, self._deadline = closed, deadline
-        self._env = (runtime.step_timeout_s, runtime.reset_timeout_s)
-        self._stall = runtime.stall_timeout_s
-        self._inference = start_timeout(runtime) + 2 * self._stall
+        self._step_s, self._reset_s = runtime.step_timeout_s, runtime.reset_timeout_s
+        self._stall_s = runtime.stall_timeout_s
+        self._inference_s = start_timeout(runtime) + 2 * self._stall_s
 
     def enter(self, *, resets: bool) -> None:
         """Note that an env call starts; `resets`: whether an episode may start in the call.
@@ -142,7 +142,10 @@ class WorkerDeadline:
             Closed: the run is ending.
         """
         self.require_open()
-        self._deadline.set(Span.RESET if resets else Span.STEP, self._env[resets])
+        if resets:
+            self._deadline.set(Span.RESET, self._reset_s)
+        else:
+            self._deadline.set(Span.STEP, self._step_s)
 
     def leave(self) -> None:
         """Note that the env call has returned."""
@@ -150,14 +153,14 @@ class WorkerDeadline:
 
     def renew(self) -> None:
         """Set a new deadline for anything but an env call: a decision, an update, a sleep."""
-        self._deadline.set(Span.WORK, self._stall)
+        self._deadline.set(Span.WORK, self._stall_s)
 
     def wait_for_inference(self) -> None:
         """Set a new deadline for an answer of an inference worker.
 
         It is long enough to notice that the worker hangs, to start it again, and to get the answer.
         """
-        self._deadline.set(Span.INFERENCE, self._inference)
+        self._deadline.set(Span.INFERENCE, self._inference_s)
 
     def require_open(self) -> None:
         """Raise `Closed` if the run is ending."""

@@ -141,7 +141,7 @@ def test_an_actor_that_waits_for_inference_has_a_deadline_beyond_that_of_the_wor
         assert ended
         # a worker that hangs is killed after 40 s, has 100 s to start, and 40 s for the answer
         limits = WorkerDeadline(made.closed, deadline, made.parts.plan.runtime)
-        assert limits._inference == 180
+        assert limits._inference_s == 180
         assert Span.INFERENCE.name == "INFERENCE"
 
 

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offbeat.config.runtime_config import RuntimeConfig
-from offbeat.core.errors import Closed
 from offbeat.core.memory_shape import Slab
 from offbeat.core.threads import limit, waited_for_core_s
 from offbeat.core.types import Tree, policy_key
@@ -111,8 +110,7 @@ def _wait(shared: EvaluatorBoard, deadline: WorkerDeadline, bell: Bell) -> int:
         Closed: the run is ending.
     """
     while shared.requested[0] <= shared.next[0][0]:
-        if shared.closed[0]:
-            raise Closed
+        deadline.require_open()
         deadline.renew()
         bell.sleep(POLL_INTERVAL_S)
     deadline.renew()

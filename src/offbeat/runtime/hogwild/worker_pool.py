@@ -104,18 +104,17 @@ class WorkerPool:
 
         After a death the state of its envs is left out, because they may fail in the same way again.
         """
-        self._free_state(index)
-        state = self._states[index]
+        state = None if self._has_progressed(index) else self._states[index]
         return state._replace(actor=None) if state and attempt else state
 
-    def _free_state(self, index: int) -> None:
-        """Free the state that a worker continues from, if it has made progress since."""
-        if self._board.progress_of(index) != self._initial_progress[index]:
-            self._states[index] = None
+    def _has_progressed(self, index: int) -> bool:
+        """Whether a worker has finished a learning step since its start: its state is then not needed any more."""
+        return self._board.progress_of(index) != self._initial_progress[index]
 
     def _take_report(self, index: int, report: Report) -> None:
         content: WorkerReport = report.content
-        self._free_state(index)
+        if self._has_progressed(index):
+            self._states[index] = None
         child = self._supervisor.processes[index]
         child.paused = child.paused[0], None  # it works again, or has reached its next pause, which it reports next
         self._spent[index].merge(content.seconds)

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from offbeat.config.config import Config
 from offbeat.config.runtime_config import RuntimeConfig
-from offbeat.core.errors import Closed
 from offbeat.core.threads import core_of, limit
 from offbeat.core.types import Tree
 from offbeat.memory.arena import attach
@@ -209,8 +208,7 @@ class Worker:
         self._deadline.renew()
         self._report("paused", (limit, self._state()))
         while self._board.limit[0] == limit:
-            if self._board.closed[0]:
-                raise Closed
+            self._deadline.require_open()
             self._deadline.renew()
             self._bell.sleep(POLL_INTERVAL_S)
         self._deadline.renew()

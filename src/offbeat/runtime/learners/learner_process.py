@@ -142,8 +142,7 @@ class LearnerProcess:
         Raises:
             Closed: the run is ending.
         """
-        if self._board.closed[0]:
-            raise Closed
+        self._deadline.require_open()
         self._deadline.renew()
 
     def _wait_for_commits(self, tickets: int, closed: Callable[[], bool]) -> None:
