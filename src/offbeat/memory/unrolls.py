@@ -66,6 +66,11 @@ class UnrollShape:
     columns: int
     """N, envs of an actor."""
 
+    @classmethod
+    def of_one_ticket(cls, length: int, columns: int) -> UnrollShape:
+        """Return the shape of the arrays of one ticket: slots that each ticket writes again."""
+        return cls(OnPolicyPace(1, 0), length, columns)
+
     def slabs(self, fields: Sequence[Field]) -> list[Slab]:
         """Return the slabs of the unrolls' arena."""
         unrolls = self.pace.unrolls_per_batch

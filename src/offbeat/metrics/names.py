@@ -91,7 +91,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "inference_wait_s": "seconds that actors waited for inference workers, all actors together, in total",
         "message_wait_s": "seconds that actors waited for messages and had nothing to do, all together, in total",
         "inference_batch_requests": "requests per batch of an inference worker; only with inference workers",
-        "slots_filled": "fraction of slots with committed, not yet learned tickets at the start of a learning step",
+        "slots_filled": "fraction of the tickets that may be ahead of a learning step and are committed at its start",
         "slots_filled_min": "minimum of slots_filled",
         "slots_filled_max": "maximum of slots_filled",
         "learner_queue_size_mean": "batches committed and not yet learned from at the start of a learning step",

@@ -93,7 +93,9 @@ class Acting(Protocol):
         ...
 
     def slots_filled(self, step: int) -> float:
-        """Return the fraction of the slots with a committed ticket that is not learned from before `step`."""
+        """Return the fraction of the tickets that may be ahead of learning step `step` and are committed; 1 if none
+        may be.
+        """
         ...
 
     def snapshots(self) -> list[Snapshot]:

@@ -307,22 +307,24 @@ def learner_of(
 def feed_of(config: Config, slots: Any) -> Feed:
     """Make the feed of a learner: from a replay or from unrolls, as the algorithm needs."""
     staging = Staging(device_of(config))
+    default = 1 if staging.copies else 0
     if config.settings.learns_from == "replay":
         settings = config.settings_as(ReplayConfig)
-        ahead = _load_ahead(config, min(int(staging.copies), settings.most_ahead))
+        ahead = _load_ahead(config, min(default, settings.most_ahead))
         replay = settings.replay(slots, buffers=2 + max(ahead.depth, settings.priority_delay))
         delay = settings.priority_delay
         return ReplayFeed(
             replay, slots.shape.pace, staging, saved=settings.save_replay, priority_delay=delay, ahead=ahead
         )
-    return UnrollFeed(slots, staging, _load_ahead(config, int(staging.copies)))
+    return UnrollFeed(slots, staging, _load_ahead(config, default))
 
 
 def _load_ahead(config: Config, default: int) -> LoadAhead:
     """Return how far a learner's data is loaded ahead; `default`: the depth if the config does not say it."""
     runtime = config.runtime
-    supported = "load_ahead" in runtime.entry.supports
-    depth = default if supported and runtime.load_ahead is None else runtime.load_ahead or 0
+    depth = runtime.load_ahead
+    if depth is None:
+        depth = default if "load_ahead" in runtime.entry.supports else 0
     return LoadAhead(depth, runtime.stall_timeout_s)
 
 

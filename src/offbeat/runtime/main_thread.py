@@ -121,11 +121,11 @@ class MainThreadWatch:
             if watched is None:
                 continue
             before, made = made, watched.updates_made()
-            if made != before:
+            if made != before:  # also if something else is watched now: it gets stall_timeout_s of its own
                 progressed = monotonic()
             time = self._deadline.time
-            learns = self._deadline.span == Span.WORK and monotonic() - progressed < self._stall_s
-            if stalls.has_stalled(0) and not learns and time != notified:
+            progresses = self._deadline.span == Span.WORK and monotonic() - progressed < self._stall_s
+            if stalls.has_stalled(0) and not progresses and time != notified:
                 notified = time
                 self._deadline.name_env(env_called_by(self._thread), time)
                 watched.notify(self._message(watched), self._stack())

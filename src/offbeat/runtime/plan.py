@@ -9,7 +9,7 @@ from offbeat.config.env import EnvConfig
 from offbeat.config.run_config import RunConfig
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.memory_shape import MemoryShape, Slab, Slots
-from offbeat.core.pace import OnPolicyPace, Pace
+from offbeat.core.pace import Pace
 from offbeat.core.tasks import TaskSample
 from offbeat.core.types import EnvSpec, Field, Tree, arrays_of_policy, policy_key
 from offbeat.core.visits import Visits
@@ -62,7 +62,7 @@ class PolicyPlan:
         A policy that does not learn gets the arrays of one ticket in private memory, which the next ticket overwrites.
         """
         if not self.trained:
-            shape = UnrollShape(OnPolicyPace(1, 0), self.memory.length, self.env.columns)
+            shape = UnrollShape.of_one_ticket(self.memory.length, self.env.columns)
             return shape.slots(self.fields, private_arena(shape.slabs(self.fields)))
         return self.memory.slots(self.fields, arrays_of_policy(self.name, arrays))
 

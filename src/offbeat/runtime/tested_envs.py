@@ -67,7 +67,7 @@ def columns_of(config: Config, spec: WorldSpec | EnvSpec) -> TestedEnvs:
     Raises:
         ConfigError: an agent has no policy, a policy no agent, or settings do not suit the number of columns.
     """
-    tested = _columns_of(config, spec)
+    tested = _assigned(config, spec)
     _refuse_turns_of_replays(tested)
     _refuse_turns_within_groups(tested)
     for name, env in tested.policies.items():
@@ -101,21 +101,22 @@ def _refuse_turns_of_replays(tested: TestedEnvs) -> None:
         )
 
 
-def _columns_of(config: Config, world: WorldSpec | EnvSpec) -> TestedEnvs:
-    if isinstance(world, EnvSpec):
+def _assigned(config: Config, spec: WorldSpec | EnvSpec) -> TestedEnvs:
+    """Assign the columns of an env to the policies of a run; their settings are not checked."""
+    if isinstance(spec, EnvSpec):
         _refuse_policies(config)
         if config.league is not None:
             require_sides(config.league, config.run.env, {"agent": [DEFAULT_POLICY]}, (DEFAULT_POLICY,))
         _require_learners(config, 1)
-        return TestedEnvs(config, None, {DEFAULT_POLICY: replace(world, columns=config.runtime.envs_per_actor)})
-    config = config.with_agents(world.names)
-    owned, count = owners(config.policies, world.names, several=config.draws_policies), config.runtime.envs_per_actor
+        return TestedEnvs(config, None, {DEFAULT_POLICY: replace(spec, columns=config.runtime.envs_per_actor)})
+    config = config.with_agents(spec.names)
+    owned, count = owners(config.policies, spec.names, several=config.draws_policies), config.runtime.envs_per_actor
     policies = {
-        name: spec_with_previous_inputs(spec_of_policy(world, name, agents, count), config.env)
+        name: spec_with_previous_inputs(spec_of_policy(spec, name, agents, count), config.env)
         for name, agents in owned.items()
     }
     _require_learners(config, len(policies))
-    return TestedEnvs(config, world, policies, league_of(config, owned))
+    return TestedEnvs(config, spec, policies, league_of(config, owned))
 
 
 def _refuse_turns_within_groups(tested: TestedEnvs) -> None:

@@ -51,8 +51,8 @@ class GameEnvs(EvaluationEnvs):
             return super().counter(episodes)
         specs = {side: envs.spec for side, envs in self.columns.items()}
         agents, spec = {side: len(each.agents) for side, each in specs.items()}, specs["0"]
-        info = spec.info.index(self.outcome)
-        return _OutcomeCounter(episodes, spec.columns // agents["0"], agents, spec.cut_at, info)
+        outcome_index = spec.info.index(self.outcome)
+        return _OutcomeCounter(episodes, spec.columns // agents["0"], agents, spec.cut_at, outcome_index)
 
 
 def game_envs(
@@ -140,10 +140,12 @@ class _WithOutcomes(Evaluation):
 class _OutcomeCounter(EpisodeCounter):
     """A counter that also reads a number from the infos at the end of the agents' episodes."""
 
-    def __init__(self, episodes: int, worlds: int, agents: dict[str, int], cut_at: int | None, info: int) -> None:
-        """Make a counter; `info`: index of the number among those of the infos. For the others see `EpisodeCounter`."""
+    def __init__(
+        self, episodes: int, worlds: int, agents: dict[str, int], cut_at: int | None, outcome_index: int
+    ) -> None:
+        """Make a counter; `outcome_index`: of the number in the infos. For the others see `EpisodeCounter`."""
         super().__init__(episodes, worlds, agents, cut_at)
-        self._agents, self._outcome = agents, info
+        self._agents, self._outcome_index = agents, outcome_index
         self._sums_of_outcomes = {side: np.zeros(episodes) for side in agents}
         self._reports = {side: np.zeros(episodes, np.int64) for side in agents}
         """Number of agents of each side for which the env has reported an outcome."""
@@ -151,7 +153,7 @@ class _OutcomeCounter(EpisodeCounter):
     def add(self, row: WorldsRow) -> None:
         for side, sums in self._sums_of_outcomes.items():
             outcome = row.outcomes[side]
-            values = outcome.info[:, self._outcome]
+            values = outcome.info[:, self._outcome_index]
             reported = (outcome.terminated | outcome.truncated) & np.isfinite(values)
             for column in np.flatnonzero(reported).tolist():
                 episode = self._episode[column // self._agents[side]]

@@ -88,6 +88,7 @@ class LearnerPool:
         """Wait until all learners have finished the step. The time in which this process is stopped does not count."""
         made, idle_s = -1, 0.0
         while waiting := wait(futures, POLL_S).not_done:
+            # A learner that finishes is progress too, so the number of those that have not is subtracted.
             before, made = made, sum(learner.updates_made for learner in self._learners) - len(waiting)
             idle_s = idle_s + POLL_S if made == before else 0.0
             if idle_s >= self._stall_timeout_s:

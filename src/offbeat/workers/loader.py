@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from itertools import count
+from math import inf
 from time import perf_counter as clock
 from typing import Generic, NamedTuple, TypeVar
 
@@ -27,13 +28,13 @@ WAIT, LOAD = "learn/load_wait", "load"
 class LoadAhead(NamedTuple):
     """How far data is loaded ahead."""
 
-    depth: int = 0
+    depth: int
     """Number of batches, with a replay of minibatches. 0: the learner loads its data itself, without a thread."""
-    stall_timeout_s: float = 120.0
+    stall_timeout_s: float
     """Seconds that the learner waits for the thread, before it counts as hung."""
 
 
-NO_LOADER = LoadAhead()
+NO_LOADER = LoadAhead(0, inf)
 """The learner loads its data itself."""
 
 

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from offbeat.core.pace import OnPolicyPace
 from offbeat.core.types import FRAME_AGE, HISTORY, Tree, is_leaf
 from offbeat.memory.arena import private_arena
 from offbeat.memory.unrolls import UnrollShape
@@ -125,7 +124,7 @@ class RowMessage:
         """Send the rows of this policy."""
         kept = plan.memory.records_history
         self._fields = [field if kept else replace(field, history=0) for field in plan.fields]
-        self._shape = UnrollShape(OnPolicyPace(1, 0), plan.memory.length, plan.env.columns)
+        self._shape = UnrollShape.of_one_ticket(plan.memory.length, plan.env.columns)
 
     def new_slot(self) -> Tree:
         """Return zeroed arrays for a ticket, with the names and shapes of a slot."""
