@@ -67,6 +67,7 @@ INVALID: list[tuple[dict[str, Any], list[str]]] = [
     (mutate(learning_rate={**RATE, "factor": [0.8, 1.2]}), ["factor of learning_rate is [0.8, 1.2]", "above 1"]),
     (mutate(learning_rate={**RATE, "initial": [1e-3]}), ["has 1 values, but there are 3 members"]),
     (mutate(learning_rate={**RATE, "initial": [1.0, 1e-3, 1e-3]}), ["starts at 1", "1e-05 to 0.1"]),
+    ({**mutate(epochs={"low": 2, "high": 10, "initial": [4, 4, 4.5]}), **settings(epochs=None)}, ["epochs is 4.5"]),
     (mutate(learning_rate={**RATE, "initial": "random"}), ["initial of learning_rate is 'random'"]),
     (mutate(value_clip={"low": 0.1, "high": 1.0, "initial": "settings"}), ["value_clip has no number to start at"]),
     (mutate(epochs={"low": 1.5, "high": 4}), ["epochs accepts only whole numbers"]),
@@ -149,7 +150,7 @@ def test_members_are_given_the_policies_of_a_file_once_and_the_modules_of_their_
     assert isinstance(typed, Train)
     assert typed.imports == (OWN,)
     stop_at, imports = one.plan.population.settings.generation, (OWN,)
-    assert typed.config() == one.plan.config(1).with_run(stop_at=stop_at, imports=imports)
+    assert typed.config() == one.plan.configs[1].with_run(stop_at=stop_at, imports=imports)
 
 
 def test_another_population_in_the_same_directory_is_refused(tmp_path):

@@ -52,7 +52,7 @@ class MemberProcess(RunProcess):
         return f"{member_name(self.member)} generation {self.generation}"
 
     def _flags(self, *, algorithm: bool = True) -> list[str]:
-        code = code_to_run(self.plan.config(self.member).tables())  # of the spec, which the caller has accepted
+        code = code_to_run(self.plan.configs[self.member].tables())  # of the spec, which the caller has accepted
         return self.trust_flags(code if algorithm else replace(code, algorithm="", clusters=()))
 
 

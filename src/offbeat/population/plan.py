@@ -60,10 +60,12 @@ class Plan:
         """The tables [policies.NAME] of all members, without the values that mutate."""
         return _config(self.spec, self.population, {}).policies
 
-    def config(self, member: int) -> Config:
-        """Return the config of a member in its first generation."""
-        values = self.genome.first(member, self.members, self.seed)
-        return _config(self.spec, self.population, values).with_run(seed=self.seed_of(member))
+    @cached_property  # as the policies
+    def configs(self) -> tuple[Config, ...]:
+        """The config of each member in its first generation."""
+        first = (self.genome.first(member, self.members, self.seed) for member in range(self.members))
+        configs = (_config(self.spec, self.population, values) for values in first)
+        return tuple(config.with_run(seed=self.seed_of(member)) for member, config in enumerate(configs))
 
     def examples(self) -> list[tuple[Values, Config]]:
         """Return values that contain the bounds of every key, with their configs, to be checked."""
@@ -128,9 +130,10 @@ def plan_of(spec: Spec) -> Plan:
     population = replace(population, genes=genes)
     _require_values(spec, population)
     genome = population.genome(_settings_values(spec, population))
-    config = _config(spec, population, genome.first(0, population.settings.members, spec.seeds[0]))
-    plan = Plan(spec, population, genome, _generations(config, population, spec.where))
-    _require_suitable(config, population, spec.where)
+    generations = _generations(_config(spec, population, {}), population, spec.where)
+    plan = Plan(spec, population, genome, generations)
+    for config in plan.configs:
+        _require_suitable(config, population, spec.where)
     return plan
 
 
@@ -186,7 +189,7 @@ def require_measurable(plan: Plan, policies: Sequence[str], *, several_agents: b
         raise ConfigError(
             f"{where}: the objective is {objective}, but the env has one agent: write objective = {RETURN!r}"
         )
-    if number.startswith(("eval_", "best_eval_")) and not plan.config(0).run.eval_every:
+    if number.startswith(("eval_", "best_eval_")) and not plan.configs[0].run.eval_every:
         raise ConfigError(
             f"{where}: the objective is {objective}, which only evaluations during training measure, and eval_every is "
             "0: write eval_every under [settings], or an objective of the evaluation after each generation, such as "

@@ -82,7 +82,7 @@ class Population:
     @property
     def configs(self) -> list[Config]:
         """The config of a member: those of the others need the same cores and devices."""
-        return [self.plan.config(0)]
+        return [self.plan.configs[0]]
 
     @property
     def total(self) -> int:
