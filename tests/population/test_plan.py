@@ -85,6 +85,8 @@ INVALID: list[tuple[dict[str, Any], list[str]]] = [
     (settings(league={"window": 5}), ["a league is not supported by a population", "snapshots"]),
     ({"table": {"objective": "team_return_mean"}}, ["the env has one agent", "return_mean"]),
     ({"table": {"objective": "eval_return_mean"}}, ["eval_every is 0", "such as return_mean"]),
+    ({"table": {"objective": "eval_return_mean"}, **settings(eval_every=100)}, ["is 100", "eval_every = 256"]),
+    ({"table": {"objective": "best_eval_return_mean"}}, ["a copy has replaced", "objective = 'eval_return_mean'"]),
     (worlds(objective="policies/do/return_mean"), ["unknown policy 'do'", "'dog'", "policies/do/return_mean"]),
     (worlds(objective="policies/dog/return_meen"), ["unknown objective", "'policies/dog/return_mean'"]),
     (worlds(objective="policies/dog/eval_return_mean"), ["eval_every is 0", "such as policies/dog/return_mean"]),

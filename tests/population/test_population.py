@@ -31,6 +31,7 @@ from tests.support.runs import REPOSITORY, Started, is_alive, offbeat, small_run
 from tests.support.thorough import thorough
 
 from offbeat.config.config_file import load
+from offbeat.core.errors import ConfigError
 from offbeat.experiments.launching import LocalLauncher
 from offbeat.experiments.progress import SessionCounts, Silent
 from offbeat.experiments.running import Outcome
@@ -323,6 +324,26 @@ def test_an_objective_that_training_measures_is_read_from_the_metrics(tmp_path):
     one = small_population(tmp_path, {"objective": "episode_length_mean", "maximize": False})
     assert not run_here(one).failed
     assert copies_of(one)
+
+
+@pytest.mark.parametrize(
+    ("objective", "settings", "value"),
+    [("eval_return_mean", {"eval_every": 256}, -5.0), ("entropy", {}, 0.2)],
+)
+def test_an_objective_of_training_is_not_that_of_weights_from_before_a_copy(tmp_path, objective, settings, value):
+    one = small_population(tmp_path, {"objective": objective}, settings)
+    assert one.plan.configs[0].run.eval_time_share == (1.0 if settings else 0.1)  # 1: no evaluation is skipped
+    process = Scoring(one.plan, one.path, 0, 1, {})
+    process.run.path.mkdir(parents=True)
+    before = {"env_steps": 256, "eval_env_steps": 256, "eval_return_mean": 100.0, "entropy": 0.9}
+    copied = {**before, "env_steps": 384, "entropy": None}
+    evaluated = {"env_steps": 512, "eval_env_steps": 512, "eval_return_mean": -5.0, "entropy": 0.2}
+    process.run.metrics.write_text("".join(json.dumps(line) + "\n" for line in (before, copied)))
+    with pytest.raises(ConfigError, match=f"has no number {objective}"):
+        process.score(since=256)
+    with process.run.metrics.open("a") as file:
+        file.write(json.dumps(evaluated) + "\n")
+    assert process.score(since=256) == value
 
 
 def test_an_objective_that_was_not_measured_fails_the_member_and_says_what_was(shaped, tmp_path):

@@ -123,14 +123,17 @@ class Scoring(MemberProcess):
             return read_json(self.output, LARGEST_RECORD)
         return None
 
-    def score(self) -> float:
+    def score(self, since: int) -> float:
         """Return the objective.
 
+        Args:
+            since: env steps of the member at the start of the generation.
+
         Raises:
-            ConfigError: neither the evaluation nor the metrics of training have it.
+            ConfigError: neither the evaluation nor the metrics of training in this generation have it.
         """
         settings = self.plan.population.settings
-        found = self._evaluated if settings.objective_is_evaluated else self._trained
+        found = self._evaluated if settings.objective_is_evaluated else self._trained(since)
         value = found.get(settings.objective)
         if isinstance(value, bool) or not isinstance(value, int | float):
             known = ", ".join(key for key, number in found.items() if isinstance(number, int | float))
@@ -145,12 +148,15 @@ class Scoring(MemberProcess):
         own = result.get("policies", {})
         return {**result, **{policy_key(name, key): value for name in own for key, value in own[name].items()}}
 
-    @cached_property
-    def _trained(self) -> dict[str, Any]:
-        """The last value of each metric, read from the end of the file until the objective is known."""
-        values: dict[str, Any] = {}
+    def _trained(self, since: int) -> dict[str, Any]:
+        """Return the last value of each metric in this generation, read from the end until the objective is known.
+
+        After a copy, the results of earlier evaluations are those of the weights that were replaced.
+        """
+        settings, values = self.plan.population.settings, dict[str, Any]()
+        steps = "eval_env_steps" if settings.objective_is_of_training_evaluations else "env_steps"
         for line in metrics_from_end(self.run.metrics):
-            values = {**{key: value for key, value in line.items() if value is not None}, **values}
-            if self.plan.population.settings.objective in values:
+            if settings.objective in values or (line.get(steps) or 0) <= since:
                 break
+            values = {**{key: value for key, value in line.items() if value is not None}, **values}
         return values

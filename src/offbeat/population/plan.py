@@ -90,6 +90,8 @@ def settings_of(spec: Spec, population: PopulationSpec, values: Values) -> dict[
     """Return all settings of a run with these values. Each generation ends with an evaluation of its own."""
     settings = {"eval_every": 0, **spec.settings, **_as_settings(spec.settings, values)}
     objective = population.settings.objective
+    if population.settings.objective_is_of_training_evaluations:
+        settings = {"eval_time_share": 1.0, **settings}  # none is skipped
     if objective.startswith(INFO):
         names = _texts(settings.get("info_metrics", ()))
         settings["info_metrics"] = tuple(dict.fromkeys((*names, objective.removeprefix(INFO))))
@@ -160,6 +162,12 @@ def _require_objective(spec: Spec, population: PopulationSpec) -> None:
     """Refuse an unknown objective. Algorithms that offbeat does not include may have metrics of their own."""
     objective, known = population.settings.objective, (*EVALUATED, *METRICS)
     policy, number = population.settings.objective_of
+    if number.startswith("best_eval_"):
+        remedy = objective.replace("best_eval_", "eval_")
+        raise ConfigError(
+            f"{spec.where}: the objective is {objective}, which can be the score of weights that a copy has replaced: "
+            f"write objective = {remedy!r}"
+        )
     path = algorithm_entry(spec.algorithm).algorithm
     own = not (isinstance(path, str) and path.startswith("offbeat."))
     if number not in known and not objective.startswith(INFO) and not own:
@@ -189,11 +197,12 @@ def require_measurable(plan: Plan, policies: Sequence[str], *, several_agents: b
         raise ConfigError(
             f"{where}: the objective is {objective}, but the env has one agent: write objective = {RETURN!r}"
         )
-    if number.startswith(("eval_", "best_eval_")) and not plan.configs[0].run.eval_every:
+    every, generation = plan.configs[0].run.evaluation_interval, plan.population.settings.generation
+    if plan.population.settings.objective_is_of_training_evaluations and (not every or generation % every):
         raise ConfigError(
             f"{where}: the objective is {objective}, which only evaluations during training measure, and eval_every is "
-            "0: write eval_every under [settings], or an objective of the evaluation after each generation, such as "
-            f"{objective.replace(number, RETURN)}"
+            f"{every}, so not every generation ends with one: write eval_every = {generation} under [settings], or an "
+            f"objective of the evaluation after each generation, such as {objective.replace(number, RETURN)}"
         )
 
 

@@ -255,7 +255,7 @@ class Schedule:
 
     def _enter_score(self, process: Scoring) -> None:
         try:
-            score = process.score()
+            score = process.score(self._ledger.env_steps((process.member, process.generation - 1)))
         except ConfigError as error:
             self.failed[process.member] = Outcome(process, "failed", str(error))
             return

@@ -41,8 +41,8 @@ class PopulationSettings(ReplaceRule):
     """Env steps of a member before whose end no score leads to a decision."""
     objective: Name = RETURN
     """What is compared: return_mean or another number of `offbeat eval --json`; info/NAME, a number in the env's infos;
-    or else a metric of training, from the last metrics line of the generation. Those of one policy are
-    policies/NAME/return_mean and so on."""
+    or else a metric of training, its last value in the generation. Those of one policy are policies/NAME/return_mean
+    and so on."""
     maximize: bool = True
     """Whether a higher objective is better."""
     episodes: Count = 20
@@ -64,6 +64,11 @@ class PopulationSettings(ReplaceRule):
     def objective_is_evaluated(self) -> bool:
         """Whether the objective is measured on evaluation episodes, not during training."""
         return self.objective_of[1] in EVALUATED or self.objective.startswith(INFO)
+
+    @property
+    def objective_is_of_training_evaluations(self) -> bool:
+        """Whether the objective is measured by the evaluations during training."""
+        return self.objective_of[1].startswith("eval_")
 
 
 TEAM_RETURN = "team_return_mean"
