@@ -129,7 +129,7 @@ def test_wandb_receives_each_line_and_all_settings_and_a_resume_continues_the_sa
     assert first.history == by_step(lines[:before])
     assert second.history == by_step(lines[before:])
     assert first.history[-1][0] < second.history[0][0]
-    assert (first.exit_code, second.exit_code) == (255, 0)  # interrupted, finished
+    assert (first.exit_code, second.exit_code) == (0, 0)  # stop_at was reached, finished
     assert first[:3] == second[:3] == (first.id, "run", "offbeat")
     assert first.config["ppo"]["learning_rate_schedule"] == "linear"
     assert (first.config["run"]["steps"], second.config["run"]["steps"]) == (1280, 1920)

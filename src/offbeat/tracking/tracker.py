@@ -52,7 +52,7 @@ class Tracker:
         self._name, self._child, self._pipe, self._notify = name, child, pipe, notify
         self._closed = False
         self.state: RunState = "failed"
-        """State in which the run ended. Set it before `close`."""
+        """State in which the run ended; interrupted: only by a signal, not by a limit. Set it before `close`."""
 
     def write(self, line: Line) -> None:  # noqa: ARG002 - the process reads it from metrics.jsonl
         """Notify the process of a line in metrics.jsonl. Never blocks."""

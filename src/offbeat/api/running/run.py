@@ -158,7 +158,7 @@ def _train(context: RunContext) -> tuple[Ending, dict[str, Any]]:
         _start_and_commit(context, loop, sinks)
         ending = _run_loop(context, loop)
         if tracker is not None:
-            tracker.state = ending.state
+            tracker.state = ending.state if ending.exit_code else "finished"  # a limit that was reached is no failure
         if context.shows_end:
             context.summary = _summary(ending, context.directory)
     return ending, loop.metrics.line
