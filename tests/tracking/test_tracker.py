@@ -314,6 +314,17 @@ def test_a_tracker_added_at_a_resume_receives_all_lines(tmp_path, fake_tracker):
     assert steps == [line["env_steps"] for line in lines_of(path)]
 
 
+def test_a_resume_sends_the_lines_that_a_failed_tracker_has_not_logged(tmp_path, fake_tracker, monkeypatch):
+    path = tmp_path / "run"
+    monkeypatch.setenv("STRANGE_TRACKER", "raise in log")
+    small_run(path, steps=1280, stop_at=640, tracker="trackio")
+    monkeypatch.delenv("STRANGE_TRACKER")
+    assert not [line for line in tracked_lines(fake_tracker, "run") if "step" in line]
+    resume(path)
+    steps = [line["step"] for line in tracked_lines(fake_tracker, "run") if "step" in line]
+    assert steps == [line["env_steps"] for line in lines_of(path)]
+
+
 @pytest.mark.parametrize(
     "how", ["raise in log", "hang in finish", *thorough("die in log", "hang in log", "raise in finish")]
 )

@@ -9,16 +9,17 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from offbeat.core.errors import RunFailed
 from offbeat.metrics.sinks import Line, tag_of
-from offbeat.run_directory.directory import RunState
+from offbeat.run_directory.directory import RunDirectory, RunState
 from offbeat.runtime.child import Report
 from offbeat.tracking.services import STARTERS, Tracked, TrackerLaunch
+from offbeat.tracking.tracked_run import TrackedRun
 
 STATES: tuple[RunState, ...] = ("finished", "interrupted", "failed")
 NEW_LINE = len(STATES)
@@ -33,7 +34,7 @@ def main(launch: TrackerLaunch, connection: Connection[Report, Any]) -> None:
     """
     _redirect_output(launch.directory / "tracker.log")
     with _one_line_errors():
-        tracked = STARTERS[launch.tracker](launch)
+        tracked = STARTERS[launch.before.tracker](launch)
     connection.send(Report("started", (tracked.known, tracked.location)))
     with _one_line_errors():
         state = _follow(launch, tracked)
@@ -42,13 +43,16 @@ def main(launch: TrackerLaunch, connection: Connection[Report, Any]) -> None:
 
 def _follow(launch: TrackerLaunch, tracked: Tracked) -> RunState:
     """Log the new lines whenever bytes arrive, until the pipe is closed; return the state in which the run ended."""
-    metrics, position, last = launch.directory / "metrics.jsonl", launch.position, NEW_LINE
+    directory, position, last = RunDirectory(launch.directory), launch.before.position, NEW_LINE
     while received := os.read(launch.pipe, 4096):
         last = received[-1]
-        lines, position = new_lines(metrics, position)
+        lines, position = new_lines(directory.metrics, position)
         for line in lines:
             values = {tag_of(name): value for name, value in line.items() if value is not None}
             tracked.run.log(values, step=int(line["env_steps"] or 0))
+        if lines:
+            with suppress(OSError):  # the disk is full: a resume logs these lines again
+                TrackedRun(launch.before.tracker, tracked.known, position).write(directory.tracker)
     return STATES[last] if last < NEW_LINE else "failed"
 
 

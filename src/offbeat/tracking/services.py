@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from offbeat.run_directory.directory import RunState
+from offbeat.tracking.tracked_run import TrackedRun
 
 START_S = 60.0
 """Seconds in which a tracker must start."""
 PROJECT = "offbeat"
 """Default project; environment variables of the trackers override it."""
-KNOWN = ("project", "name", "id")
-"""What tracker.json has of a run, so that a resume continues it."""
 _EXIT_CODES: Mapping[RunState, int] = {"finished": 0, "interrupted": 255, "failed": 1}
 """W&B shows 255 as killed, and 1 as failed."""
 
@@ -24,8 +23,6 @@ _EXIT_CODES: Mapping[RunState, int] = {"finished": 0, "interrupted": 255, "faile
 class TrackerLaunch:
     """The arguments of a tracker's process."""
 
-    tracker: str
-    """Name of the tracker, a key of `STARTERS`."""
     parent: int
     """Id of the training process, whose system metrics W&B logs."""
     directory: Path
@@ -34,10 +31,8 @@ class TrackerLaunch:
     """Name of a run that is new to the tracker."""
     config: dict[str, Any]
     """The tables of config.toml."""
-    known: dict[str, str]
-    """The tracker's project, name and id of a run that is continued; empty for a new run."""
-    position: int
-    """Position in metrics.jsonl, in bytes, after the lines that the tracker already has."""
+    before: TrackedRun
+    """The run that is continued, with the position after the lines that stay."""
     pipe: int
     """File descriptor to read from: one byte per new line, and one for the state in which the run ended."""
 
@@ -49,7 +44,7 @@ class Tracked:
     run: Any
     """The tracker's own object."""
     known: dict[str, str]
-    """See `TrackerLaunch`."""
+    """See `TrackedRun`."""
     location: str
     """Where the user finds the run, for a message."""
     endings: Mapping[RunState, dict[str, Any]] = field(default_factory=dict)
@@ -64,8 +59,8 @@ def _start_wandb(launch: TrackerLaunch) -> Tracked:
         "project": os.environ.get("WANDB_PROJECT", PROJECT),
         "name": os.environ.get("WANDB_NAME", launch.name),
     }
-    resume = {"resume": "allow"} if launch.known else {}
-    run: Any = wandb.init(dir=launch.directory, settings=settings, **{**new, **launch.known, **resume})
+    resume = {"resume": "allow"} if launch.before.known else {}
+    run: Any = wandb.init(dir=launch.directory, settings=settings, **{**new, **launch.before.known, **resume})
     run.config.update(launch.config, allow_val_change=True)  # a resumed run may have more steps
     known = {"project": run.project, "name": run.name or launch.name, "id": run.id}
     location = run.url or (
@@ -78,9 +73,9 @@ def _start_trackio(launch: TrackerLaunch) -> Tracked:
     import trackio
 
     new = {"project": os.environ.get("TRACKIO_PROJECT", PROJECT), "name": launch.name, "resume": "never"}
-    resume = {"resume": "allow"} if launch.known else {}
-    run = trackio.init(config=launch.config, **{**new, **launch.known, **resume})
-    known = {"project": new["project"], **launch.known, "name": run.name}
+    resume = {"resume": "allow"} if launch.before.known else {}
+    run = trackio.init(config=launch.config, **{**new, **launch.before.known, **resume})
+    known = {"project": new["project"], **launch.before.known, "name": run.name}
     return Tracked(run, known, f"project {known['project']}, run {run.name}; run trackio show")
 
 

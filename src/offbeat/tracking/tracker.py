@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import select
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
@@ -14,14 +14,13 @@ from typing import Any
 
 from offbeat.config.config import Config
 from offbeat.core.errors import ConfigError
-from offbeat.core.files import replace_file
-from offbeat.core.strict_json import LARGEST_RECORD, read_json
 from offbeat.metrics.sinks import Line
 from offbeat.run_directory.directory import RunDirectory, RunState
 from offbeat.runtime.board import POLL_INTERVAL_S
 from offbeat.runtime.child import Child, start_child
 from offbeat.tracking.follower import NEW_LINE, STATES
-from offbeat.tracking.services import KNOWN, START_S, TrackerLaunch
+from offbeat.tracking.services import START_S, TrackerLaunch
+from offbeat.tracking.tracked_run import TrackedRun
 
 END_S: dict[RunState, float] = {"finished": 30.0, "interrupted": 5.0, "failed": 5.0}
 """State in which the run ended -> seconds in which the tracker must send the remaining lines."""
@@ -105,7 +104,7 @@ def start_tracker(
         config: Config of the run.
         directory: Directory of the run.
         notify: Called with messages for the user.
-        metrics_size: Number of bytes of metrics.jsonl that the tracker has already logged, if it has the run.
+        metrics_size: Number of bytes of metrics.jsonl, those of the lines that a resume keeps.
 
     Raises:
         ConfigError: the tracker could not start, with its message; or the disk is full.
@@ -113,13 +112,12 @@ def start_tracker(
     name = config.run.tracker
     if name is None:
         return None
-    saved = directory.tracker
-    known = _known(saved, name)
+    before = TrackedRun.read(directory.tracker, name)
+    before = replace(before, position=min(before.position, metrics_size))
     reports, pipe = _StartReport(), os.pipe()
     os.set_blocking(pipe[1], False)
-    position = metrics_size if known else 0
     path = directory.folder.resolve()
-    launch = TrackerLaunch(name, os.getpid(), path, _name_of(path), config.tables(), known, position, pipe[0])
+    launch = TrackerLaunch(os.getpid(), path, _name_of(path), config.tables(), before, pipe[0])
     try:
         child = start_child("offbeat.tracking.follower", launch, [pipe[0]], on_report=reports)
     except BaseException:
@@ -130,7 +128,7 @@ def start_tracker(
     try:
         _wait_for_start(child, reports, name)
         known, location = reports.content
-        _save(saved, {"tracker": name, **known})
+        _save(directory.tracker, replace(before, known=known))
     except BaseException:
         child.kill()
         os.close(pipe[1])
@@ -185,25 +183,13 @@ def _ended(child: Child, seconds: float) -> bool:
     return True
 
 
-def _save(path: Path, known: dict[str, str]) -> None:
+def _save(path: Path, run: TrackedRun) -> None:
     try:
-        replace_file(path, (json.dumps(known, indent=1) + "\n").encode())
+        run.write(path)
     except OSError as error:
         raise ConfigError(
             f"{path} cannot be written ({error.strerror}), so the run does not start: free some disk space"
         ) from error
-
-
-def _known(path: Path, name: str) -> dict[str, str]:
-    """Return the tracker's project, name and id of the run; empty for a run that is new to it.
-
-    Everything else in the file is left out: it would be arguments of the tracker, and others may have written the file.
-    """
-    with suppress(OSError, ValueError):
-        saved = read_json(path, LARGEST_RECORD)
-        if saved.get("tracker") == name:
-            return {key: text for key in KNOWN if isinstance(text := saved.get(key), str)}
-    return {}
 
 
 def _name_of(run: Path) -> str:

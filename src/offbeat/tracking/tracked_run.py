@@ -1,0 +1,49 @@
+"""The file tracker.json: what a resume needs to continue the run at its tracker."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from offbeat.core.files import replace_file
+from offbeat.core.strict_json import LARGEST_RECORD, read_json
+
+_KNOWN = ("project", "name", "id")
+
+
+@dataclass(frozen=True)
+class TrackedRun:
+    """The content of tracker.json."""
+
+    tracker: str
+    """Name of the tracker."""
+    known: dict[str, str] = field(default_factory=dict)
+    """The tracker's project, name and id of the run; empty for a run that is new to it."""
+    position: int = 0
+    """Position in metrics.jsonl, in bytes, after the lines that the tracker has logged."""
+
+    @classmethod
+    def read(cls, path: Path, tracker: str) -> TrackedRun:
+        """Read the run that a tracker has.
+
+        Everything else in the file is left out: it would be arguments of the tracker, and others may have written the
+        file.
+        """
+        with suppress(OSError, ValueError):
+            saved = read_json(path, LARGEST_RECORD)
+            if saved.get("tracker") == tracker:
+                known = {key: text for key in _KNOWN if isinstance(text := saved.get(key), str)}
+                position = saved.get("position")
+                return cls(tracker, known, position if isinstance(position, int) and position > 0 else 0)
+        return cls(tracker)
+
+    def write(self, path: Path) -> None:
+        """Replace the file.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        content = {"tracker": self.tracker, **self.known, "position": self.position}
+        replace_file(path, (json.dumps(content, indent=1) + "\n").encode())
