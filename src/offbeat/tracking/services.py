@@ -63,6 +63,8 @@ def _start_wandb(launch: TrackerLaunch) -> Tracked:
     run: Any = wandb.init(dir=launch.directory, settings=settings, **{**new, **launch.before.known, **resume})
     run.config.update(launch.config, allow_val_change=True)  # a resumed run may have more steps
     known = {"project": run.project, "name": run.name or launch.name, "id": run.id}
+    if run.entity and not run.disabled:  # not known offline, unless it is given
+        known["entity"] = run.entity
     location = run.url or (
         "nowhere, because W&B is disabled" if run.disabled else f"offline, in {launch.directory / 'wandb'}"
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 from offbeat.core.files import replace_file
 from offbeat.core.strict_json import LARGEST_RECORD, read_json
 
-_KNOWN = ("project", "name", "id")
+_KNOWN = ("entity", "project", "name", "id")
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class TrackedRun:
     tracker: str
     """Name of the tracker."""
     known: dict[str, str] = field(default_factory=dict)
-    """The tracker's project, name and id of the run; empty for a run that is new to it."""
+    """What the tracker identifies the run by: its project, name and id; empty for a run that is new to it."""
     position: int = 0
     """Position in metrics.jsonl, in bytes, after the lines that the tracker has logged."""
 
