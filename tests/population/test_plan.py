@@ -49,7 +49,8 @@ INVALID: list[tuple[dict[str, Any], list[str]]] = [
     ({"table": {"generation": 100}}, ["steps is 768", "multiple", "steps = 800"]),
     ({"table": {"generation": 48}}, ["generation has 48 env steps", "64 rows"]),
     ({"table": {"lag": 2}}, ["lag is 2", "3 generations"]),
-    ({"table": {"start": 768}}, ["start is 768"]),
+    ({"table": {"start": 513}}, ["start is 513", "after 512 env steps"]),
+    ({"table": {"start": 257, "lag": 1}}, ["start is 257", "after 256 env steps"]),
     ({"table": {"replace_fraction": 0.6}}, ["replace_fraction is 0.6", "at most 0.5"]),
     ({"table": {"gap_std": -1}}, ["gap_std is -1", "at least 0"]),
     ({"table": {"mutation_rate": 2}}, ["mutation_rate is 2"]),
@@ -160,6 +161,13 @@ def test_another_population_in_the_same_directory_is_refused(tmp_path):
     run_here(one, stop=lambda _: True)
     with pytest.raises(ConfigError, match=r"population.members was 3 and is 4 now"):
         population(tmp_path, {"members": 4})
+
+
+@pytest.mark.parametrize("table", [{"start": 512}, {"start": 256, "lag": 1}])
+def test_the_last_start_and_lag_that_lead_to_a_decision_are_accepted(tmp_path, table):
+    spec = tmp_path / "spec.toml"
+    spec.write_text(population_text(table))
+    assert plan_of(read_spec(spec)).generations == 3
 
 
 @pytest.mark.parametrize("key", ["learning_rate", "gamma"])

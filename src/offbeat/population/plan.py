@@ -304,12 +304,16 @@ def _require_suitable(config: Config, population: PopulationSpec, where: str) ->
             f"{where}: a generation has {settings.generation} env steps, but one batch has {rows} rows: raise "
             "generation, or make the batch smaller"
         )
-    if settings.start >= config.run.steps:
-        raise ConfigError(f"{where}: start is {settings.start}, but a member has {config.run.steps} steps: lower it")
-    if settings.lag >= config.run.steps // settings.generation - 1:
+    last_scored = config.run.steps - (1 + settings.lag) * settings.generation
+    if last_scored <= 0:
         raise ConfigError(
             f"{where}: lag is {settings.lag}, but there are {config.run.steps // settings.generation} generations, so "
             "no score would lead to a decision: lower it"
+        )
+    if settings.start > last_scored:
+        raise ConfigError(
+            f"{where}: start is {settings.start}, but the last scores that can lead to a decision are those after "
+            f"{last_scored} env steps: lower it"
         )
     if config.runtime.split == "measured":
         raise ConfigError(
