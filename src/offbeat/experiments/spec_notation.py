@@ -17,6 +17,7 @@ import json
 import re
 
 from offbeat.core.argument_notation import NOTATION, is_value, pairs_in, without_stop
+from offbeat.core.errors import ConfigError
 
 _OF_THE_COMMAND = ("trust-code", "workers")
 """Flags of `offbeat run`."""
@@ -27,6 +28,17 @@ _KEYS = {"import": "imports", "wrapper": "wrappers"}
 def in_spec(message: str) -> str:
     """Return a message with its settings as they are written in TOML. A second call changes nothing."""
     return NOTATION.sub(_assignment, message)
+
+
+def with_file(where: str, run: str, error: ConfigError) -> ConfigError:
+    """Return the error of a run with the file of its spec, and its settings as they are written in TOML.
+
+    Args:
+        where: the file.
+        run: which of its runs this is.
+        error: the error.
+    """
+    return ConfigError(f"{where}, {run}: {in_spec(error.args[0])}")
 
 
 def _assignment(found: re.Match[str]) -> str:

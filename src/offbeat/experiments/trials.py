@@ -26,7 +26,7 @@ from offbeat.core.toml_files import read_toml
 from offbeat.core.typed_text import as_text, change_text
 from offbeat.experiments.search import Range, Values
 from offbeat.experiments.spec import Spec
-from offbeat.experiments.spec_notation import in_spec
+from offbeat.experiments.spec_notation import with_file
 from offbeat.run_directory.directory import RunDirectory
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def kind_of(hint: Any) -> Any:
 def _in_trial(where: str, env: str, values: Values, error: ConfigError) -> ConfigError:
     """Return an error with the file, and with the env and the searched values of its trial."""
     tried = ", ".join(f"{key} {as_text(value)}" for key, value in values.items())
-    return ConfigError(f"{where}, {f'a trial on {env} with {tried}' if tried else env}: {in_spec(error.args[0])}")
+    return with_file(where, f"a trial on {env} with {tried}" if tried else env, error)
 
 
 def require_startable(trials: list[Trial], where: str, *, elsewhere: bool = False) -> list[TestedEnvs]:

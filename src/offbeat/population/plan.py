@@ -21,6 +21,7 @@ from offbeat.core.field_definitions import hints_of
 from offbeat.core.seeding import derive_seed
 from offbeat.core.types import DEFAULT_POLICY, policy_key
 from offbeat.experiments.spec import Spec
+from offbeat.experiments.spec_notation import with_file
 from offbeat.experiments.trials import config_of, kind_of, setting_hints
 from offbeat.metrics.names import METRICS
 from offbeat.population.mutation import ROLE, Genome, Values
@@ -259,7 +260,7 @@ def _config(spec: Spec, population: PopulationSpec, values: Values) -> Config:
         return config_of(spec, spec.envs[0], settings)
     except ConfigError as error:
         shown = ", ".join(f"{key} {value:g}" for key, value in values.items())
-        raise ConfigError(f"a member with {shown}: {error}") from error
+        raise with_file(spec.where, f"a member with {shown}" if shown else spec.envs[0], error) from error
 
 
 def _settings_values(spec: Spec, population: PopulationSpec) -> Values:
