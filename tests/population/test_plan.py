@@ -65,6 +65,7 @@ INVALID: list[tuple[dict[str, Any], list[str]]] = [
     (mutate(entropy_coef={"low": 0.0, "high": 0.1}), ["from 0 to 0.1", "multiplied by factors"]),
     (mutate(gamma={"low": 0.9, "high": 1.0}), ["from 0.9 to 1", "0 < low < high < 1"]),
     (mutate(gamma={"low": 0.9, "high": 2.0, "complement": False}), ["spec.toml, a member with gamma 2: gamma is 2"]),
+    (mutate(learning_rate={**RATE, "factr": [1.2, 2.0]}), ["'factr'", "low, high, factor, complement, initial"]),
     (mutate(learning_rate={**RATE, "factor": [0.8, 1.2]}), ["factor of learning_rate is [0.8, 1.2]", "above 1"]),
     (mutate(learning_rate={**RATE, "initial": [1e-3]}), ["has 1 values, but there are 3 members"]),
     (mutate(learning_rate={**RATE, "initial": [1.0, 1e-3, 1e-3]}), ["starts at 1", "1e-05 to 0.1"]),

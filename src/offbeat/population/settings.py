@@ -155,7 +155,8 @@ def _gene(where: str, key: str, given: Mapping[str, Any]) -> Gene:
     plain = {name: value for name, value in given.items() if name != "initial"}
     for name in plain.keys() & hints_of(GeneTable):
         expect(where, f"{name} of {key}", plain[name], hints_of(GeneTable)[name])
-    table = build(GeneTable, plain, f"{where}, [population.mutate] {key}", _remedy(where))
+    parts = ", ".join((*(each.name for each in fields(GeneTable)), "initial"))
+    table = build(GeneTable, plain, f"{where}, [population.mutate] {key}", f"the range of a key has {parts}")
     complement = setting_of(key) in DISCOUNTS if table.complement is None else table.complement
     if not 0 < table.low < table.high or (complement and table.high >= 1):
         limit = "0 < low < high < 1" if complement else "0 < low < high"
