@@ -617,6 +617,13 @@ def test_of_several_runs_those_without_returns_are_left_out(tmp_path):
         plot([runs[1], tmp_path / "new"], out=out)
 
 
+def test_of_several_runs_those_without_a_metric_are_left_out_of_its_panel_and_named(tmp_path):
+    runs = [make_run(tmp_path / name, lines=lines, clip=lines) for name, lines in (("a", 30), ("b", 5))]
+    said: list[str] = []
+    plot(runs, metrics=("learning_step", "eval_return_mean"), out=tmp_path / "curve.svg", notify=said.append)
+    assert said == [f"left out, because eval_return_mean is missing there: {runs[1]}"]
+
+
 def test_an_unknown_picture_format_is_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"must end in one of .*\.png"):
         plot_runs([make_run(tmp_path / "run")], out=tmp_path / "curve.doc")

@@ -40,8 +40,9 @@ def plot(
     """Draw the returns or other metrics of runs over steps, frames or time, as `offbeat plot` does.
 
     Runs that differ only in the seed are one curve: their interquartile mean with a 95 % band; of two or three, their
-    mean with their range. Of several directories, those that have no returns yet are left out; with x="episodes", those
-    that have no evaluation in new tasks. In a notebook the pictures are also shown below the cell.
+    mean with their range. Of several directories, those that have no returns yet, or lack another metric, are left out;
+    with x="episodes", those that have no evaluation in new tasks. In a notebook the pictures are also shown below the
+    cell.
 
     Args:
         runs: a `Run`, or the directory of a run, a trial, an experiment or a population; or several of them.
@@ -94,7 +95,9 @@ def plot(
         return _shown([plot_adaptation(every, out=file, notify=notify)])
     if len(texts) == len(paths):
         texts = tuple(texts[index] for index, own in directories.items() for _ in own)
-    plot_runs(every, x, out=file, metrics=drawn, labels=texts, smooth=smooth, average=average, title=title)
+    plot_runs(
+        every, x, out=file, metrics=drawn, labels=texts, smooth=smooth, average=average, title=title, notify=notify
+    )
     elo = elo if out is None and len(paths) == 1 else _unused(elo)  # the user has named only the first file
     ratings = plot_elo(every, x, out=elo, labels=texts)
     return _shown([file, *filter(None, [ratings])])

@@ -9,7 +9,7 @@ each env has its own panel (panels.py), because their values cannot be compared.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,6 +59,7 @@ def plot_runs(
     smooth: int = 1,
     average: bool = False,
     title: str | None = None,
+    notify: Callable[[str], None] = lambda _text: None,
 ) -> Path:
     """Plot the returns or other metrics of runs against env steps, frames or wall-clock time; return ``out``.
 
@@ -75,12 +76,15 @@ def plot_runs(
         smooth: Number of points; each line is the moving average over its last ones. 1 leaves it as it is.
         average: Whether to add the moving average of the training returns over 100 points, as a dotted line.
         title: Title in place of the names of algorithms and envs.
+        notify: Called with messages that name the runs without one of the metrics, which are left out of its panel.
 
     Raises:
         ConfigError: a directory is not a run or has no returns yet, no run has one of the metrics, the number of labels
             is wrong, or ``out`` has an unknown suffix or cannot be written.
     """
-    figure = draw_runs(run_dirs, x, metrics=metrics, labels=labels, smooth=smooth, average=average, title=title)
+    figure = draw_runs(
+        run_dirs, x, metrics=metrics, labels=labels, smooth=smooth, average=average, title=title, notify=notify
+    )
     save_figure(figure, out)
     return out
 
@@ -94,6 +98,7 @@ def draw_runs(
     smooth: int = 1,
     average: bool = False,
     title: str | None = None,
+    notify: Callable[[str], None] = lambda _text: None,
 ) -> Figure:
     """Return the figure of `plot_runs`, whose arguments these are.
 
@@ -106,7 +111,7 @@ def draw_runs(
         raise ConfigError(f"smooth is {smooth}, but at least 1 point is expected: pass, for example, --smooth 10")
     directories = list({Path(run_dir).resolve(): Path(run_dir) for run_dir in run_dirs}.values())
     of_runs = dict(zip(map(Path, run_dirs), labels, strict=True)) if len(labels) == len(run_dirs) else {}
-    panels = read_panels(directories, x, metrics, of_runs)
+    panels = read_panels(directories, x, metrics, of_runs, notify)
     names = names_of(panels, () if of_runs else labels)
     _require_points(panels)
     return _draw(panels, names, x, smooth=smooth, average=average, title=title)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -22,7 +22,11 @@ class Panel:
 
 
 def read_panels(
-    directories: Sequence[Path], x: XAxis, metrics: Sequence[str], labels: Mapping[Path, str]
+    directories: Sequence[Path],
+    x: XAxis,
+    metrics: Sequence[str],
+    labels: Mapping[Path, str],
+    notify: Callable[[str], None] = lambda _text: None,
 ) -> list[Panel]:
     """Read the panels of each metric in turn, one for each env.
 
@@ -31,6 +35,7 @@ def read_panels(
         x: Quantity on the x axis.
         metrics: "return", or names of metrics.
         labels: Labels of the directories; empty without labels.
+        notify: Called with a message that names the runs without one of the metrics.
 
     Raises:
         ConfigError: a directory is not a run or has no returns yet, or no run has one of the metrics.
@@ -40,6 +45,8 @@ def read_panels(
         found = {path: read_run(path, x, metric) for path in directories}
         if not any(found.values()):
             raise _unknown_metric(metric, directories)
+        if lacking := [str(path) for path, runs in found.items() if not runs]:
+            notify(f"left out, because {metric} is missing there: {', '.join(lacking)}")
         runs = distinguished(labeled(found, labels) if labels else found)
         panels += [
             Panel(env, metric, group_by_settings([run for run in runs if _env(run) == env]))
