@@ -9,10 +9,11 @@ import shutil
 import signal
 import statistics
 import tomllib
+from collections.abc import Iterator
 from contextlib import chdir
 from pathlib import Path
 from typing import Any, NamedTuple
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import numpy as np
 import pytest
@@ -36,8 +37,10 @@ from tests.support.runs import (
 from tests.support.specs import TINY, grid, write_spec
 
 from offbeat.core import stop_signals
+from offbeat.core.errors import ConfigError
 from offbeat.experiments import experiment as experiment_module
 from offbeat.experiments.experiment import Experiment
+from offbeat.experiments.running import Pool
 from offbeat.experiments.trials import Trial
 from offbeat.plots.runs import runs_of
 
@@ -393,3 +396,35 @@ def test_optuna_chooses_a_trial_anew_whose_folder_was_deleted(tmp_path):
     before = started()
     shutil.rmtree(tmp_path / "experiment" / before[1].name)
     assert [(trial.number, trial.values) for trial in started()] == [(each.number, each.values) for each in before]
+
+
+@pytest.fixture
+def pairs_that_may_not_fit(tmp_path) -> Experiment:
+    """A search by Optuna in which each value fits to the first ones of the other keys, but not all pairs fit."""
+    pytest.importorskip("optuna")
+    over = {"capacity": [100_000, 50_000], "warmup": [1000, 100_000]}
+    search = {"method": "optuna", "trials": 3, "over": over}
+    spec = write_spec(tmp_path / "spec.toml", algorithm="sac", env="Pendulum-v1", settings={}, search=search)
+    return Experiment(spec, tmp_path / "experiment")
+
+
+def test_optuna_draws_settings_again_that_do_not_fit_together(pairs_that_may_not_fit):
+    search = pairs_that_may_not_fit.spec.search
+    assert search is not None
+    values = [pairs_that_may_not_fit._next_trial(search, number).values for number in range(20)]
+    assert {"capacity": 50_000, "warmup": 100_000} not in values
+    assert {"capacity": 100_000, "warmup": 100_000} in values
+
+
+def test_a_search_in_which_no_more_settings_fit_is_refused_after_its_report(pairs_that_may_not_fit, monkeypatch):
+    def not_fitting(*_arguments: object) -> Iterator[dict[str, int]]:
+        yield {"capacity": 100_000, "warmup": 1000}
+        while True:
+            yield {"capacity": 50_000, "warmup": 100_000}
+
+    drawn = not_fitting()
+    monkeypatch.setattr(experiment_module.optuna_search, "draws", lambda *_arguments: drawn)
+    monkeypatch.setattr(Pool, "run", lambda _pool, _sessions: None)
+    with pytest.raises(ConfigError, match="warmup"):
+        pairs_that_may_not_fit.run(Mock(), Mock())
+    assert "| trial-000 | 100000 | 1000 |" in pairs_that_may_not_fit.directory.markdown.read_text()

@@ -69,7 +69,7 @@ def test_a_grid_of_numbers_with_many_digits_is_kept_and_optuna_accepts_its_numbe
     pytest.importorskip("optuna")
     told: list[tuple[dict[str, object], float]] = []
     for number in range(4):
-        values = optuna_search.choose(Search("optuna", {"rate": grid}, 4), (), told, number)
+        values = next(optuna_search.draws(Search("optuna", {"rate": grid}, 4), (), told, number))
         assert values["rate"] == pytest.approx(min(allowed, key=lambda each: abs(each - values["rate"])), rel=1e-11)
         told.append((values, 0.0))
 
@@ -102,7 +102,7 @@ def test_optuna_samples_in_the_ranges_and_resumes_as_if_uninterrupted():
 
     def searched(told: list[tuple[dict[str, object], float]], trials: int) -> list[tuple[dict[str, object], float]]:
         for number in range(len(told), trials):
-            values = optuna_search.choose(search, ("length",), told, number)
+            values = next(optuna_search.draws(search, ("length",), told, number))
             told = [*told, (values, -abs(float(np.log10(values["rate"])) + 3))]
         return told
 

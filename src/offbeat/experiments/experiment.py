@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from statistics import fmean
 from typing import cast
@@ -23,6 +25,9 @@ from offbeat.experiments.sessions import Session
 from offbeat.experiments.spec import Spec, read_spec
 from offbeat.experiments.trials import Trial, require_startable, trial_of, trials_of, whole_keys
 from offbeat.metrics.text import counted
+
+_MOST_DRAWS = 100
+"""Draws by Optuna for one trial, until its settings fit together."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +108,8 @@ class Experiment:
             view: Display of the progress.
 
         Raises:
-            ConfigError: another process uses the directory, or the sessions cannot run in it.
+            ConfigError: another process uses the directory, the sessions cannot run in it, or Optuna finds no settings
+                that fit together.
             KeyboardInterrupt: a second signal was received; the running sessions were killed.
         """
         launcher.prepare(self.directory.path, view.message)
@@ -118,14 +124,16 @@ class Experiment:
             try:
                 if finished:
                     view.message(f"already finished: {counted(finished, 'session')}")
-                self._run(pool, stops)
-                failed = tuple(outcome for outcome in pool.outcomes if outcome.state == "failed")
-                with defer_signals():  # a second signal ends the command after the report
-                    rows = self._write_report(failed, view)
+                try:
+                    self._run(pool, stops)
+                except ConfigError:
+                    self._write_report(pool.failed, view)
+                    raise
+                rows = self._write_report(pool.failed, view)
             finally:
                 view.close()
-        exit_code = 130 if stops.requested else 1 if failed else 0
-        return ExperimentResult(exit_code, pool.counts, failed, rows)
+        exit_code = 130 if stops.requested else 1 if pool.failed else 0
+        return ExperimentResult(exit_code, pool.counts, pool.failed, rows)
 
     def _run(self, pool: Pool, stops: StopSignals) -> None:
         for trials in self._batches():
@@ -151,11 +159,18 @@ class Experiment:
                 yield [trial for trial in self.trials if trial.number == number]
 
     def _next_trial(self, search: Search, number: int) -> Trial:
-        """Return the trial with this number, whose settings Optuna chooses."""
+        """Return the trial with this number: of the settings that Optuna draws, the first that fit together.
+
+        Raises:
+            ConfigError: Optuna finds none.
+        """
         kind = self._return_kind()
         scored = [(trial.values, score) for trial in self.trials if (score := self._score(trial, kind)) is not None]
-        values = optuna_search.choose(search, whole_keys(self.spec), scored, number)
-        return trial_of(self.spec, number, self.spec.envs[0], values)
+        drawn = optuna_search.draws(search, whole_keys(self.spec), scored, number)
+        for values in islice(drawn, _MOST_DRAWS - 1):
+            with suppress(ConfigError):
+                return trial_of(self.spec, number, self.spec.envs[0], values)
+        return trial_of(self.spec, number, self.spec.envs[0], next(drawn))
 
     def _return_kind(self) -> ReturnKind:
         """Return of which kind the returns of all trials are, so that they can be compared."""
@@ -172,10 +187,11 @@ class Experiment:
         """Write the table and plot the graphs of all results so far."""
         names = {outcome.session.name for outcome in failed}
         kind, target = self._return_kind(), self.spec.target_return
-        rows = tuple(row_of(self.sessions(trial), names, target, kind) for trial in self.trials)
-        if rows:
-            write_table(rows, self.directory.csv, self.directory.markdown)
-        plot_experiment(self.directory.path, [self.directory.folder(trial) for trial in self.trials], view.message)
+        with defer_signals():  # a second signal ends the command after the report
+            rows = tuple(row_of(self.sessions(trial), names, target, kind) for trial in self.trials)
+            if rows:
+                write_table(rows, self.directory.csv, self.directory.markdown)
+            plot_experiment(self.directory.path, [self.directory.folder(trial) for trial in self.trials], view.message)
         return rows
 
 

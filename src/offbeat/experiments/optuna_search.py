@@ -6,7 +6,7 @@ keyed by the trial's number. So an interrupted search continues as if it had not
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from offbeat.core.errors import ConfigError
@@ -24,8 +24,10 @@ def require_optuna() -> None:
         ) from None
 
 
-def choose(search: Search, whole: Collection[str], scored: Sequence[tuple[Values, float]], number: int) -> Values:
-    """Return the values that Optuna chooses for the next trial.
+def draws(
+    search: Search, whole: Collection[str], scored: Sequence[tuple[Values, float]], number: int
+) -> Iterator[Values]:
+    """Yield the values that Optuna draws for the next trial: the first ones, then others in their place, without end.
 
     Args:
         search: The search space.
@@ -42,8 +44,9 @@ def choose(search: Search, whole: Collection[str], scored: Sequence[tuple[Values
     for values, score in scored:
         params = {key: _to_optuna(search.over[key], value) for key, value in values.items()}
         study.add_trial(optuna.trial.create_trial(params=params, distributions=distributions, value=score))
-    chosen = study.ask(distributions).params
-    return {key: _from_optuna(search.over[key], chosen[key], key in whole) for key in distributions}
+    while True:
+        drawn = study.ask(distributions).params
+        yield {key: _from_optuna(search.over[key], drawn[key], key in whole) for key in distributions}
 
 
 def _distribution(values: Choices | Range, whole: bool) -> Any:

@@ -167,6 +167,11 @@ class Pool:
         self.outcomes: list[Outcome] = []
         """Outcomes of all sessions that were started here and have ended."""
 
+    @property
+    def failed(self) -> tuple[Outcome, ...]:
+        """The outcomes of those that failed."""
+        return tuple(outcome for outcome in self.outcomes if outcome.state == "failed")
+
     def run(self, sessions: Iterable[RunProcess]) -> None:
         """Run sessions until all have ended. After a stop, running sessions save a checkpoint and no other starts.
 
