@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +25,16 @@ EVALUATED = {
 }  # fmt: skip
 
 
-def row(folder: Path, *lines_of_sessions: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the row of a trial whose sessions have these metrics lines."""
+def row(folder: Path, *lines_of_sessions: list[dict[str, Any]], states: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the row of a trial whose sessions have these metrics lines, and these states; by default finished."""
     (trial,) = trials_of(read_spec(write_spec(folder / "spec.toml")))
     sessions = [Session(trial, seed, folder) for seed in range(len(lines_of_sessions))]
-    for session, lines in zip(sessions, lines_of_sessions, strict=True):
-        session.run.path.mkdir()
+    states = states or ["finished"] * len(sessions)
+    for session, lines, state in zip(sessions, lines_of_sessions, states, strict=True):
+        latest = session.run.checkpoints / "latest"
+        latest.mkdir(parents=True)
+        (latest / "policy.json").write_text('{"env_steps": 1}')
+        session.run.status.write_text(json.dumps({"state": state}))
         session.run.metrics.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     return row_of(sessions, (), None, return_kind(sessions))
 
@@ -37,6 +42,14 @@ def row(folder: Path, *lines_of_sessions: list[dict[str, Any]]) -> dict[str, Any
 def test_a_session_without_an_evaluation_is_not_averaged_with_evaluated_ones(tmp_path):
     found = row(tmp_path, [TRAINED, EVALUATED], [TRAINED])
     assert (found["return_kind"], found["final_return"], found["best_return"]) == ("evaluation", 500.0, 500.0)
+
+
+@pytest.mark.parametrize("state", ["running", "interrupted", "failed"])
+def test_the_returns_of_a_session_that_has_not_finished_are_in_no_mean(state, tmp_path):
+    early = {**EVALUATED, "eval_return_mean": 9.0, "best_eval_return_mean": 9.0}
+    found = row(tmp_path, [TRAINED, EVALUATED], [early], states=["finished", state])
+    assert (found["finished"], found["final_return"], found["best_return"]) == (1, 500.0, 500.0)
+    assert (found["final_std"], found["final_iqm"], found["final_iqm_low"]) == (None, 500.0, None)
 
 
 def test_without_any_evaluation_the_returns_are_those_of_training(tmp_path):

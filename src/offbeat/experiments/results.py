@@ -102,8 +102,9 @@ TableRow = dict[str, Any]
 
 
 def summary(results: Sequence[Result], *, with_target: bool) -> TableRow:
-    """Return the summary of a trial's sessions."""
-    finals = [result.final_return for result in results if result.final_return is not None]
+    """Return the summary of a trial's sessions. Its returns are those of finished ones: others have learned less."""
+    finished = [result for result in results if result.finished]
+    finals = [result.final_return for result in finished if result.final_return is not None]
     low, high = _interval(finals)
     reached = [result for result in results if result.steps_to_target is not None]
     target = {
@@ -117,7 +118,7 @@ def summary(results: Sequence[Result], *, with_target: bool) -> TableRow:
         "final_iqm": float(iqm(finals)) if finals else None,
         "final_iqm_low": low,
         "final_iqm_high": high,
-        "best_return": _mean([result.best_return for result in results]),
+        "best_return": _mean([result.best_return for result in finished]),
         **(target if with_target else {}),
         "env_steps": _mean([result.env_steps for result in results]),
         "wall_time_s": _mean([result.wall_time_s for result in results]),
