@@ -41,7 +41,7 @@ from offbeat.core.errors import ConfigError
 from offbeat.experiments import experiment as experiment_module
 from offbeat.experiments.experiment import Experiment
 from offbeat.experiments.running import Pool
-from offbeat.experiments.trials import Trial
+from offbeat.experiments.trials import Trial, trial_of
 from offbeat.plots.runs import runs_of
 
 LONG: dict[str, Any] = {**TINY, "steps": 8000, "checkpoint_every": 500, "eval_every": 2000, "eval_episodes": 3}
@@ -428,3 +428,19 @@ def test_a_search_in_which_no_more_settings_fit_is_refused_after_its_report(pair
     with pytest.raises(ConfigError, match="warmup"):
         pairs_that_may_not_fit.run(Mock(), Mock())
     assert "| trial-000 | 100000 | 1000 |" in pairs_that_may_not_fit.directory.markdown.read_text()
+
+
+def test_a_search_by_optuna_that_continues_has_the_configs_of_later_trials_too(tmp_path):
+    pytest.importorskip("optuna")
+    settings, search = {"runtime": "processes"}, {"method": "optuna", "trials": 2, "over": {"actors": [1, 8]}}
+    spec = write_spec(tmp_path / "spec.toml", settings=settings, search=search)
+
+    def actors(experiment: Experiment) -> set[int]:
+        return {config.runtime.actors for config in experiment.configs}
+
+    experiment = Experiment(spec, tmp_path / "experiment")
+    assert actors(experiment) == {1, 8}
+    with experiment.directory.locked():
+        experiment.directory.write_record(experiment.spec, b"")
+        experiment.directory.write_trial(trial_of(experiment.spec, 0, "CartPole-v1", {"actors": 1}))
+    assert actors(Experiment(spec, tmp_path / "experiment")) == {1, 8}

@@ -63,7 +63,9 @@ class Experiment:
         self.directory.require_for(self.spec)
         self.trials = self._optuna_trials() if self.chosen_by_optuna else trials_of(self.spec)
         """All trials; in a search by Optuna those that have been started."""
-        require_startable(self.trials or _examples(self.spec), self.spec.where, elsewhere=elsewhere)
+        examples = _examples(self.spec) if self.chosen_by_optuna else []
+        self._checked = [*self.trials, *examples]
+        require_startable(self._checked, self.spec.where, elsewhere=elsewhere)
         self.directory.require_same_sessions(self.spec, self.trials)
 
     @property
@@ -83,8 +85,8 @@ class Experiment:
 
     @property
     def configs(self) -> list[Config]:
-        """The configs of all trials; in a search by Optuna that has not started, of examples."""
-        return [trial.config for trial in self.trials or _examples(self.spec)]
+        """The configs of all trials; in a search by Optuna of those that have been started, and of examples."""
+        return [trial.config for trial in self._checked]
 
     @property
     def total(self) -> int:
