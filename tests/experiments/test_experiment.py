@@ -39,6 +39,7 @@ from tests.support.specs import TINY, grid, write_spec
 from offbeat.core import stop_signals
 from offbeat.core.errors import ConfigError
 from offbeat.experiments import experiment as experiment_module
+from offbeat.experiments import optuna_search
 from offbeat.experiments.experiment import Experiment
 from offbeat.experiments.running import Pool
 from offbeat.experiments.trials import Trial, trial_of
@@ -423,7 +424,7 @@ def test_a_search_in_which_no_more_settings_fit_is_refused_after_its_report(pair
             yield {"capacity": 50_000, "warmup": 100_000}
 
     drawn = not_fitting()
-    monkeypatch.setattr(experiment_module.optuna_search, "draws", lambda *_arguments: drawn)
+    monkeypatch.setattr(optuna_search, "draws", lambda *_arguments: drawn)
     monkeypatch.setattr(Pool, "run", lambda _pool, _sessions: None)
     with pytest.raises(ConfigError, match="warmup"):
         pairs_that_may_not_fit.run(Mock(), Mock())

@@ -52,6 +52,11 @@ def test_the_returns_of_a_session_that_has_not_finished_are_in_no_mean(state, tm
     assert (found["final_std"], found["final_iqm"], found["final_iqm_low"]) == (None, 500.0, None)
 
 
+def test_a_session_that_failed_in_an_earlier_start_counts_as_failed_until_it_is_finished(tmp_path):
+    found = row(tmp_path, [TRAINED], [TRAINED], [TRAINED], states=["finished", "failed", "interrupted"])
+    assert (found["sessions"], found["finished"], found["failed"]) == (3, 1, 1)
+
+
 def test_without_any_evaluation_the_returns_are_those_of_training(tmp_path):
     found = row(tmp_path, [TRAINED], [{**TRAINED, "episode_return_mean": 40.0}])
     assert (found["return_kind"], found["final_return"]) == ("training", 30.0)

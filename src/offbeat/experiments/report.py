@@ -28,7 +28,7 @@ def row_of(sessions: Sequence[Session], failed: Collection[str], target: float |
 
     Args:
         sessions: Sessions of the trial.
-        failed: Names of the sessions that have failed.
+        failed: Names of the sessions that have failed in this start.
         target: Return to reach; None for no target.
         kind: Of which returns the row is. A session without such returns is not in their means.
     """
@@ -40,7 +40,7 @@ def row_of(sessions: Sequence[Session], failed: Collection[str], target: float |
         "env": trial.env,
         "sessions": len(sessions),
         "finished": sum(result.finished for result in results),
-        "failed": sum(session.name in failed for session in sessions),
+        "failed": sum(session.name in failed or session.has_failed() for session in sessions),
         "return_kind": kind,
         **summary(results, with_target=target is not None),
     }

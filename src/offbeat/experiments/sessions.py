@@ -100,6 +100,10 @@ class RunProcess(ABC):
         finished = self.status().get("state") == "finished" or saved >= self.steps or limited
         return "finished" if finished else "unfinished"
 
+    def has_failed(self) -> bool:
+        """Whether the run has ended with an error, in this start or in an earlier one, and is not finished."""
+        return self.status().get("state") == "failed" and self.status_on_disk() != "finished"
+
     def is_over(self, line: dict[str, Any]) -> bool:  # noqa: ARG002 - most runs have no limit but their env steps
         """Whether a metrics line has reached a limit of the run that is not in env steps."""
         return False
