@@ -11,6 +11,7 @@ import statistics
 import tomllib
 from collections.abc import Iterator
 from contextlib import chdir
+from itertools import repeat
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import Mock, patch
@@ -445,3 +446,17 @@ def test_a_search_by_optuna_that_continues_has_the_configs_of_later_trials_too(t
         experiment.directory.write_record(experiment.spec, b"")
         experiment.directory.write_trial(trial_of(experiment.spec, 0, "CartPole-v1", {"actors": 1}))
     assert actors(Experiment(spec, tmp_path / "experiment")) == {1, 8}
+
+
+def test_optuna_is_told_of_a_trial_whose_session_failed(pairs_that_may_not_fit, monkeypatch):
+    values, told = {"capacity": 100_000, "warmup": 1000}, []
+
+    def draws(_search: object, _whole: object, scored: list[tuple[dict[str, int], float | None]], _number: int) -> Any:
+        told.extend(scored)
+        return repeat(values)
+
+    monkeypatch.setattr(optuna_search, "draws", draws)
+    pairs_that_may_not_fit.trials = [trial_of(pairs_that_may_not_fit.spec, 0, "Pendulum-v1", values)]
+    assert pairs_that_may_not_fit.spec.search is not None
+    pairs_that_may_not_fit._next_trial(pairs_that_may_not_fit.spec.search, 1)
+    assert told == [(values, None)]

@@ -115,6 +115,15 @@ def test_optuna_samples_in_the_ranges_and_resumes_as_if_uninterrupted():
     assert len({values["rate"] for values, _ in told}) == 15
 
 
+def test_optuna_seldom_draws_values_with_which_trials_failed():
+    pytest.importorskip("optuna")
+    search = Search("optuna", {"rate": Range(0.0, 1.0)}, 50, seed=1)
+    told: list[tuple[dict[str, object], float | None]] = [({"rate": 0.5 + 0.05 * number}, None) for number in range(10)]
+    told += [({"rate": 0.1 * number}, 1.0) for number in range(5)]
+    drawn = [next(optuna_search.draws(search, (), told, number))["rate"] for number in range(15, 35)]
+    assert sum(rate > 0.5 for rate in drawn) <= 4
+
+
 class Counted(int):
     """A number that counts its comparisons."""
 

@@ -167,7 +167,7 @@ class Experiment:
             ConfigError: Optuna finds none.
         """
         kind = self._return_kind()
-        scored = [(trial.values, score) for trial in self.trials if (score := self._score(trial, kind)) is not None]
+        scored = [(trial.values, self._score(trial, kind)) for trial in self.trials]
         drawn = optuna_search.draws(search, whole_keys(self.spec), scored, number)
         for values in islice(drawn, _MOST_DRAWS - 1):
             with suppress(ConfigError):
@@ -179,7 +179,7 @@ class Experiment:
         return return_kind(session for trial in self.trials for session in self.sessions(trial))
 
     def _score(self, trial: Trial, kind: ReturnKind) -> float | None:
-        """Return the mean final return of a trial; None if a session has not finished."""
+        """Return the mean final return of a trial; None if a session has failed, or has no return of this kind."""
         results = [result_of(session, None, kind) for session in self.sessions(trial)]
         finals = [result.final_return for result in results if result is not None and result.finished]
         known = [final for final in finals if final is not None]

@@ -1,6 +1,6 @@
 """A search by Optuna: it chooses the next trial from the results of earlier ones.
 
-The experiment's directory is the only storage: each call adds all finished trials to a new study. Its random stream is
+The experiment's directory is the only storage: each call adds all earlier trials to a new study. Its random stream is
 keyed by the trial's number. So an interrupted search continues as if it had not been interrupted.
 """
 
@@ -25,17 +25,19 @@ def require_optuna() -> None:
 
 
 def draws(
-    search: Search, whole: Collection[str], scored: Sequence[tuple[Values, float]], number: int
+    search: Search, whole: Collection[str], scored: Sequence[tuple[Values, float | None]], number: int
 ) -> Iterator[Values]:
     """Yield the values that Optuna draws for the next trial: the first ones, then others in their place, without end.
 
     Args:
         search: The search space.
         whole: Keys that accept only whole numbers.
-        scored: Values and mean final return of each finished trial, by number.
+        scored: Values and mean final return of each earlier trial, by number. None, of a trial that failed, is worse
+            than every return.
         number: Number of the next trial.
     """
     import optuna
+    from optuna.trial import TrialState
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     sampler = optuna.samplers.TPESampler(seed=derive_seed(search.seed, "search/optuna", number))
@@ -43,7 +45,9 @@ def draws(
     distributions = {key: _distribution(search.over[key], key in whole) for key in sorted(search.over)}
     for values, score in scored:
         params = {key: _to_optuna(search.over[key], value) for key, value in values.items()}
-        study.add_trial(optuna.trial.create_trial(params=params, distributions=distributions, value=score))
+        state = TrialState.PRUNED if score is None else TrialState.COMPLETE  # the sampler ignores FAIL
+        told = optuna.trial.create_trial(state=state, params=params, distributions=distributions, value=score)
+        study.add_trial(told)
     while True:
         drawn = study.ask(distributions).params
         yield {key: _from_optuna(search.over[key], drawn[key], key in whole) for key in distributions}
