@@ -460,3 +460,13 @@ def test_optuna_is_told_of_a_trial_whose_session_failed(pairs_that_may_not_fit, 
     assert pairs_that_may_not_fit.spec.search is not None
     pairs_that_may_not_fit._next_trial(pairs_that_may_not_fit.spec.search, 1)
     assert told == [(values, None)]
+
+
+def test_a_search_by_optuna_has_no_settings_twice_while_there_are_others(pairs_that_may_not_fit):
+    search = pairs_that_may_not_fit.spec.search
+    assert search is not None
+    for number in range(4):
+        pairs_that_may_not_fit.trials.append(pairs_that_may_not_fit._next_trial(search, number))
+    *first, last = (trial.values for trial in pairs_that_may_not_fit.trials)
+    assert all(values not in first[:number] for number, values in enumerate(first))
+    assert last in first, "the fourth pair does not fit"

@@ -35,6 +35,16 @@ def test_random_samples_depend_on_seed_trial_number_and_key_alone():
     assert len({each["rate"] for each in five}) == 5
 
 
+def test_a_random_search_has_no_settings_twice():
+    over: Over = {"a": Choices((1, 2, 3)), "b": Choices(([8], [16], [8, 16]))}
+    drawn = Search("random", over, 9).settings(())
+    assert sorted(drawn, key=str) == [{"a": a, "b": b} for a in (1, 2, 3) for b in ([16], [8, 16], [8])]
+    assert Search("random", over, 20).settings(()) == drawn
+    assert Search("random", over, 4).settings(()) == drawn[:4]
+    many: Over = {"a": Choices(tuple(range(1000)))}
+    assert len(Search("random", many, 1000).settings(())) == 1000
+
+
 def test_keys_are_sampled_independently_of_each_other():
     search = Search("random", {"a": OVER["rate"], "b": OVER["rate"]}, 5)
     assert all(values["a"] != values["b"] for values in search.settings(()))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.support.runs import small_run
-from tests.support.specs import TINY, grid, spec_text
+from tests.support.specs import TINY, grid, spec_text, write_spec
 
 from offbeat.algorithms.on_policy_config import OnPolicyConfig
 from offbeat.cli import main
@@ -15,6 +15,7 @@ from offbeat.cli.train import Train
 from offbeat.core.errors import ConfigError
 from offbeat.core.threads import usable_cores
 from offbeat.experiments.directory import ExperimentDirectory
+from offbeat.experiments.experiment import Experiment
 from offbeat.experiments.sessions import Session, cores_of
 from offbeat.experiments.spec import Spec, spec_of
 from offbeat.experiments.trials import read_trial, require_same_trial, require_startable, trials_of, write_trial
@@ -124,9 +125,19 @@ def test_an_invalid_setting_is_reported_with_its_trial(over, says):
 
 
 def drawn(key: str, low: float, high: float, **more: Any) -> list[Any]:
-    search = {"method": "random", "trials": 8, "over": {key: {"low": low, "high": high, **more}}}
+    search = {"method": "random", "trials": 4, "over": {key: {"low": low, "high": high, **more}}}
     settings = {name: value for name, value in TINY.items() if name != key}
     return [trial.values[key] for trial in trials_of(spec(settings=settings, search=search))]
+
+
+@pytest.mark.parametrize("method", ["random", "optuna"])
+def test_more_trials_than_different_settings_are_refused(method, tmp_path):
+    if method == "optuna":
+        pytest.importorskip("optuna")
+    search = {"method": method, "trials": 7, **grid(gamma=[0.9, 0.8], epochs=[1, 2, 3])}
+    settings = {"steps": 256}
+    with pytest.raises(ConfigError, match=r"trials is 7, but only 6 different settings .* write trials = 6"):
+        Experiment(write_spec(tmp_path / "a.toml", search=search, settings=settings), tmp_path / "experiment")
 
 
 def test_the_type_of_the_key_decides_whether_a_range_has_integers():

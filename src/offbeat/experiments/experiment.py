@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -20,14 +20,21 @@ from offbeat.experiments.progress import SessionCounts, View
 from offbeat.experiments.report import plot_experiment, row_of, write_table
 from offbeat.experiments.results import ReturnKind, TableRow, result_of, return_kind
 from offbeat.experiments.running import Outcome, Pool, StopSignals, wait_until_free
-from offbeat.experiments.search import Search
+from offbeat.experiments.search import Search, Values
 from offbeat.experiments.sessions import Session
 from offbeat.experiments.spec import Spec, read_spec
-from offbeat.experiments.trials import Trial, require_startable, trial_of, trials_of, whole_keys
+from offbeat.experiments.trials import (
+    Trial,
+    different_settings,
+    require_startable,
+    trial_of,
+    trials_of,
+    whole_keys,
+)
 from offbeat.metrics.text import counted
 
 _MOST_DRAWS = 100
-"""Draws by Optuna for one trial, until its settings fit together."""
+"""Draws by Optuna for one trial, until its settings fit together and are those of no earlier trial."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +88,7 @@ class Experiment:
                 f"{self.spec.where}: method is optuna, which cannot compare the returns of different envs: write one "
                 "spec per env"
             )
+        different_settings(self.spec)
         return self.directory.known_trials(self.spec)
 
     @property
@@ -161,7 +169,9 @@ class Experiment:
                 yield [trial for trial in self.trials if trial.number == number]
 
     def _next_trial(self, search: Search, number: int) -> Trial:
-        """Return the trial with this number: of the settings that Optuna draws, the first that fit together.
+        """Return the trial with this number: of the settings that Optuna draws, the first new ones that fit together.
+
+        If it draws only those of earlier trials, they are repeated.
 
         Raises:
             ConfigError: Optuna finds none.
@@ -169,10 +179,18 @@ class Experiment:
         kind = self._return_kind()
         scored = [(trial.values, self._score(trial, kind)) for trial in self.trials]
         drawn = optuna_search.draws(search, whole_keys(self.spec), scored, number)
-        for values in islice(drawn, _MOST_DRAWS - 1):
+        known = [trial.values for trial in self.trials]
+        trial: Trial | None = None
+        for trial in self._fitting(number, islice(drawn, _MOST_DRAWS)):
+            if trial.values not in known:
+                break
+        return trial or trial_of(self.spec, number, self.spec.envs[0], next(drawn))
+
+    def _fitting(self, number: int, drawn: Iterable[Values]) -> Iterator[Trial]:
+        """Yield the trials with this number of those values that fit together."""
+        for values in drawn:
             with suppress(ConfigError):
-                return trial_of(self.spec, number, self.spec.envs[0], values)
-        return trial_of(self.spec, number, self.spec.envs[0], next(drawn))
+                yield trial_of(self.spec, number, self.spec.envs[0], values)
 
     def _return_kind(self) -> ReturnKind:
         """Return of which kind the returns of all trials are, so that they can be compared."""

@@ -1,16 +1,17 @@
 """The search space of an experiment, and the values of each trial: all combinations, or random samples.
 
 A random sample is keyed by (seed, key, number of the trial), and combinations are ordered by the names of the keys. So
-the order of keys in the file and the number of trials do not change a trial.
+the order of keys in the file and the number of trials do not change a trial. A combination that an earlier trial has is
+drawn again, because sessions with the same settings and seeds would repeat its results.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from decimal import Decimal
-from itertools import product
+from itertools import islice, product
 from typing import Annotated, Any, Literal, cast
 
 from offbeat.core.errors import ConfigError, suggestion, unknown
@@ -27,6 +28,10 @@ MOST = 100_000
 """Largest number of sessions: each has a directory, and all are listed before the first one starts."""
 Number = Annotated[int, Bound(1, MOST)]
 """A number of seeds or trials."""
+_MOST_DRAWS = 1000
+_MOST_DRAWS_PER_EARLIER_TRIAL = 20
+"""Draws for one trial, until they are those of no earlier trial. Of n equally likely settings, the last one is missed
+with probability exp(-20)."""
 _DIGITS = 6
 """Significant digits of a number that is sampled from a range without a step."""
 
@@ -146,15 +151,28 @@ class Search:
         return {"method": self.method, "seed": self.seed, "over": over}
 
     def settings(self, whole: Collection[str]) -> list[Values]:
-        """Return the values of each combination of a grid or a random search; `whole` are the keys of whole numbers."""
+        """Return the values of all combinations of a grid, or of random ones, none of them twice.
+
+        There are fewer than `trials` if no more are found. `whole` are the keys of whole numbers.
+        """
         keys = sorted(self.over)
         if self.trials is None:
             grid = [cast("Choices", self.over[key]).values for key in keys]
             return [dict(zip(keys, values, strict=True)) for values in product(*grid)]
-        return [{key: self._sample(key, number, key in whole) for key in keys} for number in range(self.trials)]
+        found: dict[object, Values] = {}
+        for number in range(self.trials):
+            drawn = islice(self._draws(number, whole), _MOST_DRAWS + _MOST_DRAWS_PER_EARLIER_TRIAL * number)
+            values = next((values for values in drawn if _hashable(values) not in found), None)
+            if values is None:
+                break
+            found[_hashable(values)] = values
+        return list(found.values())
 
-    def _sample(self, key: str, number: int, whole: bool) -> Any:
-        return self.over[key].at(stream(self.seed, f"search/{key}", number).random(), whole=whole)
+    def _draws(self, number: int, whole: Collection[str]) -> Iterator[Values]:
+        """Yield random values for a trial, without end."""
+        streams = {key: stream(self.seed, f"search/{key}", number) for key in sorted(self.over)}
+        while True:
+            yield {key: self.over[key].at(each.random(), whole=key in whole) for key, each in streams.items()}
 
     def examples(self) -> list[Values]:
         """Return combinations that contain each example of every key at least once, to be checked."""

@@ -70,14 +70,30 @@ def trials_of(spec: Spec) -> list[Trial]:
     """Return all trials of a spec without Optuna, ordered by combination of settings, then by env.
 
     Raises:
-        ConfigError: a setting of any trial is invalid.
+        ConfigError: a setting of any trial is invalid, or there are fewer different settings than trials.
     """
-    settings: list[Values] = [{}] if spec.search is None else spec.search.settings(whole_keys(spec))
     return [
         trial_of(spec, number * len(spec.envs) + index, env, values)
-        for number, values in enumerate(settings)
+        for number, values in enumerate(different_settings(spec))
         for index, env in enumerate(spec.envs)
     ]
+
+
+def different_settings(spec: Spec) -> list[Values]:
+    """Return the values of all combinations of a grid or of a random search; one without values if nothing is searched.
+
+    Raises:
+        ConfigError: there are fewer different ones than trials.
+    """
+    if spec.search is None:
+        return [{}]
+    found, trials = spec.search.settings(whole_keys(spec)), spec.search.trials
+    if trials is not None and len(found) < trials:
+        raise ConfigError(
+            f"{spec.where}: trials is {trials}, but only {len(found)} different settings were found in [search.over]: "
+            f"write trials = {len(found)}, or add values"
+        )
+    return found
 
 
 def trial_of(spec: Spec, number: int, env: str, values: Values) -> Trial:
