@@ -151,6 +151,7 @@ def test_a_range_of_an_argument_of_the_env_has_integers_if_its_bounds_and_step_a
     assert all(isinstance(value, int) for value in drawn("env.kwargs.size", 2, 8, step=2))
     assert not any(isinstance(value, int) for value in drawn("env.kwargs.size", 2, 8))
     assert not any(isinstance(value, int) for value in drawn("env.kwargs.size", 2, 8, step=0.5))
+    assert not any(isinstance(value, int) for value in drawn("env.kwargs.size", 2.0, 8.0, step=2.0))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from decimal import Decimal
 from itertools import islice, product
 from typing import Annotated, Any, Literal, cast
@@ -64,6 +64,8 @@ class Range:
     scale: Literal["linear", "log"] = "linear"
     step: float | None = None
     """Distance between allowed numbers, starting at low; None: any number."""
+    integers: bool = False
+    """Whether low, high and step are integers in the spec, as 1 is and 1.0 is not."""
 
     def at(self, fraction: float, *, whole: bool) -> float:
         """Return the number at a fraction of the range, in [0, 1); with `whole` a whole number."""
@@ -271,7 +273,7 @@ def _values(where: str, key: str, given: object) -> Choices | Range:
 
 
 def _range(where: str, key: str, given: Mapping[str, Any]) -> Range:
-    hints = hints_of(Range)
+    hints = {part: hint for part, hint in hints_of(Range).items() if part != "integers"}
     if unknown_part := next((part for part in given if part not in hints), None):
         raise ConfigError(
             f"{where}: the range of {key} has an unknown key {unknown_part!r}.{suggestion(unknown_part, hints)} A "
@@ -292,4 +294,4 @@ def _range(where: str, key: str, given: Mapping[str, Any]) -> Range:
             f"{where}: {key} has step {found.step:g}, but more than 0 and at most high - low = "
             f"{found.high - found.low:g} is expected"
         )
-    return found
+    return replace(found, integers=all(type(given.get(part)) is int for part in ("low", "high", "step")))

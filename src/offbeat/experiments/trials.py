@@ -124,7 +124,7 @@ def config_of(spec: Spec, env: str, settings: Mapping[str, Any]) -> Config:
 def whole_keys(spec: Spec) -> set[str]:
     """Return the keys with a range that has whole numbers only: those that accept no others.
 
-    What an argument of an env accepts is not known: its range has whole numbers if its bounds and its step are whole.
+    What an argument of an env accepts is not known: its range has whole numbers if low, high and step are integers.
 
     Raises:
         ConfigError: a key with a range does not accept its numbers.
@@ -144,7 +144,7 @@ def whole_keys(spec: Spec) -> set[str]:
             raise ConfigError(
                 f"{spec.where}: {key} accepts only whole numbers: low, high and step of its range must be whole numbers"
             )
-    of_env = {key for key, values in all_ranges.items() if key.startswith(KWARGS) and values.step and values.is_whole}
+    of_env = {key for key, values in all_ranges.items() if key.startswith(KWARGS) and values.integers}
     return {key for key, kind in kinds.items() if kind is int} | of_env
 
 
