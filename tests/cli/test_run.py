@@ -20,7 +20,7 @@ from tests.support.runs import REPOSITORY, contents, files_up_to, offbeat, small
 from tests.support.specs import TINY, grid, spec_text, write_spec
 
 from offbeat.cli import main
-from offbeat.cli.run import _PopulationCommand
+from offbeat.cli.run import RunSpec, _PopulationCommand
 from offbeat.population.population import PopulationResult
 
 
@@ -341,3 +341,10 @@ def test_comments_and_more_seeds_do_not_make_another_experiment(folder):
     assert said.code == 0, said
     assert "trial-000/seed-3: start" in said.out
     assert "trial-000/seed-1: skip" in said.out
+
+
+def test_the_flags_that_resume_an_experiment_are_those_that_it_was_started_with():
+    words = ["--dir", "here", "--jobs", "2", "--on", "ray", "--cpus", "4", "--import", "my_env", "--trust-code"]
+    typed = main._parse(["run", "spec.toml", *words])
+    assert isinstance(typed, RunSpec)
+    assert typed._flags() == words

@@ -121,8 +121,8 @@ class RunSpec:
     def _flags(self) -> list[str]:
         """Return the flags that are needed to resume the experiment."""
         given = {
-            "dir": self.dir, "on": None if self.on == "local" else self.on, "ray-address": self.ray_address,
-            "cpus": self.cpus, "gpus": self.gpus, "resources": self.resources,
+            "dir": self.dir, "jobs": self.jobs, "on": None if self.on == "local" else self.on,
+            "ray-address": self.ray_address, "cpus": self.cpus, "gpus": self.gpus, "resources": self.resources,
         }  # fmt: skip
         flags = [word for name, value in given.items() if value is not None for word in (f"--{name}", str(value))]
         imports = [word for module in self.imports for word in ("--import", module)]
