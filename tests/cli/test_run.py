@@ -316,8 +316,9 @@ def test_a_full_disk_ends_an_experiment_with_one_message():
     assert "Traceback" not in said.err
 
 
-@pytest.mark.usefixtures("folder")
-def test_an_experiment_whose_graphs_cannot_be_written_says_so_and_prints_its_results():
+def test_an_experiment_whose_graphs_cannot_be_written_says_so_and_prints_its_results(folder):
+    for picture in folder.rglob("return-*.png"):
+        picture.unlink()
     with files_up_to(10_000):
         said = offbeat("run", "spec.toml", "--progress", "lines")
     assert said.code == 0, said.err

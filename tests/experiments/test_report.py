@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+
+from offbeat.experiments import report
 from offbeat.experiments.report import as_markdown
 
 
@@ -9,3 +12,30 @@ def test_a_vertical_bar_in_a_cell_does_not_begin_another_one():
     header, _, row = as_markdown([{"member": 0, "failed": "expected serial | threads", "score": 1.0}]).splitlines()
     assert header == "| member | failed | score |"
     assert row == r"| 0 | expected serial \| threads | 1.00 |"
+
+
+def test_graphs_are_drawn_again_only_after_new_metrics(tmp_path, monkeypatch):
+    monkeypatch.setattr(report, "draw_runs", lambda *_arguments: None)
+    monkeypatch.setattr(report, "write_figure", lambda _figure, file: file.touch())
+    trials = [tmp_path / name for name in ("trial-000", "trial-001")]
+    for trial in trials:
+        run = trial / "seed-1"
+        run.mkdir(parents=True)
+        for file in (trial / "trial.toml", run / "config.toml"):
+            file.touch()
+        (run / "metrics.jsonl").write_text('{"env_steps": 1, "episode_return_mean": 2.0}\n')
+    (tmp_path / "experiment.json").touch()
+
+    def plotted() -> list[str]:
+        said: list[str] = []
+        time.sleep(0.02)  # files that are written at the same time are drawn again
+        report.plot_experiment(tmp_path, trials, said.append)
+        return [text.removeprefix("plotting ") for text in said]
+
+    assert plotted() == ["trial-000", "trial-001", tmp_path.name]
+    assert plotted() == []
+    time.sleep(0.02)
+    (trials[1] / "seed-1/metrics.jsonl").touch()
+    assert plotted() == ["trial-001", tmp_path.name]
+    (trials[0] / "return-time.png").unlink()
+    assert plotted() == ["trial-000"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -85,6 +85,8 @@ _AXES: tuple[XAxis, ...] = ("steps", "time")
 def plot_experiment(experiment: Path, trials: Sequence[Path], notify: Callable[[str], None]) -> None:
     """Plot the returns of each trial and of all trials together, over env steps and over time.
 
+    Graphs that are newer than all metrics that they show stay as they are.
+
     Args:
         experiment: Path of the experiment.
         trials: Paths of its trials. Those without returns are skipped.
@@ -95,9 +97,20 @@ def plot_experiment(experiment: Path, trials: Sequence[Path], notify: Callable[[
             runs = runs_of(folder)
         except ConfigError:  # no returns yet
             continue
+        files = {x: folder / f"return-{x}.png" for x in _AXES}
+        if _are_newer(files.values(), [run / "metrics.jsonl" for run in runs]):
+            continue
         notify(f"plotting {folder.name}")
         try:
-            for x in _AXES:
-                write_figure(draw_runs(runs, x), folder / f"return-{x}.png")
+            for x, file in files.items():
+                write_figure(draw_runs(runs, x), file)
         except (ConfigError, OSError) as error:
             notify(f"{folder.name} is not plotted: {error}; `offbeat plot {quote(str(folder))}` tries again")
+
+
+def _are_newer(files: Iterable[Path], others: Iterable[Path]) -> bool:
+    """Whether all files exist, and were written after all others."""
+    try:
+        return min(file.stat().st_mtime_ns for file in files) > max(other.stat().st_mtime_ns for other in others)
+    except OSError:
+        return False
