@@ -89,6 +89,18 @@ def test_a_run_without_evaluations_is_plotted_with_runs_that_have_them(tmp_path)
     assert legend(out) == ["training episodes, mean of 2 seeds", "range of the 2 seeds"]  # they have no common range
 
 
+def test_a_seed_that_ends_a_curve_early_is_named(tmp_path):
+    runs = [make_run(tmp_path / f"seed{seed}", seed=seed, lines=lines) for seed, lines in enumerate((30, 12, 29))]
+    runs.append(make_run(tmp_path / "other", clip=0.1))
+    said: list[str] = []
+    plot(runs, "time", out=tmp_path / "a.svg", notify=said.append)
+    plot(runs[::2], out=tmp_path / "a.svg", notify=said.append)
+    assert said == []
+    plot(runs, out=tmp_path / "a.svg", notify=said.append)
+    (text,) = said
+    assert text.endswith("the shortest of them: clip 0.2 (3 seeds), seed 1 after 11k of 29k env steps")
+
+
 def test_an_evaluation_is_one_point_although_later_lines_repeat_it(tmp_path):
     (run,) = read_run(make_run(tmp_path / "run"), "steps")
     assert run.evaluation.x.tolist() == [10_000, 20_000]

@@ -90,7 +90,8 @@ def plot_experiment(experiment: Path, trials: Sequence[Path], notify: Callable[[
     Args:
         experiment: Path of the experiment.
         trials: Paths of its trials. Those without returns are skipped.
-        notify: Called with a message before each directory is plotted, and if its graphs cannot be written.
+        notify: Called with a message before each directory is plotted, if its graphs cannot be written, and if a
+            session ends a curve early.
     """
     for folder in (*trials, experiment):
         try:
@@ -103,7 +104,8 @@ def plot_experiment(experiment: Path, trials: Sequence[Path], notify: Callable[[
         notify(f"plotting {folder.name}")
         try:
             for x, file in files.items():
-                write_figure(draw_runs(runs, x), file)
+                told = notify if folder == experiment else lambda _text: None  # else each message would be there twice
+                write_figure(draw_runs(runs, x, notify=told), file)
         except (ConfigError, OSError) as error:
             notify(f"{folder.name} is not plotted: {error}; `offbeat plot {quote(str(folder))}` tries again")
 

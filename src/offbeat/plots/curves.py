@@ -17,7 +17,7 @@ from offbeat.core.errors import ConfigError
 from offbeat.metrics.text import algorithm_title
 from offbeat.plots.figures import TITLE, line_style, literal, save_figure, show_grid, wrapped
 from offbeat.plots.labels import ALGORITHM
-from offbeat.plots.panels import Panel, names_of, read_panels, seeds_of
+from offbeat.plots.panels import Panel, ended_early, names_of, read_panels, seeds_of
 from offbeat.plots.runs import (
     ELO,
     MOVING_AVERAGE_POINTS,
@@ -76,7 +76,8 @@ def plot_runs(
         smooth: Number of points; each line is the moving average over its last ones. 1 leaves it as it is.
         average: Whether to add the moving average of the training returns over 100 points, as a dotted line.
         title: Title in place of the names of algorithms and envs.
-        notify: Called with messages that name the runs without one of the metrics, which are left out of its panel.
+        notify: Called with messages that name the runs without one of the metrics, which are left out of its panel, and
+            the seeds that end a curve early.
 
     Raises:
         ConfigError: a directory is not a run or has no returns yet, no run has one of the metrics, the number of labels
@@ -114,6 +115,9 @@ def draw_runs(
     panels = read_panels(directories, x, metrics, of_runs, notify)
     names = names_of(panels, () if of_runs else labels)
     _require_points(panels)
+    unit = "env steps" if x == "steps" else x
+    if x != "time" and (early := ended_early(panels, names, unit)):
+        notify(f"a curve of several seeds ends with the shortest of them: {'; '.join(early)}")
     return _draw(panels, names, x, smooth=smooth, average=average, title=title)
 
 

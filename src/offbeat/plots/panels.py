@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from offbeat.core.errors import ConfigError
+from offbeat.metrics.text import compact
 from offbeat.plots.labels import ENV, SEED, distinguished, group_by_settings, labeled, labels_of
 from offbeat.plots.runs import MEMBER, Run, XAxis, metrics_of, read_run
 
@@ -66,6 +67,34 @@ def _unknown_metric(metric: str, directories: Sequence[Path]) -> ConfigError:
     remedy = f"did you mean {' or '.join(similar)}?" if similar else remedy
     runs = str(directories[0]) if len(directories) == 1 else f"each of the {len(directories)} runs"
     return ConfigError(f"the metric {metric} is missing in {runs}: {remedy}")
+
+
+# --- ends of curves -----------------------------------------------------------------------------------------
+
+_EARLY = 0.9
+"""A curve of several seeds that goes less far than this part of the longest one is named."""
+
+
+def ended_early(panels: Sequence[Panel], names: Sequence[Sequence[str]], unit: str) -> list[str]:
+    """Return the curves of several seeds that end early, because one of the seeds does; each with this seed.
+
+    `unit` is that of the x axis.
+    """
+    several_envs = len({panel.env for panel in panels}) > 1
+    found = []
+    for panel, each in zip(panels, names, strict=True):
+        for group, name in zip(panel.groups, each, strict=True):
+            ends = [_end(run) for run in group]
+            if min(ends) < _EARLY * max(ends):
+                curve = [panel.env if several_envs else "", name, seeds_of([group[ends.index(min(ends))]])]
+                end = f"after {compact(min(ends))} of {compact(max(ends))} {unit}"
+                found.append(f"{', '.join(filter(None, curve))} {end}")
+    return list(dict.fromkeys(found))
+
+
+def _end(run: Run) -> float:
+    """Return where the curves of a run end, on the x axis."""
+    return float(max(curve.x.max(initial=0.0) for curve in (run.training, run.evaluation)))
 
 
 # --- names of groups ----------------------------------------------------------------------------------------
