@@ -101,7 +101,7 @@ def test_an_evaluator_that_cannot_be_made_leaves_nothing_open(parts, monkeypatch
     monkeypatch.setattr(Bell, "make_several", fail)
     before = descriptors()
     with pytest.raises(OSError, match="Too many open files"):
-        ProcessEvaluator(plan, config, REPORTING, threads=1, concurrent=False)
+        ProcessEvaluator(plan, config, REPORTING, cores={0}, threads=1, concurrent=False)
     assert descriptors() == before
 
 

@@ -41,18 +41,20 @@ def test_actor_cores_are_assigned_round_robin(runtime):
 
 
 @pytest.mark.parametrize("runtime", BOTH)
-def test_pinning_the_learner_does_not_pin_actors_or_the_caller(runtime):
+def test_pinning_the_learner_does_not_pin_actors_the_evaluator_or_the_caller(runtime):
     within: list[set[int]] = []
     small_run(
         Path("run"),
         "reporting/Reporting-v0",
         **{**SETTINGS, "runtime": runtime, "actors": 2, "learner_cores": (CORES[1],)},
+        eval_every=256,
+        eval_episodes=1,
         callbacks=[lambda _line: within.append(os.sched_getaffinity(0))],
     )
     assert within
     assert all(cores == {CORES[1]} for cores in within)
-    actors = [one for one in env_reports() if one.pid != os.getpid() or one.thread.startswith("offbeat actor")]
-    assert [one.cores for one in actors] == [CORES, CORES]
+    others = [one for one in env_reports() if one.pid != os.getpid() or one.thread.startswith("offbeat actor")]
+    assert [one.cores for one in others] == [CORES, CORES, CORES]
     assert os.sched_getaffinity(0) == set(CORES)
 
 

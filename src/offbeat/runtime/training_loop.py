@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from offbeat.core.errors import RunFailed
-from offbeat.core.threads import blas_kernels, usable_cores
+from offbeat.core.threads import blas_kernels, usable_core_numbers
 from offbeat.core.types import Tree
 from offbeat.metrics.counters import Counters
 from offbeat.metrics.status import FirstBatch, Phase
@@ -57,8 +57,8 @@ class TrainingLoop(ABC):
 
     def _make_evaluations(self, watchers: Watchers) -> Evaluations:
         config, policies = self._parts.config, self._parts.policies
-        exact = config.runtime.lag == "exact"
-        concurrent = not exact and not config.runtime.entry.runs_in_order and usable_cores() > 1
+        exact, cores = config.runtime.lag == "exact", usable_core_numbers()  # the learner is not pinned yet
+        concurrent = not exact and not config.runtime.entry.runs_in_order and len(cores) > 1
         concurrent &= config.run.evaluator == "process"
         evaluated = tuple(EvaluatedPolicy(each.name, each.spec, each.env.agents, each.sides) for each in policies)
         plan = EvaluationPlan(config.run, config.env, evaluated, self._parts.world, config.trials)
@@ -68,6 +68,7 @@ class TrainingLoop(ABC):
             config,
             watchers.reporting,
             self._parts.main_thread,
+            cores=cores,
             threads=self._parts.blas_threads,
             concurrent=concurrent,
         )

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from offbeat.config.config import Config
 from offbeat.core.errors import OffbeatError, RunFailed, message_with_notes
-from offbeat.core.threads import niceness, usable_core_numbers
+from offbeat.core.threads import niceness
 from offbeat.envs import sending
 from offbeat.memory.arena import SharedArena
 from offbeat.runtime.actor_process import NICENESS_INCREASE
@@ -121,6 +121,7 @@ class ProcessEvaluator:
         config: Config,
         reporting: Reporting,
         *,
+        cores: set[int],
         threads: int,
         concurrent: bool,
     ) -> None:
@@ -130,6 +131,7 @@ class ProcessEvaluator:
             plan: the plan of the evaluations.
             config: the config of the run.
             reporting: is notified of restarts, and of the process.
+            cores: cores that the process may use: those of this one before the learner was pinned to some of them.
             threads: number of threads for BLAS and torch.
             concurrent: whether the learner continues during an evaluation; the process then has a higher niceness.
 
@@ -141,7 +143,7 @@ class ProcessEvaluator:
         self._plan, self._config = plan, config
         self._threads, self.concurrent = threads, concurrent
         self._nice = min(19, niceness() + NICENESS_INCREASE) if concurrent else None
-        self._cores = usable_core_numbers()
+        self._cores = cores
         with ExitStack() as made:
             self._arena = SharedArena(board_slabs(plan.policies))
             made.callback(self._arena.close)
@@ -240,6 +242,7 @@ def make_evaluator(
     reporting: Reporting,
     main_thread: MainThreadWatch,
     *,
+    cores: set[int],
     threads: int,
     concurrent: bool,
 ) -> Evaluator:
@@ -251,7 +254,7 @@ def make_evaluator(
         remedy = ". With --set evaluator=process it would not stop the run"
         return InlineEvaluator(plan, main_thread.env_calls(reporting.notify, remedy))
     try:
-        return ProcessEvaluator(plan, config, reporting, threads=threads, concurrent=concurrent)
+        return ProcessEvaluator(plan, config, reporting, cores=cores, threads=threads, concurrent=concurrent)
     except sending.NotSendable as error:
         reporting.notify(
             f"evaluations run in the learner's process, where an env that hangs stops the run: {error.reason}"
