@@ -36,6 +36,7 @@ from offbeat.core.errors import ConfigError, EnvFailed
 from offbeat.run_directory import checkpoint
 from offbeat.runtime import signals
 from offbeat.runtime.evaluation.evaluators import InlineEvaluator, Result
+from offbeat.runtime.evaluation.plan import EvaluationPlan
 
 RUN_ENVS = "tests.sample_envs.run_envs"
 
@@ -183,6 +184,25 @@ def test_a_signal_that_is_sent_twice_at_once_lets_the_run_save(tmp_path):
     run = small_run(tmp_path / "run", callbacks=[signals_from(700, signal.SIGTERM, signal.SIGTERM)])
     assert (run.state, run.reason, run.exit_code) == ("interrupted", "stopped by SIGTERM", 130)
     assert checkpoint.load(run.path / "checkpoints" / "latest").policy["env_steps"] >= 700
+
+
+@pytest.mark.parametrize("during_an_evaluation", [True, False])
+def test_after_a_signal_no_evaluation_starts(tmp_path, monkeypatch, during_an_evaluation):
+    evaluate, started = EvaluationPlan.evaluate, list[EvaluationPlan]()
+
+    def signalled(plan: EvaluationPlan, *arguments: Any, **settings: Any) -> Any:
+        started.append(plan)
+        if during_an_evaluation:
+            os.kill(os.getpid(), signal.SIGINT)
+        return evaluate(plan, *arguments, **settings)
+
+    monkeypatch.setattr(EvaluationPlan, "evaluate", signalled)
+    settings: dict[str, Any] = {"eval_every": 64, "eval_episodes": 1, "evaluator": "inline", "max_lag": 3}
+    callbacks = [] if during_an_evaluation else [signals_from(64, signal.SIGINT)]
+    run = small_run(tmp_path / "run", **settings, lag="exact", callbacks=callbacks)
+    assert run.reason == "stopped by SIGINT"
+    assert run.metrics["learning_step"] > 2
+    assert (len(started), run.metrics["evaluations"]) == (1, 0 if during_an_evaluation else 1)
 
 
 def test_a_second_signal_ends_the_run_at_once(tmp_path, monkeypatch):

@@ -164,7 +164,7 @@ class TrainingLoop(ABC):
             raise RuntimeError("the runtime returned before the run had ended")
         # Takes the result of an unfinished evaluation. The checkpoint comes after it and has its score. A run that is
         # killed in the evaluation resumes from an earlier one: with a last one it would count as finished.
-        evaluated = not self._signals.received and self._evaluate(due=False, last=True)
+        evaluated = self._evaluate(due=False, last=True)
         self._signals.end_deadline()
         self.counters = replace(self.counters, acted_beyond=self._acted_beyond())
         self._save_and_write_last_line(evaluated=evaluated)
@@ -215,9 +215,13 @@ class TrainingLoop(ABC):
     def _evaluate(self, *, due: bool, last: bool) -> bool:
         """Evaluate the weights if an evaluation is `due`; `last`: these are the weights at the end of the run.
 
+        After a stop signal nothing is evaluated: until the run ends, only a few learning steps follow.
+
         Returns:
             Whether the result of an evaluation was received, of these weights or of earlier ones.
         """
+        if self._signals.received:
+            return False
         started = monotonic()
         try:
             return self.evaluations.step(
