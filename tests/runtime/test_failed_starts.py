@@ -14,7 +14,7 @@ from tests.support.runs import SMALL
 
 from offbeat.algorithms.sac import SAC
 from offbeat.config.resolve import resolve
-from offbeat.core.errors import ConfigError
+from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.types import Field
 from offbeat.memory.arena import SharedArena
 from offbeat.runtime import assembly
@@ -91,6 +91,17 @@ def test_learner_processes_that_cannot_be_made_leave_nothing_open(parts, monkeyp
     with pytest.raises(OSError, match="Too many open files"):
         processes.learners_of(parts, acting, REPORTING)
     assert descriptors() == before
+    acting.close()
+
+
+@pytest.mark.parametrize("parts", [{"devices": ("cpu", "cpu"), "shards": 2}], indirect=True)
+def test_a_learner_process_that_cannot_be_started_ends_the_run_with_the_reason(parts, monkeypatch):
+    acting = acting_of(parts, 0, REPORTING)
+    learners = processes.learners_of(parts, acting, REPORTING)
+    monkeypatch.setattr(processes, "start_worker", fail)
+    with pytest.raises(RunFailed, match=r"learner 1 could not be started \(Too many open files\): raise the limits"):
+        learners.start(0)
+    learners.close()
     acting.close()
 
 

@@ -197,10 +197,7 @@ class Supervisor(Generic[C]):
             try:
                 self.processes.append(self._start_process(index, origin, snapshot))
             except OSError as error:
-                raise RunFailed(
-                    f"{self._role} {index} could not be started ({error.strerror or error}): raise the limits of "
-                    "processes, files and memory (`ulimit -a`)"
-                ) from error
+                raise start_failure(f"{self._role} {index}", error) from error
             if len(self.processes) % together == 0 or len(self.processes) == len(snapshots):
                 self._show(self._role, self.processes)
                 self._wait_until_ready(watch or self.watch, len(snapshots))
@@ -299,6 +296,14 @@ class Supervisor(Generic[C]):
 
     def _closing_s(self, index: int) -> float:
         return ENV_CLOSE_S if self._board.deadlines[index].is_in_env else CLOSE_S
+
+
+def start_failure(child: str, error: OSError) -> RunFailed:
+    """Return the error for a child that could not be started at the start of the run."""
+    return RunFailed(
+        f"{child} could not be started ({error.strerror or error}): raise the limits of processes, files and memory "
+        "(`ulimit -a`)"
+    )
 
 
 def failure_of(what: str, note: str) -> RunFailed:

@@ -26,7 +26,7 @@ from offbeat.runtime.learners.distributed import host_store, uses_nccl
 from offbeat.runtime.learners.learner_process import LearnerLaunch, LearnerState
 from offbeat.runtime.learners.shared_memory import EXCHANGE
 from offbeat.runtime.parts import LearnedPolicy, PacedParts
-from offbeat.runtime.supervisor import LossWatch, Reporting, failure_of, traceback_of
+from offbeat.runtime.supervisor import LossWatch, Reporting, failure_of, start_failure, traceback_of
 from offbeat.workers.learner import Learned
 from offbeat.workers.learner_pool import LearnerPool
 
@@ -87,7 +87,10 @@ class LearnerProcesses:
             row[0] = step
         states = {policy.name: _state_of(policy) for policy in self._parts.trained}
         for rank in range(1, self._runtime.learners):
-            self._children.append(self._start(rank, step, states))
+            try:
+                self._children.append(self._start(rank, step, states))
+            except OSError as error:
+                raise start_failure(f"learner {rank}", error) from error
         self._show("learner", self._children)
         for policy in self._parts.trained:
             policy.algorithm.collective = self._collective
