@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
@@ -141,7 +141,7 @@ class LaunchSpec:
     """With the file descriptors of their shared state."""
 
 
-def main(launch: LaunchSpec, connection: Connection[Report, LaunchSpec]) -> None:
+def main(launch: LaunchSpec, connection: Connection[Report, LaunchSpec], closing: ExitStack) -> None:  # noqa: ARG001
     """Take a part in each case, when its turn comes."""
     torch.set_num_threads(1)
     problem = Problem()

@@ -13,7 +13,7 @@ from tests.sample_envs.run_envs import Wave
 from tests.support.runs import CommandResult, offbeat, small_arguments, small_run
 
 from offbeat.api.train import train
-from offbeat.core.errors import ConfigError, EnvFailed
+from offbeat.core.errors import ConfigError, EnvFailed, RunFailed
 from offbeat.envs.make import make_envs
 
 IMPORTS: dict[str, Any] = {"imports": ("tests.sample_envs.raising_envs",)}
@@ -51,6 +51,20 @@ def test_restarts_show_the_lines_of_the_env_once_and_log_every_traceback(tmp_pat
     logged = frames_in((tmp_path / "run" / "log.txt").read_text())
     assert {"actor.py", "supervisor.py", OWN} <= set(logged)
     assert logged.count("actor_process.py") == 3, "of two restarts, and of the end"
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [{"runtime": "processes", "actors": 1}, {"algorithm": "a2c", "runtime": "hogwild", "workers": 1}],
+    ids=lambda layout: layout["runtime"],
+)
+def test_the_error_of_an_env_is_shown_if_the_env_then_hangs_in_close(tmp_path, layout):
+    kind = f"raising/{raising_envs.HangsInCloseOnceRaised.__name__}-v0"
+    limits = {"restart_budget": 0, "step_timeout_s": 1, "reset_timeout_s": 1}
+    with pytest.raises(RunFailed, match="that did not return in time") as failed:
+        small_run(tmp_path / "run", kind, **IMPORTS, **limits, **layout)
+    assert frames_in("\n".join(failed.value.__notes__)) == [OWN, OWN]
+    assert "step() raised ZeroDivisionError" in (tmp_path / "run" / "log.txt").read_text()
 
 
 def test_the_progress_counts_restarts_before_the_next_learning_step(tmp_path):

@@ -39,6 +39,14 @@ class RaisesInEvaluations(Wave):
         return super().step(action)
 
 
+class HangsInCloseOnceRaised(RaisesInEvaluations):
+    """Does not close after it has raised."""
+
+    def close(self) -> None:
+        if EVALUATES and self.steps == 4:
+            time.sleep(600)
+
+
 class HangsInOneEvaluation(Wave):
     """Hangs once."""
 
@@ -78,6 +86,6 @@ class WaitsInEvaluations(Wave):
 
 
 register_envs(
-    *("evaluated", Quick, ExitsInEvaluations, RaisesInEvaluations, HangsInOneEvaluation),
-    *(SlowInEvaluations, WaitsInEvaluations),
+    *("evaluated", Quick, ExitsInEvaluations, RaisesInEvaluations, HangsInCloseOnceRaised),
+    *(HangsInOneEvaluation, SlowInEvaluations, WaitsInEvaluations),
 )

@@ -5,6 +5,7 @@ Actor processes import this, so it does without torch.
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from tests.sample_envs.curious_envs import Line
@@ -26,6 +27,14 @@ class RaisesLate(Line):
         if self.age >= self.life:
             length_of([])
         return super().step(action)
+
+
+class HangsInCloseOnceRaised(RaisesLate):
+    """Does not close after it has raised."""
+
+    def close(self) -> None:
+        if self.age >= self.life:
+            time.sleep(600)
 
 
 class RaisesAtOnce(RaisesLate):
@@ -54,4 +63,6 @@ class RaisesAfterMistake(Line):
             raise ValueError(f"no shares for {action}") from error
 
 
-register_envs("raising", RaisesLate, RaisesAtOnce, RaisesWhenMade, RaisesInReset, RaisesAfterMistake)
+register_envs(
+    *("raising", RaisesLate, HangsInCloseOnceRaised, RaisesAtOnce, RaisesWhenMade, RaisesInReset, RaisesAfterMistake)
+)

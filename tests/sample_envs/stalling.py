@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -112,7 +113,7 @@ class LaunchSpec:
     parent: int
 
 
-def main(launch: LaunchSpec, connection: Connection[Report, Any]) -> None:  # noqa: ARG001 - what children are called with
+def main(launch: LaunchSpec, connection: Connection[Report, Any], closing: ExitStack) -> None:  # noqa: ARG001
     """Report so much that nobody takes it in at once."""
     connection.send(Report("ready", None))
     connection.send(Report("large", bytes(LARGE)))

@@ -6,7 +6,7 @@ import mmap
 import os
 import signal
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import ForkingPickler
@@ -64,7 +64,7 @@ class LaunchSpec:
     slabs: tuple[Slab, ...]
 
 
-def main(launch: LaunchSpec, connection: Connection[Report, LaunchSpec]) -> None:
+def main(launch: LaunchSpec, connection: Connection[Report, LaunchSpec], closing: ExitStack) -> None:  # noqa: ARG001
     """Open a buffer, add 1 to all that is in it, and keep it open until this process is killed."""
     tensors = open_buffer(launch.handle, launch.slabs)
     for tensor in tensors.values():

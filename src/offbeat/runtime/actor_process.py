@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
@@ -54,7 +55,7 @@ def _niceness(launch: ActorLaunch) -> int | None:
     return min(19, niceness() + NICENESS_INCREASE) if crowded else None
 
 
-def main(launch: ActorLaunch, connection: Connection[Report, ActorLaunch]) -> None:
+def main(launch: ActorLaunch, connection: Connection[Report, ActorLaunch], closing: ExitStack) -> None:
     """Run an actor until the gate closes."""
     plan, runtime = launch.plan, launch.plan.runtime
     prepare_process(launch, core_of(runtime.actor_cores, launch.index), _niceness(launch))
@@ -66,15 +67,13 @@ def main(launch: ActorLaunch, connection: Connection[Report, ActorLaunch]) -> No
     inference = launch.inference and RequestedInference(plan, launch.inference, launch.index, own, gate)
     gate.enter(resets=True)  # making envs may take as long as a reset
     actor = make_actor(plan, launch.index, launch.origin, gate, launch.attempt, inference=inference)
+    closing.callback(actor.close)
     gate.leave()
     actor.timings.merge(board.spent(launch.index))  # includes the time of a process that died
 
     def report_pause() -> None:
         connection.send(Report("paused", (gate.open_ticket, actor.snapshot())))
 
-    try:
-        start_actor(plan, actor, launch.origin, launch.snapshot, launch.progress)
-        connection.send(Report("ready", None))
-        actor.work(GateLink(gate, plan.memory(arrays), report_pause))
-    finally:
-        actor.close()
+    start_actor(plan, actor, launch.origin, launch.snapshot, launch.progress)
+    connection.send(Report("ready", None))
+    actor.work(GateLink(gate, plan.memory(arrays), report_pause))

@@ -67,8 +67,15 @@ class Report(NamedTuple):
 class ChildModule(Protocol):
     """A module with the main function of a child process."""
 
-    def main(self, launch: Any, connection: Connection[Report, Any]) -> None:
-        """Do the work of the child, until `Closed` is raised; send reports on `connection`."""
+    def main(self, launch: Any, connection: Connection[Report, Any], closing: contextlib.ExitStack) -> None:
+        """Do the work of the child, until `Closed` is raised.
+
+        Args:
+            launch: the launch spec.
+            connection: for reports.
+            closing: gets what is to be closed at the end. It is closed after an error was reported: an env that has
+                failed may hang in `close`.
+        """
 
 
 def run_child(module: str) -> NoReturn:
@@ -79,8 +86,9 @@ def run_child(module: str) -> NoReturn:
     os.set_inheritable(connection.fileno(), False)
     program, launch = _import_and_load(module, connection)
     _exit_with_parent(launch.parent, connection)
+    closing, code = contextlib.ExitStack(), 0
     try:
-        program.main(launch, connection)
+        program.main(launch, connection, closing)
     except Closed:
         pass
     except BaseException as error:  # noqa: BLE001 - every error is reported to the parent
@@ -88,8 +96,12 @@ def run_child(module: str) -> NoReturn:
             connection.send(Report("gave up", str(error)))
         connection.send(Report("explained", explained(error)))
         connection.send(Report("failed", traceback.format_exc()))
-        exit_process(1)
-    exit_process(0)
+        code = 1
+    try:
+        closing.close()
+    except BaseException:  # noqa: BLE001 - the process ends
+        traceback.print_exc()
+    exit_process(code)
 
 
 def _import_and_load(module: str, connection: Connection[Any, Any]) -> tuple[ChildModule, Any]:

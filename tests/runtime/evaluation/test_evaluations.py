@@ -71,8 +71,9 @@ def test_an_env_that_exits_in_evaluations_does_not_end_the_run(settings):
     assert not (Path("run") / "checkpoints" / "best").exists()
 
 
-def test_an_env_that_raises_in_an_evaluation_is_reported_with_its_env_steps():
-    said = train("RaisesInEvaluations", **EVALUATED, restart_budget=1)
+@pytest.mark.parametrize("env", ["RaisesInEvaluations", "HangsInCloseOnceRaised"])
+def test_an_env_that_raises_in_an_evaluation_is_reported_with_its_env_steps(env):
+    said = train(env, **EVALUATED, restart_budget=1, step_timeout_s=1, reset_timeout_s=1)
     assert said.code == 0, said.err
     assert "an evaluation failed after 12 env steps" in said.err  # 4 in each of 3 columns
     assert "ZeroDivisionError: the wave has no length" in said.err

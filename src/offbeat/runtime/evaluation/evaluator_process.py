@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from time import monotonic
@@ -80,7 +81,7 @@ class EvaluatorBoard(board.Board):
         """Number of requested evaluations so far. Written by the parent, like `closed`."""
 
 
-def main(launch: EvaluatorLaunch, connection: Connection[Report, Any]) -> None:
+def main(launch: EvaluatorLaunch, connection: Connection[Report, Any], closing: ExitStack) -> None:
     """Run an evaluator until the board is closed."""
     prepare_process(launch, nice=launch.nice)
     plan = launch.plan
@@ -97,7 +98,8 @@ def main(launch: EvaluatorLaunch, connection: Connection[Report, Any]) -> None:
         for name, policy in policies.items():
             policy.load(shared.vectors[name].copy())
         attempt = launch.attempt if number == launch.number else 0
-        evaluation = plan.evaluate(policies, attempt=attempt, watch=deadline)
+        evaluation = plan.evaluate(policies, closing, attempt=attempt, watch=deadline)
+        closing.close()
         seconds, waited_s = monotonic() - started, waited_for_core_s() - waited
         connection.send(Report("evaluated", Evaluated(number, evaluation, seconds, waited_s)))
         shared.next[0][0] = number + 1

@@ -97,7 +97,9 @@ class InlineEvaluator:
             is_in_run = False
 
         try:
-            evaluation = self._plan.evaluate(self._policies, watch=self._watch, on_step=call_run)
+            with ExitStack() as closing:
+                evaluation = self._plan.evaluate(self._policies, closing, watch=self._watch, on_step=call_run)
+                self._watch.enter(resets=True)  # to close the envs
         except OffbeatError as error:  # of the env, or of a policy
             if is_in_run:
                 raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from offbeat.config.env import EnvConfig
@@ -49,6 +50,7 @@ class EvaluationPlan:
     def evaluate(
         self,
         policies: Mapping[str, ActingPolicy],
+        closing: ExitStack,
         *,
         attempt: int = 0,
         watch: Watch | None = None,
@@ -58,6 +60,7 @@ class EvaluationPlan:
 
         Args:
             policies: the policies by name, with their weights loaded.
+            closing: gets the envs, to close them. After an error they may hang in `close`.
             attempt: number of recent failures of this evaluation. It changes the random streams, so that a failure
                 that follows from the seed does not occur again.
             watch: is notified of each env call.
@@ -69,20 +72,18 @@ class EvaluationPlan:
         watch = watch or Unwatched()
         watch.enter(resets=True)
         envs = self._envs(attempt)
+        closing.callback(envs.close)
         watch.leave()
-        try:
-            return evaluate_policies(
-                policies,
-                envs,
-                self.trials,
-                episodes=self.episodes,
-                seed=self.run.seed,
-                max_steps=self.run.eval_max_steps,
-                watch=watch,
-                on_step=on_step,
-            )
-        finally:
-            envs.close()
+        return evaluate_policies(
+            policies,
+            envs,
+            self.trials,
+            episodes=self.episodes,
+            seed=self.run.seed,
+            max_steps=self.run.eval_max_steps,
+            watch=watch,
+            on_step=on_step,
+        )
 
     @property
     def episodes(self) -> int:

@@ -6,6 +6,7 @@ A single worker acts and learns in the same order as the serial runtime. It ends
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from time import perf_counter as clock
@@ -93,17 +94,15 @@ class WorkerLaunch(LaunchSpec):
     """Handle of the device buffer with the learned tensors; None if they are in the arena of the shared state."""
 
 
-def main(launch: WorkerLaunch, connection: Connection[Report, WorkerLaunch]) -> None:
+def main(launch: WorkerLaunch, connection: Connection[Report, WorkerLaunch], closing: ExitStack) -> None:
     """Run a worker until the board is closed."""
     prepare_process(launch, core_of(launch.runtime.actor_cores, launch.index), launch.runtime.actor_nice)
     limit(launch.threads)
     set_up_device(launch.config)
     worker = Worker(launch, connection)
-    try:
-        worker.start(launch.state)
-        worker.work()
-    finally:
-        worker.close()
+    closing.callback(worker.close)
+    worker.start(launch.state)
+    worker.work()
 
 
 class Worker:

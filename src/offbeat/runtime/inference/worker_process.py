@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
@@ -31,7 +32,7 @@ class InferenceLaunch(LaunchSpec):
     """File descriptors of the bells that wake the actors which it serves."""
 
 
-def main(launch: InferenceLaunch, connection: Connection[Report, InferenceLaunch]) -> None:
+def main(launch: InferenceLaunch, connection: Connection[Report, InferenceLaunch], closing: ExitStack) -> None:  # noqa: ARG001
     """Answer requests until the board is closed."""
     plan = launch.plan
     prepare_process(launch, nice=plan.runtime.learner_nice)  # from the start: after a restart it would inherit it

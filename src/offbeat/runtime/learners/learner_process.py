@@ -6,6 +6,7 @@ It reads the slots and replays in the run's arena, which actors write. It publis
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from time import sleep
@@ -68,17 +69,15 @@ class LearnerLaunch(LaunchSpec):
     """Port of the store of torch.distributed on this machine, if the learners exchange rows with NCCL."""
 
 
-def main(launch: LearnerLaunch, connection: Connection[Report, Any]) -> None:
+def main(launch: LearnerLaunch, connection: Connection[Report, Any], closing: ExitStack) -> None:
     """Make learning steps until the board is closed."""
     prepare_process(launch, nice=launch.config.runtime.learner_nice)
     limit(launch.threads)
     set_up_device(launch.config)
     process = LearnerProcess(launch)
-    try:
-        connection.send(Report("ready", None))
-        process.work()
-    finally:
-        process.close()
+    closing.callback(process.close)
+    connection.send(Report("ready", None))
+    process.work()
 
 
 class LearnerProcess:
