@@ -32,7 +32,7 @@ from offbeat.core.pace import OnPolicyPace
 from offbeat.memory.arena import SharedArena, private_arena
 from offbeat.metrics.timings import Timings
 from offbeat.runtime.board import POLL_INTERVAL_S, Bell
-from offbeat.runtime.gate import ActorGate, LearnerGate, PaceBoard, board_slabs, first_ticket
+from offbeat.runtime.gate import ACTIVITIES, OTHER_WORK, ActorGate, LearnerGate, PaceBoard, board_slabs, first_ticket
 
 STEPS = 8
 PACE = OnPolicyPace(2, 0)
@@ -397,6 +397,14 @@ def test_a_commit_publishes_the_timings_of_the_actor():
     assert board.spent(1) == none | {"act": 1, "env": 2, "wait/actor": 3, "wait/inference": 4}
     assert board.longest_stall == 0.5
     assert int(board.next[1][0]) == 3
+    bell.close()
+
+
+def test_a_restarted_actor_adds_to_the_other_work_of_the_process_that_died():
+    board, bell = board_of(1), Bell.make()
+    board.seconds[0][ACTIVITIES.index(OTHER_WORK)] = 2.0
+    ActorGate(board, PACE, RuntimeConfig(), 0, bell, bell).commit(0, Timings(), 0.0)
+    assert board.spent(0)[OTHER_WORK] == 2.0
     bell.close()
 
 

@@ -164,8 +164,8 @@ class ActorGate(WorkerDeadline):
         super().__init__(board.closed, board.deadlines[actor], runtime)
         self._board, self._own = board, own
         self._tickets = TicketGate(board, pace, runtime, actor, learners)
-        self._other_work_s = 0.0
-        """This actor's seconds of `OTHER_WORK`."""
+        self._other_work_s = board.spent(actor)[OTHER_WORK]
+        """This actor's seconds of `OTHER_WORK`, including those of its processes that died."""
 
     @property
     def open_ticket(self) -> int:
