@@ -61,6 +61,8 @@ def state_of(run: Path) -> Any:
         (("recorder", "returns"), 5, "returns 5, which is not valid"),
         (("actors", 0, "policies", 0, "envs"), {}, "KeyError"),
         (("actors",), 7, "actors 7"),
+        (("actors",), [], "the state has 0 actors, but the run has 1"),
+        (("actors",), [None, None], "the state has 2 actors, but the run has 1"),
         (("recorder", "given"), {"a": "b"}, "given {'a': 'b'}"),
         (("recorder", "agent_steps"), None, "agent_steps None"),
         (("evaluations",), {"cost_s": "much"}, "evaluations {'cost_s': 'much'}"),

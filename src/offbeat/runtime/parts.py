@@ -11,6 +11,7 @@ from typing import Any
 
 from offbeat.algorithms.base import Algorithm
 from offbeat.config.config import Config
+from offbeat.core.errors import ConfigError
 from offbeat.core.memory_shape import Slots
 from offbeat.core.pace import Pace
 from offbeat.core.types import DEFAULT_POLICY, EnvSpec, Tree, policy_key
@@ -137,10 +138,10 @@ class Parts:
             policy.algorithm.load_weights(weights[policy.name])
 
     def require_like(self, state: Mapping[str, Any]) -> None:
-        """Check that the arrays in a checkpoint's state have the names and sizes of these parts.
+        """Check that a checkpoint's state has as many actors or workers as these parts, and arrays of the same sizes.
 
         Raises:
-            ConfigError: an array differs.
+            ConfigError: it differs.
         """
         raise NotImplementedError
 
@@ -189,6 +190,9 @@ class PacedParts(Parts):
     def require_like(self, state: Mapping[str, Any]) -> None:
         for policy in self.policies:
             policy.require_like(state_of(policy.name, state))
+        actors = self.config.runtime.actors
+        if len(state["actors"]) != actors:
+            raise ConfigError(f"the state has {len(state['actors'])} actors, but the run has {actors}")
 
     def close(self) -> None:
         super().close()
