@@ -8,6 +8,7 @@ from typing import Any
 
 import gymnasium as gym
 import pytest
+from gymnasium.envs.registration import EnvSpec
 from tests.sample_envs import raising_envs
 from tests.sample_envs.run_envs import Wave
 from tests.support.runs import CommandResult, offbeat, small_arguments, small_run
@@ -107,6 +108,25 @@ def test_if_an_env_cannot_be_made_those_before_it_are_closed(tmp_path, runtime, 
     finally:
         del gym.registry["raising/Counted-v0"]
     assert (Counted.made, Counted.opened) == (1 + most, 0)
+
+
+class Stuck(Counted):
+    """Raises in `close`, but not when it was made alone, to be tried."""
+
+    def close(self) -> None:
+        super().close()
+        if Counted.made > 1:
+            raise OSError("it is stuck")
+
+
+@pytest.mark.parametrize("runtime", ["serial", "threads"])
+@pytest.mark.filterwarnings("error:.*it is stuck")
+def test_all_envs_are_closed_if_the_close_of_each_raises_and_warnings_are_errors(tmp_path, monkeypatch, runtime):
+    Counted.made, Counted.opened, Counted.most = 0, 0, 9
+    monkeypatch.setitem(gym.registry, "raising/Stuck-v0", EnvSpec("raising/Stuck-v0", Stuck))
+    with pytest.raises(UserWarning, match="it is stuck"):
+        small_run(tmp_path / "run", "raising/Stuck-v0", runtime=runtime, actors=2, env_groups=2, steps=128)
+    assert (Counted.made, Counted.opened) == (9, 0)
 
 
 def test_an_env_error_is_shown_with_its_cause_in_user_code(tmp_path):

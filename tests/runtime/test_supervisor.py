@@ -267,6 +267,21 @@ def test_the_state_of_envs_is_that_of_the_present_pause():
     assert supervised.snapshots(8, lambda: None) == [{"state": "present"}]
 
 
+def test_all_processes_are_killed_if_one_does_not_end_and_warnings_are_errors():
+    killed: list[int] = []
+
+    class Immortal(FakeProcess):
+        def kill(self) -> None:
+            killed.append(1)
+            raise RuntimeWarning("was killed, but has not ended")
+
+    supervised = supervisor_of(lambda *_: Immortal(), Board(private_arena(board_slabs(2)), 2))
+    supervised.processes += [Immortal(), Immortal()]
+    with pytest.raises(RuntimeWarning):
+        supervised.close()
+    assert len(killed) == 2
+
+
 def test_a_restart_that_is_not_possible_ends_the_run_with_the_reason_of_the_death_and_is_not_counted(monkeypatch):
     def fail(*_arguments: Any) -> Any:
         raise OSError(errno.EAGAIN, "Resource temporarily unavailable")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Protocol, TypeVar
 
 
@@ -36,6 +36,20 @@ def all_or_closed(makes: Iterable[C]) -> list[C]:
         for each in makes:
             made.append(each)  # noqa: PERF402 - those before a failure must be known
     return made
+
+
+def close_all(made: Iterable[Closable]) -> None:
+    """Close all objects, the last first. If one raises an exception, the others are closed before it is raised."""
+    with ExitStack() as closing:
+        for each in made:
+            closing.callback(each.close)
+
+
+def close_all_or_warn(made: Iterable[Closable], name: str) -> None:
+    """Close all envs, the last first: see `close_or_warn`. The caller may have made warnings errors."""
+    with ExitStack() as closing:
+        for each in made:
+            closing.callback(close_or_warn, each, name)
 
 
 def close_or_warn(each: Closable, name: str) -> None:

@@ -92,11 +92,12 @@ class ProcessActing(GatedActing):
         return self._supervisor.snapshots(int(self.board.pause[0]), self.watch)
 
     def close(self) -> None:
-        self.gate.close()
-        self._supervisor.close()
-        if self._inference is not None:
-            self._inference.close()
-        self.gate.discard()
+        with ExitStack() as closing:
+            closing.callback(self.gate.discard)
+            if self._inference is not None:
+                closing.callback(self._inference.close)
+            closing.callback(self._supervisor.close)
+            self.gate.close()
 
 
 RUNTIME = PacedRuntime(ProcessActing)

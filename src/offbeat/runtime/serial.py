@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from offbeat.core.closing import all_or_closed
+from offbeat.core.closing import all_or_closed, close_all
 from offbeat.runtime.acting import Messages
 from offbeat.runtime.gate import NO_PAUSE, share_of
 from offbeat.runtime.links import TurnsLink
@@ -81,8 +81,7 @@ class SerialActing:
         return max((actor.longest_stall for actor in self._actors), default=0.0)
 
     def close(self) -> None:
-        for actor in self._actors:
-            actor.close()
+        close_all(self._actors)
 
 
 RUNTIME = PacedRuntime(lambda parts, learned, reporting: SerialActing(parts, learned, reporting.notify))

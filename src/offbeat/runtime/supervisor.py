@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from time import monotonic
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -291,8 +292,9 @@ class Supervisor(Generic[C]):
         for process in self.processes:
             while monotonic() - started < self._closing_s(process.index) and not process.exits_within(POLL_INTERVAL_S):
                 pass
-        for process in self.processes:
-            process.kill()
+        with ExitStack() as closing:
+            for process in self.processes:
+                closing.callback(process.kill)
 
     def _closing_s(self, index: int) -> float:
         return ENV_CLOSE_S if self._board.deadlines[index].is_in_env else CLOSE_S

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from functools import partial
 from time import monotonic
 
-from offbeat.core.closing import all_or_closed
+from offbeat.core.closing import all_or_closed, close_all
 from offbeat.core.errors import Closed, EnvFailed, OffbeatError, RunFailed, with_notes_of
 from offbeat.core.threads import core_of, set_affinity, start_thread
 from offbeat.envs.current import env_called_by
@@ -123,11 +123,10 @@ class ThreadActing(GatedActing):
         for thread in self._threads:
             thread.join(max(0.0, deadline - monotonic()))
         hanging = {index for index, thread in enumerate(self._threads) if thread.is_alive()}
-        for actor in self._actors:
-            if actor.index not in hanging:
-                actor.close()
-        if not hanging:  # a hanging thread may still ring a bell
-            self.gate.discard()
+        with ExitStack() as closing:
+            if not hanging:  # a hanging thread may still ring a bell
+                closing.callback(self.gate.discard)
+            close_all(actor for actor in self._actors if actor.index not in hanging)
 
 
 RUNTIME = PacedRuntime(lambda parts, learned, _reporting: ThreadActing(parts, learned))

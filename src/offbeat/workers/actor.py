@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from offbeat.core.closing import close_all
 from offbeat.core.errors import EnvFailed
 from offbeat.core.saved_state import NotSavable
 from offbeat.core.seeding import key_of, stream
@@ -191,5 +192,4 @@ class Actor:
             self._seats.restore(state["seats"])
 
     def close(self) -> None:
-        for columns in self._policies:
-            columns.close()
+        close_all(self._policies)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from offbeat.config.env import EVALUATION_STEPS, EnvConfig
+from offbeat.core.closing import close_all
 from offbeat.core.tasks import Trials
 from offbeat.core.types import DEFAULT_POLICY
 from offbeat.envs.contract import Envs, Outcome
@@ -52,8 +53,7 @@ class EvaluationEnvs:
 
     def close(self) -> None:
         """Close all envs."""
-        for envs in self.columns.values():
-            envs.close()
+        close_all(self.columns.values())
 
 
 def evaluation_envs(

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offbeat.config.env import ATARI_ONLY, EnvConfig, refuse_atari_settings
-from offbeat.core.closing import all_or_closed, closed_on_error
+from offbeat.core.closing import all_or_closed, close_all, closed_on_error
 from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.types import Array, EnvSpec, Tree
 from offbeat.envs.actions import StepUnit, action_encoder, take_random_steps
@@ -190,8 +190,7 @@ class EnvPoolEnvs:
         return self._pools[group].recv()
 
     def close(self) -> None:
-        for pool in self._pools:
-            pool.envs.close()
+        close_all(pool.envs for pool in self._pools)
 
 
 class EnvPoolAdapter:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offbeat.config.curriculum import Parameter
-from offbeat.core.closing import close_or_warn
+from offbeat.core.closing import close_all_or_warn
 from offbeat.core.types import Array, EnvSpec, Tree
 from offbeat.envs.adapters.gymnasium.progress import progress_setters
 from offbeat.envs.contract import Advanced, Envs, Outcome, State
@@ -219,8 +219,7 @@ class Worlds:
     def close(self) -> None:
         """Close all worlds."""
         worlds, self._worlds = self._worlds, ()
-        for world in worlds:
-            close_or_warn(world, self._spec.id)
+        close_all_or_warn(worlds, self._spec.id)
 
 
 class _Once:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offbeat.config.config import Config
+from offbeat.core.closing import close_all
 from offbeat.core.errors import OffbeatError, RunFailed, message_with_notes
 from offbeat.core.threads import niceness
 from offbeat.envs import sending
@@ -232,10 +233,7 @@ class ProcessEvaluator:
     def close(self) -> None:
         self._board.closed[0] = 1
         self._bell.ring()
-        self._supervisor.close()
-        for bell in (self._bell, self._own_bell):
-            bell.close()
-        self._arena.close()
+        close_all((self._arena, self._bell, self._own_bell, self._supervisor))
 
 
 def make_evaluator(

@@ -7,6 +7,7 @@ from functools import partial
 from time import monotonic
 from typing import Any
 
+from offbeat.core.closing import close_all
 from offbeat.core.threads import usable_core_numbers
 from offbeat.metrics.timings import Timings
 from offbeat.runtime.board import POLL_INTERVAL_S, Bell
@@ -184,6 +185,4 @@ class WorkerPool:
         self._board.closed[0] = 1
         for bell in self._bells:
             bell.ring()
-        self._supervisor.close()
-        for bell in (self._bell, *self._bells):
-            bell.close()
+        close_all((self._bell, *self._bells, self._supervisor))

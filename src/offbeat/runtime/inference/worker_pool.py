@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+from offbeat.core.closing import close_all
 from offbeat.core.threads import usable_core_numbers
 from offbeat.memory.arena import SharedArena
 from offbeat.runtime.board import Bell
@@ -113,7 +114,4 @@ class InferencePool:
         self.board.closed[0] = 1
         for bell in self._bells:
             bell.ring()
-        self._supervisor.close()
-        for bell in self._bells:
-            bell.close()
-        self._arena.close()
+        close_all((self._arena, *self._bells, self._supervisor))

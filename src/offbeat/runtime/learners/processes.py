@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from time import monotonic
 from time import perf_counter as clock
 
+from offbeat.core.closing import close_all
 from offbeat.core.errors import RunFailed
 from offbeat.core.threads import usable_core_numbers
 from offbeat.memory.arena import SharedArena
@@ -127,14 +128,12 @@ class LearnerProcesses:
         deadline = monotonic() + CLOSE_S
         for child in self._children:
             child.exits_within(max(0.0, deadline - monotonic()))
-            child.kill()
         for policy, alone in zip(self._parts.trained, self._alone, strict=True):
             policy.algorithm.collective = alone
-        self._collective.close()
-        self._pool.close()
-        for bell in self._bells:
-            bell.close()
-        self._arena.close()
+        with ExitStack() as closing:
+            closing.callback(close_all, (self._arena, *self._bells, self._pool, self._collective))
+            for child in self._children:
+                closing.callback(child.kill)
 
     def _ring(self) -> None:
         for bell in self._bells[1:]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from offbeat.config.curriculum import Parameter, parameters
 from offbeat.config.env import EnvConfig
-from offbeat.core.closing import all_or_closed, close_or_warn, closed_on_error
+from offbeat.core.closing import all_or_closed, close_all_or_warn, closed_on_error
 from offbeat.core.errors import ConfigError
 from offbeat.core.frozen_table import thawed
 from offbeat.core.types import Array, EnvSpec, Tree
@@ -157,8 +157,7 @@ class GymnasiumEnvs:
         return self._columns[group].step(actions)
 
     def close(self) -> None:
-        for env in self._all_envs():
-            close_or_warn(env, self.spec.id)
+        close_all_or_warn(self._all_envs(), self.spec.id)
 
     def _all_envs(self) -> list[AnyEnv]:
         return [env for columns in self._columns for env in columns.envs]
