@@ -8,19 +8,23 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from tests.sample_envs.run_envs import Wave
+from tests.sample_envs.run_envs import Ages, Wave
 from tests.support.runs import wait_until
 
 import offbeat
 from offbeat.algorithms.base import Batch
 from offbeat.algorithms.ppo import PPO
+from offbeat.core.errors import EnvFailed
 from offbeat.envs.testing.worlds import CartPoles
 
 SMALL: dict[str, Any] = {"steps": 16, "unroll_length": 8, "envs_per_actor": 2, "unrolls_per_batch": 1, "epochs": 1}
 SMALL |= {"hidden_sizes": (8,), "minibatch_size": 16, "eval_every": 0, "checkpoint_every": 0, "progress": "none"}
 LIMIT_S = 0.2
+TRIED = 12
+"""More env steps than those with which an env is tried before a run."""
 CALL = "the main thread was in a call of its env 0 that did not return in time"
 LEARNING = f"the learner has made no update for {LIMIT_S} s (stall_timeout_s)"
+CLOSING = f"the envs have not closed for {LIMIT_S} s (stall_timeout_s)"
 LOG: list[Path] = []
 """The log of this test's run."""
 REPORTED: list[str] = []
@@ -56,6 +60,24 @@ class SlowReset(Wave):
         if CountingPPO.counts and not REPORTED:
             wait_for_report(CALL)
         return super().reset(seed=seed, options=options)
+
+
+class SlowClose(Ages):
+    """Closes slowly at the end of a run."""
+
+    def close(self) -> None:
+        if self.age >= TRIED:
+            wait_for_report(CLOSING)
+
+
+class RaisesAndClosesSlowly(SlowClose):
+    """Raises in the same step in which it starts to close slowly."""
+
+    def step(self, action: Any) -> Any:
+        result = super().step(action)
+        if self.age == TRIED:
+            raise LookupError("the wave is lost")
+        return result
 
 
 class SlowPPO(PPO):
@@ -96,6 +118,21 @@ def test_an_env_that_is_slow_in_an_evaluation_in_the_main_thread_is_reported(tmp
     settings = {"eval_every": 16, "eval_episodes": 1, "evaluator": "inline", "reset_timeout_s": LIMIT_S}
     log_of(tmp_path, CountingPPO, SlowReset, **settings)
     assert REPORTED == [CALL]
+
+
+@pytest.mark.parametrize("runtime", ["serial", "threads"])
+def test_envs_that_do_not_close_in_time_at_the_end_of_a_run_are_reported_with_their_traceback(tmp_path, runtime):
+    log = log_of(tmp_path, env=SlowClose, steps=32, stall_timeout_s=LIMIT_S, runtime=runtime)
+    assert f"{CLOSING}, and a thread cannot be killed. If it hangs, kill the process: Ctrl-C does not end it;" in log
+    assert "wait_for_report(CLOSING)" in log
+
+
+def test_the_error_of_a_run_is_in_the_log_before_its_envs_are_closed(tmp_path):
+    with pytest.raises(EnvFailed):
+        log_of(tmp_path, env=RaisesAndClosesSlowly, steps=32, stall_timeout_s=LIMIT_S)
+    log = (tmp_path / "run" / "log.txt").read_text()
+    assert log.count("Z Traceback") == 1
+    assert log.index("the wave is lost") < log.index(CLOSING)
 
 
 @pytest.mark.parametrize("runtime", ["serial", "threads"])

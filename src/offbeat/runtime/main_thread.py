@@ -1,7 +1,7 @@
 """Tells the user when the main thread makes no progress in an env call, a learning step or a callback.
 
-Nothing can end a thread, so the run goes on when the call returns. Ctrl-C ends it, but not while compiled code hangs:
-then only a kill does.
+Nothing can end a thread, so the run goes on when the call returns. Ctrl-C ends it, but not while compiled code hangs,
+or while the run closes its envs: then only a kill does.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ class _Watched:
     """Is called, in another thread, with the message."""
     problem: str = ""
     """Start of the message; '': the thread is in an env call, which the deadline describes."""
+    advice: str = "press Ctrl-C, or kill the process"
+    """What to do if it hangs."""
     remedy: str = ""
     """End of the message: how this is avoided in another run."""
     updates_made: Callable[[], int] = lambda: 0
@@ -45,7 +47,7 @@ class _Watched:
 
 
 class MainThreadWatch:
-    """Watches the main thread of a run, during env calls, learning steps and calls of callbacks. A run has one.
+    """Watches the main thread of a run, in env calls, learning steps, callbacks and the end of envs. A run has one.
 
     The thread that checks for progress starts at the first of them. It notifies the user once for each call or learning
     step that makes no progress in time. It may have the cores and the niceness of the learner. That does not
@@ -77,6 +79,11 @@ class MainThreadWatch:
     def callback(self, notify: Notify, name: str) -> AbstractContextManager[None]:
         """Watch a call of a callback; `name` is that of the method and the callback, for the message."""
         return self._working(_Watched(notify, self._for_too_long(f"{name} has not returned")))
+
+    def closing(self, notify: Notify) -> AbstractContextManager[None]:
+        """Watch the end of the envs of this process, when the run ends and stop signals are ignored."""
+        problem, advice = self._for_too_long("the envs have not closed"), "kill the process: Ctrl-C does not end it"
+        return self._working(_Watched(notify, problem, advice))
 
     def _for_too_long(self, what: str) -> str:
         return f"{what} for {self._stall_s:g} s (stall_timeout_s)"
@@ -133,8 +140,8 @@ class MainThreadWatch:
     def _message(self, watched: _Watched) -> str:
         problem = watched.problem or f"the main thread {self._deadline.reason}"
         return (
-            f"{problem}, and a thread cannot be killed. If it hangs, press Ctrl-C, or kill the process; log.txt says "
-            f"where it is{watched.remedy}"
+            f"{problem}, and a thread cannot be killed. If it hangs, {watched.advice}; log.txt says where it is"
+            f"{watched.remedy}"
         )
 
     def _stack(self) -> str:

@@ -6,6 +6,7 @@ It is the reference: with `lag=exact` every other runtime must give the same bit
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from offbeat.core.closing import all_or_closed, close_all
 from offbeat.runtime.acting import Messages
@@ -29,6 +30,7 @@ class SerialActing:
         self._link = TurnsLink(self._pace, parts.memory, learned)
         actors = range(self._plan.runtime.actors)
         self._watch = parts.main_thread.env_calls(notify, REMEDY)
+        self._watch_closing = partial(parts.main_thread.closing, notify)
         self._actors = all_or_closed(make_actor(self._plan, index, self._link.origin, self._watch) for index in actors)
 
     def start(self, snapshots: Sequence[Snapshot]) -> None:
@@ -81,7 +83,8 @@ class SerialActing:
         return max((actor.longest_stall for actor in self._actors), default=0.0)
 
     def close(self) -> None:
-        close_all(self._actors)
+        with self._watch_closing():
+            close_all(self._actors)
 
 
 RUNTIME = PacedRuntime(lambda parts, learned, reporting: SerialActing(parts, learned, reporting.notify))

@@ -26,6 +26,7 @@ from offbeat.runtime.make_actor import make_actor, start_actor
 from offbeat.runtime.paced import PacedRuntime
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.plan import Snapshot
+from offbeat.runtime.supervisor import Notify
 from offbeat.workers.actor import Actor
 
 CLOSE_S = 2.0
@@ -35,9 +36,10 @@ CLOSE_S = 2.0
 class ThreadActing(GatedActing):
     """Actors as threads, one each."""
 
-    def __init__(self, parts: PacedParts, learned: int) -> None:
+    def __init__(self, parts: PacedParts, learned: int, notify: Notify) -> None:
         super().__init__(parts, learned)
         self.restarts, self._arrays = 0, parts.arrays
+        self._watch_closing = partial(parts.main_thread.closing, notify)
         plan, actors = parts.plan, range(parts.plan.runtime.actors)
         self._gates = [
             ActorGate(self.board, plan.pace, plan.runtime, index, self.gate.actors[index], self.gate.own)
@@ -126,7 +128,8 @@ class ThreadActing(GatedActing):
         with ExitStack() as closing:
             if not hanging:  # a hanging thread may still ring a bell
                 closing.callback(self.gate.discard)
+            closing.enter_context(self._watch_closing())
             close_all(actor for actor in self._actors if actor.index not in hanging)
 
 
-RUNTIME = PacedRuntime(lambda parts, learned, _reporting: ThreadActing(parts, learned))
+RUNTIME = PacedRuntime(lambda parts, learned, reporting: ThreadActing(parts, learned, reporting.notify))

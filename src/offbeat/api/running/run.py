@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -114,8 +114,7 @@ def _record_failure(context: RunContext, error: BaseException) -> str:
     directory, reason = context.directory, context.callbacks.failure or str(error) or type(error).__name__
     if isinstance(error, RunDirectoryGone):
         return reason
-    text = "".join(traceback.format_exception(error))
-    directory.note(text if context.started else f"could not start: {text}")
+    _log_error(context, error)
     if not context.started and context.roll_back():
         return reason
     note = (
@@ -125,6 +124,26 @@ def _record_failure(context: RunContext, error: BaseException) -> str:
     error.add_note(as_shown(note))
     directory.write_status("failed", reason)
     return reason
+
+
+def _log_error(context: RunContext, error: BaseException) -> None:
+    """Write the traceback of an error to the log, unless it is there."""
+    if error is not context.logged:
+        context.logged = error
+        text = "".join(traceback.format_exception(error))
+        context.directory.note(text if context.started else f"could not start: {text}")
+
+
+@contextmanager
+def _errors_logged(context: RunContext) -> Iterator[None]:
+    """Write an error of this context to the log before the envs are closed: one of them may hang then."""
+    try:
+        yield
+    except (StopImmediately, RunDirectoryGone):
+        raise
+    except BaseException as error:
+        _log_error(context, error)
+        raise
 
 
 def _end_callbacks_of_failed(context: RunContext, reason: str, error: BaseException) -> None:
@@ -146,7 +165,7 @@ def _train(context: RunContext) -> tuple[Ending, dict[str, Any]]:
     """
     from offbeat.api.running.run_loop import about_run, make_loop, make_sinks
 
-    with ExitStack() as closing:
+    with ExitStack() as closing, _errors_logged(context):
         closing.callback(lambda: context.progress.close(context.summary))
         context.progress.start(about_run(context))
         tracker = start_tracker(context.config, context.directory, context.notify, context.metrics_size)

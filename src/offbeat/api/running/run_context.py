@@ -60,6 +60,8 @@ class RunContext:
     """How the run ended, for the progress view."""
     started: bool = field(default=False, init=False)
     """Whether `commit` has been called."""
+    logged: BaseException | None = field(default=None, init=False)
+    """The last error whose traceback is in the log."""
 
     @property
     def config(self) -> Config:
