@@ -45,7 +45,7 @@ class SerialActing:
             try:
                 actor.act(work)
             finally:
-                self._watch.leave()  # also after an env that has raised an exception
+                self._watch.leave()  # also after an exception: the main thread goes on
             link.commit(work, actor.timings, actor.longest_stall)
             if watch is not None and link.may_act:
                 watch()

@@ -14,7 +14,11 @@ class Watch(Protocol):
         """Note that an env call starts; `resets`: whether an episode may start in the call. May raise `Closed`."""
 
     def leave(self) -> None:
-        """Note that the env call has returned."""
+        """Note that the env call has returned.
+
+        If it raises an exception, only the code that goes on afterwards calls this. Until then the call counts as
+        running, so that envs which hang while they are closed are noticed.
+        """
 
 
 class Unwatched:
