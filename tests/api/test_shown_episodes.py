@@ -1,4 +1,4 @@
-"""Episodes of `offbeat watch` in worlds: what the policies are given."""
+"""Episodes of `offbeat watch`: what the policies are given."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from tests.support.models import policy_spec, random_vector
 
 from offbeat.api.playing.loaded_policy import LoadedPolicy
-from offbeat.api.playing.shown_episodes import WorldEpisode
+from offbeat.api.playing.shown_episodes import EnvEpisode, WorldEpisode
 from offbeat.api.playing.trained import Trained
 from offbeat.core.errors import ConfigError
 from offbeat.envs.worlds.contract import WorldStep
@@ -73,3 +73,25 @@ def test_a_policy_remembers_what_each_agent_sees_also_when_it_is_not_its_turn():
 def test_an_agent_without_a_policy_is_refused():
     with pytest.raises(ConfigError, match="test has the agent third, for which no policy was trained"):
         WorldEpisode(TakingTurns(("even", "third")), {"default": remembering_policy()}, 0, 1)  # type: ignore[arg-type]
+
+
+class Alone:
+    """An env with one agent."""
+
+    def reset(self, seed: int | None) -> tuple[Any, dict[str, Any]]:  # noqa: ARG002
+        return np.zeros(3, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:  # noqa: ARG002
+        return np.zeros(3, np.float32), 1.0, False, False, {}
+
+    def render(self) -> int:
+        return 0
+
+
+def test_an_episode_that_is_shown_leaves_the_memory_of_the_callers_policy_as_it_was():
+    policy, alone = remembering_policy(), remembering_policy()
+    batch = np.random.default_rng(0).normal(size=(2, 2, 3)).astype(np.float32)  # of two envs
+    assert np.array_equal(policy(batch[0]), alone(batch[0]))
+    episode = EnvEpisode(Alone(), {"default": policy}, seed=0, max_steps=5)
+    assert len(list(episode.frames())) == 6
+    assert np.array_equal(policy(batch[1]), alone(batch[1]))

@@ -24,7 +24,8 @@ class EnvEpisode:
     """One episode of a policy in an env with one agent."""
 
     def __init__(self, env: Any, policies: Mapping[str, LoadedPolicy], seed: int, max_steps: int) -> None:
-        ((self._name, self._policy),) = policies.items()
+        ((self._name, given),) = policies.items()
+        self._policy = LoadedPolicy(given.policy, given.trained)  # the caller's one keeps its memory
         self._env, self._seed, self._max_steps = env, seed, max_steps
         self.returns, self.length, self.ended = {self._name: 0.0}, 0, False
         self.earlier_returns: list[float] = []
