@@ -43,6 +43,14 @@ def test_modules_beside_a_named_one_come_before_installed_ones(tmp_path, monkeyp
         del sys.modules[name]
 
 
+def test_a_module_that_exits_when_it_is_imported_is_an_error(tmp_path, monkeypatch):
+    (tmp_path / "exiting_module.py").write_text("import sys\nsys.exit()")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match=r"exiting_module cannot be imported \(SystemExit\): it was found") as caught:
+        import_modules(("exiting_module",))
+    assert 'exiting_module.py", line 2' in caught.value.__notes__[0]
+
+
 def _made_by_another_function():
     def make():
         return 5

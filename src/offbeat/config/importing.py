@@ -72,8 +72,8 @@ def import_found(name: str) -> None:
     forbid_spinning()  # the module may load torch
     try:
         import_module(name)
-    except Exception as error:
-        what = f"{type(error).__name__}: {without_stop(error)}"
+    except (Exception, SystemExit) as error:  # one that calls sys.exit would end the command without an error
+        what = ": ".join(filter(None, (type(error).__name__, without_stop(error))))
         refused = ConfigError(f"the module {name} cannot be imported ({what}): {_fix(name, error)}")
         raise with_traceback_of(refused, error) from error
 
@@ -99,7 +99,7 @@ def module_of_file(name: str) -> tuple[str, str]:
     return path.stem or "my_module", where
 
 
-def _fix(name: str, error: Exception) -> str:
+def _fix(name: str, error: BaseException) -> str:
     """Return what to do about an error at the import of a module."""
     missing = error.name if isinstance(error, ModuleNotFoundError) else None
     if missing is not None and f"{name}.".startswith(f"{missing}."):
