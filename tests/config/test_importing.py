@@ -104,3 +104,12 @@ def test_signals_in_a_block_are_handled_once_each_at_its_end():
     finally:
         signal.signal(signal.SIGTERM, before)
         signal.signal(signal.SIGINT, ignored)
+
+
+def test_a_handler_that_was_not_set_from_python_stays_as_signals_are_deferred(monkeypatch):
+    before = signal.getsignal(signal.SIGINT)
+    monkeypatch.setattr(signal, "getsignal", lambda _number: None)  # as in a program that embeds Python
+    with defer_signals():
+        monkeypatch.undo()
+        assert signal.getsignal(signal.SIGINT) is before
+    assert signal.getsignal(signal.SIGINT) is before

@@ -18,7 +18,7 @@ from typing import Any
 
 from offbeat.config.installed import is_installed
 from offbeat.core.errors import ConfigError, suggestion, with_traceback_of, without_stop
-from offbeat.core.stop_signals import STOP_SIGNALS
+from offbeat.core.stop_signals import STOP_SIGNALS, replaceable
 from offbeat.core.threads import forbid_spinning
 
 _ACCEPTED: set[str] = set()
@@ -122,9 +122,9 @@ def defer_signals() -> Iterator[None]:
         yield
         return
     received: list[int] = []
-    handlers = {
-        number: signal.signal(number, lambda number, _frame: received.append(number)) for number in STOP_SIGNALS
-    }
+    handlers = replaceable({number: signal.getsignal(number) for number in STOP_SIGNALS})
+    for number in handlers:
+        signal.signal(number, lambda number, _frame: received.append(number))
     try:
         yield
     finally:
