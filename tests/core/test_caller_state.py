@@ -16,7 +16,8 @@ from tests.support.runs import small_run, small_settings
 from threadpoolctl import ThreadpoolController
 
 import offbeat
-from offbeat.core.caller_state import niceness_can_be_lowered
+from offbeat.core.allocator import keep_freed_memory, keeps_freed_memory, stop_keeping_memory
+from offbeat.core.caller_state import caller_state, niceness_can_be_lowered
 from offbeat.core.errors import ConfigError, EnvFailed
 
 RUN_ENVS = ("tests.sample_envs.run_envs",)
@@ -152,6 +153,16 @@ def test_an_alarm_of_the_caller_interrupts_a_run(tmp_path):
         assert signal.getsignal(signal.SIGALRM) is give_up
     finally:
         signal.signal(signal.SIGALRM, before)
+
+
+def test_a_call_in_a_run_leaves_it_the_memory_that_it_has_freed():
+    stop_keeping_memory()
+    with caller_state():  # of the run
+        kept = keep_freed_memory()
+        with caller_state():  # of an evaluation in a callback
+            pass
+        assert keeps_freed_memory() == kept
+    assert not keeps_freed_memory()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give up the right to take a niceness back")

@@ -40,6 +40,11 @@ def keep_freed_memory() -> bool:
     return _active
 
 
+def keeps_freed_memory() -> bool:
+    """Whether this process reuses the memory that it frees, by `keep_freed_memory`."""
+    return _active
+
+
 def stop_keeping_memory() -> None:
     """Undo `keep_freed_memory`, and return the freed memory to the system.
 

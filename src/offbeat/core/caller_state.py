@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from offbeat.core.allocator import stop_keeping_memory
+from offbeat.core.allocator import keeps_freed_memory, stop_keeping_memory
 from offbeat.core.files import require_current_folder
 from offbeat.core.gpu_numerics import WORKSPACE, GpuNumerics
 from offbeat.core.threads import SPINNING, ThreadCounts, niceness, set_affinity, usable_core_numbers
@@ -43,6 +43,8 @@ class CallerState:
         self._filters = list(warnings.filters)
         self._random: tuple[Any, ...] | None = random.getstate()
         self._cores, self._niceness, self._tasks = usable_core_numbers(), niceness(), _tasks()
+        self._kept_memory = keeps_freed_memory()
+        """True in a callback of a run, which goes on to keep it."""
         self._counts: ThreadCounts | None = None
         self._numerics: GpuNumerics | None = None
 
@@ -73,7 +75,8 @@ class CallerState:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
-        stop_keeping_memory()
+        if not self._kept_memory:
+            stop_keeping_memory()
 
     def restore_folder(self) -> None:
         """Change back to the working directory of the caller."""
