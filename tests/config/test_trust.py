@@ -174,6 +174,18 @@ def test_an_encoder_passed_for_one_policy_is_not_used_for_another_with_that_name
         assert registry.encoder_factory("mine") is registered
 
 
+def test_loading_imports_no_installed_module_that_a_file_chooses_for_an_unknown_encoder(encoded, tmp_path, monkeypatch):
+    run = copied(encoded, tmp_path)
+    config_changed(run, "imports", ["iniconfig"])
+    monkeypatch.delitem(sys.modules, "iniconfig")
+    with pytest.raises(ConfigError, match=r"encoder mine, which is not registered, and would import iniconfig"):
+        load(run)
+    assert "iniconfig" not in sys.modules
+    importing.import_modules(("iniconfig",))
+    with pytest.raises(ConfigError, match="'mine'"):  # it does not register the encoder
+        load(run)
+
+
 def test_an_encoder_is_accepted_only_for_a_policy_with_a_custom_encoder(sound):
     with pytest.raises(ConfigError, match="encoder is given, but"):
         load(sound, encoder=Encoder)

@@ -11,9 +11,10 @@ from offbeat.api.hub.download import downloaded, is_on_hub
 from offbeat.api.playing.loaded_policy import LoadedPolicy
 from offbeat.api.playing.trained import Trained
 from offbeat.config.arguments import checked
-from offbeat.config.importing import import_modules
+from offbeat.config.importing import import_modules, is_accepted
 from offbeat.config.registry import ENCODERS, OUR_ENCODERS, EncoderFactory, name_encoder
-from offbeat.config.trust import Code, require
+from offbeat.config.trust import HOW, Code, require
+from offbeat.core.argument_notation import for_reader, printable
 from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.fields import build, in_short
 from offbeat.core.files import GivenPath, user_path
@@ -210,9 +211,24 @@ def _with_encoder(spec: PolicySpec, where: str, code: Code, encoder: EncoderFact
         return replace(spec, encoder=name_encoder(spec.encoder, encoder))
     require(Code(encoders=(spec.encoder,)), where)
     if ":" not in spec.encoder and spec.encoder not in (*OUR_ENCODERS, *ENCODERS):
-        require(Code(imports=code.imports), where)  # one of the modules may register the encoder
-        import_modules(code.imports)
+        _register(spec.encoder, where, code.imports)
     return spec
+
+
+def _register(encoder: str, where: str, modules: tuple[str, ...]) -> None:
+    """Import the modules that a run names, of which one may register its encoder.
+
+    Raises:
+        ConfigError: the caller has not named one of them. That it is installed is not enough: the file would choose it.
+    """
+    if unnamed := [module for module in modules if not is_accepted(module)]:
+        named = for_reader("pass --import with them", "import them before")
+        raise ConfigError(
+            f"{where} has the encoder {printable(encoder)}, which is not registered, and would import "
+            f"{printable(', '.join(unnamed))}, which may register it. Nothing was imported. If you know this code, "
+            f"{named}, or {HOW}. offbeat.load takes encoder=MyEncoder."
+        )
+    import_modules(modules)
 
 
 def policy_of(spec: PolicySpec, weights: Tree, where: str = "weights") -> ActingPolicy:
