@@ -35,6 +35,7 @@ from offbeat.cli.export import _snippet
 from offbeat.config.env import UNSET, EnvConfig
 from offbeat.config.registry import algorithm_entry
 from offbeat.core.errors import ConfigError, RunFailed
+from offbeat.core.frozen_table import PlainTable
 from offbeat.envs.checking.check import preflight
 from offbeat.exporting.formats import FormatName, Port
 from offbeat.exporting.policy_file import export_policy
@@ -241,6 +242,20 @@ def test_a_torchscript_file_has_no_private_operator_and_no_memory_format(encoder
 
 CONTIGUOUS = 0
 """Of torch's memory formats, as TorchScript numbers them; channels last is 2."""
+
+
+def test_the_settings_of_an_exported_policys_env_are_json_in_the_file(tmp_path):
+    settings = EnvConfig(
+        kwargs=PlainTable({"sutton_barto_reward": True}), wrappers=("gymnasium.wrappers:NormalizeReward",)
+    )
+    exported = export_policy(loaded("ppo", "CartPole-v1", {}, settings), tmp_path / "policy.pt", "torchscript")
+    notes = {"offbeat.json": ""}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        torch.jit.load(exported.file, _extra_files=notes)
+    found = json.loads(json.loads(notes["offbeat.json"])["offbeat.env_config"])
+    assert found["kwargs"] == {"sutton_barto_reward": True}
+    assert found["wrappers"] == ["gymnasium.wrappers:NormalizeReward"]
 
 
 # --- what cannot be exported --------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from offbeat.api.playing.loaded_policy import LoadedPolicy
 from offbeat.api.playing.trained import Trained
 from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.files import replaced
+from offbeat.core.frozen_table import in_toml
 from offbeat.core.previous_inputs import action_parts
 from offbeat.core.seeding import stream
 from offbeat.exporting.agreement import Agreement, compare, initial_state, largest_number, short_text
@@ -101,7 +102,7 @@ def _convert(file_format: Format, policy: LoadedPolicy, ports: Ports, largest: i
 
 def _as_text(value: object) -> str:
     """Return text as it is, and everything else as JSON, which readers in other languages understand."""
-    return value if isinstance(value, str) else json.dumps(value, default=str)
+    return value if isinstance(value, str) else json.dumps(value, default=in_toml)
 
 
 def _write(file: Path, content: bytes) -> None:
