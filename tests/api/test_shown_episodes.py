@@ -13,7 +13,7 @@ from tests.support.models import policy_spec, random_vector
 from offbeat.api.playing.loaded_policy import LoadedPolicy
 from offbeat.api.playing.shown_episodes import EnvEpisode, WorldEpisode
 from offbeat.api.playing.trained import Trained
-from offbeat.core.errors import ConfigError
+from offbeat.core.errors import ConfigError, EnvFailed
 from offbeat.envs.worlds.contract import WorldStep
 from offbeat.models.acting import make_policy
 
@@ -95,3 +95,22 @@ def test_an_episode_that_is_shown_leaves_the_memory_of_the_callers_policy_as_it_
     episode = EnvEpisode(Alone(), {"default": policy}, seed=0, max_steps=5)
     assert len(list(episode.frames())) == 6
     assert np.array_equal(policy(batch[1]), alone(batch[1]))
+
+
+@pytest.mark.parametrize(
+    ("method", "in_window", "error", "words"),
+    [
+        ("step", False, EnvFailed, r"test, env 0: step\(\) raised KeyError: 'goal'"),
+        ("step", True, ConfigError, r"test cannot be rendered here \(KeyError: 'goal'\)"),  # the window may be why
+        ("render", False, ConfigError, r"test cannot be rendered here \(KeyError: 'goal'\)"),
+    ],
+)
+def test_what_a_shown_env_raises_is_reported_with_the_traceback_of_its_code(method, in_window, error, words):
+    def fail(*_: Any) -> None:
+        raise KeyError("goal")
+
+    env = Alone()
+    setattr(env, method, fail)
+    with pytest.raises(error, match=words) as caught:
+        list(EnvEpisode(env, {"default": remembering_policy()}, 0, 5, in_window=in_window).frames())
+    assert "in fail" in caught.value.__notes__[0]

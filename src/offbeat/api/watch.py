@@ -77,6 +77,7 @@ def watch(
 
     Raises:
         ConfigError: the env cannot be rendered here, or the video cannot be written; or as `evaluate`.
+        EnvFailed: the env raised an exception.
     """
     require_at_least("max_steps", max_steps, 1)
     require_at_least("seed", seed, 0)
@@ -100,7 +101,7 @@ def _show(policies: Mapping[str, LoadedPolicy], seed: int, video: Path | None, m
     try:
         one_agent = EnvEpisode if trained.trials is None else TrialEpisodes
         kind = WorldEpisode if trained.agents else one_agent
-        episode: _Episode = kind(env, policies, seed, max_steps)
+        episode: _Episode = kind(env, policies, seed, max_steps, in_window=video is None)
         if video is None:
             for _ in episode.frames():
                 pass

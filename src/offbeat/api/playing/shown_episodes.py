@@ -5,17 +5,19 @@ A policy that infers its task plays the episodes of a trial in a test task.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 
 from offbeat.api.playing.loaded_policy import LoadedPolicy
-from offbeat.core.errors import ConfigError
+from offbeat.core.errors import ConfigError, OffbeatError, with_traceback_of
 from offbeat.core.seeding import stream
 from offbeat.core.types import INFO_MASK, NO_DECISION
 from offbeat.envs.adapters.gymnasium.tasks import TaskSetter
 from offbeat.envs.contract import EPISODE_START
+from offbeat.envs.rows import FAILURES, failed
 from offbeat.envs.worlds.contract import World, WorldStep
 from offbeat.league.drawn_policies import policy_of_agents, rotate_policies, sides_of_policies
 
@@ -23,10 +25,13 @@ from offbeat.league.drawn_policies import policy_of_agents, rotate_policies, sid
 class EnvEpisode:
     """One episode of a policy in an env with one agent."""
 
-    def __init__(self, env: Any, policies: Mapping[str, LoadedPolicy], seed: int, max_steps: int) -> None:
+    def __init__(
+        self, env: Any, policies: Mapping[str, LoadedPolicy], seed: int, max_steps: int, *, in_window: bool = False
+    ) -> None:
         ((self._name, given),) = policies.items()
         self._policy = LoadedPolicy(given.policy, given.trained)  # the caller's one keeps its memory
         self._env, self._seed, self._max_steps = env, seed, max_steps
+        self._call = _Calls(env, self._policy.trained.env, "env", in_window)
         self.returns, self.length, self.ended = {self._name: 0.0}, 0, False
         self.earlier_returns: list[float] = []
         """The returns of the episodes of a trial before the last one that was started."""
@@ -38,33 +43,32 @@ class EnvEpisode:
 
     def _episode(self, seed: int | None) -> Iterator[Any]:
         """Play an episode up to its end, or to the limit of all env steps; yield the frames."""
-        observation, info = self._call(self._env.reset, seed=seed)
+        observation, info = self._call("reset", seed=seed)
         reward: Any = 0.0
-        yield self._call(self._env.render)
+        yield self._call("render")
         while not self.ended and self.length < self._max_steps:
             before, waits = observation, bool(info.get(NO_DECISION))
             action = act(self._policy, observation, reward, info.get(INFO_MASK), no_decision=waits)
-            observation, reward, terminated, truncated, info = self._call(self._env.step, action)
+            observation, reward, terminated, truncated, info = self._call("step", action)
             self._take(before, action, float(reward), observation)
             self.ended = bool(terminated or truncated)
             if info.get(EPISODE_START):
                 self._policy.reset()
-            yield self._call(self._env.render)
+            yield self._call("render")
 
     def _take(self, before: Any, action: Any, reward: float, observation: Any) -> None:  # noqa: ARG002
         """Add the result of an env step."""
         self.returns[self._name] += reward
         self.length += 1
 
-    def _call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        return rendering(self._policy.trained.env, method, *arguments, **named)
-
 
 class TrialEpisodes(EnvEpisode):
     """The episodes of a trial in one test task; its number is the seed, counted from the first task."""
 
-    def __init__(self, env: Any, policies: Mapping[str, LoadedPolicy], seed: int, max_steps: int) -> None:
-        super().__init__(env, policies, seed, max_steps)
+    def __init__(
+        self, env: Any, policies: Mapping[str, LoadedPolicy], seed: int, max_steps: int, *, in_window: bool = False
+    ) -> None:
+        super().__init__(env, policies, seed, max_steps, in_window=in_window)
         trials = self._policy.trained.trials
         assert trials is not None
         self._trials = trials
@@ -91,7 +95,9 @@ class TrialEpisodes(EnvEpisode):
 class WorldEpisode:
     """One episode of all policies of a run in a world with several agents."""
 
-    def __init__(self, world: World, policies: Mapping[str, LoadedPolicy], seed: int, max_steps: int) -> None:
+    def __init__(
+        self, world: World, policies: Mapping[str, LoadedPolicy], seed: int, max_steps: int, *, in_window: bool = False
+    ) -> None:
         """Prepare the episode.
 
         Raises:
@@ -100,6 +106,7 @@ class WorldEpisode:
         self._world, self._seed, self._max_steps = world, seed, max_steps
         trained = next(iter(policies.values())).trained
         self._id, self._limit = trained.env, trained.env_config.max_episode_steps
+        self._call = _Calls(world, self._id, "world", in_window)
         self._policies = {  # agents of one policy have a memory each
             agent: LoadedPolicy(policies[name].policy, policies[name].trained)
             for agent, name in _policy_of_agents(policies, seed).items()
@@ -117,18 +124,17 @@ class WorldEpisode:
 
     def frames(self) -> Iterator[Any]:
         """Play the episode and yield the rendered frame of each step of the world."""
-        world = self._world
-        step = rendering(self._id, world.reset, self._seed)
-        yield rendering(self._id, world.render)
+        step = self._call("reset", self._seed)
+        yield self._call("render")
         while not self.ended and self.length < self._max_steps:
-            step = rendering(self._id, world.step, self._actions(step))
+            step = self._call("step", self._actions(step))
             for agent, reward in step.rewards.items():
                 self.returns[agent] += float(reward)
             ends = {**step.terminations, **{agent: True for agent, cut in step.truncations.items() if cut}}
             self._over |= {agent for agent, ended in ends.items() if ended}
             self.length += 1
             self.ended = step.over or self.length == self._limit
-            yield rendering(self._id, world.render)
+            yield self._call("render")
 
     def _actions(self, step: WorldStep) -> dict[str, Any]:
         """Return the actions of the agents that choose one.
@@ -171,23 +177,40 @@ def act(policy: LoadedPolicy, observation: Any, reward: Any, mask: Any, *, no_de
         ) from error
 
 
-def rendering(env_id: str, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-    """Call a method of an env. If a window is open, each method may render, so each may fail.
+@dataclass(frozen=True)
+class _Calls:
+    """Calls the methods of an env, or of a world, that is shown."""
 
-    Raises:
-        ConfigError: the method raised an exception.
-    """
-    try:
-        return method(*arguments, **named)
-    except Exception as error:
-        raise cannot_render(env_id, error) from error
+    env: Any
+    env_id: str
+    unit: Literal["env", "world"]
+    in_window: bool
+    """Whether a window is open. Then each method may render, so each may fail because it cannot."""
+
+    def __call__(self, method: str, *arguments: Any, **named: Any) -> Any:
+        """Call a method.
+
+        Raises:
+            ConfigError: the env cannot be rendered.
+            EnvFailed: its reset() or step() raised an exception.
+        """
+        try:
+            return getattr(self.env, method)(*arguments, **named)
+        except OffbeatError:
+            raise
+        except FAILURES as error:
+            if self.in_window or method == "render":
+                raise cannot_render(self.env_id, error) from error
+            what = f"{method}() raised {type(error).__name__}: {error}"
+            raise failed(self.env_id, 0, what, error, unit=self.unit) from error
 
 
-def cannot_render(env_id: str, error: Exception) -> ConfigError:
+def cannot_render(env_id: str, error: BaseException) -> ConfigError:
     """Return the error for an env that cannot be rendered."""
     cause = ": ".join(filter(None, (type(error).__name__, str(error))))
-    return ConfigError(
+    refused = ConfigError(
         f"{env_id} cannot be rendered here ({cause}). An env of your own needs a render_mode "
         'argument and render(). Missing packages may be in pip install "offbeat[video]". MuJoCo without a screen needs '
         "MUJOCO_GL=egl or MUJOCO_GL=osmesa"
     )
+    return with_traceback_of(refused, error)
