@@ -37,6 +37,8 @@ from offbeat.config.registry import algorithm_entry
 from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.frozen_table import PlainTable
 from offbeat.envs.checking.check import preflight
+from offbeat.exporting import policy_file
+from offbeat.exporting.agreement import compare
 from offbeat.exporting.formats import FormatName, Port
 from offbeat.exporting.policy_file import export_policy
 from offbeat.models.acting import make_policy
@@ -324,6 +326,19 @@ def test_an_exported_file_that_disagrees_with_the_policy_is_deleted(encoder, mad
     assert not any(tmp_path.iterdir())
 
 
+def test_a_file_that_appears_during_the_export_is_not_replaced(tmp_path, monkeypatch):
+    def compare_and_write(*arguments: Any) -> Any:
+        file.write_bytes(b"of another export")
+        return compare(*arguments)
+
+    file = tmp_path / "policy.pt"
+    monkeypatch.setattr(policy_file, "compare", compare_and_write)
+    with pytest.raises(ConfigError, match=r"policy\.pt exists: pass another file"):
+        export_policy(loaded("ppo", "CartPole-v1", {}), file, "torchscript")
+    assert file.read_bytes() == b"of another export"
+    assert list(tmp_path.iterdir()) == [file]
+
+
 # --- as typed -----------------------------------------------------------------------------------------------
 
 
@@ -408,21 +423,6 @@ def test_an_export_that_cannot_be_written_leaves_no_file(runs, tmp_path):
     with files_up_to(1000), pytest.raises(package.ConfigError, match=r"policy.pt cannot be written \(File too large\)"):
         package.export(runs["ppo"], tmp_path / "policy.pt", format="torchscript")
     assert not any(tmp_path.iterdir())
-
-
-def test_two_exports_to_the_same_file_at_once_both_succeed(runs, tmp_path, monkeypatch):
-    file, replace_path, started = tmp_path / "policy.pt", Path.replace, list[Path]()
-
-    def export_again_and_replace(temporary: Path, target: Path) -> Path:
-        if not started:
-            started.append(temporary)
-            package.export(runs["ppo"], file, format="torchscript")
-        return replace_path(temporary, target)
-
-    monkeypatch.setattr(Path, "replace", export_again_and_replace)
-    package.export(runs["ppo"], file, format="torchscript")
-    assert started
-    assert list(tmp_path.iterdir()) == [file]
 
 
 def test_without_the_onnx_packages_only_torchscript_can_be_exported(runs, tmp_path, monkeypatch):

@@ -56,7 +56,7 @@ def export_policy(loaded: LoadedPolicy, file: Path, format_name: FormatName) -> 
     if file.is_dir():
         raise ConfigError(f"{file} is a folder: pass --out {file}/policy")
     if file.exists() or file.is_symlink():
-        raise ConfigError(f"{file} exists: pass another file with --out, or delete it")
+        raise _exists(file)
     policy = _in_fp32(loaded)
     ports = _ports(policy.policy.spec)
     largest = largest_number(policy)
@@ -106,9 +106,16 @@ def _as_text(value: object) -> str:
 
 
 def _write(file: Path, content: bytes) -> None:
-    """Write a file atomically; missing folders are made."""
+    """Write a file atomically; missing folders are made. One that was made since the export began is not replaced."""
     try:
         with replaced(file) as temporary:
             temporary.write_bytes(content)
+            file.touch(exist_ok=False)  # takes the name, or fails
+    except FileExistsError:
+        raise _exists(file) from None
     except OSError as error:
         raise ConfigError(f"{file} cannot be written ({error.strerror}): pass another file with --out") from None
+
+
+def _exists(file: Path) -> ConfigError:
+    return ConfigError(f"{file} exists: pass another file with --out, or delete it")
