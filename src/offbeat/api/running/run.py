@@ -86,7 +86,7 @@ def run_to_end(context: RunContext) -> Run:
     try:
         context.callbacks.end(ending.state, as_shown(ending.reason))
     except BaseException as error:
-        _record_failure(context, error)
+        _record_failure(context, error, finished=ending.state == "finished")
         raise
     return Run(directory.path, ending.state, as_shown(ending.reason), ending.exit_code, line)
 
@@ -105,8 +105,13 @@ def _end_before_learning(context: RunContext) -> Ending:
     return Ending("interrupted", reason, 130)
 
 
-def _record_failure(context: RunContext, error: BaseException) -> str:
+def _record_failure(context: RunContext, error: BaseException, *, finished: bool = False) -> str:
     """Write the error to the log and the status. If the run had not started yet, restore the directory.
+
+    Args:
+        context: the run.
+        error: the error.
+        finished: whether the training had finished, so that nothing is left to resume.
 
     Returns:
         The reason of the failure, as in the status.
@@ -117,10 +122,8 @@ def _record_failure(context: RunContext, error: BaseException) -> str:
     _log_error(context, error)
     if not context.started and context.roll_back():
         return reason
-    note = (
-        f"The run is saved in {directory.path}: log.txt has the traceback, and `{directory.next_command('resume')}` "
-        "resumes from the latest checkpoint"
-    )
+    resume = f", and `{directory.next_command('resume')}` resumes from the latest checkpoint"
+    note = f"The run is saved in {directory.path}: log.txt has the traceback{'' if finished else resume}"
     error.add_note(as_shown(note))
     directory.write_status("failed", reason)
     return reason
