@@ -152,6 +152,18 @@ def test_a_policy_with_a_core_refuses_a_changed_number_of_envs_within_an_episode
         policy(np.zeros((3, 3), np.float32))
 
 
+def test_the_flags_of_a_reset_are_those_of_the_envs_that_the_policy_remembers() -> None:
+    policy = recurrent()
+    policy(np.zeros((3, 3), np.float32))
+    for ended in ([True, False], True, [[True, False, False]]):
+        with pytest.raises(ValueError, match=r"ended has shape \(.*\), but \(3,\) is expected: one flag for each env"):
+            policy.reset(ended)
+    policy.reset()
+    first = policy(np.ones(3, np.float32))
+    policy.reset(True)  # of one env
+    assert policy(np.ones(3, np.float32)) == first
+
+
 def test_a_policy_with_stacked_frames_takes_single_frames() -> None:
     called = of_images(stack=3)
     policy, stacks = called.policy, Stacks(called.policy.spec.observation, 2)

@@ -135,6 +135,15 @@ def test_another_number_of_envs_is_refused_until_the_task_is_forgotten() -> None
     assert policy(np.zeros((2, 2), np.float32)).shape == (2, 2)
 
 
+def test_flags_of_another_number_of_envs_are_refused() -> None:
+    policy, zeros = loaded(), np.zeros((3, 2), np.float32)
+    policy.observe(zeros, zeros, np.zeros(3), zeros)
+    with pytest.raises(ValueError, match=r"ended has shape \(2,\), but \(3,\) is expected"):
+        policy.reset([True, False])
+    with pytest.raises(ValueError, match=r"where has shape \(1,\), but \(3,\) is expected"):
+        policy.observe(zeros, zeros, np.zeros(3), zeros, where=[True])
+
+
 def test_a_policy_that_infers_no_task_refuses_to_observe() -> None:
     spec = SACConfig(hidden_sizes=(4,)).policy_spec(preflight(ROBOT))
     policy = LoadedPolicy(make_policy(spec), Trained(ROBOT, "sac", 0, 0, 0))

@@ -237,3 +237,17 @@ def single_action(action: Any) -> Any:
     if isinstance(action, tuple):
         return tuple(single_action(part) for part in action)
     return action.copy() if isinstance(action, np.ndarray) else action.item()
+
+
+def env_flags(name: str, given: Any, envs: int) -> Array:
+    """Return flags of N envs, [N] bool. For one env a flag alone is enough.
+
+    Raises:
+        ValueError: there are not as many flags as envs.
+    """
+    flags = np.asarray(given, np.bool_)
+    if flags.shape != (envs,) and not (flags.shape == () and envs == 1):
+        raise ValueError(
+            f"{name} has shape {flags.shape}, but ({envs},) is expected: one flag for each env of the calls before"
+        )
+    return flags.reshape(envs)

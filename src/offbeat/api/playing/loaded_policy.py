@@ -10,6 +10,7 @@ import numpy as np
 from offbeat.api.playing.episode_memory import EpisodeMemory
 from offbeat.api.playing.inputs import (
     as_recorded,
+    env_flags,
     flattened,
     require_choice,
     single_action,
@@ -47,11 +48,14 @@ class LoadedPolicy:
             ended: None means every env.
             prior: for a policy that infers its task: whether to draw the task variable from the prior, as in the first
                 episodes of an evaluation, whatever was observed.
+
+        Raises:
+            ValueError: `ended` has another number of envs than the calls before.
         """
         if ended is None:
             self._memory: EpisodeMemory | None = None
         elif self._memory is not None:
-            self._memory.reset(np.asarray(ended, bool))
+            self._memory.reset(env_flags("ended", ended, len(self._memory.state)))
         if self._tasks is not None:
             self._tasks.start_episodes(ended, prior=prior)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from offbeat.api.playing.inputs import env_flags
 from offbeat.core.types import Array, Tree
 from offbeat.models.acting import ActingPolicy
 from offbeat.models.task_inference import TaskInference
@@ -34,7 +35,8 @@ class TaskMemory:
         if self._inference is None:
             self._first_prior = prior
             return
-        where = np.ones(len(self._starts), np.bool_) if ended is None else np.asarray(ended, np.bool_)
+        envs = len(self._starts)
+        where = np.ones(envs, np.bool_) if ended is None else env_flags("ended", ended, envs)
         self._starts[where], self._prior[where] = True, prior
 
     def with_task(self, leaves: Tree) -> Tree:
@@ -48,7 +50,8 @@ class TaskMemory:
     def observe(self, leaves: Tree, action: Array, reward: Array, following: Tree, where: Any) -> None:
         """Add a transition to the contexts of the envs in `where`, [N]; None: of all. Arguments as `TaskInference`."""
         inference = self._of(leaves)
-        flags = np.ones(len(self._starts), np.bool_) if where is None else np.asarray(where, np.bool_)
+        envs = len(self._starts)
+        flags = np.ones(envs, np.bool_) if where is None else env_flags("where", where, envs)
         inference.observe(leaves, action, reward, following, flags)
 
     def _of(self, leaves: Tree) -> TaskInference:
