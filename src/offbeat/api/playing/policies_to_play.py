@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,6 +11,7 @@ from offbeat.api.hub.download import is_on_hub
 from offbeat.api.named_code import env_settings, name_of_env, name_of_wrapper
 from offbeat.api.playing.load import load_all, load_for_env
 from offbeat.api.playing.loaded_policy import LoadedPolicy
+from offbeat.api.playing.snapshots import AveragePolicy
 from offbeat.api.playing.trained import Trained
 from offbeat.config.importing import accept
 from offbeat.config.resolve import env_config
@@ -60,6 +62,7 @@ def policies_to_play(
 
 def _loaded(given: Played, checkpoint: str, *, trust_code: bool) -> dict[str, LoadedPolicy]:
     if not isinstance(given, LoadedPolicy | Mapping):
+        _require_path(given)
         if is_on_hub(given):
             return load_all(given, checkpoint, trust_code=trust_code)
         _, policies = load_for_env(user_path(given), checkpoint, trust_code=trust_code)
@@ -75,6 +78,20 @@ def _loaded(given: Played, checkpoint: str, *, trust_code: bool) -> dict[str, Lo
             "offbeat.load_all(run)"
         )
     return _of_one_run(policies)
+
+
+def _require_path(given: object) -> None:
+    """Refuse a function that acts, but is no policy of a run.
+
+    Raises:
+        ConfigError: with what to pass instead.
+    """
+    if isinstance(given, AveragePolicy):
+        raise ConfigError("run is an average policy: pass the run to offbeat.evaluate, with average=True")
+    if not isinstance(given, str | os.PathLike):
+        raise ConfigError(
+            f"run is {in_short(given)}, but a run directory, a Run or a loaded policy is expected: pass the run"
+        )
 
 
 def _of_one_run(policies: dict[str, LoadedPolicy]) -> dict[str, LoadedPolicy]:
