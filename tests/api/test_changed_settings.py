@@ -217,6 +217,22 @@ def test_layers_that_were_not_given_are_named_when_they_cannot_change():
         changed_config(resolve("ppo", "CartPole-v1"), {"hidden_sizes": "8"}, Path("runs/a"))
 
 
+@pytest.mark.parametrize(
+    ("league", "change", "start", "flags"),
+    [
+        ({}, {"league": True}, "runs/a has no league", "--set league=true"),
+        ({}, {"league.window": 5}, "runs/a has no league", "--set league.window=5"),
+        ({"league": True}, {"league.window": 5}, "league.window is 10 in runs/a", "--set league.window=5"),
+    ],
+)
+def test_a_league_that_cannot_change_is_refused_with_the_command_of_a_new_run(league, change, start, flags):
+    config = resolve("ppo", "offbeat.envs.testing.games:Nim", flags=league)
+    with pytest.raises(ConfigError) as refused:
+        changed_config(config, change, Path("runs/a"))
+    assert str(refused.value).startswith(start)
+    assert str(refused.value).endswith(f"--init-from runs/a {flags}`")
+
+
 @pytest.mark.parametrize("change", [{"seed": 3}, {"hidden_sizes": "8"}])
 def test_the_command_of_a_new_run_imports_what_the_run_imports_and_the_encoders_of_its_policies(change):
     policies = {"all": {"agents": "*", "settings": {"encoder": "csv:Encoder"}}}

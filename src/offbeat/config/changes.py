@@ -90,6 +90,11 @@ def changed_config(config: Config, given: Mapping[str, object], run: Path) -> Co
             raise _refused(config, run, key, getattr(config.run, key), given[key], *_RUN[key])
     others = {key: value for key, value in given.items() if key not in ("algorithm", "env", "preset")}
     after = with_settings(config, others)
+    if config.league is None and after.league is not None:
+        raise ConfigError(
+            f"{run} has no league, and a resume cannot add one: it starts with the first weights of a run. Instead, "
+            f"{from_weights(config, run, _flags_of_league(after.league))}"
+        )
     for key, (old, new) in changes_between(config, after).items():
         # The reason is about what was saved with the settings so far, and what the run will do with it.
         against = reason_against(config, key) and reason_against(after, key)
@@ -211,10 +216,15 @@ def _flags_of_world(config: Config, file: Path, but: str) -> Iterator[str]:
     if config.run.policies != "shared" and but != "policies":
         yield f"--policies {quote(str(file)) if config.run.policies == 'tables' else config.run.policies}"
     if config.league is not None:
-        usual = asdict(LeagueConfig())
-        values = {key: value for key, value in asdict(config.league).items() if value != usual[key]}
-        own = {f"{LEAGUE}{key}": value for key, value in values.items() if f"{LEAGUE}{key}" != but}
-        yield set_flag(own or {"league": True})
+        yield _flags_of_league(config.league, but)
+
+
+def _flags_of_league(league: LeagueConfig, but: str = "") -> str:
+    """Return the flags for the settings of a league that are not the defaults, without those of the key `but`."""
+    usual = asdict(LeagueConfig())
+    values = {key: value for key, value in asdict(league).items() if value != usual[key]}
+    own = {f"{LEAGUE}{key}": value for key, value in values.items() if f"{LEAGUE}{key}" != but}
+    return set_flag(own if own or but.startswith(LEAGUE) else {"league": True})
 
 
 def _own_flags(config: Config, env: str, but: str) -> list[str]:
