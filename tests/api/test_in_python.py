@@ -11,6 +11,7 @@ from rlcompleter import Completer
 from typing import Any
 
 import pytest
+from tests.support.own_code import make_pole
 from tests.support.runs import small_run
 from tests.test_package import loaded_by
 
@@ -18,6 +19,7 @@ import offbeat
 from offbeat.cli.eval import Eval
 from offbeat.cli.main import COMMANDS, _parse
 from offbeat.config.resolve import resolve
+from offbeat.core.argument_notation import flags_shown
 from offbeat.core.errors import ConfigError
 from offbeat.core.files import user_path
 
@@ -59,10 +61,12 @@ def test_train_and_resume_print_lines_to_standard_error_unless_they_are_told_oth
 
 def test_train_and_resume_tell_how_the_run_ended_and_how_to_continue_it(tmp_path, capsys):
     settings = {key: value for key, value in NEW.items() if key not in ("progress", "steps")}
-    path = tmp_path / "run"
-    offbeat.train("ppo", "CartPole-v1", run_dir=path, eval_every=0, steps=128, stop_at=64, **settings)
+    path = tmp_path / "my run"
+    with flags_shown(False):
+        offbeat.train("ppo", make_pole, run_dir=path, eval_every=0, steps=128, stop_at=64, **settings)
     printed = capsys.readouterr().err
-    assert printed.endswith(f'interrupted: stopped at --stop-at 64; offbeat.resume("{path}") continues it\n')
+    call = f'`offbeat.resume("{path}", trust_code=True)`'  # the env is a function
+    assert printed.endswith(f"interrupted: stopped at stop_at=64; {call} continues it\n")
     offbeat.resume(path)
     ended = r"\nfinished: learned from \d+ env steps: steps is 128, rounded up to whole batches\n$"
     assert re.search(ended, capsys.readouterr().err)

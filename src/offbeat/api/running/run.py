@@ -219,8 +219,8 @@ def _run_loop(context: RunContext, loop: TrainingLoop) -> Ending:
 def _summary(ending: Ending, directory: RunDirectory) -> str:
     """Return how the run ended; for one that can be resumed, with the call that does so."""
     resumable = ending.state == "interrupted" and (directory.checkpoints / "latest").exists()
-    remedy = f'; offbeat.resume("{directory.path}") continues it' if resumable else ""
-    return f"{ending.state}: {ending.reason}{remedy}"
+    remedy = f"; `{directory.next_command('resume')}` continues it" if resumable else ""
+    return as_shown(f"{ending.state}: {ending.reason}{remedy}")
 
 
 def _start_and_commit(context: RunContext, loop: TrainingLoop, sinks: Sequence[LateSink]) -> None:
