@@ -134,6 +134,11 @@ def test_a_function_that_is_no_loaded_policy_cannot_be_played(run: offbeat.Run, 
         play(average)
 
 
+def test_the_seed_of_an_average_is_not_negative(run: offbeat.Run) -> None:
+    with pytest.raises(ConfigError, match="seed is -1, but at least 0 is expected"):
+        offbeat.AveragePolicy([offbeat.load(run)], seed=-1)
+
+
 def test_an_empty_batch_is_refused(run: offbeat.Run) -> None:
     with pytest.raises(ValueError, match=r"shape \(0, 4\), which is no observation"):
         offbeat.load(run)(np.zeros((0, 4), np.float32))

@@ -12,7 +12,7 @@ import numpy as np
 from offbeat.api.playing.load import chosen_policy, load
 from offbeat.api.playing.loaded_policy import LoadedPolicy
 from offbeat.config.arguments import checked
-from offbeat.core.errors import ConfigError
+from offbeat.core.errors import ConfigError, require_at_least
 from offbeat.core.fields import read
 from offbeat.core.files import GivenPath, user_path
 from offbeat.envs.adapters.openspiel import ADAPTER, PREFIX
@@ -70,7 +70,11 @@ class AveragePolicy:
             snapshots: the snapshots of one policy.
             weights: weight of each, not negative; None: all are equal.
             seed: seed of the draws.
+
+        Raises:
+            ConfigError: the seed is negative.
         """
+        require_at_least("seed", seed, 0)
         self.snapshots = tuple(snapshots)
         self.weights = tuple(weights) if weights is not None else (1.0,) * len(self.snapshots)
         self.trained = self.snapshots[-1].trained
@@ -136,7 +140,8 @@ def load_average(
         trust_code: as for `load`.
 
     Raises:
-        ConfigError: the run has no league, or a snapshot is damaged or names code that was refused.
+        ConfigError: the run has no league, a snapshot is damaged or names code that was refused, or the seed is
+            negative.
     """
     snapshots = _kept(run, trust_code=trust_code)
     return AveragePolicy(tuple(snapshots[chosen_policy(snapshots, policy, f"the league of {run}")].values()), seed=seed)
