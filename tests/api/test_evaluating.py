@@ -62,6 +62,11 @@ def test_evaluate_plays_a_policy_of_any_name_and_refuses_policies_that_are_no_ru
             offbeat.evaluate(policies)
 
 
+def test_runs_and_results_can_be_in_a_set(run):
+    result = offbeat.evaluate(run, episodes=1)
+    assert len({run, run, result, result}) == 2
+
+
 def test_evaluate_plays_in_another_env(run):
     result = offbeat.evaluate(run, "tests.sample_envs.wrapped_envs:ShortCartPole", 2, env_kwargs={"steps": 3})
     assert (result.env, result.length_mean) == ("tests.sample_envs.wrapped_envs:ShortCartPole", 3)

@@ -53,12 +53,12 @@ class EvaluationResult(Returns):
     """Env steps that the policies have learned from, as `learning_step` and `updates`."""
     learning_step: int
     updates: int | None
-    info: Mapping[str, float | None] = field(default_factory=dict)
+    info: Mapping[str, float | None] = field(default_factory=dict, hash=False)
     """Means of the numbers in the env's infos that `info_metrics` names."""
     return_mean_by_episode: tuple[float, ...] = ()
     """With tasks: by episode of a trial, as `return_std_by_episode`."""
     return_std_by_episode: tuple[float, ...] = ()
-    policies: Mapping[str, Returns] = field(default_factory=dict)
+    policies: Mapping[str, Returns] = field(default_factory=dict, hash=False)
     """Of several policies: the returns of the agents of each, by name."""
     scores: Mapping[str, Any] = field(compare=False)
     """All of it as one object, as `offbeat eval --json` prints it."""

@@ -6,7 +6,7 @@ import os
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +40,7 @@ class Run:
     """finished or interrupted."""
     reason: str
     exit_code: int
-    metrics: dict[str, Any]
+    metrics: dict[str, Any] = field(hash=False)
     """The last metrics line."""
 
     def __fspath__(self) -> str:
