@@ -17,7 +17,7 @@ from offbeat.config.league import LeagueConfig
 from offbeat.config.resolve import resolve
 from offbeat.core.errors import ConfigError
 from offbeat.core.pace import OnPolicyPace
-from offbeat.core.types import policy_key
+from offbeat.core.types import NOT_ENDED, policy_key
 from offbeat.league.players import LATEST, Player
 from offbeat.league.sides import Side
 from offbeat.league.table import LeagueTable
@@ -240,7 +240,9 @@ def test_the_last_row_of_a_slot_has_only_the_observation_of_a_frozen_player_eras
         acting.wait(parts.pace.acted_before_learn(step))
         for slot in slots:
             assert all((slot[name][-1] == 1).all() for name in fields)
-            erased |= not slot["valid"][:-1].any(axis=0).all()
+            unseen = ~slot["valid"][:-1].any(axis=0)
+            assert (slot["episode_length"][:-1, unseen] == NOT_ENDED).all()
+            erased |= unseen.any()
         parts.policy.learner.learn(step, 0.0)
         league_of(parts).advance(step, 0)
         acting.finish(step + 1)

@@ -70,6 +70,16 @@ def test_only_decisions_are_counted_and_returns_include_all_rewards(tmp_path):
     assert last["env_steps"] == pytest.approx(rows * DECISIONS / (LENGTH + 1), abs=8)
 
 
+def test_returns_are_also_those_of_agents_that_made_no_decision_in_the_episode(tmp_path):
+    """The first player takes the only stone."""
+    game = {"env_kwargs": {"stones": 1, "most": 1}, "eval_every": 1000, "eval_episodes": 2}
+    last = small_run(tmp_path / "run", "offbeat.envs.testing.games:Nim", **game).metrics
+    for name in ("", "eval_"):
+        returns = [last[f"{name or 'episode_'}return_{which}"] for which in ("min", "mean", "max")]
+        assert returns == [-1, 0, 1], "it is not a zero-sum game"
+        assert last[f"{name or 'episode_'}length_mean"] == 0.5
+
+
 def exact_value(age: int, gamma: float) -> float:
     """What is earned from a step on: discounted once a decision, as the losses look to the next one."""
     if age >= LENGTH:

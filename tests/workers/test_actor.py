@@ -15,7 +15,7 @@ from tests.support.thorough import thorough
 from offbeat.config.env import EnvConfig
 from offbeat.core.errors import Closed, EnvFailed, NetworkFailed, RunFailed
 from offbeat.core.pace import OnPolicyPace
-from offbeat.core.types import Acted, ActionSpec, Array, EnvSpec, Field, Tree, env_fields
+from offbeat.core.types import NOT_ENDED, Acted, ActionSpec, Array, EnvSpec, Field, Tree, env_fields
 from offbeat.envs.actions import random_actions
 from offbeat.envs.make import make_envs
 from offbeat.memory.arena import private_arena
@@ -210,7 +210,7 @@ def test_rewards_are_clipped_and_end_with_a_life_while_returns_are_those_of_comp
     assert (paid["over"] != paid["terminated"] | paid["truncated"]).any(), "no life was lost"
     np.testing.assert_array_equal(rows["reward"], paid["reward"].clip(-1, 1) * 0.5 * paid["valid"])
     np.testing.assert_array_equal(rows["terminated"], paid["terminated"])
-    np.testing.assert_array_equal(rows["episode_length"] > 0, paid["over"])
+    np.testing.assert_array_equal(rows["episode_length"] != NOT_ENDED, paid["over"])
     for column in range(COLUMNS):
         begin = 0
         for row in np.flatnonzero(paid["over"][:, column]).tolist():

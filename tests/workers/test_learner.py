@@ -13,6 +13,7 @@ from offbeat.algorithms.base import Batch
 from offbeat.algorithms.on_policy import GROUP
 from offbeat.algorithms.ppo import PPOConfig
 from offbeat.core.errors import RunFailed
+from offbeat.core.types import NOT_ENDED
 from offbeat.metrics.timings import Timings
 from offbeat.models.published import published_layout
 from offbeat.workers.learner import Learned, UnrollLearner
@@ -177,7 +178,7 @@ def test_reported_counts_episodes_and_lags_are_those_of_the_batch():
     batch = {step: side.fill(step, seed=11) for step in range(3)}[2]
     batch["episode_return"][...] = np.arange(batch["episode_return"].size).reshape(batch["episode_return"].shape)
     ends = (batch["terminated"] | batch["truncated"]) & batch["valid"]
-    batch["episode_length"][...] = 2 * batch["episode_return"] * ends
+    batch["episode_length"][...] = np.where(ends, 2 * batch["episode_return"], NOT_ENDED)
     batch["behavior_version"][0] = 2
     batch["terminated"][-1] = batch["valid"][-1] = True  # row T says nothing
     places = [(t, b) for t in range(UNROLL_LENGTH) for b in range(2 * COLUMNS)]
@@ -255,7 +256,8 @@ def test_episodes_are_counted_at_recorded_lengths_and_not_at_lost_lives():
     batch = side.fill(0, seed=11)
     batch["terminated"][1, 0] = batch["valid"][1, 0] = True  # a lost life
     batch["valid"][3, 1] = False  # the game ended while the next life began
-    batch["episode_length"][...] = 0
+    batch["episode_length"][...] = NOT_ENDED
     batch["episode_length"][3, 1], batch["episode_return"][3, 1] = 7, 2.5
+    batch["episode_length"][4, 0], batch["episode_return"][4, 0] = 0, -1.0  # the agent made no decision
     learned = side.learner.learn(0, 0.0)
-    assert (learned.episode_lengths.tolist(), learned.episode_returns.tolist()) == ([7], [2.5])
+    assert (learned.episode_lengths.tolist(), learned.episode_returns.tolist()) == ([7, 0], [2.5, -1.0])

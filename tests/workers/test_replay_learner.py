@@ -18,7 +18,7 @@ from offbeat.algorithms.sac import SAC
 from offbeat.algorithms.sac_config import SACConfig
 from offbeat.core.pace import ReplayPace
 from offbeat.core.seeding import stream
-from offbeat.core.types import ActionSpec, Array, EnvSpec, Leaf, Tree, env_fields
+from offbeat.core.types import NOT_ENDED, ActionSpec, Array, EnvSpec, Leaf, Tree, env_fields
 from offbeat.memory.arena import private_arena
 from offbeat.memory.replay.base import Samples
 from offbeat.memory.replay.rings import Rings, RingShape
@@ -177,11 +177,12 @@ def test_metrics_are_those_of_the_ticket_and_lags_count_learning_steps():
     slot["valid"][0, 0] = False
     slot["terminated"][0] = slot["truncated"][1, 2] = True
     slot["episode_return"][:-1] = np.arange(6).reshape(2, 3)
-    slot["episode_length"][:-1] = 10 * slot["episode_return"][:-1] * (slot["terminated"] | slot["truncated"])[:-1]
+    ends = (slot["terminated"] | slot["truncated"])[:-1]
+    slot["episode_length"][:-1] = np.where(ends, 10 * slot["episode_return"][:-1], NOT_ENDED)
     learned = bench.learner.learn(2, 0.0)
     assert learned.env_steps == 5
-    np.testing.assert_array_equal(learned.episode_returns, [1, 2, 5])
-    np.testing.assert_array_equal(learned.episode_lengths, [10, 20, 50])
+    np.testing.assert_array_equal(learned.episode_returns, [0, 1, 2, 5])
+    np.testing.assert_array_equal(learned.episode_lengths, [0, 10, 20, 50])
     assert {learned.metrics[f"policy_lag_{name}"] for name in ("min", "mean", "max")} == {1}
 
 

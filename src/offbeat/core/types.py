@@ -277,6 +277,8 @@ HISTORY = "history/"
 """Prefix of the names of the history rows in an actor's slot."""
 ENV_STEP = "env_step"
 """Field of runs with several agents: True in one column of each world and row in which the world was stepped."""
+NOT_ENDED = -1
+"""`episode_length` in rows in which no episode ends. Lengths count decisions, so an episode may have the length 0."""
 FRAME_AGE = "frame_age"
 """Field of frame-stacking runs: the number of earlier rows of the same episode that a row's frame stack may use."""
 

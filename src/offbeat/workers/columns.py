@@ -22,6 +22,7 @@ from offbeat.core.types import (
     INFO_MASK,
     LAST_NO_DECISION,
     NO_DECISION,
+    NOT_ENDED,
     Acted,
     Array,
     Leaf,
@@ -130,7 +131,7 @@ class PolicyColumns:
         self._envs.set_progress(progress)
         self._calls.watch.leave()
         slot["behavior_version"][:] = version
-        slot["episode_length"][:-1] = 0
+        slot["episode_length"][:-1] = NOT_ENDED
         if self._policy.state_size:
             slot["initial_state"][:] = self._state
         if first:
@@ -264,7 +265,7 @@ class PolicyColumns:
         any_ended = bool(ended.any())
         if any_ended:
             slot["episode_return"][row, columns] = returns
-            slot["episode_length"][row, columns] = lengths * ended
+            slot["episode_length"][row, columns] = np.where(ended, lengths, NOT_ENDED)
             returns[ended], lengths[ended] = 0, 0
         return any_ended
 

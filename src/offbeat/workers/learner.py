@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from offbeat.algorithms.base import Algorithm, OnPolicyAlgorithm
 from offbeat.core.errors import RunFailed
 from offbeat.core.seeding import key_of, stream
+from offbeat.core.types import NOT_ENDED
 from offbeat.memory.weights import Weights
 from offbeat.metrics.timings import Timings
 from offbeat.models.encoder_metrics import EncoderMetrics
@@ -199,7 +200,7 @@ def summary(taken: Taken, step: int, updates: int, refused: int, metrics: Mappin
     if not taken.is_first_use:
         return without_rows(updates, refused, metrics)
     rows, lag = taken.rows, step - taken.versions
-    ended = rows["episode_length"] > 0
+    ended = rows["episode_length"] != NOT_ENDED
     lags = {"policy_lag_min": lag.min(), "policy_lag_mean": lag.mean(), "policy_lag_max": lag.max()}
     return Learned(
         env_steps=env_steps_in(rows),

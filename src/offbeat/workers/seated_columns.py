@@ -13,12 +13,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from offbeat.core.types import ENV_STEP, FRAME_AGE, HISTORY, LAST_NO_DECISION, Acted, Policy, Tree
+from offbeat.core.types import ENV_STEP, FRAME_AGE, HISTORY, LAST_NO_DECISION, NOT_ENDED, Acted, Policy, Tree
 from offbeat.envs.contract import Envs, Outcome
 from offbeat.league.players import LATEST, Player
 from offbeat.workers.columns import PolicyColumns
 from offbeat.workers.link import PolicyWork
 from offbeat.workers.seats import Seats
+
+_BLANK = {"info": np.nan, "episode_length": NOT_ENDED}
+"""What is written into fields of columns that are not recorded, where it is not zero."""
 
 
 class SeatedColumns(PolicyColumns):
@@ -144,7 +147,7 @@ class SeatedColumns(PolicyColumns):
             self._blank(frozen)
 
     def _blank(self, frozen: NDArray[np.bool_]) -> None:
-        """Write zeros over everything of columns that are not recorded; `frozen`: [T + 1, N].
+        """Write zeros, or what `_BLANK` has, over everything of columns that are not recorded; `frozen`: [T + 1, N].
 
         In row T this is only the observation: in a replay, the other fields of that row belong to an older ticket,
         which the learner may not have removed yet.
@@ -161,7 +164,7 @@ class SeatedColumns(PolicyColumns):
             elif name == "initial_state":
                 array[frozen[0]] = 0
             elif name not in (ENV_STEP, "behavior_version"):
-                array[:-1][frozen[:-1]] = np.nan if name == "info" else 0
+                array[:-1][frozen[:-1]] = _BLANK.get(name, 0)
 
     # --- snapshots ------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from tests.support.thorough import examples
 from offbeat.core.errors import RunFailed
 from offbeat.core.pace import ReplayPace
 from offbeat.core.tasks import TaskSample
-from offbeat.core.types import Field, Tree
+from offbeat.core.types import NOT_ENDED, Field, Tree
 from offbeat.core.visits import TASK, Visits, task_of_visit
 from offbeat.memory.arena import private_arena
 from offbeat.memory.replay.base import Samples
@@ -80,7 +80,7 @@ class Writer:
         slot["valid"][:-1] = self.random.random(rows) < 0.8
         slot["valid"][0] |= self.visits.of(ticket).part > 0
         slot["valid"][1] = True
-        slot["episode_length"][:-1] = self.random.random(rows) < self.ends
+        slot["episode_length"][:-1] = np.where(self.random.random(rows) < self.ends, 1, NOT_ENDED)
         slot["episode_return"][:-1] = self.random.normal(size=rows)
         slot["behavior_version"][:], slot[TASK][:] = 0, self.task(ticket)
         self.written[ticket] = {name: array.copy() for name, array in slot.items()}

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offbeat.core.errors import RunFailed
+from offbeat.core.types import NOT_ENDED
 from offbeat.core.visits import TASK, Visits
 from offbeat.memory.replay.base import Samples
 from offbeat.memory.replay.priorities import CellSampler
@@ -168,7 +169,7 @@ class TaskReplay(TransitionReplay):
         rows, part = self.ticket(ticket), self._visits.of(ticket).part
         prior_rows = self._visits.prior_rows_of(part)
         for kind, own in enumerate((slice(prior_rows), slice(prior_rows, None))):
-            returns = rows["episode_return"][own][rows["episode_length"][own] > 0]
+            returns = rows["episode_return"][own][rows["episode_length"][own] != NOT_ENDED]
             if len(returns):
                 self._returns[kind, rows[TASK][0]] = returns.mean()
         return completed
