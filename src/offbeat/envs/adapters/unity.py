@@ -26,9 +26,9 @@ _ID = "?agent_id="
 class FixedAgents:
     """A parallel env (PettingZoo's API) around a `UnityParallelEnv`.
 
-    An agent that requests no decision in a step keeps its last observation, and its info has 'no_decision'. Rewards are
-    the agent's own plus those of its group, as ML-Agents' trainers add them. Masks are converted: in Unity a set flag
-    forbids an action.
+    An agent that requests no decision in a step keeps its last observation, and its info has a true 'no_decision'.
+    Rewards are the agent's own plus those of its group, as ML-Agents' trainers add them. Masks are converted: in Unity
+    a set flag forbids an action.
     """
 
     metadata: Mapping[str, Any] = {"render_modes": []}
@@ -72,7 +72,7 @@ class FixedAgents:
         self.agents = [place for place in self.possible_agents if place in self._names]
         for place in self.agents:
             self._seen[place] = self._converted(place, observations[self._names[place]])
-        return dict(self._seen), {place: {} for place in self.agents}
+        return dict(self._seen), {place: {NO_DECISION: False} for place in self.agents}
 
     def step(self, actions: Mapping[str, Any]) -> tuple[Any, ...]:
         """Step the build until an agent requests a decision or ends."""
@@ -93,7 +93,7 @@ class FixedAgents:
         ]
         observations = {place: self._seen[place] for place in seen}
         rewards = {place: step.reward(names[place]) for place in acted}
-        infos = {place: {} if place in self._requested else {NO_DECISION: True} for place in seen}
+        infos = {place: {NO_DECISION: place not in self._requested} for place in seen}
         return observations, rewards, terminations, truncations, infos
 
     def close(self) -> None:
