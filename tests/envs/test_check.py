@@ -61,6 +61,7 @@ def test_a_mask_may_allow_nothing_in_a_row_without_a_decision(monkeypatch: pytes
         ("OldStep", "error", "step() returned a tuple of 4"),
         ("NeverEnds", "warning", "no episode ended in 200 random steps"),
         ("Raises", "error", "raised ZeroDivisionError: the cart has no mass"),
+        ("Exits", "error", "step(), step 0 of the check, raised SystemExit: 0"),
         ("OneAtATime", "error", "2 envs in one process disturb each other, one alone works"),
         ("WrongKeys", "error", "not a dict with the keys"),
         (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import gymnasium as gym
@@ -411,6 +412,16 @@ class Raises(Wanderer):
         raise ZeroDivisionError("the cart has no mass")
 
 
+class Exits(Wanderer):
+    def step(self, action: Any) -> Step:  # noqa: ARG002
+        sys.exit(0)
+
+
+class FailsToClose(Wanderer):
+    def close(self) -> None:
+        raise RuntimeError("the window is gone")
+
+
 class OneAtATime(Wanderer):
     """All of them share one simulation: a reset of one ends the episode of another."""
 
@@ -531,7 +542,8 @@ BROKEN = (
         NumberedEnds,
     ),
     *(SavesASet, SavesAThird, SavesNothing, NeedsAReset),
-    *(OldReset, ResetWithoutSeed, OldStep, NeverEnds, Raises, OneAtATime, CannotBeMade, TextObservations, TextActions),
+    *(OldReset, ResetWithoutSeed, OldStep, NeverEnds, Raises, Exits, FailsToClose),
+    *(OneAtATime, CannotBeMade, TextObservations, TextActions),
     *(WrongKeys, WrongInnerTuple, NoSuchChoice, HalfAChoice),
     *(NothingAllowed, MaskVanishes, MaskTooShort, TupleOfMasks, MaskOfAnotherSize, MaskOfABox, TwoOfOneName, OnlyAMask),
 )

@@ -38,6 +38,7 @@ from offbeat.envs.contract import Envs, InfoSignals
 from offbeat.envs.make import adapter_of, make_envs
 from offbeat.envs.observations import image_notes, read_space
 from offbeat.envs.space_generators import seed_spaces
+from offbeat.envs.rows import FAILURES
 from offbeat.envs.worlds.make import make_world
 
 RESET_PARTS = ("observation", "info")
@@ -184,7 +185,7 @@ class _Calls:
         method, names = ("step", STEP_PARTS) if self.stepped else ("reset", RESET_PARTS)
         try:
             returned = self._call()
-        except Exception as error:  # noqa: BLE001 - the user needs to see any exception
+        except FAILURES as error:
             return raised(f"{method}(), {when},", error)
         if not isinstance(returned, tuple) or len(returned) != len(names):
             return Finding("error", f"{method}() returned {kind_of(returned)}", f"return ({', '.join(names)})")
