@@ -75,6 +75,12 @@ def test_check_reports_the_fault_of_a_wrong_world_with_agent_step_and_remedy(
     assert finding.remedy
 
 
+@pytest.mark.parametrize("name", ["ListsAnInfo", "ReturnsFourValues"])
+def test_the_remedy_of_a_fault_that_offbeat_finds_in_a_step_is_its_message(name: str) -> None:
+    (finding,) = check_env(wrong(name), steps=60)
+    assert finding.remedy == "fix the problem that the message names"
+
+
 def test_a_world_without_an_end_is_correct_with_a_time_limit() -> None:
     assert check_env(wrong("NeverEnds"), steps=60, settings=EnvConfig(max_episode_steps=20)) == []
 

@@ -124,7 +124,7 @@ def raised(call: str, error: BaseException) -> Finding:
     problem = f"{call} raised {type(error).__name__}: {error}"
     if drawing := opengl_remedy(error):
         return Finding("error", problem, drawing)
-    if Path(where.filename).is_relative_to(Path(__file__).parent / "adapters"):
+    if Path(where.filename).is_relative_to(Path(__file__).parents[1] / "adapters"):
         return Finding("error", problem, NAMED)
     if is_reset_without_arguments(error):
         return Finding("error", problem, RESET_SIGNATURE)
