@@ -96,6 +96,11 @@ def test_check_reports_the_fault_of_a_broken_env_with_a_remedy(name: str, severi
     assert findings[0].remedy
 
 
+def test_an_env_whose_close_fails_is_checked_with_a_warning() -> None:
+    with pytest.warns(UserWarning, match=r"FailsToClose-v0: close\(\) raised RuntimeError: the window is gone"):
+        assert check_env("zoo/FailsToClose-v0", steps=200) == []
+
+
 def test_the_remedy_of_a_reset_without_a_seed_is_the_line_to_write() -> None:
     (finding,) = check_env("zoo/ResetWithoutSeed-v0", steps=200)
     assert finding.remedy == "define it as `def reset(self, *, seed=None, options=None)`"

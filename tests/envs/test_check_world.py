@@ -75,6 +75,14 @@ def test_check_reports_the_fault_of_a_wrong_world_with_agent_step_and_remedy(
     assert finding.remedy
 
 
+def test_a_world_whose_close_fails_is_checked_and_trained_with_a_warning() -> None:
+    raised = r"FailsToClose: close\(\) raised RuntimeError: the window is gone"
+    with pytest.warns(UserWarning, match=raised):
+        assert check_env(wrong("FailsToClose"), steps=60) == []
+    with pytest.warns(UserWarning, match=raised):
+        assert preflight_world(wrong("FailsToClose"))
+
+
 @pytest.mark.parametrize("name", ["ListsAnInfo", "ReturnsFourValues"])
 def test_the_remedy_of_a_fault_that_offbeat_finds_in_a_step_is_its_message(name: str) -> None:
     (finding,) = check_env(wrong(name), steps=60)

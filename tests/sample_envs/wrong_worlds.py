@@ -172,6 +172,11 @@ class RaisesAnError(Sound):
         return parts
 
 
+class FailsToClose(Sound):
+    def close(self) -> None:
+        raise RuntimeError("the window is gone")
+
+
 class NeverEnds(Sound):
     def wrong(self, *parts: Any) -> Any:
         self.age = 1

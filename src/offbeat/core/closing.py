@@ -52,6 +52,15 @@ def close_all_or_warn(made: Iterable[Closable], name: str) -> None:
             closing.callback(close_or_warn, each, name)
 
 
+@contextmanager
+def closed_or_warn(env: C, name: str) -> Iterator[C]:
+    """Close an env after the block, as `close_or_warn` does."""
+    try:
+        yield env
+    finally:
+        close_or_warn(env, name)
+
+
 def close_or_warn(each: Closable, name: str) -> None:
     """Close an env. If that raises an exception, warn: the env, whose id is `name`, is no longer needed."""
     try:

@@ -16,6 +16,7 @@ import gymnasium as gym
 import numpy as np
 
 from offbeat.config.env import UNSET, EnvConfig
+from offbeat.core.closing import closed_or_warn
 from offbeat.core.errors import ConfigError, EnvFailed, with_notes_of
 from offbeat.core.tasks import TaskSample
 from offbeat.core.types import EnvSpec
@@ -37,8 +38,8 @@ from offbeat.envs.checking.world import check_world
 from offbeat.envs.contract import Envs, InfoSignals
 from offbeat.envs.make import adapter_of, make_envs
 from offbeat.envs.observations import image_notes, read_space
-from offbeat.envs.space_generators import seed_spaces
 from offbeat.envs.rows import FAILURES
+from offbeat.envs.space_generators import seed_spaces
 from offbeat.envs.worlds.make import make_world
 
 RESET_PARTS = ("observation", "info")
@@ -125,7 +126,7 @@ def _check_single(env_id: str, steps: int, settings: EnvConfig, stepped: Callabl
     if env is None:
         return
     ends = None
-    with closing(env):
+    with closed_or_warn(env, env_id):
         finding = set_first_task(env, env_id)
         if finding is None:
             ends = yield from _check_steps(env, spec, settings, steps, stepped)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from typing import Any, TypeVar
 
 import numpy as np
 
 from offbeat.config.env import EnvConfig
+from offbeat.core.closing import closed_or_warn
 from offbeat.core.errors import ConfigError, EnvFailed
 from offbeat.core.tasks import TaskSample
 from offbeat.core.types import Tree
@@ -63,7 +63,7 @@ def _of_single(env_id: str, settings: EnvConfig, read: Callable[[Any], T]) -> T 
     env = adapter_of(env_id).make_single(env_id, settings)
     if env is None:
         return None
-    with closing(env):
+    with closed_or_warn(env, env_id):
         return read(env)
 
 

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from offbeat.config.env import EnvConfig
+from offbeat.core.closing import closed_or_warn
 from offbeat.core.errors import EnvFailed
 from offbeat.core.seeding import derive_seed
 from offbeat.core.types import Array, Tree
@@ -55,7 +56,7 @@ def check_world(
     Raises:
         ConfigError: a space of an agent is not supported.
     """
-    with closing(world):
+    with closed_or_warn(world, env_id):
         try:
             first = world.reset(SEED)
         except FAILURES as error:

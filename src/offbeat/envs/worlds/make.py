@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +10,7 @@ import gymnasium as gym
 
 from offbeat.config.curriculum import parameters
 from offbeat.config.env import UNSET, EnvConfig, adapter_prefix, refuse_for_world
-from offbeat.core.closing import all_or_closed, closed_on_error
+from offbeat.core.closing import all_or_closed, closed_on_error, closed_or_warn
 from offbeat.core.errors import ConfigError, EnvFailed, OffbeatError, with_notes_of
 from offbeat.core.frozen_table import thawed
 from offbeat.core.seeding import derive_seed, stream
@@ -212,7 +211,7 @@ def preflight_world(
     if world is None:
         return None
     try:
-        with closing(world):
+        with closed_or_warn(world, env_id):
             first = world.reset(PREFLIGHT_SEED)
             spec = spec_of_world(env_id, world, first, settings)
             owners = {agent: (agent,) for agent in spec.names}
