@@ -56,6 +56,13 @@ def test_the_refusal_of_a_space_names_the_setting_that_leaves_it_out(space, keys
     assert target == observation
 
 
+def test_an_observation_of_no_choices_is_refused_by_name_and_can_be_left_out():
+    space = spaces.Dict(x=NUMBER, hand=spaces.MultiDiscrete(np.zeros(0, np.int64)))
+    with pytest.raises(ConfigError, match=r"MultiDiscrete\(\[\]\) \(observation/hand\), which is empty: leave it out"):
+        leaves_of(space)
+    assert [leaf.name for leaf in leaves_of(space, ignore_observations=("hand",))] == ["observation/x"]
+
+
 def test_a_key_leaves_out_all_that_is_inside_of_it():
     space = spaces.Dict(a=spaces.Dict(b=TEXT, c=NUMBER), ab=NUMBER)
     assert [leaf.name for leaf in leaves_of(space, ignore_observations=("a",))] == ["observation/ab"]

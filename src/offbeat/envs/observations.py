@@ -38,7 +38,8 @@ def observation_leaves(
         others: Observation spaces of the other agents of a world, whose keys may be left out too.
 
     Raises:
-        ConfigError: a space or a setting is not supported, or a mask does not have one flag per choice.
+        ConfigError: a space or a setting is not supported, a space of choices is empty, or a mask does not have one
+            flag per choice.
     """
     ignored = settings.ignore_observations
     _require_keys(ignored, space, env_id, others)
@@ -79,6 +80,11 @@ def _leaf(name: str, space: gym.Space[Any], env_id: str, action: ActionSpec) -> 
     found = choices_of(space)
     if found is not None:
         choices, start = found
+        if not choices:
+            raise ConfigError(
+                f"{env_id} has observations of {shown(space)} ({name}), which is empty: leave it out of the "
+                "observation space"
+            )
         dtype = np.dtype(space.dtype).name
         return Leaf(name, space.shape or (), smallest_dtype(choices), choices, start, env_dtype=dtype)
     floating = np.issubdtype(space.dtype, np.floating)
