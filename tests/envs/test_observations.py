@@ -138,6 +138,16 @@ def test_settings_of_images_are_refused_where_there_are_none(settings):
         leaves_of(spaces.Box(0, 1, (64, 64, 3), np.float32), **settings)
 
 
+@pytest.mark.parametrize("shape", [(64, 64), (64, 64, 1), (4, 64, 64)])
+def test_grey_images_alone_are_refused_where_no_image_has_three_colours(shape):
+    images = spaces.Box(0, 255, shape, np.uint8)
+    with pytest.raises(ConfigError, match="grayscale is true, but none of the images of Test-v0 has three colours"):
+        leaves_of(images, grayscale=True)
+    assert leaves_of(images, grayscale=True, image_size=(32,))[0].sides == (32, 32)
+    coloured = spaces.Box(0, 255, (64, 64, 3), np.uint8)
+    assert [leaf.shape for leaf in leaves_of(spaces.Dict(a=images, b=coloured), grayscale=True)] == [shape, (64, 64)]
+
+
 @pytest.mark.parametrize("size", [(84, 84, 3), (8,), (0, 84)])
 def test_an_image_size_is_one_or_two_numbers_of_pixels(size):
     with pytest.raises(ConfigError, match="image_size is"):

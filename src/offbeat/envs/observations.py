@@ -199,7 +199,7 @@ def _reduced_leaves(leaves: tuple[Leaf, ...], settings: EnvConfig, env_id: str) 
     """Return the leaves with the images that policies get.
 
     Raises:
-        ConfigError: there are no images, or `grayscale` is set and none has three colours.
+        ConfigError: there are no images, or only `grayscale` is set and none has three colours.
     """
     size, grayscale = settings.image_sides, settings.grayscale
     if size is None and not grayscale:
@@ -214,6 +214,8 @@ def _reduced_leaves(leaves: tuple[Leaf, ...], settings: EnvConfig, env_id: str) 
     small = tuple(
         reduced_leaf(leaf, size, grayscale=grayscale) if leaf.is_image and not leaf.is_mask else leaf for leaf in leaves
     )
+    if small == leaves and size is None:
+        raise ConfigError(f"{given}, but none of the images of {env_id} has three colours: omit it")
     for leaf in small:
         if leaf.env_shape and size and leaf.sides != size:
             raise ConfigError(
