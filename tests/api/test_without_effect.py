@@ -29,6 +29,9 @@ def train(path: Path, algorithm: str, env: str, **settings: Any) -> offbeat.Run:
         ("a2c", "CartPole-v1", {"log_std_init": -1}, "log_std_init is -1.*in CartPole-v1, where all actions are disc"),
         ("ppo", "CartPole-v1", {"epochs": 1, "recompute_advantages": True}, "recompute_advantages is true.*epochs=2"),
         ("ppo", "CartPole-v1", {"c_clip": 1}, "c_clip is 1.*pass clip_reference=.proximal., or leave it out"),
+        ("a2c", "CartPole-v1", {"c_clip": 2}, "c_clip is 2.*with max_lag=0 and passes=1"),
+        ("impala", "CartPole-v1", {"max_lag": 0, "rho_clip": 2}, "rho_clip is 2.*with max_lag=0 and passes=1"),
+        ("ppo", "CartPole-v1", {"clip_reference": "proximal", "c_clip": 1}, "c_clip is 1.*with max_lag=0 and passes=1"),
         ("td3", "Pendulum-v1", {"target_policy_noise": 0, "target_noise_clip": 1}, "target_noise_clip is 1.*noise=0.2"),
         ("td3", "Pendulum-v1", RATES, "^learning_rate is 0.001, which has no effect while each part"),
     ],
@@ -44,7 +47,9 @@ def test_a_new_run_warns_of_a_setting_without_effect(tmp_path, algorithm, env, s
     ("algorithm", "env", "settings"),
     [
         ("ppo", "Pendulum-v1", {"log_std_init": -1, "return_scale": 2, "recompute_advantages": True}),
-        ("ppo", "CartPole-v1", {"clip_reference": "proximal", "c_clip": 1}),
+        ("ppo", "CartPole-v1", {"clip_reference": "proximal", "c_clip": 1, "max_lag": 1, "runtime": "threads"}),
+        ("a2c", "CartPole-v1", {"passes": 2, "c_clip": 2}),
+        ("impala", "CartPole-v1", {"max_lag": 0, "rho_clip": 0.5}),
         ("sac", "Pendulum-v1", RATES),  # the temperature has this learning rate
         ("ppo", "tests.sample_envs.drawn_worlds:DrawnSpaces", {"policies": "separate", "log_std_init": -1}),
     ],

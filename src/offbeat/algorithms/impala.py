@@ -21,7 +21,9 @@ from torch import Tensor
 from offbeat.algorithms.base import Batch
 from offbeat.algorithms.on_policy import OnPolicy, vtrace_targets
 from offbeat.algorithms.on_policy_config import OnPolicyConfig
+from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.fields import NonNegative, Positive, Share
+from offbeat.core.types import EnvSpec
 from offbeat.losses.advantages import Targets
 
 
@@ -54,6 +56,13 @@ class IMPALAConfig(OnPolicyConfig):
         "its correction needs the age of the acting weights, which is unknown without a lock; with workers that act "
         "and learn in turn it would be the same as A2C"
     )
+
+    def without_effect(self, env: EnvSpec, runtime: RuntimeConfig) -> dict[str, str]:
+        unused = super().without_effect(env, runtime)
+        for key in ("rho_clip", "c_clip"):
+            if getattr(self, key) < 1:  # V-trace is always computed, and such a bound cuts ratios of 1 too
+                unused.pop(key, None)
+        return unused
 
 
 class IMPALA(OnPolicy[IMPALAConfig]):

@@ -42,9 +42,9 @@ class OnPolicyConfig(NetworkConfig):
     normalize_advantages: bool = False
     """Normalise advantages to mean 0 and standard deviation 1 over each minibatch."""
     rho_clip: Positive = 1.0
-    """V-trace's bound on the weight of a TD error; used with max_lag > 0."""
+    """V-trace's bound on the weight of a TD error; used with max_lag > 0 or passes > 1."""
     c_clip: Positive = 1.0
-    """V-trace's bound on the weight of later TD errors; used with max_lag > 0."""
+    """V-trace's bound on the weight of later TD errors; used with max_lag > 0 or passes > 1."""
     shared_trunk: bool | None = None
     """Whether policy and critic share one body, all layers before their heads; none: only with an encoder or a core."""
     action_distribution: Literal["auto", "squashed"] = "auto"
@@ -131,14 +131,17 @@ class OnPolicyConfig(NetworkConfig):
                 f"--set {larger}, or --set normalize_advantages=false"
             )
 
-    def without_effect(self, env: EnvSpec) -> dict[str, str]:
-        unused = super().without_effect(env)
+    def without_effect(self, env: EnvSpec, runtime: RuntimeConfig) -> dict[str, str]:
+        unused = super().without_effect(env, runtime)
         if not self.normalize_returns:
             unused["return_scale"] = (
                 "while normalize_returns is false: pass --set normalize_returns=true, or leave it out"
             )
         if not env.action.low:
             unused["log_std_init"] = f"in {env.id}, where all actions are discrete: leave it out"
+        if not self.corrects(runtime.max_lag):
+            fresh = "with max_lag=0 and passes=1, because the acting policy is the one that learns: leave it out"
+            unused |= {"rho_clip": fresh, "c_clip": fresh}
         return unused
 
     def corrects(self, max_lag: int) -> bool:

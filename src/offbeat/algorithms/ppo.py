@@ -67,10 +67,11 @@ class PPOConfig(OnPolicyConfig):
     normalize_advantages: bool = True
     """Normalise advantages to mean 0 and standard deviation 1 over each minibatch."""
     rho_clip: Positive = 1.0
-    """V-trace's bound on the weight of a TD error; used with clip_reference = proximal and max_lag > 0."""
+    """V-trace's bound on the weight of a TD error; used with clip_reference = proximal and max_lag > 0 or
+    passes > 1."""
     c_clip: Positive = 2.0
-    """V-trace's bound on the weight of later TD errors; used with clip_reference = proximal and max_lag > 0. With the
-    paper's 1, lag shortens the trace."""
+    """V-trace's bound on the weight of later TD errors; used as rho_clip is. With the paper's 1, lag shortens the
+    trace."""
     normalize_observations: bool = True
     """Shift and scale observations by running statistics. Choices, and images for an encoder, stay as they are."""
     normalize_returns: bool = True
@@ -111,8 +112,8 @@ class PPOConfig(OnPolicyConfig):
         if self.learning_rate_schedule == "kl" and self.kl_target is None:
             raise ConfigError("learning_rate_schedule is kl, but kl_target is not set: pass --set kl_target=0.01")
 
-    def without_effect(self, env: EnvSpec) -> dict[str, str]:
-        unused = super().without_effect(env)
+    def without_effect(self, env: EnvSpec, runtime: RuntimeConfig) -> dict[str, str]:
+        unused = super().without_effect(env, runtime)
         if self.epochs == 1:
             unused["recompute_advantages"] = "while epochs is 1: pass --set epochs=2 or more, or leave it out"
         if self.clip_reference == "behavior":

@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 
 from offbeat.algorithms.replay_config import ReplayConfig
+from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import ConfigError
 from offbeat.core.field_texts import Example
 from offbeat.core.fields import Bound, Count, Positive
@@ -58,8 +59,8 @@ class ReplayActorCriticConfig(ReplayConfig):
         if self.precision != "fp32":
             raise ConfigError(f"precision is {self.precision}, which is not supported by {algorithm}: leave it out")
 
-    def without_effect(self, env: EnvSpec) -> dict[str, str]:
-        unused = super().without_effect(env)
+    def without_effect(self, env: EnvSpec, runtime: RuntimeConfig) -> dict[str, str]:
+        unused = super().without_effect(env, runtime)
         if self.policy_learning_rate is not None and self.critic_learning_rate is not None:
             unused["learning_rate"] = "while each part of the algorithm has its own: leave it out"
         return unused

@@ -11,6 +11,7 @@ from offbeat.algorithms.replay_actor_critic_config import (
     ReplayActorCriticConfig,
     refuse_infinite_bounds,
 )
+from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import ConfigError
 from offbeat.core.field_texts import Example
 from offbeat.core.fields import Count, NonNegative, Positive
@@ -85,8 +86,8 @@ class SoftActorCriticConfig(ReplayActorCriticConfig):
                     f"{self.temperature:g}: leave it out, or pass --set temperature=none, so that it is learned"
                 )
 
-    def without_effect(self, env: EnvSpec) -> dict[str, str]:
-        unused = super().without_effect(env)
+    def without_effect(self, env: EnvSpec, runtime: RuntimeConfig) -> dict[str, str]:
+        unused = super().without_effect(env, runtime)
         if self.temperature is None and self.temperature_learning_rate is None:
             unused.pop("learning_rate", None)
         return unused

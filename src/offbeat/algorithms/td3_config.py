@@ -9,6 +9,7 @@ from offbeat.algorithms.replay_actor_critic_config import (
     EmaCriticsConfig,
     require_bounded_box,
 )
+from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.fields import Bound, Count, NonNegative
 from offbeat.core.types import EnvSpec
 from offbeat.models.spec import PolicySpec
@@ -38,8 +39,8 @@ class TD3Config(EmaCriticsConfig):
     critics: Count = 2
     """Critics in the ensemble; a target uses the smallest of their values, the policy's loss the value of the first."""
 
-    def without_effect(self, env: EnvSpec) -> dict[str, str]:
-        unused = super().without_effect(env)
+    def without_effect(self, env: EnvSpec, runtime: RuntimeConfig) -> dict[str, str]:
+        unused = super().without_effect(env, runtime)
         if not self.target_policy_noise:
             unused["target_noise_clip"] = (
                 "while target_policy_noise is 0: pass --set target_policy_noise=0.2, or leave it out"

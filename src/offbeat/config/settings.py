@@ -96,8 +96,8 @@ class AlgorithmSettings:
             ConfigError: with the remedy.
         """
 
-    def without_effect(self, env: EnvSpec) -> dict[str, str]:  # noqa: ARG002
-        """Return the keys of this table that have no effect in this env beside its other settings.
+    def without_effect(self, env: EnvSpec, runtime: RuntimeConfig) -> dict[str, str]:  # noqa: ARG002
+        """Return the keys of this table that have no effect in this env and runtime beside its other settings.
 
         A new run warns of those that do not have their default. They are not refused: a preset or a search may set them
         beside a setting that makes them useless.

@@ -21,6 +21,7 @@ from offbeat.core.typed_text import as_text
 
 if TYPE_CHECKING:
     from offbeat.config.config import Config
+    from offbeat.config.runtime_config import RuntimeConfig
     from offbeat.config.settings import AlgorithmSettings
     from offbeat.core.types import EnvSpec
     from offbeat.runtime.parts import Parts
@@ -80,18 +81,18 @@ def large_batch(parts: Parts) -> tuple[RunWarning, ...]:
 def without_effect(parts: Parts) -> tuple[RunWarning, ...]:
     """Return a warning for each setting of the algorithm that has no effect for any policy that learns."""
     texts = [
-        _without_effect(parts.config.of_policy(policy.name).settings, policy.env)
+        _without_effect(parts.config.of_policy(policy.name).settings, policy.env, parts.config.runtime)
         for policy in parts.policies
         if policy.trained
     ]
     return tuple(WithoutEffect(text) for key, text in texts[0].items() if all(key in other for other in texts))
 
 
-def _without_effect(settings: AlgorithmSettings, env: EnvSpec) -> dict[str, str]:
+def _without_effect(settings: AlgorithmSettings, env: EnvSpec, runtime: RuntimeConfig) -> dict[str, str]:
     """Return key -> message, for the settings of a policy that have no effect and not their default."""
     defaults = defaults_of(type(settings))
     return {
         key: f"{key} is {as_text(getattr(settings, key))}, which has no effect {why}"
-        for key, why in settings.without_effect(env).items()
+        for key, why in settings.without_effect(env, runtime).items()
         if getattr(settings, key) != defaults[key]
     }
