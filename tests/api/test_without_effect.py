@@ -14,6 +14,7 @@ from offbeat.core.errors import WithoutEffect
 SMALL: dict[str, Any] = {"steps": 64, "hidden_sizes": (8,), "eval_every": 0, "progress": "none"}
 UNROLLS: dict[str, Any] = {"unroll_length": 16, "envs_per_actor": 4}
 REPLAY: dict[str, Any] = {"warmup": 40, "batch_size": 8, "capacity": 500, "envs_per_actor": 4}
+PIXELS = "offbeat/Pixels-v0"
 RATES = {"policy_learning_rate": 1e-4, "critic_learning_rate": 1e-4, "learning_rate": 1e-3}
 
 
@@ -32,6 +33,8 @@ def train(path: Path, algorithm: str, env: str, **settings: Any) -> offbeat.Run:
         ("a2c", "CartPole-v1", {"c_clip": 2}, "c_clip is 2.*with max_lag=0 and passes=1"),
         ("impala", "CartPole-v1", {"max_lag": 0, "rho_clip": 2}, "rho_clip is 2.*with max_lag=0 and passes=1"),
         ("ppo", "CartPole-v1", {"clip_reference": "proximal", "c_clip": 1}, "c_clip is 1.*with max_lag=0 and passes=1"),
+        ("a2c", "CartPole-v1", {"hidden_sizes": (), "layer_norm": True}, "layer_norm is true.*without hidden layers"),
+        ("ppo", PIXELS, {"hidden_sizes": None, "activation": "relu"}, "activation is relu.*pass hidden_sizes=128"),
         ("td3", "Pendulum-v1", {"target_policy_noise": 0, "target_noise_clip": 1}, "target_noise_clip is 1.*noise=0.2"),
         ("td3", "Pendulum-v1", RATES, "^learning_rate is 0.001, which has no effect while each part"),
     ],
@@ -50,6 +53,7 @@ def test_a_new_run_warns_of_a_setting_without_effect(tmp_path, algorithm, env, s
         ("ppo", "CartPole-v1", {"clip_reference": "proximal", "c_clip": 1, "max_lag": 1, "runtime": "threads"}),
         ("a2c", "CartPole-v1", {"passes": 2, "c_clip": 2}),
         ("impala", "CartPole-v1", {"max_lag": 0, "rho_clip": 0.5}),
+        ("ppo", PIXELS, {"activation": "relu", "layer_norm": True}),
         ("sac", "Pendulum-v1", RATES),  # the temperature has this learning rate
         ("ppo", "tests.sample_envs.drawn_worlds:DrawnSpaces", {"policies": "separate", "log_std_init": -1}),
     ],

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 from offbeat.config.registry import OUR_ENCODERS, encoder_factory
+from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.config.settings import AlgorithmSettings
 from offbeat.core.errors import ConfigError
 from offbeat.core.field_texts import Example
@@ -65,6 +66,13 @@ class NetworkConfig(AlgorithmSettings):
             "core_size": 0 if self.core == "none" else self.core_size,
             "precision": self.precision,
         }
+
+    def without_effect(self, env: EnvSpec, runtime: RuntimeConfig) -> dict[str, str]:
+        unused = super().without_effect(env, runtime)
+        if not self._hidden_sizes(env, self._encoder(env)):
+            none = "without hidden layers: pass --set hidden_sizes=128, or leave it out"
+            unused |= {"activation": none, "layer_norm": none}
+        return unused
 
     def _hidden_sizes(self, env: EnvSpec, encoder: str) -> tuple[int, ...]:
         if self.hidden_sizes is not None:
