@@ -18,6 +18,7 @@ from offbeat.algorithms.pearl_config import PEARLConfig
 from offbeat.config.env import EnvConfig
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import ConfigError
+from offbeat.core.field_definitions import field_docstrings
 from offbeat.core.seeding import stream
 from offbeat.core.types import ActionSpec, EnvSpec, Leaf
 from offbeat.losses.pearl import kl_to_prior
@@ -254,6 +255,23 @@ def test_settings_that_contradict_each_other_are_refused_with_the_arithmetic(
     FITTING.check(RUNTIME)
     with pytest.raises(ConfigError, match=says):
         replace(FITTING, **changes).check(RUNTIME)
+
+
+def check_all(key: str, value: object) -> None:
+    config = replace(FITTING, **{key: value})  # type: ignore[arg-type]
+    config.check(RUNTIME)
+    config.policy_spec(EnvSpec("Test-v0", LEAVES, BOUNDED["box"], 4))
+
+
+def test_the_options_say_which_settings_of_sac_are_not_supported() -> None:
+    given: dict[str, Any] = dict.fromkeys(("priority_exponent", "importance_exponent", "priority_delay"), 1)
+    given |= {"core": "gru", "core_size": 64, "burn_in": 0, "n_step": 3, "prioritized": True, "precision": "bf16"}
+    given |= {"normalize_observations": True, "encoder": "nature_cnn"}
+    notes = field_docstrings(PEARLConfig)
+    assert {name for name, note in notes.items() if note.startswith("Not supported")} == given.keys()
+    for key, value in given.items():
+        with pytest.raises(ConfigError, match=key):
+            check_all(key, value)
 
 
 def test_the_first_sample_of_a_run_that_is_resumed_without_its_replay_has_the_contexts_of_a_meta_batch() -> None:

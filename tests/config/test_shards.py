@@ -5,10 +5,12 @@ from dataclasses import dataclass, replace
 import pytest
 
 from offbeat.algorithms.ppo import PPOConfig
+from offbeat.config.registry import ALGORITHMS
 from offbeat.config.resolve import resolve
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.config.shards import require_shards
 from offbeat.core.errors import ConfigError
+from offbeat.core.field_definitions import field_docstrings
 
 
 @dataclass(frozen=True)
@@ -44,3 +46,9 @@ def test_each_shard_of_a_full_minibatch_can_have_a_row_or_a_column(settings, lar
         require_shards(replace(runtime, shards=shards), PPOConfig(**settings), 2)
     with pytest.raises(ConfigError, match=f"shards is {largest + 1}, but a batch has only "):
         require_shards(replace(runtime, shards=largest + 1), PPOConfig(**settings), 2)
+
+
+def test_the_options_name_the_algorithms_without_shards():
+    note = field_docstrings(RuntimeConfig)["shards"].lower()
+    without = {name for name, entry in ALGORITHMS.items() if not entry.config_class().supports_shards}
+    assert without == {name for name in ALGORITHMS if name in note}

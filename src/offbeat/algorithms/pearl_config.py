@@ -10,14 +10,15 @@ from offbeat.algorithms.sac_config import SACConfig
 from offbeat.config.env import EnvConfig
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import ConfigError
-from offbeat.core.fields import Bound, Count, NonNegative, build
+from offbeat.core.field_texts import Example
+from offbeat.core.fields import Bound, Count, Natural, NonNegative, Share, build
 from offbeat.core.tasks import TaskCount, TaskSample, Trials
 from offbeat.core.types import EnvSpec
 from offbeat.core.visits import Visits
 from offbeat.memory.replay.base import Replay
 from offbeat.memory.replay.rings import Rings
 from offbeat.memory.replay.tasks import MetaBatch, TaskReplay
-from offbeat.models.spec import ContextEncoderSpec, PolicySpec
+from offbeat.models.spec import ContextEncoderSpec, CoreName, PolicySpec
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,30 @@ class PEARLConfig(SACConfig):
     authors have 1 with rewards that are multiplied by 5."""
     warmup: Count = 100_000
     """Env steps for which no update is made: at least meta_batch visits. Default: one visit to each train task."""
+    chunk_length: Annotated[Count | None, Example("100")] = None
+    """Env steps of one column in a ticket: a divisor of a visit, prior_steps + extra_steps. After each ticket the
+    updates that are due are made. None: a whole visit."""
+
+    core: CoreName = SACConfig.core
+    """Not supported."""
+    core_size: Count = SACConfig.core_size
+    """Not supported: there is no core."""
+    burn_in: Annotated[Natural | None, Example("16")] = None
+    """Not supported: there is no core."""
+    n_step: Count = SACConfig.n_step
+    """Not supported."""
+    prioritized: bool = SACConfig.prioritized
+    """Not supported."""
+    priority_exponent: Share = SACConfig.priority_exponent
+    """Not supported: nothing is prioritized."""
+    importance_exponent: Share = SACConfig.importance_exponent
+    """Not supported: nothing is prioritized."""
+    priority_delay: Natural = SACConfig.priority_delay
+    """Not supported: nothing is prioritized."""
+    normalize_observations: bool = SACConfig.normalize_observations
+    """Not supported."""
+    encoder: str = SACConfig.encoder
+    """Not supported: there are no images."""
 
     title: ClassVar[str] = "PEARL"
     topology_keys: ClassVar[tuple[str, ...]] = (

@@ -13,7 +13,7 @@ from offbeat.core.errors import ConfigError
 from offbeat.core.field_texts import Example
 from offbeat.core.fields import Bound, Count, Positive
 from offbeat.core.types import EnvSpec
-from offbeat.models.spec import Activation
+from offbeat.models.spec import Activation, Precision
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,8 @@ class ReplayActorCriticConfig(ReplayConfig):
     layer_norm: bool = False
     """Layer normalisation of each hidden layer of the critics before its activation, not of the policy's layers, as in
     DroQ (arXiv:2110.02034), but without its dropout."""
+    precision: Precision = "fp32"
+    """Not supported: all is computed in fp32."""
     normalize_observations: bool = False
     """Shift and scale observations by running statistics."""
     max_grad_norm: Positive | None = None

@@ -59,7 +59,7 @@ class RuntimeConfig:
     """Unrolls in a batch, S; none: one per actor."""
     shards: Count = 1
     """Parts into which each minibatch is cut, K. The gradients of each part are computed apart, and added in a fixed
-    order. More than 1 changes the result by rounding only. Not for hogwild."""
+    order. More than 1 changes the result by rounding only. Not for hogwild, CrossQ or PEARL."""
     max_lag: Annotated[Natural, Flag("D")] = 0
     """Largest number of learning steps that the acting weights may be behind the learner's weights, D. Default: 0 in
     serial, 1 in threads, processes and ray. Not for algorithms with a replay, which have their own key, or for
