@@ -194,7 +194,7 @@ def test_advantages_of_the_from_scratch_example_equal_those_of_the_library(from_
     reward *= valid
     found = from_scratch.gae(reward, values, terminated, valid)
     rows: dict[str, Any] = {"rewards": reward, "values": values}
-    rows |= {"terminated": terminated, "truncated": truncated, "valid": valid}
+    rows |= {"terminated": terminated, "truncated": truncated, "valid": valid, "no_decision": np.zeros_like(valid)}
     tensors: dict[str, Any] = {name: torch.from_numpy(array) for name, array in rows.items()}
     expected = generalized_advantages(**tensors, gamma=from_scratch.GAMMA, gae_lambda=from_scratch.LAMBDA)
     for ours, theirs in zip(expected, found, strict=True):

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from tests.reference.advantages import by_column, gae_column, td_column, vtrace_column
 from tests.support.thorough import examples
 
-from offbeat.losses.advantages import generalized_advantages, no_decision_rows, td_targets, vtrace
+from offbeat.losses.advantages import generalized_advantages, vtrace
 
-Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
+Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 
 fractions = st.sampled_from([0.0, 0.3, 0.9, 1.0])
 
@@ -28,10 +28,19 @@ class Rows(NamedTuple):
     terminated: NDArray[np.bool_]
     truncated: NDArray[np.bool_]
     valid: NDArray[np.bool_]
+    no_decision: NDArray[np.bool_]
 
     def tensors(self) -> Tensors:
-        rewards, values, terminated, truncated, valid = map(torch.from_numpy, self)
-        return rewards, values, terminated, truncated, valid
+        rewards, values, terminated, truncated, valid, no_decision = map(torch.from_numpy, self)
+        return rewards, values, terminated, truncated, valid, no_decision
+
+
+def no_decision_rows(terminated: Any, truncated: Any, valid: Any) -> NDArray[np.bool_]:
+    """Return the invalid rows that follow no end, for columns in which reset rows do. Row 0 is a reset row."""
+    no_decision = ~valid
+    no_decision[0] = False
+    no_decision[1:] &= ~(terminated | truncated)[:-1]
+    return np.asarray(no_decision)
 
 
 @st.composite
@@ -52,22 +61,12 @@ def rows(draw: st.DrawFn, with_skips: bool = True) -> Rows:
             flags[:, t, b] = end in {"terminated", "both"}, end in {"truncated", "both"}, valid
             ended = bool(end)
             reset = end == "truncated" or (ended and draw(st.booleans()))
-    return Rows(random.normal(size=(steps, columns)), random.normal(size=(steps + 1, columns)), *flags)
-
-
-class MarkedRows(NamedTuple):
-    """As `Rows`, with the rows without a decision."""
-
-    rewards: NDArray[np.float64]
-    values: NDArray[np.float64]
-    terminated: NDArray[np.bool_]
-    truncated: NDArray[np.bool_]
-    valid: NDArray[np.bool_]
-    no_decision: NDArray[np.bool_]
+    rewards, values = random.normal(size=(steps, columns)), random.normal(size=(steps + 1, columns))
+    return Rows(rewards, values, flags[0], flags[1], flags[2], no_decision_rows(*flags))
 
 
 @st.composite
-def rows_of_agents(draw: st.DrawFn) -> MarkedRows:
+def rows_of_agents(draw: st.DrawFn) -> Rows:
     """Draw rows of agents that are absent for any number of rows, wait for their turn, and end in any row."""
     steps, columns = draw(st.integers(1, 14)), draw(st.integers(1, 4))
     random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
@@ -84,10 +83,10 @@ def rows_of_agents(draw: st.DrawFn) -> MarkedRows:
             end, kind = draw(kinds)
             flags[:, t, b] = end == "terminated", end == "truncated", kind == "decides", kind == "waits"
             present = not end or (end == "terminated" and draw(st.booleans()))
-    return MarkedRows(random.normal(size=(steps, columns)), random.normal(size=(steps + 1, columns)), *flags)
+    return Rows(random.normal(size=(steps, columns)), random.normal(size=(steps + 1, columns)), *flags)
 
 
-def log_ratios(batch: Rows | MarkedRows, seed: int) -> NDArray[np.float64]:
+def log_ratios(batch: Rows, seed: int) -> NDArray[np.float64]:
     """Ratios on both sides of 1; NaN where there was no decision, as a policy may well report there."""
     drawn = np.random.default_rng(seed).normal(scale=0.7, size=batch.rewards.shape)
     return np.where(batch.valid, drawn, np.nan)
@@ -121,17 +120,10 @@ def test_vtrace_equals_the_sum_of_the_paper_within_each_episode(batch: Rows, see
     np.testing.assert_allclose(torch.stack(result), expected, atol=1e-12)
 
 
-@examples(200)
-@given(rows(), fractions)
-def test_td_targets_bootstrap_from_the_next_decision(batch: Rows, gamma):
-    result = td_targets(*batch.tensors(), gamma=gamma)
-    np.testing.assert_allclose(result, by_column(td_column, *batch, gamma=gamma), atol=1e-12)
-
-
 @examples(300)
 @given(rows_of_agents(), st.integers(0, 99), fractions, fractions)
 def test_targets_with_marked_rows_equal_the_sums_within_each_episode_for_absent_and_waiting_agents(
-    batch: MarkedRows, seed, gamma, gae_lambda
+    batch: Rows, seed, gamma, gae_lambda
 ):
     log_ratio = log_ratios(batch, seed)
     settings: dict[str, Any] = {"gamma": gamma, "gae_lambda": gae_lambda}
@@ -142,18 +134,6 @@ def test_targets_with_marked_rows_equal_the_sums_within_each_episode_for_absent_
     corrected = vtrace(torch.from_numpy(log_ratio), **tensors, **settings, **clips)
     expected = by_column(vtrace_column, log_ratio, *batch, **settings, **clips)
     np.testing.assert_allclose(torch.stack(corrected), expected, atol=1e-12)
-    np.testing.assert_allclose(
-        td_targets(**tensors, gamma=gamma), by_column(td_column, *batch, gamma=gamma), atol=1e-12
-    )
-
-
-@examples(100)
-@given(rows(), fractions, fractions)
-def test_without_marks_rows_without_a_decision_are_those_that_follow_no_end(batch: Rows, gamma, gae_lambda):
-    marks = no_decision_rows(*batch.tensors()[2:])
-    derived = generalized_advantages(*batch.tensors(), gamma, gae_lambda)
-    given_marks = generalized_advantages(*batch.tensors(), gamma, gae_lambda, no_decision=marks)
-    assert all(map(torch.equal, derived, given_marks))
 
 
 @examples(100)
@@ -177,7 +157,7 @@ def test_on_policy_vtrace_equals_gae_for_any_lambda(batch: Rows, gamma):
 @given(rows(), fractions)
 def test_lambda_zero_gives_the_one_step_targets(batch: Rows, gamma):
     result = generalized_advantages(*batch.tensors(), gamma=gamma, gae_lambda=0.0)
-    torch.testing.assert_close(result.value_targets, td_targets(*batch.tensors(), gamma=gamma))
+    np.testing.assert_allclose(result.value_targets, by_column(td_column, *batch, gamma=gamma), atol=1e-12)
 
 
 @examples(100)
@@ -190,8 +170,7 @@ def test_gamma_zero_gives_the_reward_as_target(batch: Rows):
 @examples(100)
 @given(rows(), st.integers(0, 99))
 def test_rows_without_a_decision_have_zero_advantage_and_reset_rows_their_own_value_as_target(batch: Rows, seed):
-    no_decision = no_decision_rows(*batch.tensors()[2:]).numpy()
-    resets = ~batch.valid & ~no_decision
+    resets = ~batch.valid & ~batch.no_decision
     log_ratio = torch.from_numpy(log_ratios(batch, seed))
     for result in (
         generalized_advantages(*batch.tensors(), gamma=0.9, gae_lambda=0.95),
@@ -212,15 +191,22 @@ def column(
     flags = np.zeros((3, len(rewards), 1), bool)
     for flag, numbers in zip(flags, (terminated, truncated, invalid), strict=True):
         flag[list(numbers)] = True
-    return Rows(np.array(rewards)[:, None], np.array(values)[:, None], flags[0], flags[1], ~flags[2]).tensors()
+    masks = flags[0], flags[1], ~flags[2]
+    return Rows(np.array(rewards)[:, None], np.array(values)[:, None], *masks, no_decision_rows(*masks)).tensors()
+
+
+def one_step_targets(batch: Tensors) -> list[float]:
+    """Return the one-step targets of a column, with gamma 0.5."""
+    targets: list[float] = generalized_advantages(*batch, 0.5, 0.0).value_targets[:, 0].tolist()
+    return targets
 
 
 def test_a_truncated_row_bootstraps_from_the_reset_row_and_a_terminated_one_from_nothing():
     rewards, values = [1.0, 0.0, 1.0], [2.0, 10.0, 3.0, 4.0]
     truncated = column(rewards, values, truncated=[0], invalid=[1])
     terminated = column(rewards, values, terminated=[0], truncated=[0], invalid=[1])
-    assert td_targets(*truncated, 0.5)[:, 0].tolist() == [1.0 + 0.5 * 10.0, 10.0, 1.0 + 0.5 * 4.0]
-    assert td_targets(*terminated, 0.5)[:, 0].tolist() == [1.0, 10.0, 1.0 + 0.5 * 4.0]
+    assert one_step_targets(truncated) == [1.0 + 0.5 * 10.0, 10.0, 1.0 + 0.5 * 4.0]
+    assert one_step_targets(terminated) == [1.0, 10.0, 1.0 + 0.5 * 4.0]
 
 
 @pytest.mark.parametrize("end", [{"terminated": [0]}, {"truncated": [0]}])
@@ -236,7 +222,7 @@ def test_the_reward_of_a_no_decision_row_belongs_to_the_last_decision_without_a_
     batch = column([1.0, 5.0, 7.0, 2.0], [3.0, 99.0, 99.0, 4.0, 6.0], invalid=[1, 2])
     last = 2.0 + 0.5 * 6.0 - 4.0
     first = 1.0 + 0.5 * (5.0 + 7.0 + 4.0) - 3.0
-    assert td_targets(*batch, 0.5)[0, 0] == 1.0 + 0.5 * (5.0 + 7.0 + 4.0)
+    assert one_step_targets(batch)[0] == 1.0 + 0.5 * (5.0 + 7.0 + 4.0)
     assert generalized_advantages(*batch, 0.5, 1.0).advantages[:, 0].tolist() == [
         first + 0.5 * last,
         0.0,
@@ -269,7 +255,6 @@ def test_targets_have_no_gradient_and_no_argument_is_modified():
     results = (
         *generalized_advantages(*batch, 0.9, 0.9),
         *vtrace(log_ratio, *batch, 0.9),
-        td_targets(*batch, 0.9),
     )
     assert not any(result.requires_grad for result in results)
     assert all(torch.equal(array, copy) for array, copy in zip(batch, before, strict=True))
@@ -284,6 +269,7 @@ def test_targets_have_no_gradient_and_no_argument_is_modified():
         ("terminated", torch.zeros(3, 2).bool(), r"terminated is \[3, 2\].*\[3, 1\]"),
         ("truncated", torch.zeros(3, 1), r"truncated is torch.float32.*truncated.bool\(\)"),
         ("valid", torch.ones(2, 1).bool(), r"valid is \[2, 1\].*\[3, 1\]"),
+        ("no_decision", torch.zeros(3, 1), r"no_decision is torch.float32.*no_decision.bool\(\)"),
         ("log_ratio", torch.zeros(3), r"log_ratio is \[3\].*\[3, 1\]"),
     ],
 )
@@ -294,7 +280,6 @@ def test_mismatched_shapes_and_masks_are_refused_with_their_names(name, replacem
     with pytest.raises(ValueError, match=words):
         vtrace(**arguments, gamma=0.9)
     del arguments["log_ratio"]
-    for function in (partial(generalized_advantages, gae_lambda=0.9), td_targets):
-        if name != "log_ratio":
-            with pytest.raises(ValueError, match=words):
-                function(**arguments, gamma=0.9)
+    if name != "log_ratio":
+        with pytest.raises(ValueError, match=words):
+            generalized_advantages(**arguments, gamma=0.9, gae_lambda=0.9)

@@ -31,21 +31,13 @@ class Episode:
     after: float = 0.0
 
 
-def waits(terminated: Mask, truncated: Mask, valid: Mask, no_decision: Mask | None = None) -> Mask:
-    """Return the rows without a decision: as given, else those that directly follow no end, and are not the first."""
-    if no_decision is not None:
-        return no_decision
-    return np.array([t > 0 and not (valid[t] or terminated[t - 1] or truncated[t - 1]) for t in range(len(valid))])
-
-
 def episodes(
-    rewards: Row, values: Row, terminated: Mask, truncated: Mask, valid: Mask, no_decision: Mask | None = None
+    rewards: Row, values: Row, terminated: Mask, truncated: Mask, valid: Mask, no_decision: Mask
 ) -> list[Episode]:
     """Cut one column into episodes."""
     found, current = [Episode()], Episode()
-    waiting = waits(terminated, truncated, valid, no_decision)
     for t in range(len(rewards)):
-        if not (valid[t] or waiting[t]):  # a reset row belongs to no episode
+        if not (valid[t] or no_decision[t]):  # a reset row belongs to no episode
             current = Episode()
             continue
         if valid[t]:
@@ -81,18 +73,17 @@ def with_no_decision(
     terminated: Mask,
     truncated: Mask,
     valid: Mask,
-    no_decision: Mask | None = None,
+    no_decision: Mask,
 ) -> Row:
     """Give rows without a decision theirs: what is earned until the next one, and its value, by lambda its target."""
     filled = targets.copy()
-    waiting = waits(terminated, truncated, valid, no_decision)
-    for t in np.flatnonzero(waiting).tolist():
+    for t in np.flatnonzero(no_decision).tolist():
         filled[t] = 0.0
         for s in range(t, len(rewards)):
             if valid[s]:
                 filled[t] += (1 - gae_lambda) * values[s] + gae_lambda * targets[s]
                 break
-            if not waiting[s]:  # a reset row: the episode was cut
+            if not no_decision[s]:  # a reset row: the episode was cut
                 filled[t] += values[s]
                 break
             filled[t] += rewards[s]

@@ -217,10 +217,10 @@ def targets_of(rows: Tree, kind: str) -> tuple[Array, Array]:
     )
     flags, none = (terminated, truncated, valid), torch.zeros_like(valid)
     if kind == "gae":
-        found = generalized_advantages(reward, values, *flags, 0.97, 0.9, none)
+        found = generalized_advantages(reward, values, *flags, none, 0.97, 0.9)
     else:
         ratio = 0.3 * torch.sin(5 * values[:-1])
-        found = vtrace(ratio, reward, values, *flags, 0.97, 0.9, 1.0, 1.2, none)
+        found = vtrace(ratio, reward, values, *flags, none, 0.97, 0.9, 1.0, 1.2)
     return found.advantages.numpy(), found.value_targets.numpy()
 
 

@@ -420,8 +420,7 @@ def scheduled(start: float, schedule: str, progress: float) -> float:
 
 def gae_targets(config: OnPolicyConfig, batch: Batch, values: Tensor) -> Targets:
     """Return the targets of GAE with these settings; arguments and results are those of `OnPolicy.estimate`."""
-    inputs = _estimator_inputs(batch, values)
-    return generalized_advantages(*inputs, config.gamma, config.gae_lambda, no_decision=batch[NO_DECISION])
+    return generalized_advantages(*_estimator_inputs(batch, values), config.gamma, config.gae_lambda)
 
 
 def vtrace_targets(config: OnPolicyConfig, batch: Batch, values: Tensor) -> Targets:
@@ -431,9 +430,9 @@ def vtrace_targets(config: OnPolicyConfig, batch: Batch, values: Tensor) -> Targ
     """
     log_ratio = batch["reference_log_prob"] - batch["behavior_log_prob"]
     settings = config.gamma, config.gae_lambda, config.rho_clip, config.c_clip
-    return vtrace(log_ratio, *_estimator_inputs(batch, values), *settings, no_decision=batch[NO_DECISION])
+    return vtrace(log_ratio, *_estimator_inputs(batch, values), *settings)
 
 
-def _estimator_inputs(batch: Batch, values: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+def _estimator_inputs(batch: Batch, values: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Return the tensors that GAE and V-trace have in common, in the order of their arguments."""
-    return batch["reward"], values, batch["terminated"], batch["truncated"], batch["valid"]
+    return batch["reward"], values, *(batch[name] for name in ("terminated", "truncated", "valid", NO_DECISION))

@@ -1,4 +1,4 @@
-"""Advantages and value targets over rows in NEXT_STEP order: GAE, V-trace and one-step targets.
+"""Advantages and value targets over rows in NEXT_STEP order: GAE and V-trace.
 
 The kinds of rows in a column (``envs/contract.py``), and how each is used:
 
@@ -13,8 +13,7 @@ The kinds of rows in a column (``envs/contract.py``), and how each is used:
   plus lambda times the correction. The critic learns this target, because an unroll that ends at such a row bootstraps
   from its value.
 
-The argument `no_decision` marks the rows without a decision. All other invalid rows are reset rows. Where it is None,
-the rows without a decision are those that `no_decision_rows` derives.
+The argument `no_decision` marks the rows without a decision. All other invalid rows are reset rows.
 
 So there is one discount per decision. The TD error of a decision is r + gamma (sum of the rewards until the next
 decision + V of the next decision) - V.
@@ -47,9 +46,9 @@ def generalized_advantages(
     terminated: Tensor,
     truncated: Tensor,
     valid: Tensor,
+    no_decision: Tensor,
     gamma: float,
     gae_lambda: float,
-    no_decision: Tensor | None = None,
 ) -> Targets:
     """Return GAE(gamma, lambda) and the lambda-returns (arXiv:1506.02438, equation 16).
 
@@ -59,15 +58,14 @@ def generalized_advantages(
         terminated: [T, B], bool; wins over `truncated`.
         truncated: [T, B], bool.
         valid: [T, B], bool.
+        no_decision: [T, B], bool, the rows without a decision.
         gamma: discount per decision.
         gae_lambda: 0 gives one-step TD errors, 1 gives the discounted returns minus the values.
-        no_decision: [T, B], bool, the rows without a decision; None: derived by `no_decision_rows`.
 
     Raises:
         ValueError: shapes or dtypes do not fit.
     """
-    _check(rewards, values, terminated, truncated, valid)
-    no_decision = _marked(no_decision, terminated, truncated, valid)
+    _check(rewards, values, terminated, truncated, valid, no_decision)
     row_values, next_values = _row_and_next_values(rewards, values, terminated, no_decision)
     errors = torch.where(valid, rewards + gamma * next_values - values[:-1], 0.0)
     decay = torch.where(valid, gamma * gae_lambda, no_decision.to(values.dtype))
@@ -85,11 +83,11 @@ def vtrace(
     terminated: Tensor,
     truncated: Tensor,
     valid: Tensor,
+    no_decision: Tensor,
     gamma: float,
     gae_lambda: float = 1.0,
     rho_clip: float = 1.0,
     c_clip: float = 1.0,
-    no_decision: Tensor | None = None,
 ) -> Targets:
     """Return V-trace's policy-gradient advantages and value targets (arXiv:1802.01561, 4.1, remark 2).
 
@@ -105,20 +103,19 @@ def vtrace(
         terminated: [T, B], bool; wins over `truncated`.
         truncated: [T, B], bool.
         valid: [T, B], bool.
+        no_decision: [T, B], bool, the rows without a decision.
         gamma: discount per decision.
         gae_lambda: decay of the trace; 1 is the paper's main form.
         rho_clip: bound on the weight of a TD error; it determines which policy's value function is learned.
         c_clip: bound on the weight of later TD errors; a smaller bound reduces the variance and slows propagation.
-        no_decision: as in `generalized_advantages`.
 
     Raises:
         ValueError: shapes or dtypes do not fit.
     """
-    _check(rewards, values, terminated, truncated, valid)
+    _check(rewards, values, terminated, truncated, valid, no_decision)
     _same_shape("log_ratio", log_ratio, rewards)
     ratio = log_ratio.exp()
     rho = ratio.clamp(max=rho_clip)
-    no_decision = _marked(no_decision, terminated, truncated, valid)
     row_values, next_values = _row_and_next_values(rewards, values, terminated, no_decision)
     errors = torch.where(valid, rho * (rewards + gamma * next_values - values[:-1]), 0.0)
     decay = torch.where(valid, gamma * gae_lambda * ratio.clamp(max=c_clip), no_decision.to(values.dtype))
@@ -128,46 +125,6 @@ def vtrace(
         torch.where(valid, rho * (rewards + gamma * next_values - values[:-1]), 0.0),
         row_values + _value_corrections(corrections, no_decision, gae_lambda),
     )
-
-
-@torch.no_grad()
-def td_targets(
-    rewards: Tensor,
-    values: Tensor,
-    terminated: Tensor,
-    truncated: Tensor,
-    valid: Tensor,
-    gamma: float,
-    no_decision: Tensor | None = None,
-) -> Tensor:
-    """Return the one-step targets ``r_t + gamma V_{t+1}``, [T, B]; arguments as in `generalized_advantages`.
-
-    Raises:
-        ValueError: shapes or dtypes do not fit.
-    """
-    _check(rewards, values, terminated, truncated, valid)
-    no_decision = _marked(no_decision, terminated, truncated, valid)
-    row_values, next_values = _row_and_next_values(rewards, values, terminated, no_decision)
-    return torch.where(valid, rewards + gamma * next_values, row_values)
-
-
-def no_decision_rows(terminated: Tensor, truncated: Tensor, valid: Tensor) -> Tensor:
-    """Derive the rows without a decision, [T, B], for columns with at most one reset row after each end.
-
-    They are the invalid rows that do not directly follow an end. Row 0 is never marked: it may be of either kind.
-    """
-    no_decision = ~valid
-    no_decision[0] = False  # no earlier row bootstraps from it
-    no_decision[1:] &= ~(terminated | truncated)[:-1]
-    return no_decision
-
-
-def _marked(no_decision: Tensor | None, terminated: Tensor, truncated: Tensor, valid: Tensor) -> Tensor:
-    """Return the rows without a decision: as they were given, else derived."""
-    if no_decision is None:
-        return no_decision_rows(terminated, truncated, valid)
-    _check_mask("no_decision", no_decision, valid)
-    return no_decision
 
 
 def _value_corrections(corrections: Tensor, no_decision: Tensor, gae_lambda: float) -> Tensor:
@@ -209,7 +166,9 @@ def _accumulate(rows: Tensor, decay: Tensor) -> Tensor:
     return x
 
 
-def _check(rewards: Tensor, values: Tensor, terminated: Tensor, truncated: Tensor, valid: Tensor) -> None:
+def _check(
+    rewards: Tensor, values: Tensor, terminated: Tensor, truncated: Tensor, valid: Tensor, no_decision: Tensor
+) -> None:
     if rewards.ndim != 2 or rewards.shape[0] < 1:
         raise ValueError(f"rewards is {list(rewards.shape)}, but [T, B] with at least one row is expected")
     rows, columns = rewards.shape
@@ -218,14 +177,11 @@ def _check(rewards: Tensor, values: Tensor, terminated: Tensor, truncated: Tenso
             f"values is {list(values.shape)}, but rewards of [{rows}, {columns}] needs values of "
             f"[{rows + 1}, {columns}]: append the value of the observation after the last row"
         )
-    for name, mask in (("terminated", terminated), ("truncated", truncated), ("valid", valid)):
-        _check_mask(name, mask, rewards)
-
-
-def _check_mask(name: str, mask: Tensor, rewards: Tensor) -> None:
-    _same_shape(name, mask, rewards)
-    if mask.dtype != torch.bool:
-        raise ValueError(f"{name} is {mask.dtype}, but a mask is expected: pass {name}.bool()")
+    masks = {"terminated": terminated, "truncated": truncated, "valid": valid, "no_decision": no_decision}
+    for name, mask in masks.items():
+        _same_shape(name, mask, rewards)
+        if mask.dtype != torch.bool:
+            raise ValueError(f"{name} is {mask.dtype}, but a mask is expected: pass {name}.bool()")
 
 
 def _same_shape(name: str, tensor: Tensor, rewards: Tensor) -> None:

@@ -12,11 +12,11 @@ from tests.support.env_rows import actions_of, collect
 from offbeat.core.types import Array, Tree
 from offbeat.envs.make import make_envs
 from offbeat.envs.testing.known_values import exact_values
-from offbeat.losses.advantages import generalized_advantages, td_targets, vtrace
+from offbeat.losses.advantages import generalized_advantages, vtrace
 
 IDS = [f"offbeat/{name}-v0" for name in ("ChainTruncates", "ChainTerminates", "FailsOnLastStep", "OneStep")]
 GAMMA = 0.9
-Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
+Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 
 every_env = pytest.mark.parametrize("env_id", IDS)
 
@@ -34,7 +34,7 @@ def unroll(env_id: str, rows: int = 40) -> Tree:
 def tensors(rows: Tree, values: Array) -> Tensors:
     rewards, *masks = (torch.from_numpy(rows[name]) for name in ("reward", "terminated", "truncated", "valid"))
     terminated, truncated, valid = masks
-    return rewards.double(), torch.from_numpy(values), terminated, truncated, valid
+    return rewards.double(), torch.from_numpy(values), terminated, truncated, valid, torch.zeros_like(valid)
 
 
 def all_targets(rows: Tree, values: Array, gae_lambda: float) -> dict[str, Array]:
@@ -43,7 +43,6 @@ def all_targets(rows: Tree, values: Array, gae_lambda: float) -> dict[str, Array
     return {
         "gae": generalized_advantages(*arguments, GAMMA, gae_lambda).value_targets.numpy(),
         "vtrace": vtrace(on_policy, *arguments, GAMMA, gae_lambda).value_targets.numpy(),
-        "td": td_targets(*arguments, GAMMA).numpy(),
     }
 
 
