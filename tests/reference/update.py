@@ -202,7 +202,8 @@ class Twin:
         unit, config = self.return_unit, self.config
         values = rows.grid({where: float(self.network.value(x)) * unit for where, x in self.observations.items()})
         arrays = (batch["reward"][:-1].astype(np.float64), values)
-        masks = tuple(batch[name][:-1] for name in ("terminated", "truncated", "valid"))
+        ends = tuple(batch[name][:-1] for name in ("terminated", "truncated", "valid"))
+        masks = (*ends, np.zeros_like(ends[-1]))  # each valid row has a decision
         decay = {"gamma": config.gamma, "gae_lambda": config.gae_lambda}
         if self.weighs:
             clips = {"rho_clip": config.rho_clip, "c_clip": config.c_clip}
