@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
@@ -116,7 +117,7 @@ class LaunchSpec:
     bounded: bool
 
 
-def main(launch: LaunchSpec, connection: Connection[Report, LaunchSpec]) -> None:
+def main(launch: LaunchSpec, connection: Connection[Report, LaunchSpec], closing: ExitStack) -> None:  # noqa: ARG001
     """Be the other."""
     if launch.buffer is None:
         arrays = attach(launch.fd, LEARNED + ARRIVED)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ NEW_LINE = len(STATES)
 """Byte in the pipe that announces a new line. A smaller byte is an index in `STATES`: the run has ended."""
 
 
-def main(launch: TrackerLaunch, connection: Connection[Report, Any]) -> None:
+def main(launch: TrackerLaunch, connection: Connection[Report, Any], closing: ExitStack) -> None:  # noqa: ARG001
     """Log the lines of a run until the pipe is closed.
 
     Raises:

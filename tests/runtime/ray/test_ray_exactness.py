@@ -38,7 +38,7 @@ class Cell(NamedTuple):
     def train(self, path: Path, **changes: Any) -> Run:
         layout = {"actors": 2, "lag": "exact", **self.more, **changes}
         if self.algorithm in ON_A_REPLAY:
-            return small_sac(path, self.env, algorithm=self.algorithm, utd_ratio="1/2", **layout)
+            return small_sac(path, self.env, algorithm=self.algorithm, **{"utd_ratio": "1/2", **layout})
         return small_run(path, self.env, algorithm=self.algorithm, **{"steps": 768, "unroll_length": 8, **layout})
 
 
