@@ -23,7 +23,7 @@ from tests.reference.sac import random_samples
 from tests.support.models import ACTIONS, OBSERVATIONS
 from tests.support.pages import ROOT
 from tests.support.registries import registries_kept
-from tests.support.runs import SCRIPT, Started, run_script
+from tests.support.runs import run_script
 from tests.support.thorough import thorough
 
 from offbeat.core.errors import ConfigError
@@ -242,8 +242,8 @@ gym.register("Failing-v0", "failing:Failing", max_episode_steps=50)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_actors_of_the_from_scratch_example_end_when_the_learner_is_killed(tmp_path):
-    learner = Started([str(FROM_SCRATCH), "--steps", "10_000_000"], tmp_path, SCRIPT).process
+def test_actors_of_the_from_scratch_example_end_when_the_learner_is_killed():
+    learner = subprocess.Popen([sys.executable, str(FROM_SCRATCH), "--steps", "10_000_000"])
     try:
         children = Path(f"/proc/{learner.pid}/task/{learner.pid}/children")
         assert eventually(lambda: len(children.read_text().split()) == 2)
