@@ -163,46 +163,46 @@ def test_a_second_push_updates_the_existing_repository(run, hub, tmp_path):
     assert len(hub.commits) == 2
 
 
-def test_pushes_of_one_run_at_the_same_time_upload_their_own_files(run, tmp_path):
-    copy = tmp_path / "run"
+def not_pushed(run: Path, folder: Path) -> Path:
+    """Copy a run into a folder, as it was before it was pushed."""
+    copy = folder / "run"
     shutil.copytree(run, copy, symlinks=True, ignore=shutil.ignore_patterns("hub"))
-    before = set(copy.iterdir())
-    saved, policies = load_for_env(copy, "latest")
-    (name,) = policies
+    return copy
 
-    def folder(returned: float) -> AbstractContextManager[Path]:
-        scores = FIGURES | {"return_mean": returned}
-        return folder_to_upload(RunDirectory(copy), saved.policies[name], policies[name], scores, REPO)
+
+def upload_of(run: Path, **scores: float) -> AbstractContextManager[Path]:
+    """The folder that a push of the only policy of a run uploads, with some scores of its own."""
+    saved, policies = load_for_env(run, "latest")
+    (name,) = policies
+    return folder_to_upload(RunDirectory(run), saved.policies[name], policies[name], FIGURES | scores, REPO)
+
+
+def test_pushes_of_one_run_at_the_same_time_upload_their_own_files(run, tmp_path):
+    copy = not_pushed(run, tmp_path)
+    before = set(copy.iterdir())
 
     def returned_in(folder: Path) -> float:
         assert {file.name for file in folder.iterdir()} == FILES
         return json.loads((folder / "evaluation.json").read_text())["return_mean"]
 
-    with folder(1.0) as first, folder(2.0) as second:
+    with upload_of(copy, return_mean=1.0) as first, upload_of(copy, return_mean=2.0) as second:
         assert [returned_in(each) for each in (first, second)] == [1.0, 2.0]
     assert returned_in(copy / "hub") == 1.0
     assert set(copy.iterdir()) == {*before, copy / "hub"}
 
 
 def test_a_push_deletes_what_a_killed_one_has_left_but_not_the_folder_of_one_that_is_running(run, tmp_path):
-    copy = tmp_path / "run"
-    shutil.copytree(run, copy, symlinks=True, ignore=shutil.ignore_patterns("hub"))
+    copy = not_pushed(run, tmp_path)
     before = set(copy.iterdir())
-    saved, policies = load_for_env(copy, "latest")
-    (name,) = policies
-
-    def push() -> AbstractContextManager[Path]:
-        return folder_to_upload(RunDirectory(copy), saved.policies[name], policies[name], FIGURES, REPO)
-
     if (pid := os.fork()) == 0:
-        with push():
+        with upload_of(copy):
             os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(pid, 0)
     (left,) = set(copy.iterdir()) - before
     shutil.copytree(left, left.with_suffix(".old"))
-    with push() as running:
+    with upload_of(copy) as running:
         assert set(copy.iterdir()) == {*before, running}
-        with push():
+        with upload_of(copy):
             assert {file.name for file in running.iterdir()} == FILES
         assert {file.name for file in running.iterdir()} == FILES
     assert set(copy.iterdir()) == {*before, copy / "hub"}
@@ -214,8 +214,7 @@ def test_a_failed_upload_leaves_only_the_folder_hub(run, tmp_path, monkeypatch):
 
     monkeypatch.setattr(hub_module, "push", refuse)
     monkeypatch.setenv("HF_TOKEN", TOKEN)
-    copy = tmp_path / "run"
-    shutil.copytree(run, copy, symlinks=True, ignore=shutil.ignore_patterns("hub"))
+    copy = not_pushed(run, tmp_path)
     before = set(copy.iterdir())
     assert offbeat("push", copy, REPO, "--episodes", "1").err == "offbeat: the hub is down\n"
     assert set(copy.iterdir()) == {*before, copy / "hub"}

@@ -16,7 +16,7 @@ from offbeat.config.arguments import checked
 from offbeat.config.env import EVALUATION_STEPS
 from offbeat.config.trust import require
 from offbeat.core.caller_state import caller_state
-from offbeat.core.closing import close_or_warn
+from offbeat.core.closing import close_or_warn, closed_or_warn
 from offbeat.core.errors import ConfigError, OffbeatError, require_at_least
 from offbeat.core.files import GivenPath, user_path
 from offbeat.envs.make import adapter_of
@@ -98,7 +98,7 @@ def _show(policies: Mapping[str, LoadedPolicy], seed: int, video: Path | None, m
         close_or_warn(_make(trained, "rgb_array"), trained.env)
         raise ConfigError("no window can be opened (DISPLAY is not set): pass --video FILE.mp4")
     env = _make(trained, "human" if video is None else "rgb_array")
-    try:
+    with closed_or_warn(env, trained.env):
         one_agent = EnvEpisode if trained.trials is None else TrialEpisodes
         kind = WorldEpisode if trained.agents else one_agent
         episode: _Episode = kind(env, policies, seed, max_steps, in_window=video is None)
@@ -111,8 +111,6 @@ def _show(policies: Mapping[str, LoadedPolicy], seed: int, video: Path | None, m
             metadata = getattr(env.env if trained.agents else env, "metadata", {})
             fps = max(1, int(metadata.get("render_fps") or DEFAULT_FPS))  # an env may have less than a step per second
             write_video(episode.frames(), video, fps)
-    finally:
-        close_or_warn(env, trained.env)
     return ShownEpisode(episode.returns, episode.length, not episode.ended, episode.earlier_returns)
 
 
