@@ -157,18 +157,59 @@ def test_a_run_that_is_killed_in_its_last_evaluation_learns_again_from_its_last_
     assert lines_of(whole)[-1]["evaluations"] == 1
 
 
-def test_a_run_whose_last_evaluation_fails_or_is_stopped_keeps_what_it_has_learned(tmp_path, monkeypatch):
-    def stop(_evaluator: InlineEvaluator, _seconds: float, on_step: Callable[[], None]) -> NoReturn:
-        os.kill(os.getpid(), signal.SIGTERM)
-        on_step()
-        raise AssertionError("the signal did not stop the evaluation")
-
+def test_a_run_whose_last_evaluation_fails_is_finished_with_what_it_has_learned(tmp_path, monkeypatch):
     monkeypatch.setattr(InlineEvaluator, "poll", lambda *_: Result(None, 0.1, "the env has no end"))
     failed = small_run(tmp_path / "failed", **LAST_EVALUATION)
-    monkeypatch.setattr(InlineEvaluator, "poll", stop)
-    stopped = small_run(tmp_path / "stopped", **LAST_EVALUATION)
-    assert (failed.exit_code, stopped.exit_code) == (0, 130)
-    assert env_steps_of(failed.path) == env_steps_of(stopped.path) == failed.metrics["env_steps"] >= 512
+    assert (failed.state, failed.exit_code) == ("finished", 0)
+    assert env_steps_of(failed.path) == failed.metrics["env_steps"] >= 512
+    with pytest.raises(ConfigError, match="nothing is left to do"):
+        resume(failed.path)
+
+
+def stop_in_evaluation(_evaluator: InlineEvaluator, _seconds: float, on_step: Callable[[], None]) -> NoReturn:
+    """Send a stop signal as soon as an evaluation runs."""
+    os.kill(os.getpid(), signal.SIGTERM)
+    on_step()
+    raise AssertionError("the signal did not stop the evaluation")
+
+
+@pytest.mark.parametrize("runtime", ["serial", "threads", "processes"])
+def test_a_resume_makes_only_the_last_evaluation_that_a_signal_has_stopped(tmp_path, monkeypatch, runtime):
+    settings = LAST_EVALUATION | {"runtime": runtime, "max_lag": 1}
+    whole = small_run(tmp_path / "whole", **settings)
+    with monkeypatch.context() as patched:
+        patched.setattr(InlineEvaluator, "poll", stop_in_evaluation)
+        stopped = small_run(tmp_path / "stopped", **settings)
+    assert (stopped.state, stopped.exit_code, stopped.metrics["evaluations"]) == ("interrupted", 130, 0)
+    assert stopped.reason.endswith("stopped by SIGTERM before its last evaluation")
+    evaluated = resume(stopped.path)
+    assert (evaluated.state, evaluated.exit_code) == ("finished", 0)
+    assert evaluated.reason == whole.reason
+    assert untimed(evaluated.metrics) == untimed(whole.metrics)
+    assert [weights_of(stopped.path, name) for name in ("latest", "best")] == [weights_of(whole.path)] * 2
+    longer = [resume(run.path, steps=1024) for run in (whole, stopped)]
+    assert untimed(longer[0].metrics) == untimed(longer[1].metrics)
+    assert weights_of(whole.path) == weights_of(stopped.path)
+
+
+@pytest.mark.parametrize("runtime", ["serial", "hogwild"])
+def test_a_resume_makes_an_evaluation_that_was_due_after_a_signal(tmp_path, runtime):
+    algorithm: dict[str, Any] = {"algorithm": "a2c", "workers": 1} if runtime == "hogwild" else {}
+    settings = {key: value for key, value in LAST_EVALUATION.items() if key != "lag"} | {"runtime": runtime}
+    stopped = small_run(tmp_path / "run", **settings, **algorithm, callbacks=[signals_from(384, signal.SIGTERM)])
+    if stopped.metrics["env_steps"] >= 512:
+        assert stopped.state == "interrupted"
+    assert resume(stopped.path).metrics["evaluations"] == 1
+
+
+def test_a_resume_makes_an_evaluation_that_a_signal_has_stopped_of_the_same_weights(tmp_path, monkeypatch):
+    settings = LAST_EVALUATION | {"eval_every": 256}
+    whole = small_run(tmp_path / "whole", **settings)
+    with monkeypatch.context() as patched:
+        patched.setattr(InlineEvaluator, "poll", stop_in_evaluation)
+        stopped = small_run(tmp_path / "stopped", **settings)
+    assert stopped.metrics["evaluations"] == 0
+    assert untimed(resume(stopped.path).metrics) == untimed(whole.metrics)
 
 
 def test_a_final_save_longer_than_the_grace_period_after_a_signal_is_completed(tmp_path, monkeypatch):

@@ -68,6 +68,7 @@ def state_of(run: Path) -> Any:
         (("evaluations",), {"cost_s": "much"}, "evaluations {'cost_s': 'much'}"),
         (("evaluations",), {}, "evaluations {}"),
         (("evaluations", "cost_s"), None, "evaluations {'cost_s': None"),
+        (("evaluations", "is_due"), 1, "'is_due': 1}"),
     ],
 )
 def test_invalid_values_in_a_saved_state_are_refused_by_name(stopped, tmp_path, place, value, words):

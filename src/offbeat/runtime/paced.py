@@ -130,13 +130,15 @@ class PacedWorkforce(Workforce):
     def pause(self) -> None:
         """Pause acting at the first ticket that the pace cannot have allowed yet."""
         if self._pause is None:
-            self._pause = self._pace.pause_ticket(self.learned)
-            self._acting.pause_at(self._pause)
+            self._pause_at(self._pace.pause_ticket(self.learned))
 
     def end_pause(self) -> None:
         """End the pause."""
-        self._pause = None
-        self._acting.pause_at(None)
+        self._pause_at(None)
+
+    def _pause_at(self, ticket: int | None) -> None:
+        self._pause = ticket
+        self._acting.pause_at(ticket)
 
     @property
     def is_quiescent(self) -> bool:
@@ -192,7 +194,10 @@ class PacedWorkforce(Workforce):
         return named or None
 
     def restore(self, state: Mapping[str, Any], arrays: Tree | None) -> tuple[bool, str]:
-        self.learned = Counters.of_state(state["counters"]).learning_step
+        counters = Counters.of_state(state["counters"])
+        self.learned = counters.learning_step
+        if counters.env_steps >= self._parts.config.run.steps:
+            self._pause_at(self._pace.next_ticket(self.learned))  # nothing is acted any more
         if self._parts.league is not None:
             self._parts.league.restore(state["league"])
         messages = {policy.name: self._restore_policy(policy, state, arrays) for policy in self._parts.policies}
@@ -229,8 +234,12 @@ class PacedLoop(TrainingLoop):
         """Whether a learning step is running: the parameters may then be inconsistent."""
 
     def run(self) -> None:
+        if self.counters.env_steps >= self._run.steps:
+            self.ending = self._finished()  # a signal stopped its last evaluation: it is made when the loop is closed
+            return
         self._show("training")
         self._write_snapshots()
+        self._evaluate(due=False, last=False)  # one that a signal stopped
         while self.ending is None:
             waiting = self._work.wait(self._show_training)
             self._before_learning(self._work.next_env_steps)
@@ -242,7 +251,7 @@ class PacedLoop(TrainingLoop):
 
     def _first_batch(self) -> FirstBatch | None:
         config = self._parts.config
-        if self._has_learned or config.settings.learns_from != "unrolls":
+        if self._has_learned or self.ending or config.settings.learns_from != "unrolls":
             return None
         acted, needed = self._work.acted_of_batch
         return FirstBatch(acted, needed, needed * config.memory.length * config.runtime.envs_per_actor)

@@ -115,7 +115,12 @@ class RunMetrics:
         self.recorder.add_callback_metrics(self._observer.metrics_written(self.line), self._observer.owner_of)
 
     def conclude(self, counters: Counters) -> None:
-        """Report the bottleneck of the whole run, and compare its speed with the expectation of auto layout."""
+        """Report the bottleneck of the whole run, and compare its speed with the expectation of auto layout.
+
+        A resumed run that only evaluates keeps its report.
+        """
+        if counters.env_steps == self._env_steps_before:
+            return
         timings, seconds = self.timings(), self.seconds
         self.recorder.conclude(timings, seconds)
         found = measured(timings.totals(), seconds, counters.env_steps - self._env_steps_before)

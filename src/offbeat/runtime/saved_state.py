@@ -70,7 +70,7 @@ def require_state(state: Mapping[str, Any], run: Path) -> None:
         raise _wrong(where, "best", best)
     if not isinstance(state.get("recorder"), dict):
         raise _wrong(where, "recorder", state.get("recorder"))
-    if not _is_costs(state.get("evaluations")):
+    if not _are_evaluations(state.get("evaluations")):
         raise _wrong(where, "evaluations", state.get("evaluations"))
     policies = list(_states_of_policies(state, where))
     for path, policy in policies:
@@ -214,10 +214,20 @@ def _is_optional_number(value: object) -> bool:
     return value is None or _is_number(value)
 
 
-def _is_costs(value: object) -> bool:
+_EVALUATIONS: dict[str, Callable[[Any], bool]] = {
+    "cost_s": _is_number,
+    "last_cost_s": _is_optional_number,
+    "is_due": lambda value: isinstance(value, bool),
+}
+
+
+def _are_evaluations(value: object) -> bool:
     """Whether a value is the result of `Evaluations.state`."""
-    keys = {"cost_s": _is_number, "last_cost_s": _is_optional_number}
-    return isinstance(value, dict) and value.keys() == keys.keys() and all(keys[key](value[key]) for key in keys)
+    return (
+        isinstance(value, dict)
+        and value.keys() == _EVALUATIONS.keys()
+        and all(is_valid(value[key]) for key, is_valid in _EVALUATIONS.items())
+    )
 
 
 _EPISODES: dict[str, Callable[[Any], bool]] = {

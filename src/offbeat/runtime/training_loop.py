@@ -175,8 +175,16 @@ class TrainingLoop(ABC):
                 f"the end of the run could not be saved (see log.txt), so {unsaved} env steps since the last "
                 "checkpoint are lost: free some disk space, then resume the run"
             )
-        exit_code = 130 if self._signals.received else self.ending.exit_code
-        return replace(self.ending, exit_code=exit_code, bottleneck=self._bottleneck())
+        return replace(self._with_signal(self.ending), bottleneck=self._bottleneck())
+
+    def _with_signal(self, ending: Ending) -> Ending:
+        """Return the ending with the exit code of a stop signal. Without its last evaluation, no run is finished."""
+        if not self._signals.received:
+            return ending
+        if ending.state == "finished" and self.evaluations.is_due:
+            reason = f"{ending.reason}, and stopped by {self._signals.received.name} before its last evaluation"
+            return Ending("interrupted", reason, 130)
+        return replace(ending, exit_code=130)
 
     def _acted_beyond(self) -> int:
         """Return the number of env steps that were acted and will not be learned from."""
@@ -215,12 +223,15 @@ class TrainingLoop(ABC):
     def _evaluate(self, *, due: bool, last: bool) -> bool:
         """Evaluate the weights if an evaluation is `due`; `last`: these are the weights at the end of the run.
 
-        After a stop signal nothing is evaluated: until the run ends, only a few learning steps follow.
+        After a stop signal nothing is evaluated: until the run ends, only a few learning steps follow. A resume makes
+        the evaluation that was due.
 
         Returns:
             Whether the result of an evaluation was received, of these weights or of earlier ones.
         """
         if self._signals.received:
+            if due:
+                self.evaluations.postpone()
             return False
         started = monotonic()
         try:
@@ -233,7 +244,7 @@ class TrainingLoop(ABC):
                 last=last and self._run.evaluation_interval > 0,
             )
         except _EvaluationStopped:
-            self._notify("the evaluation was stopped by a signal and has no result")
+            self._notify("the evaluation was stopped by a signal and has no result: a resume makes it")
             return False
         finally:
             if last or (due and not self.evaluations.concurrent):

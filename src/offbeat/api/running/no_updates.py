@@ -43,7 +43,7 @@ def expected(parts: Parts, *, env_steps: int = 0, counts_anew: bool = True) -> s
 
 
 def found(updates: int, env_steps: int, parts: Parts, *, resumed: bool) -> str:
-    """Return as the reason of its end that a run has finished without an update; '' if it made some.
+    """Return as the reason of its end that a run has finished without an update; '' if it made some or only evaluated.
 
     Args:
         updates: updates that it has made since its start, or since it was resumed.
@@ -51,7 +51,7 @@ def found(updates: int, env_steps: int, parts: Parts, *, resumed: bool) -> str:
         parts: the parts of the run.
         resumed: whether it was resumed.
     """
-    if updates:
+    if updates or not env_steps:
         return ""
     settings = next(parts.config.of_policy(policy.name).settings for policy in parts.policies if policy.trained)
     remedy = f"; {settings.remedy_without_updates(resumed=True)}" if settings.next_update() else ""

@@ -67,26 +67,28 @@ def config_to_resume(
         _require_same_runtime_kind(state, runtime, before, run)
         before = before.in_runtime(runtime)
     config = changed_config(before.without_limits(), given, run)
-    _refuse_finished(config, run, state["counters"])
+    _refuse_finished(config, run, state)
     _require_same_runtime_kind(state, config.runtime.runtime, config, run)
     _require_topology(state, config, run)
     require_package(config.run.tracker)
     return config
 
 
-def _refuse_finished(config: Config, run: Path, counters: Mapping[str, Any]) -> None:
-    """Refuse to resume a run that has already reached its end.
+def _refuse_finished(config: Config, run: Path, state: dict[str, Any]) -> None:
+    """Refuse to resume a run that has already reached its end, and whose last evaluation was not stopped.
 
     Args:
         config: the config of the resumed run.
         run: the run directory.
-        counters: the counters of the checkpoint.
+        state: the state of the checkpoint.
 
     Raises:
         ConfigError: with the limit that is reached.
     """
-    env_steps, seconds, limits = counters["env_steps"], counters["wall_time_s"], config.run
-    if limits.steps <= env_steps:
+    counters, limits = state["counters"], config.run
+    env_steps, seconds = counters["env_steps"], counters["wall_time_s"]
+    evaluates = limits.evaluation_interval > 0 and state["evaluations"]["is_due"]
+    if limits.steps <= env_steps and not evaluates:
         command = RunDirectory(run).next_command("resume", f"--steps {2 * env_steps}")
         raise ConfigError(
             f"{run} has learned from {env_steps} env steps, and steps is {limits.steps}: nothing is left to do. To "

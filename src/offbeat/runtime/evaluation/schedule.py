@@ -92,9 +92,14 @@ class Evaluations:
         self.return_mean: float | None = None
         """The mean return of the last evaluation since the run was started or resumed; None before it."""
 
+    @property
+    def is_due(self) -> bool:
+        """Whether an evaluation is due and has no result yet."""
+        return self._pending or self._running is not None
+
     def state(self) -> dict[str, float | None]:
-        """Return what a checkpoint has of the costs, besides the seconds, which are a counter."""
-        return {"cost_s": self._cost_s, "last_cost_s": self._last_cost_s}
+        """Return what a checkpoint has of the evaluations, besides their seconds, which are a counter."""
+        return {"cost_s": self._cost_s, "last_cost_s": self._last_cost_s, "is_due": self.is_due}
 
     def restore(self, seconds: float, state: Mapping[str, Any]) -> None:
         """Continue a run whose evaluations have taken these seconds so far.
@@ -104,10 +109,15 @@ class Evaluations:
             state: the result of `state`.
         """
         self.seconds, self._cost_s, self._last_cost_s = seconds, state["cost_s"], state["last_cost_s"]
+        self._pending = state["is_due"]
 
     @property
     def restarts(self) -> int:
         return self._evaluator.restarts if self._evaluator else 0
+
+    def postpone(self) -> None:
+        """Note that an evaluation is due which is not made in this part of the run."""
+        self._pending = True
 
     def step(
         self,

@@ -34,8 +34,10 @@ class HogwildLoop(TrainingLoop):
         self._limit = 0
         """Total env steps at which workers pause; negative while they stop at once."""
         self._end_is_evaluated = False
+        """Whether the evaluation of the weights at the end is no longer to be asked for."""
 
     def run(self) -> None:
+        self._end_is_evaluated = self.counters.env_steps >= self._run.steps  # a signal stopped it, and it is still due
         self._show("training")
         self._continue()
         while self.ending is None:
