@@ -16,8 +16,8 @@ from offbeat.metrics.bottleneck import BottleneckReport, bottleneck_report
 from offbeat.metrics.speed_model import Topology
 from offbeat.metrics.timings import CORE_WAIT
 from offbeat.runtime import run_metrics
+from offbeat.runtime.run_services import RunServices
 from offbeat.runtime.runtimes import build
-from offbeat.runtime.watchers import Watchers
 
 CARTS = "offbeat.envs.testing.worlds:CartPoles"
 
@@ -274,9 +274,9 @@ def test_the_wait_for_a_core_is_measured_if_one_thread_learns(monkeypatch, worke
     flags = {**SMALL, "runtime": "processes", "policies": "separate", "learner_workers": workers}
     waited = iter((1.0, 1.0, 3.5))
     monkeypatch.setattr(run_metrics, "waited_for_core_s", lambda: next(waited))
-    watchers: Any = SimpleNamespace(**dict.fromkeys(Watchers._fields))
+    services: Any = SimpleNamespace(**dict.fromkeys(RunServices._fields))
     with closing(build(resolve("ppo", CARTS, flags=flags))) as parts:
-        metrics = run_metrics.RunMetrics(parts, watchers, tuple)
+        metrics = run_metrics.RunMetrics(parts, services, tuple)
         metrics.start_clock()
         spent = metrics.timings().seconds
     assert {name: spent[name] for name in spent if name == CORE_WAIT} == measured

@@ -27,7 +27,7 @@ from offbeat.models.published import published_layout
 from offbeat.models.spec import Distribution, PolicySpec
 from offbeat.workers.actor import Actor
 from offbeat.workers.columns import PolicyColumns
-from offbeat.workers.env_calls import Watch
+from offbeat.workers.env_calls import EnvCallWatch
 from offbeat.workers.link import Memory, PolicyWork, Work
 from offbeat.workers.policy_faults import policy_fault
 
@@ -41,7 +41,7 @@ COLUMNS = 4
 class Stage:
     """An actor with slots to write to and weights to act with."""
 
-    def __init__(self, env: str, *, groups: int = 1, seed: int = 0, watch: Watch | None = None) -> None:
+    def __init__(self, env: str, *, groups: int = 1, seed: int = 0, watch: EnvCallWatch | None = None) -> None:
         self.envs = make_envs(env, COLUMNS, seed=seed, groups=groups)
         spec = self.envs.spec
         kind: Distribution = "gaussian" if spec.action.kind == "box" else "categorical"

@@ -61,13 +61,13 @@ class Acting(Protocol):
         """Start all actors, each from its snapshot. Weights have been published before."""
         ...
 
-    def wait(self, tickets: int, watch: Callable[[], None] | None = None) -> None:
+    def wait(self, tickets: int, while_waiting: Callable[[], None] | None = None) -> None:
         """Return once tickets 0 .. tickets-1 are committed.
 
         Args:
             tickets: number of tickets.
-            watch: is called often while this waits for other processes or threads (in serial, between tickets), and
-                may raise: learners have to be watched too. None: there is nothing else to watch.
+            while_waiting: is called often while this waits for other processes or threads (in serial, between
+                tickets), and may raise: learners have to be watched too. None: there is nothing else to watch.
 
         Raises:
             RunFailed: an actor failed and is not restarted.

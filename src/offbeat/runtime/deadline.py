@@ -120,7 +120,7 @@ class Deadline:
 
 
 class WorkerDeadline:
-    """Sets the deadline of a worker, in the worker, with the time limits of the run. It is a `Watch` of env calls."""
+    """Sets the deadline of a worker, in the worker, with the time limits of the run. It is an `EnvCallWatch`."""
 
     def __init__(self, closed: NDArray[np.int64], deadline: Deadline, runtime: RuntimeConfig) -> None:
         """Make the setter of a worker's deadline.

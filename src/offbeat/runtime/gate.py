@@ -209,14 +209,17 @@ class LearnerGate:
         self.own, *self.actors = Bell.make_several(1 + (bells or board.workers))
         self._shared = SharedBell(self.own)
 
-    def wait(self, tickets: int, watch: Callable[[], None]) -> None:
-        """Wait until tickets 0 .. tickets-1 are committed; `watch` is called often while it waits, and may raise."""
+    def wait(self, tickets: int, while_waiting: Callable[[], None]) -> None:
+        """Wait until tickets 0 .. tickets-1 are committed.
+
+        `while_waiting` is called at the start and often while this waits, and may raise.
+        """
         self._board.end_other_work()
-        watch()
+        while_waiting()
         started = monotonic()
         while self._board.acted < tickets:
             self._shared.sleep(POLL_INTERVAL_S, lambda: self._board.acted >= tickets)
-            watch()
+            while_waiting()
         self._timings.add("wait/learner", monotonic() - started)
 
     def wait_in_thread(self, tickets: int, closed: Callable[[], bool]) -> None:

@@ -36,11 +36,11 @@ class GatedActing(ABC):
             RunFailed: an actor failed and is not restarted.
         """
 
-    def wait(self, tickets: int, watch: Callable[[], None] | None = None) -> None:
+    def wait(self, tickets: int, while_waiting: Callable[[], None] | None = None) -> None:
         def watch_all() -> None:
             self.watch()
-            if watch is not None:
-                watch()
+            if while_waiting is not None:
+                while_waiting()
 
         self.gate.wait(tickets, watch_all)
 

@@ -22,7 +22,7 @@ from offbeat.core.threads import start_thread
 from offbeat.envs.current import env_called_by
 from offbeat.runtime.deadline import ROW, Deadline, Span, StallWatch
 from offbeat.runtime.supervisor import Notify
-from offbeat.workers.env_calls import Watch
+from offbeat.workers.env_calls import EnvCallWatch
 
 CHECK_S = 0.25
 """Seconds between two checks."""
@@ -65,7 +65,7 @@ class MainThreadWatch:
         """The thread that checks."""
         self._closed = Event()
 
-    def env_calls(self, notify: Notify, remedy: str = "") -> Watch:
+    def env_calls(self, notify: Notify, remedy: str = "") -> EnvCallWatch:
         """Return the watch of the calls of some envs; `remedy` is the end of the message about one of them, or ''."""
         return _EnvCalls(self, _Watched(notify, remedy=remedy))
 
@@ -150,7 +150,7 @@ class MainThreadWatch:
 
 
 class _EnvCalls:
-    """The `Watch` of the calls of some envs in the main thread."""
+    """The `EnvCallWatch` of the calls of some envs in the main thread."""
 
     def __init__(self, main_thread: MainThreadWatch, watched: _Watched) -> None:
         self._main_thread, self._watched = main_thread, watched

@@ -14,7 +14,7 @@ from offbeat.runtime.gate import first_ticket
 from offbeat.runtime.plan import Plan, Snapshot
 from offbeat.workers.actor import Actor
 from offbeat.workers.columns import PolicyColumns
-from offbeat.workers.env_calls import Watch
+from offbeat.workers.env_calls import EnvCallWatch
 from offbeat.workers.inference import Inference
 from offbeat.workers.seated_columns import SeatedColumns
 from offbeat.workers.seats import Seats
@@ -26,7 +26,7 @@ def make_actor(
     plan: Plan,
     index: int,
     origin: int,
-    watch: Watch | None = None,
+    watch: EnvCallWatch | None = None,
     attempt: int = 0,
     renew: Renew | None = None,
     inference: Inference | None = None,

@@ -23,10 +23,10 @@ from offbeat.runtime.assembly import build_paced
 from offbeat.runtime.learners.processes import LearnerProcesses, learners_of
 from offbeat.runtime.parts import LearnedPolicy, PacedParts, joined, state_of
 from offbeat.runtime.run_metrics import crosses
+from offbeat.runtime.run_services import RunServices
 from offbeat.runtime.snapshot_files import SnapshotFiles
 from offbeat.runtime.supervisor import Notify, Reporting
 from offbeat.runtime.training_loop import TrainingLoop
-from offbeat.runtime.watchers import Watchers
 from offbeat.runtime.workforce import Workforce
 from offbeat.workers.learner import Learned
 from offbeat.workers.learner_pool import LearnerPool
@@ -60,11 +60,11 @@ class PacedWorkforce(Workforce):
             show: is called often while this waits, to show the progress.
         """
 
-        def watch() -> None:
+        def watch_and_show() -> None:
             self._learners.watch()
             show()
 
-        self._acting.wait(self._pace.acted_before_learn(self.learned), watch)
+        self._acting.wait(self._pace.acted_before_learn(self.learned), watch_and_show)
         filled, batches = self._acting.slots_filled(self.learned), float(self._queue_size)
         return {
             **dict.fromkeys(("slots_filled", "slots_filled_min", "slots_filled_max"), filled),
@@ -223,10 +223,10 @@ def _message_of_policies(messages: Mapping[str, str]) -> str:
 class PacedLoop(TrainingLoop):
     """See the module's docstring."""
 
-    def __init__(self, parts: PacedParts, workforce: PacedWorkforce, watchers: Watchers) -> None:
-        super().__init__(parts, workforce, watchers)
+    def __init__(self, parts: PacedParts, workforce: PacedWorkforce, services: RunServices) -> None:
+        super().__init__(parts, workforce, services)
         self._work = workforce
-        self._snapshots = SnapshotFiles(parts, watchers) if parts.league is not None else None
+        self._snapshots = SnapshotFiles(parts, services) if parts.league is not None else None
         """Writes the snapshots of the league; None without a league."""
         self._has_learned = False
         """Whether a learning step was made since the run was started or resumed."""
@@ -374,21 +374,21 @@ class PacedRuntime:
         """Build the parts of a run, without its actors. Errors are those of `build_paced`."""
         return build_paced(config, notify, shared=config.runtime.entry.in_processes)
 
-    def loop(self, parts: PacedParts, learned: int, watchers: Watchers, closing: ExitStack) -> TrainingLoop:
+    def loop(self, parts: PacedParts, learned: int, services: RunServices, closing: ExitStack) -> TrainingLoop:
         """Make the actors and the training loop.
 
         Args:
             parts: the parts from `build`.
             learned: number of finished learning steps.
-            watchers: recorder, display, callbacks and signals of the run.
+            services: recorder, display, callbacks and signals of the run.
             closing: the callback that stops the actors is added to it.
 
         Raises:
             ConfigError: the env cannot be made, or cannot be sent to another process.
         """
-        acting = self.acting(parts, learned, watchers.reporting)
+        acting = self.acting(parts, learned, services.reporting)
         closing.callback(acting.close)
-        learners = learners_of(parts, acting, watchers.reporting)
-        workforce = PacedWorkforce(parts, acting, learners, watchers.notify)
+        learners = learners_of(parts, acting, services.reporting)
+        workforce = PacedWorkforce(parts, acting, learners, services.notify)
         closing.callback(workforce.close)
-        return PacedLoop(parts, workforce, watchers)
+        return PacedLoop(parts, workforce, services)

@@ -15,7 +15,7 @@ from offbeat.metrics.expectation import comparison, measured
 from offbeat.metrics.status import FirstBatch, Phase, PolicyStatus, Status
 from offbeat.metrics.timings import CORE_WAIT, Timings
 from offbeat.runtime.parts import Parts
-from offbeat.runtime.watchers import Watchers
+from offbeat.runtime.run_services import RunServices
 
 LINE_EVERY_S = 10.0
 """Seconds after which the next learning step writes a metrics line; the default of `log_every_s`."""
@@ -30,21 +30,21 @@ check`."""
 class RunMetrics:
     """Writes metrics lines and shows the status of a run."""
 
-    def __init__(self, parts: Parts, watchers: Watchers, spent: Callable[[], Iterable[Mapping[str, float]]]) -> None:
+    def __init__(self, parts: Parts, services: RunServices, spent: Callable[[], Iterable[Mapping[str, float]]]) -> None:
         """Make the metrics of a run.
 
         Args:
             parts: the parts of the run.
-            watchers: have the recorder, the display and the callbacks.
+            services: have the recorder, the display and the callbacks.
             spent: returns the seconds of each actor or worker, by activity: see `Workforce.spent`.
         """
         self._parts, self._spent, self._run = parts, spent, parts.config.run
-        self.recorder, self._progress = watchers.recorder, watchers.progress
-        self._signals, self._observer = watchers.signals, watchers.observer
-        self._expectation = watchers.expectation
+        self.recorder, self._progress = services.recorder, services.progress
+        self._signals, self._observer = services.signals, services.observer
+        self._expectation = services.expectation
         self._compared = ""
         """The expectation of auto layout beside what was measured, at the end of the run."""
-        self._time_limit = TimeLimitWarning(parts.env, parts.config.columns, watchers.notify)
+        self._time_limit = TimeLimitWarning(parts.env, parts.config.columns, services.notify)
         self._exact = parts.config.runtime.lag == "exact"
         self._wall_time_before = 0.0
         self._env_steps_before = 0

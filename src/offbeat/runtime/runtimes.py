@@ -13,9 +13,9 @@ from offbeat.core.threads import limit
 from offbeat.runtime.acting import Acting
 from offbeat.runtime.paced import PacedRuntime
 from offbeat.runtime.parts import PacedParts, Parts
+from offbeat.runtime.run_services import RunServices
 from offbeat.runtime.supervisor import Reporting
 from offbeat.runtime.training_loop import TrainingLoop
-from offbeat.runtime.watchers import Watchers
 
 
 class Runtime(Protocol):
@@ -33,13 +33,13 @@ class Runtime(Protocol):
         """
         ...
 
-    def loop(self, parts: Any, learned: int, watchers: Watchers, closing: ExitStack) -> TrainingLoop:
+    def loop(self, parts: Any, learned: int, services: RunServices, closing: ExitStack) -> TrainingLoop:
         """Make the actors or workers, and the training loop.
 
         Args:
             parts: the parts from `build`.
             learned: number of finished learning steps.
-            watchers: recorder, display, callbacks and signals of the run; `reporting` is notified of worker processes
+            services: recorder, display, callbacks and signals of the run; `reporting` is notified of worker processes
                 and their restarts.
             closing: the callback that ends the actors or workers is added to it.
 

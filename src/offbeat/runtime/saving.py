@@ -15,7 +15,7 @@ from offbeat.core.types import Tree
 from offbeat.metrics.counters import Counters
 from offbeat.run_directory.checkpoint import Checkpoint, SavedPolicy, TooLarge, load
 from offbeat.runtime.parts import Parts, PolicyParts
-from offbeat.runtime.watchers import Watchers
+from offbeat.runtime.run_services import RunServices
 
 SCORE = "eval_return_mean"
 """Key in policy.json: mean return of the evaluation of these weights, if it had ended when they were saved."""
@@ -53,12 +53,12 @@ class _Save(NamedTuple):
 class Saving:
     """Writes the checkpoints of a run. If writing fails, training continues and the last checkpoint stays intact."""
 
-    def __init__(self, run_parts: Parts, watchers: Watchers) -> None:
+    def __init__(self, run_parts: Parts, services: RunServices) -> None:
         run = run_parts.config.run
         self._policies = run_parts.policies
-        self._run_parts, self._directory, self._warn = run_parts, watchers.directory, watchers.warn
-        self._store = watchers.directory.store(run.checkpoints_kept)
-        self.presence = watchers.directory.presence()
+        self._run_parts, self._directory, self._warn = run_parts, services.directory, services.warn
+        self._store = services.directory.store(run.checkpoints_kept)
+        self.presence = services.directory.presence()
         self._every_s = run.checkpoint_every_s
         self._tried_at = monotonic()
         self._best: float | None = None

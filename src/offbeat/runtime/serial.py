@@ -37,7 +37,7 @@ class SerialActing:
         for actor, snapshot in zip(self._actors, snapshots, strict=True):
             start_actor(self._plan, actor, self._link.origin, snapshot, self._memory.progress)
 
-    def wait(self, tickets: int, watch: Callable[[], None] | None = None) -> None:
+    def wait(self, tickets: int, while_waiting: Callable[[], None] | None = None) -> None:
         link = self._link
         while link.may_act:
             work = link.next()
@@ -47,8 +47,8 @@ class SerialActing:
             finally:
                 self._watch.leave()  # also after an exception: the main thread goes on
             link.commit(work, actor.timings, actor.longest_stall)
-            if watch is not None and link.may_act:
-                watch()
+            if while_waiting is not None and link.may_act:
+                while_waiting()
         if link.acted < tickets:
             raise AssertionError(f"the pace allows {link.acted} tickets, but the learner waits for {tickets}")
 

@@ -7,8 +7,8 @@ from time import monotonic
 from offbeat.models.published import published_layout
 from offbeat.run_directory.checkpoint import SavedPolicy
 from offbeat.runtime.parts import LearnedPolicy, PacedParts
+from offbeat.runtime.run_services import RunServices
 from offbeat.runtime.saving import about
-from offbeat.runtime.watchers import Watchers
 
 
 class SnapshotFiles:
@@ -17,12 +17,12 @@ class SnapshotFiles:
     If writing fails, training continues, and the snapshot is written with the next one, while it is in the window.
     """
 
-    def __init__(self, parts: PacedParts, watchers: Watchers) -> None:
+    def __init__(self, parts: PacedParts, services: RunServices) -> None:
         assert parts.league is not None
         assert parts.config.league is not None
         self._parts, self._league, self._keep_all = parts, parts.league, parts.config.league.keep_all
-        self._store, self._warn = watchers.directory.snapshots(), watchers.warn
-        self._presence = watchers.directory.presence()
+        self._store, self._warn = services.directory.snapshots(), services.warn
+        self._presence = services.directory.presence()
         self._taken: dict[str, int] = {}
         """Policy -> number of its snapshots at the last call of `update`."""
 

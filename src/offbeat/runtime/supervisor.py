@@ -182,13 +182,15 @@ class Supervisor(Generic[C]):
         self._last_code_lines = ""
         """The lines of the user's code in the last message: the same lines are not shown twice in a row."""
 
-    def start(self, origin: int, snapshots: Sequence[Snapshot], watch: Callable[[], None] | None = None) -> None:
+    def start(
+        self, origin: int, snapshots: Sequence[Snapshot], while_waiting: Callable[[], None] | None = None
+    ) -> None:
         """Start all children, `start_together` at a time, and wait until all are ready.
 
         Args:
             origin: the ticket at which their episodes start.
             snapshots: the state of each child's envs.
-            watch: is called while it waits, and calls `watch`; None: nothing else has to be watched.
+            while_waiting: is called while it waits, and must call `watch`; None: only `watch` is called.
 
         Raises:
             RunFailed: a child cannot be started, or as in `watch`.
@@ -201,7 +203,7 @@ class Supervisor(Generic[C]):
                 raise start_failure(f"{self._role} {index}", error) from error
             if len(self.processes) % together == 0 or len(self.processes) == len(snapshots):
                 self._show(self._role, self.processes)
-                self._wait_until_ready(watch or self.watch, len(snapshots))
+                self._wait_until_ready(while_waiting or self.watch, len(snapshots))
 
     def ensure_started(self) -> None:
         """Start the only child if it does not run; do not wait until it is ready."""
@@ -209,11 +211,11 @@ class Supervisor(Generic[C]):
             self.processes[:] = [self._start_process(0, 0, None)]
             self._show(self._role, self.processes)
 
-    def _wait_until_ready(self, watch: Callable[[], None], total: int) -> None:
+    def _wait_until_ready(self, while_waiting: Callable[[], None], total: int) -> None:
         started, notice_s = monotonic(), SLOW_START_S
         while waiting := [process for process in self.processes if not process.ready]:
             waiting[0].take_reports(POLL_INTERVAL_S)
-            watch()
+            while_waiting()
             if (seconds := monotonic() - started) >= notice_s:
                 notice_s, ready = 2 * seconds, len(self.processes) - len(waiting)
                 self._notify(f"{ready} of {counted(total, self._role)} ready after {seconds:.0f} s")
@@ -266,21 +268,21 @@ class Supervisor(Generic[C]):
             deaths.popleft()
         return len(deaths)
 
-    def snapshots(self, pause: int, watch: Callable[[], None]) -> list[Snapshot]:
+    def snapshots(self, pause: int, while_waiting: Callable[[], None]) -> list[Snapshot]:
         """Return the state of each child's envs at a pause.
 
         It waits until all children have paused. A child that dies meanwhile is restarted, and then pauses too.
 
         Args:
             pause: the ticket of the pause.
-            watch: is called while it waits, and calls `watch`: also other processes may have to be watched.
+            while_waiting: is called while it waits, and must call `watch`: also other processes may have to be watched.
 
         Raises:
             RunFailed: as in `watch`.
         """
         while waiting := [process for process in self.processes if process.paused[0] < pause]:
             waiting[0].take_reports(POLL_INTERVAL_S)
-            watch()
+            while_waiting()
         return [process.paused[1] for process in self.processes]
 
     def close(self) -> None:

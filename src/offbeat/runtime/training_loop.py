@@ -25,8 +25,8 @@ from offbeat.runtime.evaluation.plan import EvaluatedPolicy, EvaluationPlan
 from offbeat.runtime.evaluation.schedule import Evaluations
 from offbeat.runtime.parts import Parts
 from offbeat.runtime.run_metrics import RunMetrics, crosses
+from offbeat.runtime.run_services import Ending, RunServices
 from offbeat.runtime.saving import Saving
-from offbeat.runtime.watchers import Ending, Watchers
 from offbeat.runtime.workforce import Workforce
 
 _TIMES = ("wall_time_s", "evaluation_s", "env_stall_max_s")
@@ -40,13 +40,13 @@ class _EvaluationStopped(Exception):
 class TrainingLoop(ABC):
     """See the module's docstring."""
 
-    def __init__(self, parts: Parts, workforce: Workforce, watchers: Watchers) -> None:
+    def __init__(self, parts: Parts, workforce: Workforce, services: RunServices) -> None:
         self._parts, self._workforce, self._run = parts, workforce, parts.config.run
-        self._signals, self._notify = watchers.signals, watchers.notify
-        self._observer = watchers.observer
-        self.metrics = RunMetrics(parts, watchers, workforce.spent)
-        self.saving = Saving(parts, watchers)
-        self.evaluations = self._make_evaluations(watchers)
+        self._signals, self._notify = services.signals, services.notify
+        self._observer = services.observer
+        self.metrics = RunMetrics(parts, services, workforce.spent)
+        self.saving = Saving(parts, services)
+        self.evaluations = self._make_evaluations(services)
         self.counters = Counters()
         self.ending: Ending | None = None
         self._planned_ending: Ending | None = None
@@ -55,7 +55,7 @@ class TrainingLoop(ABC):
         """Whether a metrics line is due and not written yet."""
         self._restarts_before = self._evaluator_restarts_before = 0
 
-    def _make_evaluations(self, watchers: Watchers) -> Evaluations:
+    def _make_evaluations(self, services: RunServices) -> Evaluations:
         config, policies = self._parts.config, self._parts.policies
         exact, cores = config.runtime.lag == "exact", usable_core_numbers()  # the learner is not pinned yet
         concurrent = not exact and not config.runtime.entry.runs_in_order and len(cores) > 1
@@ -66,7 +66,7 @@ class TrainingLoop(ABC):
             make_evaluator,
             plan,
             config,
-            watchers.reporting,
+            services.reporting,
             self._parts.main_thread,
             cores=cores,
             threads=self._parts.blas_threads,
@@ -76,10 +76,10 @@ class TrainingLoop(ABC):
             config.run,
             policies,
             make,
-            watchers.recorder,
-            watchers.observer,
+            services.recorder,
+            services.observer,
             self.saving,
-            watchers.notify,
+            services.notify,
             lambda: self.metrics.expected_evaluation_s(self.counters),
             partial(self._write_renewed_line, ends_period=False),  # the wait for another evaluation follows
             concurrent=concurrent,

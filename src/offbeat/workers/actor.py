@@ -19,7 +19,7 @@ from offbeat.core.saved_state import NotSavable
 from offbeat.core.seeding import key_of, stream
 from offbeat.metrics.timings import Timings
 from offbeat.workers.columns import PolicyColumns
-from offbeat.workers.env_calls import EnvCalls, Watch
+from offbeat.workers.env_calls import EnvCalls, EnvCallWatch
 from offbeat.workers.inference import Inference
 from offbeat.workers.link import Link, Work
 from offbeat.workers.seats import Seats
@@ -38,7 +38,7 @@ class Actor:
         index: int,
         seed: int,
         policies: Sequence[PolicyColumns],
-        watch: Watch | None = None,
+        watch: EnvCallWatch | None = None,
         seats: Seats | None = None,
         inference: Inference | None = None,
     ) -> None:

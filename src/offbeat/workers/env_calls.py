@@ -7,7 +7,7 @@ from typing import Protocol
 from offbeat.metrics.timings import Timings
 
 
-class Watch(Protocol):
+class EnvCallWatch(Protocol):
     """Is notified before and after each env call, so that a call that takes too long can be detected."""
 
     def enter(self, *, resets: bool) -> None:
@@ -34,7 +34,7 @@ class Unwatched:
 class EnvCalls:
     """The env calls of one actor: their watch and their duration."""
 
-    def __init__(self, watch: Watch | None = None) -> None:
+    def __init__(self, watch: EnvCallWatch | None = None) -> None:
         self.watch = watch or Unwatched()
         self.timings = Timings()
         self.longest_stall = 0.0

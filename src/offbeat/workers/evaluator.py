@@ -18,7 +18,7 @@ from offbeat.core.types import Array, Policy, Tree
 from offbeat.envs.contract import Envs, Outcome
 from offbeat.envs.rows import FAILURES
 from offbeat.models.stacks import Stacks
-from offbeat.workers.env_calls import Unwatched, Watch
+from offbeat.workers.env_calls import EnvCallWatch, Unwatched
 from offbeat.workers.episodes import Evaluation
 from offbeat.workers.evaluation_envs import EvaluationEnvs
 from offbeat.workers.mixture import Mixture, SeatedMixture
@@ -35,7 +35,7 @@ def evaluate(
     seed: int,
     sampled: bool = False,
     max_steps: int | None = None,
-    watch: Watch | None = None,
+    watch: EnvCallWatch | None = None,
     on_step: Callable[[int], None] | None = None,
 ) -> Evaluation:
     """Play `episodes` whole episodes with training progress 1, that is, of the task as at the end of training.
@@ -73,7 +73,7 @@ class EvaluationLoop:
         envs: EvaluationEnvs,
         episodes: int,
         random: np.random.Generator | None,
-        watch: Watch,
+        watch: EnvCallWatch,
     ) -> None:
         self._envs, self._random, self._watch = envs, random, watch
         self._acting = acting

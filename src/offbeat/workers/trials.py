@@ -23,7 +23,7 @@ from offbeat.envs.contract import Outcome, TaskEnvs
 from offbeat.envs.make import task_envs
 from offbeat.models.acting import ActingPolicy
 from offbeat.models.task_inference import TaskInference
-from offbeat.workers.env_calls import Unwatched, Watch
+from offbeat.workers.env_calls import EnvCallWatch, Unwatched
 from offbeat.workers.episodes import Episodes, Evaluation
 from offbeat.workers.evaluation_envs import EvaluationEnvs
 from offbeat.workers.evaluator import EvaluatedColumns, EvaluationLoop, evaluate
@@ -35,7 +35,7 @@ class PlayOptions(TypedDict, total=False):
 
     sampled: bool
     max_steps: int | None
-    watch: Watch | None
+    watch: EnvCallWatch | None
     on_step: Callable[[int], None] | None
 
 
@@ -77,7 +77,7 @@ def evaluate_trials(
     seed: int,
     sampled: bool = False,
     max_steps: int | None = None,
-    watch: Watch | None = None,
+    watch: EnvCallWatch | None = None,
     on_step: Callable[[int], None] | None = None,
 ) -> Evaluation:
     """Play `count` trials in the test tasks, in turn, with training progress 1.

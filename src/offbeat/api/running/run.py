@@ -27,8 +27,8 @@ from offbeat.runtime.signals import StopImmediately
 from offbeat.tracking.tracker import start_tracker
 
 if TYPE_CHECKING:
+    from offbeat.runtime.run_services import Ending
     from offbeat.runtime.training_loop import TrainingLoop
-    from offbeat.runtime.watchers import Ending
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def run_to_end(context: RunContext) -> Run:
 
 def _end_before_learning(context: RunContext) -> Ending:
     """End a run that was stopped while it started."""
-    from offbeat.runtime.watchers import Ending
+    from offbeat.runtime.run_services import Ending
 
     context.signals.disarm()
     if context.started:
@@ -188,7 +188,7 @@ def _train(context: RunContext) -> tuple[Ending, dict[str, Any]]:
 
 def _run_loop(context: RunContext, loop: TrainingLoop) -> Ending:
     """Run the loop to its end. If an error ends it, save what was learned since the last checkpoint."""
-    from offbeat.runtime.watchers import Ending
+    from offbeat.runtime.run_services import Ending
 
     try:
         context.callbacks.start(context.parts, context.directory, loop, context.notify, resumed=context.resumed)

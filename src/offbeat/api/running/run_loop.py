@@ -1,4 +1,4 @@
-"""Makes the training loop of a run, and what observes it: the sinks of its metrics, the recorder, the watchers."""
+"""Makes the training loop of a run, and what it uses: the sinks of its metrics, the recorder, the other services."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from offbeat.metrics.sinks import JsonLines, LateSink, Sink, TensorBoard
 from offbeat.metrics.status import About
 from offbeat.runtime.assembly import topology_of
 from offbeat.runtime.devices import device_text
+from offbeat.runtime.run_services import RunServices
 from offbeat.runtime.runtimes import runtime_of
 from offbeat.runtime.supervisor import Supervised
 from offbeat.runtime.training_loop import TrainingLoop
-from offbeat.runtime.watchers import Watchers
 
 
 def make_sinks(context: RunContext, tracker: Sink | None, warn: Callable[[str], None]) -> list[LateSink]:
@@ -54,7 +54,7 @@ def make_loop(
         memory=memory.read,
     )
     closing.callback(recorder.close)
-    watchers = Watchers(
+    services = RunServices(
         directory=directory,
         recorder=recorder,
         progress=status,
@@ -65,7 +65,7 @@ def make_loop(
         observer=context.callbacks,
         expectation=context.expectation,
     )
-    loop = runtime_of(config).loop(parts, context.learned, watchers, closing)
+    loop = runtime_of(config).loop(parts, context.learned, services, closing)
     closing.callback(loop.evaluations.close)
     return loop
 

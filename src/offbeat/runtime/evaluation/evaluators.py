@@ -26,7 +26,7 @@ from offbeat.runtime.launch import start_worker
 from offbeat.runtime.main_thread import MainThreadWatch
 from offbeat.runtime.plan import Snapshot
 from offbeat.runtime.supervisor import Reporting, Supervisor
-from offbeat.workers.env_calls import Watch
+from offbeat.workers.env_calls import EnvCallWatch
 from offbeat.workers.episodes import Evaluation
 
 Vectors = Mapping[str, NDArray[np.float32]]
@@ -80,7 +80,7 @@ class InlineEvaluator:
     concurrent = False
     restarts = 0
 
-    def __init__(self, plan: EvaluationPlan, watch: Watch) -> None:
+    def __init__(self, plan: EvaluationPlan, watch: EnvCallWatch) -> None:
         """Make the policies. `watch` is that of the env calls."""
         self._plan, self._policies, self._watch = plan, plan.make_policies(), watch
 

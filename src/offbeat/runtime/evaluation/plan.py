@@ -12,7 +12,7 @@ from offbeat.core.tasks import Trials
 from offbeat.envs.worlds.contract import WorldSpec
 from offbeat.models.acting import ActingPolicy, make_policy
 from offbeat.models.spec import PolicySpec
-from offbeat.workers.env_calls import Unwatched, Watch
+from offbeat.workers.env_calls import EnvCallWatch, Unwatched
 from offbeat.workers.episodes import Evaluation
 from offbeat.workers.evaluation_envs import EvaluationEnvs, evaluation_envs
 from offbeat.workers.trials import evaluate_policies
@@ -53,7 +53,7 @@ class EvaluationPlan:
         closing: ExitStack,
         *,
         attempt: int = 0,
-        watch: Watch | None = None,
+        watch: EnvCallWatch | None = None,
         on_step: Callable[[int], None] | None = None,
     ) -> Evaluation:
         """Make the envs and play the episodes of an evaluation.

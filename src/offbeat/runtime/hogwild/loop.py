@@ -17,8 +17,8 @@ from offbeat.runtime.hogwild.parts import HogwildParts, build_hogwild
 from offbeat.runtime.hogwild.worker_pool import WorkerPool
 from offbeat.runtime.hogwild.worker_process import WorkerReport
 from offbeat.runtime.hogwild.workforce import HogwildWorkforce
+from offbeat.runtime.run_services import Ending, RunServices
 from offbeat.runtime.training_loop import TrainingLoop
-from offbeat.runtime.watchers import Ending, Watchers
 
 DRAIN_S = 5.0
 """Seconds that workers get to pause, after the run has failed, until they are killed."""
@@ -27,8 +27,8 @@ DRAIN_S = 5.0
 class HogwildLoop(TrainingLoop):
     """See the module's docstring."""
 
-    def __init__(self, parts: HogwildParts, pool: WorkerPool, watchers: Watchers) -> None:
-        super().__init__(parts, HogwildWorkforce(parts, pool, watchers.notify), watchers)
+    def __init__(self, parts: HogwildParts, pool: WorkerPool, services: RunServices) -> None:
+        super().__init__(parts, HogwildWorkforce(parts, pool, services.notify), services)
         self._pool, self._board = pool, parts.board
         self._replay_sizes = [0.0] * parts.board.workers
         self._limit = 0
@@ -162,13 +162,13 @@ class HogwildRuntime:
         self,
         parts: HogwildParts,
         learned: int,  # noqa: ARG002 - it is on the board
-        watchers: Watchers,
+        services: RunServices,
         closing: ExitStack,
     ) -> TrainingLoop:
         """Make the worker pool and the training loop: see `runtimes.Runtime`."""
-        pool = WorkerPool(parts, watchers.reporting)
+        pool = WorkerPool(parts, services.reporting)
         closing.callback(pool.close)
-        return HogwildLoop(parts, pool, watchers)
+        return HogwildLoop(parts, pool, services)
 
 
 RUNTIME = HogwildRuntime()

@@ -132,13 +132,13 @@ class RayActing(GatedActing):
     def snapshots(self) -> list[Snapshot]:
         pause = int(self.board.pause[0])
 
-        def watch() -> None:
+        def watch_and_ask() -> None:
             self.watch()
             for proxy in self._supervisor.processes:
                 proxy.ask_snapshot(pause)
 
-        watch()
-        return self._supervisor.snapshots(pause, watch)
+        watch_and_ask()
+        return self._supervisor.snapshots(pause, watch_and_ask)
 
     def close(self) -> None:
         with ExitStack() as closing:  # also if a step fails

@@ -1,4 +1,4 @@
-"""Watchers of a run (recorder, display, callbacks, signals), and the ending of a run."""
+"""What shows, stores and stops a run (recorder, display, callbacks, signals), and the ending of a run."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Ending:
     """The bottleneck report of the whole run, a sentence in each line."""
 
 
-class Watchers(NamedTuple):
-    """The objects that observe, show, store or stop a run."""
+class RunServices(NamedTuple):
+    """The objects that observe, show, store or stop a run; the training loop uses them."""
 
     directory: RunDirectory
     recorder: Recorder
