@@ -33,7 +33,7 @@ def test_other_ids_imply_no_protocol_and_unchanged_rewards(env_id):
     assert family_of(env_id) is None
     completed = EnvConfig().completed(env_id)
     assert completed == EnvConfig(frame_stack=1, clip_rewards=False)
-    assert completed.learned(np.array([5.0])) == 5.0
+    assert completed.learning_rewards(np.array([5.0])) == 5.0
 
 
 @pytest.mark.parametrize("key", ATARI_ONLY)
@@ -55,7 +55,7 @@ def test_atari_settings_are_refused_for_other_envs(key):
 )
 def test_rewards_are_clipped_and_then_scaled(settings, learned):
     rewards = np.array([-7, 0.5, 30], np.float32)
-    kept = settings.learned(rewards)
+    kept = settings.learning_rewards(rewards)
     assert kept.dtype == np.float32
     np.testing.assert_allclose(kept, learned, rtol=1e-6)
     np.testing.assert_array_equal(rewards, np.array([-7, 0.5, 30], np.float32))

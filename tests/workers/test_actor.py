@@ -197,7 +197,7 @@ def test_rewards_are_clipped_and_end_with_a_life_while_returns_are_those_of_comp
     game, tickets = "SpaceInvadersNoFrameskip-v4", range(60)
     settings = EnvConfig(reward_scale=0.5, max_frames=1200).completed(game)
     envs = make_envs(game, COLUMNS, seed=0, settings=settings)
-    actor = Actor(0, 0, [PolicyColumns(envs, AtRandom(envs.spec.action), settings.learned)])
+    actor = Actor(0, 0, [PolicyColumns(envs, AtRandom(envs.spec.action), settings.learning_rewards)])
     actor.start(0)
     slots = [{**empty_slot(envs.spec), "episode_length": np.full((LENGTH + 1, COLUMNS), 9)} for _ in tickets]
     for ticket, slot in zip(tickets, slots, strict=True):

@@ -32,7 +32,7 @@ every_end = pytest.mark.parametrize("env_id", ["CartPole-v1", "offbeat/ChainTrun
 
 def actor_in(env_id: str) -> tuple[Actor, Spy, list[Field]]:
     envs, spy = make_envs(env_id, COLUMNS, seed=3, settings=BOTH), Spy()
-    actor = Actor(0, 3, [PolicyColumns(envs, spy, BOTH.learned)])
+    actor = Actor(0, 3, [PolicyColumns(envs, spy, BOTH.learning_rewards)])
     actor.start(0, spread=3)
     return actor, spy, env_fields(envs.spec)
 

@@ -140,7 +140,7 @@ class EnvConfig:
         """Height and width of the images that policies get; None: those of the env."""
         return (self.image_size[0], self.image_size[-1]) if self.image_size else None
 
-    def learned(self, rewards: Any) -> Any:
+    def learning_rewards(self, rewards: Any) -> Any:
         """Return the rewards that are learned from: the env's rewards, clipped and scaled; of the same shape."""
         clipped = rewards.clip(-1, 1) if self.clip_rewards else rewards
         return clipped if self.reward_scale == 1 else clipped * self.reward_scale

@@ -34,7 +34,7 @@ from offbeat.models.storage import PrivateStorage, Storage
 from offbeat.runtime.devices import device_of, require_inference_devices
 from offbeat.runtime.league import League
 from offbeat.runtime.main_thread import MainThreadWatch
-from offbeat.runtime.parts import LearnedPolicy, PacedParts, PolicyParts, blas_threads
+from offbeat.runtime.parts import PacedParts, PacedPolicy, PolicyParts, blas_threads
 from offbeat.runtime.plan import Plan, PolicyPlan
 from offbeat.runtime.registered_tensors import unsaved_warning
 from offbeat.runtime.tested_envs import TestedEnvs, tested_envs
@@ -113,18 +113,18 @@ def _parts_in(
     """
     arrays = arena.arrays if arena else private_arena(plan.slabs())
     memory, timings = plan.memory(arrays), Timings()
-    learned = [
-        _learned(tested.config, policy, index, *memory.policies[index], timings)
+    paced = [
+        _paced_policy(tested.config, policy, index, *memory.policies[index], timings)
         for index, policy in enumerate(policies)
     ]
     league = None
     if tested.league is not None and memory.league is not None:
-        weights = {policy.name: policy.weights for policy in learned}
+        weights = {policy.name: policy.weights for policy in paced}
         league = League(tested.league, plan.pace, memory.league, weights)
     return PacedParts(
         config=tested.config,
         env=plan.policies[0].env,
-        policies=tuple(learned),
+        policies=tuple(paced),
         timings=timings,
         main_thread=MainThreadWatch(tested.config.runtime),
         warnings=warnings,
@@ -182,14 +182,14 @@ def _seed_of_weights(config: Config, name: str) -> int:
     return derive_seed(config.run.seed, "policy", index) if index else config.run.seed
 
 
-def _learned(
+def _paced_policy(
     config: Config,
     policy: PolicyParts,
     index: int,
     slots: Slots,
     weights: Weights,
     timings: Timings,
-) -> LearnedPolicy:
+) -> PacedPolicy:
     """Make the learner of a policy; `index`: of the policy in the run's policies."""
     own, seed = config.of_policy(policy.name), config.run.seed
     learner: Learner
@@ -197,7 +197,7 @@ def _learned(
         learner = learner_of(own, policy.algorithm, slots, weights, timings, policy_index=index)
     else:
         learner = UntrainedLearner(policy.algorithm, Feed(), weights, seed=seed, timings=timings, policy_index=index)
-    return LearnedPolicy(
+    return PacedPolicy(
         name=policy.name,
         trained=policy.trained,
         env=policy.env,

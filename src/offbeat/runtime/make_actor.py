@@ -53,20 +53,20 @@ def make_actor(
     inference = inference or own_inference(plan, index)
     columns: list[PolicyColumns] = []
     for number, policy in enumerate(plan.policies):
-        own, learned = envs[policy.name], plan.env_config.learned
+        own, transform_rewards = envs[policy.name], plan.env_config.learning_rewards
         if inference is not None:
             sampler = ActingPolicy(policy.spec, None, policy.layout)
-            columns.append(ServedColumns(own, sampler, learned, inference.policies[number]))
+            columns.append(ServedColumns(own, sampler, transform_rewards, inference.policies[number]))
             continue
         made = make_policy(policy.spec)
         acting = LivePolicy(made, renew) if renew else made
         if policy.visits is not None and plan.tasks is not None:
-            columns.append(TaskColumns(task_envs(own), made, learned, visits=policy.visits, tasks=plan.tasks))
+            columns.append(TaskColumns(task_envs(own), made, transform_rewards, visits=policy.visits, tasks=plan.tasks))
         elif seats is None:
-            columns.append(PolicyColumns(own, acting, learned))
+            columns.append(PolicyColumns(own, acting, transform_rewards))
         else:
             finishes = not columns
-            columns.append(SeatedColumns(own, acting, learned, seats, name=policy.name, finishes=finishes))
+            columns.append(SeatedColumns(own, acting, transform_rewards, seats, name=policy.name, finishes=finishes))
     return Actor(index, plan.run.seed, columns, watch, seats, inference)
 
 

@@ -21,7 +21,7 @@ from offbeat.models.acting import IF_NOT_FINITE
 from offbeat.runtime.acting import Acting
 from offbeat.runtime.assembly import build_paced
 from offbeat.runtime.learners.processes import LearnerProcesses, learners_of
-from offbeat.runtime.parts import LearnedPolicy, PacedParts, joined, state_of
+from offbeat.runtime.parts import PacedParts, PacedPolicy, joined, state_of
 from offbeat.runtime.run_metrics import crosses
 from offbeat.runtime.run_services import RunServices
 from offbeat.runtime.snapshot_files import SnapshotFiles
@@ -206,7 +206,7 @@ class PacedWorkforce(Workforce):
         self._acting.start(state["actors"] if continued else [None] * len(state["actors"]))
         return continued, _message_of_policies(messages)
 
-    def _restore_policy(self, policy: LearnedPolicy, state: Mapping[str, Any], arrays: Tree | None) -> str:
+    def _restore_policy(self, policy: PacedPolicy, state: Mapping[str, Any], arrays: Tree | None) -> str:
         """Restore a policy from a checkpoint; return a message about its memory."""
         policy.restore(state_of(policy.name, state))
         memory = arrays_of_policy(policy.name, arrays or {}) or None  # some policies may not save their replay

@@ -49,7 +49,7 @@ class PolicyParts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LearnedPolicy(PolicyParts):
+class PacedPolicy(PolicyParts):
     """One policy of a run with one learner per policy."""
 
     slots: Slots
@@ -156,7 +156,7 @@ class Parts:
 class PacedParts(Parts):
     """The parts of a run with one learner, without its actors."""
 
-    policies: tuple[LearnedPolicy, ...]
+    policies: tuple[PacedPolicy, ...]
     plan: Plan
     arrays: Tree
     """The arrays that actors and learner share: see `Plan.slabs`."""
@@ -168,7 +168,7 @@ class PacedParts(Parts):
     """The league of the run, if it has one."""
 
     @property
-    def policy(self) -> LearnedPolicy:
+    def policy(self) -> PacedPolicy:
         """The policy of a run with one policy."""
         (only,) = self.policies
         return only
@@ -178,7 +178,7 @@ class PacedParts(Parts):
         return self.plan.world
 
     @property
-    def trained(self) -> tuple[LearnedPolicy, ...]:
+    def trained(self) -> tuple[PacedPolicy, ...]:
         """The policies that learn: at least one. All policies of a world have the same env steps."""
         return tuple(policy for policy in self.policies if policy.trained)
 

@@ -6,7 +6,7 @@ from time import monotonic
 
 from offbeat.models.published import published_layout
 from offbeat.run_directory.checkpoint import SavedPolicy
-from offbeat.runtime.parts import LearnedPolicy, PacedParts
+from offbeat.runtime.parts import PacedParts, PacedPolicy
 from offbeat.runtime.run_services import RunServices
 from offbeat.runtime.saving import about
 
@@ -43,7 +43,7 @@ class SnapshotFiles:
                 self._update(policy, taken)
                 self._parts.timings.add("checkpoint", monotonic() - started)
 
-    def _update(self, policy: LearnedPolicy, taken: int) -> None:
+    def _update(self, policy: PacedPolicy, taken: int) -> None:
         window = self._league.window(policy.name)
         self._store.keep(policy.name, range(taken) if self._keep_all else window)
         try:
@@ -53,7 +53,7 @@ class SnapshotFiles:
             self._presence.require(at_once=True)
             self._warn(f"a snapshot of the league could not be written ({error}): the run continues")
 
-    def _saved(self, policy: LearnedPolicy, number: int) -> SavedPolicy:
+    def _saved(self, policy: PacedPolicy, number: int) -> SavedPolicy:
         weights = published_layout(policy.spec).views(self._league.snapshot(policy.name, number))
         progress = vars(self._league.table.snapshots[policy.name][number])
         return SavedPolicy(weights, about(self._parts.config, policy, progress))

@@ -31,7 +31,7 @@ from offbeat.models.acting import make_policy
 from offbeat.models.spec import PolicySpec
 from offbeat.models.stacks import Stacks
 from offbeat.models.task_inference import TaskInference
-from offbeat.runtime.parts import LearnedPolicy, PacedParts
+from offbeat.runtime.parts import PacedParts, PacedPolicy
 from offbeat.tuning.recorded_envs import RecordedEnvs
 from offbeat.workers.actor import Actor
 from offbeat.workers.columns import PolicyColumns
@@ -331,7 +331,7 @@ def learn_cost(parts: PacedParts, step: int, seconds: float) -> Cost:
     )
 
 
-def _learn_cost(policy: LearnedPolicy, step: int, env_steps: float, seconds: float) -> Cost:
+def _learn_cost(policy: PacedPolicy, step: int, env_steps: float, seconds: float) -> Cost:
     """Return the cost of learning with one policy; one that is not trained only publishes its weights.
 
     The weights are restored after each repetition. Otherwise the policy would move away from the one that acted, and an
@@ -357,7 +357,7 @@ def _learn_cost(policy: LearnedPolicy, step: int, env_steps: float, seconds: flo
     return meter.cost(learned_from, meter_overhead())._replace(loading=loading)
 
 
-def _loading_s(policy: LearnedPolicy) -> float:
+def _loading_s(policy: PacedPolicy) -> float:
     """Return the seconds so far that a policy's learner has taken for what a loader does in a run; 0 without one."""
     learner = policy.learner
     return sum(learner.timings.seconds[name] for name in learner.feed.loaded_ahead)

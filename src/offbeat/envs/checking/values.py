@@ -47,7 +47,7 @@ class Values:
         if "reward" not in parts:
             self._length = 0
             return
-        self._reward = max(self._reward, abs(float(self._settings.learned(np.float64(parts["reward"])))))
+        self._reward = max(self._reward, abs(float(self._settings.learning_rewards(np.float64(parts["reward"])))))
         self._length += 1
         self._truncated |= bool(parts["truncated"])
         if parts["terminated"]:

@@ -26,7 +26,7 @@ from offbeat.runtime.learners.collective import make_collective
 from offbeat.runtime.learners.distributed import host_store, uses_nccl
 from offbeat.runtime.learners.learner_process import LearnerLaunch, LearnerState
 from offbeat.runtime.learners.shared_memory import EXCHANGE
-from offbeat.runtime.parts import LearnedPolicy, PacedParts
+from offbeat.runtime.parts import PacedParts, PacedPolicy
 from offbeat.runtime.supervisor import LossWatch, Reporting, failure_of, start_failure, traceback_of
 from offbeat.workers.learner import Learned
 from offbeat.workers.learner_pool import LearnerPool
@@ -225,7 +225,7 @@ def exchanges_differ(finished: Sequence[bool], made: Sequence[int]) -> bool:
     return bool(final) and min(final) < max(made)
 
 
-def _state_of(policy: LearnedPolicy) -> LearnerState:
+def _state_of(policy: PacedPolicy) -> LearnerState:
     """Return the present state of the learner of a policy."""
     learner = policy.learner
     return LearnerState(policy.algorithm.weights(), learner.state(), learner.feed.memory_state())

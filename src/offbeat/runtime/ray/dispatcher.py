@@ -66,8 +66,8 @@ class Dispatcher:
         """
         self._plan, self._memory, self._board, self._bell = plan, memory, board, bell
         self._gates = [TicketGate(board, plan.pace, plan.runtime, index, learners) for index in range(board.workers)]
-        learned = zip(plan.policies, memory.policies, strict=True)
-        self._rows = [(RowMessage(policy), slots) for policy, (slots, _) in learned if policy.trained]
+        pairs = zip(plan.policies, memory.policies, strict=True)
+        self._rows = [(RowMessage(policy), slots) for policy, (slots, _) in pairs if policy.trained]
         self._published = PublishedVersions([weights for _, weights in memory.policies], plan.pace.versions)
         self._proxies: dict[int, ActorProxy] = {}
         """The newest incarnation of each actor, by index; none while it is replaced."""
