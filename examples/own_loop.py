@@ -110,7 +110,8 @@ def main() -> None:
     gate = LearnerGate(board, pace, Timings())
     threads = [
         threading.Thread(
-            target=act, args=(ActorGate(board, pace, runtime, actor, gate.actors[actor], gate.own), rings, actor)
+            target=act,
+            args=(ActorGate(board, pace, runtime, actor, gate.acting_bells[actor], gate.own_bell), rings, actor),
         )
         for actor in range(given.actors)
     ]

@@ -312,7 +312,7 @@ class Simulation:
         self.gate.discard()
         self._own = SimulatedBell(self.schedule)
         self._bells = [SimulatedBell(self.schedule) for _ in range(layout.actors)]
-        self.gate.own, self.gate.actors = self._own, self._bells  # type: ignore[assignment]
+        self.gate.own_bell, self.gate.acting_bells = self._own, self._bells  # type: ignore[assignment]
         self.gate._shared = SharedBell(self._own)  # type: ignore[arg-type]
         self.learner = SimulatedLearner(layout, self.arrays, board, self.gate, self.schedule.pause)
 
@@ -369,8 +369,8 @@ class Threads:
 
     def start(self, index: int) -> None:
         board = PaceBoard(self._arena.arrays, self._layout.actors)
-        own, learners = self._gate.actors[index], self._gate.own
-        gate = ActorGate(board, self._layout.pace, self._layout.runtime, index, own, learners)
+        own_bell, learner_bell = self._gate.acting_bells[index], self._gate.own_bell
+        gate = ActorGate(board, self._layout.pace, self._layout.runtime, index, own_bell, learner_bell)
         player = SimulatedActor(self._layout, self._arena.arrays, index, pauses(self._seconds, index))
         self._threads.append(threading.Thread(target=self._play, args=(player, gate), daemon=True))
         self._threads[-1].start()
@@ -399,7 +399,7 @@ class Processes:
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
 
     def start(self, index: int) -> None:
-        inherited = (self._arena.fd, self._gate.actors[index].reader, self._gate.own.writer)
+        inherited = (self._arena.fd, self._gate.acting_bells[index].reader, self._gate.own_bell.writer)
         what = {"layout": asdict(self._layout), "index": index, "fds": inherited, "seconds": self._seconds}
         self.processes[index] = subprocess.Popen(
             [sys.executable, "-c", "from tests.support.gates import main; main()", json.dumps(what)],
@@ -439,10 +439,10 @@ def main() -> None:
     """Be an actor in a process of its own."""
     what = json.loads(sys.argv[1])
     layout, index = Layout(**what["layout"]), what["index"]
-    arena, own, learners = what["fds"]
+    arena, own_bell, learner_bell = what["fds"]
     offbeat.runtime.gate.POLL_INTERVAL_S = PATIENCE_S  # type: ignore[attr-defined]
     arrays = attach(arena, layout.slabs())
     gate = ActorGate(
-        PaceBoard(arrays, layout.actors), layout.pace, layout.runtime, index, Bell(own, -1), Bell(-1, learners)
+        PaceBoard(arrays, layout.actors), layout.pace, layout.runtime, index, Bell(own_bell, -1), Bell(-1, learner_bell)
     )
     SimulatedActor(layout, arrays, index, pauses(what["seconds"], index)).play(gate)

@@ -35,7 +35,7 @@ class ActorLaunch(LaunchSpec):
     """Training progress, from 0 to 1."""
     arena: int
     """File descriptor of the run's arena; inherited, with the same number."""
-    learners_bell: int
+    learner_bell: int
     """File descriptor of the bell that wakes the learner; inherited, with the same number."""
     inference: InferenceAccess | None
     """How to reach its inference worker; None: there are none."""
@@ -61,10 +61,10 @@ def main(launch: ActorLaunch, connection: Connection[Report, ActorLaunch], closi
     prepare_process(launch, core_of(runtime.actor_cores, launch.index), _niceness(launch))
     arrays = attach(launch.arena, plan.slabs())
     board = PaceBoard(arrays, runtime.actors)
-    own = Bell(launch.own_bell, -1)
-    gate = ActorGate(board, plan.pace, runtime, launch.index, own, Bell(-1, launch.learners_bell))
+    own_bell = Bell(launch.own_bell, -1)
+    gate = ActorGate(board, plan.pace, runtime, launch.index, own_bell, Bell(-1, launch.learner_bell))
     name_hanging_env(board.deadlines[launch.index], runtime)
-    inference = launch.inference and RequestedInference(plan, launch.inference, launch.index, own, gate)
+    inference = launch.inference and RequestedInference(plan, launch.inference, launch.index, own_bell, gate)
     gate.enter(resets=True)  # making envs may take as long as a reset
     actor = make_actor(plan, launch.index, launch.origin, gate, launch.attempt, inference=inference)
     closing.callback(actor.close)

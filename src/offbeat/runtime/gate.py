@@ -116,8 +116,8 @@ def share_of(committed: int, pace: Pace, step: int) -> float:
 class TicketGate:
     """The tickets of one actor: which version the next one acts with, and its commit."""
 
-    def __init__(self, board: PaceBoard, pace: Pace, runtime: RuntimeConfig, actor: int, learners: Bell) -> None:
-        self._board, self._pace, self._actor, self._learners = board, pace, actor, learners
+    def __init__(self, board: PaceBoard, pace: Pace, runtime: RuntimeConfig, actor: int, learner_bell: Bell) -> None:
+        self._board, self._pace, self._actor, self._learner_bell = board, pace, actor, learner_bell
         self._exact = runtime.lag == "exact"
 
     @property
@@ -152,18 +152,18 @@ class TicketGate:
             row[index] = seconds.get(name, 0.0)
         row[-1] = longest_stall
         board.next[self._actor][0] = ticket + board.workers
-        self._learners.ring()
+        self._learner_bell.ring()
 
 
 class ActorGate(WorkerDeadline):
     """The gate of one actor thread or process. It also sets the actor's deadline."""
 
     def __init__(
-        self, board: PaceBoard, pace: Pace, runtime: RuntimeConfig, actor: int, own: Bell, learners: Bell
+        self, board: PaceBoard, pace: Pace, runtime: RuntimeConfig, actor: int, own_bell: Bell, learner_bell: Bell
     ) -> None:
         super().__init__(board.closed, board.deadlines[actor], runtime)
-        self._board, self._own = board, own
-        self._tickets = TicketGate(board, pace, runtime, actor, learners)
+        self._board, self._own_bell = board, own_bell
+        self._tickets = TicketGate(board, pace, runtime, actor, learner_bell)
         self._other_work_s = board.spent(actor)[OTHER_WORK]
         """This actor's seconds of `OTHER_WORK`, including those of its processes that died."""
 
@@ -190,7 +190,7 @@ class ActorGate(WorkerDeadline):
             if ticket >= pause != paused_at:
                 on_pause()
                 paused_at = pause
-            self._own.sleep(POLL_INTERVAL_S)
+            self._own_bell.sleep(POLL_INTERVAL_S)
         self.renew()
         self._other_work_s += min(monotonic() - started, max(0.0, self._board.other_work_s - other_work))
         return version
@@ -203,11 +203,11 @@ class ActorGate(WorkerDeadline):
 class LearnerGate:
     """The gate of the learner. Only the learner writes `learned`, `pause` and `closed`."""
 
-    def __init__(self, board: PaceBoard, pace: Pace, timings: Timings, bells: int | None = None) -> None:
-        """Make a gate that rings this number of bells when actors may act further tickets; None: one per actor."""
+    def __init__(self, board: PaceBoard, pace: Pace, timings: Timings, acting_bells: int | None = None) -> None:
+        """Make a gate that rings `acting_bells` bells when actors may act further tickets; None: one per actor."""
         self._board, self._pace, self._timings = board, pace, timings
-        self.own, *self.actors = Bell.make_several(1 + (bells or board.workers))
-        self._shared = SharedBell(self.own)
+        self.own_bell, *self.acting_bells = Bell.make_several(1 + (acting_bells or board.workers))
+        self._shared = SharedBell(self.own_bell)
 
     def wait(self, tickets: int, while_waiting: Callable[[], None]) -> None:
         """Wait until tickets 0 .. tickets-1 are committed.
@@ -256,9 +256,9 @@ class LearnerGate:
 
     def discard(self) -> None:
         """Close the bells, when no actor uses them any more."""
-        for bell in (self.own, *self.actors):
+        for bell in (self.own_bell, *self.acting_bells):
             bell.close()
 
     def _ring(self) -> None:
-        for bell in self.actors:
+        for bell in self.acting_bells:
             bell.ring()

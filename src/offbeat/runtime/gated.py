@@ -14,19 +14,19 @@ from offbeat.workers.feed import Commits
 class GatedActing(ABC):
     """The part of `Acting` that is the same in these runtimes: everything that only needs the gate."""
 
-    def __init__(self, parts: PacedParts, learned: int, bells: int | None = None) -> None:
+    def __init__(self, parts: PacedParts, learned: int, acting_bells: int | None = None) -> None:
         """Make the gate of a run.
 
         Args:
             parts: the parts of the run.
             learned: number of finished learning steps.
-            bells: number of bells on which something waits to act; None: one per actor.
+            acting_bells: number of bells on which something waits to act; None: one per actor.
         """
         self.plan, self.memory = parts.plan, parts.memory
         self.origin = parts.plan.pace.next_ticket(learned)
         self.board = PaceBoard(parts.arrays, parts.plan.runtime.actors)
         self.board.reset(self.origin, learned)
-        self.gate = LearnerGate(self.board, parts.plan.pace, parts.timings, bells)
+        self.gate = LearnerGate(self.board, parts.plan.pace, parts.timings, acting_bells)
 
     @abstractmethod
     def watch(self) -> None:

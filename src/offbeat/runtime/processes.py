@@ -39,8 +39,8 @@ class ProcessActing(GatedActing):
                     plan=plan,
                     env=self._env,
                     arena=parts.arena,
-                    actors=self.gate.actors,
-                    own_bell=self.gate.own,
+                    actor_bells=self.gate.acting_bells,
+                    own_bell=self.gate.own_bell,
                     reporting=reporting,
                 )
             made.pop_all()
@@ -65,17 +65,17 @@ class ProcessActing(GatedActing):
             env=self._env,
             cores=self._cores,
             threads=self.plan.actor_threads,
-            own_bell=self.gate.actors[index].reader,
+            own_bell=self.gate.acting_bells[index].reader,
             plan=self.plan,
             origin=origin,
             snapshot=snapshot,
             progress=self.memory.progress,
             arena=self._arena.fd,
-            learners_bell=self.gate.own.writer,
+            learner_bell=self.gate.own_bell.writer,
             inference=inference,
         )
-        inherited = (launch.arena, launch.learners_bell, *(inference or ()))
-        return start_worker("offbeat.runtime.actor_process", launch, inherited, self.gate.own.ring)
+        inherited = (launch.arena, launch.learner_bell, *(inference or ()))
+        return start_worker("offbeat.runtime.actor_process", launch, inherited, self.gate.own_bell.ring)
 
     def watch(self) -> None:
         if self._inference is not None:

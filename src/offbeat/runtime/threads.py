@@ -42,7 +42,7 @@ class ThreadActing(GatedActing):
         self._watch_closing = partial(parts.main_thread.closing, notify)
         plan, actors = parts.plan, range(parts.plan.runtime.actors)
         self._gates = [
-            ActorGate(self.board, plan.pace, plan.runtime, index, self.gate.actors[index], self.gate.own)
+            ActorGate(self.board, plan.pace, plan.runtime, index, self.gate.acting_bells[index], self.gate.own_bell)
             for index in actors
         ]
         with ExitStack() as made:
@@ -77,7 +77,7 @@ class ThreadActing(GatedActing):
             return
         except BaseException as error:  # noqa: BLE001 - `watch` raises it
             self._failures[actor.index] = error
-            self.gate.own.ring()
+            self.gate.own_bell.ring()
 
     def _report_pause(self, actor: Actor) -> None:
         """Note the state of an actor's envs at a pause, in its thread, whose deadline bounds the env calls."""

@@ -204,11 +204,11 @@ class _Served:
             arena = SharedArena(inference_slabs(plan))
             made.callback(arena.close)
             self._bells = {actor: Bell.make() for actor in self.members}
-            self._workers_bell = Bell.make()
-            for bell in (*self._bells.values(), self._workers_bell):
+            self._worker_bell = Bell.make()
+            for bell in (*self._bells.values(), self._worker_bell):
                 made.callback(bell.close)
             deadline = WorkerDeadline(np.zeros(1, np.int64), Deadline(np.zeros(ROW)), plan.runtime)
-            access = InferenceAccess(arena.fd, self._workers_bell.writer)
+            access = InferenceAccess(arena.fd, self._worker_bell.writer)
             self._actors = [
                 RequestedInference(plan, access, actor, bell, deadline) for actor, bell in self._bells.items()
             ]
@@ -234,7 +234,7 @@ class _Served:
 
     def answer(self) -> None:
         """Compute the batch in the worker."""
-        self._workers_bell.sleep(0.0)
+        self._worker_bell.sleep(0.0)
         self._server.serve()
 
     def take_answers(self) -> None:

@@ -48,9 +48,9 @@ def scene(**settings: Any) -> Iterator[Scene]:
     parts: PacedParts = build(resolve("ppo", "CartPole-v1", flags={**SMALL, **SERVED, **settings}))
     parts.policy.learner.publish(0)
     plan, arena = parts.plan, SharedArena(inference_slabs(parts.plan))
-    board, bells, workers_bell = InferenceBoard(arena.arrays, plan), [Bell.make(), Bell.make()], Bell.make()
+    board, bells, worker_bell = InferenceBoard(arena.arrays, plan), [Bell.make(), Bell.make()], Bell.make()
     closed, deadlines = np.zeros(1, np.int64), [Deadline(np.zeros(2)), Deadline(np.zeros(2))]
-    access = InferenceAccess(arena.fd, workers_bell.writer)
+    access = InferenceAccess(arena.fd, worker_bell.writer)
     actors = [
         RequestedInference(plan, access, actor, bells[actor], WorkerDeadline(closed, deadlines[actor], plan.runtime))
         for actor in (0, 1)
@@ -59,7 +59,7 @@ def scene(**settings: Any) -> Iterator[Scene]:
     try:
         yield Scene(parts, board, server, actors, deadlines, closed)
     finally:
-        for bell in (*bells, workers_bell):
+        for bell in (*bells, worker_bell):
             bell.close()
         arena.close()
         parts.close()

@@ -27,7 +27,7 @@ class InferenceAccess(NamedTuple):
 
     requests: int
     """The arena with the requests."""
-    workers_bell: int
+    worker_bell: int
     """The bell that wakes the worker."""
 
 
@@ -65,7 +65,7 @@ class RequestedInference:
             deadline: the actor's deadline.
         """
         self._board = InferenceBoard(attach(access.requests, inference_slabs(plan)), plan)
-        self._workers_bell, self._own_bell, self._deadline = Bell(-1, access.workers_bell), own_bell, deadline
+        self._worker_bell, self._own_bell, self._deadline = Bell(-1, access.worker_bell), own_bell, deadline
         self._asked, self._answered = self._board.asked[actor], self._board.answered[actor]
         self._starts = self._board.starts[plan.inference_groups.worker_of(actor)]
         self._version = 0
@@ -84,7 +84,7 @@ class RequestedInference:
             return
         self._asked[group, VERSION] = self._version
         self._asked[group, NUMBER] += 1
-        self._workers_bell.ring()
+        self._worker_bell.ring()
 
     def wait(self, group: int) -> None:
         """Wait for the answer. The deadline starts again whenever the worker was started again.

@@ -25,7 +25,13 @@ class InferencePool:
     """Starts, supervises and closes the inference workers."""
 
     def __init__(
-        self, plan: Plan, env: bytes, arena: SharedArena, actors: Sequence[Bell], own_bell: Bell, reporting: Reporting
+        self,
+        plan: Plan,
+        env: bytes,
+        arena: SharedArena,
+        actor_bells: Sequence[Bell],
+        own_bell: Bell,
+        reporting: Reporting,
     ) -> None:
         """Make the pool; `start` starts the processes.
 
@@ -33,12 +39,12 @@ class InferencePool:
             plan: the plan of the actors.
             env: the env, as returned by `sending.package`: the networks may be of the same modules.
             arena: the run's arena, with the published weights.
-            actors: the bell of each actor.
+            actor_bells: the bell of each actor.
             own_bell: the bell that wakes this process.
             reporting: is notified of restarts, and of the processes.
         """
         self._plan, self._env, self._weights = plan, env, arena
-        self._actors, self._own_bell, self._cores = actors, own_bell, usable_core_numbers()
+        self._actor_bells, self._own_bell, self._cores = actor_bells, own_bell, usable_core_numbers()
         with ExitStack() as made:
             self._arena = SharedArena(inference_slabs(plan))
             made.callback(self._arena.close)
@@ -85,7 +91,7 @@ class InferencePool:
 
     def _start(self, index: int, _origin: int, _snapshot: Snapshot, attempt: int) -> Child:
         self.board.starts[index][0] += 1
-        bells = {actor: self._actors[actor].writer for actor in self._plan.inference_groups.members(index)}
+        bells = {actor: self._actor_bells[actor].writer for actor in self._plan.inference_groups.members(index)}
         launch = InferenceLaunch(
             index=index,
             attempt=attempt,
@@ -96,7 +102,7 @@ class InferencePool:
             plan=self._plan,
             arena=self._weights.fd,
             requests=self._arena.fd,
-            actors_bells=bells,
+            actor_bells=bells,
         )
         inherited = (launch.arena, launch.requests, *bells.values())
         return start_worker("offbeat.runtime.inference.worker_process", launch, inherited, self._own_bell.ring)

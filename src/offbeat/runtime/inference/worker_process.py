@@ -28,7 +28,7 @@ class InferenceLaunch(LaunchSpec):
     """File descriptor of the run's arena; inherited, with the same number, like the next two."""
     requests: int
     """File descriptor of the arena with the requests."""
-    actors_bells: Mapping[int, int]
+    actor_bells: Mapping[int, int]
     """File descriptors of the bells that wake the actors which it serves."""
 
 
@@ -44,7 +44,7 @@ def main(launch: InferenceLaunch, connection: Connection[Report, InferenceLaunch
         WorkerDeadline(board.closed, board.deadlines[launch.index], plan.runtime),
         Bell(launch.own_bell, -1),
     )
-    bells = {actor: Bell(-1, writer) for actor, writer in launch.actors_bells.items()}
+    bells = {actor: Bell(-1, writer) for actor, writer in launch.actor_bells.items()}
     server = InferenceServer(plan, launch.index, board, [policy.weights(arrays) for policy in plan.policies], bells)
     connection.send(Report("ready", None))
     while True:

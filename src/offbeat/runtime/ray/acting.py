@@ -47,10 +47,10 @@ class RayActing(GatedActing):
             made.callback(self._cluster.close)
             self._cluster.require_resources(self._resources, "an actor", _REMEDY)
             self._cluster.require_versions()
-            super().__init__(parts, learned, bells=1)
+            super().__init__(parts, learned, acting_bells=1)
             made.callback(self.gate.discard)
-            (bell,) = self.gate.actors
-            self._dispatcher = Dispatcher(parts.plan, parts.memory, self.board, bell, self.gate.own)
+            (bell,) = self.gate.acting_bells
+            self._dispatcher = Dispatcher(parts.plan, parts.memory, self.board, bell, self.gate.own_bell)
             made.pop_all()
         self._supervisor: Supervisor[ActorProxy] = Supervisor(
             self._start, self.board, runtime, reporting, role="actor", work="ticket", changes_result=True

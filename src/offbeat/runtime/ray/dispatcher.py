@@ -54,7 +54,7 @@ class Waits:
 class Dispatcher:
     """See the module's docstring."""
 
-    def __init__(self, plan: Plan, memory: Memory, board: PaceBoard, bell: Bell, learners: Bell) -> None:
+    def __init__(self, plan: Plan, memory: Memory, board: PaceBoard, bell: Bell, learner_bell: Bell) -> None:
         """Make a dispatcher without actors.
 
         Args:
@@ -62,10 +62,12 @@ class Dispatcher:
             memory: slots and weights of all policies, in this process.
             board: counters of the run, in this process.
             bell: wakes the dispatcher; the learner rings it too.
-            learners: wakes the learner.
+            learner_bell: wakes the learner.
         """
         self._plan, self._memory, self._board, self._bell = plan, memory, board, bell
-        self._gates = [TicketGate(board, plan.pace, plan.runtime, index, learners) for index in range(board.workers)]
+        self._gates = [
+            TicketGate(board, plan.pace, plan.runtime, index, learner_bell) for index in range(board.workers)
+        ]
         pairs = zip(plan.policies, memory.policies, strict=True)
         self._rows = [(RowMessage(policy), slots) for policy, (slots, _) in pairs if policy.trained]
         self._published = PublishedVersions([weights for _, weights in memory.policies], plan.pace.versions)
