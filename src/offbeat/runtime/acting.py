@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol, Self
 
-from offbeat.runtime.plan import Snapshot
+from offbeat.runtime.plan import ActorSnapshot
 from offbeat.workers.feed import Commits
 
 
@@ -57,7 +57,7 @@ class Acting(Protocol):
         """Number of restarts of actors and inference workers."""
         ...
 
-    def start(self, snapshots: Sequence[Snapshot]) -> None:
+    def start(self, snapshots: Sequence[ActorSnapshot]) -> None:
         """Start all actors, each from its snapshot. Weights have been published before."""
         ...
 
@@ -98,7 +98,7 @@ class Acting(Protocol):
         """
         ...
 
-    def snapshots(self) -> list[Snapshot]:
+    def snapshots(self) -> list[ActorSnapshot]:
         """Return the state of each actor's envs. A pause must have stopped all actors."""
         ...
 

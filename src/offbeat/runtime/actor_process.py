@@ -16,7 +16,7 @@ from offbeat.runtime.inference.requests import InferenceAccess, RequestedInferen
 from offbeat.runtime.launch import LaunchSpec, prepare_process
 from offbeat.runtime.links import GateLink
 from offbeat.runtime.make_actor import make_actor, start_actor
-from offbeat.runtime.plan import Plan, Snapshot
+from offbeat.runtime.plan import ActorSnapshot, Plan
 
 NICENESS_INCREASE = 10
 """Actors have a niceness higher than the learner's by this, so the learner gets a core without waiting (see
@@ -30,7 +30,7 @@ class ActorLaunch(LaunchSpec):
     plan: Plan
     origin: int
     """The ticket at which its episodes start."""
-    snapshot: Snapshot
+    snapshot: ActorSnapshot
     progress: float
     """Training progress, from 0 to 1."""
     arena: int

@@ -11,7 +11,7 @@ from offbeat.envs.worlds.contract import PoliciesOf
 from offbeat.envs.worlds.make import make_worlds
 from offbeat.models.acting import ActingPolicy, LivePolicy, Renew, make_policy
 from offbeat.runtime.gate import first_ticket
-from offbeat.runtime.plan import Plan, Snapshot
+from offbeat.runtime.plan import ActorSnapshot, Plan
 from offbeat.workers.actor import Actor
 from offbeat.workers.columns import PolicyColumns
 from offbeat.workers.env_calls import EnvCallWatch
@@ -128,7 +128,7 @@ def envs_of(
     return {plan.policy.name: make_envs(plan.run.env, count, info_mask=info_mask, tasks=plan.tasks, **where)}
 
 
-def start_actor(plan: Plan, actor: Actor, origin: int, snapshot: Snapshot, progress: float = 0.0) -> None:
+def start_actor(plan: Plan, actor: Actor, origin: int, snapshot: ActorSnapshot, progress: float = 0.0) -> None:
     """Continue an actor from a snapshot; without one, start new episodes with this training progress."""
     if snapshot is not None:
         actor.restore(snapshot)

@@ -20,11 +20,11 @@ from offbeat.metrics.status import FirstBatch
 from offbeat.models.acting import IF_NOT_FINITE
 from offbeat.runtime.acting import Acting
 from offbeat.runtime.assembly import build_paced
+from offbeat.runtime.league_files import LeagueSnapshotFiles
 from offbeat.runtime.learners.processes import LearnerProcesses, learners_of
 from offbeat.runtime.parts import PacedParts, PacedPolicy, joined, state_of
 from offbeat.runtime.run_metrics import crosses
 from offbeat.runtime.run_services import RunServices
-from offbeat.runtime.snapshot_files import SnapshotFiles
 from offbeat.runtime.supervisor import Notify, Reporting
 from offbeat.runtime.training_loop import TrainingLoop
 from offbeat.runtime.workforce import Workforce
@@ -226,7 +226,7 @@ class PacedLoop(TrainingLoop):
     def __init__(self, parts: PacedParts, workforce: PacedWorkforce, services: RunServices) -> None:
         super().__init__(parts, workforce, services)
         self._work = workforce
-        self._snapshots = SnapshotFiles(parts, services) if parts.league is not None else None
+        self._snapshots = LeagueSnapshotFiles(parts, services) if parts.league is not None else None
         """Writes the snapshots of the league; None without a league."""
         self._has_learned = False
         """Whether a learning step was made since the run was started or resumed."""

@@ -25,7 +25,7 @@ from offbeat.workers.inference import InferenceGroups
 from offbeat.workers.link import Memory
 from offbeat.workers.seats import LeaguePlan
 
-Snapshot = dict[str, Any] | None
+ActorSnapshot = dict[str, Any] | None
 """State of an actor's envs and episodes, see `Actor.snapshot`; None: it starts new episodes."""
 
 

@@ -18,7 +18,7 @@ from offbeat.runtime.inference.worker_pool import InferencePool
 from offbeat.runtime.launch import sent_code, start_worker
 from offbeat.runtime.paced import PacedRuntime
 from offbeat.runtime.parts import PacedParts
-from offbeat.runtime.plan import Snapshot
+from offbeat.runtime.plan import ActorSnapshot
 from offbeat.runtime.supervisor import Reporting, Supervisor
 
 
@@ -52,12 +52,12 @@ class ProcessActing(GatedActing):
     def restarts(self) -> int:
         return self._supervisor.restarts + (0 if self._inference is None else self._inference.restarts)
 
-    def start(self, snapshots: Sequence[Snapshot]) -> None:
+    def start(self, snapshots: Sequence[ActorSnapshot]) -> None:
         if self._inference is not None:
             self._inference.start()
         self._supervisor.start(self.origin, snapshots, self.watch)
 
-    def _start(self, index: int, origin: int, snapshot: Snapshot, attempt: int) -> Child:
+    def _start(self, index: int, origin: int, snapshot: ActorSnapshot, attempt: int) -> Child:
         inference = None if self._inference is None else self._inference.access(index)
         launch = ActorLaunch(
             index=index,
@@ -88,7 +88,7 @@ class ProcessActing(GatedActing):
     def metrics(self) -> Mapping[str, float]:
         return {} if self._inference is None else self._inference.metrics()
 
-    def snapshots(self) -> list[Snapshot]:
+    def snapshots(self) -> list[ActorSnapshot]:
         return self._supervisor.snapshots(int(self.board.pause[0]), self.watch)
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ from offbeat.runtime.links import TurnsLink
 from offbeat.runtime.make_actor import make_actor, start_actor
 from offbeat.runtime.paced import PacedRuntime
 from offbeat.runtime.parts import PacedParts
-from offbeat.runtime.plan import Snapshot
+from offbeat.runtime.plan import ActorSnapshot
 from offbeat.runtime.supervisor import Notify
 
 REMEDY = ". With --runtime processes an actor that hangs is restarted"
@@ -33,7 +33,7 @@ class SerialActing:
         self._watch_closing = partial(parts.main_thread.closing, notify)
         self._actors = all_or_closed(make_actor(self._plan, index, self._link.origin, self._watch) for index in actors)
 
-    def start(self, snapshots: Sequence[Snapshot]) -> None:
+    def start(self, snapshots: Sequence[ActorSnapshot]) -> None:
         for actor, snapshot in zip(self._actors, snapshots, strict=True):
             start_actor(self._plan, actor, self._link.origin, snapshot, self._memory.progress)
 
@@ -65,7 +65,7 @@ class SerialActing:
     def slots_filled(self, step: int) -> float:
         return share_of(self.acted - self._pace.next_ticket(step), self._pace, step)
 
-    def snapshots(self) -> list[Snapshot]:
+    def snapshots(self) -> list[ActorSnapshot]:
         return [actor.snapshot() for actor in self._actors]
 
     def spent(self) -> list[Mapping[str, float]]:

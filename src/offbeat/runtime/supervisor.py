@@ -19,7 +19,7 @@ from offbeat.core.errors import ChildTraceback, RunFailed
 from offbeat.metrics.text import counted
 from offbeat.runtime.board import POLL_INTERVAL_S, Board
 from offbeat.runtime.deadline import Span, StallWatch, start_timeout
-from offbeat.runtime.plan import Snapshot
+from offbeat.runtime.plan import ActorSnapshot
 
 ENV_CLOSE_S, CLOSE_S = 2.0, 10.0
 """Seconds that a child gets to end by itself at the end of the run: during an env call, and otherwise."""
@@ -148,7 +148,7 @@ class Supervisor(Generic[C]):
 
     def __init__(
         self,
-        start: Callable[[int, int, Snapshot, int], C],
+        start: Callable[[int, int, ActorSnapshot, int], C],
         board: Board,
         runtime: RuntimeConfig,
         reporting: Reporting,
@@ -183,7 +183,7 @@ class Supervisor(Generic[C]):
         """The lines of the user's code in the last message: the same lines are not shown twice in a row."""
 
     def start(
-        self, origin: int, snapshots: Sequence[Snapshot], while_waiting: Callable[[], None] | None = None
+        self, origin: int, snapshots: Sequence[ActorSnapshot], while_waiting: Callable[[], None] | None = None
     ) -> None:
         """Start all children, `start_together` at a time, and wait until all are ready.
 
@@ -220,7 +220,7 @@ class Supervisor(Generic[C]):
                 notice_s, ready = 2 * seconds, len(self.processes) - len(waiting)
                 self._notify(f"{ready} of {counted(total, self._role)} ready after {seconds:.0f} s")
 
-    def _start_process(self, index: int, origin: int, snapshot: Snapshot, attempt: int = 0) -> C:
+    def _start_process(self, index: int, origin: int, snapshot: ActorSnapshot, attempt: int = 0) -> C:
         self._board.deadlines[index].set(Span.START, start_timeout(self._runtime))
         return self._start(index, origin, snapshot, attempt)
 
@@ -268,7 +268,7 @@ class Supervisor(Generic[C]):
             deaths.popleft()
         return len(deaths)
 
-    def snapshots(self, pause: int, while_waiting: Callable[[], None]) -> list[Snapshot]:
+    def snapshots(self, pause: int, while_waiting: Callable[[], None]) -> list[ActorSnapshot]:
         """Return the state of each child's envs at a pause.
 
         It waits until all children have paused. A child that dies meanwhile is restarted, and then pauses too.

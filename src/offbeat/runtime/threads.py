@@ -25,7 +25,7 @@ from offbeat.runtime.links import GateLink
 from offbeat.runtime.make_actor import make_actor, start_actor
 from offbeat.runtime.paced import PacedRuntime
 from offbeat.runtime.parts import PacedParts
-from offbeat.runtime.plan import Snapshot
+from offbeat.runtime.plan import ActorSnapshot
 from offbeat.runtime.supervisor import Notify
 from offbeat.workers.actor import Actor
 
@@ -51,13 +51,13 @@ class ThreadActing(GatedActing):
             made.pop_all()
         self._stalls = StallWatch(self.board.deadlines)
         self._threads: list[threading.Thread] = []
-        self._paused: list[tuple[int, Snapshot]] = [(-1, None)] * len(actors)
+        self._paused: list[tuple[int, ActorSnapshot]] = [(-1, None)] * len(actors)
         """For each actor: the ticket of its last pause, and the state of its envs there."""
         self._has_paused = threading.Condition()
         self._failures: dict[int, BaseException] = {}
         """The error that ended an actor, by index."""
 
-    def start(self, snapshots: Sequence[Snapshot]) -> None:
+    def start(self, snapshots: Sequence[ActorSnapshot]) -> None:
         progress = self.memory.progress
         for actor, snapshot in zip(self._actors, snapshots, strict=True):
             thread = threading.Thread(
@@ -66,7 +66,7 @@ class ThreadActing(GatedActing):
             start_thread(thread)
             self._threads.append(thread)
 
-    def _run(self, actor: Actor, snapshot: Snapshot, progress: float) -> None:
+    def _run(self, actor: Actor, snapshot: ActorSnapshot, progress: float) -> None:
         """Run an actor in this thread. An error is stored, and `watch` raises it in the learner's thread."""
         runtime, gate = self.plan.runtime, self._gates[actor.index]
         try:
@@ -106,7 +106,7 @@ class ThreadActing(GatedActing):
             deadline.name_env(env_called_by(thread), deadline.time)
         return deadline.reason
 
-    def snapshots(self) -> list[Snapshot]:
+    def snapshots(self) -> list[ActorSnapshot]:
         while not self._all_paused():
             self.watch()
         return [snapshot for _, snapshot in self._paused]

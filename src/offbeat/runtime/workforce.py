@@ -8,7 +8,7 @@ from typing import Any
 
 from offbeat.core.types import Tree
 from offbeat.metrics.rate_limited_warning import RateLimitedWarning
-from offbeat.runtime.plan import Snapshot
+from offbeat.runtime.plan import ActorSnapshot
 from offbeat.runtime.supervisor import Notify
 from offbeat.workers.actor import NOT_SAVABLE
 
@@ -19,7 +19,7 @@ class Workforce(ABC):
     def __init__(self, notify: Notify) -> None:
         self._warn_not_savable = RateLimitedWarning(notify)
 
-    def _savable(self, snapshots: Sequence[Snapshot]) -> list[Snapshot]:
+    def _savable(self, snapshots: Sequence[ActorSnapshot]) -> list[ActorSnapshot]:
         """Return snapshots of actors for a checkpoint; None for each that it cannot store, with a warning."""
         for reason in [snapshot[NOT_SAVABLE] for snapshot in snapshots if snapshot and NOT_SAVABLE in snapshot]:
             self._warn_not_savable(

@@ -180,7 +180,7 @@ class Actor:
             return {NOT_SAVABLE: f"actor {self.index}: {error}"}
         if None in states:
             return None
-        seats = {} if self._seats is None else {"seats": self._seats.snapshot()}
+        seats = {} if self._seats is None else {"seats": self._seats.state()}
         return {"policies": states, "cut": self._cut, **seats}
 
     def restore(self, state: dict[str, Any]) -> None:

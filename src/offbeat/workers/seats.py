@@ -213,9 +213,9 @@ class Seats:
         self._returns[:], self._outcomes[:], self._reports[:], self._cut[:] = 0, np.nan, 0, False
         self._advanced[:] = advanced
 
-    # --- snapshots ------------------------------------------------------------------------------------------
+    # --- state ----------------------------------------------------------------------------------------------
 
-    def snapshot(self) -> dict[str, Any]:
+    def state(self) -> dict[str, Any]:
         """Return the state between two tickets, with the weights of the snapshots that play."""
         return {
             "origin": self._origin,
@@ -237,7 +237,7 @@ class Seats:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Continue the games of a snapshot."""
+        """Continue the games of what `state` returned."""
         self._origin, self._policies_of_sides = int(state["origin"]), list(map(tuple, state["policies"]))
         drawn = zip(self._policies_of_sides, state["players"], strict=True)
         self.players = [tuple(map(Player, policies, numbers)) for policies, numbers in drawn]

@@ -121,7 +121,7 @@ class Evaluations:
 
     def step(
         self,
-        snapshot: Callable[[], Mapping[str, Tree]],
+        weights: Callable[[], Mapping[str, Tree]],
         counters: Counters,
         wall_time_s: float,
         on_wait: Callable[[], None],
@@ -132,7 +132,7 @@ class Evaluations:
         """Collect the result of a finished evaluation, then start an evaluation if one is due.
 
         Args:
-            snapshot: returns the weights of each policy, which may be views.
+            weights: returns the weights of each policy, which may be views.
             counters: counters of the run at these weights.
             wall_time_s: seconds of training so far.
             on_wait: is called often while this waits for a result; may raise to stop waiting.
@@ -149,7 +149,7 @@ class Evaluations:
         if reported and last:
             self._write_line()
         self._pending = False
-        self._start(snapshot(), counters)
+        self._start(weights(), counters)
         if last or not self.concurrent:
             reported |= self._collect(POLL_INTERVAL_S, on_wait, until_done=True)
         return reported
@@ -176,8 +176,8 @@ class Evaluations:
             return self._last_cost_s
         return self._expected_s() * (0.5**self._skips if self.concurrent else 1.0)
 
-    def _start(self, snapshot: Mapping[str, Tree], counters: Counters) -> None:
-        weights = {policy: {name: np.array(a) for name, a in tree.items()} for policy, tree in snapshot.items()}
+    def _start(self, views: Mapping[str, Tree], counters: Counters) -> None:
+        weights = {policy: {name: np.array(a) for name, a in tree.items()} for policy, tree in views.items()}
         if self._evaluator is None:
             self._evaluator = self._make_evaluator()
             self.concurrent = self._evaluator.concurrent

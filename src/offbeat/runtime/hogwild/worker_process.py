@@ -37,7 +37,7 @@ from offbeat.runtime.hogwild.shared_state import (
 from offbeat.runtime.launch import LaunchSpec, prepare_process
 from offbeat.runtime.links import TurnsLink
 from offbeat.runtime.make_actor import make_actor, start_actor
-from offbeat.runtime.plan import Plan, Snapshot
+from offbeat.runtime.plan import ActorSnapshot, Plan
 from offbeat.workers.actor import Actor
 from offbeat.workers.learner import Learned
 
@@ -49,7 +49,7 @@ class State(NamedTuple):
     """The state of a paused worker, from which a worker can continue."""
 
     learner: Mapping[str, Any]
-    actor: Snapshot
+    actor: ActorSnapshot
     priorities: Tree
     """Priorities of its replay; empty if the replay has none. The rows are in the worker's memory."""
 

@@ -14,7 +14,7 @@ from offbeat.core.types import DEFAULT_POLICY, Tree
 from offbeat.runtime.hogwild.parts import HogwildParts
 from offbeat.runtime.hogwild.worker_pool import WorkerPool
 from offbeat.runtime.hogwild.worker_process import State
-from offbeat.runtime.plan import Snapshot
+from offbeat.runtime.plan import ActorSnapshot
 from offbeat.runtime.saved_state import WorkerProgress
 from offbeat.runtime.supervisor import Notify
 from offbeat.runtime.workforce import Workforce
@@ -66,7 +66,7 @@ class HogwildWorkforce(Workforce):
             "workers": [self._worker_state(*each) for each in zip(count(), states, actors)],
         }
 
-    def _worker_state(self, worker: int, state: State | None, actor: Snapshot) -> dict[str, Any]:
+    def _worker_state(self, worker: int, state: State | None, actor: ActorSnapshot) -> dict[str, Any]:
         """Return the state of a worker for a checkpoint; for a dead worker only its counters on the board."""
         updates, refused = self._board.updates[worker, :2].tolist()
         counts = {"done": self._board.progress_of(worker)._asdict(), "updates": updates, "refused": refused}

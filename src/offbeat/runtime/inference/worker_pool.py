@@ -18,7 +18,7 @@ from offbeat.runtime.launch import start_worker
 from offbeat.runtime.supervisor import Reporting, Supervisor
 
 if TYPE_CHECKING:
-    from offbeat.runtime.plan import Plan, Snapshot
+    from offbeat.runtime.plan import ActorSnapshot, Plan
 
 
 class InferencePool:
@@ -89,7 +89,7 @@ class InferencePool:
         """Start the workers, and wait until they are ready: actors that wait for them would count the time."""
         self._supervisor.start(0, [None] * self.board.workers)
 
-    def _start(self, index: int, _origin: int, _snapshot: Snapshot, attempt: int) -> Child:
+    def _start(self, index: int, _origin: int, _snapshot: ActorSnapshot, attempt: int) -> Child:
         self.board.starts[index][0] += 1
         bells = {actor: self._actor_bells[actor].writer for actor in self._plan.inference_groups.members(index)}
         launch = InferenceLaunch(

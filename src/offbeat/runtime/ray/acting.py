@@ -19,7 +19,7 @@ from offbeat.runtime.gated import GatedActing
 from offbeat.runtime.launch import sent_code
 from offbeat.runtime.paced import PacedRuntime
 from offbeat.runtime.parts import PacedParts
-from offbeat.runtime.plan import Plan, Snapshot
+from offbeat.runtime.plan import ActorSnapshot, Plan
 from offbeat.runtime.ray.cluster import Cluster, resources_text
 from offbeat.runtime.ray.connecting import LEAST_STORE, LOCAL, connect
 from offbeat.runtime.ray.dispatcher import Dispatcher
@@ -64,11 +64,11 @@ class RayActing(GatedActing):
     def restarts(self) -> int:
         return self._supervisor.restarts
 
-    def start(self, snapshots: Sequence[Snapshot]) -> None:
+    def start(self, snapshots: Sequence[ActorSnapshot]) -> None:
         self._dispatcher.start()
         self._supervisor.start(self.origin, snapshots, self.watch)
 
-    def _start(self, index: int, origin: int, snapshot: Snapshot, attempt: int) -> ActorProxy:
+    def _start(self, index: int, origin: int, snapshot: ActorSnapshot, attempt: int) -> ActorProxy:
         import ray
 
         from offbeat.runtime.ray.remote_actor import RemoteActor
@@ -129,7 +129,7 @@ class RayActing(GatedActing):
     def metrics(self) -> Mapping[str, float]:
         return self._dispatcher.metrics()
 
-    def snapshots(self) -> list[Snapshot]:
+    def snapshots(self) -> list[ActorSnapshot]:
         pause = int(self.board.pause[0])
 
         def watch_and_ask() -> None:

@@ -14,7 +14,7 @@ from offbeat.core.types import FRAME_AGE, HISTORY, Tree, is_leaf
 from offbeat.memory.arena import private_arena
 from offbeat.memory.unrolls import UnrollShape
 from offbeat.runtime.deadline import Span
-from offbeat.runtime.plan import Plan, PolicyPlan, Snapshot
+from offbeat.runtime.plan import ActorSnapshot, Plan, PolicyPlan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,7 @@ class RemoteLaunch:
     plan: Plan
     origin: int
     """The ticket at which its episodes start."""
-    snapshot: Snapshot
+    snapshot: ActorSnapshot
     progress: float
     """Training progress, from 0 to 1."""
 

@@ -11,7 +11,7 @@ from offbeat.runtime.run_services import RunServices
 from offbeat.runtime.saving import about
 
 
-class SnapshotFiles:
+class LeagueSnapshotFiles:
     """The snapshots on disk: those of the window, and with `keep_all` all earlier ones.
 
     If writing fails, training continues, and the snapshot is written with the next one, while it is in the window.
