@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from offbeat.config.installed import is_installed
-from offbeat.core.errors import ConfigError, suggestion, with_traceback_of, without_stop
+from offbeat.core.errors import ConfigError, suggestion, with_traceback_of, without_full_stop
 from offbeat.core.stop_signals import STOP_SIGNALS, replaceable
 from offbeat.core.threads import forbid_spinning
 
@@ -73,7 +73,7 @@ def import_found(name: str) -> None:
     try:
         import_module(name)
     except (Exception, SystemExit) as error:  # one that calls sys.exit would end the command without an error
-        what = ": ".join(filter(None, (type(error).__name__, without_stop(error))))
+        what = ": ".join(filter(None, (type(error).__name__, without_full_stop(error))))
         refused = ConfigError(f"the module {name} cannot be imported ({what}): {_fix(name, error)}")
         raise with_traceback_of(refused, error) from error
 

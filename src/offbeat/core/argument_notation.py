@@ -224,7 +224,7 @@ def _of_flag(flag: str, word: str | None) -> str:
         return f"{flag.replace('-', '_')}=True{rest}"
     value, end = "...", rest
     if word is not None and (is_value(word) or (flag in _LISTS and word not in _CONJUNCTIONS)):
-        text, end = without_stop(word)
+        text, end = split_full_stop(word)
         value = _value_of(flag, text)
     if flag in _LISTS:
         return f"{_LISTS[flag]}={'...' if value == '...' else f'[{value}]'}{end}"
@@ -243,11 +243,11 @@ def is_value(word: str) -> bool:
 
 def pairs_in(text: str) -> tuple[list[tuple[str, str]], str]:
     """Return key and value of each 'key=value' of a message, and the full stop after the last one, if there is one."""
-    text, end = without_stop(text)
+    text, end = split_full_stop(text)
     return re.findall(rf"([\w.]+)=({_VALUE})", text), end
 
 
-def without_stop(text: str) -> tuple[str, str]:
+def split_full_stop(text: str) -> tuple[str, str]:
     """Return a text without a full stop that ends the sentence, and the full stop or ''."""
     ends = text.endswith(".") and not text.endswith("...")
     return (text[:-1], ".") if ends else (text, "")

@@ -133,7 +133,7 @@ def unknown(kind: str, name: str, known: Iterable[str], remedy: str, likeness: f
     return ConfigError(f"unknown {kind} {name!r}.{suggestion(name, known, likeness)} {remedy}")
 
 
-def without_stop(error: object) -> str:
+def without_full_stop(error: object) -> str:
     """Return the text of an error without a full stop at its end, to be followed by one."""
     return str(error).rstrip().removesuffix(".")
 

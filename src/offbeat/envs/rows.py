@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offbeat.core.choices import allows_each
-from offbeat.core.errors import EnvFailed, with_traceback_of, without_stop
+from offbeat.core.errors import EnvFailed, with_traceback_of, without_full_stop
 from offbeat.core.images import reduced
 from offbeat.core.types import INFO_MASK, Array, EnvSpec, Leaf, Tree
 from offbeat.envs.contract import Outcome
@@ -321,7 +321,7 @@ def failed(
         unit: whether `index` is that of an env with one agent or of a world.
         command: the command that checks the env; by default, with its id alone.
     """
-    problem = without_stop(what)
+    problem = without_full_stop(what)
     if cause is not None and (drawing := opengl_remedy(cause)):
         problem = f"{problem}: {drawing}"
     error = EnvFailed(

@@ -20,7 +20,7 @@ from gymnasium.envs.registration import EnvSpec as RegisteredEnv
 from offbeat.config.env import adapter_prefix, family_of
 from offbeat.config.importing import accept, import_modules
 from offbeat.config.registry import ENCODERS, encoder_path
-from offbeat.core.errors import ConfigError, without_stop
+from offbeat.core.errors import ConfigError, without_full_stop
 from offbeat.envs.registration import is_registered, maker_in, register_atari, registered
 
 
@@ -91,8 +91,8 @@ def require_importable(name: str, code: type) -> None:
         _Pickler(io.BytesIO()).dump(code)
     except (_NotImportable, pickle.PicklingError) as error:
         raise NotSendable(
-            f"{name} cannot be sent to another process: {without_stop(error)}. Move it into a module, my_module, and "
-            f"pass my_module:{code.__name__}"
+            f"{name} cannot be sent to another process: {without_full_stop(error)}. Move it into a module, my_module, "
+            f"and pass my_module:{code.__name__}"
         ) from error
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import re
 
-from offbeat.core.argument_notation import NOTATION, is_value, pairs_in, without_stop
+from offbeat.core.argument_notation import NOTATION, is_value, pairs_in, split_full_stop
 from offbeat.core.errors import ConfigError
 
 _OF_THE_COMMAND = ("trust-code", "workers")
@@ -52,7 +52,7 @@ def _assignment(found: re.Match[str]) -> str:
     flag, value = found["flag"], found["value"]
     if flag is None or flag in _OF_THE_COMMAND or value is None:
         return found[0]
-    text, end = without_stop(value)
+    text, end = split_full_stop(value)
     if flag in _KEYS:
         return f"{_KEYS[flag]} = [{_toml(text)}]{end}"
     return f"{flag.replace('-', '_')} = {_toml(text)}{end}" if is_value(value) else found[0]

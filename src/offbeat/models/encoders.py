@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from offbeat.config.registry import encoder_factory
-from offbeat.core.errors import ConfigError, RunFailed, with_notes_of, with_traceback_of, without_stop
+from offbeat.core.errors import ConfigError, RunFailed, with_notes_of, with_traceback_of, without_full_stop
 from offbeat.core.types import Leaf
 from offbeat.models.dense import Dense, Initializer
 from offbeat.models.spec import PolicySpec
@@ -261,7 +261,7 @@ class OwnEncoder(nn.Module):
             rows = len(next(iter(encoded.values())))
             failed = RunFailed(
                 f"encoder {self._name} raised {type(error).__name__} for M = {rows} observations "
-                f"({without_stop(error)}). {self._contract}"
+                f"({without_full_stop(error)}). {self._contract}"
             )
             raise with_traceback_of(failed, error) from error
         return features
@@ -280,8 +280,8 @@ def _made(name: str, leaves: tuple[Leaf, ...], init: Initializer) -> object:
             return make(env_structure({leaf.name: _as_env_gives(leaf) for leaf in leaves}))
         except Exception as error:
             refused = ConfigError(
-                f"encoder {name} cannot be made ({type(error).__name__}: {without_stop(error)}): it is called with the "
-                f"description of the observation, {_described(leaves, rows=())}"
+                f"encoder {name} cannot be made ({type(error).__name__}: {without_full_stop(error)}): it is called "
+                f"with the description of the observation, {_described(leaves, rows=())}"
             )
             raise with_traceback_of(refused, error) from error
 

@@ -12,7 +12,7 @@ from functools import cached_property
 from types import TracebackType
 from typing import Any, Self
 
-from offbeat.core.errors import ConfigError, without_stop
+from offbeat.core.errors import ConfigError, without_full_stop
 
 VERSIONS_S = 300.0
 """Seconds that each node gets to say its versions. A node first prepares the runtime environment."""
@@ -127,8 +127,8 @@ class Cluster:
             theirs = zip(asked, ray.get(answered), strict=True)
         except ray.exceptions.RayError as error:
             raise ConfigError(
-                f"the nodes cannot run tasks: {without_stop(error)}. Look at the runtime environment, ray_runtime_env, "
-                "and at the logs of Ray on the nodes, /tmp/ray/session_latest/logs"
+                f"the nodes cannot run tasks: {without_full_stop(error)}. Look at the runtime environment, "
+                "ray_runtime_env, and at the logs of Ray on the nodes, /tmp/ray/session_latest/logs"
             ) from error
         differences = (version_differences(versions, address) for (address, _), versions in theirs)
         if found := sorted(set(filter(None, differences))):
