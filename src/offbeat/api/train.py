@@ -198,7 +198,7 @@ def _start_new(parts: Parts, loop: TrainingLoop, initial: Mapping[str, InitialPo
     """Start a new run: version 0 is the initial weights, and every actor starts new episodes."""
     from offbeat.algorithms import fast_paths
     from offbeat.envs.observations import image_notes
-    from offbeat.runtime.saved_state import refuse_mismatches
+    from offbeat.runtime.state_checks import refuse_mismatches
 
     load_initial(parts, initial)
     runs = ", ".join(dict.fromkeys(str(each.run) for each in initial.values()))

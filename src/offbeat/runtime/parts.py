@@ -23,7 +23,7 @@ from offbeat.models.spec import PolicySpec
 from offbeat.runtime.league import League
 from offbeat.runtime.main_thread import MainThreadWatch
 from offbeat.runtime.plan import Plan
-from offbeat.runtime.saved_state import require_like
+from offbeat.runtime.state_checks import require_like
 from offbeat.workers.learner import Learner
 from offbeat.workers.link import Memory
 

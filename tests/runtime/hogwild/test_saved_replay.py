@@ -15,8 +15,8 @@ from offbeat.config.resolve import resolve
 from offbeat.core.errors import ConfigError
 from offbeat.core.types import FRAME_AGE, Tree
 from offbeat.memory.replay.rings import Rings, RingShape
+from offbeat.metrics.counters import WorkerProgress
 from offbeat.runtime.hogwild.parts import HogwildParts, build_hogwild
-from offbeat.runtime.saved_state import WorkerProgress
 
 STACK, TICKETS = 4, 60
 FLAGS: dict[str, Any] = {

@@ -16,6 +16,7 @@ from offbeat.config.resolve import resolve
 from offbeat.core.types import Tree
 from offbeat.memory.arena import attach, private_arena
 from offbeat.memory.weights import Weights, weight_slabs
+from offbeat.metrics.counters import WorkerProgress
 from offbeat.metrics.timings import Timings
 from offbeat.models.published import published_layout
 from offbeat.models.storage import PrivateStorage, Storage
@@ -30,7 +31,6 @@ from offbeat.runtime.hogwild.shared_state import (
     write_initial,
 )
 from offbeat.runtime.make_actor import make_actor, start_actor
-from offbeat.runtime.saved_state import WorkerProgress
 from offbeat.workers.actor import Actor
 from offbeat.workers.env_calls import Unwatched
 from offbeat.workers.learner import Learned, Learner

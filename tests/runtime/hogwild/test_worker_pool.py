@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from offbeat.config.resolve import resolve
+from offbeat.metrics.counters import WorkerProgress
 from offbeat.runtime.hogwild import worker_pool
 from offbeat.runtime.hogwild.parts import HogwildParts, build_hogwild
 from offbeat.runtime.hogwild.worker_pool import WorkerPool
 from offbeat.runtime.hogwild.worker_process import State, WorkerLaunch
-from offbeat.runtime.saved_state import WorkerProgress
 from offbeat.runtime.supervisor import Reporting
 
 FLAGS = {"runtime": "hogwild", "workers": 2, "hidden_sizes": (3,)}

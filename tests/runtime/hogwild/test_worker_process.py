@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from offbeat.config.resolve import resolve
+from offbeat.metrics.counters import WorkerProgress
 from offbeat.runtime.hogwild import worker_pool, worker_process
 from offbeat.runtime.hogwild.parts import HogwildParts, build_hogwild
 from offbeat.runtime.hogwild.worker_pool import WorkerPool
 from offbeat.runtime.hogwild.worker_process import State, Worker, WorkerLaunch
-from offbeat.runtime.saved_state import WorkerProgress
 from offbeat.runtime.supervisor import Reporting
 
 FLAGS: dict[str, Any] = {"runtime": "hogwild", "workers": 2, "steps": 1000, "hidden_sizes": (3,), "unroll_length": 4}

@@ -33,8 +33,8 @@ class Continuation:
 
     def start_acting(self, parts: Parts, loop: TrainingLoop) -> Started:
         """Restore the parts and start acting."""
-        from offbeat.runtime.saved_state import refuse_mismatches
         from offbeat.runtime.saving import score_of
+        from offbeat.runtime.state_checks import refuse_mismatches
 
         saved, self.saved = self.saved, None
         assert saved is not None

@@ -42,7 +42,7 @@ def initial_policies(parts: Parts) -> dict[str, InitialPolicy]:
             learned values in other units.
     """
     from offbeat.runtime.parts import state_of
-    from offbeat.runtime.saved_state import refuse_mismatches
+    from offbeat.runtime.state_checks import refuse_mismatches
 
     runs = parts.config.initial_runs
     read = {run: read_resumable(RunDirectory.open(Path(run))) for run in dict.fromkeys(runs.values())}

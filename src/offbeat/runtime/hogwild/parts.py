@@ -16,6 +16,7 @@ from offbeat.envs.worlds.contract import WorldSpec
 from offbeat.memory.arena import SharedArena, arena_bytes, require_bytes
 from offbeat.memory.replay.base import checkpoint_fields
 from offbeat.memory.replay.rings import Rings
+from offbeat.metrics.counters import WorkerProgress
 from offbeat.metrics.timings import Timings
 from offbeat.models.storage import PrivateStorage
 from offbeat.runtime.assembly import plan_of, policy_parts
@@ -25,7 +26,7 @@ from offbeat.runtime.hogwild.shared_state import Arrays, SharedStateShape, Share
 from offbeat.runtime.main_thread import MainThreadWatch
 from offbeat.runtime.parts import Parts, PolicyParts, blas_threads
 from offbeat.runtime.plan import Plan
-from offbeat.runtime.saved_state import WorkerProgress, require_like
+from offbeat.runtime.state_checks import require_like
 from offbeat.runtime.tested_envs import TestedEnvs, tested_envs
 from offbeat.workers.updates import Updates
 

@@ -23,10 +23,10 @@ from torch import Tensor
 from offbeat.core.memory_shape import Slab
 from offbeat.core.types import Array, Tree
 from offbeat.memory.records import F64, Records, record_slabs
+from offbeat.metrics.counters import WorkerProgress
 from offbeat.models.normalize import RunningStatistics
 from offbeat.models.storage import PrivateStorage
 from offbeat.runtime import board
-from offbeat.runtime.saved_state import WorkerProgress
 
 Arrays = dict[str, Any]
 """The shared state by name: NumPy arrays; on a GPU the learned tensors are torch tensors."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from offbeat.core.closing import close_all
 from offbeat.core.threads import usable_core_numbers
+from offbeat.metrics.counters import WorkerProgress
 from offbeat.metrics.timings import Timings
 from offbeat.runtime.board import POLL_INTERVAL_S, Bell
 from offbeat.runtime.child import Child, Report
@@ -16,7 +17,6 @@ from offbeat.runtime.hogwild.parts import HogwildParts
 from offbeat.runtime.hogwild.shared_state import NOT_BEGUN
 from offbeat.runtime.hogwild.worker_process import State, WorkerLaunch, WorkerReport
 from offbeat.runtime.launch import sent_algorithm, sent_code, start_worker
-from offbeat.runtime.saved_state import WorkerProgress
 from offbeat.runtime.supervisor import Reporting, Supervisor
 
 

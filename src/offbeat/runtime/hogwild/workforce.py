@@ -11,11 +11,11 @@ import numpy as np
 from offbeat.core.errors import ConfigError
 from offbeat.core.pace import RatioCounts
 from offbeat.core.types import DEFAULT_POLICY, Tree
+from offbeat.metrics.counters import WorkerProgress
 from offbeat.runtime.hogwild.parts import HogwildParts
 from offbeat.runtime.hogwild.worker_pool import WorkerPool
 from offbeat.runtime.hogwild.worker_process import State
 from offbeat.runtime.plan import ActorSnapshot
-from offbeat.runtime.saved_state import WorkerProgress
 from offbeat.runtime.supervisor import Notify
 from offbeat.runtime.workforce import Workforce
 

@@ -17,7 +17,7 @@ from tests.support.thorough import thorough
 
 from offbeat.api.resume import resume
 from offbeat.core.errors import ConfigError, OffbeatError
-from offbeat.runtime.saved_state import refuse_mismatches
+from offbeat.runtime.state_checks import refuse_mismatches
 
 
 @pytest.fixture(scope="module")

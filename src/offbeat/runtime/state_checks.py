@@ -12,40 +12,15 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import make_dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from offbeat.config.runtimes import runtime_entry
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import Counter, Share, build, in_short, read
-from offbeat.core.pace import RatioCounts
 from offbeat.metrics.bottleneck import BottleneckReport
-from offbeat.metrics.counters import Counters
-
-
-class WorkerProgress(NamedTuple):
-    """Counters of a lock-free worker at the end of its last learning step. They continue through resumes."""
-
-    learning_steps: int = 0
-    env_steps: int = 0
-    origin: int = 0
-    """The first ticket of its replay; with a new replay, utd_ratio is counted from there."""
-    valid: int = 0
-    """Transitions since `origin`: they count for utd_ratio."""
-    updates_before: int = 0
-    """Updates before `origin`: they do not count for utd_ratio."""
-    agent_steps: int = 0
-
-    @property
-    def ratio(self) -> RatioCounts:
-        """The counts from which the update ratio of its replay is computed."""
-        return RatioCounts(self.origin, self.valid, self.updates_before)
-
-    def with_ratio(self, ratio: RatioCounts) -> WorkerProgress:
-        """Return the same counters with other counts for the ratio."""
-        return self._replace(**ratio._asdict())
-
+from offbeat.metrics.counters import Counters, WorkerProgress
 
 _WorkerProgress = make_dataclass("_WorkerProgress", [(name, Counter) for name in WorkerProgress._fields])
 _CHANGED = "state.json was changed, or is of another version of offbeat: resume from another checkpoint"
