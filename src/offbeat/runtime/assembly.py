@@ -88,10 +88,10 @@ def _require_memory(plan: Plan, notify: Callable[[str], None]) -> None:
     Raises:
         ConfigError: there is not enough memory.
     """
-    shape = plan.policies[0].memory
+    shape = plan.policies[0].memory_shape
     require_bytes(arena_bytes(plan.slabs()), shape.purpose, shape.remedy)
     for policy in plan.policies:
-        if policy.trained and (message := policy.memory.describe(policy.fields)):
+        if policy.trained and (message := policy.memory_shape.describe(policy.fields)):
             notify(f"policy {policy.name}: {message}" if len(plan.policies) > 1 else message)
 
 

@@ -133,7 +133,7 @@ def start_actor(plan: Plan, actor: Actor, origin: int, snapshot: ActorSnapshot, 
     if snapshot is not None:
         actor.restore(snapshot)
         return
-    memory = plan.policies[0].memory
-    spread = memory.length if plan.runtime.decorrelate else 0
+    shape = plan.policies[0].memory_shape
+    spread = shape.length if plan.runtime.decorrelate else 0
     first = first_ticket(actor.index, plan.runtime.actors, origin)
-    actor.start(origin, spread, cut=memory.is_cut(first), progress=progress)
+    actor.start(origin, spread, cut=shape.is_cut(first), progress=progress)

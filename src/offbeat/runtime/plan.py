@@ -41,7 +41,7 @@ class PolicyPlan:
     """The result of `published_layout(spec)`. It is part of the plan because to compute it may need torch."""
     fields: tuple[Field, ...]
     """The fields that are recorded in each row."""
-    memory: MemoryShape
+    memory_shape: MemoryShape
     """Shape of the slots, and the pace."""
     visits: Visits | None = None
     """How its tickets are divided into visits to tasks; None: the env has no tasks."""
@@ -51,8 +51,8 @@ class PolicyPlan:
     def slabs(self) -> list[Slab]:
         """Return the names, shapes and dtypes of the slots and weights of this policy in the run's arena."""
         slabs = [
-            *(self.memory.slabs(self.fields) if self.trained else ()),
-            *weight_slabs(self.layout.size, self.memory.pace.versions),
+            *(self.memory_shape.slabs(self.fields) if self.trained else ()),
+            *weight_slabs(self.layout.size, self.memory_shape.pace.versions),
         ]
         return [(policy_key(self.name, name), shape, dtype) for name, shape, dtype in slabs]
 
@@ -62,9 +62,9 @@ class PolicyPlan:
         A policy that does not learn gets the arrays of one ticket in private memory, which the next ticket overwrites.
         """
         if not self.trained:
-            shape = UnrollShape.of_one_ticket(self.memory.length, self.env.columns)
+            shape = UnrollShape.of_one_ticket(self.memory_shape.length, self.env.columns)
             return shape.slots(self.fields, private_arena(shape.slabs(self.fields)))
-        return self.memory.slots(self.fields, arrays_of_policy(self.name, arrays))
+        return self.memory_shape.slots(self.fields, arrays_of_policy(self.name, arrays))
 
     def weights(self, arrays: Tree) -> Weights:
         """Return the published weights of this policy; `arrays`: those of the run's arena."""
@@ -92,7 +92,7 @@ class Plan:
     @property
     def pace(self) -> Pace:
         """The pace of all policies."""
-        return self.policies[0].memory.pace
+        return self.policies[0].memory_shape.pace
 
     @property
     def policy(self) -> PolicyPlan:
@@ -111,7 +111,7 @@ class Plan:
         """The memory of the run's league."""
         assert self.league is not None
         names = dict.fromkeys(self.league.policies)
-        longest = max(policy.memory.length for policy in self.policies)
+        longest = max(policy.memory_shape.length for policy in self.policies)
         return LeagueShape(
             sides=len(self.league.sides),
             weights={plan.name: plan.layout.size for plan in self.policies if plan.name in names},

@@ -66,7 +66,7 @@ def random_slot(plan: PolicyPlan, env: EnvSpec) -> Tree:
         plan: the policy, with the fields of its rows.
         env: spec of the columns.
     """
-    random, axes = stream(0, "measure"), (plan.memory.length + 1, env.columns)
+    random, axes = stream(0, "measure"), (plan.memory_shape.length + 1, env.columns)
     slot = {
         field.name: np.zeros((*(axes if field.per == "step" else axes[1:]), *field.shape), field.dtype)
         for field in plan.fields

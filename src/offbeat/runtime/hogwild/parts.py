@@ -108,7 +108,7 @@ def build_hogwild(config: Config, notify: Callable[[str], None]) -> HogwildParts
         _require_memory(first_plan, config.workers)
         others = map(config.of_worker, range(1, config.workers))
         plans = (first_plan, *(_plan_of_worker(tested, own, first) for own in others))
-    if message := first_plan.policy.memory.describe(first_plan.policy.fields):
+    if message := first_plan.policy.memory_shape.describe(first_plan.policy.fields):
         notify(message if config.workers == 1 else f"each of {config.workers} workers has a {message}")
     shape = _shape_of(config, initial)
     slabs = (shape.slabs(), *(plan.slabs() for plan in plans))
@@ -175,7 +175,8 @@ def _require_memory(plan: Plan, workers: int) -> None:
     Raises:
         ConfigError: there is not; the message has the calculation.
     """
-    own, remedy = arena_bytes(plan.slabs()), plan.policy.memory.remedy.removeprefix("pass ").replace(" or max_lag", "")
+    own, shape = arena_bytes(plan.slabs()), plan.policy.memory_shape
+    remedy = shape.remedy.removeprefix("pass ").replace(" or max_lag", "")
     require_bytes(
         workers * (WORKER_BYTES + own),
         f"workers is {workers}, and each needs {WORKER_BYTES / 1e6:.0f} MB for its process and {own / 1e6:.1f} MB "

@@ -36,7 +36,7 @@ class ServedPolicy:
             device: torch device of the networks.
         """
         self.rows, self._weights = rows, weights
-        versions = min(VERSIONS, policy.memory.pace.versions)
+        versions = min(VERSIONS, policy.memory_shape.pace.versions)
         self._networks = [GroupNetwork(policy.spec, positions * rows, device) for _ in range(versions)]
         self._loaded = [-1] * versions
 

@@ -44,7 +44,7 @@ class LearnerState(NamedTuple):
 
     weights: Mapping[str, Array]
     learner: Mapping[str, Any]
-    memory: Mapping[str, Any]
+    memory_state: Mapping[str, Any]
     """What its feed needs to use these rows: see `Feed.memory_state`."""
 
 
@@ -115,7 +115,7 @@ class LearnerProcess:
         weights = Weights(private_arena(weight_slabs(published_layout(plan.spec).size, versions=1)))
         learner = learner_of(own, algorithm, plan.slots(arrays), weights, Timings(), policy_index=index)
         learner.restore(state.learner)
-        learner.feed.follow(state.memory)
+        learner.feed.follow(state.memory_state)
         return learner
 
     def work(self) -> None:

@@ -122,9 +122,9 @@ class RowMessage:
 
     def __init__(self, plan: PolicyPlan) -> None:
         """Send the rows of this policy."""
-        kept = plan.memory.records_history
+        kept = plan.memory_shape.records_history
         self._fields = [field if kept else replace(field, history=0) for field in plan.fields]
-        self._shape = UnrollShape.of_one_ticket(plan.memory.length, plan.env.columns)
+        self._shape = UnrollShape.of_one_ticket(plan.memory_shape.length, plan.env.columns)
 
     def new_slot(self) -> Tree:
         """Return zeroed arrays for a ticket, with the names and shapes of a slot."""
