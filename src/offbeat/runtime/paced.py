@@ -239,7 +239,7 @@ class PacedLoop(TrainingLoop):
             return
         self._show("training")
         self._write_snapshots()
-        self._evaluate(due=False, last=False)  # one that a signal stopped
+        self._advance_evaluations(due=False, last=False)  # one that a signal stopped
         while self.ending is None:
             waiting = self._work.wait(self._show_training)
             self._before_learning(self._work.next_env_steps)
@@ -301,7 +301,7 @@ class PacedLoop(TrainingLoop):
         recorder.add_learning_step(self._work.metrics())
         recorder.add_learning_step(waiting)
         finished = self.counters.env_steps >= self._run.steps
-        evaluated = self._evaluate(due=self._evaluation_due(before, finished=finished), last=finished)
+        evaluated = self._advance_evaluations(due=self._evaluation_due(before, finished=finished), last=finished)
         self._line_is_pending = evaluated or self.metrics.line_due(before, self.counters)
         self._continue_or_end(finished=finished)
         self._show("training")

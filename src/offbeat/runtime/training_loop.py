@@ -164,7 +164,7 @@ class TrainingLoop(ABC):
             raise RuntimeError("the runtime returned before the run had ended")
         # Takes the result of an unfinished evaluation. The checkpoint comes after it and has its score. A run that is
         # killed in the evaluation resumes from an earlier one: with a last one it would count as finished.
-        evaluated = self._evaluate(due=False, last=True)
+        evaluated = self._advance_evaluations(due=False, last=True)
         self._signals.end_deadline()
         self.counters = replace(self.counters, acted_beyond=self._acted_beyond())
         self._save_and_write_last_line(evaluated=evaluated)
@@ -220,11 +220,15 @@ class TrainingLoop(ABC):
         interval = self._run.evaluation_interval
         return crosses(before.env_steps, self.counters.env_steps, interval) or (finished and interval > 0)
 
-    def _evaluate(self, *, due: bool, last: bool) -> bool:
-        """Evaluate the weights if an evaluation is `due`; `last`: these are the weights at the end of the run.
+    def _advance_evaluations(self, *, due: bool, last: bool) -> bool:
+        """Collect a result that has arrived, and start the evaluation that is due or was postponed.
 
         After a stop signal nothing is evaluated: until the run ends, only a few learning steps follow. A resume makes
         the evaluation that was due.
+
+        Args:
+            due: whether the weights are to be evaluated now.
+            last: whether these are the weights at the end of the run.
 
         Returns:
             Whether the result of an evaluation was received, of these weights or of earlier ones.

@@ -60,7 +60,7 @@ class HogwildLoop(TrainingLoop):
         paused, before = self._pool.paused, self.counters  # read before counting: paused workers add nothing
         self._count()
         finished = paused and self.counters.env_steps >= self._run.steps
-        evaluated = self._evaluate(due=self._evaluation_due(before, finished=finished), last=finished)
+        evaluated = self._advance_evaluations(due=self._evaluation_due(before, finished=finished), last=finished)
         self._planned_ending = self._planned_ending or self._requested_ending(self.counters.env_steps)
         self._line_is_pending |= evaluated or self.metrics.line_due(before, self.counters)
         env_steps = self.counters.env_steps
