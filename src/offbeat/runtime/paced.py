@@ -235,7 +235,7 @@ class PacedLoop(TrainingLoop):
 
     def run(self) -> None:
         if self.counters.env_steps >= self._run.steps:
-            self.ending = self._finished()  # a signal stopped its last evaluation: it is made when the loop is closed
+            self.ending = self._finished_ending()  # its last evaluation, which a signal stopped, is made by `close`
             return
         self._show("training")
         self._write_snapshots()
@@ -312,7 +312,7 @@ class PacedLoop(TrainingLoop):
         The last line is written at the end of the run, with the last counters.
         """
         if finished:
-            self.ending = self._finished()
+            self.ending = self._finished_ending()
         elif self._work.is_quiescent:
             self.ending = self._planned_ending
         if self.ending:

@@ -148,7 +148,7 @@ class TrainingLoop(ABC):
             return Ending("interrupted", f"stopped after --time {run.time:g} seconds", 0)
         return self._ending_by_callback()
 
-    def _finished(self) -> Ending:
+    def _finished_ending(self) -> Ending:
         """Return the ending of a run that has learned from all its env steps."""
         learned, steps = self.counters.env_steps, self._run.steps
         rounded = f": steps is {steps}, rounded up to whole batches" if learned > 1.1 * steps else ""

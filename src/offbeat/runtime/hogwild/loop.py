@@ -34,7 +34,7 @@ class HogwildLoop(TrainingLoop):
         self._limit = 0
         """Total env steps at which workers pause; negative while they stop at once."""
         self._end_is_evaluated = False
-        """Whether the evaluation of the weights at the end is no longer to be asked for."""
+        """Whether the evaluation of the weights at the end was asked for, or is pending from before a resume."""
 
     def run(self) -> None:
         self._end_is_evaluated = self.counters.env_steps >= self._run.steps  # a signal stopped it, and it is still due
@@ -102,7 +102,7 @@ class HogwildLoop(TrainingLoop):
     def _ending_at(self, *, finished: bool) -> Ending | None:
         """Return how the run ends when all workers are paused; None if it continues."""
         if finished:
-            return self._finished()
+            return self._finished_ending()
         return self._planned_ending
 
     # --- counting -------------------------------------------------------------------------------------------
