@@ -8,7 +8,7 @@ from offbeat.models.published import published_layout
 from offbeat.run_directory.checkpoint import SavedPolicy
 from offbeat.runtime.parts import PacedParts, PacedPolicy
 from offbeat.runtime.run_services import RunServices
-from offbeat.runtime.saving import about
+from offbeat.runtime.saving import policy_json
 
 
 class LeagueSnapshotFiles:
@@ -55,5 +55,5 @@ class LeagueSnapshotFiles:
 
     def _saved(self, policy: PacedPolicy, number: int) -> SavedPolicy:
         weights = published_layout(policy.spec).views(self._league.snapshot(policy.name, number))
-        progress = vars(self._league.table.snapshots[policy.name][number])
-        return SavedPolicy(weights, about(self._parts.config, policy, progress))
+        numbers = vars(self._league.table.snapshots[policy.name][number])
+        return SavedPolicy(weights, policy_json(self._parts.config, policy, numbers))

@@ -32,7 +32,7 @@ class _Evaluated(NamedTuple):
 
     def is_at(self, counters: Counters) -> bool:
         """Whether these are the weights of the run at the counters."""
-        return progress_of(self.counters) == progress_of(counters)
+        return numbers_of(self.counters) == numbers_of(counters)
 
 
 class _Save(NamedTuple):
@@ -176,9 +176,9 @@ class Saving:
 
     def _write(self, save: _Save) -> None:
         started = monotonic()
-        progress = progress_of(save.counters) | self._score_at(save.counters)
+        numbers = numbers_of(save.counters) | self._score_at(save.counters)
         policies = {
-            policy.name: SavedPolicy(save.weights[policy.name], about(self._run_parts.config, policy, progress))
+            policy.name: SavedPolicy(save.weights[policy.name], policy_json(self._run_parts.config, policy, numbers))
             for policy in self._policies
         }
         checkpoint = Checkpoint(policies, save.state, save.arrays)
@@ -231,24 +231,24 @@ def score_of(checkpoint: Checkpoint) -> float | None:
     return float(score) if isinstance(score, int | float) else None
 
 
-def progress_of(counters: Counters) -> dict[str, float]:
+def numbers_of(counters: Counters) -> dict[str, float]:
     """Return the numbers of a run that are saved with its weights."""
     return {name: getattr(counters, name) for name in ("env_steps", "learning_step", "updates")}
 
 
-def about(config: Config, policy: PolicyParts, progress: Mapping[str, float]) -> dict[str, Any]:
+def policy_json(config: Config, policy: PolicyParts, numbers: Mapping[str, float]) -> dict[str, Any]:
     """Return the content of policy.json: the policy's spec, and the env and training that it comes from.
 
     Args:
         config: all settings of the run.
         policy: the policy.
-        progress: env steps, learning steps and other numbers of the run at these weights, by name.
+        numbers: env steps, learning steps and other numbers of the run at these weights, by name.
     """
     return {
         "env": config.run.env,
         "env_config": config.tables()["env"],
         "algorithm": config.run.algorithm,
-        **progress,
+        **numbers,
         **({"agents": list(policy.env.agents)} if policy.env.agents else {}),
         **({"trials": asdict(config.trials)} if config.trials else {}),
         **({"sides": list(map(list, policy.sides))} if policy.sides else {}),

@@ -43,9 +43,9 @@ class Source:
         """Return a policy with its weights, which are copied."""
         from offbeat.api.playing.load import chosen_policy, loaded_from
         from offbeat.run_directory.checkpoint import Checkpoint, SavedPolicy
-        from offbeat.runtime.saving import about, progress_of
+        from offbeat.runtime.saving import numbers_of, policy_json
 
         chosen = chosen_policy(self.policies, name, str(self.directory.path))
         (policy,) = (each for each in self._parts.policies if each.name == chosen)
-        saved = SavedPolicy(weights[chosen], about(self.config, policy, progress_of(counters)))
+        saved = SavedPolicy(weights[chosen], policy_json(self.config, policy, numbers_of(counters)))
         return loaded_from(Checkpoint({chosen: saved}, None), str(self.directory.path), Code(), policy=chosen)
