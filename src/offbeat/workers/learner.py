@@ -49,6 +49,45 @@ class Learned:
     info: NDArray[np.float64]
     """[2, K]: sums and counts of the numbers in the infos of its data, in the order of `EnvSpec.info`."""
 
+    @classmethod
+    def of_step(cls, taken: Taken, step: int, updates: int, refused: int, metrics: Mapping[str, float]) -> Learned:
+        """Return the result of a learning step. Env steps, episodes and lag are those of the first use of the data.
+
+        Args:
+            taken: the data of the step.
+            step: its number.
+            updates: updates of the step, refused ones included.
+            refused: updates that were not applied.
+            metrics: metrics of the updates.
+        """
+        if not taken.is_first_use:
+            return cls.without_rows(updates, refused, metrics)
+        rows, lag = taken.rows, step - taken.versions
+        ended = rows["episode_length"] != NOT_ENDED
+        lags = {"policy_lag_min": lag.min(), "policy_lag_mean": lag.mean(), "policy_lag_max": lag.max()}
+        return cls(
+            env_steps=env_steps_in(rows),
+            agent_steps=int(rows["valid"].sum()),
+            updates=updates,
+            refused=refused,
+            metrics={**metrics, **{name: float(value) for name, value in lags.items()}},
+            episode_returns=rows["episode_return"][ended],
+            episode_lengths=rows["episode_length"][ended],
+            info=_info_sums(rows.get("info", np.zeros((0, 0, 0)))),
+        )
+
+    @classmethod
+    def without_rows(cls, updates: int, refused: int, metrics: Mapping[str, float]) -> Learned:
+        """Return the result of a learning step without new data; the arguments are those of `of_step`."""
+        none = np.zeros(0)
+        return cls(0, 0, updates, refused, dict(metrics), none, none.astype(np.int32), np.zeros((2, 0)))
+
+
+def _info_sums(info: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return sums and counts, [2, K], of the finite numbers in `info`, [T, B, K]."""
+    finite = np.isfinite(info)
+    return np.stack([np.where(finite, info, 0.0).sum(axis=(0, 1)), finite.sum(axis=(0, 1))])
+
 
 class Learner(ABC):
     """Base of all learners: has an algorithm, its optimizers, a feed, and the weights to publish."""
@@ -169,7 +208,7 @@ class UnrollLearner(Learner):
         self.timings.add("learn", clock() - started)
         metrics = {**update_metrics.summary(), **metrics, **self._encoder_metrics.read()}
         metrics["learning_rate"] = max(rates.values())
-        return summary(taken, step, updates, update_metrics.refused, {**metrics, **self.feed.use_metrics(step)})
+        return Learned.of_step(taken, step, updates, update_metrics.refused, {**metrics, **self.feed.use_metrics(step)})
 
     def rehearse(self, step: int) -> float:
         self.learn(step, 0.0)
@@ -181,46 +220,7 @@ class UntrainedLearner(Learner):
 
     def learn(self, step: int, progress: float) -> Learned:
         self.publish(step + 1, progress)
-        return without_rows(0, 0, {})
+        return Learned.without_rows(0, 0, {})
 
     def rehearse(self, step: int) -> float:
         return self.learn(step, 0.0).env_steps
-
-
-def summary(taken: Taken, step: int, updates: int, refused: int, metrics: Mapping[str, float]) -> Learned:
-    """Return the result of a learning step. Env steps, episodes and lag are those of the first use of the data.
-
-    Args:
-        taken: the data of the step.
-        step: its number.
-        updates: updates of the step, refused ones included.
-        refused: updates that were not applied.
-        metrics: metrics of the updates.
-    """
-    if not taken.is_first_use:
-        return without_rows(updates, refused, metrics)
-    rows, lag = taken.rows, step - taken.versions
-    ended = rows["episode_length"] != NOT_ENDED
-    lags = {"policy_lag_min": lag.min(), "policy_lag_mean": lag.mean(), "policy_lag_max": lag.max()}
-    return Learned(
-        env_steps=env_steps_in(rows),
-        agent_steps=int(rows["valid"].sum()),
-        updates=updates,
-        refused=refused,
-        metrics={**metrics, **{name: float(value) for name, value in lags.items()}},
-        episode_returns=rows["episode_return"][ended],
-        episode_lengths=rows["episode_length"][ended],
-        info=reported(rows.get("info", np.zeros((0, 0, 0)))),
-    )
-
-
-def without_rows(updates: int, refused: int, metrics: Mapping[str, float]) -> Learned:
-    """Return the result of a learning step without new data; the arguments are those of `summary`."""
-    none = np.zeros(0)
-    return Learned(0, 0, updates, refused, dict(metrics), none, none.astype(np.int32), np.zeros((2, 0)))
-
-
-def reported(info: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return sums and counts, [2, K], of the finite numbers in `info`, [T, B, K]."""
-    finite = np.isfinite(info)
-    return np.stack([np.where(finite, info, 0.0).sum(axis=(0, 1)), finite.sum(axis=(0, 1))])

@@ -7,7 +7,7 @@ from functools import partial
 from time import perf_counter as clock
 
 from offbeat.algorithms.base import ReplayAlgorithm
-from offbeat.workers.learner import Learned, Learner, summary
+from offbeat.workers.learner import Learned, Learner
 from offbeat.workers.replay_feed import ReplayFeed, Sampled
 from offbeat.workers.updates import UpdateMetrics
 
@@ -30,7 +30,7 @@ class ReplayLearner(Learner):
         self.timings.add("learn", clock() - started)
         replay_metrics = {**self.feed.ratio_metrics(), **self.feed.sizes(), "learning_rate": max(rates.values())}
         metrics = {**update_metrics.summary(), **metrics, **self._encoder_metrics.read(), **replay_metrics}
-        return summary(taken, step, taken.due, update_metrics.refused, metrics)
+        return Learned.of_step(taken, step, taken.due, update_metrics.refused, metrics)
 
     def _minibatches(self, step: int, updates: int) -> Iterator[Sampled]:
         """Yield the minibatches of this number of updates of a learning step."""
