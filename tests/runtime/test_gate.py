@@ -413,7 +413,7 @@ def test_a_restarted_actor_adds_to_the_other_work_of_the_process_that_died():
 def test_actors_measure_how_long_they_wait_while_the_learner_is_between_learning_steps():
     board, pace = board_of(1), OnPolicyPace(1, 0)
     learner = LearnerGate(board, pace, Timings())
-    gate = ActorGate(board, pace, RuntimeConfig(runtime="threads"), 0, learner.actors[0], learner.own)
+    gate = ActorGate(board, pace, RuntimeConfig(runtime="threads"), 0, learner.acting_bells[0], learner.own_bell)
     board.next[0][0] = 1
 
     def learn() -> None:
