@@ -357,7 +357,7 @@ def test_the_learning_rate_adapts_to_the_kl_of_the_last_epoch(kl_target, rate, e
     side.fill(0, seed=11)
     ppo = side.algorithm
     assert ppo.start(0.9)[GROUP] == pytest.approx(rate)
-    batch = ppo.prepare({name: torch.from_numpy(array) for name, array in side.unrolls.batch(0).items()})
+    batch = ppo.prepare({name: torch.from_numpy(array) for name, array in side.unrolls.arrays_of(0).items()})
     for kl, _ in zip([50.0, 1.0], ppo.minibatches(batch, stream(0, "test")), strict=True):
         _report_kl(ppo, kl)
     ppo.finish(batch)

@@ -72,14 +72,14 @@ def test_a_batch_has_its_tickets_in_order_and_writes_change_no_other_ticket_in_f
             for other, content in live.items():
                 assert_holds(memory.open(other), content)
         tickets = pace.tickets_of(step)
-        assert_holds(memory.batch(step), joined([live[ticket] for ticket in tickets]))
+        assert_holds(memory.arrays_of(step), joined([live[ticket] for ticket in tickets]))
         for ticket in tickets:
             del live[ticket]
 
 
 def test_slots_and_batches_are_views_of_one_buffer():
     memory = unrolls_of(OnPolicyPace(2, 1), 3, 4)
-    batch = memory.batch(1)
+    batch = memory.arrays_of(1)
     for ticket, columns in ((2, slice(0, 4)), (3, slice(4, 8))):
         slot = memory.open(ticket)
         slot["reward"][1:3] = ticket
@@ -87,9 +87,9 @@ def test_slots_and_batches_are_views_of_one_buffer():
         slot["core_state"][...] = ticket
         assert (batch["core_state"][columns] == ticket).all()
     assert not batch["reward"][[0, 3]].any()
-    assert all(np.shares_memory(memory.batch(1)[name], batch[name]) for name in batch)
+    assert all(np.shares_memory(memory.arrays_of(1)[name], batch[name]) for name in batch)
 
 
 def test_a_batch_is_contiguous():
     memory = unrolls_of(OnPolicyPace(3, 2), 5, 2)
-    assert all(array.flags.c_contiguous for step in range(3) for array in memory.batch(step).values())
+    assert all(array.flags.c_contiguous for step in range(3) for array in memory.arrays_of(step).values())

@@ -193,7 +193,7 @@ def test_no_data_of_a_frozen_player_is_in_a_slot(begun, settings, monkeypatch):
         acting.wait(parts.pace.acted_before_learn(step))
         for policy in parts.policies:
             assert isinstance(policy.slots, Unrolls)
-            batch = policy.slots.batch(step)
+            batch = policy.slots.arrays_of(step)
             recorded.update(rows_in(batch["observation"]))
             learned += int(batch["valid"][:-1].sum())
             assert not (batch["behavior_log_prob"] == marked).any()
@@ -216,7 +216,7 @@ def test_each_decision_of_drawn_policies_is_in_the_slot_of_exactly_one_of_them(b
         acting.wait(parts.pace.acted_before_learn(step))
         for policy in parts.policies:
             assert isinstance(policy.slots, Unrolls)
-            taken[policy.name].append(policy.slots.batch(step)["valid"][:-1].copy())
+            taken[policy.name].append(policy.slots.arrays_of(step)["valid"][:-1].copy())
             policy.learner.learn(step, 0.0)
         league_of(parts).advance(step, 0)
         acting.finish(step + 1)

@@ -126,7 +126,7 @@ def values_at(run: Path, ages: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def batch_of(parts: Any) -> Tree:
-    return unrolls_of(parts).batch(0)
+    return unrolls_of(parts).arrays_of(0)
 
 
 @pytest.mark.parametrize("env", [WAITING, "offbeat.envs.testing.games:Nim"])
@@ -135,7 +135,7 @@ def test_an_unroll_tells_whether_the_row_after_it_is_without_a_decision(begun, e
     marks: list[Any] = []
     for step in range(12):
         acting.wait(parts.pace.acted_before_learn(step))
-        batch = unrolls_of(parts).batch(step)
+        batch = unrolls_of(parts).arrays_of(step)
         if marks:
             assert batch["no_decision"][0].tolist() == marks[-1]
         marks.append(batch["last_no_decision"].tolist())

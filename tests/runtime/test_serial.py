@@ -201,7 +201,7 @@ def _first_unroll(begun, env_groups: int):
 def test_actors_and_columns_have_separate_random_streams(begun, actors):
     parts, acting = begun("Pendulum-v1", actors=actors)
     acting.wait(actors)
-    first = unrolls_of(parts).batch(0)["observation"][0]
+    first = unrolls_of(parts).arrays_of(0)["observation"][0]
     assert len({row.tobytes() for row in first}) == actors * 4
 
 

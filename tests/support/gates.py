@@ -149,7 +149,7 @@ class SimulatedLearner:
         self.learned += 1
 
     def _check_batch(self, step: int) -> None:
-        batch, rows = self._unrolls.batch(step), self._layout.length + 1
+        batch, rows = self._unrolls.arrays_of(step), self._layout.length + 1
         for place, ticket in enumerate(self._pace.tickets_of(step)):
             for column in range(place * COLUMNS, (place + 1) * COLUMNS):
                 version = int(batch["behavior_version"][column])

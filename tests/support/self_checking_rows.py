@@ -185,7 +185,7 @@ def checked_rows(feature: str) -> Iterator[CheckedStates]:
         seen.rows += is_new * len(rows.reward)
 
     def learn_and_check(self: UnrollLearner, step: int, progress: float) -> Learned:
-        check(_transitions(_unrolls(self).batch(step)), is_new=_unrolls(self).pace.is_first_use(step))
+        check(_transitions(_unrolls(self).arrays_of(step)), is_new=_unrolls(self).pace.is_first_use(step))
         spec: PolicySpec = self._algorithm.spec  # type: ignore[attr-defined]
         if spec.recurrent:
             _check_states(self, step, spec)

@@ -56,7 +56,7 @@ class Bench:
         policy.load(self.weights.read(version))
         for ticket in self.pace.tickets_of(step):
             fill_slot(self.unrolls.open(ticket), policy, version, np.random.default_rng([seed, ticket]))
-        return self.unrolls.batch(step)
+        return self.unrolls.arrays_of(step)
 
     @property
     def parameters(self) -> NDArray[np.float32]:

@@ -125,7 +125,7 @@ def test_the_last_learned_batch_is_unchanged_after_the_actors_have_ended(name):
     parts = build(small(runtime=name, actors=2, max_lag=1))
     try:
         last = run_speed(parts, 0.1, print, learns=True).last_step
-        versions = unrolls_of(parts).batch(last)["behavior_version"]
+        versions = unrolls_of(parts).arrays_of(last)["behavior_version"]
         assert versions.min() >= last - 1
         assert versions.max() <= last
     finally:

@@ -212,7 +212,7 @@ def test_a_batch_that_is_used_again_counts_no_rows_again_and_gets_new_targets():
         return prepared[-1]
 
     side.algorithm.prepare = prepare  # type: ignore[method-assign]
-    rows = [int(side.unrolls.batch(step)["valid"][:-1].sum()) for step in (0, 1)]
+    rows = [int(side.unrolls.arrays_of(step)["valid"][:-1].sum()) for step in (0, 1)]
     for step in range(4):
         assert side.learner.feed.env_steps(step) == [*rows, 0, 0][step]
         learned.append(side.learner.learn(step, 0.0))

@@ -51,7 +51,7 @@ def test_unrolls_have_what_the_policy_saw_and_the_inputs_of_the_row_after_each_d
     ends = 0
     for ticket in range(TICKETS):
         actor.act(Work(ticket, 0, 0.0, (PolicyWork(NO_WEIGHTS, slots.open(ticket)),)))
-        batch = {name: array.copy() for name, array in slots.batch(ticket).items()}
+        batch = {name: array.copy() for name, array in slots.arrays_of(ticket).items()}
         valid = batch["valid"][:-1]
         names = ("previous_action", "previous_reward")
         for name in names:
@@ -112,7 +112,7 @@ every_league = pytest.mark.parametrize(
 
 @every_league
 def test_the_unrolls_of_a_league_have_the_inputs_of_an_agents_own_episode(league, tmp_path, monkeypatch):
-    original, blank = Unrolls.batch, []
+    original, blank = Unrolls.arrays_of, []
 
     def checked(memory: Unrolls, step: int) -> Tree:
         batch = original(memory, step)
@@ -122,7 +122,7 @@ def test_the_unrolls_of_a_league_have_the_inputs_of_an_agents_own_episode(league
         blank.append(not valid.all())
         return batch
 
-    monkeypatch.setattr(Unrolls, "batch", checked)
+    monkeypatch.setattr(Unrolls, "arrays_of", checked)
     train("ppo", WORLD, run_dir=tmp_path / "run", **UNROLLED, **league)
     assert any(blank)
 

@@ -76,7 +76,7 @@ def test_actor_and_learner_see_the_frames_of_an_agents_own_episode(owners, group
             [np.concatenate(observations[rows * row : rows * (row + 1)]) for row in range(TICKETS * LENGTH)]
         )
         for step in range(TICKETS):
-            batch = memory.batch(step)
+            batch = memory.arrays_of(step)
             alive = in_episode(batch)
             tensors = {name: torch.from_numpy(array) for name, array in batch.items()}
             learned = Encoded(each.spec.observation[0], tensors).at(slice(None)).numpy()
@@ -131,7 +131,7 @@ REPLAYED: dict[str, Any] = {
 
 @pytest.mark.parametrize("settings", [ONE, DRAWN, *thorough(BY_TURNS)], ids=["one policy", "drawn", "by turns"])
 def test_the_unrolls_of_a_league_have_the_frames_of_an_agents_own_episode(settings, tmp_path, monkeypatch):
-    original, blank = Unrolls.batch, []
+    original, blank = Unrolls.arrays_of, []
 
     def checked(memory: Unrolls, step: int) -> Tree:
         batch = original(memory, step)
@@ -143,7 +143,7 @@ def test_the_unrolls_of_a_league_have_the_frames_of_an_agents_own_episode(settin
         blank.append(not learned[~alive].any(axis=(1, 2, 3)).all())
         return batch
 
-    monkeypatch.setattr(Unrolls, "batch", checked)
+    monkeypatch.setattr(Unrolls, "arrays_of", checked)
     train("ppo", WORLD, run_dir=tmp_path / "run", env_kwargs={"size": 36}, **UNROLLED, **settings)
     assert any(blank)
 

@@ -41,7 +41,7 @@ class Unrolls:
                 slot[HISTORY + name] = array[batch, : field.history, unroll]
         return slot
 
-    def batch(self, step: int) -> Tree:
+    def arrays_of(self, step: int) -> Tree:
         """Return the arrays of a learning step's batch: views [history + T + 1, B, ...] or [B, ...], columns in ticket
         order.
         """

@@ -360,4 +360,4 @@ def _learn_cost(policy: PacedPolicy, step: int, env_steps: float, seconds: float
 def _loading_s(policy: PacedPolicy) -> float:
     """Return the seconds so far that a policy's learner has taken for what a loader does in a run; 0 without one."""
     learner = policy.learner
-    return sum(learner.timings.seconds[name] for name in learner.feed.loaded_ahead)
+    return sum(learner.timings.seconds[name] for name in learner.feed.loader_timings)

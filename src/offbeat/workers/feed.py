@@ -72,7 +72,7 @@ class Feed:
         raise NotImplementedError
 
     @property
-    def loaded_ahead(self) -> tuple[str, ...]:
+    def loader_timings(self) -> tuple[str, ...]:
         """The names in `Timings` of what a loader does in a run; none if nothing is loaded ahead."""
         return ()
 

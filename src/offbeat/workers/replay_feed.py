@@ -172,7 +172,7 @@ class ReplayFeed(Feed):
         return self._buffers[number % len(self._buffers)]
 
     @property
-    def loaded_ahead(self) -> tuple[str, ...]:
+    def loader_timings(self) -> tuple[str, ...]:
         return (LOAD, PREPARE) if self._ahead.depth else ()
 
     def load_ahead(self, commits: Commits) -> None:  # noqa: ARG002 - the tickets of a learning step are committed

@@ -32,7 +32,7 @@ class UnrollFeed(Feed):
         """
         self._unrolls, self._pace, self._ahead = unrolls, unrolls.pace, ahead
         self._buffers = [staging.buffers() for _ in range(self._pace.resident_batches + ahead.depth)]
-        self._used: dict[int, Batch] = {}
+        self._in_use: dict[int, Batch] = {}
         """Batches on the device that the learner uses, or uses again, by number."""
         self._learned = 0
         """Number of finished learning steps."""
@@ -46,51 +46,51 @@ class UnrollFeed(Feed):
         return self._env_steps_of_batch(step) / self._pace.passes
 
     def _env_steps_of_batch(self, step: int) -> int:
-        return env_steps_in(self._rows(self._unrolls.batch(step)))
+        return env_steps_in(self._rows(self._unrolls.arrays_of(step)))
 
     def _rows(self, arrays: Tree) -> Tree:
         return {name: arrays[name][:-1] for name in REPORTED if name in arrays}
 
     def take(self, step: int, timings: Timings) -> Taken:
-        arrays, batch = self._unrolls.batch(step), self._pace.batch_of(step)
-        if batch not in self._used:
-            self._used[batch] = self._loaded(batch, step, timings)
-            self._buffers_of(batch).use()
+        arrays, number = self._unrolls.arrays_of(step), self._pace.batch_of(step)
+        if number not in self._in_use:
+            self._in_use[number] = self._loaded(number, step, timings)
+            self._buffers_of(number).use()
         is_first_use = self._pace.is_first_use(step)
-        return Taken(self._rows(arrays), arrays["behavior_version"], self._used[batch], is_first_use=is_first_use)
+        return Taken(self._rows(arrays), arrays["behavior_version"], self._in_use[number], is_first_use=is_first_use)
 
-    def _loaded(self, batch: int, step: int, timings: Timings) -> Batch:
+    def _loaded(self, number: int, step: int, timings: Timings) -> Batch:
         """Return a batch on the device: from the loader, or loaded here. `step` is the learning step that uses it."""
         if self._commits is None:
-            return self._load(batch, timings, LOAD)
+            return self._load(number, timings, LOAD)
         if self._loader is None:
             # After a resume, batches that are used again are loaded too: the oldest of them is the first.
             first = self._pace.resident(step).start
             self._loader = Loader("batch", self._load_committed, first, self._ahead)
         self._loader.allow(self._pace.batches_used(step + 1) + self._ahead.depth)
-        return self._loader.take(batch, timings)
+        return self._loader.take(number, timings)
 
-    def _load_committed(self, batch: int, timings: Timings) -> Batch:
+    def _load_committed(self, number: int, timings: Timings) -> Batch:
         """Load a batch in the loader's thread, once its tickets are committed."""
         assert self._commits is not None
-        self._commits(self._pace.acted_before_learn(self._pace.first_use(batch)), self._is_closed)
-        return self._load(batch, timings, loader.LOAD)
+        self._commits(self._pace.acted_before_learn(self._pace.first_use(number)), self._is_closed)
+        return self._load(number, timings, loader.LOAD)
 
     def _is_closed(self) -> bool:
         return self._loader is None or self._loader.closed
 
-    def _load(self, batch: int, timings: Timings, name: str) -> Batch:
+    def _load(self, number: int, timings: Timings, name: str) -> Batch:
         """Load a batch in this thread; its time is added under `name`."""
         started = clock()
-        tensors = self._buffers_of(batch).load(self._unrolls.batch(self._pace.first_use(batch)))
+        tensors = self._buffers_of(number).load(self._unrolls.arrays_of(self._pace.first_use(number)))
         timings.add(name, clock() - started)
         return tensors
 
-    def _buffers_of(self, batch: int) -> DeviceBuffers:
-        return self._buffers[batch % len(self._buffers)]
+    def _buffers_of(self, number: int) -> DeviceBuffers:
+        return self._buffers[number % len(self._buffers)]
 
     @property
-    def loaded_ahead(self) -> tuple[str, ...]:
+    def loader_timings(self) -> tuple[str, ...]:
         return (LOAD,) if self._ahead.depth else ()
 
     def load_ahead(self, commits: Commits) -> None:
@@ -100,7 +100,7 @@ class UnrollFeed(Feed):
         if self._loader is not None:
             self._loader.close()
         self._commits = self._loader = None
-        self._used.clear()
+        self._in_use.clear()
 
     def use_metrics(self, step: int) -> dict[str, float]:
         if self._pace.passes == 1:
@@ -110,9 +110,9 @@ class UnrollFeed(Feed):
 
     def published(self, version: int) -> None:
         self._learned = version
-        for batch in [batch for batch in self._used if self._pace.last_use(batch) < version]:
-            del self._used[batch]
-            self._buffers_of(batch).release()
+        for number in [number for number in self._in_use if self._pace.last_use(number) < version]:
+            del self._in_use[number]
+            self._buffers_of(number).release()
 
     def checkpoint_arrays(self) -> Tree | None:
         return self._resident_arrays() or None
@@ -126,7 +126,7 @@ class UnrollFeed(Feed):
     def _resident_arrays(self) -> Tree:
         """Return the arrays of the batches that are used again, as views, by number of the batch and field."""
         return {
-            f"{batch}/{name}": array
-            for batch in self._pace.resident(self._learned)
-            for name, array in self._unrolls.batch(self._pace.first_use(batch)).items()
+            f"{number}/{name}": array
+            for number in self._pace.resident(self._learned)
+            for name, array in self._unrolls.arrays_of(self._pace.first_use(number)).items()
         }

@@ -70,7 +70,7 @@ def test_the_learner_stacks_the_same_frames_as_the_actor(stack, columns, length,
         for place, writer in enumerate(actors):
             ticket = step * unrolls + place
             writer.act(Work(ticket, step, 0.0, (PolicyWork(NO_WEIGHTS, slots.open(ticket)),)))
-        batch = slots.batch(step)
+        batch = slots.arrays_of(step)
         tensors = {name: torch.from_numpy(array) for name, array in batch.items()}
         [leaf] = envs[0].spec.observation
         encoded = Encoded(leaf, tensors)
