@@ -138,7 +138,7 @@ def test_recorded_envs_replay_the_rows_of_an_unroll_repeatedly(begun):
     parts, acting = begun("CartPole-v1")
     acting.wait(1)
     slot = {name: array.copy() for name, array in parts.policy.slots.open(0).items()}
-    envs = RecordedEnvs(parts.env, slot)
+    envs = RecordedEnvs(parts.env_spec, slot)
     assert (envs.reset()["observation"] == slot["observation"][0]).all()
     length = len(slot["reward"]) - 1
     for row in [*range(length), 0, 1]:
@@ -153,7 +153,7 @@ def test_measuring_acting_does_not_change_the_recorded_unroll(begun):
     acting.wait(1)
     slot = parts.policy.slots.open(0)
     before = {name: array.copy() for name, array in slot.items()}
-    policy = ActingPolicy(parts.policy.spec, parts.env, parts.policy.weights.read(0) + 1, slot)
+    policy = ActingPolicy(parts.policy.spec, parts.env_spec, parts.policy.weights.read(0) + 1, slot)
     assert act_cost([policy], 0.01).cpu > 0
     assert all((slot[name] == array).all() for name, array in before.items())
 

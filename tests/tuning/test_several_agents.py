@@ -103,9 +103,9 @@ def test_learning_costs_are_those_of_all_policies_and_restore_their_weights(begu
 def test_random_rows_have_one_env_step_per_world_and_row():
     parts = build(small(CARTS, runtime="serial", envs_per_actor=2))
     (plan,) = parts.plan.policies
-    slot = random_slot(plan, plan.env)
+    slot = random_slot(plan, plan.env_spec)
     assert slot[ENV_STEP].astype(int).tolist() == [[1, 0, 0, 1, 0, 0]] * len(slot["valid"])
-    outcome = RecordedEnvs(plan.env, slot).recv()
+    outcome = RecordedEnvs(plan.env_spec, slot).recv()
     assert outcome.env_step is not None
     assert outcome.env_step.sum() == 2
     parts.close()
@@ -122,7 +122,7 @@ def test_the_cost_of_acting_is_per_step_of_the_world(monkeypatch):
     monkeypatch.setattr(costs.Meter, "cost", counting)
     parts = build(small(MIXED, runtime="serial", policies="separate", envs_per_actor=2, unroll_length=16))
     policies = [
-        ActingPolicy(plan.spec, plan.env, policy.weights.open(0), random_slot(plan, plan.env))
+        ActingPolicy(plan.spec, plan.env_spec, policy.weights.open(0), random_slot(plan, plan.env_spec))
         for plan, policy in zip(parts.plan.policies, parts.policies, strict=True)
     ]
     act_cost(policies, 0.0)

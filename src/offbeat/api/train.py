@@ -206,7 +206,9 @@ def _start_new(parts: Parts, loop: TrainingLoop, initial: Mapping[str, InitialPo
         loop.start({policy: each.statistics for policy, each in initial.items()})
     notices = dict.fromkeys(fast_paths.autograd_notice(policy.algorithm) for policy in parts.policies)
     images = dict.fromkeys(
-        f"{problem}: {remedy}" for policy in parts.policies for problem, remedy in image_notes(policy.env.observation)
+        f"{problem}: {remedy}"
+        for policy in parts.policies
+        for problem, remedy in image_notes(policy.env_spec.observation)
     )
     messages = (origin_of(parts, initial), reason, process_count.hint(parts.config), *notices, *images)
     return Started(

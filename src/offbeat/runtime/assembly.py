@@ -123,7 +123,7 @@ def _parts_in(
         league = League(tested.league, plan.pace, memory.league, weights)
     return PacedParts(
         config=tested.config,
-        env=plan.policies[0].env,
+        env_spec=plan.policies[0].env_spec,
         policies=tuple(paced),
         timings=timings,
         main_thread=MainThreadWatch(tested.config.runtime),
@@ -169,7 +169,7 @@ def policy_parts(
     return PolicyParts(
         name=name,
         trained=config.trains(name),
-        env=env,
+        env_spec=env,
         sides=sides,
         spec=spec,
         algorithm=algorithm_of(seeded, spec, storage),
@@ -200,7 +200,7 @@ def _paced_policy(
     return PacedPolicy(
         name=policy.name,
         trained=policy.trained,
-        env=policy.env,
+        env_spec=policy.env_spec,
         sides=policy.sides,
         spec=policy.spec,
         algorithm=policy.algorithm,
@@ -250,11 +250,11 @@ def plan_of(tested: TestedEnvs, policies: Sequence[PolicyParts], actor_threads: 
     plans = (
         PolicyPlan(
             policy.name,
-            policy.env,
+            policy.env_spec,
             policy.spec,
             published_layout(policy.spec),
-            (*env_fields(policy.env), *policy.algorithm.fields()),
-            config.of_policy(policy.name).memory_of(policy.env.columns),
+            (*env_fields(policy.env_spec), *policy.algorithm.fields()),
+            config.of_policy(policy.name).memory_of(policy.env_spec.columns),
             visits=config.of_policy(policy.name).settings.visits(config.runtime),
             trained=policy.trained,
         )

@@ -85,7 +85,7 @@ def own_inference(plan: Plan, actor: int) -> Inference | None:
     from offbeat.workers.own_inference import OwnInference  # here: actors with inference workers need no torch
 
     groups = plan.inference_groups
-    policies = [(policy.spec, policy.env.columns) for policy in plan.policies]
+    policies = [(policy.spec, policy.env_spec.columns) for policy in plan.policies]
     device = plan.inference_device(groups.worker_of(actor))
     return OwnInference(policies, actor, groups, plan.runtime.env_groups, device)
 
@@ -122,7 +122,7 @@ def envs_of(
         "settings": plan.env_config,
     }
     if plan.world is not None:
-        owners = {policy.name: policy.env.agents for policy in plan.policies}
+        owners = {policy.name: policy.env_spec.agents for policy in plan.policies}
         return make_worlds(plan.world, count, owners, policies_of=policies_of, **where).envs
     info_mask = plan.policy.spec.info_mask
     return {plan.policy.name: make_envs(plan.run.env, count, info_mask=info_mask, tasks=plan.tasks, **where)}

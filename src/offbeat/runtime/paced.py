@@ -340,7 +340,7 @@ class PacedLoop(TrainingLoop):
         return replace(
             counters,
             env_steps=env_steps,
-            frames=env_steps * self._parts.env.frame_skip,
+            frames=env_steps * self._parts.env_spec.frame_skip,
             agent_steps=counters.agent_steps + sum(result.agent_steps for result in results),
             learning_step=counters.learning_step + 1,
             updates=counters.updates + sum(result.updates for result in results),

@@ -38,7 +38,7 @@ class PolicyParts:
     name: str
     trained: bool
     """Whether it learns; else it acts with its initial weights."""
-    env: EnvSpec
+    env_spec: EnvSpec
     """Spec of the columns that one actor has for this policy."""
     sides: tuple[tuple[str, ...], ...] = ()
     """The agents of each side of a game that it can play, if policies are drawn for each episode."""
@@ -95,7 +95,7 @@ class Parts:
     """The parts that every run has."""
 
     config: Config
-    env: EnvSpec
+    env_spec: EnvSpec
     policies: tuple[PolicyParts, ...]
     """In the order of their names."""
     timings: Timings

@@ -34,7 +34,7 @@ class PolicyPlan:
     """One policy of a run, as plain data."""
 
     name: str
-    env: EnvSpec
+    env_spec: EnvSpec
     """Spec of the columns that one actor has for this policy."""
     spec: PolicySpec
     layout: BufferLayout
@@ -62,7 +62,7 @@ class PolicyPlan:
         A policy that does not learn gets the arrays of one ticket in private memory, which the next ticket overwrites.
         """
         if not self.trained:
-            shape = UnrollShape.of_one_ticket(self.memory_shape.length, self.env.columns)
+            shape = UnrollShape.of_one_ticket(self.memory_shape.length, self.env_spec.columns)
             return shape.slots(self.fields, private_arena(shape.slabs(self.fields)))
         return self.memory_shape.slots(self.fields, arrays_of_policy(self.name, arrays))
 

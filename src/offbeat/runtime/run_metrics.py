@@ -44,7 +44,7 @@ class RunMetrics:
         self._expectation = services.expectation
         self._compared = ""
         """The expectation of auto layout beside what was measured, at the end of the run."""
-        self._time_limit = TimeLimitWarning(parts.env, parts.config.columns, services.notify)
+        self._time_limit = TimeLimitWarning(parts.env_spec, parts.config.columns, services.notify)
         self._exact = parts.config.runtime.lag == "exact"
         self._wall_time_before = 0.0
         self._env_steps_before = 0

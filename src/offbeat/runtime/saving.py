@@ -249,7 +249,7 @@ def policy_json(config: Config, policy: PolicyParts, numbers: Mapping[str, float
         "env_config": config.tables()["env"],
         "algorithm": config.run.algorithm,
         **numbers,
-        **({"agents": list(policy.env.agents)} if policy.env.agents else {}),
+        **({"agents": list(policy.env_spec.agents)} if policy.env_spec.agents else {}),
         **({"trials": asdict(config.trials)} if config.trials else {}),
         **({"sides": list(map(list, policy.sides))} if policy.sides else {}),
         "policy": policy.spec.to_json(),

@@ -60,7 +60,7 @@ class TrainingLoop(ABC):
         exact, cores = config.runtime.lag == "exact", usable_core_numbers()  # the learner is not pinned yet
         concurrent = not exact and not config.runtime.entry.runs_in_order and len(cores) > 1
         concurrent &= config.run.evaluator == "process"
-        evaluated = tuple(EvaluatedPolicy(each.name, each.spec, each.env.agents, each.sides) for each in policies)
+        evaluated = tuple(EvaluatedPolicy(each.name, each.spec, each.env_spec.agents, each.sides) for each in policies)
         plan = EvaluationPlan(config.run, config.env, evaluated, self._parts.world, config.trials)
         make = partial(
             make_evaluator,

@@ -201,7 +201,7 @@ def _measure(parts: PacedParts, notify: Callable[[str], None]) -> list[Candidate
 def _fill_batch(parts: PacedParts) -> None:
     """Fill batch 0 by acting on random rows, because real envs may be slow."""
     columns = [
-        PolicyColumns(RecordedEnvs(plan.env, random_slot(plan, plan.env)), make_policy(plan.spec))
+        PolicyColumns(RecordedEnvs(plan.env_spec, random_slot(plan, plan.env_spec)), make_policy(plan.spec))
         for plan in parts.plan.policies
     ]
     actor = Actor(0, parts.config.run.seed, columns)
@@ -281,7 +281,7 @@ class _EnvCosts:
 def _inference_costs(plan: Plan, weights: Sequence[F32], actors: int) -> InferenceCosts:
     """Return the costs of the networks with this number of actors."""
     count = _envs(plan.runtime) // actors
-    policies = tuple(replace(policy, env=_with_envs(policy.env, count)) for policy in plan.policies)
+    policies = tuple(replace(policy, env_spec=_with_envs(policy.env_spec, count)) for policy in plan.policies)
     runtime = replace(plan.runtime, split="given", actors=actors, envs_per_actor=count)
     return inference_costs(replace(plan, runtime=runtime, policies=policies), weights, ACT_S)
 
@@ -295,7 +295,7 @@ def _act_cost(parts: PacedParts, weights: Sequence[F32], count: int) -> Cost:
     """Return the cost of acting in this number of envs."""
     policies = []
     for plan, vector in zip(parts.plan.policies, weights, strict=True):
-        env = _with_envs(plan.env, count)
+        env = _with_envs(plan.env_spec, count)
         policies.append(ActingPolicy(plan.spec, env, vector, random_slot(plan, env)))
     return act_cost(policies, ACT_S)
 

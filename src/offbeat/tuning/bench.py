@@ -217,9 +217,9 @@ def _acting_policies(parts: PacedParts, step: int) -> list[ActingPolicy]:
     return [
         ActingPolicy(
             policy.spec,
-            policy.env,
+            policy.env_spec,
             policy.weights.read(step + 1).copy(),
-            policy.slots.open(ticket) if policy.trained else random_slot(plan, policy.env),
+            policy.slots.open(ticket) if policy.trained else random_slot(plan, policy.env_spec),
             plan.visits,
             parts.plan.tasks,
         )

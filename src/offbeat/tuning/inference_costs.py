@@ -133,7 +133,7 @@ def inference_costs(plan: Plan, weights: Sequence[F32], seconds: float) -> Infer
         own=_own_cost(plan, weights, seconds),
         request=request,
         batch=batch,
-        rows=members * sum(rows_of(policy.env.columns, groups) for policy in served.policies),
+        rows=members * sum(rows_of(policy.env_spec.columns, groups) for policy in served.policies),
         env_groups=groups,
         workers=served.inference_groups.workers,
     )
@@ -148,7 +148,7 @@ class _Inputs(NamedTuple):
 
 
 def _inputs(policy: PolicyPlan, env_groups: int) -> _Inputs:
-    rows, random, spec = rows_of(policy.env.columns, env_groups), stream(0, "measure"), policy.spec
+    rows, random, spec = rows_of(policy.env_spec.columns, env_groups), stream(0, "measure"), policy.spec
     observation = {leaf.name: random.random((rows, *leaf.stacked_shape)).astype(leaf.dtype) for leaf in spec.encoded}
     vector = random.random((rows, spec.inputs), np.float32)
     return _Inputs(vector, observation, np.zeros((rows, spec.state_size), np.float32))

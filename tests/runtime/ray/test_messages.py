@@ -29,7 +29,7 @@ def test_a_message_has_the_last_row_of_each_leaf_and_of_nothing_else(first: int,
     message.write(message.arrays(sent, first), received, first)
     by_step = [field.name for field in plan.fields if field.per == "step"]
     leaves = {name for name in by_step if is_leaf(name)}
-    assert {leaf.name for leaf in plan.env.observation} == leaves
+    assert {leaf.name for leaf in plan.env_spec.observation} == leaves
     for name in by_step:
         assert bool(received[name][-1].all()) is (name in leaves), name
         assert bool(received[name][0].all()) is (name not in leaves or first == 0), name

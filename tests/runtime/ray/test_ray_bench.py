@@ -47,7 +47,7 @@ def bytes_of_a_row() -> float:
         plan = parts.plan.policies[0]
         message = RowMessage(plan)
         arrays = message.arrays(message.new_slot(), 0)
-        return sum(array.nbytes for array in arrays.values()) / (plan.memory_shape.length * plan.env.columns)
+        return sum(array.nbytes for array in arrays.values()) / (plan.memory_shape.length * plan.env_spec.columns)
     finally:
         parts.close()
 

@@ -26,7 +26,7 @@ def expected(parts: Parts, *, env_steps: int = 0, counts_anew: bool = True) -> s
         if not policy.trained:
             continue
         settings = config.of_policy(policy.name).settings
-        agents = policy.env.columns // config.runtime.envs_per_actor
+        agents = policy.env_spec.columns // config.runtime.envs_per_actor
         counted = 0 if counts_anew else env_steps
         at_end = counted + left
         needed = settings.next_update(counted * agents)

@@ -81,7 +81,7 @@ def large_batch(parts: Parts) -> tuple[RunWarning, ...]:
 def without_effect(parts: Parts) -> tuple[RunWarning, ...]:
     """Return a warning for each setting of the algorithm that has no effect for any policy that learns."""
     texts = [
-        _without_effect(parts.config.of_policy(policy.name).settings, policy.env, parts.config.runtime)
+        _without_effect(parts.config.of_policy(policy.name).settings, policy.env_spec, parts.config.runtime)
         for policy in parts.policies
         if policy.trained
     ]

@@ -35,7 +35,7 @@ class EvaluationPlan:
     """Evaluates with its own envs and seeds: the same weights always give the same result."""
 
     run: RunConfig
-    env: EnvConfig
+    env_config: EnvConfig
     policies: tuple[EvaluatedPolicy, ...]
     """All policies of the run, which are evaluated together."""
     world: WorldSpec | None = None
@@ -96,8 +96,8 @@ class EvaluationPlan:
             self.episodes,
             seed=self.run.seed,
             role=f"evaluation, attempt {attempt}" if attempt else "evaluation",
-            settings=self.env,
-            max_episode_steps=self.env.evaluation_limit(self.run.eval_max_episode_steps),
+            settings=self.env_config,
+            max_episode_steps=self.env_config.evaluation_limit(self.run.eval_max_episode_steps),
             info_mask=self.policies[0].spec.info_mask,
             trials=self.trials,
             world=self.world,

@@ -238,7 +238,7 @@ class Evaluations:
             "eval_return_min": episodes.return_min,
             "eval_return_max": episodes.return_max,
             "eval_length_mean": episodes.length_mean,
-            **({"eval_team_return_mean": episodes.team_return_mean} if self._policies[0].env.agents else {}),
+            **({"eval_team_return_mean": episodes.team_return_mean} if self._policies[0].env_spec.agents else {}),
         }
 
     def _notify_of_cuts(self, cuts: str) -> None:

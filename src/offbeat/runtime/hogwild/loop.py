@@ -115,7 +115,7 @@ class HogwildLoop(TrainingLoop):
             self.counters,
             env_steps=env_steps,
             agent_steps=sum(progress.agent_steps for progress in done),
-            frames=env_steps * self._parts.env.frame_skip,
+            frames=env_steps * self._parts.env_spec.frame_skip,
             learning_step=sum(progress.learning_steps for progress in done),
             updates=int(updates[0]),
             updates_refused=int(updates[1]),

@@ -124,7 +124,7 @@ def build_hogwild(config: Config, notify: Callable[[str], None]) -> HogwildParts
         made.callback(policy.algorithm.close)
         parts = HogwildParts(
             config=config,
-            env=env,
+            env_spec=env,
             policies=(policy,),
             timings=Timings(),
             main_thread=MainThreadWatch(config.runtime),

@@ -125,7 +125,7 @@ class Worker:
         self._done = self._board.progress_of(index)
         self._link = TurnsLink(plan.pace, memory, self._done.learning_steps)
         self._actor = self._make_actor(newest_weights=not storage.separate)
-        self._pending, self._reported_at = _PendingReport(len(plan.policy.env.info)), clock()
+        self._pending, self._reported_at = _PendingReport(len(plan.policy.env_spec.info)), clock()
 
     def _make_actor(self, *, newest_weights: bool) -> Actor:
         """Make the actor; `newest_weights`: it acts with the newest shared weights, not with those of its ticket."""
@@ -228,7 +228,7 @@ class Worker:
         timings.merge(self._actor.timings.seconds)
         self._timings.seconds.clear()
         self._actor.timings.seconds.clear()
-        pending, self._pending = self._pending, _PendingReport(len(self._launch.plan.policy.env.info))
+        pending, self._pending = self._pending, _PendingReport(len(self._launch.plan.policy.env_spec.info))
         self._connection.send(
             Report(
                 "progress",

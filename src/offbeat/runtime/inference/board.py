@@ -47,7 +47,7 @@ def _array_of(policy: PolicyPlan, kind: str, name: str) -> str:
 
 def _rows(plan: Plan, policy: PolicyPlan) -> int:
     """Return the rows of a policy in a request."""
-    return rows_of(policy.env.columns, plan.runtime.env_groups)
+    return rows_of(policy.env_spec.columns, plan.runtime.env_groups)
 
 
 class InferenceBoard(board.Board):

@@ -77,7 +77,7 @@ class InferenceServer:
             ServedPolicy(
                 policy,
                 own,
-                rows_of(policy.env.columns, plan.runtime.env_groups),
+                rows_of(policy.env_spec.columns, plan.runtime.env_groups),
                 self._batching.positions,
                 plan.inference_device(worker),
             )

@@ -124,7 +124,7 @@ class RowMessage:
         """Send the rows of this policy."""
         kept = plan.memory_shape.records_history
         self._fields = [field if kept else replace(field, history=0) for field in plan.fields]
-        self._shape = UnrollShape.of_one_ticket(plan.memory_shape.length, plan.env.columns)
+        self._shape = UnrollShape.of_one_ticket(plan.memory_shape.length, plan.env_spec.columns)
 
     def new_slot(self) -> Tree:
         """Return zeroed arrays for a ticket, with the names and shapes of a slot."""
