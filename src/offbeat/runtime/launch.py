@@ -26,7 +26,7 @@ class LaunchSpec:
     """Index of the process among those of its kind."""
     attempt: int
     """Number of recent deaths of the process with this index."""
-    env: bytes
+    code: bytes
     """The env and the encoders, as returned by `sent_code`."""
     parent: int = field(default_factory=os.getpid)
     """Process id of the parent, which makes this spec."""
@@ -90,4 +90,4 @@ def prepare_process(launch: LaunchSpec, cores: set[int] | None = None, nice: int
     set_affinity(cores or launch.cores, nice)
     limit_blas(launch.threads)
     keep_freed_memory()
-    sending.unpack(launch.env)
+    sending.unpack(launch.code)

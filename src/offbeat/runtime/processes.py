@@ -28,7 +28,7 @@ class ProcessActing(GatedActing):
     def __init__(self, parts: PacedParts, learned: int, reporting: Reporting) -> None:
         assert parts.arena is not None
         plan = parts.plan
-        self._env = sent_code(plan)  # first: it may raise
+        self._code = sent_code(plan)  # first: it may raise
         super().__init__(parts, learned)
         self._arena, self._cores = parts.arena, usable_core_numbers()
         with ExitStack() as made:
@@ -37,7 +37,7 @@ class ProcessActing(GatedActing):
             if plan.runtime.uses_inference:
                 self._inference = InferencePool(
                     plan=plan,
-                    env=self._env,
+                    code=self._code,
                     arena=parts.arena,
                     actor_bells=self.gate.acting_bells,
                     own_bell=self.gate.own_bell,
@@ -62,7 +62,7 @@ class ProcessActing(GatedActing):
         launch = ActorLaunch(
             index=index,
             attempt=attempt,
-            env=self._env,
+            code=self._code,
             cores=self._cores,
             threads=self.plan.actor_threads,
             own_bell=self.gate.acting_bells[index].reader,

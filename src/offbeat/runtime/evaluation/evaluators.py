@@ -142,7 +142,7 @@ class ProcessEvaluator:
             NotSendable: the env or an encoder cannot be sent to another process.
         """
         encoders = (policy.spec.encoder for policy in plan.policies)
-        self._env = sending.package(plan.run.env, plan.run.imports, plan.env_config.wrappers, encoders)
+        self._code = sending.package(plan.run.env, plan.run.imports, plan.env_config.wrappers, encoders)
         self._plan, self._config = plan, config
         self._threads, self.concurrent = threads, concurrent
         self._nice = min(19, niceness() + NICENESS_INCREASE) if concurrent else None
@@ -183,7 +183,7 @@ class ProcessEvaluator:
         launch = EvaluatorLaunch(
             index=index,
             attempt=attempt if raised else 0,
-            env=self._env,
+            code=self._code,
             cores=self._cores,
             threads=self._threads,
             own_bell=self._bell.reader,

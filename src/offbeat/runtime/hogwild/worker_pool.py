@@ -33,7 +33,7 @@ class WorkerPool:
         Raises:
             ConfigError: the env, an encoder or the algorithm cannot be sent to another process.
         """
-        self._env, self._algorithm = sent_code(parts.plans[0]), sent_algorithm(parts.config)  # first: they may raise
+        self._code, self._algorithm = sent_code(parts.plans[0]), sent_algorithm(parts.config)  # first: they may raise
         self._parts, self._board, self._cores = parts, parts.board, usable_core_numbers()
         self._bell, *self._bells = Bell.make_several(1 + len(parts.plans))
         self._states: list[State | None] = [None] * len(parts.plans)
@@ -78,7 +78,7 @@ class WorkerPool:
         launch = WorkerLaunch(
             index=index,
             attempt=attempt,
-            env=self._env,
+            code=self._code,
             cores=self._cores,
             threads=parts.blas_threads,
             own_bell=self._bells[index].reader,

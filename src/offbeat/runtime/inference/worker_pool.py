@@ -27,7 +27,7 @@ class InferencePool:
     def __init__(
         self,
         plan: Plan,
-        env: bytes,
+        code: bytes,
         arena: SharedArena,
         actor_bells: Sequence[Bell],
         own_bell: Bell,
@@ -37,13 +37,13 @@ class InferencePool:
 
         Args:
             plan: the plan of the actors.
-            env: the env, as returned by `sending.package`: the networks may be of the same modules.
+            code: the env and the encoders, as returned by `sent_code`: the networks may be of the same modules.
             arena: the run's arena, with the published weights.
             actor_bells: the bell of each actor.
             own_bell: the bell that wakes this process.
             reporting: is notified of restarts, and of the processes.
         """
-        self._plan, self._env, self._weights = plan, env, arena
+        self._plan, self._code, self._weights = plan, code, arena
         self._actor_bells, self._own_bell, self._cores = actor_bells, own_bell, usable_core_numbers()
         with ExitStack() as made:
             self._arena = SharedArena(inference_slabs(plan))
@@ -95,7 +95,7 @@ class InferencePool:
         launch = InferenceLaunch(
             index=index,
             attempt=attempt,
-            env=self._env,
+            code=self._code,
             cores=self._cores,
             threads=self._plan.actor_threads,
             own_bell=self._bells[index].reader,

@@ -50,7 +50,7 @@ class LearnerProcesses:
             ConfigError: the env, an encoder or the algorithm cannot be sent to another process.
         """
         self._runtime = parts.config.runtime
-        self._env, self._algorithm = sent_code(parts.plan), sent_algorithm(parts.config)  # first: they may raise
+        self._code, self._algorithm = sent_code(parts.plan), sent_algorithm(parts.config)  # first: they may raise
         assert parts.arena is not None
         self._parts, self._pool, self._show = parts, pool, reporting.show
         self._run_arena = parts.arena
@@ -105,7 +105,7 @@ class LearnerProcesses:
         launch = LearnerLaunch(
             index=rank,
             attempt=0,
-            env=self._env,
+            code=self._code,
             cores=self._runtime.cores_of_learner(rank) or self._cores,
             threads=self._parts.blas_threads,
             own_bell=self._bells[rank].reader,

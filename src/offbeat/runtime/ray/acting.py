@@ -39,7 +39,7 @@ class RayActing(GatedActing):
     def __init__(self, parts: PacedParts, learned: int, reporting: Reporting) -> None:
         runtime = parts.plan.runtime
         plan = parts.plan
-        self._env = sent_code(plan)  # first: it may raise
+        self._code = sent_code(plan)  # first: it may raise
         self._resources, self._options = resources_of(runtime), options_of(runtime)
         self._runtime_env = runtime_env_of(runtime)
         self._cluster = _connect(parts.plan, self._runtime_env)
@@ -79,7 +79,7 @@ class RayActing(GatedActing):
             attempt=attempt,
             folder=None if "working_dir" in self._runtime_env else str(Path.cwd()),
             path=tuple(search_path()),
-            env=self._env,
+            code=self._code,
             plan=self.plan,
             origin=origin,
             snapshot=snapshot,

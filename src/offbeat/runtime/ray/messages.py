@@ -31,8 +31,8 @@ class RemoteLaunch:
     """The folder to work in, if the node has it; None: that of Ray's runtime environment."""
     path: tuple[str, ...]
     """Folders in which modules are searched, in addition to those of the node."""
-    env: bytes
-    """The env, as returned by `sending.package`."""
+    code: bytes
+    """The env and the encoders, as returned by `sent_code`."""
     plan: Plan
     origin: int
     """The ticket at which its episodes start."""

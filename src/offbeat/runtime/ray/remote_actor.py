@@ -146,7 +146,7 @@ class RemoteActor:
         limit_blas(plan.actor_threads)
         keep_freed_memory()
         self._watch.enter(resets=True)  # making envs may take as long as a reset
-        sending.unpack(launch.env)
+        sending.unpack(launch.code)
         self._memory = MessageMemory(plan)
         self._actor = make_actor(plan, launch.index, launch.origin, self._watch, launch.attempt)
         self._watch.leave()
