@@ -31,7 +31,7 @@ from offbeat.core.seeding import stream
 from offbeat.core.types import EnvSpec
 from offbeat.metrics.timings import Timings
 from offbeat.workers import updates as updates_module
-from offbeat.workers.stages import DeviceStages
+from offbeat.workers.stages import DeviceApplier
 
 ROWS = 8
 Case = Callable[[str], tuple[Algorithm, Iterator[Minibatch]]]
@@ -41,7 +41,7 @@ Case = Callable[[str], tuple[Algorithm, Iterator[Minibatch]]]
 @contextmanager
 def stages_on_a_device() -> Iterator[None]:
     """Let updates on a CPU decide as those on another device do."""
-    with patch.object(updates_module, "make_stages", DeviceStages):
+    with patch.object(updates_module, "make_applier", DeviceApplier):
         yield
 
 

@@ -23,7 +23,7 @@ from offbeat.algorithms.ppo import PPOConfig
 from offbeat.core.types import Array, Tree
 from offbeat.models.collective import AllShards
 from offbeat.workers import stages as stages_module
-from offbeat.workers.stages import DeviceStages, HostStages, fetched, make_stages
+from offbeat.workers.stages import DeviceApplier, HostApplier, fetched, make_applier
 from offbeat.workers.updates import UpdateMetrics, Updates
 
 UPDATES = 5
@@ -93,7 +93,7 @@ def test_gradients_are_clipped_with_the_same_bits(max_grad_norm):
     for side in sides:
         group = replace(side.algorithm.groups["actor_critic"], max_grad_norm=max_grad_norm)
         side.algorithm.groups = {"actor_critic": group}
-        side.updates._stages = type(side.updates._stages)(side.algorithm, side.updates._adam)  # type: ignore[call-arg]
+        side.updates._applier = type(side.updates._applier)(side.algorithm, side.updates._adam)  # type: ignore[call-arg]
         assert side.update()
     gradients = [side.algorithm.groups["actor_critic"].parameters.gradients for side in sides]
     assert torch.equal(*gradients)
@@ -126,9 +126,9 @@ def test_learning_steps_of_ppo_have_the_same_bits_and_stop_at_the_same_kl(schedu
 
 
 def test_the_device_of_the_parameters_decides_which_way_is_taken():
-    for device, expected in (("cpu", HostStages), ("meta", DeviceStages)):
+    for device, expected in (("cpu", HostApplier), ("meta", DeviceApplier)):
         algorithm, _ = CASES["sac, box"](device)
-        assert type(make_stages(algorithm, Updates(algorithm)._adam)) is expected
+        assert type(make_applier(algorithm, Updates(algorithm)._adam)) is expected
 
 
 # --- what is not finite -------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """The stages of one update. Each stage: compute gradients, check that they are finite, clip them, apply Adam.
 
 A stage is applied if its loss and gradients are finite, and those of all earlier stages of the update. There are two
-implementations with the same bits. `HostStages` reads two numbers per stage, which costs nothing on a CPU. On a GPU
-each read makes the host wait until the GPU has finished all its work. `DeviceStages` therefore decides on the device,
+implementations with the same bits. `HostApplier` reads two numbers per stage, which costs nothing on a CPU. On a GPU
+each read makes the host wait until the GPU has finished all its work. `DeviceApplier` therefore decides on the device,
 and reads once, at the end of the update.
 
 Other code may read before or after the update. With a recurrent core, making a minibatch reads its number of rows; the
@@ -34,7 +34,7 @@ class AppliedStage(NamedTuple):
     """Norm of its gradients before clipping."""
 
 
-class Stages(Protocol):
+class StageApplier(Protocol):
     """Applies the stages of an update."""
 
     def apply(self, stages: Sequence[Stage], minibatch: Minibatch, rates: Mapping[str, float]) -> list[AppliedStage]:
@@ -46,13 +46,13 @@ class Stages(Protocol):
         ...
 
 
-def make_stages(algorithm: Algorithm, adam: Mapping[str, FlatAdam]) -> Stages:
+def make_applier(algorithm: Algorithm, adam: Mapping[str, FlatAdam]) -> StageApplier:
     """Return the implementation for the device of an algorithm; `adam`: one optimizer for each group."""
     on_host = all(group.parameters.values.is_cpu for group in algorithm.groups.values())
-    return HostStages(algorithm, adam) if on_host else DeviceStages(algorithm, adam)
+    return HostApplier(algorithm, adam) if on_host else DeviceApplier(algorithm, adam)
 
 
-class HostStages:
+class HostApplier:
     """For a CPU: reads the loss and the gradient norm of each stage before it applies the stage."""
 
     def __init__(self, algorithm: Algorithm, adam: Mapping[str, FlatAdam]) -> None:
@@ -76,7 +76,7 @@ class HostStages:
         return applied
 
 
-class DeviceStages:
+class DeviceApplier:
     """For a GPU: computes all stages, then reads all results at once. A refused stage changes no parameter.
 
     Only `fetched` may read a tensor: `float(tensor)`, `if tensor`, indexing with a boolean mask and copies between host
@@ -108,7 +108,7 @@ class DeviceStages:
         return _applied(results, checks)
 
     def _clip(self, name: str, norm: Tensor) -> None:
-        """Clip the gradients of a group with the same arithmetic as `HostStages`: in float64, then rounded."""
+        """Clip the gradients of a group with the same arithmetic as `HostApplier`: in float64, then rounded."""
         group = self._algorithm.groups[name]
         if math.isinf(group.max_grad_norm):
             return

@@ -17,7 +17,7 @@ from offbeat.core.types import Array
 from offbeat.metrics.period_metrics import not_a_number
 from offbeat.models.acting import IF_NOT_FINITE
 from offbeat.models.flat import FlatAdam
-from offbeat.workers.stages import make_stages
+from offbeat.workers.stages import make_applier
 
 REFUSED_IN_A_ROW = 100
 """Number of refused updates, without one between them in which all stages were applied, at which the run fails."""
@@ -103,7 +103,7 @@ class Updates:
             name: FlatAdam(group.parameters, group.adam_eps, group.adam_beta1)
             for name, group in algorithm.groups.items()
         }
-        self._stages = make_stages(algorithm, self._adam)
+        self._applier = make_applier(algorithm, self._adam)
         self.made = 0
         """Updates made by this object, refused ones included."""
         self._refused_in_a_row = 0
@@ -141,22 +141,22 @@ class Updates:
         if self._counter and not self._counter.separate:
             self._note_read()
         due = [stage for stage in self._algorithm.stages if number % stage.every == 0]
-        applied = self._apply_stages(due, minibatch, rates, collected)
+        all_applied = self._apply_stages(due, minibatch, rates, collected)
         self.made += 1
         if self._counter:
             collected.add_spread("gradient_staleness", np.array([self._counter.others() - self._others_at_read]))
-            self._counter.count(refused=not applied)
+            self._counter.count(refused=not all_applied)
             self._note_read()  # a learner's own copy was updated after the step
-        if not applied:
+        if not all_applied:
             self._refuse(collected)
         elif len(due) == len(self._algorithm.stages):  # else a stage that is not due may still be refused each time
             self._refused_in_a_row = 0
-        return applied
+        return all_applied
 
     def _apply_stages(
         self, stages: list[Stage], minibatch: Minibatch, rates: Mapping[str, float], collected: UpdateMetrics
     ) -> bool:
-        applied = self._stages.apply(stages, minibatch, rates)
+        applied = self._applier.apply(stages, minibatch, rates)
         for stage, result, norm in applied:
             if stage.after is not None:
                 stage.after(result)
