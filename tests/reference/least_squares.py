@@ -151,7 +151,7 @@ def main(launch: LaunchSpec, connection: Connection[Report, LaunchSpec], closing
         shape = case.shape()
         arrays = attach(fd, shape.slabs())
         board, storage = WorkersBoard(arrays, case.workers), SharedStorage(shape, arrays, launch.index)
-        counter = WorkerUpdateCounter(board, launch.index, separate=storage.separate)
+        counter = WorkerUpdateCounter(board, launch.index)
         updates = Updates(LeastSquares(storage).as_algorithm(), counter)
         connection.send(Report("ready", None))
         while not board.limit[0]:  # all begin at the same moment

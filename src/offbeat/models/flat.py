@@ -66,9 +66,14 @@ class FlatParameters:
             views[key].copy_(parameter.detach())
         return joined
 
+    @property
+    def is_copy(self) -> bool:
+        """Whether `values` is a copy of `master`."""
+        return self.values is not self.master
+
     def pull(self) -> None:
         """Copy `master` to `values`, if they are not the same tensor."""
-        if self.values is not self.master:
+        if self.is_copy:
             self.values.copy_(self.master)
 
     def moments(self, name: str, initial: Tensor) -> Tensor:

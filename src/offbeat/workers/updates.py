@@ -76,9 +76,6 @@ def _number(name: str, value: Any) -> float:
 class UpdateCounter(Protocol):
     """Counts the updates of several learners that share their parameters (Hogwild); each learner has one."""
 
-    separate: bool
-    """Whether this learner computes gradients on its own copy of the parameters."""
-
     def others(self) -> int:
         """Return the number of updates that the other learners have made."""
         ...
@@ -103,6 +100,8 @@ class Updates:
             name: FlatAdam(group.parameters, group.adam_eps, group.adam_beta1)
             for name, group in algorithm.groups.items()
         }
+        self._on_copy = any(group.parameters.is_copy for group in algorithm.groups.values())
+        """Whether gradients are computed on this learner's own copy of the parameters."""
         self._applier = make_applier(algorithm, self._adam)
         self.made = 0
         """Updates made by this object, refused ones included."""
@@ -138,7 +137,7 @@ class Updates:
         Raises:
             RunFailed: too many consecutive updates were refused.
         """
-        if self._counter and not self._counter.separate:
+        if self._counter and not self._on_copy:
             self._note_read()
         due = [stage for stage in self._algorithm.stages if number % stage.every == 0]
         all_applied = self._apply_stages(due, minibatch, rates, collected)

@@ -246,7 +246,7 @@ def interrupted(*, separate: bool) -> tuple[Interrupted, Updates, WorkersBoard]:
     write_initial(arrays, made)
     board, storage = WorkersBoard(arrays, 3), SharedStorage(shape, arrays, 0)
     algorithm = Interrupted(storage, board)
-    return algorithm, Updates(algorithm.as_algorithm(), WorkerUpdateCounter(board, 0, separate=storage.separate)), board
+    return algorithm, Updates(algorithm.as_algorithm(), WorkerUpdateCounter(board, 0)), board
 
 
 def lag_of(updates: Updates, rate: float = 0.1) -> float:
@@ -266,7 +266,7 @@ def test_gradient_staleness_counts_updates_of_others_between_read_and_write(sepa
         algorithm.meanwhile = meanwhile
         assert lag_of(updates) == sum(meanwhile)
     assert board.updates[:, 0].tolist() == [4, 3, 7]
-    assert [WorkerUpdateCounter(board, worker, separate=separate).others() for worker in range(3)] == [10, 11, 7]
+    assert [WorkerUpdateCounter(board, worker).others() for worker in range(3)] == [10, 11, 7]
     algorithm.meanwhile = [0, 0]
     board.updates[2, 0] += 5  # between two updates
     assert lag_of(updates) == (5 if separate else 0), "a copy was read before them"

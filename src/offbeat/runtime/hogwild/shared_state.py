@@ -263,11 +263,9 @@ class WorkersBoard(board.Board):
 class WorkerUpdateCounter:
     """Counts a worker's updates on the board, and reads those of the other workers."""
 
-    def __init__(
-        self, counters: WorkersBoard, worker: int, *, separate: bool, renew: Callable[[], None] = lambda: None
-    ) -> None:
+    def __init__(self, counters: WorkersBoard, worker: int, renew: Callable[[], None] = lambda: None) -> None:
         """Count the updates of a worker; `renew` is called at each update, to set the worker's deadline."""
-        self.separate, self._renew = separate, renew
+        self._renew = renew
         self._updates, self._own = counters.updates[:, 0], counters.updates[worker]
 
     def others(self) -> int:

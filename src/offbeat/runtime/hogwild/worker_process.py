@@ -119,7 +119,7 @@ class Worker:
         name_hanging_env(self._board.deadlines[index], launch.runtime)
         storage = SharedStorage(launch.shared_state, shared_state, index)
         self._algorithm = launch.algorithm.for_run(launch.config, plan.policy.spec, device_of(launch.config), storage)
-        counter = WorkerUpdateCounter(self._board, index, separate=storage.separate, renew=self._deadline.renew)
+        counter = WorkerUpdateCounter(self._board, index, self._deadline.renew)
         memory, self._timings = plan.memory(arrays), Timings()
         self._learner = learner_of(launch.config, self._algorithm, *memory.policies[0], self._timings, counter)
         self._done = self._board.progress_of(index)
