@@ -34,13 +34,13 @@ class InferenceAccess(NamedTuple):
 class RequestedPolicy:
     """A `PolicyInference` on shared memory."""
 
-    def __init__(self, inputs: Mapping[str, Array], results: Mapping[str, Array], asked: set[int]) -> None:
-        """Use the arrays of one actor, [env groups, n, *shape]; `asked`: the groups for which a policy has asked."""
-        self._inputs, self._results, self._asked = inputs, results, asked
+    def __init__(self, inputs: Mapping[str, Array], results: Mapping[str, Array], open_groups: set[int]) -> None:
+        """Use the arrays of one actor, [env groups, n, *shape], and the open groups of its `RequestedInference`."""
+        self._inputs, self._results, self._open_groups = inputs, results, open_groups
 
     def ask(self, group: int, vector: F32, observation: Mapping[str, Array], state: F32) -> None:
         write_inputs({name: array[group] for name, array in self._inputs.items()}, vector, observation, state)
-        self._asked.add(group)
+        self._open_groups.add(group)
 
     def answer(self, group: int, state: F32) -> F32:
         if STATE in self._results:
@@ -69,10 +69,10 @@ class RequestedInference:
         self._asked, self._answered = self._board.asked[actor], self._board.answered[actor]
         self._starts = self._board.starts[plan.inference_groups.worker_of(actor)]
         self._version = 0
-        self._open: set[int] = set()
+        self._open_groups: set[int] = set()
         """The env groups for which a policy has asked and no answer was received."""
         self.policies = [
-            RequestedPolicy(_of_actor(inputs, actor), _of_actor(results, actor), self._open)
+            RequestedPolicy(_of_actor(inputs, actor), _of_actor(results, actor), self._open_groups)
             for inputs, results in zip(self._board.inputs, self._board.results, strict=True)
         ]
 
@@ -80,7 +80,7 @@ class RequestedInference:
         self._version = work.version
 
     def submit(self, group: int) -> None:
-        if group not in self._open:  # all policies choose uniform actions, without a network
+        if group not in self._open_groups:  # all policies choose uniform actions, without a network
             return
         self._asked[group, VERSION] = self._version
         self._asked[group, NUMBER] += 1
@@ -92,7 +92,7 @@ class RequestedInference:
         Raises:
             Closed: the run is ending.
         """
-        if group not in self._open:
+        if group not in self._open_groups:
             return
         starts = -1
         while self._answered[group, NUMBER] != self._asked[group, NUMBER]:
@@ -102,7 +102,7 @@ class RequestedInference:
             self._deadline.require_open()
             self._own_bell.sleep(POLL_INTERVAL_S)
         self._deadline.renew()
-        self._open.remove(group)
+        self._open_groups.remove(group)
 
 
 def _of_actor(arrays: Mapping[str, Array], actor: int) -> Mapping[str, Array]:

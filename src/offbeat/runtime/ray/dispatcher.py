@@ -79,7 +79,7 @@ class Dispatcher:
         self._lock = threading.Lock()
         """Protects the proxies and the slots: a commit and the replacement of its actor never happen together."""
         self._answers: SimpleQueue[Answer] = SimpleQueue()
-        self._ended, self._ending = False, threading.Lock()
+        self._is_ending, self._end_lock = False, threading.Lock()
         self.failure: BaseException | None = None
         """The error that has ended the thread."""
         self.refused = 0
@@ -115,8 +115,8 @@ class Dispatcher:
 
     def on_answer(self, answer: Answer) -> None:
         """Take an answer of an actor; called by threads of Ray."""
-        with self._ending:
-            if not self._ended:
+        with self._end_lock:
+            if not self._is_ending:
                 self._answers.put(answer)
                 self._bell.ring()
 
@@ -151,8 +151,8 @@ class Dispatcher:
 
     def end(self) -> None:
         """End the thread."""
-        with self._ending:
-            self._ended = True
+        with self._end_lock:
+            self._is_ending = True
             self._bell.ring()
         if self._thread.is_alive():
             self._thread.join(CLOSE_S)
@@ -166,7 +166,7 @@ class Dispatcher:
 
     def _run(self) -> None:
         try:
-            while not self._ended:
+            while not self._is_ending:
                 self._deadline.set(Span.WORK, self._stall_s)
                 self._bell.sleep(POLL_INTERVAL_S)
                 self._handle_answers()

@@ -75,7 +75,7 @@ class ActorProxy:
         self._actor, self._cluster, self._deadline, self._stall_s = actor, cluster, deadline, stall_s
         self._on_answer, self._on_kill = on_answer, on_kill
         self.ready, self.has_ended = False, False
-        self._ending = Lock()
+        self._end_lock = Lock()
         """Protects `has_ended`, which the learner's thread sets: no deadline of this actor is set after that."""
         self.placed = False
         """Whether its process runs."""
@@ -93,7 +93,7 @@ class ActorProxy:
         """Time of its start, and then of its last answer to assignments."""
         self.ticket_s = 0.0
         """Seconds that a ticket takes; 0 before the first."""
-        self._end = ""
+        self._end_reason = ""
         """How it ended; empty while it runs."""
         self._reported, self._closed = Event(), Event()
         self._asked_at, self._is_asked, self._asked_snapshot = 0.0, False, -1
@@ -158,7 +158,7 @@ class ActorProxy:
     def _take_start(self, started: Started) -> None:
         self.no_restart_reason = version_differences(started.versions, started.address)
         if self.no_restart_reason:
-            self._end = "has other versions"
+            self._end_reason = "has other versions"
             return
         self.started, self.placed, self.ready, self.since = started, True, True, monotonic()
         self._set_deadline(Span.WORK, self._stall_s + ANSWER_S)  # that of the start is much longer
@@ -189,7 +189,7 @@ class ActorProxy:
             seconds: the seconds that are left.
             env: the env whose call has passed the deadline, if it is known.
         """
-        with self._ending:
+        with self._end_lock:
             if not self.has_ended:
                 self._deadline.set(span, seconds)
                 self._deadline.name_env(env, self._deadline.time)
@@ -209,12 +209,12 @@ class ActorProxy:
             failed.explained,
             failed.no_restart_reason,
         )
-        self._end = self._end or "ended with an error"
+        self._end_reason = self._end_reason or "ended with an error"
 
     def _lose(self, error: BaseException) -> None:
         """Note that the actor does not answer any more, because of an error of Ray."""
         self.failure = self.failure or str(error)
-        self._end = self._end or ("was lost with its node" if "node has died" in str(error) else "died")
+        self._end_reason = self._end_reason or ("was lost with its node" if "node has died" in str(error) else "died")
 
     # --- supervision ----------------------------------------------------------------------------------------
 
@@ -232,10 +232,10 @@ class ActorProxy:
 
     def is_alive(self) -> bool:
         """Whether it has not failed, and was placed in time."""
-        if not self._end and not self.placed and monotonic() - self.since > PLACE_S:
+        if not self._end_reason and not self.placed and monotonic() - self.since > PLACE_S:
             self.no_restart_reason = f"no node had room for it within {PLACE_S / 60:g} minutes"
-            self._end = "was not placed"
-        return not self._end
+            self._end_reason = "was not placed"
+        return not self._end_reason
 
     def take_reports(self, seconds: float = 0.0) -> None:
         """Wait up to `seconds` for the next answer: the dispatcher handles it."""
@@ -245,17 +245,17 @@ class ActorProxy:
 
     def exits_within(self, seconds: float) -> bool:
         """Wait until it has closed its envs, up to `seconds`; return whether it has, or has not made any yet."""
-        return bool(self._end) or not self.placed or self._closed.wait(seconds)
+        return bool(self._end_reason) or not self.placed or self._closed.wait(seconds)
 
     def exit_reason(self) -> str:
         """Return how it ended."""
-        return self._end
+        return self._end_reason
 
     def kill(self) -> None:
         """Kill its process."""
         import ray
 
-        with self._ending:
+        with self._end_lock:
             if self.has_ended:
                 return
             self.has_ended = True
