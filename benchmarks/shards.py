@@ -69,13 +69,13 @@ def exchange(backend: str, size: int) -> dict[str, float]:
     from offbeat.memory.arena import SharedArena
     from offbeat.metrics.timings import Timings
     from offbeat.runtime.board import Bell
-    from offbeat.runtime.learners.board import LearnersBoard, board_slabs
+    from offbeat.runtime.learners.board import LearnersBoard, learners_board_slabs
     from offbeat.runtime.learners.distributed import DistributedCollective, host_store, join_store
     from offbeat.runtime.learners.shared_memory import SharedMemoryCollective
 
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.set_num_threads(1)
-    arena, bells = SharedArena(board_slabs(2)), [Bell.make() for _ in range(2)]
+    arena, bells = SharedArena(learners_board_slabs(2)), [Bell.make() for _ in range(2)]
     store = host_store(2) if backend == "gloo" else None
     rank = int(os.fork() == 0)
     board, timings = LearnersBoard(arena.arrays, 2), Timings()

@@ -24,7 +24,7 @@ from offbeat.memory.arena import private_arena
 from offbeat.memory.replay.rings import Rings, RingShape
 from offbeat.memory.replay.transitions import TransitionReplay
 from offbeat.metrics.timings import Timings
-from offbeat.runtime.gate import ActorGate, LearnerGate, PaceBoard, board_slabs
+from offbeat.runtime.gate import ActorGate, LearnerGate, PaceBoard, pace_board_slabs
 
 FIELDS = [
     Field("observation", (4,), "float32"),
@@ -105,7 +105,7 @@ def main() -> None:
     shape = RingShape(pace, given.actors, COLUMNS, LENGTH, capacity=5_000)
     rings = shape.slots(FIELDS, private_arena(shape.slabs(FIELDS)))
     replay = TransitionReplay(rings, batch_size=64, n_step=1, gamma=0.99)
-    board = PaceBoard(private_arena(board_slabs(given.actors)), given.actors)
+    board = PaceBoard(private_arena(pace_board_slabs(given.actors)), given.actors)
     board.reset(origin=0, learned=0)
     gate = LearnerGate(board, pace, Timings())
     threads = [

@@ -31,7 +31,7 @@ from offbeat.runtime.ray import acting, proxy
 from offbeat.runtime.ray.acting import RayActing
 from offbeat.runtime.ray.cluster import Cluster
 from offbeat.runtime.ray.connecting import connect
-from offbeat.runtime.ray.messages import Acted, Assignment
+from offbeat.runtime.ray.messages import ActedTickets, Assignment
 from offbeat.runtime.ray.proxy import ActorProxy
 
 ON_RAY: dict[str, Any] = {"runtime": "ray", "actors": 2, "max_lag": 2, "unroll_length": 8}
@@ -118,7 +118,7 @@ def test_commit_of_a_replaced_actor_is_refused(nodes):  # noqa: ARG001
         replaced.kill()
         late, is_replaced = Assignment(8, replaced.last_version, 0.0), threading.Event()
 
-        def commit(acted: Acted, message_s: float) -> None:
+        def commit(acted: ActedTickets, message_s: float) -> None:
             is_replaced.wait(60)
             dispatcher._commit(replaced, acted, message_s)
 

@@ -33,7 +33,15 @@ from offbeat.core.pace import OnPolicyPace
 from offbeat.memory.arena import SharedArena, private_arena
 from offbeat.metrics.timings import Timings
 from offbeat.runtime.board import POLL_INTERVAL_S, Bell
-from offbeat.runtime.gate import ACTIVITIES, OTHER_WORK, ActorGate, LearnerGate, PaceBoard, board_slabs, first_ticket
+from offbeat.runtime.gate import (
+    ACTIVITIES,
+    OTHER_WORK,
+    ActorGate,
+    LearnerGate,
+    PaceBoard,
+    first_ticket,
+    pace_board_slabs,
+)
 
 STEPS = 8
 PACE = OnPolicyPace(2, 0)
@@ -288,7 +296,7 @@ def test_closing_a_bell_closes_both_file_descriptors(bell):
 
 
 def board_of(actors: int, origin: int = 0, learned: int = 0) -> PaceBoard:
-    board = PaceBoard(private_arena(board_slabs(actors)), actors)
+    board = PaceBoard(private_arena(pace_board_slabs(actors)), actors)
     board.reset(origin, learned)
     return board
 
@@ -324,7 +332,7 @@ def test_slots_filled_is_the_fraction_of_slots_that_are_not_yet_learned_from():
 
 
 def test_every_counter_has_a_cache_line_of_its_own():
-    arrays = private_arena(board_slabs(3))
+    arrays = private_arena(pace_board_slabs(3))
     lines = [array.__array_interface__["data"][0] // 64 for array in arrays.values()]
     assert len(set(lines)) == len(arrays)
 

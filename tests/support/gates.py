@@ -32,7 +32,7 @@ from offbeat.memory.unrolls import Unrolls, UnrollShape
 from offbeat.memory.weights import Weights, weight_slabs
 from offbeat.metrics.timings import Timings
 from offbeat.runtime.board import Bell, SharedBell
-from offbeat.runtime.gate import ActorGate, LearnerGate, PaceBoard, board_slabs
+from offbeat.runtime.gate import ActorGate, LearnerGate, PaceBoard, pace_board_slabs
 
 FIELDS = [Field("mark", (), "int64"), Field("behavior_version", (), "int64", per="unroll")]
 SIZE = 5
@@ -72,7 +72,7 @@ class Layout:
         return [
             *UnrollShape(self.pace, self.length, COLUMNS).slabs(FIELDS),
             *weight_slabs(SIZE, self.pace.versions),
-            *board_slabs(self.actors),
+            *pace_board_slabs(self.actors),
             *((f"seen/{name}", (self.actors,), "int64") for name in ("begun", "pauses", "closed")),
         ]
 

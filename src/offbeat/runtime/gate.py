@@ -34,7 +34,7 @@ ACTIVITIES = ("act", "env", "wait/actor", OTHER_WORK, "wait/inference", MESSAGES
 """The activities of an actor whose seconds are on the board."""
 
 
-def board_slabs(actors: int) -> list[Slab]:
+def pace_board_slabs(actors: int) -> list[Slab]:
     """Return the arrays of the board."""
     return [
         *board.board_slabs(actors),
@@ -48,7 +48,7 @@ class PaceBoard(board.Board):
     """The board of a run with one learner."""
 
     def __init__(self, arrays: Tree, actors: int) -> None:
-        """Make a board on the arrays of an arena with `board_slabs`."""
+        """Make a board on the arrays of an arena with `pace_board_slabs`."""
         super().__init__(arrays, actors)
         self.learned = arrays["board/learned"]
         """Number of finished learning steps. Written by the learner, like `pause` and `closed`."""

@@ -104,7 +104,7 @@ class Parts:
     """Watches the thread of the training loop."""
     warnings: tuple[str, ...] = ()
     """Warnings about tensors that no checkpoint seems to have."""
-    messages: tuple[str, ...] = ()
+    build_messages: tuple[str, ...] = ()
     """Messages from the time in which the parts were built, for the log: of each, the first line was shown."""
 
     @property

@@ -20,7 +20,7 @@ from offbeat.memory.unrolls import UnrollShape
 from offbeat.memory.weights import Weights, weight_slabs
 from offbeat.models.buffer_layout import BufferLayout
 from offbeat.models.spec import PolicySpec
-from offbeat.runtime.gate import board_slabs
+from offbeat.runtime.gate import pace_board_slabs
 from offbeat.workers.inference import InferenceGroups
 from offbeat.workers.link import Memory
 from offbeat.workers.seats import LeaguePlan
@@ -104,7 +104,7 @@ class Plan:
         """Return the arrays that actors and learner share: slots, weights and the board."""
         policies = [slab for policy in self.policies for slab in policy.slabs()]
         league = [] if self.league is None else self._league_shape.slabs()
-        return [*policies, *league, *board_slabs(self.runtime.actors)]
+        return [*policies, *league, *pace_board_slabs(self.runtime.actors)]
 
     @property
     def _league_shape(self) -> LeagueShape:

@@ -70,7 +70,7 @@ def build(config: Config, notify: Callable[[str], None] = lambda _message: None)
 
     parts: Parts = runtime_of(config).build(config, show)
     limit(parts.blas_threads)
-    return replace(parts, messages=tuple(shown))
+    return replace(parts, build_messages=tuple(shown))
 
 
 def acting_of(parts: PacedParts, learned: int, reporting: Reporting) -> Acting:

@@ -27,7 +27,7 @@ from offbeat.runtime.hogwild.shared_state import (
     SharedStorage,
     WorkersBoard,
     WorkerUpdateCounter,
-    board_slabs,
+    workers_board_slabs,
     write_initial,
 )
 from offbeat.runtime.make_actor import make_actor, start_actor
@@ -293,7 +293,7 @@ def test_a_refused_update_is_counted_as_an_update_and_as_refused(separate):
 
 
 def test_the_board_sums_the_progress_of_all_workers():
-    board = WorkersBoard(private_arena(board_slabs(3)), 3)
+    board = WorkersBoard(private_arena(workers_board_slabs(3)), 3)
     board.reset()
     assert board.env_steps == 0 > board.limit[0], "nobody may begin yet"
     assert board.progress_of(1) == WorkerProgress()

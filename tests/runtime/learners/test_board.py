@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from offbeat.memory.arena import private_arena
-from offbeat.runtime.learners.board import LearnersBoard, board_slabs
+from offbeat.runtime.learners.board import LearnersBoard, learners_board_slabs
 from offbeat.runtime.learners.processes import exchanges_differ
 
 
@@ -26,7 +26,7 @@ class FinishingRow:
 
 @pytest.mark.parametrize("before", [True, False])
 def test_a_learner_that_finishes_while_the_board_is_read_has_made_the_same_exchanges(before):
-    board = LearnersBoard(private_arena(board_slabs(2)), 2)
+    board = LearnersBoard(private_arena(learners_board_slabs(2)), 2)
     board.requested[0] = 1
     board.gathered[:] = [5, 4]
     rows: list[Any] = [board.next[0], FinishingRow(board, before=before)]

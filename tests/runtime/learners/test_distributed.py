@@ -20,7 +20,7 @@ import torch.distributed as dist
 from offbeat.metrics.timings import Timings
 from offbeat.memory.arena import private_arena
 from offbeat.runtime.learners import distributed
-from offbeat.runtime.learners.board import LearnersBoard, board_slabs
+from offbeat.runtime.learners.board import LearnersBoard, learners_board_slabs
 from offbeat.runtime.learners.distributed import DistributedCollective, host_store, join_store
 distributed.LOST_S = 0.1
 rank, learners, shards, lost = map(int, sys.argv[1:5])
@@ -33,7 +33,7 @@ else:
     while not os.path.exists(port_file):
         pass
     store = join_store(int(open(port_file).read()), learners)
-board = LearnersBoard(private_arena(board_slabs(learners)), learners)
+board = LearnersBoard(private_arena(learners_board_slabs(learners)), learners)
 side = DistributedCollective(board, rank, shards, "gloo", store, "cpu", lambda: None, Timings(), timeout_s=60.0)
 for number, dtype in enumerate([torch.float32, torch.float64, torch.int64, torch.bool, torch.float32]):
     random = torch.Generator().manual_seed(number)
@@ -83,10 +83,10 @@ import torch
 from offbeat.core.errors import RunFailed
 from offbeat.memory.arena import SharedArena
 from offbeat.metrics.timings import Timings
-from offbeat.runtime.learners.board import LearnersBoard, board_slabs
+from offbeat.runtime.learners.board import LearnersBoard, learners_board_slabs
 from offbeat.runtime.learners.distributed import DistributedCollective, host_store, join_store
 from offbeat.runtime.learners.processes import require_same_exchanges
-board = LearnersBoard(SharedArena(board_slabs(2)).arrays, 2)
+board = LearnersBoard(SharedArena(learners_board_slabs(2)).arrays, 2)
 board.requested[0] = 1
 store = host_store(2)
 other, made = os.fork(), int(sys.argv[1])

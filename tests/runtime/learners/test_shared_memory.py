@@ -18,14 +18,14 @@ from offbeat.memory.arena import private_arena
 from offbeat.metrics.timings import Timings
 from offbeat.runtime.board import Bell
 from offbeat.runtime.learners import board as learners_board
-from offbeat.runtime.learners.board import LearnersBoard, board_slabs
+from offbeat.runtime.learners.board import LearnersBoard, learners_board_slabs
 from offbeat.runtime.learners.shared_memory import EXCHANGE, SharedMemoryCollective, shards_of
 
 
 @contextmanager
 def sides(learners: int, shards: int) -> Iterator[tuple[LearnersBoard, list[SharedMemoryCollective]]]:
     """Yield the board of some learners, and each learner's side of their collective."""
-    board = LearnersBoard(private_arena(board_slabs(learners)), learners)
+    board = LearnersBoard(private_arena(learners_board_slabs(learners)), learners)
     bells = [Bell.make() for _ in range(learners)]
 
     def check() -> None:

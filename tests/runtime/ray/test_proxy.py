@@ -13,7 +13,7 @@ import numpy as np
 
 from offbeat.runtime.deadline import ROW, Deadline, Span
 from offbeat.runtime.ray.cluster import Cluster, own_versions
-from offbeat.runtime.ray.messages import Acted, Alive, Assignment, Started, TicketRows
+from offbeat.runtime.ray.messages import ActedTickets, Alive, Assignment, Started, TicketRows
 from offbeat.runtime.ray.proxy import ActorProxy
 
 
@@ -52,8 +52,8 @@ def proxy_of(answers: Answers, deadline: Deadline | None = None) -> tuple[ActorP
     return ActorProxy(0, 0, answers, cluster, deadline, 100.0, lambda answer: answer(), lambda _proxy: None), deadline
 
 
-def rows_of(ticket: int) -> Acted:
-    return Acted(0, (TicketRows(ticket, 0, ()),), 0.0, {}, 0.0)
+def rows_of(ticket: int) -> ActedTickets:
+    return ActedTickets(0, (TicketRows(ticket, 0, ()),), 0.0, {}, 0.0)
 
 
 RESTING = Alive(Span.WORK, 100.0, has_stalled=False, rests=True)

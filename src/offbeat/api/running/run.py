@@ -247,7 +247,7 @@ def _start_and_commit(context: RunContext, loop: TrainingLoop, sinks: Sequence[L
     for sink in sinks:
         sink.open()
     _record_versions(context.directory)
-    for shown in context.parts.messages:
+    for shown in context.parts.build_messages:
         context.directory.note(shown)
     if started.message:
         context.notify(started.message)

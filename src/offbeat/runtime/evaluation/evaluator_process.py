@@ -27,7 +27,7 @@ from offbeat.runtime.launch import LaunchSpec, prepare_process
 from offbeat.workers.episodes import Evaluation
 
 
-class Evaluated(NamedTuple):
+class EvaluatorReport(NamedTuple):
     """The report of an evaluator."""
 
     number: int
@@ -52,7 +52,7 @@ class EvaluatorLaunch(LaunchSpec):
     """File descriptor of the evaluator's arena; inherited, with the same number."""
 
 
-def board_slabs(policies: Sequence[EvaluatedPolicy]) -> list[Slab]:
+def evaluator_board_slabs(policies: Sequence[EvaluatedPolicy]) -> list[Slab]:
     """Return the arrays in the arena of an evaluator of these policies."""
     return [
         *((_vector_of(policy), (published_layout(policy.spec).size,), "float32") for policy in policies),
@@ -70,7 +70,7 @@ class EvaluatorBoard(board.Board):
     """The board of an evaluator and its parent."""
 
     def __init__(self, arrays: Tree, policies: Sequence[EvaluatedPolicy]) -> None:
-        """Make a board on the arrays of an arena with `board_slabs` of these policies."""
+        """Make a board on the arrays of an arena with `evaluator_board_slabs` of these policies."""
         super().__init__(arrays, 1)
         self.vectors: Mapping[str, NDArray[np.float32]] = {
             policy.name: arrays[_vector_of(policy)] for policy in policies
@@ -85,7 +85,7 @@ def main(launch: EvaluatorLaunch, connection: Connection[Report, Any], closing: 
     """Run an evaluator until the board is closed."""
     prepare_process(launch, nice=launch.nice)
     plan = launch.plan
-    shared = EvaluatorBoard(attach(launch.arena, board_slabs(plan.policies)), plan.policies)
+    shared = EvaluatorBoard(attach(launch.arena, evaluator_board_slabs(plan.policies)), plan.policies)
     deadline, bell = WorkerDeadline(shared.closed, shared.deadlines[0], launch.runtime), Bell(launch.own_bell, -1)
     name_hanging_env(shared.deadlines[0], launch.runtime)
     policies = plan.make_policies()
@@ -101,7 +101,7 @@ def main(launch: EvaluatorLaunch, connection: Connection[Report, Any], closing: 
         evaluation = plan.evaluate(policies, closing, attempt=attempt, watch=deadline)
         closing.close()
         seconds, waited_s = monotonic() - started, waited_for_core_s() - waited
-        connection.send(Report("evaluated", Evaluated(number, evaluation, seconds, waited_s)))
+        connection.send(Report("evaluated", EvaluatorReport(number, evaluation, seconds, waited_s)))
         shared.next[0][0] = number + 1
 
 

@@ -20,7 +20,12 @@ from offbeat.memory.arena import SharedArena
 from offbeat.runtime.actor_process import NICENESS_INCREASE
 from offbeat.runtime.board import POLL_INTERVAL_S, Bell
 from offbeat.runtime.child import Child, Report
-from offbeat.runtime.evaluation.evaluator_process import Evaluated, EvaluatorBoard, EvaluatorLaunch, board_slabs
+from offbeat.runtime.evaluation.evaluator_process import (
+    EvaluatorBoard,
+    EvaluatorLaunch,
+    EvaluatorReport,
+    evaluator_board_slabs,
+)
 from offbeat.runtime.evaluation.plan import EvaluationPlan
 from offbeat.runtime.launch import start_worker
 from offbeat.runtime.main_thread import MainThreadWatch
@@ -148,7 +153,7 @@ class ProcessEvaluator:
         self._nice = min(19, niceness() + NICENESS_INCREASE) if concurrent else None
         self._cores = cores
         with ExitStack() as made:
-            self._arena = SharedArena(board_slabs(plan.policies))
+            self._arena = SharedArena(evaluator_board_slabs(plan.policies))
             made.callback(self._arena.close)
             self._board = EvaluatorBoard(self._arena.arrays, plan.policies)
             self._bell, self._own_bell = Bell.make_several(2)
@@ -162,7 +167,7 @@ class ProcessEvaluator:
             work="evaluation",
             changes_result=False,
         )
-        self._results: list[Evaluated] = []
+        self._results: list[EvaluatorReport] = []
         self._started = 0.0
 
     @property

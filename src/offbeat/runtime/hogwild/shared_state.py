@@ -93,7 +93,7 @@ class SharedStateShape:
                 for name, size in self.statistics
                 for slab in record_slabs(STATISTICS + name, self.workers, 1 + 2 * size)
             ),
-            *board_slabs(self.workers),
+            *workers_board_slabs(self.workers),
         ]
 
 
@@ -214,7 +214,7 @@ def _packed(count: float, mean: Array, squares: Array) -> NDArray[np.float64]:
 # --- the board ----------------------------------------------------------------------------------------------
 
 
-def board_slabs(workers: int) -> list[Slab]:
+def workers_board_slabs(workers: int) -> list[Slab]:
     """Return the arrays of the board. The counters of different writers are on different cache lines."""
     return [
         *board.board_slabs(workers),
@@ -228,7 +228,7 @@ class WorkersBoard(board.Board):
     """The board of lock-free workers."""
 
     def __init__(self, arrays: Tree, workers: int) -> None:
-        """Make a board on the arrays of an arena with `board_slabs`."""
+        """Make a board on the arrays of an arena with `workers_board_slabs`."""
         super().__init__(arrays, workers)
         self.limit = arrays["board/limit"]
         """Total env steps of all workers at which they pause: none starts a learning step at or above the limit.

@@ -29,7 +29,7 @@ class Request(NamedTuple):
     """Version of the weights."""
 
 
-class Batch(NamedTuple):
+class RequestBatch(NamedTuple):
     """Requests that are computed together."""
 
     version: int
@@ -47,7 +47,7 @@ class Batching(Protocol):
         """Largest `size` of a batch."""
         ...
 
-    def next(self, requests: Sequence[Request], now: float) -> Batch | float:
+    def next(self, requests: Sequence[Request], now: float) -> RequestBatch | float:
         """Return the next batch, or the seconds until a batch is due if no other request arrives.
 
         Args:
@@ -81,7 +81,7 @@ class FixedBatching:
     def positions(self) -> int:
         return len(self.groups.members(self.worker))
 
-    def next(self, requests: Sequence[Request], now: float) -> Batch | float:
+    def next(self, requests: Sequence[Request], now: float) -> RequestBatch | float:
         asked: dict[int, list[Request]] = {}
         for request in requests:
             asked.setdefault(request.group, []).append(request)
@@ -98,7 +98,7 @@ class FixedBatching:
         if len(chosen) == len(asked[group]):
             del self._since[group]
         positions = ((request, self.groups.position(request.actor)) for request in chosen)
-        return Batch(version, tuple(positions), self.positions)
+        return RequestBatch(version, tuple(positions), self.positions)
 
     def computed(self, seconds: float) -> None:
         self._seconds.append(seconds)
@@ -125,7 +125,7 @@ class ArrivalBatching:
     _since: dict[Request, float] = field(default_factory=dict)
     """By request that is not answered: its time, in the order of arrival."""
 
-    def next(self, requests: Sequence[Request], now: float) -> Batch | float:
+    def next(self, requests: Sequence[Request], now: float) -> RequestBatch | float:
         still_open = set(requests)  # one of an actor that has died may be replaced
         self._since = {request: since for request, since in self._since.items() if request in still_open}
         for request in requests:
@@ -138,7 +138,7 @@ class ArrivalBatching:
         chosen = arrived[: self.positions]
         for request in chosen:
             del self._since[request]
-        return Batch(version, tuple((request, position) for position, request in enumerate(chosen)), len(chosen))
+        return RequestBatch(version, tuple((request, position) for position, request in enumerate(chosen)), len(chosen))
 
     def computed(self, seconds: float) -> None:
         """Do nothing: the timeout is given."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from offbeat.memory.weights import Weights
 from offbeat.models.group_network import GroupNetwork
 from offbeat.runtime.board import POLL_INTERVAL_S, Bell
-from offbeat.runtime.inference.batching import ArrivalBatching, Batch, Batching, FixedBatching, Request
+from offbeat.runtime.inference.batching import ArrivalBatching, Batching, FixedBatching, Request, RequestBatch
 from offbeat.runtime.inference.board import NUMBER, VERSION, InferenceBoard
 from offbeat.runtime.plan import Plan, PolicyPlan
 from offbeat.workers.inference import rows_of
@@ -91,7 +91,7 @@ class InferenceServer:
             return POLL_INTERVAL_S
         started = monotonic()
         batch = self._batching.next(requests, started)
-        if not isinstance(batch, Batch):
+        if not isinstance(batch, RequestBatch):
             return batch
         self._compute(batch)
         seconds = monotonic() - started
@@ -112,7 +112,7 @@ class InferenceServer:
             found.append(Request(actor, group, number, int(asked[actor, group, VERSION])))
         return found
 
-    def _compute(self, batch: Batch) -> None:
+    def _compute(self, batch: RequestBatch) -> None:
         """Compute the networks of all policies, and answer."""
         for policy, inputs, results in zip(self._policies, self._board.inputs, self._board.results, strict=True):
             network, rows = policy.network(batch.version), policy.rows

@@ -15,7 +15,7 @@ BUFFER_BYTES = 8 << 20
 taken."""
 
 
-def board_slabs(learners: int) -> list[Slab]:
+def learners_board_slabs(learners: int) -> list[Slab]:
     """Return the arrays in the arena of this number of learners."""
     return [
         *board.board_slabs(learners),
@@ -31,7 +31,7 @@ class LearnersBoard(board.Board):
     """The board of several learners. Rank 0 writes `requested`, `progress` and `closed`."""
 
     def __init__(self, arrays: Tree, learners: int) -> None:
-        """Make a board on the arrays of an arena with `board_slabs`."""
+        """Make a board on the arrays of an arena with `learners_board_slabs`."""
         super().__init__(arrays, learners)
         self.requested = arrays["board/requested"]
         """Number of learning steps that may be made: steps 0 .. requested-1."""

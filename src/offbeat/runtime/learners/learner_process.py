@@ -28,7 +28,7 @@ from offbeat.runtime.deadline import WorkerDeadline
 from offbeat.runtime.devices import device_of, set_up_device
 from offbeat.runtime.gate import PaceBoard
 from offbeat.runtime.launch import LaunchSpec, prepare_process
-from offbeat.runtime.learners.board import LearnersBoard, board_slabs
+from offbeat.runtime.learners.board import LearnersBoard, learners_board_slabs
 from offbeat.runtime.learners.collective import make_collective
 from offbeat.runtime.learners.distributed import join_store
 from offbeat.runtime.plan import Plan, PolicyPlan
@@ -86,7 +86,7 @@ class LearnerProcess:
     def __init__(self, launch: LearnerLaunch) -> None:
         count = len(launch.bells)
         self._launch, self._rank = launch, launch.index
-        self._board = LearnersBoard(attach(launch.arenas[1], board_slabs(count)), count)
+        self._board = LearnersBoard(attach(launch.arenas[1], learners_board_slabs(count)), count)
         self._deadline = WorkerDeadline(self._board.closed, self._board.deadlines[self._rank], launch.config.runtime)
         self._bells = [Bell(-1, writer) for writer in launch.bells]
         self._bells[self._rank] = Bell(launch.own_bell, -1)

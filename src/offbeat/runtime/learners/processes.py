@@ -21,7 +21,7 @@ from offbeat.runtime.board import POLL_INTERVAL_S, Bell
 from offbeat.runtime.child import Child
 from offbeat.runtime.deadline import Span, start_timeout
 from offbeat.runtime.launch import sent_algorithm, sent_code, start_worker
-from offbeat.runtime.learners.board import LearnersBoard, board_slabs
+from offbeat.runtime.learners.board import LearnersBoard, learners_board_slabs
 from offbeat.runtime.learners.collective import make_collective
 from offbeat.runtime.learners.distributed import host_store, uses_nccl
 from offbeat.runtime.learners.learner_process import LearnerLaunch, LearnerState
@@ -61,7 +61,7 @@ class LearnerProcesses:
         self.failed = False
         """Whether a learner process has died or hangs."""
         with ExitStack() as made:
-            self._arena = SharedArena(board_slabs(count))
+            self._arena = SharedArena(learners_board_slabs(count))
             made.callback(self._arena.close)
             self._board = LearnersBoard(self._arena.arrays, count)
             self._losses = LossWatch[Child](self._board)

@@ -24,7 +24,7 @@ from offbeat.runtime.board import POLL_INTERVAL_S, Bell
 from offbeat.runtime.deadline import ROW, Deadline, Span, StallWatch
 from offbeat.runtime.gate import MESSAGES, OTHER_WORK, PaceBoard, TicketGate
 from offbeat.runtime.plan import Plan
-from offbeat.runtime.ray.messages import Acted, Assignment, RowMessage, TicketRows
+from offbeat.runtime.ray.messages import ActedTickets, Assignment, RowMessage, TicketRows
 from offbeat.runtime.ray.proxy import ActorProxy, Answer
 from offbeat.runtime.ray.published import PublishedVersions
 from offbeat.workers.feed import env_steps_in
@@ -80,6 +80,7 @@ class Dispatcher:
         """Protects the proxies and the slots: a commit and the replacement of its actor never happen together."""
         self._answers: SimpleQueue[Answer] = SimpleQueue()
         self._is_ending, self._end_lock = False, threading.Lock()
+        """The lock protects `_is_ending`: once that is set, no thread of Ray rings the bell."""
         self.failure: BaseException | None = None
         """The error that has ended the thread."""
         self.refused = 0
@@ -235,7 +236,7 @@ class Dispatcher:
 
     # --- commits ------------------------------------------------------------------------------------------------
 
-    def _commit(self, proxy: ActorProxy, acted: Acted, message_s: float) -> None:
+    def _commit(self, proxy: ActorProxy, acted: ActedTickets, message_s: float) -> None:
         """Write the rows of an actor's answer into their slots, and commit its tickets.
 
         A commit has a ticket and the incarnation of its actor. One of a superseded incarnation is refused: the actor

@@ -66,7 +66,7 @@ class TicketRows(NamedTuple):
         return sum(array.nbytes for arrays in self.policies for array in arrays.values())
 
 
-class Acted(NamedTuple):
+class ActedTickets(NamedTuple):
     """The answer of an actor to its assignments."""
 
     incarnation: int

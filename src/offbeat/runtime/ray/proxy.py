@@ -13,7 +13,7 @@ from typing import Any
 
 from offbeat.runtime.deadline import Deadline, Span
 from offbeat.runtime.ray.cluster import Cluster, version_differences
-from offbeat.runtime.ray.messages import Acted, Alive, Assignment, Failed, Started
+from offbeat.runtime.ray.messages import ActedTickets, Alive, Assignment, Failed, Started
 
 ASK_EVERY_S = 1.0
 """Seconds between two questions whether an actor makes progress."""
@@ -37,8 +37,8 @@ class Sent:
 
     tickets: int
     time: float
-    then: Callable[[Acted, float], None]
-    acted: Acted | None = None
+    then: Callable[[ActedTickets, float], None]
+    acted: ActedTickets | None = None
     """The answer, if it has come before the answers to earlier assignments."""
 
 
@@ -104,7 +104,7 @@ class ActorProxy:
     # --- messages -------------------------------------------------------------------------------------------
 
     def act(
-        self, assignments: Sequence[Assignment], references: Sequence[Any], then: Callable[[Acted, float], None]
+        self, assignments: Sequence[Assignment], references: Sequence[Any], then: Callable[[ActedTickets, float], None]
     ) -> None:
         """Send assignments, and references to the weights of their versions.
 
@@ -163,7 +163,7 @@ class ActorProxy:
         self.started, self.placed, self.ready, self.since = started, True, True, monotonic()
         self._set_deadline(Span.WORK, self._stall_s + ANSWER_S)  # that of the start is much longer
 
-    def _take_rows(self, sent: Sent, acted: Acted) -> None:
+    def _take_rows(self, sent: Sent, acted: ActedTickets) -> None:
         """Pass on rows in the order of the tickets: Ray may bring a small message before an earlier, large one."""
         sent.acted = acted
         while self.sent and (rows := self.sent[0].acted) is not None:

@@ -41,7 +41,7 @@ from offbeat.runtime.plan import Plan, PolicyPlan
 from offbeat.runtime.process_groups import GROUPS
 from offbeat.runtime.ray.cluster import own_versions
 from offbeat.runtime.ray.messages import (
-    Acted,
+    ActedTickets,
     Alive,
     Assignment,
     Failed,
@@ -157,7 +157,7 @@ class RemoteActor:
         return Started(os.getpid(), node, address_of_node(), own_versions())
 
     @answering_failures
-    def act(self, assignments: Sequence[Assignment], *vectors: NDArray[np.float32]) -> Acted:
+    def act(self, assignments: Sequence[Assignment], *vectors: NDArray[np.float32]) -> ActedTickets:
         """Act tickets, in this order.
 
         Args:
@@ -169,7 +169,7 @@ class RemoteActor:
         published = dict(zip(dict.fromkeys(assignment.version for assignment in assignments), vectors, strict=False))
         tickets = tuple(self._act(assignment, published.pop(assignment.version, None)) for assignment in assignments)
         self._rest()
-        return Acted(
+        return ActedTickets(
             self._launch.incarnation,
             tickets,
             clock() - started,
