@@ -13,6 +13,7 @@ from typing import Any
 
 from offbeat.algorithms.base import Algorithm, policy_of
 from offbeat.algorithms.replay_config import ReplayConfig
+from offbeat.algorithms.unsaved_tensors import unsaved_warning
 from offbeat.config.config import Config
 from offbeat.config.policies import names_of
 from offbeat.config.registry import algorithm_entry
@@ -36,7 +37,6 @@ from offbeat.runtime.league import League
 from offbeat.runtime.main_thread import MainThreadWatch
 from offbeat.runtime.parts import PacedParts, PacedPolicy, PolicyParts, blas_threads
 from offbeat.runtime.plan import Plan, PolicyPlan
-from offbeat.runtime.registered_tensors import unsaved_warning
 from offbeat.runtime.tested_envs import TestedEnvs, tested_envs
 from offbeat.workers.feed import Feed
 from offbeat.workers.learner import Learner, UnrollLearner, UntrainedLearner
