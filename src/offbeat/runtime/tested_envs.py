@@ -1,4 +1,7 @@
-"""Test the envs of a run: take a few steps in one, and find which columns each policy has."""
+"""Test the envs of a run: take a few steps in one, find which columns each policy has, and check settings with them.
+
+The checks need these columns: policies and agents, sides of a league, shards, threads of learners.
+"""
 
 from __future__ import annotations
 
