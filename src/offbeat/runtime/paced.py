@@ -141,8 +141,8 @@ class PacedWorkforce(Workforce):
         self._acting.pause_at(ticket)
 
     @property
-    def is_quiescent(self) -> bool:
-        """Whether acting is paused and every acted ticket has been learned from at least once."""
+    def at_boundary(self) -> bool:
+        """Whether acting is paused and every acted ticket has been learned from at least once: see the glossary."""
         return self._pace.next_ticket(self.learned) == self._pause
 
     @property
@@ -179,7 +179,7 @@ class PacedWorkforce(Workforce):
 
     def state(self) -> dict[str, Any]:
         """Return the state for a checkpoint; with states of envs only if every acted ticket has been learned from."""
-        complete = self.is_quiescent and not self.acting_failed
+        complete = self.at_boundary and not self.acting_failed
         snapshots = self._acting.snapshots() if complete else [None] * self._parts.config.runtime.actors
         league = {} if self._parts.league is None else {"league": self._parts.league.state()}
         return {
@@ -313,14 +313,14 @@ class PacedLoop(TrainingLoop):
         """
         if finished:
             self.ending = self._finished_ending()
-        elif self._work.is_quiescent:
+        elif self._work.at_boundary:
             self.ending = self._planned_ending
         if self.ending:
             return
         # The line is written before the checkpoint, because a run that resumes from there continues after this line.
         if self._line_is_pending:
             self._write_renewed_line()
-        if self._work.is_quiescent:
+        if self._work.at_boundary:
             self.ending = self._planned_ending  # a callback may have ended the run
             if not self.ending:
                 self._save()
