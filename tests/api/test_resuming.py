@@ -25,7 +25,7 @@ from offbeat.api.resume import resume
 from offbeat.core.errors import ConfigError, EnvFailed, RunFailed
 from offbeat.run_directory.checkpoint import Checkpoint, load
 from offbeat.run_directory.directory import RunDirectory
-from offbeat.runtime.hogwild.worker_process import State
+from offbeat.runtime.hogwild.worker_process import WorkerState
 from offbeat.runtime.serial import SerialActing
 
 # --- a refusal changes nothing ------------------------------------------------------------------------------
@@ -410,7 +410,7 @@ def test_a_resumed_run_does_not_keep_the_checkpoint_in_memory(tmp_path, settings
 
     def count(_: dict[str, Any]) -> None:
         gc.collect()
-        kept.append(sum(type(each) in (Checkpoint, State) for each in gc.get_objects()))
+        kept.append(sum(type(each) in (Checkpoint, WorkerState) for each in gc.get_objects()))
 
     changes = {"checkpoint_every": 0, "log_every": steps // 8}
     assert resume(path, steps=steps, settings=changes, callbacks=[count]).state == "finished"

@@ -16,7 +16,7 @@ from offbeat.algorithms.replay_config import ReplayConfig
 from offbeat.config.config_file import load as load_config
 from offbeat.run_directory.checkpoint import load
 from offbeat.runtime.hogwild.worker_pool import WorkerPool
-from offbeat.runtime.hogwild.worker_process import State
+from offbeat.runtime.hogwild.worker_process import WorkerState
 
 
 @contextmanager
@@ -25,7 +25,7 @@ def pools() -> Iterator[list[WorkerPool]]:
     begun: list[WorkerPool] = []
     start = WorkerPool.start
 
-    def start_and_note(self: WorkerPool, states: Sequence[State | None]) -> None:
+    def start_and_note(self: WorkerPool, states: Sequence[WorkerState | None]) -> None:
         begun.append(self)
         start(self, states)
 

@@ -108,6 +108,8 @@ class Board:
     def __init__(self, arrays: Tree, workers: int) -> None:
         """Make a board on the arrays of an arena with `board_slabs` for this number of workers."""
         self.workers = workers
+        """Number of processes or threads with a row on this board: actors, learners, inference workers, or workers of
+        `hogwild`."""
         self.closed = arrays["board/closed"]
         """Not 0 when the run is ending. Written by the process that waits for the workers."""
         self.deadlines = [Deadline(row[:ROW]) for row in arrays["board/deadline"]]

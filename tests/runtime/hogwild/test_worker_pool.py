@@ -14,7 +14,7 @@ from offbeat.metrics.counters import WorkerProgress
 from offbeat.runtime.hogwild import worker_pool
 from offbeat.runtime.hogwild.parts import HogwildParts, build_hogwild
 from offbeat.runtime.hogwild.worker_pool import WorkerPool
-from offbeat.runtime.hogwild.worker_process import State, WorkerLaunch
+from offbeat.runtime.hogwild.worker_process import WorkerLaunch, WorkerState
 from offbeat.runtime.supervisor import Reporting
 
 FLAGS = {"runtime": "hogwild", "workers": 2, "hidden_sizes": (3,)}
@@ -59,7 +59,7 @@ def test_a_pause_is_not_taken_for_that_of_a_later_stop(pool):
 
 
 def test_a_restarted_worker_continues_from_its_state_without_its_envs_until_it_has_made_progress(pool, parts):
-    state = State({"learner": 1}, {"env": 2}, {})
+    state = WorkerState({"learner": 1}, {"env": 2}, {})
     pool._states[:] = state, state
     pool._initial_progress[:] = WorkerProgress(), WorkerProgress()
     assert pool._state(1, attempt=0) == state

@@ -15,7 +15,7 @@ from offbeat.metrics.counters import WorkerProgress
 from offbeat.runtime.hogwild import worker_pool, worker_process
 from offbeat.runtime.hogwild.parts import HogwildParts, build_hogwild
 from offbeat.runtime.hogwild.worker_pool import WorkerPool
-from offbeat.runtime.hogwild.worker_process import State, Worker, WorkerLaunch
+from offbeat.runtime.hogwild.worker_process import Worker, WorkerLaunch, WorkerState
 from offbeat.runtime.supervisor import Reporting
 
 FLAGS: dict[str, Any] = {"runtime": "hogwild", "workers": 2, "steps": 1000, "hidden_sizes": (3,), "unroll_length": 4}
@@ -71,5 +71,5 @@ def test_a_worker_that_continues_from_a_state_has_the_training_progress_of_its_w
     began: list[float] = []
     monkeypatch.setattr(worker_process, "start_actor", lambda *arguments: began.append(arguments[-1]))
     parts.board.finish(1, WorkerProgress(env_steps=800, learning_steps=8))
-    worker.start(State(worker._learner.state() | {"progress": 0.25}, None, {}))
+    worker.start(WorkerState(worker._learner.state() | {"progress": 0.25}, None, {}))
     assert (began, worker._learner.progress) == ([0.25], 0.25)

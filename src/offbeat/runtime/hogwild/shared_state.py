@@ -39,7 +39,7 @@ NOT_BEGUN = -2
 # --- learned tensors and statistics --------------------------------------------------------------------------
 
 
-class Shape(NamedTuple):
+class TensorShape(NamedTuple):
     """Name, shape and dtype of one learned tensor."""
 
     name: str
@@ -52,7 +52,7 @@ class SharedStateShape:
     """The shape of the shared state, as plain data, from which every process makes the same arrays."""
 
     workers: int
-    learned: tuple[Shape, ...]
+    learned: tuple[TensorShape, ...]
     statistics: tuple[tuple[str, int], ...]
     """Name and size of each running statistic."""
     separate: bool
@@ -75,7 +75,7 @@ class SharedStateShape:
         """Return the shape of the shared state; `initial`: storage of one algorithm and its optimizers."""
         tensors = {**initial.registered, **(initial.moments if share_moments else {})}
         learned = tuple(
-            Shape(name, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
+            TensorShape(name, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
             for name, tensor in tensors.items()
         )
         return cls(workers, learned, tuple(initial.sizes.items()), separate, share_moments, in_device_buffer)

@@ -15,7 +15,7 @@ from offbeat.runtime.board import POLL_INTERVAL_S, Bell
 from offbeat.runtime.child import Child, Report
 from offbeat.runtime.hogwild.parts import HogwildParts
 from offbeat.runtime.hogwild.shared_state import NOT_BEGUN
-from offbeat.runtime.hogwild.worker_process import State, WorkerLaunch, WorkerReport
+from offbeat.runtime.hogwild.worker_process import WorkerLaunch, WorkerReport, WorkerState
 from offbeat.runtime.launch import sent_algorithm, sent_code, start_worker
 from offbeat.runtime.supervisor import Reporting, Supervisor
 
@@ -36,7 +36,7 @@ class WorkerPool:
         self._code, self._algorithm = sent_code(parts.plans[0]), sent_algorithm(parts.config)  # first: they may raise
         self._parts, self._board, self._cores = parts, parts.board, usable_core_numbers()
         self._bell, *self._bells = Bell.make_several(1 + len(parts.plans))
-        self._states: list[State | None] = [None] * len(parts.plans)
+        self._states: list[WorkerState | None] = [None] * len(parts.plans)
         """The state that each worker continues from; None once it has finished a learning step."""
         self._initial_progress: list[WorkerProgress] = []
         """The progress of each worker at its start."""
@@ -65,7 +65,7 @@ class WorkerPool:
         """Return the seconds of each worker, by activity."""
         return [timings.seconds for timings in self._spent]
 
-    def start(self, states: Sequence[State | None]) -> None:
+    def start(self, states: Sequence[WorkerState | None]) -> None:
         """Start all workers, each from its state, and wait until they are ready. They wait for `set_limit`."""
         self._states = list(states)
         self._initial_progress = [self._board.progress_of(worker) for worker in range(len(states))]
@@ -100,7 +100,7 @@ class WorkerPool:
             partial(self._take_report, index),
         )
 
-    def _state(self, index: int, attempt: int) -> State | None:
+    def _state(self, index: int, attempt: int) -> WorkerState | None:
         """Return the state that a worker continues from; None after it has made progress, which is on the board.
 
         After a death the state of its envs is left out, because they may fail in the same way again.
@@ -176,7 +176,7 @@ class WorkerPool:
         for child in late:
             child.kill()
 
-    def states(self) -> list[State | None]:
+    def states(self) -> list[WorkerState | None]:
         """Return the state of each paused worker; None for a worker that is not paused because it died."""
         limit = int(self._board.limit[0])
         return [child.paused[1] if child.paused[0] == limit else None for child in self._supervisor.processes]

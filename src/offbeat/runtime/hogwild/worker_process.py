@@ -45,7 +45,7 @@ REPORT_EVERY_S = 0.2
 """Minimum seconds between two progress reports."""
 
 
-class State(NamedTuple):
+class WorkerState(NamedTuple):
     """The state of a paused worker, from which a worker can continue."""
 
     learner: Mapping[str, Any]
@@ -83,7 +83,7 @@ class WorkerLaunch(LaunchSpec):
     """Env steps of the whole run, for training progress."""
     plan: Plan
     shared_state: SharedStateShape
-    state: State | None
+    state: WorkerState | None
     """The state to continue from; None: a new worker, or a restart after progress, which is on the board."""
     algorithm: type[Any]
     """The algorithm's class."""
@@ -138,7 +138,7 @@ class Worker:
 
     # --- start ----------------------------------------------------------------------------------------------
 
-    def start(self, state: State | None) -> None:
+    def start(self, state: WorkerState | None) -> None:
         """Continue from a state; without one, start new or continue for a dead worker from its replay and counters."""
         step, feed = self._done.learning_steps, self._learner.feed
         if state is None:
@@ -212,11 +212,11 @@ class Worker:
             self._bell.sleep(POLL_INTERVAL_S)
         self._deadline.renew()
 
-    def _state(self) -> State:
+    def _state(self) -> WorkerState:
         learner = self._learner.state()
         if self._launch.shared_state.share_moments:
             learner["adam"] = {}  # saved once, with the shared state
-        return State(learner, self._actor.snapshot(), self._learner.feed.priorities())
+        return WorkerState(learner, self._actor.snapshot(), self._learner.feed.priorities())
 
     # --- reports --------------------------------------------------------------------------------------------
 

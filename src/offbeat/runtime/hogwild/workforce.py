@@ -14,7 +14,7 @@ from offbeat.core.types import DEFAULT_POLICY, Tree
 from offbeat.metrics.counters import WorkerProgress
 from offbeat.runtime.hogwild.parts import HogwildParts
 from offbeat.runtime.hogwild.worker_pool import WorkerPool
-from offbeat.runtime.hogwild.worker_process import State
+from offbeat.runtime.hogwild.worker_process import WorkerState
 from offbeat.runtime.plan import ActorSnapshot
 from offbeat.runtime.supervisor import Notify
 from offbeat.runtime.workforce import Workforce
@@ -66,7 +66,7 @@ class HogwildWorkforce(Workforce):
             "workers": [self._worker_state(*each) for each in zip(count(), states, actors)],
         }
 
-    def _worker_state(self, worker: int, state: State | None, actor: ActorSnapshot) -> dict[str, Any]:
+    def _worker_state(self, worker: int, state: WorkerState | None, actor: ActorSnapshot) -> dict[str, Any]:
         """Return the state of a worker for a checkpoint; for a dead worker only its counters on the board."""
         updates, refused = self._board.updates[worker, :2].tolist()
         counts = {"done": self._board.progress_of(worker)._asdict(), "updates": updates, "refused": refused}
@@ -83,7 +83,7 @@ class HogwildWorkforce(Workforce):
         continued = all(restored is not None and restored.actor is not None for restored in states)
         return continued, self._message(states, arrays)
 
-    def _restored(self, worker: int, saved: Mapping[str, Any], saved_arrays: Tree | None) -> State | None:
+    def _restored(self, worker: int, saved: Mapping[str, Any], saved_arrays: Tree | None) -> WorkerState | None:
         """Copy the rows of a worker's replay into its memory; return the state that the worker continues from.
 
         None for a worker that was dead when the run was saved: it continues from the board, like a restarted worker.
@@ -100,7 +100,7 @@ class HogwildWorkforce(Workforce):
             return None
         learner = {**saved["learner"], **({"replay": None} if self._parts.has_replay and saved_arrays is None else {})}
         priorities = {name: np.array(array) for name, array in arrays.items() if name.startswith("priorities/")}
-        return State(learner, saved["actor"], priorities)
+        return WorkerState(learner, saved["actor"], priorities)
 
     def _copy_rows(self, saved: Tree, rows: Tree) -> None:
         """Copy the saved rows of a worker's replay into its memory.
@@ -117,7 +117,7 @@ class HogwildWorkforce(Workforce):
         for name, part in rows.items():
             part[...] = saved[name]
 
-    def _message(self, states: Sequence[State | None], saved_arrays: Tree | None) -> str:
+    def _message(self, states: Sequence[WorkerState | None], saved_arrays: Tree | None) -> str:
         """Return a message about the workers' replays and about workers that were dead."""
         workers, dead = len(states), states.count(None)
         replays = "the replay restored" if workers == 1 else f"the replays of {workers} workers restored"
