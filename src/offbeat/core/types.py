@@ -27,7 +27,8 @@ from offbeat.core.fields import Bound, Name, Size, Unlimited
 Array = NDArray[Any]
 Tree = dict[str, Array]
 """Named arrays. A Box observation is one array, 'observation'. A Dict has one array per key, 'observation/<key>', a
-Tuple 'observation/0' and so on; nested spaces have 'observation/<key>/<key>'."""
+Tuple 'observation/0' and so on; nested spaces have 'observation/<key>/<key>'. So it is a flat dict, whatever the
+nesting of the space."""
 
 OBSERVED_MASK, INFO_MASK = "observation/action_mask", "action_mask"
 """Names of the leaf with the action mask: a key of a Dict observation, or a key of the env's infos."""
