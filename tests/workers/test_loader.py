@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+from itertools import count
 from unittest.mock import patch
 
 import pytest
@@ -67,6 +68,7 @@ def test_an_error_is_raised_in_place_of_its_item_and_not_before():
 
 def test_a_loader_that_hangs_is_an_error_with_its_name_and_does_not_delay_the_end(monkeypatch):
     monkeypatch.setattr(loader_module, "CLOSE_S", 0.01)
+    monkeypatch.setattr(loader_module, "POLL_S", 0.01)
     ended = threading.Event()
     loader = Loader("batch", lambda _number, _timings: ended.wait(PATIENCE_S), 0, LoadAhead(1, 0.05))
     loader.allow(1)
@@ -76,6 +78,24 @@ def test_a_loader_that_hangs_is_an_error_with_its_name_and_does_not_delay_the_en
     ended.set()
     monkeypatch.undo()
     loader.close()  # waits for the thread, which a later test would find
+
+
+def test_the_time_in_which_the_process_is_stopped_does_not_count(monkeypatch):
+    looks, readings = threading.Semaphore(0), count(0, 1000)
+
+    def jumping_clock() -> int:
+        looks.release()
+        return next(readings)
+
+    def load(number: int, _timings: Timings) -> int:
+        looks.acquire()
+        return number
+
+    loader = Loader("item", load, 0, AHEAD)
+    loader.allow(2)
+    monkeypatch.setattr(threading, "_time", jumping_clock)  # the clock of the waits for a condition
+    assert loader.take(1, Timings()) == 1, "item 0 ends the first wait, and 1000 s have passed"
+    loader.close()
 
 
 def test_a_loader_whose_thread_cannot_be_started_says_which_limit_to_raise():

@@ -21,6 +21,8 @@ Item = TypeVar("Item")
 
 CLOSE_S = 2.0
 """Seconds that the thread gets to end. A thread that hangs is left running: threads cannot be killed."""
+POLL_S = 1.0
+"""Seconds between two checks whether an item is there."""
 WAIT, LOAD = "learn/load_wait", "load"
 """Names in `Timings`: the learner's wait for its loader; the time of the loader itself."""
 
@@ -77,7 +79,7 @@ class Loader(Generic[Item]):
         """
         started = clock()
         with self._changed:
-            self._changed.wait_for(lambda: number in self._loaded or self._error is not None, self._stall_timeout_s)
+            self._wait_for(number)
             item, spent = self._loaded.pop(number, (None, None))
             error = self._error
         timings.add(WAIT, clock() - started)
@@ -91,6 +93,14 @@ class Loader(Generic[Item]):
             f"the loader made no progress in time: {self._name} {number} was not loaded within "
             f"{self._stall_timeout_s:g} s (stall_timeout_s). Pass --set load_ahead=0 to load without a thread"
         )
+
+    def _wait_for(self, number: int) -> None:
+        """Wait for an item, an error or the time limit. The time in which this process is stopped does not count."""
+        idle_s = 0.0
+        while not self._changed.wait_for(lambda: number in self._loaded or self._error is not None, POLL_S):
+            idle_s += POLL_S
+            if idle_s >= self._stall_timeout_s:
+                return
 
     def close(self) -> None:
         """End the thread."""
