@@ -200,6 +200,11 @@ def test_as_many_slots_as_are_needed_and_no_more(pace):
     assert most <= pace.in_flight < most + pace.unrolls_per_batch * pace.resident_batches
 
 
+def test_the_number_of_slots_is_computed_at_once_for_any_lag():
+    assert OnPolicyPace(1, max_lag=10**12).in_flight == 10**12 + 1
+    assert OnPolicyPace(2, max_lag=0, resident_batches=10**12, passes=2).in_flight == 2 * 10**12
+
+
 @given(on_policy, st.integers(0, 50))
 def test_the_pause_ticket_is_the_first_that_the_pace_cannot_have_allowed(pace, learned):
     held = pace.pause_ticket(learned)

@@ -15,8 +15,6 @@ from __future__ import annotations
 
 from dataclasses import InitVar, dataclass
 from fractions import Fraction
-from functools import cached_property
-from itertools import count
 from typing import NamedTuple, Protocol
 
 from offbeat.core.errors import ConfigError
@@ -171,12 +169,11 @@ class OnPolicyPace:
     def pause_ticket(self, learned: int) -> int:
         return self.next_ticket(learned + self.max_lag + 1)
 
-    @cached_property
+    @property
     def in_flight(self) -> int:
-        # A slot is free once the last use of its batch is finished. It may be written D steps before the first use of
-        # the batch that comes `ring` batches later. This is earliest for the first batch of a group.
-        ring = next(ring for ring in count(1) if self.first_use(ring) - self.max_lag > self.last_use(0))
-        return ring * self.unrolls_per_batch
+        # A slot is free once the last use of its batch is finished. Until then the tickets of the batches up to D steps
+        # later may start. These are most for the first batch of a group.
+        return self.pause_ticket(self.last_use(0))
 
     @property
     def most_ahead(self) -> int:
