@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
@@ -7,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
-from tests.sample_envs import env_zoo
+from tests.sample_envs import curious_envs, env_zoo
 from tests.support.env_rows import assert_same, collect
 from tests.support.models import random_vector
 from tests.support.thorough import thorough
@@ -444,12 +445,12 @@ def test_policies_of_an_actor_have_separate_random_streams():
 # --- whose fault ------------------------------------------------------------------------------------------------
 
 
-def columns_of(env: str, policy: Any) -> tuple[Actor, Any]:
-    """Return an actor with one policy, and a function that acts a ticket."""
+def columns_of(env: str, policy: Any, *, no_decision: bool = False) -> tuple[Actor, Any]:
+    """Return an actor with one policy, and a function that acts a ticket; `no_decision`: of the env's spec."""
     envs = make_envs(env, COLUMNS, seed=0)
     actor = Actor(0, 0, [PolicyColumns(envs, policy(envs.spec.action))])
     actor.start(0)
-    slot = empty_slot(envs.spec)
+    slot = empty_slot(replace(envs.spec, no_decision=no_decision))
     return actor, lambda: actor.act(Work(0, 0, 0.0, (PolicyWork(np.zeros(1, np.float32), slot),)))
 
 
@@ -499,6 +500,21 @@ def test_an_env_that_fails_is_named_with_the_env_steps_of_its_episode():
     gym.register("tests/LateFault-v0", make)
     _, act = columns_of("tests/LateFault-v0", AtRandom)
     with pytest.raises(EnvFailed, match=r"env 0: reward is NaN.*, after 1 env step of the episode. Run `"):
+        act()
+
+
+def test_an_env_that_fails_is_named_with_the_decisions_of_its_episode_if_some_steps_have_none():
+    class FaultInTurn(curious_envs.Waiting):
+        """There is a decision in its steps 1 and 4. Its step 6 fails."""
+
+        def step(self, action: Any) -> Any:
+            observation, reward, *rest = super().step(action)
+            return observation, np.nan if self.age == 6 else reward, *rest
+
+    make: Any = FaultInTurn
+    gym.register("tests/FaultInTurn-v0", make)
+    _, act = columns_of("tests/FaultInTurn-v0", AtRandom, no_decision=True)
+    with pytest.raises(EnvFailed, match=r"env 0: reward is NaN.*, after 2 decisions of the episode. Run `"):
         act()
 
 

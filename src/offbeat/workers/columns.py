@@ -238,7 +238,7 @@ class PolicyColumns:
         """Add to the error of an env call what these columns know about it.
 
         Args:
-            error: raised by `receive`. It gets the env steps of the episode so far.
+            error: raised by `receive`. It gets the length of the episode so far.
             row: the row that was to be received.
             group: its env group.
 
@@ -250,7 +250,9 @@ class PolicyColumns:
         if fault is not None:
             raise fault from error
         if error.column is not None:
-            error.problem += f", after {counted(int(self._lengths[error.column]), 'env step')} of the episode"
+            # In rows without a decision the env steps too, but lengths count decisions.
+            unit = "decision" if NO_DECISION in self._slot else "env step"
+            error.problem += f", after {counted(int(self._lengths[error.column]), unit)} of the episode"
 
     def _count_episodes(self, row: int, columns: slice, outcome: Outcome) -> bool:
         """Add a row to each column's return and length; write them into the row in which an episode (or game) ends.
