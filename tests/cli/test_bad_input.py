@@ -344,6 +344,12 @@ HOGWILD = [
         "--set warmup=768",
         "fewer --workers",
     ),
+    train_sac(
+        f"{FREE} --set core=gru chunk_length=16 burn_in=64 batch_size=32 envs_per_actor=1 warmup=127",
+        "each has capacity 500000 and warmup 63",
+        "the first sample needs 64",
+        "For the whole run pass 2 times as much",
+    ),
     train_sac(f"{FREE} --set warmup=4000 capacity=2000", "warmup is 4000", "capacity is 2000", "capacity=4000"),
     train_sac(
         f"{FREE} --set n_step=300 capacity=500 warmup=500 batch_size=200 envs_per_actor=1",

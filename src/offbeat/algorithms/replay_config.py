@@ -257,7 +257,7 @@ class ReplayConfig(NetworkConfig):
                 "batch_size, or fewer --workers"
             )
         self.memory(runtime)  # first, so that an error in the settings of the run is not reported as one of a worker
-        own = self.of_worker(0, workers)
+        own = self.of_worker(workers - 1, workers)  # the last one has the smallest part of warmup
         try:
             self._check_samples(own.memory(runtime))
         except ConfigError as error:
