@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from offbeat.config.env import UNSET
+from offbeat.config.env import UNSET, EnvConfig
 from offbeat.core.seeding import stream
 from offbeat.core.tasks import TaskSample, Trials
 from offbeat.envs.make import make_envs
@@ -32,8 +32,10 @@ def policy_for(env_id: str, *, zero: bool = False) -> ActingPolicy:
     return policy
 
 
-def played(policy: ActingPolicy, env_id: str, count: int, *, seed: int = 0, **arguments: Any) -> Evaluation:
-    envs = evaluation_envs(env_id, count, seed=seed, role="test", settings=UNSET, trials=TRIALS)
+def played(
+    policy: ActingPolicy, env_id: str, count: int, *, seed: int = 0, env: EnvConfig = UNSET, **arguments: Any
+) -> Evaluation:
+    envs = evaluation_envs(env_id, count, seed=seed, role="test", settings=env, trials=TRIALS)
     return evaluate_policies({"default": policy}, envs, TRIALS, episodes=count, seed=seed, **arguments)
 
 

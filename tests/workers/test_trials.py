@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from tests.support.trials import ROBOT, TRIALS, played, policy_for, sampled_tests
 
+from offbeat.config.env import EnvConfig
 from offbeat.core.seeding import stream
 from offbeat.core.types import Tree
 from offbeat.envs.meta.point_robot import PointRobot
@@ -20,7 +21,7 @@ COUNTDOWN = "trials/Countdown-v0"
 
 
 class Countdown(gym.Env[Any, Any]):
-    """The task is the length of its episodes; each step has reward 1. It is in the infos."""
+    """The task is the length of its episodes; each step has reward 1. The last info of an episode has its length."""
 
     observation_space = gym.spaces.Box(-1, 1, (1,), np.float32)
     action_space = gym.spaces.Box(-1, 1, (1,), np.float32)
@@ -38,7 +39,8 @@ class Countdown(gym.Env[Any, Any]):
 
     def step(self, action: Any) -> Any:  # noqa: ARG002
         self._left -= 1
-        return np.zeros(1, np.float32), 1.0, self._left == 0, False, {}
+        ended = self._left == 0
+        return np.zeros(1, np.float32), 1.0, ended, False, {"length": self._length} if ended else {}
 
 
 _makers: dict[str, Any] = {COUNTDOWN: Countdown}
@@ -63,6 +65,13 @@ def test_episodes_of_a_trial_may_have_other_lengths_than_those_of_other_trials()
     assert result.adaptation is not None
     assert result.adaptation.tolist() == [[length] * 3 for length in lengths]
     assert result.lengths.tolist() == lengths
+
+
+def test_numbers_of_infos_are_averaged_over_the_trials_that_count_in_all_rounds() -> None:
+    """17 columns play 33 trials in two rounds. In the second one the last column plays a trial that does not count."""
+    lengths = [int(length) for length in sampled_tests(Countdown)]
+    result = played(policy_for(COUNTDOWN, zero=True), COUNTDOWN, 33, env=EnvConfig(info_metrics=("length",)))
+    assert result.info == {"length": pytest.approx(np.mean([lengths[trial % 4] for trial in range(33)]))}
 
 
 def by_hand(policy: ActingPolicy, goal: Any, seed: int) -> list[float]:

@@ -205,17 +205,8 @@ class EpisodeCounter:
             cut=self._truncated + int(started.sum()) - self.ended,
             not_begun=int((~started).sum()),
             env_steps=self.env_steps,
-            info=self._info_means(),
+            info=info_means(self._info_names, np.sum([sums.info for sums in self._sums.values()], axis=0)),
         )
-
-    def _info_means(self) -> dict[str, float]:
-        """Return the means of the numbers in the infos of all agents, by name."""
-        totals, counts = np.sum([sums.info for sums in self._sums.values()], axis=0)
-        return {
-            name: float(total / count)
-            for name, total, count in zip(self._info_names, totals, counts, strict=True)
-            if count
-        }
 
 
 class _Sums:
@@ -249,11 +240,26 @@ class _Sums:
         self._lengths[cells] += outcome.valid[columns]
         self._took_part[cells] |= ~outcome.resets[columns]
         if self.info.size:
-            numbers = outcome.info[columns]
-            present = np.isfinite(numbers)
-            self.info += np.where(present, numbers, 0.0).sum(axis=0), present.sum(axis=0)
+            self.info += sums_and_counts(outcome.info[columns]).sum(axis=1)
 
     def episodes(self, started: NDArray[np.bool_]) -> Episodes:
         """Return the episodes that were started."""
         took_part, returns = self._took_part, self._returns
         return Episodes(returns[took_part], self._lengths[took_part], self.by_world(returns)[started].sum(axis=1))
+
+
+# --- the numbers in the infos ---------------------------------------------------------------------------------
+
+
+def sums_and_counts(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return what a row adds to the sums and counts of the numbers in the infos, [2, columns, K].
+
+    `numbers`: [columns, K]; NaN where an info had none.
+    """
+    present = np.isfinite(numbers)
+    return np.array([np.where(present, numbers, 0.0), present], np.float64)
+
+
+def info_means(names: Sequence[str], sums: NDArray[np.float64]) -> dict[str, float]:
+    """Return the means of the numbers in the infos, by name; `sums`: their sums and counts, [2, K]."""
+    return {name: float(total / count) for name, total, count in zip(names, *sums, strict=True) if count}

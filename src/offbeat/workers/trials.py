@@ -9,7 +9,7 @@ rounds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple, TypedDict, Unpack
 
@@ -24,7 +24,7 @@ from offbeat.envs.make import task_envs
 from offbeat.models.acting import ActingPolicy
 from offbeat.models.task_inference import TaskInference
 from offbeat.workers.env_calls import EnvCallWatch, Unwatched
-from offbeat.workers.episodes import Episodes, Evaluation
+from offbeat.workers.episodes import Episodes, Evaluation, info_means, sums_and_counts
 from offbeat.workers.evaluation_envs import EvaluationEnvs
 from offbeat.workers.evaluator import EvaluatedColumns, EvaluationLoop, evaluate
 from offbeat.workers.mixture import Mixture
@@ -138,6 +138,8 @@ class TrialColumns(EvaluatedColumns):
         self.returns, self.lengths, self.cut = np.zeros(shape), np.zeros(shape, np.int64), np.zeros(shape, np.bool_)
         """[N, episodes]: return, length, and whether the step limit of evaluations has cut the episode."""
         self.ended = np.zeros(shape, np.bool_)
+        self.info = np.zeros((2, len(tasks), len(envs.spec.info)))
+        """[2, N, K]: sums and counts of the numbers in the infos."""
 
     def start(self) -> Tree:
         return self._task_envs.start_tasks(self._tasks)
@@ -173,6 +175,8 @@ class TrialColumns(EvaluatedColumns):
         self.ended[cells] |= ended
         if (limit := self.envs.spec.cut_at) is not None:
             self.cut[cells] |= outcome.truncated[columns] & (self.lengths[cells] >= limit)
+        if self.envs.spec.info:
+            self.info[:, columns] += sums_and_counts(outcome.info[columns])
         self._episode[columns[ended]] += 1
 
 
@@ -204,6 +208,7 @@ def _joined(rounds: list[_Round], count: int) -> Evaluation:
         np.concatenate([getattr(each.columns, name) for each in rounds])[:count]
         for name in ("returns", "lengths", "cut", "ended")
     )
+    info = np.concatenate([each.columns.info for each in rounds], axis=1)[:, :count]
     scored = lengths[:, -1] > 0
     last = Episodes(returns[scored, -1], lengths[scored, -1], returns[scored, -1])
     return Evaluation(
@@ -214,13 +219,6 @@ def _joined(rounds: list[_Round], count: int) -> Evaluation:
         cut=int((cut | ~ended)[scored, -1].sum()),
         not_begun=count - int(scored.sum()),
         env_steps=sum(each.played.env_steps for each in rounds),
-        info=dict(_info_means(rounds)),
+        info=info_means(rounds[0].columns.envs.spec.info, info.sum(axis=1)),
         adaptation=np.where(lengths > 0, returns, np.nan),
     )
-
-
-def _info_means(rounds: list[_Round]) -> Iterator[tuple[str, float]]:
-    """Yield the mean of each number of the infos over the rounds, weighted by their env steps."""
-    for name in {name: None for each in rounds for name in each.played.info}:
-        known = [(each.played.info[name], each.played.env_steps) for each in rounds if name in each.played.info]
-        yield name, float(np.average([value for value, _ in known], weights=[steps for _, steps in known]))
