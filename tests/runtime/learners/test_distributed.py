@@ -10,7 +10,12 @@ import torch
 import torch.distributed as dist
 from tests.support.runs import CommandResult, Started
 
-from offbeat.runtime.learners.distributed import uses_nccl
+from offbeat.core.errors import RunFailed
+from offbeat.memory.arena import private_arena
+from offbeat.metrics.timings import Timings
+from offbeat.runtime.learners import distributed
+from offbeat.runtime.learners.board import LearnersBoard, learners_board_slabs
+from offbeat.runtime.learners.distributed import DistributedCollective, host_store, uses_nccl
 
 LEARNER = """
 import os, sys
@@ -111,6 +116,22 @@ os._exit(0)
 def test_a_learner_that_waits_for_one_that_has_made_fewer_exchanges_ends_with_the_reason(made, tmp_path):
     said = Started([str(made)], tmp_path, code=ONE_FINISHES_EARLY).end()
     assert f"a different number of times by the end of learning step 0 ({made + 1}, {made})" in said.out, said.err
+
+
+def test_a_process_group_that_the_program_sets_up_later_is_neither_used_nor_closed(monkeypatch):
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    monkeypatch.setattr(distributed, "LOST_S", 0.0)
+    board = LearnersBoard(private_arena(learners_board_slabs(1)), 1)
+    side = DistributedCollective(board, 0, 1, "gloo", host_store(1), "cpu", lambda: None, Timings(), timeout_s=10.0)
+    dist.init_process_group("gloo", store=host_store(1), rank=0, world_size=1)
+    try:
+        with pytest.raises(RunFailed, match=r"learner 0 could not exchange rows .* default process group twice"):
+            side.gather(torch.zeros(1, 4))
+        side.close()
+        assert dist.is_initialized()
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group()
 
 
 def test_nccl_is_used_for_different_gpus_only(monkeypatch):

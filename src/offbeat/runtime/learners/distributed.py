@@ -122,7 +122,7 @@ class DistributedCollective:
 
     def _connect(self) -> None:
         """Make the process group in a thread, and call `check` until all learners have done so."""
-        failures: list[RuntimeError] = []
+        failures: list[Exception] = []
 
         def run() -> None:
             try:
@@ -134,7 +134,7 @@ class DistributedCollective:
                     timeout=self._timeout,
                     device_id=self._device if self._device.type == "cuda" else None,
                 )
-            except RuntimeError as error:
+            except Exception as error:  # noqa: BLE001 - it is raised below
                 failures.append(error)
 
         thread = Thread(target=run, daemon=True)
@@ -146,7 +146,7 @@ class DistributedCollective:
             raise self._failure(failures[0]) from failures[0]
         self._is_connected = True
 
-    def _failure(self, error: RuntimeError) -> RunFailed:
+    def _failure(self, error: Exception) -> RunFailed:
         """Return the error for a failed exchange, if `check` does not name a lost learner."""
         until = monotonic() + LOST_S
         while monotonic() < until:
