@@ -309,6 +309,29 @@ def test_arrays_and_outputs_that_a_subclass_adds_are_cut_and_combined_like_the_o
         assert_close(whole.result.outputs, cut.result.outputs)
 
 
+class ScalarsDQN(DQN):
+    """Returns scalars of many kinds."""
+
+    def build(self, generator: torch.Generator, storage: Storage) -> None:
+        super().build(generator, storage)
+        self.stages = (replace(self.stages[0], maxima=frozenset({"largest"})),)
+
+    def loss(self, minibatch: Minibatch) -> LossResult:
+        rows = self.values(self.network, minibatch, "observation").amax(dim=1)
+        mean, largest = rows.detach().mean(), rows.detach().max()
+        numpy: Any = {"32-bit": np.float32(mean), "64-bit": np.float64(mean), "array": np.array(float(mean))}
+        metrics = {**numpy, "tensor": mean, "row": mean[None], "float": float(mean), "integer": 2}
+        return LossResult(rows.mean()[None], metrics, {**numpy, "largest": np.float32(largest)})
+
+
+def test_scalars_may_be_numbers_arrays_and_tensors_as_without_shards():
+    case = transitions(ScalarsDQN, DQNConfig(**SMALL))
+    for whole, cut in zip(computed(case, ALONE), computed(case, AllShards(3)), strict=True):
+        np.testing.assert_allclose(float(cut.result.loss), float(whole.result.loss), rtol=1e-4)
+        assert_close(whole.result.metrics, cut.result.metrics)
+        assert_close(whole.result.outputs, cut.result.outputs)
+
+
 class TableDQN(DQN):
     """Has an array in its minibatches whose rows are not those of the minibatch."""
 
@@ -340,6 +363,13 @@ class PairsDQN(DQN):
         return result._replace(outputs={"pairs": torch.zeros(len(minibatch["reward"]), 2)})
 
 
+class TwoNumbersDQN(DQN):
+    """Reports a metric that is not a scalar."""
+
+    def loss(self, minibatch: Minibatch) -> LossResult:
+        return super().loss(minibatch)._replace(metrics={"two": torch.zeros(2)})
+
+
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
@@ -347,6 +377,7 @@ class PairsDQN(DQN):
         (ArrayDQN, "noise of a minibatch is of type ndarray, which is not cut into shards: pass a tensor"),
         (UnequalDQN, "the stage q returns critic_loss, q_mean, epsilon, errors for a shard, but critic_loss, q_mean, "),
         (PairsDQN, r"the output pairs of the stage q is \[4, 2\] for a shard of 4 rows, but .* shards=1"),
+        (TwoNumbersDQN, r"the metric 'two' with the shape \(2,\), but a number is expected"),
     ],
 )
 def test_what_cannot_be_cut_or_combined_is_refused_with_the_remedy(kind, message):

@@ -74,8 +74,19 @@ TAKEN = frozenset(
 """Names that an algorithm cannot give to a metric."""
 
 
-def not_a_number(name: str, value: object) -> RunFailed:
-    """Return the error for a metric of an algorithm that is not a number, nor an array or tensor with one element."""
+def metric_value(name: str, value: Any) -> float:
+    """Return a metric of an algorithm, which is a number, or an array or tensor with one element.
+
+    Raises:
+        RunFailed: it is something else.
+    """
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise _not_a_number(name, value) from error
+
+
+def _not_a_number(name: str, value: object) -> RunFailed:
     if shape := getattr(value, "shape", ()):
         return RunFailed(
             f"the algorithm returned the metric {name!r} with the shape {tuple(shape)}, but a number is expected: pass "
@@ -117,10 +128,7 @@ class PeriodMetrics:
                 raise RunFailed(
                     f"the algorithm returned {name!r}, which is the name of another metric: use another name"
                 )
-            try:
-                self._metrics[policy_key(policy, name)].append(float(value))
-            except (TypeError, ValueError, RuntimeError) as error:
-                raise not_a_number(name, value) from error
+            self._metrics[policy_key(policy, name)].append(metric_value(name, value))
 
     def end(self, counters: Counters, timings: Timings, infos: Mapping[str, float | None]) -> None:
         """End the period: set `values` and the bottleneck report. The next period starts.

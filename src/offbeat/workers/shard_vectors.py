@@ -11,13 +11,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from offbeat.algorithms.base import LossResult, Shard, Stage
 from offbeat.core.errors import RunFailed
+from offbeat.metrics.period_metrics import metric_value
 from offbeat.models.collective import tree_sum
 
 
@@ -76,10 +79,10 @@ class VectorLayout:
         """Write a shard with `rows` rows into its vector."""
         outputs = result.outputs
         torch.mul(gradients, rows, out=vector[: self.gradients])
-        means = [result.loss, *result.metrics.values(), *(outputs[name] for name in self.means)]
+        means = [("loss", result.loss), *result.metrics.items(), *((name, outputs[name]) for name in self.means)]
         _fill(vector[self.gradients : self.added], means)
         vector[self.gradients : self.added].mul_(rows)
-        _fill(vector[self.added :], [outputs[name] for name in self.maxima])
+        _fill(vector[self.added :], [(name, outputs[name]) for name in self.maxima])
         for place, name in zip(self._places(len(vector)), self.by_row, strict=True):
             vector[place][:rows] = self._checked(name, outputs[name], rows)
 
@@ -133,16 +136,16 @@ class VectorLayout:
 
 
 def _is_scalar(value: Any) -> bool:
-    return isinstance(value, int | float) or (isinstance(value, Tensor) and not value.ndim)
+    return isinstance(value, Real) or (isinstance(value, Tensor | np.ndarray) and not value.ndim)
 
 
-def _fill(vector: Tensor, values: Sequence[Tensor | float]) -> None:
-    """Write scalars into the first entries of a vector."""
-    for index, value in enumerate(values):
-        if isinstance(value, Tensor):
-            vector[index].copy_(value, non_blocking=True)
+def _fill(vector: Tensor, values: Sequence[tuple[str, Any]]) -> None:
+    """Write scalars, with their names, into the first entries of a vector."""
+    for index, (name, value) in enumerate(values):
+        if isinstance(value, Tensor) and value.numel() == 1:
+            vector[index].copy_(value.reshape(()), non_blocking=True)
         else:
-            vector[index].fill_(value)
+            vector[index].fill_(metric_value(name, value))
 
 
 def _joined(values: Tensor, shards: Sequence[Shard], rows: int) -> Tensor:

@@ -14,7 +14,7 @@ from torch import Tensor
 from offbeat.algorithms.base import Algorithm, Minibatch, Stage
 from offbeat.core.errors import RunFailed
 from offbeat.core.types import Array
-from offbeat.metrics.period_metrics import not_a_number
+from offbeat.metrics.period_metrics import metric_value
 from offbeat.models.acting import IF_NOT_FINITE
 from offbeat.models.flat import FlatAdam
 from offbeat.workers.stages import make_applier
@@ -63,14 +63,7 @@ def _mean(name: str, values: list[Any]) -> float:
             return float(stacked.mean())
     except (TypeError, ValueError, RuntimeError):  # they are not of one kind
         pass
-    return sum(_number(name, value) for value in values) / len(values)  # converts each, which is slower
-
-
-def _number(name: str, value: Any) -> float:
-    try:
-        return float(value)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise not_a_number(name, value) from error
+    return sum(metric_value(name, value) for value in values) / len(values)  # converts each, which is slower
 
 
 class UpdateCounter(Protocol):
