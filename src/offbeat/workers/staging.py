@@ -55,9 +55,9 @@ class CudaBuffers(DeviceBuffers):
         super().__init__(device)
         self._stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
         self._copied, self._used = (torch.cuda.Event() for _ in range(2))  # type: ignore[no-untyped-call]
-        self._tensors: dict[tuple[str, torch.Size], tuple[Tensor, Tensor]] = {}
-        """By field and shape: pinned memory, and memory on the device. They are kept, because allocation is slow. Only
-        sequences with waits have several shapes."""
+        self._memory: dict[str, tuple[Tensor, Tensor]] = {}
+        """By field: flat pinned memory, and flat memory on the device, for its largest array so far. They are kept,
+        because allocation is slow. Only sequences with waits have arrays of several sizes."""
 
     def load(self, arrays: Tree) -> Batch:
         self._copied.synchronize()  # the pinned memory has been read
@@ -79,11 +79,12 @@ class CudaBuffers(DeviceBuffers):
 
     def _buffers(self, name: str, host: Tensor) -> tuple[Tensor, Tensor]:
         """Return the pinned memory and the device's memory for an array."""
-        key = name, host.shape
-        if key not in self._tensors:
-            pinned = torch.empty(host.shape, dtype=host.dtype, pin_memory=True)
-            self._tensors[key] = pinned, torch.empty(host.shape, dtype=host.dtype, device=self._device)
-        return self._tensors[key]
+        size = host.numel()
+        if name not in self._memory or len(self._memory[name][0]) < size:
+            pinned = torch.empty(size, dtype=host.dtype, pin_memory=True)
+            self._memory[name] = pinned, torch.empty(size, dtype=host.dtype, device=self._device)
+        pinned, on_device = self._memory[name]
+        return pinned[:size].view(host.shape), on_device[:size].view(host.shape)
 
 
 BUFFERS: dict[str, type[DeviceBuffers]] = {"cpu": HostBuffers, "cuda": CudaBuffers}
