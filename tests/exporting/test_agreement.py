@@ -67,6 +67,22 @@ def test_rounding_of_large_outputs_is_no_difference_of_the_clipped_actions():
     assert agreement.error <= TOLERANCE
 
 
+WIDE = ActionSpec("box", (2,), low=(-1e6, -1.0), high=(1e6, 1.0))
+
+
+@pytest.mark.parametrize("distribution", ["gaussian", "squashed", "tanh_gaussian"])
+def test_rounding_of_numbers_with_large_bounds_is_no_difference(distribution):
+    policy = loaded(replace(policy_spec("box"), action=WIDE, distribution=distribution))
+    compare(policy, runner(policy))
+
+
+def test_a_difference_of_a_small_number_beside_a_large_one_is_refused():
+    policy = loaded(replace(policy_spec("box"), action=WIDE))
+    wrong = np.array([0, 1e-3], np.float32)
+    with pytest.raises(RunFailed, match="does not act like the policy"):
+        compare(policy, answering(policy, lambda _, outputs: {"action": outputs["action"] + wrong}))
+
+
 def test_numbers_stay_within_bounds_of_float64_that_float32_rounds():
     action = ActionSpec("box", (2,), low=(-0.1, -0.1), high=(0.1, 0.1), env_dtype="float64")
     policy = loaded(replace(policy_spec("box"), action=action))

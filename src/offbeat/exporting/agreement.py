@@ -26,6 +26,7 @@ from offbeat.models.whole_policy import NEXT_STATE, STATE
 TOLERANCE = 1e-5
 """Largest allowed difference between the values of a file and those of the policy: absolute, or relative to the
 largest output of the network (of a state: its largest value) if this is above 1, because actions are clipped after it.
+For a number with two bounds, also relative to the larger one if this is above 1, because outputs are scaled to them.
 If the logits (of DQN: Q-values) of two choices differ by less, either is correct."""
 BATCHES = (1, 3, 64)
 """Number of observations in each batch that is compared."""
@@ -71,6 +72,7 @@ def compare(policy: LoadedPolicy, run: Runner, largest: int = LARGEST) -> Agreem
         RunFailed: their actions differ.
     """
     random, spec = stream(0, "export"), policy.policy.spec
+    ranges = _ranges(spec)
     decisions, wrong, error = 0, 0, 0.0
     for rows in BATCHES:
         state, memory = np.zeros((rows, spec.state_size), np.float32), initial_state(spec, rows)
@@ -85,7 +87,8 @@ def compare(policy: LoadedPolicy, run: Runner, largest: int = LARGEST) -> Agreem
             _require_alike(found, expected)
             decisions += rows
             wrong += _wrong_choices(spec, values, found, expected)
-            differences = (_difference(found[name], expected[name], outputs[name]) for name in expected)
+            scales = {name: max(1.0, np.abs(outputs[name]).max()) * ranges.get(name, 1.0) for name in expected}
+            differences = (_difference(found[name], expected[name], scales[name]) for name in expected)
             error = float(np.max([error, *differences]))
     if wrong or not error <= TOLERANCE:
         raise RunFailed(
@@ -142,11 +145,21 @@ def _require_alike(found: Tree, expected: Tree) -> None:
 # --- values -------------------------------------------------------------------------------------------------
 
 
-def _difference(found: Array, expected: Array, outputs: Array) -> float:
-    """Return the largest difference, relative to the largest of the outputs if this is above 1; 0 for choices."""
+def _ranges(spec: PolicySpec) -> dict[str, Array]:
+    """Return the larger bound of each number by the name of its part, at least 1; 1 for a number without two bounds."""
+    ranges = {}
+    for name, part in action_parts(spec.action):
+        if not part.nvec:
+            bounds = np.abs([part.low, part.high]).max(axis=0).reshape(part.shape)
+            ranges[name] = np.where(np.isfinite(bounds), np.maximum(bounds, 1), 1)
+    return ranges
+
+
+def _difference(found: Array, expected: Array, scale: Array) -> float:
+    """Return the largest difference relative to the scale; 0 for choices."""
     if not np.issubdtype(expected.dtype, np.floating) or not expected.size:
         return 0.0
-    return float(np.abs(found - expected).max() / max(1.0, np.abs(outputs).max()))
+    return float((np.abs(found - expected) / scale).max())
 
 
 # --- choices ------------------------------------------------------------------------------------------------
