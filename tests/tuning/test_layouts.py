@@ -49,12 +49,13 @@ def test_serial_is_compared_with_all_envs_in_one_actor():
     assert serial.runtime.batch_rows == config(runtime="processes", actors=2, envs_per_actor=4).runtime.batch_rows
 
 
-def test_serial_keeps_a_layout_in_which_actors_and_unrolls_of_a_batch_differ():
+def test_a_layout_is_kept_in_which_actors_and_unrolls_of_a_batch_differ():
     given = config(runtime="processes", actors=2, envs_per_actor=4, unrolls_per_batch=3)
-    assert serial_layout(given).runtime == replace(given.in_runtime("serial").runtime)
+    assert serial_layout(given) == given.in_runtime("serial")
+    assert concurrent_layout(serial_layout(given)) == given
 
 
-def test_a_serial_run_is_compared_with_processes_in_the_layout_that_they_have_by_default():
+def test_a_serial_run_is_compared_with_processes_in_the_layout_that_is_best_there():
     processes = concurrent_layout(config(runtime="serial", actors=1, envs_per_actor=8))
     runtime = processes.runtime
     assert (runtime.runtime, runtime.max_lag, runtime.split) == ("processes", 1, "given")
@@ -137,14 +138,14 @@ def test_the_table_shows_the_prediction_beside_the_measured_speed():
             25_100,
             (
                 "asynchrony makes no difference to this workload: processes is 1.00x as fast as serial here, and "
-                "--runtime serial is simpler"
+                "--runtime serial --actors 1 --envs-per-actor 32 --set learner_threads=1 is simpler"
             ),
         ),
         (
             20_000,
             (
                 "asynchrony does not help this workload: processes is 0.80x as fast as serial here, so pass --runtime "
-                "serial"
+                "serial --actors 1 --envs-per-actor 32 --set learner_threads=1"
             ),
         ),
     ],
@@ -154,11 +155,19 @@ def test_advice_follows_the_measured_speeds_whatever_was_predicted(sps, expected
 
 
 def test_a_serial_run_is_told_the_runtime_that_was_faster_or_to_stay():
-    assert advice(Comparison(SERIAL, SERIAL, PROCESSES), busy=False) == (
+    alike = replace(PROCESSES, actors=1, envs_per_actor=32)
+    assert advice(Comparison(SERIAL, SERIAL, alike), busy=False) == (
         "asynchrony pays: processes is 2.00x as fast as serial here, so pass --runtime processes"
     )
     slow = replace(PROCESSES, achieved_sps=20_000)
     assert advice(Comparison(SERIAL, SERIAL, slow), busy=False).endswith("so stay with --runtime serial")
+
+
+def test_a_runtime_is_recommended_in_the_layout_that_was_measured():
+    run = replace(SERIAL, actors=4, envs_per_actor=8)
+    assert advice(Comparison(run, run, PROCESSES), busy=False).endswith(
+        "so pass --runtime processes --actors 2 --envs-per-actor 16 --set learner_threads=1"
+    )
 
 
 def test_another_layout_is_recommended_only_if_it_was_faster():

@@ -104,7 +104,7 @@ def serial_layout(config: Config) -> Config:
 
 
 def concurrent_layout(config: Config) -> Config:
-    """Return the config of the same work in processes, in the layout that a run there would have by default.
+    """Return the config of the same work in processes, in the layout that is best there by its measured costs.
 
     Raises:
         ConfigError: processes do not support the config.
@@ -115,7 +115,7 @@ def concurrent_layout(config: Config) -> Config:
     if "split" in config.settings.unsupported_keys:
         return processes
     runtime = replace(runtime, max_lag=runtime.max_lag or runtime.entry.default_max_lag)
-    if runtime.lag == "bounded":
+    if runtime.lag == "bounded" and runtime.batch_unrolls == runtime.actors:
         runtime = replace(runtime, split="measured")
     return with_measured_topology(replace(processes, runtime=runtime), ignore).config
 
@@ -198,17 +198,24 @@ def advice(comparison: Comparison, *, busy: bool) -> str:
 
 
 def _gain_advice(comparison: Comparison) -> str:
-    gain, concurrent = comparison.overlap_gain, comparison.concurrent
-    if gain is None or concurrent is None:
+    gain, serial, concurrent = comparison.overlap_gain, comparison.serial, comparison.concurrent
+    if gain is None or serial is None or concurrent is None:
         return ""
     here = f"{concurrent.runtime} is {gain:.2f}x as fast as serial here"
     in_order = comparison.run is comparison.serial
+    in_turn = _runtime_flags(comparison.run, serial)
     if gain > WORTH:
-        return f"asynchrony pays: {here}{f', so pass --runtime {concurrent.runtime}' if in_order else ''}"
-    remedy = "stay with" if in_order else "pass"
+        remedy = f", so pass {_runtime_flags(comparison.run, concurrent)}" if in_order else ""
+        return f"asynchrony pays: {here}{remedy}"
     if gain < 1 / WORTH:
-        return f"asynchrony does not help this workload: {here}, so {remedy} --runtime serial"
-    return f"asynchrony makes no difference to this workload: {here}, and --runtime serial is simpler"
+        return f"asynchrony does not help this workload: {here}, so {'stay with' if in_order else 'pass'} {in_turn}"
+    return f"asynchrony makes no difference to this workload: {here}, and {in_turn} is simpler"
+
+
+def _runtime_flags(run: Layout, layout: Layout) -> str:
+    """Return the flags that turn the run into a measured layout of another runtime."""
+    runtime = f"--runtime {layout.runtime}"
+    return runtime if layout.flags == run.flags else f"{runtime} {layout.flags}"
 
 
 def _layout_advice(comparison: Comparison) -> str:
