@@ -79,8 +79,17 @@ def test_a_custom_encoder_receives_observations_under_the_keys_of_the_env():
     assert encoder.module.seen["inner/goal"] is goal
 
 
-def test_a_custom_encoder_receives_a_single_observation_unwrapped_and_is_seeded():
-    offbeat.register_encoder("linear", Linear)
+class Lazy(Linear):
+    """Makes its weights in the first call."""
+
+    def __init__(self, observation):
+        super().__init__(observation)
+        self.layer = nn.LazyLinear(5)
+
+
+@pytest.mark.parametrize("kind", [Linear, Lazy])
+def test_a_custom_encoder_receives_a_single_observation_unwrapped_and_is_seeded(kind):
+    offbeat.register_encoder("linear", kind)
     torch.manual_seed(1)
     before = torch.get_rng_state()
     first, again, other = (encoder_of((VECTOR,), "linear", seed) for seed in (0, 0, 7))
@@ -132,6 +141,11 @@ class Transforming(nn.Module):
         return self.layer(observations[:, None])[:, 0]
 
 
+class RandomlyLeaking(Linear):
+    def forward(self, observations):
+        return nn.functional.rrelu(super().forward(observations), training=True)
+
+
 class Flattening(Linear):
     def forward(self, observations):
         return super().forward(observations).flatten()
@@ -176,7 +190,8 @@ class Dividing(Linear):
     ("encoder", "words"),
     [
         (Dividing, "returned NaN or infinite features for an observation of zeros"),
-        (Transforming, r"has dropout \(layer.self_attn, layer.dropout, layer.dropout1, layer.dropout2\)"),
+        (Transforming, "draws random numbers.* give dropout the probability 0"),
+        (RandomlyLeaking, "draws random numbers"),
         (Stateful, r"has buffers \(norm.running_mean.*LayerNorm"),
         (
             Flattening,

@@ -172,55 +172,42 @@ class Encoders(nn.Module):
         return features[0] if len(features) == 1 else torch.cat(features, dim=1)
 
 
-def _has_dropout(layer: nn.Module) -> bool:
-    """Whether a layer draws random numbers from torch's global generator in each call."""
-    share = 0.0
-    if isinstance(layer, nn.modules.dropout._DropoutNd):  # noqa: SLF001 - the base of all of torch's
-        share = layer.p
-    elif isinstance(layer, nn.MultiheadAttention | nn.RNNBase):
-        share = layer.dropout
-    return layer.training and share > 0
-
-
 class OwnEncoder(nn.Module):
     """The user's own encoder, whose input is the whole observation."""
 
     def __init__(self, leaves: tuple[Leaf, ...], name: str, init: Initializer) -> None:
-        """Create the module, and test it on observations of zeros.
+        """Create the module, and test it on observations of zeros. A lazy layer makes its weights in the first test.
 
         Raises:
-            ConfigError: it cannot be made, is not a torch module, has buffers or dropout, or does not return features
-                [M, F].
+            ConfigError: it cannot be made, is not a torch module, has buffers, draws random numbers, or does not return
+                features [M, F].
         """
         super().__init__()
-        module = _made(name, leaves, init)
-        if not isinstance(module, nn.Module):
-            raise ConfigError(f"encoder {name} made {module!r}, but a torch.nn.Module is expected: return one")
-        self.module = module
-        self._env_numbers = {leaf.name: _EnvNumbers(leaf) for leaf in leaves if leaf.choices and leaf.env_dtype}
-        if buffers := [key for key, _ in module.named_buffers()]:
-            raise ConfigError(
-                f"encoder {name} has buffers ({', '.join(buffers)}), which change without a gradient and are not "
-                "published: use layers without running statistics, such as LayerNorm"
-            )
-        if random := [key for key, part in module.named_modules() if _has_dropout(part)]:
-            raise ConfigError(
-                f"encoder {name} has dropout ({', '.join(random)}), so the features of an observation would differ "
-                "between acting and learning, and between runs. Leave it out, or give it the probability 0"
-            )
         self._name = name
         self._contract = f"Its forward(observations) gets {_described(leaves)}, and returns features, a tensor [M, F]"
-        self.features = self._tested_features(leaves)
+        self._env_numbers = {leaf.name: _EnvNumbers(leaf) for leaf in leaves if leaf.choices and leaf.env_dtype}
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(init.seed())
+            self.module = _made(name, leaves)
+            self.features = self._tested_features(leaves)
 
     def _tested_features(self, leaves: tuple[Leaf, ...]) -> int:
         """Return the number of features F, after tests of the module on one and on two observations of zeros."""
-        counts = {self._count(leaves, rows) for rows in (1, 2)}
-        if len(counts) > 1:
+        features = self._count(leaves, 1)
+        before = torch.get_rng_state()
+        more = self._count(leaves, 2)
+        if more != features:
             raise ConfigError(
-                f"encoder {self._name} returned {' and '.join(map(str, sorted(counts)))} features for one and for two "
-                f"observations, but the same number is expected. {self._contract}"
+                f"encoder {self._name} returned {min(features, more)} and {max(features, more)} features for one and "
+                f"for two observations, but the same number is expected. {self._contract}"
             )
-        return counts.pop()
+        if not torch.equal(torch.get_rng_state(), before):
+            raise ConfigError(
+                f"encoder {self._name} draws random numbers, so the features of an observation would differ between "
+                "acting and learning, and between runs: leave out what draws them, such as noise or RReLU, and give "
+                "dropout the probability 0, also that of nn.TransformerEncoderLayer"
+            )
+        return features
 
     def _count(self, leaves: tuple[Leaf, ...], rows: int) -> int:
         """Return the number of features for observations of zeros."""
@@ -267,23 +254,29 @@ class OwnEncoder(nn.Module):
         return features
 
 
-def _made(name: str, leaves: tuple[Leaf, ...], init: Initializer) -> object:
-    """Return what an encoder's class or function makes.
+def _made(name: str, leaves: tuple[Leaf, ...]) -> nn.Module:
+    """Return the module that an encoder's class or function makes.
 
     Raises:
-        ConfigError: it raises an exception.
+        ConfigError: it raises an exception, or what it makes is no module, or has buffers.
     """
     make = encoder_factory(name)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(init.seed())
-        try:
-            return make(env_structure({leaf.name: _as_env_gives(leaf) for leaf in leaves}))
-        except Exception as error:
-            refused = ConfigError(
-                f"encoder {name} cannot be made ({type(error).__name__}: {without_full_stop(error)}): it is called "
-                f"with the description of the observation, {_described(leaves, rows=())}"
-            )
-            raise with_traceback_of(refused, error) from error
+    try:
+        module = make(env_structure({leaf.name: _as_env_gives(leaf) for leaf in leaves}))
+    except Exception as error:
+        refused = ConfigError(
+            f"encoder {name} cannot be made ({type(error).__name__}: {without_full_stop(error)}): it is called with "
+            f"the description of the observation, {_described(leaves, rows=())}"
+        )
+        raise with_traceback_of(refused, error) from error
+    if not isinstance(module, nn.Module):
+        raise ConfigError(f"encoder {name} made {module!r}, but a torch.nn.Module is expected: return one")
+    if buffers := [key for key, _ in module.named_buffers()]:
+        raise ConfigError(
+            f"encoder {name} has buffers ({', '.join(buffers)}), which change without a gradient and are not "
+            "published: use layers without running statistics, such as LayerNorm"
+        )
+    return module
 
 
 def _kind(features: object) -> str:
