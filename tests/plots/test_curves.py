@@ -98,7 +98,22 @@ def test_a_seed_that_ends_a_curve_early_is_named(tmp_path):
     assert said == []
     plot(runs, out=tmp_path / "a.svg", notify=said.append)
     (text,) = said
-    assert text.endswith("the shortest of them: clip 0.2 (3 seeds), seed 1 after 11k of 29k env steps")
+    assert text.endswith(
+        "the shortest of them: clip 0.2 (3 seeds), seed 1 after 11k of 29k env steps; "
+        "clip 0.2 (3 seeds), evaluations of seed 1 after 10k of 20k env steps"
+    )
+
+
+@pytest.mark.parametrize("x", ["steps", "frames", "time"])
+def test_a_seed_without_evaluations_is_named_beside_one_that_has_them(tmp_path, x):
+    runs = [make_run(tmp_path / f"seed{seed}", seed=seed) for seed in range(2)]
+    file = runs[1] / "metrics.jsonl"
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    file.write_text("".join(json.dumps({**line, "eval_return_mean": None}) + "\n" for line in lines))
+    said: list[str] = []
+    plot(runs, x, out=tmp_path / "a.svg", notify=said.append)
+    end = {"steps": "20k env steps", "frames": "80k frames", "time": "60 seconds"}[x]
+    assert said == [f"a curve of several seeds ends with the shortest of them: evaluations of seed 1 after 0 of {end}"]
 
 
 def test_an_evaluation_is_one_point_although_later_lines_repeat_it(tmp_path):

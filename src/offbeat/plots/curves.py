@@ -17,7 +17,7 @@ from offbeat.core.errors import ConfigError
 from offbeat.metrics.text import algorithm_title
 from offbeat.plots.figures import TITLE, line_style, literal, save_figure, show_grid, wrapped
 from offbeat.plots.labels import ALGORITHM
-from offbeat.plots.panels import Panel, ended_early, names_of, read_panels, seeds_of
+from offbeat.plots.panels import UNITS, Panel, ended_early, names_of, read_panels, seeds_of
 from offbeat.plots.runs import (
     ELO,
     MOVING_AVERAGE_POINTS,
@@ -115,8 +115,7 @@ def draw_runs(
     panels = read_panels(directories, x, metrics, of_runs, notify)
     names = names_of(panels, () if of_runs else labels)
     _require_points(panels)
-    unit = "env steps" if x == "steps" else x
-    if x != "time" and (early := ended_early(panels, names, unit)):
+    if early := ended_early(panels, names, x):
         notify(f"a curve of several seeds ends with the shortest of them: {'; '.join(early)}")
     return _draw(panels, names, x, smooth=smooth, average=average, title=title)
 
@@ -312,7 +311,7 @@ def _style_axes(axes: Axes, x_label: str, panel: Panel) -> None:
 def _x_axis(groups: Sequence[Sequence[Run]], x: XAxis) -> tuple[float, str]:
     """Return the size of one unit of the x axis, and the label of the axis."""
     if x != "time":
-        return 1.0, {"steps": "env steps", "frames": "frames"}[x]
+        return 1.0, UNITS[x]
     curves = [curve for group in groups for run in group for curve in (run.training, run.evaluation)]
     longest = max(curve.x.max(initial=0.0) for curve in curves)
     scale, unit = next((scale, unit) for least, scale, unit in _TIME_UNITS if longest >= least)

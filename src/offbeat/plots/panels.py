@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -73,28 +73,32 @@ def _unknown_metric(metric: str, directories: Sequence[Path]) -> ConfigError:
 
 _EARLY = 0.9
 """A curve of several seeds that goes less far than this part of the longest one is named."""
+UNITS: Mapping[XAxis, str] = {"steps": "env steps", "frames": "frames", "time": "seconds"}
+"""Units of the x axes."""
 
 
-def ended_early(panels: Sequence[Panel], names: Sequence[Sequence[str]], unit: str) -> list[str]:
+def ended_early(panels: Sequence[Panel], names: Sequence[Sequence[str]], x: XAxis) -> list[str]:
     """Return the curves of several seeds that end early, because one of the seeds does; each with this seed.
 
-    `unit` is that of the x axis.
+    A seed without evaluations ends their curve at 0. Over time only such seeds count, because speeds differ.
     """
     several_envs = len({panel.env for panel in panels}) > 1
     found = []
     for panel, each in zip(panels, names, strict=True):
         for group, name in zip(panel.groups, each, strict=True):
-            ends = [_end(run) for run in group]
-            if min(ends) < _EARLY * max(ends):
-                curve = [panel.env if several_envs else "", name, seeds_of([group[ends.index(min(ends))]])]
-                end = f"after {compact(min(ends))} of {compact(max(ends))} {unit}"
-                found.append(f"{', '.join(filter(None, curve))} {end}")
+            curve = "".join(f"{part}, " for part in (panel.env if several_envs else "", name) if part)
+            found += [f"{curve}{end}" for end in _early_ends(group, x)]
     return list(dict.fromkeys(found))
 
 
-def _end(run: Run) -> float:
-    """Return where the curves of a run end, on the x axis."""
-    return float(max(curve.x.max(initial=0.0) for curve in (run.training, run.evaluation)))
+def _early_ends(group: Sequence[Run], x: XAxis) -> Iterator[str]:
+    """Yield where the training curve and the evaluation curve of a group end, if that is early."""
+    kinds = {"": [run.training for run in group], "evaluations of ": [run.evaluation for run in group]}
+    for kind, curves in kinds.items():
+        ends = [float(curve.x.max(initial=0.0)) for curve in curves]
+        least, most = min(ends), max(ends)
+        if (least < _EARLY * most and x != "time") or least == 0 < most:
+            yield f"{kind}{seeds_of([group[ends.index(least)]])} after {compact(least)} of {compact(most)} {UNITS[x]}"
 
 
 # --- names of groups ----------------------------------------------------------------------------------------
