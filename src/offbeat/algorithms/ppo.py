@@ -57,8 +57,9 @@ class PPOConfig(OnPolicyConfig):
     From arXiv:1707.06347, section 6.1 and table 3 (continuous control): `learning_rate`, `learning_rate_schedule`,
     `gamma`, `gae_lambda`, `clip`, `epochs`, `minibatch_size` and `hidden_sizes`. All other defaults, and those of the
     table [runtime], are offbeat's. The paper's batch has 2048 rows of one env, here it has 128 rows of each of 8 envs.
-    Observations and returns are normalised, as OpenAI Baselines does for MuJoCo. benchmarks/results/defaults.md has the
-    scores of these defaults on ten envs.
+    Observations and returns are normalised, as in OpenAI Baselines for MuJoCo. But Baselines divides the rewards by the
+    running standard deviation of the return, and clips them to +-10; here the critic's targets are divided, and not
+    clipped. benchmarks/results/defaults.md has the scores of these defaults on ten envs.
     """
 
     learning_rate_schedule: Literal["constant", "linear", "kl"] = "constant"
@@ -75,7 +76,9 @@ class PPOConfig(OnPolicyConfig):
     normalize_observations: bool = True
     """Shift and scale observations by running statistics. Choices, and images for an encoder, stay as they are."""
     normalize_returns: bool = True
-    """Whether the critic learns returns divided by their running standard deviation."""
+    """Whether the critic learns returns divided by their running standard deviation. Where rewards are so rare that
+    most episodes have none, this deviation is small, a first reward is many times as large, and the gradients of its
+    updates are mostly clipped: pass false there."""
     return_scale: Positive = 3.0
     """Standard deviation of the returns that the critic learns, with normalize_returns. With a larger one the steps of
     the critic are smaller in relation to its targets: its values are less noisy, and it learns more slowly."""
