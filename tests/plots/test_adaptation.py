@@ -15,7 +15,7 @@ from PIL import Image
 import offbeat
 from offbeat.core.errors import ConfigError
 from offbeat.metrics.names import adaptation_key
-from offbeat.plots.adaptation import Adaptation, joined, plot_adaptation, read_adaptation
+from offbeat.plots.adaptation import Adaptation, AdaptationCurve, curve_of, plot_adaptation, read_adaptation
 
 BLUE, ORANGE, GREY = (0x00, 0x72, 0xB2), (0xD5, 0x5E, 0x00), (0x7F, 0x7F, 0x7F)
 
@@ -58,18 +58,42 @@ def test_the_first_and_the_last_evaluation_of_a_run_are_read_with_the_env_steps_
     assert (run.first.env_steps, run.last.env_steps, run.last.trials) == (0, 5000, 16)
     assert run.first.means.tolist() == [-20.0] * 6
     assert run.last.means.tolist() == [-20.0] * 5 + [-12.0]
-    np.testing.assert_allclose(run.last.half_width, 1.96)
 
 
-def test_runs_that_differ_only_in_the_seed_are_one_curve_over_all_their_trials(tmp_path: Path) -> None:
-    returns = [np.random.default_rng(seed).normal(seed, 1 + seed, (trials, 3)) for seed, trials in ((0, 8), (1, 24))]
-    parts = [Adaptation(100 * len(each), len(each), each.mean(axis=0), each.std(axis=0)) for each in returns]
-    all_trials = np.concatenate(returns)
-    result = joined(parts)
-    assert (result.trials, result.env_steps) == (32, 1600)
-    np.testing.assert_allclose(result.means, all_trials.mean(axis=0))
-    np.testing.assert_allclose(result.deviations, all_trials.std(axis=0))
+def evaluation(*returns: float) -> Adaptation:
+    """An evaluation with one episode in each trial."""
+    each = np.array(returns)[:, None]
+    return Adaptation(2000, len(each), each.mean(axis=0), each.std(axis=0))
 
+
+def edges(curve: AdaptationCurve) -> list[float]:
+    """Return the line between the edges of its band, in the only episode."""
+    return [part.item() for part in (curve.low, curve.mean, curve.high)]
+
+
+def test_one_run_has_the_interval_of_the_mean_over_its_trials_and_below_four_none() -> None:
+    returns = np.random.default_rng(0).normal(size=9)
+    curve = curve_of([evaluation(*returns)])
+    half_width = 1.96 * returns.std(ddof=1) / 3
+    np.testing.assert_allclose([curve.low, curve.high], returns.mean() + np.array([[-half_width], [half_width]]))
+    assert curve.text == "after 2k env steps (9 trials; mean, 95 % interval)"
+    for few in ((4.0,), (4.0, 5.0, 6.0)):
+        curve = curve_of([evaluation(*few)])
+        assert edges(curve) == [np.mean(few)] * 3
+        assert "interval" not in curve.text
+
+
+def test_several_seeds_have_a_band_over_the_seeds_however_many_trials_they_have() -> None:
+    far_apart = [evaluation(*np.full(30, value)) for value in (100.0, 0.0)]
+    curve = curve_of(far_apart)
+    assert edges(curve) == [0, 50, 100]
+    assert curve.text == "after 2k env steps (60 trials; mean, range)"
+    curve = curve_of([*far_apart, *far_apart])
+    assert edges(curve) == [0, 50, 100]
+    assert curve.text == "after 2k env steps (120 trials; interquartile mean, 95 % bootstrap interval)"
+
+
+def test_runs_that_differ_only_in_the_seed_are_one_curve(tmp_path: Path) -> None:
     seeds = [make_run(tmp_path / f"seed-{seed}", seed=seed) for seed in range(2)]
     assert ORANGE not in ink(drawn(seeds, out=tmp_path / "seeds.png"))
     other = make_run(tmp_path / "other", kl_weight=1.0)

@@ -1,6 +1,6 @@
 """Plots adaptation curves: the return of each episode in a new task, as the policy learns what the task is.
 
-The numbers are in the metrics of evaluations. Runs that differ only in the seed are one curve, over all their trials.
+The numbers are in the metrics of evaluations. Runs that differ only in the seed are one curve.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from offbeat.core.errors import ConfigError
 from offbeat.metrics.names import ADAPTATION, ADAPTATION_TRIALS, adaptation_key
 from offbeat.metrics.sinks import read_metrics
-from offbeat.metrics.text import algorithm_title, compact
+from offbeat.metrics.text import algorithm_title, compact, counted
 from offbeat.plots.figures import TITLE, line_style, literal, save_figure, show_grid, wrapped
 from offbeat.plots.labels import group_by_settings, labels_of
 from offbeat.plots.runs import OF_LINES, NothingToDraw, evaluated, read_each, read_settings, refuse_changed
+from offbeat.plots.statistics import FEWEST_FOR_INTERVAL, Floats, band_of, iqm
 from offbeat.plots.ticks import show_compact_numbers
 from offbeat.run_directory.directory import require_run
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Floats = NDArray[np.float64]
 _NORMAL_QUANTILE = 1.96
 """Standard errors on each side of a mean that make a 95 % interval."""
 _FIRST: dict[str, Any] = {"color": "#7F7F7F", "linestyle": "--", "linewidth": 1.4, "marker": "o", "markersize": 4}
@@ -45,13 +44,19 @@ class Adaptation:
     means: Floats
     """[episodes]: mean return over the trials."""
     deviations: Floats
-    """[episodes]: standard deviation of the return over the trials."""
+    """[episodes]: standard deviation of the return over the trials, divided by their number."""
 
-    @property
-    def half_width(self) -> Floats:
-        """[episodes]: half of the 95 % interval of the mean."""
-        half_width: Floats = _NORMAL_QUANTILE * self.deviations / np.sqrt(self.trials)
-        return half_width
+
+@dataclass(frozen=True)
+class AdaptationCurve:
+    """What is drawn of the evaluations of one or several seeds; all arrays [episodes]."""
+
+    mean: Floats
+    low: Floats
+    high: Floats
+    """The edges of the band; equal to the mean without a band."""
+    text: str
+    """The env steps and the trials, and what the line and the band are."""
 
 
 @dataclass(frozen=True)
@@ -128,15 +133,26 @@ def _adaptation_of(line: Mapping[str, Any]) -> Adaptation | None:
     return Adaptation(int(line.get("env_steps") or 0), int(trials), np.array(means), np.array(deviations))
 
 
-def joined(evaluations: Sequence[Adaptation]) -> Adaptation:
-    """Return the evaluation over the trials of several runs."""
-    weights = np.array([each.trials for each in evaluations], np.float64)
+def curve_of(evaluations: Sequence[Adaptation]) -> AdaptationCurve:
+    """Return the curve of one evaluation over its trials, or of several runs over the runs, as in learning curves."""
     means = np.stack([each.means for each in evaluations])
-    squares = np.stack([each.deviations**2 for each in evaluations]) + means**2
-    mean = np.average(means, axis=0, weights=weights)
-    variance = np.average(squares, axis=0, weights=weights) - mean**2
-    steps = int(np.mean([each.env_steps for each in evaluations]))
-    return Adaptation(steps, int(weights.sum()), mean, np.sqrt(np.maximum(variance, 0)))
+    trials = sum(each.trials for each in evaluations)
+    if len(means) > 1:
+        mean, low, high = iqm(means, axis=0), *band_of(means)
+        band = "; mean, range" if len(means) < FEWEST_FOR_INTERVAL else "; interquartile mean, 95 % bootstrap interval"
+    else:
+        mean, (low, high) = means[0], _interval(evaluations[0])
+        band = "" if trials < FEWEST_FOR_INTERVAL else "; mean, 95 % interval"
+    steps = compact(float(np.mean([each.env_steps for each in evaluations])))
+    return AdaptationCurve(mean, low, high, f"after {steps} env steps ({counted(trials, 'trial')}{band})")
+
+
+def _interval(evaluation: Adaptation) -> tuple[Floats, Floats]:
+    """Return the 95 % interval of the mean over the trials; of few trials the mean itself."""
+    if evaluation.trials < FEWEST_FOR_INTERVAL:
+        return evaluation.means, evaluation.means
+    half_width = _NORMAL_QUANTILE * evaluation.deviations / np.sqrt(evaluation.trials - 1)
+    return evaluation.means - half_width, evaluation.means + half_width
 
 
 # --- drawing ------------------------------------------------------------------------------------------------
@@ -147,17 +163,13 @@ def _draw(groups: Sequence[Sequence[AdaptationRun]]) -> Figure:
 
     figure = Figure(figsize=(8.0, 4.8), dpi=150, layout="constrained")
     axes = figure.add_subplot()
-    if len(groups) == 1:
-        first, last = (joined([getattr(run, which) for run in groups[0]]) for which in ("first", "last"))
-        if first.env_steps < last.env_steps:
-            _draw_curve(axes, first, f"first evaluation, after {compact(first.env_steps)} env steps", _FIRST)
+    if len(groups) == 1 and any(run.first.env_steps < run.last.env_steps for run in groups[0]):
+        _draw_curve(axes, curve_of([run.first for run in groups[0]]), "first evaluation", _FIRST)
     names = [""] if len(groups) == 1 else labels_of([[group[0].settings for group in groups]])[0]
     for index, (group, name) in enumerate(zip(groups, names, strict=True)):
-        last = joined([run.last for run in group])
         seeds = _seeds_of([run.settings.get("run.seed", "?") for run in group])
-        label = f"after {compact(last.env_steps)} env steps"
         style = {**line_style(index), "linewidth": 1.8, "marker": "o", "markersize": 5}
-        _draw_curve(axes, last, f"{', '.join(filter(None, [name, seeds]))}, {label}", style)
+        _draw_curve(axes, curve_of([run.last for run in group]), ", ".join(filter(None, [name, seeds])), style)
     _style(axes, groups[0][0])
     return figure
 
@@ -169,18 +181,10 @@ def _seeds_of(seeds: Sequence[object]) -> str:
     return f"{len(seeds)} {'seeds' if len(set(seeds)) == len(seeds) else 'runs'}"
 
 
-def _draw_curve(axes: Axes, evaluation: Adaptation, label: str, style: Mapping[str, Any]) -> None:
-    episodes = np.arange(1, len(evaluation.means) + 1)
-    half = evaluation.half_width
-    axes.fill_between(
-        episodes,
-        evaluation.means - half,
-        evaluation.means + half,
-        color=style["color"],
-        alpha=_BAND_ALPHA,
-        linewidth=0,
-    )
-    axes.plot(episodes, evaluation.means, label=wrapped(f"{label} ({evaluation.trials} trials)", 6.0), **style)
+def _draw_curve(axes: Axes, curve: AdaptationCurve, name: str, style: Mapping[str, Any]) -> None:
+    episodes = np.arange(1, len(curve.mean) + 1)
+    axes.fill_between(episodes, curve.low, curve.high, color=style["color"], alpha=_BAND_ALPHA, linewidth=0)
+    axes.plot(episodes, curve.mean, label=wrapped(f"{name}, {curve.text}", 6.0), **style)
 
 
 def _style(axes: Axes, run: AdaptationRun) -> None:
@@ -194,7 +198,7 @@ def _style(axes: Axes, run: AdaptationRun) -> None:
     ):
         axes.text(x, 1.0, text, transform=axes.get_xaxis_transform(), ha=alignment, va="bottom", fontsize=9)
     axes.set_xlabel("episode in a new task")
-    axes.set_ylabel("return of the episode, mean and 95 % interval")
+    axes.set_ylabel("return of the episode")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     show_compact_numbers(axes.yaxis)
     axes.set_xlim(0.8, episodes + 0.3)
