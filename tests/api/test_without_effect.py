@@ -19,7 +19,7 @@ RATES = {"policy_learning_rate": 1e-4, "critic_learning_rate": 1e-4, "learning_r
 
 
 def train(path: Path, algorithm: str, env: str, **settings: Any) -> offbeat.Run:
-    memory = REPLAY if algorithm in ("sac", "td3") else UNROLLS
+    memory = REPLAY if algorithm in ("dqn", "sac", "td3") else UNROLLS
     return offbeat.train(algorithm, env, run_dir=path, preset="none", **{**SMALL, **memory, **settings})
 
 
@@ -29,6 +29,10 @@ def train(path: Path, algorithm: str, env: str, **settings: Any) -> offbeat.Run:
         ("ppo", "CartPole-v1", {"normalize_returns": False, "return_scale": 2}, "return_scale is 2.*_returns=True"),
         ("a2c", "CartPole-v1", {"log_std_init": -1}, "log_std_init is -1.*in CartPole-v1, where all actions are disc"),
         ("ppo", "CartPole-v1", {"epochs": 1, "recompute_advantages": True}, "recompute_advantages is true.*epochs=2"),
+        ("ppo", "CartPole-v1", {"epochs": 1, "kl_target": 0.1}, "kl_target is 0.1.*while epochs is 1.*epochs=2"),
+        ("ppo", "CartPole-v1", {"epochs": 1, "clip": 0.1}, "clip is 0.1.*with one update in each batch.*epochs=2"),
+        ("a2c", "FrozenLake-v1", {"normalize_observations": True}, "normalize_observations is true.*choices or enc"),
+        ("dqn", PIXELS, {"hidden_sizes": None, "normalize_observations": True}, "^normalize_observations is true"),
         ("ppo", "CartPole-v1", {"c_clip": 1}, "c_clip is 1.*pass clip_reference=.proximal., or leave it out"),
         ("a2c", "CartPole-v1", {"c_clip": 2}, "c_clip is 2.*with max_lag=0 and passes=1"),
         ("impala", "CartPole-v1", {"max_lag": 0, "rho_clip": 2}, "rho_clip is 2.*with max_lag=0 and passes=1"),
@@ -52,6 +56,10 @@ def test_a_new_run_warns_of_a_setting_without_effect(tmp_path, algorithm, env, s
         ("ppo", "Pendulum-v1", {"log_std_init": -1, "return_scale": 2, "recompute_advantages": True}),
         ("ppo", "CartPole-v1", {"clip_reference": "proximal", "c_clip": 1, "max_lag": 1, "runtime": "threads"}),
         ("a2c", "CartPole-v1", {"passes": 2, "c_clip": 2}),
+        ("ppo", "CartPole-v1", {"epochs": 1, "learning_rate_schedule": "kl", "kl_target": 0.1}),
+        ("ppo", "CartPole-v1", {"epochs": 1, "clip": 0.1, "minibatch_size": 32}),
+        ("ppo", "CartPole-v1", {"epochs": 1, "clip": 0.1, "passes": 2}),
+        ("ppo", "FrozenLake-v1", {}),
         ("impala", "CartPole-v1", {"max_lag": 0, "rho_clip": 0.5}),
         ("ppo", PIXELS, {"activation": "relu", "layer_norm": True}),
         ("sac", "Pendulum-v1", RATES),  # the temperature has this learning rate

@@ -12,7 +12,7 @@ from offbeat.core.errors import ConfigError
 from offbeat.core.field_texts import Example
 from offbeat.core.fields import Count
 from offbeat.core.types import EnvSpec
-from offbeat.models.spec import Activation, CoreName, Precision
+from offbeat.models.spec import Activation, CoreName, PolicySpec, Precision
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,9 @@ class NetworkConfig(AlgorithmSettings):
         if not self._hidden_sizes(env, self._encoder(env)):
             none = "without hidden layers: pass --set hidden_sizes=128, or leave it out"
             unused |= {"activation": none, "layer_norm": none}
+        spec = self.policy_spec(env)
+        if isinstance(spec, PolicySpec) and spec.normalize and all(leaf.choices for leaf in spec.vectors):
+            unused["normalize_observations"] = f"in {env.id}, where all inputs are choices or encoded: leave it out"
         return unused
 
     def _hidden_sizes(self, env: EnvSpec, encoder: str) -> tuple[int, ...]:
