@@ -122,11 +122,6 @@ class PPOConfig(OnPolicyConfig):
             unused["recompute_advantages"] = f"while epochs is 1: {more_epochs}"
             if self.learning_rate_schedule != "kl":
                 unused["kl_target"] = f"while epochs is 1: {more_epochs}"
-            rows = runtime.batch_unrolls * runtime.unroll_length * env.columns
-            lags = runtime.entry.workers_learn or super().corrects(runtime.max_lag)
-            if self.updates_of(rows) == 1 and not lags:
-                one = f"with one update in each batch, because the policy is still the one that acted: {more_epochs}"
-                unused |= {"clip": one, "clip_schedule": one, "value_clip": one}
         if self.clip_reference == "behavior":
             proximal = "while clip_reference is behavior: pass --set clip_reference=proximal, or leave it out"
             unused |= {"rho_clip": proximal, "c_clip": proximal}
