@@ -35,11 +35,14 @@ from offbeat.config.config import Config
 from offbeat.config.preset_files import NO_PRESET
 from offbeat.config.resolve import resolve
 from offbeat.metrics.text import algorithm_title
+from offbeat.plots.statistics import iqm
 
 ALGORITHMS = ("ppo", "sac")
 SIDES = ("offbeat", "sb3")
 NAMES = {"offbeat": "offbeat", "sb3": "SB3"}
 SEEDS = 5
+LATER = range(3, SEEDS + 1)
+"""The seeds with which no default was chosen."""
 PEER = "stable-baselines3"
 LAYOUT = ("actors", "envs_per_actor", "unroll_length", "unrolls_per_batch")
 RUN_ALONE: dict[str, dict[str, Any]] = {"ppo": {}, "sac": {"learner_threads": 1}}
@@ -114,20 +117,8 @@ def make_missing(options: argparse.Namespace, path: Path) -> None:
 # --- the table ------------------------------------------------------------------------------------------------
 
 
-def interquartile_mean(values: list[float]) -> float:
-    """Return the mean without the lowest and the highest quarter (arXiv:2108.13264), with parts of values at the cuts.
-
-    With five values it is the mean of the middle three, of which the outer two count three quarters.
-    """
-    ordered, count = np.sort(values), len(values)
-    places = np.arange(count)
-    low, high = count / 4, count * 3 / 4
-    weights = np.clip(np.minimum(places + 1, high) - np.maximum(places, low), 0, None)
-    return float(ordered @ weights / weights.sum())
-
-
 def table(algorithm: str, options: argparse.Namespace, records: list[Record]) -> str:
-    """Return the table of an algorithm: a row for each env, and the total of the runs that both sides have."""
+    """Return the table of an algorithm: a row for each env, and the totals of the runs that both sides have."""
     rows: list[list[str]] = []
     totals: dict[str, list[tuple[float, Record]]] = {side: [] for side in SIDES}
     for untuned in (one for one in UNTUNED if algorithm in one.steps):
@@ -146,13 +137,20 @@ def table(algorithm: str, options: argparse.Namespace, records: list[Record]) ->
                 *(_costs(list(runs[side].values()), median) for side in SIDES),
             ]
         )
-    pairs = len(totals[SIDES[0]])
-    means = [f"**{_mean([normalized for normalized, _ in totals[side]], 2)}**" for side in SIDES]
-    costs = [_costs([run for _, run in totals[side]], sum) for side in SIDES]
-    rows.append(["**all**", "", f"{pairs} / {pairs}", "", "", *means, *costs])
+    rows.append(_total("interquartile mean", totals))
+    later = {side: [(one, run) for one, run in totals[side] if run["seed"] in LATER] for side in SIDES}
+    rows.append(_total(f"seeds {LATER[0]} to {LATER[-1]}", later))
     header = ["env", "env steps", f"runs of {SEEDS}", *(f"return, {NAMES[side]}" for side in SIDES)]
     header += [*(f"score, {NAMES[side]}" for side in SIDES), *(f"s / CPU s, {NAMES[side]}" for side in SIDES)]
     return markdown_table(header, rows)
+
+
+def _total(name: str, runs: dict[str, list[tuple[float, Record]]]) -> list[str]:
+    """Return the row of all envs: `runs` has the normalised scores of each side, with their runs."""
+    means = [f"**{_mean([normalized for normalized, _ in runs[side]], 2)}**" for side in SIDES]
+    costs = [_costs([run for _, run in runs[side]], sum) for side in SIDES]
+    counts = " / ".join(str(len(runs[side])) for side in SIDES)
+    return [f"**{name}**", "", counts, "", "", *means, *costs]
 
 
 def runs_of(
@@ -180,16 +178,17 @@ def _return(scores: list[float]) -> str:
 
 
 def _mean(scores: list[float], digits: int) -> str:
-    return f"{interquartile_mean(scores):,.{digits}f}" if scores else "-"
+    return f"{float(iqm(scores)):,.{digits}f}" if scores else "-"
 
 
 METHOD = f"""\
 Both sides with their default settings, the same for all envs: no preset, no wrapper. Greedy evaluation of the last
 weights over {EPISODES} episodes with equal seeds. A return is the interquartile mean over the seeds, with the least and
 the most. A score is normalised: 0 is the random policy, 1 the env's reward threshold or, where it has none, about the
-best return (`benchmarks/untuned.py`). The last row has the seeds that both sides have: the interquartile mean of their
-scores, and the sum of their seconds. Seconds of training are medians over the seeds: one thread, on a machine that
-other jobs used too, so compare CPU seconds."""
+best return (`benchmarks/untuned.py`). The last rows have the runs that both sides have: the interquartile mean of their
+scores, and the sum of their seconds; seeds 3 to 5 are those with which no default was chosen. Seconds of training are
+medians over the seeds: one thread, on a machine that other jobs used too, so compare CPU seconds. The interquartile
+mean is without a quarter of the scores, rounded down, at each end."""
 
 
 def report(options: argparse.Namespace, records: list[Record]) -> str:

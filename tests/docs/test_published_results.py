@@ -117,6 +117,15 @@ def test_the_published_table_of_default_settings_is_made_of_its_records(tmp_path
     assert (tmp_path / "defaults.md").read_text() == (RESULTS / "defaults.md").read_text()
 
 
+def test_the_page_of_default_settings_has_rows_of_the_published_table():
+    """The page leaves out the seconds, which are the last two columns."""
+    published = [line.split("|")[1:8] for line in (RESULTS / "defaults.md").read_text().splitlines()]
+    page = (ROOT / "docs/concepts/default-settings.md").read_text().splitlines()
+    rows = [line.split("|")[1:-1] for line in page if re.match(r"\| (\S+-v\d |\*\*)", line)]
+    assert len(rows) > 15
+    assert [row for row in rows if len(row) == 7 and row not in published] == []
+
+
 # --- the commands on the pages ----------------------------------------------------------------------------------
 
 BEHIND_MAKE = {"bench": "speed", "steps-to-score": "steps_to_score", "exactness": "exactness", "soak": "soak.__main__"}
