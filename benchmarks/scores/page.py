@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks.common import describe, write_section
 from benchmarks.scores.works import Work
 from offbeat.metrics.text import algorithm_title
-from offbeat.plots.statistics import band_of, iqm
+from offbeat.plots.statistics import FEWEST_FOR_INTERVAL, band_of, iqm
 
 PAGE = Path(__file__).parents[2] / "docs/concepts/scores.md"
 START, END = "<!-- scores: written by benchmarks/scores -->\n", "<!-- end of scores -->\n"
@@ -49,9 +49,8 @@ def _row(work: Work, results: list[dict[str, Any]]) -> str:
     minutes = median(result["curve"][-1][1] for result in results) / 60
     interval = f"{_figure(float(iqm(scores)))} ({_figure(low)} to {_figure(high)})"
     each = " ".join(map(_figure, scores))
-    beside = _beside(work.published, low, high) if len(scores) > 1 else "one seed shows no difference"
     figures = f"{_figure(mean(scores))} | {interval} | {each} | {minutes:.1f}"
-    return f"{head} | {figures} | {published} | {beside} |"
+    return f"{head} | {figures} | {published} | {beside(work.published, scores)} |"
 
 
 def _figure(value: float) -> str:
@@ -66,9 +65,14 @@ def _linked(work: Work) -> str:
     return f"[{work.env}](../../{picture.relative_to(PAGE.parents[2])})" if picture.exists() else work.env
 
 
-def _beside(published: float, low: float, high: float) -> str:
-    """Say where the published figure is, beside the interval of ours with as many decimals."""
+def beside(published: float, scores: list[float]) -> str:
+    """Say where scores are beside the published figure, after both have as many decimals."""
+    if len(scores) == 1:
+        return "one seed shows no difference"
     decimals = max(0, -int(Decimal(str(published)).as_tuple().exponent))
-    if round(low, decimals) > published:
-        return "better"
-    return "worse" if round(high, decimals) < published else "no difference that the seeds can show"
+    low, high = (round(float(edge[0]), decimals) for edge in band_of([[score] for score in scores]))
+    if low <= published <= high:
+        return "no difference that the seeds can show"
+    if len(scores) < FEWEST_FOR_INTERVAL:
+        return f"all {len(scores)} seeds {'above' if low > published else 'below'}"
+    return "better" if low > published else "worse"

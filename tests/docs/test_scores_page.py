@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import pytest
 from benchmarks.common import read_section
-from benchmarks.scores.page import END, PAGE, START, content
+from benchmarks.scores.page import END, PAGE, START, beside, content
 from benchmarks.scores.works import Work, all_works
 
 from offbeat.config.assignments import flat_keys
@@ -36,3 +36,13 @@ def test_results_have_the_values_of_the_preset(work: Work):
         found = {key: as_text(settings[key]) for key in preset}
         assert found == {key: as_text(value) for key, value in preset.items()}, result["seed"]
         assert result["config"]["run"]["steps"] == work.steps
+
+
+def test_better_and_worse_need_four_seeds():
+    assert beside(10.0, [12.0]) == "one seed shows no difference"
+    assert beside(10.0, [12.0, 11.0]) == "all 2 seeds above"
+    assert beside(10.0, [8.0, 9.0, 7.0]) == "all 3 seeds below"
+    assert beside(10.0, [12.0, 11.0, 13.0, 14.0]) == "better"
+    assert beside(10.0, [8.0, 9.0, 7.0, 6.0]) == "worse"
+    assert beside(10.0, [8.0, 12.0]) == beside(10.0, [9.0, 9.0, 12.0, 12.0]) == "no difference that the seeds can show"
+    assert beside(10, [10.4, 10.3]) == "no difference that the seeds can show", "rounded to the decimals of the figure"
