@@ -22,8 +22,8 @@ SIMULATED, TIMED = "serial", "processes"
 """The runtimes of the runs for scores, which are the same bits in all runtimes, and of those for seconds."""
 
 STEPS = (
-    "Env steps until an evaluation has at least the score: median of the seeds (least to most), and how many seeds "
-    "get there."
+    "Env steps until an evaluation has at least the score: median of the seeds, where one that does not get there is "
+    "later than all others (least to most of those that do), and how many get there. A dash: the median does not."
 )
 SECONDS = f"Seconds of training in `{TIMED}` to the score, of fewer seeds, one run at a time."
 
@@ -36,9 +36,13 @@ Runs = dict[int, list[Record]]
 
 def write_page(records: list[Record]) -> None:
     """Replace the tables of the page, and draw the picture."""
-    found = {work: runs_of(work, SIMULATED, records) for work in WORKS}
-    seeds = {work: len(runs[work.lags[0]]) for work, runs in found.items()}
-    simulated = {work: runs for work, runs in found.items() if seeds[work] >= FEWEST_SEEDS}
+    write_section(PAGE, START, END, content(records))
+    draw(shown(records))
+
+
+def content(records: list[Record]) -> str:
+    """Return the tables, and the machines behind them."""
+    simulated = shown(records)
     timed = {work: runs for work in simulated if any((runs := runs_of(work, TIMED, records)).values())}
     parts = [
         "Mean return of 20 greedy episodes with the last weights: IQM of the seeds (95 % interval).",
@@ -48,11 +52,16 @@ def write_page(records: list[Record]) -> None:
         STEPS,
         reached_table(simulated, lambda point: point[0]),
         *([SECONDS, reached_table(timed, lambda point: point[1])] if timed else []),
-        _left_out({work: count for work, count in seeds.items() if work not in simulated}),
+        _left_out(records),
         *sorted({f"Machine: {describe(record['machine'])}." for record in records}),
     ]
-    write_section(PAGE, START, END, "\n\n".join(part.strip() for part in parts if part) + "\n")
-    draw(simulated)
+    return "\n\n".join(part.strip() for part in parts if part) + "\n"
+
+
+def shown(records: list[Record]) -> dict[Work, Runs]:
+    """Return the runs for scores of the works that have enough seeds."""
+    found = {work: runs_of(work, SIMULATED, records) for work in WORKS}
+    return {work: runs for work, runs in found.items() if len(runs[work.lags[0]]) >= FEWEST_SEEDS}
 
 
 def runs_of(work: Work, runtime: str, records: list[Record]) -> Runs:
@@ -105,9 +114,10 @@ def reached_table(found: dict[Work, Runs], figure: Callable[[list[float]], float
     return markdown_table(["work", "score", "bound", "no lag", "default of `processes`", "more lag"], rows)
 
 
-def _left_out(seeds: dict[Work, int]) -> str:
+def _left_out(records: list[Record]) -> str:
     """Return the works that have runs and are in no table, with the seeds that they have so far."""
-    listed = ", ".join(f"{work.name} ({count})" for work, count in seeds.items() if count)
+    seeds = {work: len(runs_of(work, SIMULATED, records)[work.lags[0]]) for work in WORKS}
+    listed = ", ".join(f"{work.name} ({count})" for work, count in seeds.items() if 0 < count < FEWEST_SEEDS)
     return f"Fewer than {FEWEST_SEEDS} seeds with all lags so far, and so in no table: {listed}." if listed else ""
 
 
@@ -133,11 +143,13 @@ def _probability(pairs: list[tuple[list[float], list[float]]]) -> str:
 
 
 def _reached(work: Work, runs: list[Record], figure: Callable[[list[float]], float]) -> str:
-    first = [next((figure(point) for point in run["curve"] if point[2] >= work.score), None) for run in runs]
-    reached = [value for value in first if value is not None]
+    never = float("inf")
+    first = [next((figure(point) for point in run["curve"] if point[2] >= work.score), never) for run in runs]
+    reached = [value for value in first if value < never]
     if not reached:
         return f"0 of {len(runs)}"
-    return f"{median(reached):,.0f} ({min(reached):,.0f} to {max(reached):,.0f}), {len(reached)} of {len(runs)}"
+    middle = f"{median(first):,.0f}" if median(first) < never else "-"
+    return f"{middle} ({min(reached):,.0f} to {max(reached):,.0f}), {len(reached)} of {len(runs)}"
 
 
 # --- the picture --------------------------------------------------------------------------------------------
