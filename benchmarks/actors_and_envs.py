@@ -291,7 +291,7 @@ def draw(actors: Found, envs: Found, file: Path) -> None:
 def main() -> None:
     """Measure all sizes and write the results."""
     parser = new_parser(__doc__)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--env-steps", type=int, default=16_384, help="env steps of each measurement, about")
     parser.add_argument("--actors", type=int, nargs="+", default=ACTORS)
     parser.add_argument("--envs", type=int, nargs="+", default=ENVS)

@@ -15,6 +15,7 @@ from typing import Any
 import tomli_w
 
 from benchmarks.common import RESULTS
+from benchmarks.options import new_parser
 from benchmarks.scores.works import Work, all_works
 from offbeat.plots.curves import plot_runs
 
@@ -86,6 +87,7 @@ def run_directory(path: Path, config: Mapping[str, Any], lines: Iterable[Mapping
 
 def main() -> None:
     """Write all pictures."""
+    new_parser(__doc__).parse_args()
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         beside_stable_baselines3(work / "beside", IMAGES / "time-to-return.png")

@@ -10,7 +10,6 @@ except on sides that say otherwise, which are measured in a process of their own
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, nullcontext
@@ -25,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from benchmarks.common import describe, machine, markdown_table, spread, write_json
-from benchmarks.options import read_options
+from benchmarks.options import new_parser, read_options
 from offbeat.core.allocator import keep_freed_memory
 from offbeat.core.threads import limit
 from offbeat.core.types import Leaf
@@ -191,7 +190,7 @@ def table(results: dict[str, dict[str, list[float]]]) -> str:
 
 def main() -> None:
     """Measure all sides; write the raw results and the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = new_parser(__doc__)
     parser.add_argument("--rounds", type=int, default=9, help="rounds that count")
     arguments = read_options(parser)
     about, results = machine(), measure(arguments.rounds)

@@ -84,8 +84,8 @@ def as_markdown(runs: list[dict[str, Any]], about: dict[str, Any], steps: int) -
 def main() -> None:
     """Run all settings by turns, and write the results."""
     parser = new_parser(__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=6000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=2800)
     options = read_options(parser)
     runs = []
     with tempfile.TemporaryDirectory() as folder:

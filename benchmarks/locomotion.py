@@ -127,7 +127,7 @@ def _row(record: dict[str, Any]) -> list[str]:
 def main() -> None:
     """Measure all works and write the results."""
     parser = new_parser(__doc__)
-    parser.add_argument("--pairs", type=int, default=11)
+    parser.add_argument("--pairs", type=int, default=9)
     options = read_options(parser)
     warnings.simplefilter("ignore")
     limit(1)

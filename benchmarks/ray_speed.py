@@ -37,8 +37,9 @@ from benchmarks.peers.cpu_time import tree_cpu_s
 from benchmarks.works import HALF_CHEETAH, NOT_SETTINGS, Settings
 
 WORK: Settings = {
-    **HALF_CHEETAH, "envs": 32, "actors": 2, "unroll_length": 192, "minibatch_size": 6144, "epochs": 1, "threads": 1,
-    "normalize_observations": False, "normalize_returns": False, "max_lag": 1,
+    **HALF_CHEETAH, "steps": 500_000, "envs": 32, "actors": 2, "unroll_length": 192, "minibatch_size": 6144,
+    "epochs": 1, "threads": 1, "normalize_observations": False, "normalize_returns": False,
+    "max_lag": 1,
 }  # fmt: skip
 """A ticket has 16 x 192 = 3,072 env steps, about 100 ms of acting on an idle core. A batch is one update."""
 SIDES: dict[str, Settings] = {

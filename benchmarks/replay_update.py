@@ -1,6 +1,6 @@
 """The update of SAC, or of TD3, with analytic gradients and by autograd, on the same minibatches.
 
-    python -m benchmarks.replay_update sac [--rounds 15] [--skip SIDE ...] [--name sac-update] [--out DIR]
+    python -m benchmarks.replay_update sac [--rounds 21] [--skip SIDE ...] [--name sac-update] [--out DIR]
     python -m benchmarks.replay_update td3
 
 The libraries can be limited to AVX2, as on a processor without AVX-512:
@@ -252,7 +252,7 @@ def main() -> None:
     """Measure all sides; write the raw results and the table."""
     parser = new_parser(__doc__)
     parser.add_argument("algorithm", choices=list(ALGORITHMS))
-    parser.add_argument("--rounds", type=int, default=15, help="blocks of each side that count")
+    parser.add_argument("--rounds", type=int, default=21, help="blocks of each side that count")
     parser.add_argument("--skip", nargs="+", default=[], metavar="SIDE", help="sides that are not measured")
     parser.add_argument("--name", help="file name of the results, without its ending; default: ALGORITHM-update")
     arguments = read_options(parser, "algorithm", "name")

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import torch
 
 from benchmarks.common import describe, finish, machine, markdown_table, spread, write_json
-from benchmarks.options import read_options
+from benchmarks.options import new_parser, read_options
 
 Times = dict[str, list[float]]
 EXCHANGES, DROPPED = 2000, 200
@@ -171,7 +171,7 @@ def table_of_runs(results: Mapping[str, Mapping[str, list[float]]]) -> str:
 
 def main() -> None:
     """Measure, and write the raw results and the tables."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = new_parser(__doc__)
     parser.add_argument("--rounds", type=int, default=3, help="times that each side is measured")
     parser.add_argument("--only", nargs="+", default=["exchange", *WORKS], help="what to measure")
     parser.add_argument("--one", nargs="+", help=argparse.SUPPRESS)

@@ -16,10 +16,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.common import RESULTS, children_cpu_s, describe, finish, machine, markdown_table, spread, write_json
+from benchmarks.common import children_cpu_s, describe, finish, machine, markdown_table, spread, write_json
 from benchmarks.lines import follow
+from benchmarks.options import new_parser, read_options
 
-ROUNDS = 7
 OFFBEAT = str(Path(sys.executable).parent / "offbeat")
 Seconds = tuple[float, float]
 """Wall-clock time and CPU time of all processes, in seconds."""
@@ -79,16 +79,19 @@ SIDES: dict[str, Callable[[], Seconds]] = {
 
 def main() -> None:
     """Measure, and write the results."""
+    parser = new_parser(__doc__)
+    parser.add_argument("--rounds", type=int, default=7)
+    options = read_options(parser)
     found: dict[str, list[Seconds]] = {name: [] for name in SIDES}
-    for number in range(ROUNDS + 1):
+    for number in range(options.rounds + 1):
         for name, measure in SIDES.items() if number % 2 else reversed(SIDES.items()):
             seconds = measure()
             if number:
                 found[name].append((round(seconds[0], 3), round(seconds[1], 3)))
                 print(f"round {number}, {name}: {seconds[0]:.2f} s, {seconds[1]:.2f} CPU s", flush=True)
     record = {"machine": machine(), "seconds": found}
-    write_json(RESULTS / "start.json", record)
-    (RESULTS / "start.md").write_text(page(found, describe(record["machine"])))
+    write_json(options.out / "start.json", record)
+    (options.out / "start.md").write_text(page(found, describe(record["machine"])))
 
 
 def page(found: dict[str, list[Seconds]], machine_text: str) -> str:
@@ -97,8 +100,9 @@ def page(found: dict[str, list[Seconds]], machine_text: str) -> str:
         [name, *(spread([each[column] for each in seconds], ".2f") for column in (0, 1))]
         for name, seconds in found.items()
     ]
+    rounds = len(next(iter(found.values())))
     table = markdown_table(["command", "seconds", "CPU s"], rows)
-    return f"# Seconds to the first result\n\nMedian of {ROUNDS} rounds (least to most).\n\n{machine_text}\n\n{table}\n"
+    return f"# Seconds to the first result\n\nMedian of {rounds} rounds (least to most).\n\n{machine_text}\n\n{table}\n"
 
 
 if __name__ == "__main__":

@@ -7,22 +7,24 @@ from __future__ import annotations
 
 import csv
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from benchmarks.options import new_parser, read_options
 from offbeat.metrics.sinks import read_metrics
 from offbeat.plots.runs import evaluated
 
-RESULTS = Path(__file__).parent / "results"
 KEPT = ("spec.toml", "table.md", "table.csv", "return-steps.png", "return-time.png")
 COLUMNS = ("env_steps", "wall_time_s", "eval_return_mean")
 
 
 def main() -> None:
     """Copy the artefacts of the experiment directory that is named, and write evaluations.csv."""
-    experiment = Path(sys.argv[1])
-    target = RESULTS / experiment.name
+    parser = new_parser(__doc__)
+    parser.add_argument("experiment", type=Path)
+    options = read_options(parser, "experiment")
+    experiment: Path = options.experiment.resolve()
+    target = options.out / experiment.name
     target.mkdir(parents=True, exist_ok=True)
     for name in KEPT:
         shutil.copy(experiment / name, target / name)

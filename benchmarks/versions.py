@@ -1,6 +1,6 @@
 """Whole runs of two versions of the code, side by side: what a change to acting or learning wins or loses.
 
-    python -m benchmarks.versions REVISION_A REVISION_B [--rounds 5] [--works cartpole halfcheetah]
+    python -m benchmarks.versions REVISION_A REVISION_B [--rounds 3] [--works cartpole halfcheetah]
 
 Each round runs A B, the next B A, each a run of the command line in processes of its own. Measured are microseconds
 per env step between the first quarter of a run and its end: on the clock, acting (acting and stepping envs, added up
@@ -77,7 +77,7 @@ def main() -> None:
     """Compare two revisions on all works, and write the results."""
     parser = new_parser(__doc__)
     parser.add_argument("revisions", nargs=2, metavar="REVISION")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--works", nargs="+", choices=STEPS, default=list(STEPS))
     options = read_options(parser, "revisions")
     names = [finish(["git", "-C", str(ROOT), "rev-parse", "--short", name]).strip() for name in options.revisions]

@@ -50,7 +50,7 @@ ONE_EPOCH: Settings = {
     "epochs": 1,
 }  # fmt: skip
 HALF_CHEETAH: Settings = {
-    **PPO, "env": "HalfCheetah-v5", "steps": 500_000, "envs": 32, "unroll_length": 64, "minibatch_size": 1024,
+    **PPO, "env": "HalfCheetah-v5", "steps": 300_000, "envs": 32, "unroll_length": 64, "minibatch_size": 1024,
     "epochs": 2, "normalize_observations": True, "normalize_returns": True, "return_scale": 1.0,
 }  # fmt: skip
 PONG: Settings = {
@@ -99,7 +99,7 @@ HALF_CHEETAH_SAC: Settings = {
 HALF_CHEETAH_ASYNC_SAC: Settings = {**HALF_CHEETAH_SAC, "lock_free": True}
 """The same for workers that learn lock-free, each on one thread and with an env of its own; serial has two threads."""
 CARTPOLE_A3C: Settings = {
-    "algorithm": "a2c", "lock_free": True, "env": "CartPole-v1", "steps": 500_000, "envs": 8, "unroll_length": 5,
+    "algorithm": "a2c", "lock_free": True, "env": "CartPole-v1", "steps": 300_000, "envs": 8, "unroll_length": 5,
     "hidden_sizes": [64, 64],
     "activation": "tanh", "shared_trunk": False, "learning_rate": 7e-4, "learning_rate_schedule": "constant",
     "gamma": 0.99, "gae_lambda": 1.0, "entropy_coef": 0.0, "value_coef": 1.0, "max_grad_norm": 0.5, "adam_eps": 1e-5,

@@ -2,6 +2,7 @@
 
     python -m benchmarks.worlds                    all packages
     python -m benchmarks.worlds minigrid vizdoom   some of them
+    python -m benchmarks.worlds --only-page        the page from the results that are there
 
 A new virtual environment shares the packages of the one that runs this, so torch is not installed again; the package
 and what it requires are installed into it. What happens is added to benchmarks/results/packages.json, and the table
@@ -52,12 +53,14 @@ def main() -> None:
     """Try packages and write what happened."""
     parser = new_parser(__doc__)
     parser.add_argument("packages", nargs="*", help="names of packages; default: all")
-    names = parser.parse_args().packages
-    unknown = set(names) - {package.name for package in PACKAGES}
-    if unknown:
+    parser.add_argument("--only-page", action="store_true", help="try nothing")
+    options = parser.parse_args()
+    names = [package.name for package in PACKAGES]
+    if unknown := set(options.packages) - set(names):
         parser.error(f"unknown: {', '.join(sorted(unknown))}")
+    chosen = [] if options.only_page else options.packages or names
     for package in PACKAGES:
-        if (package.name in names or not names) and not package.untried:
+        if package.name in chosen and not package.untried:
             print(f"{package.name} ...", flush=True)
             result = tried(package)
             print(f"{package.name}: {result['failed'] or 'works'}", flush=True)

@@ -1,6 +1,6 @@
 """The table of docs/how-to/packages.md, from the packages and from what happened when they were tried.
 
-python -m benchmarks.worlds.page     write it again from benchmarks/results/packages.json
+`benchmarks.worlds` writes it, and with `--only-page` writes it again from benchmarks/results/packages.json.
 """
 
 from __future__ import annotations
@@ -102,7 +102,3 @@ def _last_line(lines: Iterable[str]) -> str:
     last = [line for line in found if line.startswith("offbeat: ")][-1:] or found[-1:] or [""]
     text = last[0].strip().removeprefix("offbeat: ").replace("|", "/").replace("`", "'")
     return f"`{text[:160]}`" if text else ""
-
-
-if __name__ == "__main__":
-    write_page(recorded())

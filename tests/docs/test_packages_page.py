@@ -8,7 +8,7 @@ from benchmarks.worlds.page import END, PAGE, START, content, recorded
 
 
 def test_the_table_of_the_page_is_that_of_the_packages_and_their_results():
-    assert read_section(PAGE, START, END) == content(recorded()).strip(), "run: python -m benchmarks.worlds.page"
+    assert read_section(PAGE, START, END) == content(recorded()).strip(), "run: python -m benchmarks.worlds --only-page"
 
 
 def test_each_package_is_listed_once_and_says_what_to_type():

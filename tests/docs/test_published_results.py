@@ -8,14 +8,17 @@ import re
 import shlex
 import shutil
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from runpy import run_module
 from typing import Any
 
 import pytest
 from benchmarks import defaults, speed
 from benchmarks.common import RESULTS
 from benchmarks.options import read_options
+from benchmarks.works import EARLIER
 from tests.support.pages import PAGES, ROOT
 
 TRIALS = {
@@ -42,6 +45,7 @@ TRIALS = {
     "shortest_paths": "--episodes 2",
     "soak.__main__": "--runs 1",
     "speed": "--steps 1000",
+    "start": "--rounds 1",
     "steps_to_score": "--seeds 1",
     "time_to_return": "--sb3-threads 1",
     "two_policies": "--rounds 1",
@@ -124,6 +128,78 @@ def test_the_page_of_default_settings_has_rows_of_the_published_table():
     rows = [line.split("|")[1:-1] for line in page if re.match(r"\| (\S+-v\d |\*\*)", line)]
     assert len(rows) > 15
     assert [row for row in rows if len(row) == 7 and row not in published] == []
+
+
+# --- the defaults are those of the published results ------------------------------------------------------------
+
+
+class OptionsRead(Exception):
+    """A benchmark has described its options: the argument is the parser."""
+
+
+def rounds_of(runs: list[dict[str, Any]]) -> int:
+    return len({run["round"] for run in runs})
+
+
+PUBLISHED: dict[str, tuple[str, str, Callable[[Any], int]]] = {
+    "actors_and_envs": ("actors-and-envs", "rounds", lambda record: record["rounds"]),
+    "images": ("images", "rounds", lambda record: len(record["us"]["channels last"]["acting"])),
+    "load_ahead": ("load-ahead", "rounds", lambda record: rounds_of(record["runs"])),
+    "locomotion": ("locomotion", "pairs", lambda record: len(record["works"][0]["own"])),
+    "pipeline": ("pipeline", "rounds", lambda record: record["rounds"]),
+    "ray_costs": ("ray-costs", "rounds", lambda record: record["rounds"]),
+    "ray_speed": ("ray-speed", "rounds", lambda record: rounds_of(record["runs"])),
+    "replay_update": ("sac-update", "rounds", lambda record: len(record["us"]["analytic, 1 thread"]["wall"])),
+    "several_agents": ("several-agents", "pairs", lambda record: len(record["pairs"][0]["ratios"]["total"])),
+    "shortest_paths": ("shortest-paths", "episodes", lambda record: record["episodes"]),
+    "speed": ("speed-cartpole", "pairs", lambda record: rounds_of(record["runs"])),
+    "start": ("start", "rounds", lambda record: len(record["seconds"]["`import torch`"])),
+    "two_policies": ("two-policies", "rounds", lambda record: rounds_of(record["runs"])),
+    "versions": ("versions", "rounds", lambda record: len(record["microseconds"]["cartpole, serial"][0])),
+    "waiting_envs": ("waiting-envs", "rounds", lambda record: record["rounds"]),
+}
+"""Benchmark -> its record, the option that says how often it measures, and how often the record was measured. The parts
+of shards.json were measured 2 and 3 times."""
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_benchmark_measures_as_often_as_its_published_record_was_measured(name, monkeypatch):
+    def stop(parser: argparse.ArgumentParser, *_: Any, **__: Any) -> None:
+        raise OptionsRead(parser)
+
+    file, option, measured = PUBLISHED[name]
+    module = import_module(f"benchmarks.{name}")
+    monkeypatch.setattr(module, "read_options", stop)
+    with pytest.raises(OptionsRead) as described:
+        module.main()
+    record = json.loads((RESULTS / f"{file}.json").read_text())
+    assert described.value.args[0].get_default(option) == measured(record)
+
+
+@pytest.mark.parametrize("name", speed.ALL_WORKS)
+def test_the_published_speeds_are_of_the_work_as_it_is_today(name):
+    work = json.loads((RESULTS / f"speed-{name}.json").read_text())["work"]
+    today = speed.ALL_WORKS[name]
+    assert {**EARLIER, **work} == {**EARLIER, **{key: today.get(key) for key in work}}
+
+
+# --- every command answers --help -------------------------------------------------------------------------------
+
+COMMANDS = [
+    ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    for path in sorted([*(ROOT / "benchmarks").glob("*.py"), *(ROOT / "benchmarks").glob("*/__main__.py")])
+    if '__name__ == "__main__"' in path.read_text()
+]
+
+
+@pytest.mark.filterwarnings("ignore:.*found in sys.modules")
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_benchmark_with_help_does_nothing_else(name, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", [name, "--help"])
+    with pytest.raises(SystemExit) as ended:
+        run_module(name, run_name="__main__")
+    assert ended.value.code == 0
+    assert "--help" in capsys.readouterr().out
 
 
 # --- the commands on the pages ----------------------------------------------------------------------------------
