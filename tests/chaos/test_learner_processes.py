@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.failing_ppo import FAILING_LATER, HANGING_LATER, exchanges_nothing_in
+from tests.support.failing_ppo import FAILING_LATER, FIRST_IS_SILENT, HANGING_LATER, SECOND_IS_SILENT
 from tests.support.runs import (
     CommandResult,
     Started,
@@ -106,9 +106,9 @@ def test_a_learner_that_hangs_ends_the_run_without_a_message_about_the_one_that_
     assert "the learner has made no update" not in (tmp_path / "run/log.txt").read_text()
 
 
-@pytest.mark.parametrize("learner", ["First", *thorough("Second")])
-def test_a_learner_that_waits_for_one_that_has_finished_the_step_ends_the_run(tmp_path, monkeypatch, learner):
-    monkeypatch.setitem(registry.ALGORITHMS, "ppo", exchanges_nothing_in(learner))
+@pytest.mark.parametrize("silent", [FIRST_IS_SILENT, *thorough(SECOND_IS_SILENT)], ids=["first", "second"])
+def test_a_learner_that_waits_for_one_that_has_finished_the_step_ends_the_run(tmp_path, monkeypatch, silent):
+    monkeypatch.setitem(registry.ALGORITHMS, "ppo", silent)
     with pytest.raises(RunFailed, match=r"exchanged rows a different number of times by the end of learning step 0"):
         small_run(tmp_path / "run", **LEARNERS)
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tomli_w
-from PIL import Image
+from tests.support.pictures import ink
 
 import offbeat
 from offbeat.core.errors import ConfigError
@@ -43,12 +43,6 @@ def line_of(evaluations: int, env_steps: int, episodes: int, last: float) -> dic
 def drawn(runs: list[Path], out: Path) -> Path:
     """Draw all runs."""
     return plot_adaptation(runs, out=out, notify=pytest.fail)
-
-
-def ink(picture: Path) -> set[Any]:
-    """The colours of a picture that fill more pixels than the edges of letters do."""
-    colors = Image.open(picture).convert("RGB").getcolors(1 << 24) or []
-    return {color for count, color in colors if count > 300}
 
 
 def test_the_first_and_the_last_evaluation_of_a_run_are_read_with_the_env_steps_of_their_weights(
@@ -95,9 +89,9 @@ def test_several_seeds_have_a_band_over_the_seeds_however_many_trials_they_have(
 
 def test_runs_that_differ_only_in_the_seed_are_one_curve(tmp_path: Path) -> None:
     seeds = [make_run(tmp_path / f"seed-{seed}", seed=seed) for seed in range(2)]
-    assert ORANGE not in ink(drawn(seeds, out=tmp_path / "seeds.png"))
+    assert ORANGE not in ink(drawn(seeds, out=tmp_path / "seeds.png"), 300)
     other = make_run(tmp_path / "other", kl_weight=1.0)
-    assert ORANGE in ink(drawn([*seeds, other], out=tmp_path / "both.png"))
+    assert ORANGE in ink(drawn([*seeds, other], out=tmp_path / "both.png"), 300)
     again = make_run(tmp_path / "again", seed=0)
     assert "<!-- 2 seeds, " in drawn(seeds, out=tmp_path / "seeds.svg").read_text()
     assert "<!-- 2 runs, " in drawn([seeds[0], again], out=tmp_path / "runs.svg").read_text()
@@ -105,8 +99,8 @@ def test_runs_that_differ_only_in_the_seed_are_one_curve(tmp_path: Path) -> None
 
 def test_the_first_evaluation_is_drawn_beside_the_last_one_of_a_single_group(tmp_path: Path) -> None:
     run, other = make_run(tmp_path / "run"), make_run(tmp_path / "other", kl_weight=1.0)
-    assert {BLUE, GREY} <= ink(drawn([run], out=tmp_path / "one.png"))
-    assert GREY not in ink(drawn([run, other], out=tmp_path / "two.png"))
+    assert {BLUE, GREY} <= ink(drawn([run], out=tmp_path / "one.png"), 300)
+    assert GREY not in ink(drawn([run, other], out=tmp_path / "two.png"), 300)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +131,7 @@ def test_runs_without_evaluations_in_new_tasks_are_left_out_and_named(tmp_path: 
     said: list[str] = []
     offbeat.plot([other, run], x="episodes", out=tmp_path / "out.png", notify=said.append)
     assert said == [f"left out, because they have no evaluation in new tasks: {other}"]
-    assert BLUE in ink(tmp_path / "out.png")
+    assert BLUE in ink(tmp_path / "out.png", 300)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tomli_w
 from PIL import Image
+from tests.support.pictures import ink
 from tests.support.runs import files_up_to
 
 import offbeat
@@ -52,12 +53,6 @@ def make_run(
     ]
     (path / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     return path
-
-
-def ink(picture: Path) -> set[Any]:
-    """The colours of a picture that fill more than a few pixels."""
-    colors = Image.open(picture).convert("RGB").getcolors(1 << 24) or []
-    return {color for count, color in colors if count > 50}
 
 
 @pytest.mark.parametrize("x", ["steps", "frames", "time"])

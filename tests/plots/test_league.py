@@ -1,11 +1,10 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
+from tests.support.pictures import ink
 
 from offbeat.core.errors import ConfigError
 from offbeat.league.payoffs import Payoffs
@@ -13,12 +12,6 @@ from offbeat.league.ratings import fit_ratings
 from offbeat.plots.league import plot_elo, plot_ratings, plot_win_rates
 
 BLUE, VERMILION, GREY = (0x00, 0x72, 0xB2), (0xD5, 0x5E, 0x00), (0xE4, 0xE4, 0xE4)
-
-
-def ink(picture: Any) -> set[Any]:
-    """The colours of a picture that fill more than a few pixels."""
-    colors = Image.open(picture).convert("RGB").getcolors(1 << 24) or []
-    return {color for count, color in colors if count > 50}
 
 
 def test_win_rates_are_shown_with_their_number_of_games(tmp_path):

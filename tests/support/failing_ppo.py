@@ -15,16 +15,21 @@ from offbeat.models.collective import ALONE
 __all__ = [
     "FAILING",
     "FAILING_LATER",
+    "FIRST_IS_SILENT",
     "HANGING_LATER",
+    "SECOND_IS_SILENT",
     "FailingPPO",
     "PPOThatFailsInOtherLearners",
     "PPOThatHangsInOtherLearners",
-    "exchanges_nothing_in",
+    "PPOWithSilentFirstLearner",
+    "PPOWithSilentSecondLearner",
 ]
 
 FAILING = AlgorithmEntry(f"{__name__}:FailingPPO", "fails in its eighth learning step")
 FAILING_LATER = AlgorithmEntry(f"{__name__}:PPOThatFailsInOtherLearners", "fails in another learner process")
 HANGING_LATER = AlgorithmEntry(f"{__name__}:PPOThatHangsInOtherLearners", "hangs in another learner process")
+FIRST_IS_SILENT = AlgorithmEntry(f"{__name__}:PPOWithSilentFirstLearner", "does not exchange rows")
+SECOND_IS_SILENT = AlgorithmEntry(f"{__name__}:PPOWithSilentSecondLearner", "does not exchange rows")
 
 
 class FailingPPO(PPO):
@@ -68,7 +73,7 @@ class PPOThatHangsInOtherLearners(PPO):
         raise AssertionError
 
 
-class PPOWithoutExchangesInTheFirstLearner(PPO):
+class PPOWithSilentFirstLearner(PPO):
     """The first learner exchanges nothing, so the second waits for it."""
 
     silent = 0
@@ -79,12 +84,7 @@ class PPOWithoutExchangesInTheFirstLearner(PPO):
         return super().prepare(batch)
 
 
-class PPOWithoutExchangesInTheSecondLearner(PPOWithoutExchangesInTheFirstLearner):
+class PPOWithSilentSecondLearner(PPOWithSilentFirstLearner):
     """The second learner exchanges nothing, so the first waits for it."""
 
     silent = 1
-
-
-def exchanges_nothing_in(learner: str) -> AlgorithmEntry:
-    """Return PPO of which one learner, 'First' or 'Second', exchanges nothing with the other."""
-    return AlgorithmEntry(f"{__name__}:PPOWithoutExchangesInThe{learner}Learner", "does not exchange rows")

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.env_rows import assert_same
 from tests.support.replay_runs import updates_due
 from tests.support.thorough import examples
 
@@ -99,12 +100,6 @@ class Bench:
 
     def counted(self) -> Any:
         return self.learner.state()["counted"]
-
-
-def assert_equal(one: Tree, other: Tree) -> None:
-    assert one.keys() == other.keys()
-    for name, array in one.items():
-        np.testing.assert_array_equal(array, other[name], err_msg=name)
 
 
 # --- the ratio ----------------------------------------------------------------------------------------------
@@ -240,8 +235,8 @@ def test_a_refused_update_keeps_the_weights_and_counts_for_the_update_ratio(valu
     moments = {name: array.copy() for name, array in bench.learner.state()["adam"][CRITIC].items()}
     learned = bench.learn(1, reward=value)
     assert learned.updates == learned.refused == 12 - 8
-    assert_equal(bench.algorithm.weights(), before)
-    assert_equal(bench.learner.state()["adam"][CRITIC], moments)
+    assert_same(bench.algorithm.weights(), before)
+    assert_same(bench.learner.state()["adam"][CRITIC], moments)
     np.testing.assert_array_equal(bench.weights.read(2), published)
     assert learned.metrics["utd_ratio"] == 1
     assert len(bench.replay.errors) == 0
@@ -309,7 +304,7 @@ def test_a_restored_learner_makes_the_same_updates(prioritized):
     for ticket in range(12, 20):
         one, same = (side.learn(ticket, lag=2) for side in (bench, other))
         assert one.metrics == same.metrics
-    assert_equal(other.algorithm.weights(), bench.algorithm.weights())
+    assert_same(other.algorithm.weights(), bench.algorithm.weights())
 
 
 def test_a_learner_restored_without_its_replay_warms_up_again_and_continues_its_counters():

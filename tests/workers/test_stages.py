@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.support.env_rows import assert_same
 from tests.support.thorough import thorough
 from tests.support.update_cases import CASES, FAST_CASES, Case, stages_on_a_device
 from tests.support.update_rows import bench
@@ -61,12 +62,6 @@ class Side:
             for name, array in of_group.items()
         }
         return {name: np.array(array) for name, array in {**self.algorithm.weights(), **moments}.items()}
-
-
-def assert_same(one: Tree, other: Tree) -> None:
-    assert one.keys() == other.keys()
-    for name, array in one.items():
-        np.testing.assert_array_equal(array, other[name], err_msg=name)
 
 
 # --- the same bits ------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from tests.reference.least_squares import LeastSquares, Problem
+from tests.support.env_rows import assert_same
 
 from offbeat.algorithms.base import LossResult, Minibatch
 from offbeat.config.registry import algorithm_entry
@@ -153,12 +154,6 @@ def all_of(side: Side) -> Tree:
     return {**weights, **moments, **({} if rate is None else {"learning_rate": np.array(rate)})}
 
 
-def assert_equal(ours: Tree, theirs: Tree) -> None:
-    assert ours.keys() == theirs.keys()
-    for name, array in ours.items():
-        np.testing.assert_array_equal(array, theirs[name], err_msg=name)
-
-
 def metrics_of(learned: Learned) -> dict[str, float]:
     """Return what a learning step reports, but for the ages of rows: those that were taken over count as new."""
     return {name: value for name, value in learned.metrics.items() if not name.startswith("sample_age")}
@@ -187,8 +182,8 @@ def test_a_second_worker_continues_from_the_shared_state_bit_for_bit(case, hogwi
                 replace_worker(left, now, step)
             made.act(step)
             expected, learned = (side.learner.learn(step, step / STEPS) for side in (alone, now))
-            assert_equal(all_of(onlooker), all_of(alone))
-            assert_equal(all_of(now), all_of(alone))
+            assert_same(all_of(onlooker), all_of(alone))
+            assert_same(all_of(now), all_of(alone))
             assert learned.updates == expected.updates
             assert metrics_of(learned) == metrics_of(expected)
             updates += learned.updates
@@ -220,7 +215,7 @@ def test_workers_with_separate_moments_share_all_other_state(case, hogwild):
         second.learner.learn(STEPS - 1, 1.0)
         own = {name: array for name, array in all_of(second).items() if name.endswith("/step")}
         assert all(0 < array < kept[name] for name, array in own.items())
-        assert_equal({name: array for name, array in all_of(first).items() if name in moments}, kept)
+        assert_same({name: array for name, array in all_of(first).items() if name in moments}, kept)
 
 
 # --- the lag ------------------------------------------------------------------------------------------------
