@@ -155,7 +155,7 @@ def _counted(name: str, work: str, steps: int) -> float | None:
         done = subprocess.run(
             [*command, "--only", name, work, "--steps", str(steps)], check=True, capture_output=True, text=True
         )
-    except OSError:
+    except (OSError, subprocess.CalledProcessError):  # there is no perf, or it may not count
         return None
     counts = [line.partition(",")[0] for line in done.stderr.splitlines() if "instructions" in line]
     return float(counts[-1]) if counts and counts[-1].isdigit() else None

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 from typing import Any, Self
 
-from benchmarks import populations, seeds, steps_to_score
+from benchmarks import populations, seeds, several_agents, steps_to_score
 from benchmarks.scores import run as scores_run
 
 
@@ -92,3 +92,10 @@ def test_a_member_that_has_failed_in_a_generation_has_its_later_score():
     result: dict[str, Any] = {arm: [{**row, "copied_member": ""} for row in rows] for arm in populations.ARMS}
     result["retested"] = dict.fromkeys(populations.ARMS, 2.0)
     assert "| gamma 0.9 | 1 | 0 | 2.5 | 2.5 | 0 | gamma 0.8 |" in populations.as_markdown({"cartpole": {"1": result}})
+
+
+def test_instructions_that_perf_may_not_count_are_left_out(tmp_path, monkeypatch):
+    (tmp_path / "perf").write_text("#!/bin/sh\nexit 255\n")
+    (tmp_path / "perf").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert several_agents.instructions("single", "short", 1) is None

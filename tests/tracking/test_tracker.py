@@ -241,13 +241,14 @@ def test_a_run_continues_after_the_network_fails(tmp_path, monkeypatch):
 # --- Trackio, for real where it is installed ----------------------------------------------------------------
 
 
-def test_trackio_receives_each_line(tmp_path, monkeypatch):
+def test_trackio_is_given_all_lines(tmp_path, monkeypatch):
     pytest.importorskip("trackio")
     monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
     run = small_run(tmp_path / "run", **SHORT, tracker="trackio")
     assert "failed" not in logged(run.path)
     kept = json.loads((run.path / "tracker.json").read_text())
     assert (kept["project"], kept["name"]) == ("offbeat", "run")
+    assert kept["position"] == (run.path / "metrics.jsonl").stat().st_size
 
 
 @pytest.mark.skipif(importlib.util.find_spec("trackio") is not None, reason="trackio is installed")
