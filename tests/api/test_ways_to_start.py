@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.process_state import RUNTIMES, changed_by
+from tests.support.runs import run_script
 from tests.support.thorough import thorough
 from tests.support.warm import warm_python
 
@@ -38,8 +39,9 @@ sys.settrace(trace)
 assert sys.gettrace() is trace and len(calls) > 1000
 """
 ALL = [*RUNTIMES, "resume", "evaluate", "load", "plot", "export", "watch"]
-MOST = [name for name in ALL if name not in ("threads", "hogwild")]
-"""Without runtimes whose processes take seconds to start; pytest uses them too, and forks them."""
+IN_PYTEST = ["threads", "hogwild"]
+"""Runtimes whose processes take seconds to start, unless they are forked, as they are in pytest."""
+OTHERS = [name for name in ALL if name not in IN_PYTEST]
 
 
 def environment() -> dict[str, str]:
@@ -67,26 +69,33 @@ def script(folder: Path, code: str) -> str:
 
 
 WAYS: dict[str, tuple[Callable[[Path], list[str]], list[str]]] = {
-    "a script": (lambda folder: [sys.executable, script(folder, USE)], MOST),
-    "a script with all runtimes": (lambda folder: [sys.executable, script(folder, USE)], ALL),
+    "a script": (lambda folder: [sys.executable, script(folder, USE)], ALL),
     "python -c": (lambda _: [sys.executable, "-c", USE], ["processes"]),
     "a debugger": (lambda folder: [sys.executable, "-m", "pdb", "-c", "continue", script(folder, USE)], ["threads"]),
     "a trace function": (lambda folder: [sys.executable, script(folder, TRACED)], ["serial", "load"]),
 }
-"""Name -> the command, and the functions that are used."""
-OFTEN = ("a script", "a trace function")
-"""The ways that `make test` tries."""
+"""Name -> the command, in a fresh Python, and the functions that are used."""
 
 
-@pytest.mark.parametrize("way", [*OFTEN, *thorough(*(way for way in WAYS if way not in OFTEN))])
+@pytest.mark.parametrize("way", thorough(*WAYS))
 def test_no_function_changes_the_process_of_its_caller(tmp_path, way):
     command, names = WAYS[way]
     assert found_by(command(tmp_path), names, tmp_path) == {name: [] for name in names}
 
 
+@pytest.mark.parametrize(
+    ("code", "names"), [(USE, OTHERS), (TRACED, ["serial", "load"])], ids=["a script", "a trace function"]
+)
+def test_no_function_changes_the_process_of_a_script_that_has_loaded_torch(tmp_path, monkeypatch, code, names):
+    monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
+    said = run_script(script(tmp_path, code), " ".join(names), folder=tmp_path)
+    assert "FOUND" in said.out, said.out + said.err
+    assert found_in(said.out) == {name: [] for name in names}
+
+
 def test_pytest_finds_its_process_as_it_was(tmp_path, capsys):
     warm_python()  # from which processes of runs are forked here
-    assert changed_by([*RUNTIMES], tmp_path / "runs") == {runtime: [] for runtime in RUNTIMES}
+    assert changed_by(IN_PYTEST, tmp_path / "runs") == {runtime: [] for runtime in IN_PYTEST}
     assert "env steps" not in capsys.readouterr().out
 
 

@@ -126,12 +126,10 @@ def test_the_from_scratch_example_is_short_and_does_not_import_the_library():
 
 
 EXACT = {
-    (runtime, lag): f"--exact --runtime {runtime} --max-lag {lag} --steps 1500 --length 16"
+    (runtime, lag): f"--exact --runtime {runtime} --max-lag {lag} --steps 640 --length 8"
     for runtime, lag in product(("processes", "threads", "serial"), (0, 2))
 }
-BOUNDED = [
-    f"--runtime {runtime} --max-lag 2 --steps 1500 --length 8 --actors 3" for runtime in ("processes", "threads")
-]
+BOUNDED = [f"--runtime {runtime} --max-lag 2 --steps 960 --length 8 --actors 3" for runtime in ("processes", "threads")]
 ONE_AFTER_THE_OTHER = """
 import sys
 import async_ppo_from_scratch
