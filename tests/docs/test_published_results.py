@@ -18,6 +18,8 @@ import pytest
 from benchmarks import defaults, speed
 from benchmarks.common import RESULTS
 from benchmarks.options import read_options
+from benchmarks.records import read_records
+from benchmarks.replay_variants import page as variants
 from benchmarks.works import EARLIER
 from tests.support.pages import PAGES, ROOT
 
@@ -128,6 +130,11 @@ def test_the_page_of_default_settings_has_rows_of_the_published_table():
     rows = [line.split("|")[1:-1] for line in page if re.match(r"\| (\S+-v\d |\*\*)", line)]
     assert len(rows) > 15
     assert [row for row in rows if len(row) == 7 and row not in published] == []
+
+
+def test_the_published_table_of_variants_of_sac_is_made_of_its_records():
+    records = read_records(RESULTS / "replay-variants.jsonl")
+    assert (RESULTS / "replay-variants.md").read_text() == variants.page(records)
 
 
 # --- the defaults are those of the published results ------------------------------------------------------------
