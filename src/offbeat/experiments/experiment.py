@@ -12,7 +12,9 @@ from typing import cast
 
 from offbeat.config.config import Config
 from offbeat.config.importing import defer_signals
+from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import ConfigError
+from offbeat.core.field_definitions import hints_of
 from offbeat.experiments import optuna_search
 from offbeat.experiments.directory import ExperimentDirectory
 from offbeat.experiments.launching import Launcher
@@ -93,8 +95,11 @@ class Experiment:
 
     @property
     def configs(self) -> list[Config]:
-        """The configs of all trials; in a search by Optuna of those that have been started, and of examples."""
-        return [trial.config for trial in self._checked]
+        """The configs of all trials; in a search by Optuna of those that have been started, and of examples, of which
+        one needs as many cores and GPUs as any trial that may follow.
+        """
+        layouts = _layouts(self.spec) if self.chosen_by_optuna else ()
+        return [*(trial.config for trial in self._checked), *layouts]
 
     @property
     def total(self) -> int:
@@ -218,11 +223,20 @@ class Experiment:
 def _examples(spec: Spec) -> list[Trial]:
     """Return examples of the trials that Optuna may choose, so that invalid values are found at once."""
     search = cast("Search", spec.search)
+    return [_example(spec, values) for values in search.examples()]
+
+
+def _layouts(spec: Spec) -> Iterator[Config]:
+    """Yield the configs of all combinations of examples of the settings of [runtime] that fit together."""
+    search = cast("Search", spec.search)
+    for values in search.combined_examples(hints_of(RuntimeConfig)):
+        with suppress(ConfigError):
+            yield _example(spec, values).config
+
+
+def _example(spec: Spec, values: Values) -> Trial:
     whole = whole_keys(spec)
-    return [
-        trial_of(spec, 0, spec.envs[0], {key: _whole(value, key in whole) for key, value in values.items()})
-        for values in search.examples()
-    ]
+    return trial_of(spec, 0, spec.envs[0], {key: _whole(value, key in whole) for key, value in values.items()})
 
 
 def _whole(value: object, whole: bool) -> object:

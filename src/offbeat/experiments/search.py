@@ -182,6 +182,12 @@ class Search:
         others = [{**first, key: value} for key in first for value in self.over[key].examples()[1:]]
         return [first, *others]
 
+    def combined_examples(self, keys: Collection[str]) -> Iterator[Values]:
+        """Yield all combinations of the examples of some keys. All other keys have their first one."""
+        examples = {key: values.examples() for key, values in sorted(self.over.items())}
+        for combined in product(*(given if key in keys else given[:1] for key, given in examples.items())):
+            yield dict(zip(examples, combined, strict=True))
+
 
 # --- from the spec ------------------------------------------------------------------------------------------
 
