@@ -146,7 +146,8 @@ def test_a_fraction_that_is_too_large_or_too_small_for_a_float_is_refused_at_onc
 
 @given(st.integers(-(2**MOST_BITS) + 1, 2**MOST_BITS - 1))
 def test_integers_of_up_to_128_bits_are_parsed_exactly(number):
-    assert read("seed", str(number), int) == number
+    for text in (str(number), f"{number:_}", f"{number}.0", f"{number}e0"):
+        assert read("seed", text, int) == number
 
 
 @pytest.mark.parametrize("given", ["1e99", -(10**40), 2**MOST_BITS, str(-(2**MOST_BITS))])

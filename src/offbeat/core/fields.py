@@ -153,12 +153,10 @@ def _read_optional(value: object, args: tuple[Any, ...]) -> Any:
 
 
 def _read_int(value: object) -> int:
-    number = _read_float(value)
-    if number != int(number):
-        raise ValueError
+    number = _read_fraction(value)  # a float would round a large seed
     whole = int(number)
-    if isinstance(value, Integral) or (isinstance(value, str) and value.strip().lstrip("+-").isdecimal()):
-        whole = int(value)  # a conversion through float would round a large seed
+    if number != whole:
+        raise ValueError
     if is_too_large(whole):
         raise _TooLarge
     return whole
