@@ -370,6 +370,7 @@ def test_a_latest_checkpoint_with_only_weights_is_refused_with_one_from_which_th
 @pytest.mark.parametrize(
     ("runtime", "thread", "says"),
     [
+        ("serial", "offbeat stop deadline", "the thread 'offbeat stop deadline' cannot be started"),
         ("serial", "offbeat watch", "the thread 'offbeat watch' cannot be started (can't start new thread): raise"),
         (
             "threads",

@@ -5,10 +5,12 @@ import threading
 import time
 import weakref
 from contextlib import closing
+from unittest.mock import patch
 
 import pytest
 import torch
 
+from offbeat.core.errors import RunFailed
 from offbeat.fastpath.two_threads import TwoThreadExecutor
 
 THREADS = pytest.mark.parametrize("threads", [1, 2])
@@ -19,7 +21,7 @@ def nothing() -> None:
 
 
 def helpers() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "update-helper"]
+    return [thread for thread in threading.enumerate() if thread.name == "offbeat update helper"]
 
 
 def gone(thread: threading.Thread) -> bool:
@@ -44,6 +46,12 @@ def test_every_task_runs_once_and_a_step_starts_after_the_one_before(threads):
                 (lambda: done.append("e"), lambda: done.append("f")),
             )
             assert [set(done[i : i + 2]) for i in (0, 2, 4)] == [{"a", "b"}, {"c", "d"}, {"e", "f"}]
+
+
+def test_a_helper_that_cannot_be_started_says_which_limit_to_raise():
+    at_the_limit = patch.object(threading.Thread, "start", side_effect=RuntimeError("can't start new thread"))
+    with at_the_limit, pytest.raises(RunFailed, match=r"'offbeat update helper' cannot be started .*ulimit -u"):
+        TwoThreadExecutor(2)
 
 
 def test_one_thread_runs_the_tasks_in_order():

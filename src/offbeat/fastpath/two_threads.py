@@ -18,6 +18,8 @@ from typing import Literal
 
 import torch
 
+from offbeat.core.threads import start_thread
+
 Part = Callable[[], None]
 Step = tuple[Part, Part]
 """Two parts that run at the same time: the first in the calling thread, the second in the helper."""
@@ -28,6 +30,9 @@ class TwoThreadExecutor:
 
     BLAS and torch must have one thread each (`threads.limit`). torch's number of threads is set per thread, so the
     helper sets its own; threads that start later inherit it.
+
+    Raises:
+        RunFailed: the helper cannot be started.
     """
 
     def __init__(self, threads: Literal[1, 2]) -> None:
@@ -38,8 +43,10 @@ class TwoThreadExecutor:
         if threads == 2:
             # The thread refers to the queues only, not to the executor. So an executor without other references is
             # deleted, which ends the thread.
-            self._thread = threading.Thread(target=_run_helper, args=(self._queues,), name="update-helper", daemon=True)
-            self._thread.start()
+            self._thread = threading.Thread(
+                target=_run_helper, args=(self._queues,), name="offbeat update helper", daemon=True
+            )
+            start_thread(self._thread)
             weakref.finalize(self, self._queues.work.put, None)
 
     def run(self, *steps: Step) -> None:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import Closed
+from offbeat.core.threads import start_thread
 from offbeat.envs.current import env_called_by
 
 START_FACTOR, LEAST_START_S = 2.5, 30.0
@@ -182,8 +183,8 @@ def notifying_if_slow(what: str, notify: Callable[[str], None]) -> Iterator[None
         while not finished.wait(REMIND_S):
             notify(f"still {what} after {monotonic() - started:.0f} s: if it hangs, press Ctrl-C")
 
-    reminder = Thread(target=remind, daemon=True)
-    reminder.start()
+    reminder = Thread(target=remind, name="offbeat reminder", daemon=True)
+    start_thread(reminder)
     try:
         yield
     finally:

@@ -11,6 +11,7 @@ from types import FrameType, TracebackType
 from typing import Any, Self
 
 from offbeat.core.stop_signals import STOP_SIGNALS, StopRequest, replaceable
+from offbeat.core.threads import start_thread
 
 GRACE_S = 5.0
 """Seconds from the first signal to the deadline: a run without a boundary until then stops without a checkpoint."""
@@ -49,8 +50,10 @@ class GracefulStop:
         if threading.current_thread() is threading.main_thread():
             handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
             self._previous = replaceable(handlers)
-            self._timer = threading.Thread(target=self._keep_deadline, args=(threading.get_ident(),), daemon=True)
-            self._timer.start()  # here, because a signal handler must not start threads
+            self._timer = threading.Thread(
+                target=self._keep_deadline, args=(threading.get_ident(),), name="offbeat stop deadline", daemon=True
+            )
+            start_thread(self._timer)  # here, because a signal handler must not start threads
             for number in self._previous:
                 signal.signal(number, self._stop)
         return self

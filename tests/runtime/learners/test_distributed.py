@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from pathlib import Path
+from threading import Thread
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -132,6 +135,16 @@ def test_a_process_group_that_the_program_sets_up_later_is_neither_used_nor_clos
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()
+
+
+def test_a_learner_that_cannot_start_the_thread_of_its_connection_says_which_limit_to_raise():
+    board = LearnersBoard(private_arena(learners_board_slabs(2)), 2)
+    store: Any = object()
+    side = DistributedCollective(board, 1, 2, "gloo", store, "cpu", lambda: None, Timings(), timeout_s=1.0)
+    at_the_limit = patch.object(Thread, "start", side_effect=RuntimeError("can't start new thread"))
+    with at_the_limit, pytest.raises(RunFailed, match=r"'offbeat connection of learner 1' cannot be .*ulimit -u"):
+        side.gather(torch.zeros(1, 4))
+    side.close()
 
 
 def test_nccl_is_used_for_different_gpus_only(monkeypatch):

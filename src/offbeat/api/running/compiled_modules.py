@@ -8,6 +8,7 @@ from threading import Timer
 
 from offbeat.config.config import Config
 from offbeat.config.policies import names_of
+from offbeat.core.threads import start_thread
 
 SLOW_S = 2.0
 """Seconds after which the user is notified. An import of a module that was compiled earlier takes less."""
@@ -20,8 +21,8 @@ def import_compiled(config: Config, notify: Callable[[str], None]) -> None:
     if not modules:
         return
     slow = Timer(SLOW_S, notify, ["compiling the gradients for this machine: this takes some seconds, only once"])
-    slow.daemon = True
-    slow.start()
+    slow.name, slow.daemon = "offbeat reminder", True
+    start_thread(slow)
     try:
         for module in modules:
             import_module(module)

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from offbeat.config.devices import gpus_of
 from offbeat.core.errors import RunFailed
+from offbeat.core.threads import start_thread
 from offbeat.metrics.timings import Timings
 from offbeat.runtime.learners.board import LearnersBoard
 from offbeat.runtime.learners.shared_memory import EXCHANGE, Check, shards_of
@@ -137,8 +138,8 @@ class DistributedCollective:
             except Exception as error:  # noqa: BLE001 - it is raised below
                 failures.append(error)
 
-        thread = Thread(target=run, daemon=True)
-        thread.start()
+        thread = Thread(target=run, name=f"offbeat connection of learner {self._rank}", daemon=True)
+        start_thread(thread)
         while thread.is_alive():
             self._check()
             thread.join(CONNECT_POLL_S)
