@@ -74,6 +74,24 @@ def test_every_public_name_can_be_imported():
         offbeat.tran  # noqa: B018
 
 
+@pytest.mark.parametrize("name", ["evaluate", "load", "register_env", "train"])
+def test_the_first_use_of_a_name_leaves_environment_and_filters_as_they_were(name):
+    look = "(dict(os.environ), list(warnings.filters))"
+    code = f"import os, warnings, offbeat\nbefore = {look}\noffbeat.{name}\nassert {look} == before"
+    assert {"numpy"} <= loaded_by(code)
+
+
+def test_loading_a_policy_that_needs_torch_leaves_filters_as_they_were(tmp_path):
+    from tests.support.runs import small_run
+
+    path = small_run(tmp_path / "run", steps=64, core="gru").path
+    code = (
+        "import warnings, offbeat\nbefore = list(warnings.filters)\n"
+        f"offbeat.load({str(path)!r})\nassert warnings.filters == before"
+    )
+    assert "torch" in loaded_by(code)
+
+
 def test_the_version_equals_that_of_the_distribution():
     assert offbeat.__version__ == version("offbeat")
 

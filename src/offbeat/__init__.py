@@ -8,6 +8,7 @@ action = policy(observation)
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -113,4 +114,9 @@ def __getattr__(name: str) -> Any:
 
         hint = other_calls().get(name) or suggestion(name, __all__, likeness=0.7).strip()
         raise AttributeError(f"module 'offbeat' has no attribute {name!r}" + (f". {hint}" if hint else ""))
-    return getattr(import_module(_HOMES[name]), name)
+    if (home := _HOMES[name]) not in sys.modules:
+        from offbeat.core.import_traces import imports_undone
+
+        with imports_undone():
+            import_module(home)
+    return getattr(import_module(home), name)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ import offbeat
 from offbeat.core.allocator import keep_freed_memory, keeps_freed_memory, stop_keeping_memory
 from offbeat.core.caller_state import caller_state, niceness_can_be_lowered
 from offbeat.core.errors import ConfigError, EnvFailed
+from offbeat.core.threads import limit
 
 RUN_ENVS = ("tests.sample_envs.run_envs",)
 
@@ -183,3 +186,85 @@ def test_a_niceness_that_cannot_be_restored_is_not_changed_and_reported(tmp_path
         )  # fmt: skip
     assert set(nicenesses) == {before}
     assert "train with the command line" in capsys.readouterr().err
+
+
+# --- two at once ----------------------------------------------------------------------------------------------
+
+
+class OtherRun(threading.Thread):
+    """A run in another thread, which ends when it is told to."""
+
+    def __init__(self, threads: int) -> None:
+        super().__init__()
+        self._threads = threads
+        self._is_running, self._may_end = threading.Event(), threading.Event()
+        self.left: dict[str, Any] = {}
+        """What the run has left in its thread."""
+        self.start()
+        assert self._is_running.wait(60)
+
+    def run(self) -> None:
+        cores = os.sched_getaffinity(0)
+        with caller_state() as state:
+            state.save_library_settings()
+            limit(self._threads)
+            os.sched_setaffinity(0, {min(cores)})
+            warnings.filterwarnings("ignore", message=f"of {self._threads}")
+            os.environ["OMP_WAIT_POLICY"] = f"of {self._threads}"
+            self._is_running.set()
+            self._may_end.wait(60)
+        self.left = {name: THINGS[name]() for name in ("cores", "torch's threads", "threads of BLAS and OpenMP")}
+
+    def end(self) -> None:
+        self._may_end.set()
+        self.join()
+
+
+@pytest.mark.usefixtures("_particular_caller")
+@pytest.mark.parametrize("first_out", [0, 1])
+def test_the_last_of_two_runs_at_once_restores_what_the_first_has_found(first_out):
+    before = {name: look() for name, look in THINGS.items()}
+    runs = [OtherRun(1), OtherRun(2)]
+    runs[first_out].end()
+    assert os.environ["OMP_WAIT_POLICY"] == "of 2"
+    assert {name: before[name] for name in ("cores", "torch's threads")}.items() <= runs[first_out].left.items()
+    runs[1 - first_out].end()
+    assert [name for name, look in THINGS.items() if look() != before[name]] == []
+    assert runs[1 - first_out].left.items() <= before.items()
+
+
+@pytest.mark.usefixtures("_particular_caller")
+def test_a_call_in_a_run_restores_the_settings_of_the_run():
+    before = torch.get_num_threads()
+    with caller_state() as run:
+        run.save_library_settings()
+        torch.set_num_threads(1)
+        with caller_state() as call:
+            call.save_library_settings()
+            torch.set_num_threads(2)
+        assert torch.get_num_threads() == 1
+    assert torch.get_num_threads() == before
+
+
+@pytest.mark.usefixtures("_particular_caller")
+def test_two_runs_at_once_leave_the_process_as_it_was(tmp_path):
+    before = {name: look() for name, look in THINGS.items()}
+    both_train, first_has_ended = threading.Barrier(2), threading.Event()
+
+    def train_beside(index: int) -> None:
+        lines: list[Any] = []
+
+        def meet(line: dict[str, Any]) -> None:
+            lines.append(line)
+            if len(lines) == 1:
+                both_train.wait(60)
+                assert index == 0 or first_has_ended.wait(60)
+
+        offbeat.train("ppo", "CartPole-v1", run_dir=tmp_path / str(index), callbacks=[meet], **SETTINGS)
+
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.submit(train_beside, 0), pool.submit(train_beside, 1)
+        first.result()
+        first_has_ended.set()
+        second.result()
+    assert [name for name, look in THINGS.items() if look() != before[name]] == []

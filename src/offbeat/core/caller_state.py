@@ -2,112 +2,167 @@
 
 A run changes thread counts, torch's settings for a GPU, cores, niceness, malloc, the module search path and the
 environment. The libraries that it imports change filters of warnings and draw random numbers, and an env may change the
-working directory. Signal handlers are restored by `runtime/signals.py`.
+working directory. Signal handlers are restored by `runtime/signals.py`. Cores, niceness and the
+threads of OpenMP and torch are those of a thread; the rest is that of the process, in which several threads may train.
 """
 
 from __future__ import annotations
 
 import os
-import random
 import sys
 import threading
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 from offbeat.core.allocator import keeps_freed_memory, stop_keeping_memory
 from offbeat.core.files import require_current_folder
 from offbeat.core.gpu_numerics import WORKSPACE, GpuNumerics
-from offbeat.core.threads import SPINNING, ThreadCounts, niceness, set_affinity, usable_core_numbers
+from offbeat.core.import_traces import ImportTraces, restore_environment
+from offbeat.core.threads import SPINNING, ThreadCounts, niceness, set_affinity, start_thread, usable_core_numbers
 
-_SET_BY_IMPORTS = ("PYGAME_HIDE_SUPPORT_PROMPT",)
-"""Environment variables that libraries set when they are imported."""
 _TASKS = Path("/proc/self/task")
 """Directory of the threads of this process (Linux)."""
 
 
 class CallerState:
-    """The state of the process at the time of construction; see `caller_state`.
+    """The state of the process and of the calling thread at the time of construction; see `caller_state`.
+
+    Args:
+        process: the state of the process, if it was saved before, in another thread; None saves it.
 
     Raises:
         ConfigError: the current folder was deleted.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, process: ProcessState | None = None) -> None:
         require_current_folder()
-        self._folder = str(Path.cwd())
-        self._was_searched = self._folder in sys.path
-        self._environment = {name: os.environ.get(name) for name in (*SPINNING, WORKSPACE, *_SET_BY_IMPORTS)}
-        self._filters = list(warnings.filters)
-        self._random: tuple[Any, ...] | None = random.getstate()
+        self.process = process or ProcessState()
         self._cores, self._niceness, self._tasks = usable_core_numbers(), niceness(), _tasks()
-        self._kept_memory = keeps_freed_memory()
-        """True in a callback of a run, which goes on to keep it."""
-        self._counts: ThreadCounts | None = None
-        self._numerics: GpuNumerics | None = None
 
     def save_library_settings(self) -> None:
         """Save how many threads torch and BLAS use, and how torch computes on a GPU. Call it after the libraries are
         loaded and before their settings change.
         """
-        self.restore_random()
-        self._counts, self._numerics = self._counts or ThreadCounts(), self._numerics or GpuNumerics()
+        self.process.save_library_settings()
+
+    def restore_folder(self) -> None:
+        """Change back to the working directory of the caller."""
+        self.process.restore_folder()
+
+    def restore_random(self) -> None:
+        """Undo the draws from Python's random numbers that libraries make when they are imported."""
+        self.process.imports.undo_draws()
+
+    def restore_scheduling(self, *, of_new_threads: bool) -> None:
+        """Restore cores and niceness of this thread; `of_new_threads`: also of those that libraries have started."""
+        if (usable_core_numbers(), niceness()) == (self._cores, self._niceness):
+            return
+        for task in (0, *(_tasks() - self._tasks if of_new_threads else ())):
+            with suppress(OSError):  # a thread has ended, or this process cannot lower its niceness
+                set_affinity(self._cores, None, task)
+                os.setpriority(os.PRIO_PROCESS, task, self._niceness)
+
+
+class ProcessState:
+    """The settings of the whole process at the time of construction."""
+
+    def __init__(self) -> None:
+        self._folder = str(Path.cwd())
+        self._was_searched = self._folder in sys.path
+        self._environment = {name: os.environ.get(name) for name in (*SPINNING, WORKSPACE)}
+        self.imports = ImportTraces()
+        self._kept_memory = keeps_freed_memory()
+        """True in a callback of a run, which goes on to keep it."""
+        self._libraries: dict[bool, tuple[ThreadCounts, GpuNumerics]] = {}
+        """Whether torch was loaded -> the settings then."""
+        self._saving = threading.Lock()
+
+    def save_library_settings(self) -> None:
+        """Save how libraries compute. See `CallerState`."""
+        self.imports.undo_draws()
+        with self._saving:
+            if (with_torch := "torch" in sys.modules) not in self._libraries:
+                self._libraries[with_torch] = ThreadCounts(), GpuNumerics()
 
     def restore(self) -> None:
         """Restore the saved state."""
-        self.restore_random()
         self.restore_folder()
-        if warnings.filters != self._filters:  # libraries add filters when they are imported
-            warnings.resetwarnings()
-            warnings.filters[:] = self._filters  # type: ignore[index]
-        if self._counts is not None:
-            self._counts.restore()
-        if self._numerics is not None:
-            self._numerics.restore()
-        if (usable_core_numbers(), niceness()) != (self._cores, self._niceness):
-            self._restore_scheduling()
+        self.imports.undo()
+        for counts, numerics in reversed(self._libraries.values()):
+            counts.restore()
+            numerics.restore()
         if not self._was_searched and self._folder in sys.path:
             sys.path.remove(self._folder)
-        for name, value in self._environment.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        restore_environment(self._environment)
         if not self._kept_memory:
             stop_keeping_memory()
+
+    def restore_threads(self) -> None:
+        """Restore what the calling thread has for itself: how many threads of OpenMP and torch it uses."""
+        for counts, _ in reversed(self._libraries.values()):
+            counts.restore_of_thread()
 
     def restore_folder(self) -> None:
         """Change back to the working directory of the caller."""
         with suppress(OSError):  # the folder was deleted
             os.chdir(self._folder)
 
-    def restore_random(self) -> None:
-        """Undo the draws from Python's random numbers that libraries make when they are imported.
 
-        Later draws are those of the user's envs and callbacks.
-        """
-        if self._random is not None:
-            random.setstate(self._random)
-            self._random = None
+class _Inside:
+    """The threads of this process that are in `caller_state`."""
 
-    def _restore_scheduling(self) -> None:
-        """Restore cores and niceness of this thread, and of threads that libraries have started since."""
-        for task in (0, *(_tasks() - self._tasks)):
-            with suppress(OSError):  # a thread has ended, or this process cannot lower its niceness
-                set_affinity(self._cores, None, task)
-                os.setpriority(os.PRIO_PROCESS, task, self._niceness)
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.threads = 0
+        self.process: ProcessState | None = None
+        """The state before the first of these threads."""
+        self.this_thread = threading.local()
+        """It has the attribute `is_inside` in such a thread."""
+
+
+_INSIDE = _Inside()
 
 
 @contextmanager
 def caller_state() -> Iterator[CallerState]:
-    """Restore the state of this process on exit, also after an exception."""
-    state = CallerState()
+    """Restore the state of this process on exit, also after an exception.
+
+    While several threads are inside, the last that leaves restores the process to how the first one has found it.
+    """
+    if hasattr(_INSIDE.this_thread, "is_inside"):  # such as an evaluation in a callback of a run
+        state = CallerState()
+        try:
+            yield state
+        finally:
+            state.process.restore()
+            state.restore_scheduling(of_new_threads=True)
+        return
+    state = _enter()
     try:
         yield state
     finally:
-        state.restore()
+        _leave(state)
+
+
+def _enter() -> CallerState:
+    with _INSIDE.lock:
+        state = CallerState(_INSIDE.process)
+        _INSIDE.process, _INSIDE.this_thread.is_inside = state.process, True
+        _INSIDE.threads += 1
+    return state
+
+
+def _leave(state: CallerState) -> None:
+    with _INSIDE.lock:
+        del _INSIDE.this_thread.is_inside
+        _INSIDE.threads -= 1
+        if is_last := _INSIDE.threads == 0:
+            _INSIDE.process = None
+            state.process.restore()
+        else:
+            state.process.restore_threads()
+        state.restore_scheduling(of_new_threads=is_last)
 
 
 def _tasks() -> set[int]:
@@ -144,7 +199,7 @@ def niceness_can_be_lowered() -> bool:
             os.setpriority(os.PRIO_PROCESS, 0, before)
             lowered.append(niceness() == before)
 
-    thread = threading.Thread(target=lower)
-    thread.start()
+    thread = threading.Thread(target=lower, name="offbeat niceness")
+    start_thread(thread)
     thread.join()
     return lowered == [True]

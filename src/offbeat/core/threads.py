@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from threading import Thread
 
-from threadpoolctl import ThreadpoolController, threadpool_info, threadpool_limits
+from threadpoolctl import LibController, ThreadpoolController, threadpool_info, threadpool_limits
 
 from offbeat.core.errors import RunFailed
 
@@ -80,7 +80,14 @@ class ThreadCounts:
 
     def restore(self) -> None:
         """Restore these numbers. A library that was loaded since then gets the number of another one of its kind."""
-        for library in ThreadpoolController().lib_controllers:
+        self._restore(ThreadpoolController().lib_controllers)
+
+    def restore_of_thread(self) -> None:
+        """Restore those numbers that each thread has for itself: of OpenMP and torch, not of BLAS."""
+        self._restore(ThreadpoolController().select(user_api="openmp").lib_controllers)
+
+    def _restore(self, libraries: Iterable[LibController]) -> None:
+        for library in libraries:
             count = self._libraries.get(library.filepath, self._kinds.get(library.user_api))
             if count is not None and count != library.num_threads:
                 library.set_num_threads(count)

@@ -15,6 +15,7 @@ from offbeat.config.importing import import_modules, is_accepted
 from offbeat.config.registry import ENCODERS, OUR_ENCODERS, EncoderFactory, name_encoder
 from offbeat.config.trust import HOW, Code, require
 from offbeat.core.argument_notation import for_reader, printable
+from offbeat.core.caller_state import caller_state
 from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.fields import build, in_short
 from offbeat.core.files import GivenPath, user_path
@@ -28,6 +29,7 @@ from offbeat.run_directory.directory import RunDirectory
 
 
 @checked
+@caller_state()
 def load(
     run: GivenPath,
     checkpoint: str = "latest",
@@ -63,6 +65,7 @@ def load(
 
 
 @checked
+@caller_state()
 def load_all(
     run: GivenPath, checkpoint: str = "latest", *, encoder: EncoderFactory | None = None, trust_code: bool = False
 ) -> dict[str, LoadedPolicy]:
@@ -102,8 +105,7 @@ def _read_snapshot(
     directory = RunDirectory.open(user_path(run), trust_code=trust_code)
     names = directory.snapshots().policies or [DEFAULT_POLICY]
     chosen = chosen_policy(names, policy, f"the league of {run}")
-    saved = directory.read_snapshot(chosen, number)
-    return Checkpoint({chosen: saved}, None), Code(imports=directory.read_run().imports)
+    return directory.read_snapshot(chosen, number), Code(imports=directory.read_run().imports)
 
 
 def load_for_env(run: Path, name: str, *, trust_code: bool = False) -> tuple[Checkpoint, dict[str, LoadedPolicy]]:
