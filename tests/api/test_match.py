@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from pathlib import Path
@@ -18,6 +19,7 @@ import offbeat
 from offbeat.api.playing.entrants import entrants_of
 from offbeat.cli.match import Match
 from offbeat.core.errors import ConfigError
+from offbeat.run_directory.snapshots import SnapshotStore
 from offbeat.workers.mixture import Mixture
 
 NIM, CARTS = "offbeat.envs.testing.games:Nim", "offbeat.envs.testing.worlds:CartPoles"
@@ -266,6 +268,36 @@ def test_a_damaged_snapshot_is_no_obstacle_to_a_match_in_which_no_snapshot_plays
     assert offbeat.match([run, plain], episodes=2).played == 2
     with pytest.raises(ConfigError, match="damaged"):
         offbeat.match([run], episodes=2)
+
+
+def test_folders_are_listed_as_often_for_many_snapshots_as_for_few(league, tmp_path, monkeypatch):
+    run = shutil.copytree(league, tmp_path / "copy", symlinks=True)
+    listed: list[str] = []
+
+    def note(owner: Any, name: str) -> None:
+        original = getattr(owner, name)
+
+        def noted(*given: Any) -> Any:
+            listed.append(name)
+            return original(*given)
+
+        monkeypatch.setattr(owner, name, noted)
+
+    note(SnapshotStore, "numbers")
+    note(os, "walk")
+    few, often = len(offbeat.load_snapshots(run)["default"]), len(listed)
+    for number in range(100, 100 + few):
+        shutil.copytree(run / "league/default/snapshot-000000", run / f"league/default/snapshot-{number:06d}")
+    listed.clear()
+    assert len(offbeat.load_snapshots(run)["default"]) == 2 * few
+    assert len(listed) == often
+
+
+def test_an_average_of_no_snapshots_or_with_weights_of_others_is_refused(league):
+    with pytest.raises(ConfigError, match="snapshots is empty"):
+        offbeat.AveragePolicy([])
+    with pytest.raises(ConfigError, match="the weights of 1 policies are"):
+        offbeat.AveragePolicy([offbeat.load(league)], [1.0, 2.0])
 
 
 def test_a_loaded_average_plays_one_of_the_snapshots_per_episode(league):

@@ -37,7 +37,7 @@ def draw_snapshot(weights: Sequence[float], *, seed: int, world: int, episode: i
         world: Number of the world.
         episode: Number of the episode in this world.
     """
-    shares = _shares(weights, len(weights))
+    shares = shares_of(weights, len(weights))
     return int(stream(seed, "mixture", world, episode).choice(len(shares), p=shares))
 
 
@@ -63,7 +63,7 @@ def average_policy(
     from open_spiel.python.policy import TabularPolicy
 
     _require_supported(game)
-    shares = _shares(weights if weights is not None else [1.0] * len(policies), len(policies))
+    shares = shares_of(weights if weights is not None else [1.0] * len(policies), len(policies))
     walk = _Walk(policies, game.num_distinct_actions())
     walk.visit(game.new_initial_state(), np.tile(shares, (game.num_players(), 1)))
     average = TabularPolicy(game, states=walk.states)
@@ -134,7 +134,7 @@ def _row(probabilities: Mapping[int, float], state: Any, actions: int) -> Floats
     return row
 
 
-def _shares(weights: Sequence[float], count: int) -> Floats:
+def shares_of(weights: Sequence[float], count: int) -> Floats:
     """Return weights divided by their sum."""
     shares = np.asarray(weights, np.float64)
     if shares.shape != (count,) or not (shares >= 0).all() or not 0 < shares.sum() < np.inf:

@@ -226,14 +226,14 @@ class RunDirectory:
         """Return the snapshots of the run's league."""
         return SnapshotStore(self.folder / "league")
 
-    def read_snapshot(self, policy: str, number: int) -> SavedPolicy:
-        """Read and verify a snapshot of the run's league.
+    def read_snapshot(self, policy: str, number: int) -> Checkpoint:
+        """Read and verify a snapshot of the run's league. The checkpoint has this policy, under its name.
 
         Raises:
             ConfigError: there is no such snapshot, or it is damaged or of another env.
         """
-        saved = self.snapshots().load(policy, number)
-        self._require_env({policy: saved}, f"snapshot {number}")
+        saved = Checkpoint({policy: self.snapshots().load(policy, number)}, None)
+        self._require_env(saved.policies, f"snapshot {number}")
         return saved
 
     def sync_metrics(self) -> None:

@@ -51,9 +51,9 @@ class SnapshotStore:
         Raises:
             ConfigError: there is no such snapshot, or it is damaged.
         """
-        numbers = self.numbers(policy)
-        if number not in numbers:
-            raise ConfigError(f"{self._directory.parent} has no snapshot {number}{_of(policy)}: {_listed(numbers)}")
+        if not self._path(policy, number).is_dir():
+            listed = _listed(self.numbers(policy))
+            raise ConfigError(f"{self._directory.parent} has no snapshot {number}{_of(policy)}: {listed}")
         policies = load(self._path(policy, number)).policies
         if policies.keys() != {DEFAULT_POLICY}:
             raise ConfigError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -9,14 +10,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from offbeat.api.playing.load import chosen_policy, load
+from offbeat.api.playing.load import chosen_policy, loaded_from
 from offbeat.api.playing.loaded_policy import LoadedPolicy
 from offbeat.config.arguments import checked
+from offbeat.config.trust import Code
+from offbeat.core.caller_state import caller_state
 from offbeat.core.errors import ConfigError, require_at_least
 from offbeat.core.fields import read
 from offbeat.core.files import GivenPath, user_path
 from offbeat.envs.adapters.openspiel import ADAPTER, PREFIX
-from offbeat.league.average import average_policy, draw_snapshot
+from offbeat.league.average import average_policy, draw_snapshot, shares_of
 from offbeat.run_directory.directory import RunDirectory
 from offbeat.workers.mixture import Mixture
 
@@ -27,6 +30,7 @@ Snapshots = Literal["all", "window", "none"]
 
 
 @checked
+@caller_state()
 def load_snapshots(
     run: GivenPath, which: Literal["all", "window"] = "all", *, trust_code: bool = False
 ) -> dict[str, dict[int, LoadedPolicy]]:
@@ -45,12 +49,14 @@ def load_snapshots(
     store, league = directory.snapshots(), directory.read_league()
     if league is None:
         return {}
-    first = 0 if which == "all" else -league.window
+    first, code = 0 if which == "all" else -league.window, Code(imports=directory.read_run().imports)
+
+    def loaded(policy: str, number: int) -> LoadedPolicy:
+        saved = directory.read_snapshot(policy, number)
+        return loaded_from(saved, os.fspath(run), code, trust_code=trust_code, policy=policy)
+
     return {
-        policy: {
-            number: load(run, policy=policy, snapshot=number, trust_code=trust_code)
-            for number in store.numbers(policy)[first:]
-        }
+        policy: {number: loaded(policy, number) for number in store.numbers(policy)[first:]}
         for policy in store.policies
     }
 
@@ -72,11 +78,17 @@ class AveragePolicy:
             seed: seed of the draws.
 
         Raises:
-            ConfigError: the seed is negative.
+            ConfigError: the seed is negative, there are no snapshots, or not one weight for each.
         """
         require_at_least("seed", seed, 0)
         self.snapshots = tuple(snapshots)
+        if not self.snapshots:
+            raise ConfigError(
+                "snapshots is empty, but at least one is expected: pass those of a policy, "
+                "list(offbeat.load_snapshots(run)[policy].values())"
+            )
         self.weights = tuple(weights) if weights is not None else (1.0,) * len(self.snapshots)
+        shares_of(self.weights, len(self.snapshots))  # which refuses other weights
         self.trained = self.snapshots[-1].trained
         self._seed, self._episode = seed, -1
         self.reset()
