@@ -210,4 +210,4 @@ def test_other_actions_than_a_bounded_box_are_refused(action, words):
 )
 def test_settings_of_other_networks_are_refused(settings: dict[str, Any], words):
     with pytest.raises(ConfigError, match=words):
-        replace(SMALL, **settings).policy_spec(EnvSpec("Test-v0", OBSERVATIONS["vector"], ACTIONS["box"], 4))
+        replace(SMALL, **settings)

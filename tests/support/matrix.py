@@ -61,7 +61,7 @@ FEATURES = {
     "box": Feature(
         "Pendulum-v1",
         {"normalize_observations": True},
-        refused={"dqn": ONE_CHOICE, "pearl": "normalize_observations is True, which is not supported by PEARL"},
+        refused={"dqn": ONE_CHOICE, "pearl": "normalize_observations is true, which is not supported by PEARL"},
     ),
     "image": Feature("offbeat/Pixels-v0", refused=CHOICES),
     "dict": Feature("offbeat/PixelsGoal-v0", refused=CHOICES),  # an image and a vector

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from offbeat.algorithms.replay_actor_critic_config import require_bounded_box
 from offbeat.algorithms.sac_config import SoftActorCriticConfig
-from offbeat.core.errors import ConfigError
 from offbeat.core.fields import Bound, Count, Positive
 from offbeat.core.types import EnvSpec
 
@@ -26,22 +26,16 @@ class CrossQConfig(SoftActorCriticConfig):
     policy_delay: Count = 3
     """Policy and temperature are changed only in every n-th update."""
 
-    layer_norm: bool = False
-    """Not supported: the critics have batch normalisation."""
     adam_beta1: Annotated[float, Bound(low=0, below=0.999)] = 0.5
     """Adam's decay of the mean gradient (beta1), of all networks and of a temperature: with less, steps follow the
     newest gradients more."""
 
     title: ClassVar[str] = "CrossQ"
+    unsupported_settings: ClassVar[Mapping[str, str]] = {
+        **SoftActorCriticConfig.unsupported_settings,
+        "layer_norm": "the critics have batch normalisation",
+    }
     supports_shards: ClassVar[bool] = False
 
     def check_actions(self, env: EnvSpec) -> None:
         require_bounded_box(env, "CrossQ")
-
-    def refuse_network_settings(self, algorithm: str) -> None:
-        super().refuse_network_settings(algorithm)
-        if self.layer_norm:
-            raise ConfigError(
-                "layer_norm is true, which is not supported by CrossQ, whose critics have batch normalisation: leave "
-                "it out"
-            )

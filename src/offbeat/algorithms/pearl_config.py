@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
 from offbeat.algorithms.sac_config import SACConfig
@@ -11,14 +11,14 @@ from offbeat.config.env import EnvConfig
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import ConfigError
 from offbeat.core.field_texts import Example
-from offbeat.core.fields import Bound, Count, Natural, NonNegative, Share, build
+from offbeat.core.fields import Bound, Count, NonNegative, build
 from offbeat.core.tasks import TaskCount, TaskSample, Trials
 from offbeat.core.types import EnvSpec
 from offbeat.core.visits import Visits
 from offbeat.memory.replay.base import Replay
 from offbeat.memory.replay.rings import Rings
 from offbeat.memory.replay.tasks import MetaBatch, TaskReplay
-from offbeat.models.spec import ContextEncoderSpec, CoreName, PolicySpec
+from offbeat.models.spec import ContextEncoderSpec, PolicySpec
 
 
 @dataclass(frozen=True)
@@ -66,27 +66,6 @@ class PEARLConfig(SACConfig):
     """Env steps of one column in a ticket: a divisor of a visit, prior_steps + extra_steps. After each ticket the
     updates that are due are made. None: a whole visit."""
 
-    core: CoreName = SACConfig.core
-    """Not supported."""
-    core_size: Count = SACConfig.core_size
-    """Not supported: there is no core."""
-    burn_in: Annotated[Natural | None, Example("16")] = None
-    """Not supported: there is no core."""
-    n_step: Count = SACConfig.n_step
-    """Not supported."""
-    prioritized: bool = SACConfig.prioritized
-    """Not supported."""
-    priority_exponent: Share = SACConfig.priority_exponent
-    """Not supported: nothing is prioritized."""
-    importance_exponent: Share = SACConfig.importance_exponent
-    """Not supported: nothing is prioritized."""
-    priority_delay: Natural = SACConfig.priority_delay
-    """Not supported: nothing is prioritized."""
-    normalize_observations: bool = SACConfig.normalize_observations
-    """Not supported."""
-    encoder: str = SACConfig.encoder
-    """Not supported: there are no images."""
-
     title: ClassVar[str] = "PEARL"
     topology_keys: ClassVar[tuple[str, ...]] = (
         *SACConfig.topology_keys,
@@ -96,6 +75,13 @@ class PEARLConfig(SACConfig):
         *SACConfig.network_keys,
         *("latent_size", "context_hidden_sizes", "context_next_observation"),
     )
+    unsupported_settings: ClassVar[Mapping[str, str]] = {
+        **SACConfig.unsupported_settings,
+        **dict.fromkeys(("core", "n_step", "prioritized", "normalize_observations"), ""),
+        **dict.fromkeys(("core_size", "burn_in"), "there is no core"),
+        **dict.fromkeys(("priority_exponent", "importance_exponent", "priority_delay"), "nothing is prioritized"),
+        "encoder": "there are no images",
+    }
     splits_updates: ClassVar[bool] = False
     supports_shards: ClassVar[bool] = False
     no_hogwild: ClassVar[str] = "each worker would have to visit all tasks to fill a replay of its own"
@@ -172,7 +158,10 @@ class PEARLConfig(SACConfig):
     # --- checks ---------------------------------------------------------------------------------------------
 
     def check(self, runtime: RuntimeConfig) -> None:
-        self._check_unsupported(runtime)
+        if runtime.uses_inference:
+            raise ConfigError(
+                "inference is worker, but an actor of PEARL infers the task itself: pass --set inference=actor"
+            )
         self._check_tasks()
         self._check_visits(runtime)
         super().check(runtime)
@@ -188,17 +177,6 @@ class PEARLConfig(SACConfig):
                 f"reward_scale is {env.reward_scale:g} and clip_rewards is {str(bool(env.clip_rewards)).lower()}, but "
                 "PEARL infers tasks from the rewards of the env: leave both out. Rewards times N with temperature 1 "
                 "are the same as --set temperature=1/N and kl_weight / N^2"
-            )
-
-    def _check_unsupported(self, runtime: RuntimeConfig) -> None:
-        """Refuse settings of SAC that PEARL does not have."""
-        defaults = {field.name: field.default for field in fields(self)}
-        for key in ("core", "n_step", "prioritized", "normalize_observations"):
-            if getattr(self, key) != defaults[key]:
-                raise ConfigError(f"{key} is {getattr(self, key)}, which is not supported by PEARL: leave it out")
-        if runtime.uses_inference:
-            raise ConfigError(
-                "inference is worker, but an actor of PEARL infers the task itself: pass --set inference=actor"
             )
 
     def _check_tasks(self) -> None:

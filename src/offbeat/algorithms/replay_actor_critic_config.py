@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
@@ -10,10 +11,12 @@ import numpy as np
 from offbeat.algorithms.replay_config import ReplayConfig
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import ConfigError
+from offbeat.core.field_definitions import defaults_of
 from offbeat.core.field_texts import Example
 from offbeat.core.fields import Bound, Count, Positive
+from offbeat.core.typed_text import as_text
 from offbeat.core.types import EnvSpec
-from offbeat.models.spec import Activation, Precision
+from offbeat.models.spec import Activation
 
 
 @dataclass(frozen=True)
@@ -33,8 +36,6 @@ class ReplayActorCriticConfig(ReplayConfig):
     layer_norm: bool = False
     """Layer normalisation of each hidden layer of the critics before its activation, not of the policy's layers, as in
     DroQ (arXiv:2110.02034), but without its dropout."""
-    precision: Precision = "fp32"
-    """Not supported: all is computed in fp32."""
     normalize_observations: bool = False
     """Shift and scale observations by running statistics."""
     max_grad_norm: Positive | None = None
@@ -48,18 +49,18 @@ class ReplayActorCriticConfig(ReplayConfig):
 
     splits_updates: ClassVar[bool] = True
     network_keys: ClassVar[tuple[str, ...]] = (*ReplayConfig.network_keys, "critics", "normalize_observations")
+    title: ClassVar[str] = "this algorithm"
+    """Name of the algorithm in messages."""
+    unsupported_settings: ClassVar[Mapping[str, str]] = {"precision": "all is computed in fp32"}
 
-    def refuse_network_settings(self, algorithm: str) -> None:
-        """Refuse the settings of a network that its policy and critics do not have.
-
-        Args:
-            algorithm: title of the algorithm, for the message.
-
-        Raises:
-            ConfigError: one of them is given.
-        """
-        if self.precision != "fp32":
-            raise ConfigError(f"precision is {self.precision}, which is not supported by {algorithm}: leave it out")
+    def __post_init__(self) -> None:
+        for key, why in self.unsupported_settings.items():
+            if (value := getattr(self, key)) != defaults_of(type(self))[key]:
+                reason = f" ({why})" if why else ""
+                raise ConfigError(
+                    f"{key} is {as_text(value)}, which is not supported by {self.title}{reason}: leave it out"
+                )
+        super().__post_init__()
 
     def without_effect(self, env: EnvSpec, runtime: RuntimeConfig) -> dict[str, str]:
         unused = super().without_effect(env, runtime)

@@ -43,8 +43,6 @@ class SoftActorCriticConfig(ReplayActorCriticConfig):
     """Largest norm of the gradients of policy, critics and temperature, each separately; larger gradients are scaled
     down to it; none: no limit."""
 
-    title: ClassVar[str]
-    """Name of the algorithm in messages."""
     network_keys: ClassVar[tuple[str, ...]] = (*ReplayActorCriticConfig.network_keys, "initial_temperature")
 
     def policy_spec(self, env: EnvSpec) -> PolicySpec:
@@ -55,7 +53,6 @@ class SoftActorCriticConfig(ReplayActorCriticConfig):
         """
         self.check_actions(env)
         self._check_temperature_settings()
-        self.refuse_network_settings(self.title)
         spec = PolicySpec(
             **self.network(env),
             distribution="tanh_gaussian" if env.action.kind == "box" else "categorical",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from offbeat.algorithms.replay_actor_critic_config import (
     EmaCriticsConfig,
@@ -39,6 +39,8 @@ class TD3Config(EmaCriticsConfig):
     critics: Count = 2
     """Critics in the ensemble; a target uses the smallest of their values, the policy's loss the value of the first."""
 
+    title: ClassVar[str] = "TD3"
+
     def without_effect(self, env: EnvSpec, runtime: RuntimeConfig) -> dict[str, str]:
         unused = super().without_effect(env, runtime)
         if not self.target_policy_noise:
@@ -54,7 +56,6 @@ class TD3Config(EmaCriticsConfig):
             ConfigError: these settings do not support the env's actions.
         """
         require_bounded_box(env, "TD3")
-        self.refuse_network_settings("TD3")
         return PolicySpec(
             **self.network(env),
             distribution="deterministic",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any
 
@@ -96,7 +96,8 @@ def table_settings(
         preset: the preset's values, by key.
         implied: values that replace a default of None, by key.
     """
-    hints, notes = hints_of(table), field_docstrings(table)
+    unsupported: Mapping[str, str] = getattr(table, "unsupported_settings", {})
+    hints, notes = hints_of(table), field_docstrings(table) | {key: _why(why) for key, why in unsupported.items()}
     chosen = {"hidden_sizes": getattr(table, "default_hidden_sizes", None), **(implied or {})}
     for field in fields(table):
         value = chosen.get(field.name) if field.default is None else None
@@ -108,6 +109,10 @@ def table_settings(
             preset=as_text(preset[field.name]) if preset and field.name in preset else "",
             meaning=notes.get(field.name, ""),
         )
+
+
+def _why(reason: str) -> str:
+    return f"Not supported: {reason}." if reason else "Not supported."
 
 
 def _key_of(table: str, key: str) -> str:

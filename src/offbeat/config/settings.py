@@ -36,6 +36,9 @@ class AlgorithmSettings:
     """Keys of [runtime] for which the algorithm has a default of its own -> that default."""
     unsupported_keys: ClassVar[Mapping[str, str]] = {}
     """Keys of [runtime] that the algorithm does not support -> what to pass instead."""
+    unsupported_settings: ClassVar[Mapping[str, str]] = {}
+    """Keys of this table, inherited from another algorithm's, that this one does not support -> why; '' without a
+    reason."""
     supports_shards: ClassVar[bool] = False
     """Whether the algorithm can cut its minibatches into shards, by its method `cut`."""
     no_hogwild: ClassVar[str] = ""
