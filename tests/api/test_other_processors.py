@@ -12,7 +12,7 @@ import pytest
 import offbeat
 from offbeat.api.running.start_warnings import unproven_memory_order
 from offbeat.config.resolve import resolve
-from offbeat.core.argument_notation import flags_shown
+from offbeat.core.argument_notation import flags_shown, in_python
 from offbeat.core.errors import UnprovenMemoryOrder
 
 SMALL: dict[str, Any] = {
@@ -47,6 +47,14 @@ def test_a_run_without_such_processes_does_not_warn(tmp_path, monkeypatch, proce
     with warnings.catch_warnings():
         warnings.simplefilter("error", UnprovenMemoryOrder)
         offbeat.train("ppo", "CartPole-v1", run_dir=tmp_path / "run", preset="none", **SMALL, **settings)
+
+
+def test_a_run_with_several_devices_on_another_processor_is_told_to_leave_them_out_with_threads(monkeypatch):
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+    config = resolve("ppo", "CartPole-v1", flags={"runtime": "processes", "devices": "cpu,cpu", "shards": 2})
+    (warning,) = unproven_memory_order(config)
+    assert in_python(str(warning)).endswith('Pass runtime="threads" without devices and evaluator="inline"')
+    resolve("ppo", "CartPole-v1", flags={"runtime": "threads", "shards": 2})
 
 
 @pytest.mark.parametrize(

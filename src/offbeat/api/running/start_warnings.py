@@ -48,7 +48,7 @@ def unproven_memory_order(config: Config) -> tuple[RunWarning, ...]:
     entry, devices = runtime.entry, runtime.devices or ()
     remedies = []
     if entry.workers_learn or (entry.in_processes and entry.one_machine):
-        remedies.append("--runtime threads")
+        remedies.append("--runtime threads without devices" if devices else "--runtime threads")
     elif len(devices) > 1:  # learners are processes of one machine, wherever the actors are
         remedies.append(f"--set devices={devices[0]}")
     if remedies or (config.run.evaluation_interval > 0 and config.run.evaluator == "process"):
