@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from time import monotonic, sleep
 from typing import NamedTuple, cast
@@ -21,7 +20,7 @@ from offbeat.memory.arena import SharedArena, attach
 from offbeat.models.collective import ALONE, Collective
 from offbeat.models.flat import FlatParameters
 from offbeat.models.storage import PrivateStorage, Storage
-from offbeat.runtime.child import Child, Report, start_child
+from offbeat.runtime.child import Child, ChildContext, start_child
 from offbeat.runtime.hogwild.shared_state import (
     SharedStateShape,
     SharedStorage,
@@ -141,7 +140,7 @@ class LaunchSpec:
     """With the file descriptors of their shared state."""
 
 
-def main(launch: LaunchSpec, connection: Connection[Report, LaunchSpec], closing: ExitStack) -> None:  # noqa: ARG001
+def main(launch: LaunchSpec, child: ChildContext) -> None:
     """Take a part in each case, when its turn comes."""
     torch.set_num_threads(1)
     problem = Problem()
@@ -153,10 +152,10 @@ def main(launch: LaunchSpec, connection: Connection[Report, LaunchSpec], closing
         board, storage = WorkersBoard(arrays, case.workers), SharedStorage(shape, arrays, launch.index)
         counter = WorkerUpdateCounter(board, launch.index)
         updates = Updates(LeastSquares(storage).as_algorithm(), counter)
-        connection.send(Report("ready", None))
+        child.report("ready", None)
         while not board.limit[0]:  # all begin at the same moment
             sleep(0.0005)
-        connection.send(Report("solved", solve(updates, problem, launch.index, case.count)))
+        child.report("solved", solve(updates, problem, launch.index, case.count))
 
 
 class Solver:

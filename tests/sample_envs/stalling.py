@@ -10,9 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,7 @@ from tests.sample_envs.run_envs import Unhurried, Wave
 from tests.support.registering import register_envs
 
 from offbeat.config.registry import register_encoder
-from offbeat.runtime.child import Report
+from offbeat.runtime.child import ChildContext
 
 LARGE = 4_000_000
 """Bytes of a state: far more than a socket takes before somebody reads."""
@@ -113,8 +111,8 @@ class LaunchSpec:
     parent: int
 
 
-def main(launch: LaunchSpec, connection: Connection[Report, Any], closing: ExitStack) -> None:  # noqa: ARG001
+def main(launch: LaunchSpec, child: ChildContext) -> None:  # noqa: ARG001
     """Report so much that nobody takes it in at once."""
-    connection.send(Report("ready", None))
-    connection.send(Report("large", bytes(LARGE)))
+    child.report("ready", None)
+    child.report("large", bytes(LARGE))
     signal.pause()

@@ -6,9 +6,8 @@ import mmap
 import os
 import signal
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ import torch
 from torch.multiprocessing.reductions import reduce_tensor
 
 from offbeat.core.memory_shape import Slab
-from offbeat.runtime.child import Report, start_child
+from offbeat.runtime.child import ChildContext, Report, start_child
 from offbeat.runtime.hogwild import parts as hogwild_parts
 from offbeat.runtime.hogwild.device_buffer import DeviceBuffer, open_buffer
 
@@ -64,12 +63,12 @@ class LaunchSpec:
     slabs: tuple[Slab, ...]
 
 
-def main(launch: LaunchSpec, connection: Connection[Report, LaunchSpec], closing: ExitStack) -> None:  # noqa: ARG001
+def main(launch: LaunchSpec, child: ChildContext) -> None:
     """Open a buffer, add 1 to all that is in it, and keep it open until this process is killed."""
     tensors = open_buffer(launch.handle, launch.slabs)
     for tensor in tensors.values():
         tensor.add_(1)
-    connection.send(Report("added", {name: tensor.cpu().numpy() for name, tensor in tensors.items()}))
+    child.report("added", {name: tensor.cpu().numpy() for name, tensor in tensors.items()})
     signal.pause()
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 
 from offbeat.core.threads import core_of, niceness
 from offbeat.memory.arena import attach
 from offbeat.runtime.board import Bell
-from offbeat.runtime.child import Report
+from offbeat.runtime.child import ChildContext
 from offbeat.runtime.deadline import name_hanging_env
 from offbeat.runtime.gate import ActorGate, PaceBoard
 from offbeat.runtime.inference.requests import InferenceAccess, RequestedInference
@@ -55,7 +53,7 @@ def _niceness(launch: ActorLaunch) -> int | None:
     return min(19, niceness() + NICENESS_INCREASE) if crowded else None
 
 
-def main(launch: ActorLaunch, connection: Connection[Report, ActorLaunch], closing: ExitStack) -> None:
+def main(launch: ActorLaunch, child: ChildContext) -> None:
     """Run an actor until the gate closes."""
     plan, runtime = launch.plan, launch.plan.runtime
     prepare_process(launch, core_of(runtime.actor_cores, launch.index), _niceness(launch))
@@ -67,13 +65,13 @@ def main(launch: ActorLaunch, connection: Connection[Report, ActorLaunch], closi
     inference = launch.inference and RequestedInference(plan, launch.inference, launch.index, own_bell, gate)
     gate.enter(resets=True)  # making envs may take as long as a reset
     actor = make_actor(plan, launch.index, launch.origin, gate, launch.attempt, inference=inference)
-    closing.callback(actor.close)
+    child.closing.callback(actor.close)
     gate.leave()
     actor.timings.merge(board.spent(launch.index))  # includes the time of a process that died
 
     def report_pause() -> None:
-        connection.send(Report("paused", (gate.open_ticket, actor.snapshot())))
+        child.report("paused", (gate.open_ticket, actor.snapshot()))
 
     start_actor(plan, actor, launch.origin, launch.snapshot, launch.progress)
-    connection.send(Report("ready", None))
+    child.report("ready", None)
     actor.work(GateLink(gate, plan.memory(arrays), report_pause))

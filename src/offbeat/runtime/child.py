@@ -20,6 +20,7 @@ import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from importlib import import_module
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
@@ -64,17 +65,29 @@ class Report(NamedTuple):
 # --- in the child -------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class ChildContext:
+    """What the main function of a child process gets beside its launch spec."""
+
+    connection: Connection[Report, Any]
+    closing: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    """Gets what is to be closed at the end. It is closed after an error was reported: an env that has failed may hang
+    in `close`."""
+
+    def report(self, kind: str, content: Any) -> None:
+        """Send a report to the parent."""
+        self.connection.send(Report(kind, content))
+
+
 class ChildModule(Protocol):
     """A module with the main function of a child process."""
 
-    def main(self, launch: Any, connection: Connection[Report, Any], closing: contextlib.ExitStack) -> None:
+    def main(self, launch: Any, child: ChildContext) -> None:
         """Do the work of the child, until `Closed` is raised.
 
         Args:
             launch: the launch spec.
-            connection: for reports.
-            closing: gets what is to be closed at the end. It is closed after an error was reported: an env that has
-                failed may hang in `close`.
+            child: for reports, and for what is to be closed at the end.
         """
 
 
@@ -86,19 +99,19 @@ def run_child(module: str) -> NoReturn:
     os.set_inheritable(connection.fileno(), False)
     program, launch = _import_and_load(module, connection)
     _exit_with_parent(launch.parent, connection)
-    closing, code = contextlib.ExitStack(), 0
+    child, code = ChildContext(connection), 0
     try:
-        program.main(launch, connection, closing)
+        program.main(launch, child)
     except Closed:
         pass
     except BaseException as error:  # noqa: BLE001 - every error is reported to the parent
         if type(error) is RunFailed:  # other errors, such as those of envs, may not occur again in a new process
-            connection.send(Report("gave up", str(error)))
-        connection.send(Report("explained", explained(error)))
-        connection.send(Report("failed", traceback.format_exc()))
+            child.report("gave up", str(error))
+        child.report("explained", explained(error))
+        child.report("failed", traceback.format_exc())
         code = 1
     try:
-        closing.close()
+        child.closing.close()
     except BaseException:  # noqa: BLE001 - the process ends
         traceback.print_exc()
     exit_process(code)

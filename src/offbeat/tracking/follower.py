@@ -9,15 +9,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from multiprocessing.connection import Connection
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 from offbeat.core.errors import RunFailed
 from offbeat.metrics.sinks import Line, tag_of
 from offbeat.run_directory.directory import RunDirectory, RunState
-from offbeat.runtime.child import Report
+from offbeat.runtime.child import ChildContext
 from offbeat.tracking.services import STARTERS, Tracked, TrackerLaunch
 from offbeat.tracking.tracked_run import TrackedRun
 
@@ -26,7 +24,7 @@ NEW_LINE = len(STATES)
 """Byte in the pipe that announces a new line. A smaller byte is an index in `STATES`: the run has ended."""
 
 
-def main(launch: TrackerLaunch, connection: Connection[Report, Any], closing: ExitStack) -> None:  # noqa: ARG001
+def main(launch: TrackerLaunch, child: ChildContext) -> None:
     """Log the lines of a run until the pipe is closed.
 
     Raises:
@@ -35,7 +33,7 @@ def main(launch: TrackerLaunch, connection: Connection[Report, Any], closing: Ex
     _redirect_output(launch.directory / "tracker.log")
     with _one_line_errors():
         tracked = STARTERS[launch.before.tracker](launch)
-    connection.send(Report("started", (tracked.known, tracked.location)))
+    child.report("started", (tracked.known, tracked.location))
     with _one_line_errors():
         state = _follow(launch, tracked)
         tracked.run.finish(**tracked.endings.get(state, {}))

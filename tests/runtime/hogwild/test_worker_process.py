@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -35,8 +34,7 @@ def make_worker(monkeypatch) -> Iterator[MakeWorker]:
             pool = made.enter_context(closing(WorkerPool(parts, Reporting(lambda *_: None, lambda *_: None))))
             pool._states[:], pool._initial_progress[:] = (None, None), (WorkerProgress(), WorkerProgress())
             pool._start(0, 0, None, 0)
-            connection: Any = SimpleNamespace(send=lambda _report: None)
-            return parts, made.enter_context(closing(Worker(launches[-1], connection)))
+            return parts, made.enter_context(closing(Worker(launches[-1], lambda _kind, _content: None)))
 
         yield make
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +18,7 @@ from offbeat.memory.arena import attach
 from offbeat.models.published import published_layout
 from offbeat.runtime import board
 from offbeat.runtime.board import POLL_INTERVAL_S, Bell
-from offbeat.runtime.child import Report
+from offbeat.runtime.child import ChildContext
 from offbeat.runtime.deadline import WorkerDeadline, name_hanging_env
 from offbeat.runtime.evaluation.plan import EvaluatedPolicy, EvaluationPlan
 from offbeat.runtime.launch import LaunchSpec, prepare_process
@@ -81,7 +79,7 @@ class EvaluatorBoard(board.Board):
         """Number of requested evaluations so far. Written by the parent, like `closed`."""
 
 
-def main(launch: EvaluatorLaunch, connection: Connection[Report, Any], closing: ExitStack) -> None:
+def main(launch: EvaluatorLaunch, child: ChildContext) -> None:
     """Run an evaluator until the board is closed."""
     prepare_process(launch, nice=launch.nice)
     plan = launch.plan
@@ -91,17 +89,17 @@ def main(launch: EvaluatorLaunch, connection: Connection[Report, Any], closing: 
     policies = plan.make_policies()
     if not all(policy.spec.plain for policy in plan.policies):
         limit(launch.threads)
-    connection.send(Report("ready", None))
+    child.report("ready", None)
     while True:
         number = _wait(shared, deadline, bell)
         started, waited = monotonic(), waited_for_core_s()
         for name, policy in policies.items():
             policy.load(shared.vectors[name].copy())
         attempt = launch.attempt if number == launch.number else 0
-        evaluation = plan.evaluate(policies, closing, attempt=attempt, watch=deadline)
-        closing.close()
+        evaluation = plan.evaluate(policies, child.closing, attempt=attempt, watch=deadline)
+        child.closing.close()
         seconds, waited_s = monotonic() - started, waited_for_core_s() - waited
-        connection.send(Report("evaluated", EvaluatorReport(number, evaluation, seconds, waited_s)))
+        child.report("evaluated", EvaluatorReport(number, evaluation, seconds, waited_s))
         shared.next[0][0] = number + 1
 
 

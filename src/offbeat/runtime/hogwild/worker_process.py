@@ -5,10 +5,8 @@ A single worker acts and learns in the same order as the serial runtime. It ends
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from time import perf_counter as clock
 from typing import Any, NamedTuple
 
@@ -23,7 +21,7 @@ from offbeat.memory.arena import attach
 from offbeat.metrics.timings import Timings
 from offbeat.runtime.assembly import learner_of
 from offbeat.runtime.board import POLL_INTERVAL_S, Bell
-from offbeat.runtime.child import Report
+from offbeat.runtime.child import ChildContext
 from offbeat.runtime.deadline import WorkerDeadline, name_hanging_env
 from offbeat.runtime.devices import device_of, set_up_device
 from offbeat.runtime.hogwild.device_buffer import open_buffer
@@ -94,13 +92,13 @@ class WorkerLaunch(LaunchSpec):
     """Handle of the device buffer with the learned tensors; None if they are in the arena of the shared state."""
 
 
-def main(launch: WorkerLaunch, connection: Connection[Report, WorkerLaunch], closing: ExitStack) -> None:
+def main(launch: WorkerLaunch, child: ChildContext) -> None:
     """Run a worker until the board is closed."""
     prepare_process(launch, core_of(launch.runtime.actor_cores, launch.index), launch.runtime.actor_nice)
     limit(launch.threads)
     set_up_device(launch.config)
-    worker = Worker(launch, connection)
-    closing.callback(worker.close)
+    worker = Worker(launch, child.report)
+    child.closing.callback(worker.close)
     worker.start(launch.state)
     worker.work()
 
@@ -108,11 +106,11 @@ def main(launch: WorkerLaunch, connection: Connection[Report, WorkerLaunch], clo
 class Worker:
     """A worker: an actor and a learner that take turns."""
 
-    def __init__(self, launch: WorkerLaunch, connection: Connection[Report, WorkerLaunch]) -> None:
+    def __init__(self, launch: WorkerLaunch, report: Callable[[str, Any], None]) -> None:
         plan, index = launch.plan, launch.index
         shared_state = _attached(launch)
         arrays = attach(launch.arenas[1], plan.slabs())
-        self._launch, self._connection = launch, connection
+        self._launch, self._report = launch, report
         self._board = WorkersBoard(shared_state, launch.shared_state.workers)
         self._bell = Bell(launch.own_bell, -1)
         self._deadline = WorkerDeadline(self._board.closed, self._board.deadlines[index], launch.runtime)
@@ -229,22 +227,17 @@ class Worker:
         self._timings.seconds.clear()
         self._actor.timings.seconds.clear()
         pending, self._pending = self._pending, _PendingReport(len(self._launch.plan.policy.env_spec.info))
-        self._connection.send(
-            Report(
-                "progress",
-                WorkerReport(
-                    pending.metrics,
-                    pending.returns,
-                    pending.lengths,
-                    pending.info,
-                    timings.seconds,
-                    self._actor.longest_stall,
-                ),
-            )
+        self._report(
+            "progress",
+            WorkerReport(
+                pending.metrics,
+                pending.returns,
+                pending.lengths,
+                pending.info,
+                timings.seconds,
+                self._actor.longest_stall,
+            ),
         )
-
-    def _report(self, kind: str, content: Any) -> None:
-        self._connection.send(Report(kind, content))
 
     def close(self) -> None:
         self._actor.close()

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 
 from offbeat.core.gpu_numerics import set_gpu_numerics
 from offbeat.core.threads import limit
 from offbeat.memory.arena import attach
 from offbeat.runtime.board import POLL_INTERVAL_S, Bell
-from offbeat.runtime.child import Report
+from offbeat.runtime.child import ChildContext
 from offbeat.runtime.deadline import WorkerDeadline
 from offbeat.runtime.inference.board import InferenceBoard, inference_slabs
 from offbeat.runtime.inference.server import InferenceServer
@@ -32,7 +30,7 @@ class InferenceLaunch(LaunchSpec):
     """File descriptors of the bells that wake the actors which it serves."""
 
 
-def main(launch: InferenceLaunch, connection: Connection[Report, InferenceLaunch], closing: ExitStack) -> None:  # noqa: ARG001
+def main(launch: InferenceLaunch, child: ChildContext) -> None:
     """Answer requests until the board is closed."""
     plan = launch.plan
     prepare_process(launch, nice=plan.runtime.learner_nice)  # from the start: after a restart it would inherit it
@@ -46,7 +44,7 @@ def main(launch: InferenceLaunch, connection: Connection[Report, InferenceLaunch
     )
     bells = {actor: Bell(-1, writer) for actor, writer in launch.actor_bells.items()}
     server = InferenceServer(plan, launch.index, board, [policy.weights(arrays) for policy in plan.policies], bells)
-    connection.send(Report("ready", None))
+    child.report("ready", None)
     while True:
         deadline.require_open()
         deadline.renew()

@@ -6,9 +6,7 @@ It reads the slots and replays in the run's arena, which actors write. It publis
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from time import sleep
 from typing import Any, NamedTuple
 
@@ -23,7 +21,7 @@ from offbeat.metrics.timings import Timings
 from offbeat.models.published import published_layout
 from offbeat.runtime.assembly import learner_of
 from offbeat.runtime.board import POLL_INTERVAL_S, Bell
-from offbeat.runtime.child import Report
+from offbeat.runtime.child import ChildContext
 from offbeat.runtime.deadline import WorkerDeadline
 from offbeat.runtime.devices import device_of, set_up_device
 from offbeat.runtime.gate import PaceBoard
@@ -69,14 +67,14 @@ class LearnerLaunch(LaunchSpec):
     """Port of the store of torch.distributed on this machine, if the learners exchange rows with NCCL."""
 
 
-def main(launch: LearnerLaunch, connection: Connection[Report, Any], closing: ExitStack) -> None:
+def main(launch: LearnerLaunch, child: ChildContext) -> None:
     """Make learning steps until the board is closed."""
     prepare_process(launch, nice=launch.config.runtime.learner_nice)
     limit(launch.threads)
     set_up_device(launch.config)
     process = LearnerProcess(launch)
-    closing.callback(process.close)
-    connection.send(Report("ready", None))
+    child.closing.callback(process.close)
+    child.report("ready", None)
     process.work()
 
 
