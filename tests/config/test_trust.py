@@ -20,7 +20,7 @@ import offbeat as library
 from offbeat.api.playing.load import load
 from offbeat.config import importing, registry
 from offbeat.config.installed import is_installed
-from offbeat.config.trust import Code, flag_for, require
+from offbeat.config.trust import Code, flags_for, require
 from offbeat.core.argument_notation import flags_shown
 from offbeat.core.errors import ConfigError
 from offbeat.run_directory.directory import RunDirectory
@@ -313,7 +313,7 @@ def test_another_process_resumes_custom_code_only_with_the_flag_printed_by_train
     assert longer.code == 0, longer.err
 
 
-def test_the_import_flag_allows_an_env_class_of_that_module(module, tmp_path):
+def test_the_import_flag_that_train_prints_allows_an_env_class_of_that_module(module, tmp_path):
     said = offbeat_in_new_process(
         tmp_path, *f"train ppo {module.stem}:Env --steps 300 --eval-every 0 --run-dir run".split()
     )
@@ -322,6 +322,7 @@ def test_the_import_flag_allows_an_env_class_of_that_module(module, tmp_path):
     refused = offbeat_in_new_process(tmp_path, *evaluation)
     flags = refused.err.partition("you have read it, pass ")[2].partition(", which trusts only this module")[0]
     assert flags == f"--import {module.stem}"
+    assert f"next: offbeat eval run {flags}\n" in said.out
     assert offbeat_in_new_process(tmp_path, *evaluation, *flags.split()).code == 0
 
 
@@ -439,7 +440,7 @@ def test_an_installed_plugin_registers_envs_without_a_flag(tmp_path, monkeypatch
     with registries_kept(plugin.name):
         code = Code(env=f"{plugin.name}:plugin/Env-v0")
         require(code, "the run")
-        assert flag_for(code) == ""
+        assert flags_for(code) == []
         with pytest.raises(ConfigError, match="is not a class of envs"):
             require(Code(env=f"{plugin.name}:gymnasium.register"), "the run")
     assert sys.path == path

@@ -89,6 +89,7 @@ SOURCES = Path(offbeat.__file__).parent
             "`offbeat check A-v0 --env-kwargs start=2020-01-01 mode=inf sizes='[1, 2]'`",
             '`offbeat.check("A-v0", env_kwargs={"start": "2020-01-01", "mode": "inf", "sizes": (1, 2)})`',
         ),
+        ("`offbeat resume runs/a --import a --import b`", '`offbeat.resume("runs/a", trust_code=True)`'),
         ("`offbeat eval runs/a --sampled`", '`offbeat.evaluate("runs/a", sampled=True)`'),
         ("that `offbeat train` has created", "that `offbeat.train` has created"),
         ("`offbeat bench ppo ENV --actors 2` measures it", "`offbeat bench ppo ENV --actors 2` measures it"),

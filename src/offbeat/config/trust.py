@@ -176,10 +176,14 @@ def require(code: Code, where: str, *, trust_code: bool = False) -> None:
     accept(*code.imports, *(path for _, path in code.paths), *code.clusters)
 
 
-def flag_for(code: Code) -> str:
-    """Return ' --trust-code' if a new process, in which the caller has named nothing, needs the flag; else ''."""
-    functions = (path for kind, path in code.paths if kind in ("env", "wrapper") and not _is_class(kind, path))
-    return f" {FLAG}" if _not_accepted(code, modules_accepted=False) or any(functions) else ""
+def flags_for(code: Code) -> list[str]:
+    """Return the flags with which a new process, in which the caller has named nothing, accepts code of the caller.
+
+    --import with each module where that is enough, else --trust-code; none where all is installed.
+    """
+    if code.clusters or not all(kind == "algorithm" or _is_class(kind, path) for kind, path in code.paths):
+        return [FLAG]
+    return [word for module in modules_to_name(code) for word in ("--import", module)]
 
 
 def modules_to_name(code: Code) -> list[str]:

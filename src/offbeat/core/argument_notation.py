@@ -61,6 +61,8 @@ FUNCTIONS = {
     "eval": "evaluate",
 }
 """Command -> the function of Python that does the same, with the same arguments."""
+_IMPORTING = ("check", "train")
+"""Commands whose function has the argument `imports`. The others, which have --import too, have `trust_code`."""
 _KWARGS = "env.kwargs."
 _PAIRS = rf"[\w.]+={_VALUE}(?: [\w.]+={_VALUE})*"
 NOTATION = re.compile(
@@ -173,6 +175,9 @@ def _call(command: str) -> str:
             given.setdefault("env-kwargs", []).append(word.removeprefix(_KWARGS))
         else:
             given[flag].append(word)
+    if name not in _IMPORTING and "import" in given:
+        del given["import"]
+        given["trust-code"] = []
     arguments = [part for flag, values in given.items() for part in _arguments(flag, values)]
     return f"`offbeat.{FUNCTIONS[name]}({', '.join(arguments)})`"
 

@@ -14,7 +14,7 @@ from offbeat.config.config import Config
 from offbeat.config.importing import is_accepted
 from offbeat.config.policies import Policies, tables_of
 from offbeat.config.run_config import LIMITS
-from offbeat.config.trust import FLAG, Code, code_to_run, flag_for, modules_of, modules_to_name, policies_code
+from offbeat.config.trust import FLAG, Code, code_to_run, flags_for, modules_of, modules_to_name, policies_code
 from offbeat.core.errors import ConfigError
 from offbeat.core.strict_json import LARGEST_RECORD, read_json
 from offbeat.core.threads import usable_cores
@@ -84,7 +84,7 @@ class RunProcess(ABC):
         path = self.run.path.resolve()
         if not any(is_accepted(str(folder)) for folder in (path, *path.parents)):
             return [word for module in modules_to_name(code) for word in ("--import", module)]
-        return flag_for(code).split() or [FLAG] * leads_outside(path)
+        return [FLAG] if flags_for(code) or leads_outside(path) else []
 
     # --- status ---------------------------------------------------------------------------------------------
 

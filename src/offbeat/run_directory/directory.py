@@ -22,7 +22,7 @@ from offbeat.config.importing import accept
 from offbeat.config.league import LeagueConfig
 from offbeat.config.run_config import RunConfig
 from offbeat.config.runtime_config import RuntimeConfig
-from offbeat.config.trust import UNCHANGED, Code, code_to_run, flag_for, require
+from offbeat.config.trust import UNCHANGED, Code, code_to_run, flags_for, require
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import in_short
 from offbeat.core.files import is_full, replace_or_overwrite, sync, user_path
@@ -150,7 +150,7 @@ class RunDirectory:
         require(self.code(changes), str(self.path), trust_code=trust_code)
 
     def next_command(self, verb: Literal["resume", "eval", "match", "watch"], *flags: str) -> str:
-        """Return the command that does something with the run in a new process, with --trust-code if it is needed.
+        """Return the command that does something with the run in a new process, with the flags that accept its code.
 
         Only for a run whose code the caller has trusted already: a message must not invite to trust another one.
 
@@ -158,11 +158,11 @@ class RunDirectory:
             verb: what is done.
             flags: other flags with their values, quoted as for a shell.
         """
-        trust = ""
+        trust: list[str] = []
         with suppress(ConfigError):  # the config cannot be read, which the command will say
             code = self.code()
-            trust = flag_for(code if verb == "resume" else replace(code, algorithm="", clusters=())).strip()
-        return " ".join(filter(None, [f"offbeat {verb}", quote(str(self.path)), *flags, trust]))
+            trust = flags_for(code if verb == "resume" else replace(code, algorithm="", clusters=()))
+        return " ".join([f"offbeat {verb}", quote(str(self.path)), *flags, *map(quote, trust)])
 
     def next_old_config(self) -> Path:
         """Return the path for the config of the run so far, before a resume changes settings: config-1.toml, ..."""
