@@ -11,11 +11,13 @@ import pytest
 from tests.support.specs import write_spec
 
 from offbeat.core.errors import ConfigError
+from offbeat.experiments import results
 from offbeat.experiments.report import row_of
-from offbeat.experiments.results import return_kind
+from offbeat.experiments.results import result_of, return_kind
 from offbeat.experiments.sessions import Session
 from offbeat.experiments.spec import read_spec
 from offbeat.experiments.trials import trials_of
+from offbeat.metrics.sinks import read_metrics
 
 COUNTS = {"updates": 1, "wall_time_s": 1.0}
 TRAINED = {"env_steps": 100, "episode_return_mean": 20.0, **COUNTS}
@@ -55,6 +57,27 @@ def test_the_returns_of_a_session_that_has_not_finished_are_in_no_mean(state, tm
 def test_a_session_that_failed_in_an_earlier_start_counts_as_failed_until_it_is_finished(tmp_path):
     found = row(tmp_path, [TRAINED], [TRAINED], [TRAINED], states=["finished", "failed", "interrupted"])
     assert (found["sessions"], found["finished"], found["failed"]) == (3, 1, 1)
+
+
+def test_metrics_are_read_again_only_if_they_have_changed(tmp_path, monkeypatch):
+    read: list[Path] = []
+
+    def noted(path: Path, wanted: Any) -> list[dict[str, Any]]:
+        read.append(path)
+        return read_metrics(path, wanted)
+
+    monkeypatch.setattr(results, "read_metrics", noted)
+    (trial,) = trials_of(read_spec(write_spec(tmp_path / "spec.toml")))
+    session = Session(trial, 1, tmp_path)
+    assert result_of(session, None, "training") is None
+    session.run.path.mkdir()
+    for lines in ([TRAINED], [TRAINED, EVALUATED]):
+        session.run.metrics.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+        for _ in range(2):
+            result = result_of(session, None, "training")
+            assert result is not None
+            assert result.final_return == lines[-1]["episode_return_mean"]
+    assert len(read) == 2
 
 
 def test_without_any_evaluation_the_returns_are_those_of_training(tmp_path):

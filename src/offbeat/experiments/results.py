@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Literal
@@ -51,17 +52,36 @@ def return_kind(sessions: Iterable[Session]) -> ReturnKind:
 def result_of(session: Session, target: float | None, kind: ReturnKind) -> Result | None:
     """Return the results of a session, with its returns of this kind; None before its first metrics line.
 
+    The metrics are only read again if the file has changed: a search by Optuna asks for the results of all earlier
+    trials before each new one.
+
     Raises:
         ConfigError: its metrics lines were changed by another program.
     """
-    lines = _lines_of(session.run.metrics)
+    try:
+        file = session.run.metrics.stat()
+    except FileNotFoundError:
+        return None
+    result = _result_in(session.run.metrics, (file.st_ino, file.st_size, file.st_mtime_ns), target, kind)
+    return result and replace(result, finished=session.status_on_disk() == "finished")
+
+
+@cache
+def _result_in(
+    metrics: Path,
+    _version: tuple[int, int, int],
+    target: float | None,
+    kind: ReturnKind,
+) -> Result | None:
+    """Return the results in a file of metrics, as those of an unfinished session; `_version`: that of the file."""
+    lines = _lines_of(metrics)
     if not lines:
         return None
     returns = _returns(lines, kind)
     reached = next((line for score, line in returns if target is not None and score >= target), None)
     last = lines[-1]
     return Result(
-        session.status_on_disk() == "finished",
+        False,
         returns[-1][0] if returns else None,
         max((score for score, _ in returns), default=None),
         None if reached is None else int(reached["env_steps"]),
@@ -74,7 +94,7 @@ def result_of(session: Session, target: float | None, kind: ReturnKind) -> Resul
 
 
 def _lines_of(metrics: Path) -> list[dict[str, Any]]:
-    """Return all metrics lines of a file, which may not exist yet."""
+    """Return all metrics lines of a file."""
     lines = read_metrics(metrics, {*OF_LINES, *_COUNTERS, EVALUATION, TRAINING}.__contains__)
     for counter in _COUNTERS:
         if not all(isinstance(line.get(counter), int | float) for line in lines):
