@@ -69,7 +69,8 @@ def test_a_snapshot_with_the_weights_of_the_latest_checkpoint_does_not_play_besi
     each_step = {"window": 2, "snapshot_every": 1}
     run = small_run(folder / "each-step", NIM, steps=192, runtime="serial", league=each_step).path
     newest = lines_of(run)[-1]["learning_step"]
-    assert offbeat.match([run], episodes=2).payoffs.players == (str(newest - 1), "latest")
+    for given in (run, str(run), [run]):
+        assert offbeat.match(given, episodes=2).payoffs.players == (str(newest - 1), "latest")
 
 
 def test_a_policy_that_does_not_learn_does_not_meet_its_own_snapshot(separate, folder):

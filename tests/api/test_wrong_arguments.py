@@ -73,7 +73,7 @@ RUN = object()
         ("plot", [RUN], {"smooth": "a"}, "smooth is 'a', but a whole number is expected"),
         ("plot", [[RUN, 3]], {}, "3 is given as a path"),
         ("watch", [RUN], {"max_steps": "a"}, "max_steps is 'a'"),
-        ("match", [RUN], {}, "but a list of run directories is expected"),
+        ("match", [3], {}, "runs is 3, but a path or a list of run directories is expected"),
         ("check", ["CartPole-v1"], {"imports": "my_envs"}, "but a list of texts is expected"),
         ("check", ["CartPole-v1"], {"imports": [3]}, "imports is [3], but a list of texts is expected"),
         ("check", [""], {}, "env is '', but a name is expected"),

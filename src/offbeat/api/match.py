@@ -21,7 +21,7 @@ from offbeat.config.trust import require
 from offbeat.core.caller_state import caller_state
 from offbeat.core.errors import ConfigError, EnvFailed, require_at_least, require_at_most
 from offbeat.core.fields import MOST_EPISODES, read
-from offbeat.core.files import GivenPath, user_path
+from offbeat.core.files import GivenPath, user_paths
 from offbeat.core.seeding import derive_seed
 from offbeat.envs import sending
 from offbeat.league.payoffs import Payoffs
@@ -101,7 +101,7 @@ class _Pairing:
 
 @checked
 def match(
-    runs: Sequence[GivenPath],
+    runs: GivenPath | Sequence[GivenPath],
     *,
     episodes: int = GAMES,
     seed: int = 0,
@@ -121,7 +121,7 @@ def match(
     player has one side and the other one all others. A game counts once: its score is the mean over the pairs of sides.
 
     Args:
-        runs: run directories.
+        runs: a `Run` or a run directory, or several of them.
         episodes: number of games of each pair, rounded up to a multiple of its seatings.
         seed: seed of the worlds and of the action sampling.
         checkpoint: latest, best or step-<12 digits>, of each run.
@@ -139,7 +139,7 @@ def match(
             only one side.
         EnvFailed: a world failed, or no game had a result.
     """
-    directories = [user_path(run) for run in runs]
+    directories = user_paths(runs)
     if not directories:
         raise ConfigError("no run is given: run `offbeat match RUN RUN...` with directories of `offbeat train`")
     require_at_least("episodes", episodes, 1)

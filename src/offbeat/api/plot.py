@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Sequence
 from itertools import chain, count
@@ -13,7 +12,7 @@ from offbeat.api.caller_warnings import warn_caller
 from offbeat.config.arguments import checked
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import read
-from offbeat.core.files import GivenPath, user_path
+from offbeat.core.files import GivenPath, user_path, user_paths
 from offbeat.metrics.notebook import show_picture
 from offbeat.plots.adaptation import plot_adaptation
 from offbeat.plots.curves import plot_runs
@@ -68,7 +67,7 @@ def plot(
         ConfigError: a directory is not a run, none has returns yet, no run has a metric, the number of labels is wrong,
             or the file cannot be written.
     """
-    paths = [user_path(run) for run in ([runs] if isinstance(runs, str | os.PathLike) else runs)]
+    paths = user_paths(runs)
     if not paths:
         raise ConfigError("no run is given: run `offbeat plot RUN` with a directory that `offbeat train` has created")
     x = read("x", x, X, "pass --x frames")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -80,6 +80,11 @@ def user_path(given: GivenPath) -> Path:
         why = error.strerror if isinstance(error, OSError) else str(error)
         raise ConfigError(f"the path {in_short(str(path))} cannot be used ({why}): pass another path") from None
     return path
+
+
+def user_paths(given: GivenPath | Iterable[GivenPath]) -> list[Path]:
+    """Return one path or several, each as `user_path`."""
+    return [user_path(each) for each in ([given] if isinstance(given, str | os.PathLike) else given)]
 
 
 @contextmanager
