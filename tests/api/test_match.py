@@ -228,11 +228,18 @@ def test_a_match_in_python_refuses_wrong_values(arguments, message, league):
         offbeat.match(**{"runs": [league], **arguments})
 
 
-def test_a_match_whose_picture_cannot_be_written_shows_its_standings(league):
-    said = typed("match", league, "--episodes", 2, "--out", "/proc/nobody/rates.png")
-    assert said.code == 2
-    assert "/proc/nobody/rates.png cannot be written" in said.err
-    assert "latest" in said.out
+@pytest.mark.parametrize("flag", ["--out", "--ratings"])
+def test_a_picture_that_cannot_be_written_is_refused_before_the_games(league, tmp_path, flag):
+    (tmp_path / "rates.png").mkdir()
+    for picture in ("/proc/nobody/rates.png", tmp_path / "rates.png"):
+        said = typed("match", league, "--episodes", 2, flag, picture)
+        assert (said.code, said.out) == (2, "")
+        assert f"{picture} cannot be written" in said.err.replace("\n", " ")
+
+
+def test_a_match_that_is_refused_makes_no_folder_for_its_picture(tmp_path):
+    assert typed("match", tmp_path / "nowhere", "--out", tmp_path / "pictures/rates.png").code == 2
+    assert not any(tmp_path.iterdir())
 
 
 def test_a_match_leaves_the_threads_of_its_caller_as_they_were(league):

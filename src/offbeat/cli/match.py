@@ -14,6 +14,7 @@ from offbeat.cli.flags import CheckpointName, RunImports, TrustCode
 from offbeat.cli.on_ray import Cpus, Gpus, On, OnRay, RayAddress, Resources
 from offbeat.cli.output import progress_bar, stdout_to_stderr
 from offbeat.core.errors import ConfigError, require_at_least
+from offbeat.core.files import require_writable
 
 if TYPE_CHECKING:
     from offbeat.api.match import Match as Played
@@ -75,6 +76,7 @@ class Match:
         require_at_least("episodes", self.episodes, 1)
         for picture in self._pictures:
             require_format(picture)
+            require_writable(picture)
         if len({picture.absolute() for picture in self._pictures}) < len(self._pictures):
             raise ConfigError(f"both --out and --ratings are {self.out}: pass another file for one of them")
         on_ray = OnRay.read(self.on, self.ray_address, self.cpus, self.gpus, self.resources)

@@ -98,9 +98,10 @@ def replaced(path: Path) -> Iterator[Path]:
         ConfigError: nothing can be written to the file or to its folder, with the reason.
         OSError: the file could not be replaced.
     """
+    require_writable(path)
     target = Path(os.path.realpath(path))
-    temporary = target.with_name(f".new-{os.urandom(4).hex()}{path.suffix}")
-    _require_writable(path, target, temporary)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(_temporary_name(path))
     try:
         yield temporary
         if target.exists():
@@ -111,30 +112,36 @@ def replaced(path: Path) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
-def _require_writable(path: Path, target: Path, temporary: Path) -> None:
-    """Refuse a file or a folder that cannot be written to.
+def _temporary_name(path: Path) -> str:
+    """Return a new name for a file with the suffix of `path`."""
+    return f".new-{os.urandom(4).hex()}{path.suffix}"
 
-    Args:
-        path: the file as the user gave it.
-        target: the file that it leads to.
-        temporary: the temporary file beside it.
+
+def require_writable(path: Path) -> None:
+    """Refuse a file that cannot be written. Nothing is changed: missing folders are not made.
+
+    If `path` is a link, the file that it leads to is meant.
 
     Raises:
         ConfigError: with the file or the folder, and the reason.
     """
+    target = Path(os.path.realpath(path))
     try:
         if target.exists():
             with target.open("ab"):
                 pass
     except OSError as error:
         raise ConfigError(f"{path} cannot be written ({error.strerror}): pass another file") from None
+    folder = target.parent
+    while not folder.exists():
+        folder = folder.parent
+    temporary = folder / _temporary_name(path)
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
         temporary.touch(exist_ok=False)
         temporary.unlink()
     except OSError as error:
         raise ConfigError(
-            f"{path} cannot be written, because nothing can be written to the folder {target.parent} "
+            f"{path} cannot be written, because nothing can be written to the folder {folder} "
             f"({error.strerror}): pass a file in another folder"
         ) from None
 
