@@ -156,6 +156,11 @@ def test_match_json_has_players_payoffs_and_standings_and_pictures_are_drawn(lea
     assert "can be compared" not in said.out
 
 
+def test_the_standings_come_with_the_number_of_games_that_were_cut(league):
+    said = typed("match", league, "--episodes", 2, "--max-episode-steps", 1)
+    assert "games cut by --max-episode-steps 1: 6 of 6 (their results up to there count)" in said.out
+
+
 def test_games_that_are_cut_before_the_env_reports_an_outcome_are_in_no_score(folder):
     scored = {**LEAGUE, "league": {**LEAGUE["league"], "outcome": "won"}}
     run = small_run(folder / "scored", "tests.sample_envs.scored_games:ScoredNim", **scored).path
@@ -163,10 +168,10 @@ def test_games_that_are_cut_before_the_env_reports_an_outcome_are_in_no_score(fo
     played = json.loads(typed(*flags, 5, "--json").out)
     assert 0 < played["no_result"] == played["cut"] < 60
     assert np.sum(played["payoffs"]["games"]) / 2 == 60 - played["no_result"]
-    assert f"{played['no_result']} of 60 games have no result" in typed(*flags, 5).out.replace("\n", " ")
+    assert f"games without a result: {played['no_result']} of 60 (" in typed(*flags, 5).out.replace("\n", " ")
     said = typed(*flags, 3)
     assert said.code == 1
-    assert "none of the 60 games has a result, and 60 were cut" in said.err.replace("\n", " ")
+    assert "none of the 60 games has a result (cut by the limit on env steps: 60)" in said.err.replace("\n", " ")
     assert "the league.outcome of the first run that has a league" in said.err.replace("\n", " ")
 
 

@@ -186,9 +186,9 @@ def _imports(runs: Sequence[Path]) -> tuple[str, ...]:
 def _no_results(match: Match, outcome: str) -> str:
     """Return the message about a match in which no game has a result."""
     return (
-        f"none of the {match.played} games has a result, and {match.cut} were cut by the limit on env steps: each side "
-        f"needs an agent whose last info has a number {outcome!r}, the league.outcome of the first run that has a "
-        "league. Raise --max-episode-steps, or correct the infos of the env"
+        f"none of the {match.played} games has a result (cut by the limit on env steps: {match.cut}): each side needs "
+        f"an agent whose last info has a number {outcome!r}, the league.outcome of the first run that has a league. "
+        "Raise --max-episode-steps, or correct the infos of the env"
     )
 
 

@@ -138,9 +138,9 @@ class Match:
             print(SEVERAL_SIDES)
         if played.no_result:
             print(
-                f"{played.no_result} of {played.played} games have no result: they ended before the env reported an "
-                "outcome of each side"
+                f"games without a result: {played.no_result} of {played.played} (they ended before the env reported an "
+                "outcome of each side)"
             )
         elif played.cut:
             limit = f"--max-episode-steps {self.max_episode_steps}"
-            print(f"{played.cut} games were cut by {limit}: their results up to there count")
+            print(f"games cut by {limit}: {played.cut} of {played.played} (their results up to there count)")
