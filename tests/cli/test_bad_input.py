@@ -450,6 +450,8 @@ RUNS = [
     Row("export kept --checkpoint step-000000000001", 2, ["no checkpoint 'step-000000000001'", "latest"]),
     Row("export kept --format onx", 2, ["onx", "onnx", "torchscript"]),
     Row("export kept --out notes.txt", 2, ["notes.txt exists", "--out"]),
+    Row("export kept --out a.pt", 2, ["a.pt has the suffix of torchscript", "onnx: pass --format torchscript, or"]),
+    Row("export kept --format torchscript --out a.onnx", 2, ["a.onnx has the suffix of onnx", "pass --format onnx"]),
     Row("export kept --out empty", 2, ["empty is a folder", "--out empty/policy"]),
     Row("export kept --format torchscript --out notes.txt/policy.pt", 2, ["notes.txt/policy.pt cannot", "another"]),
     Row("resume relaid --steps 4000", 2, ["envs_per_actor is 4 in the checkpoint and 2 now", "--init-from"]),

@@ -10,6 +10,7 @@ from offbeat.api.playing.load import load
 from offbeat.config.arguments import checked
 from offbeat.config.registry import EncoderFactory
 from offbeat.core.caller_state import caller_state
+from offbeat.core.errors import ConfigError
 from offbeat.core.files import GivenPath, user_path
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from offbeat.exporting.policy_file import Exported
 
 SUFFIXES = {"onnx": ".onnx", "torchscript": ".pt"}
-"""Suffix of the default file, by format."""
+"""Suffix of the default file, by format. A file of another format cannot have it."""
 
 
 @checked
@@ -47,19 +48,31 @@ def export(
         trust_code: as for `offbeat.load`.
 
     Raises:
-        ConfigError: the run, checkpoint, policy or format does not exist, the file exists or cannot be written, or a
-            package is missing; or the run has several policies, and none is chosen.
+        ConfigError: the run, checkpoint, policy or format does not exist, the file exists, cannot be written or has the
+            suffix of the other format, or a package is missing; or the run has several policies, and none is chosen.
         RunFailed: the network cannot be exported, or the file does not act like the policy.
     """
+    file = _default_file(run, policy, format) if out is None else user_path(out)
+    _require_suffix(file, format)
     with caller_state() as caller:
         from offbeat.exporting.policy_file import export_policy  # not at the top: it loads torch
 
         caller.save_library_settings()
         loaded = load(run, checkpoint, policy=policy, encoder=encoder, trust_code=trust_code)
-        return export_policy(loaded, _default_file(run, policy, format) if out is None else user_path(out), format)
+        return export_policy(loaded, file, format)
 
 
 def _default_file(run: GivenPath, policy: str | None, file_format: FormatName) -> Path:
     folder = Path() if is_on_hub(run) else user_path(run)
     name = "policy" if policy is None else f"policy-{policy}"
     return folder / f"{name}{SUFFIXES.get(file_format, '')}"
+
+
+def _require_suffix(file: Path, file_format: str) -> None:
+    """Refuse a file with the suffix of another format."""
+    other = next((name for name, suffix in SUFFIXES.items() if suffix == file.suffix.lower()), file_format)
+    if other != file_format:
+        raise ConfigError(
+            f"{file} has the suffix of {other}, but the format is {file_format}: pass --format {other}, or another "
+            "suffix with --out"
+        )
