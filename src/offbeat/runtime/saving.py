@@ -114,7 +114,7 @@ class Saving:
     def lost(self, counters: Counters) -> str:
         """Return a message about the env steps that are lost if the run stops now, without a boundary."""
         return (
-            "stopped without a checkpoint of this moment: the unfinished batch, and "
+            "no checkpoint of this moment was saved: the unfinished batch, and "
             f"{self.unsaved(counters)} env steps learned from since the last checkpoint, are lost"
         )
 

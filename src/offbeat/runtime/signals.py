@@ -18,7 +18,10 @@ GRACE_S = 5.0
 
 
 class StopImmediately(BaseException):
-    """Stop at once, with only the last checkpoint: the deadline has passed, or a second signal was received."""
+    """Stop at once, with only the last checkpoint: the deadline has passed, or a second signal was received.
+
+    The text says which of them.
+    """
 
 
 class GracefulStop:
@@ -78,7 +81,7 @@ class GracefulStop:
         finally:
             self._deadline_suspended = False
         if self._passed_while_suspended:
-            raise StopImmediately
+            raise _too_late()
 
     def disarm(self) -> None:
         """Ignore stop signals from now on, so that the run can clean up."""
@@ -98,7 +101,7 @@ class GracefulStop:
         if which == "first":
             self._events.put(number)
         elif which == "second":
-            raise StopImmediately
+            raise StopImmediately("a second signal was received")
 
     def _keep_deadline(self, thread: int) -> None:
         """Wait for the first signal, then for the deadline; send the main thread a signal when it has passed.
@@ -116,7 +119,7 @@ class GracefulStop:
 
     def _stop_immediately(self) -> None:
         if not self._deadline_suspended:
-            raise StopImmediately
+            raise _too_late()
         self._passed_while_suspended = True
 
     def restore(self) -> None:
@@ -130,3 +133,7 @@ class GracefulStop:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.restore()
+
+
+def _too_late() -> StopImmediately:
+    return StopImmediately(f"the run could not pause within {GRACE_S:g} seconds of the signal")

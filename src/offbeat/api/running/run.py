@@ -203,9 +203,9 @@ def _run_loop(context: RunContext, loop: TrainingLoop) -> Ending:
         nothing = no_updates.found(updates, env_steps, context.parts, resumed=context.resumed)
         if ending.state == "finished" and nothing:
             ending = replace(ending, reason=nothing)
-    except StopImmediately:
+    except StopImmediately as reason:
         context.signals.disarm()
-        ending = Ending("interrupted", loop.saving.lost(loop.counters), 130)
+        ending = Ending("interrupted", f"{reason}, so {loop.saving.lost(loop.counters)}", 130)
     except RunDirectoryGone:
         context.signals.disarm()
         raise
