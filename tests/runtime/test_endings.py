@@ -196,7 +196,7 @@ def test_a_resume_makes_only_the_last_evaluation_that_a_signal_has_stopped(tmp_p
 def test_a_resume_makes_an_evaluation_that_was_due_after_a_signal(tmp_path, runtime):
     algorithm: dict[str, Any] = {"algorithm": "a2c", "workers": 1} if runtime == "hogwild" else {}
     settings = {key: value for key, value in LAST_EVALUATION.items() if key != "lag"} | {"runtime": runtime}
-    stopped = small_run(tmp_path / "run", **settings, **algorithm, callbacks=[signals_from(384, signal.SIGTERM)])
+    stopped = small_run(tmp_path / "run", **settings, **algorithm, callbacks=[signals_from(64, signal.SIGTERM)])
     if stopped.metrics["env_steps"] >= 512:
         assert stopped.state == "interrupted"
     assert resume(stopped.path).metrics["evaluations"] == 1
