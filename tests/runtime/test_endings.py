@@ -192,14 +192,25 @@ def test_a_resume_makes_only_the_last_evaluation_that_a_signal_has_stopped(tmp_p
     assert weights_of(whole.path) == weights_of(stopped.path)
 
 
-@pytest.mark.parametrize("runtime", ["serial", "hogwild"])
-def test_a_resume_makes_an_evaluation_that_was_due_after_a_signal(tmp_path, runtime):
-    algorithm: dict[str, Any] = {"algorithm": "a2c", "workers": 1} if runtime == "hogwild" else {}
-    settings = {key: value for key, value in LAST_EVALUATION.items() if key != "lag"} | {"runtime": runtime}
-    stopped = small_run(tmp_path / "run", **settings, **algorithm, callbacks=[signals_from(64, signal.SIGTERM)])
-    if stopped.metrics["env_steps"] >= 512:
-        assert stopped.state == "interrupted"
-    assert resume(stopped.path).metrics["evaluations"] == 1
+def test_a_resume_makes_the_last_evaluation_once_that_a_signal_has_stopped_in_a_lock_free_run(tmp_path, monkeypatch):
+    settings: dict[str, Any] = {key: value for key, value in LAST_EVALUATION.items() if key != "lag"}
+    settings |= {"algorithm": "a2c", "runtime": "hogwild", "workers": 1}
+    with monkeypatch.context() as patched:
+        patched.setattr(InlineEvaluator, "poll", stop_in_evaluation)
+        stopped = small_run(tmp_path / "run", **settings)
+    assert (stopped.state, stopped.metrics["evaluations"]) == ("interrupted", 0)
+    evaluated = resume(stopped.path)
+    assert (evaluated.state, evaluated.metrics["evaluations"]) == ("finished", 1)
+    assert evaluated.metrics["env_steps"] == stopped.metrics["env_steps"]
+
+
+def test_a_resume_makes_an_evaluation_that_was_due_after_a_signal(tmp_path):
+    settings = LAST_EVALUATION | {"max_lag": 3, "log_every": 64, "eval_every": 400}
+    whole = small_run(tmp_path / "whole", **settings)
+    stopped = small_run(tmp_path / "stopped", **settings, callbacks=[signals_from(320, signal.SIGTERM)])
+    assert 400 <= stopped.metrics["env_steps"] < 512
+    assert stopped.metrics["evaluations"] == 0
+    assert resume(stopped.path).metrics["evaluations"] == whole.metrics["evaluations"] == 2
 
 
 def test_a_resume_makes_an_evaluation_that_a_signal_has_stopped_of_the_same_weights(tmp_path, monkeypatch):
