@@ -283,7 +283,7 @@ def test_the_wait_of_the_learner_for_a_core_is_that_of_the_period_and_at_the_end
         recorder.line(at(step), timings)
         bounds.append(bound_of(recorder))
     assert bounds == ["machine", "lag", "machine"]
-    recorder.conclude(timings, 10.0)
+    recorder.conclude(timings, 10.0, restarts=0)
     assert bound_of(recorder) == "lag"
 
 
@@ -382,5 +382,5 @@ def test_info_metrics_that_are_never_reported_give_one_warning():
     ended(recorder, 1.0)
     for step in (2, 3):
         recorder.line(at(step), Timings())
-    recorder.conclude(Timings(), 1.0)
+    recorder.conclude(Timings(), 1.0, restarts=0)
     assert [text.split(",")[0] for text in said] == ["info_metrics or league.outcome names b"]

@@ -158,10 +158,9 @@ class PeriodMetrics:
         spent = timings.since(self._timed)
         return {name: self._seconds[name] + spent.get(path, 0.0) for name, path in _TOTALS_S.items()}
 
-    def conclude(self, timings: Timings, seconds: float) -> None:
-        """Set the bottleneck report to that of the whole run, which took `seconds`."""
+    def conclude(self, timings: Timings, seconds: float, restarts: int) -> None:
+        """Set the bottleneck report to that of the whole run, which took `seconds` and restarted actors so often."""
         if self._topology:
-            restarts = self.counters.actor_restarts
             self.bottleneck = bottleneck_report(timings.totals(), seconds, self._topology, restarts)
 
     def state(self, timings: Timings) -> dict[str, Any]:

@@ -200,10 +200,10 @@ class Recorder:
             sink.write(line)
         return line
 
-    def conclude(self, timings: Timings, seconds: float) -> None:
-        """Set the bottleneck report to that of the whole run, which took `seconds`."""
+    def conclude(self, timings: Timings, seconds: float, restarts: int) -> None:
+        """Set the bottleneck report to that of the whole run, which took `seconds` and restarted actors so often."""
         self._infos.warn_of_unreported(self._episode_count)
-        self._period.conclude(timings, seconds)
+        self._period.conclude(timings, seconds, restarts)
 
     def close(self) -> None:
         """Close all sinks."""

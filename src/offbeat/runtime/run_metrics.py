@@ -46,8 +46,8 @@ class RunMetrics:
         """The expectation of auto layout beside what was measured, at the end of the run."""
         self._time_limit = TimeLimitWarning(parts.env_spec, parts.config.columns, services.notify)
         self._exact = parts.config.runtime.lag == "exact"
-        self._wall_time_before = 0.0
-        self._env_steps_before = 0
+        self._before = Counters()
+        """Counters at the resume; of a new run, zeros."""
         self._started, self._core_waited_before = monotonic(), waited_for_core_s()
         self._line_at = 0.0
         """`wall_time` of the last metrics line."""
@@ -58,8 +58,7 @@ class RunMetrics:
 
     def restore(self, state: Mapping[str, Any], counters: Counters) -> None:
         """Continue the metrics of a run that was saved with these counters."""
-        self._env_steps_before = counters.env_steps
-        self._wall_time_before = self._line_at = counters.wall_time_s
+        self._before, self._line_at = counters, counters.wall_time_s
         self.recorder.restore(state)
 
     # --- time -----------------------------------------------------------------------------------------------
@@ -76,7 +75,7 @@ class RunMetrics:
     @property
     def wall_time(self) -> float:
         """Seconds of training so far, including the time before a resume."""
-        return self._wall_time_before + self.seconds
+        return self._before.wall_time_s + self.seconds
 
     def timings(self) -> Timings:
         """Return the seconds of this process and of all actors or workers, summed by activity. Call it in the thread
@@ -91,7 +90,7 @@ class RunMetrics:
 
     def expected_evaluation_s(self, counters: Counters) -> float:
         """Estimate the seconds of an evaluation from the time of acting so far; 0 before the first env step."""
-        totals, env_steps = self.timings().totals(), counters.env_steps - self._env_steps_before
+        totals, env_steps = self.timings().totals(), counters.env_steps - self._before.env_steps
         if not env_steps:
             return 0.0
         env_step_s = (totals.get("act", 0.0) + totals.get("env", 0.0)) / env_steps
@@ -119,11 +118,11 @@ class RunMetrics:
 
         A resumed run that only evaluates keeps its report.
         """
-        if counters.env_steps == self._env_steps_before:
+        if counters.env_steps == self._before.env_steps:
             return
         timings, seconds = self.timings(), self.seconds
-        self.recorder.conclude(timings, seconds)
-        found = measured(timings.totals(), seconds, counters.env_steps - self._env_steps_before)
+        self.recorder.conclude(timings, seconds, counters.actor_restarts - self._before.actor_restarts)
+        found = measured(timings.totals(), seconds, counters.env_steps - self._before.env_steps)
         if self._expectation is not None and found is not None:
             self._compared = comparison(self._expectation, found)
 

@@ -1,0 +1,47 @@
+"""The bottleneck report and the displayed status of a run, also after a resume."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.support.runs import SMALL
+
+from offbeat.config.resolve import resolve
+from offbeat.config.runtimes import RUNTIMES
+from offbeat.metrics.counters import Counters
+from offbeat.metrics.recorder import Recorder
+from offbeat.metrics.speed_model import Topology
+from offbeat.metrics.timings import Timings
+from offbeat.runtime.parts import Parts
+from offbeat.runtime.run_metrics import RunMetrics
+from offbeat.runtime.run_services import RunServices
+from offbeat.runtime.runtimes import build
+
+
+@pytest.fixture
+def parts() -> Iterator[Parts]:
+    with closing(build(resolve("ppo", "CartPole-v1", flags=SMALL))) as built:
+        yield built
+
+
+def metrics_of(parts: Parts, runtime: str = "processes") -> RunMetrics:
+    """Return the metrics of a run as if it had this runtime, with two actors on four cores."""
+    recorder = Recorder([], Topology(RUNTIMES[runtime], 2, 1, 4, max_lag=1))
+    services: Any = SimpleNamespace(**{**dict.fromkeys(RunServices._fields), "recorder": recorder})
+    return RunMetrics(parts, services, tuple)
+
+
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_the_report_of_a_resumed_run_names_only_the_restarts_since_the_resume(parts, restarts):
+    metrics = metrics_of(parts)
+    saved = Counters(env_steps=100, updates=1, actor_restarts=1)
+    metrics.restore(Recorder([]).state(Timings()), saved)
+    metrics.start_clock()
+    parts.timings.merge({"act": 1.0, "learn": 1.0, "wait/learner": 9.0})
+    metrics.conclude(Counters(env_steps=200, updates=2, actor_restarts=1 + restarts))
+    assert ("actors were restarted once" in metrics.bottleneck) == (restarts == 1)
+    assert metrics.bottleneck.startswith("actor-bound: ")
