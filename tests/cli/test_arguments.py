@@ -72,6 +72,12 @@ $ offbeat train ppo CartPole-v1 --run-dir ''
 --run-dir is empty: pass, for example, --run-dir runs/NAME
 $ offbeat train ppo CartPole-v1 --init-from=
 --init-from is empty: pass, for example, --init-from runs/NAME
+$ offbeat train ppo CartPole-v1 --steps None
+--steps is None: leave it out, or pass, for example, --steps 1000000
+$ offbeat train ppo CartPole-v1 --run-dir=None
+--run-dir is None: leave it out, or pass, for example, --run-dir runs/NAME
+$ offbeat resume a --steps None
+--steps is None: leave it out, or pass, for example, --steps 1000000
 $ offbeat eval ''
 RUN is empty: pass, for example, runs/NAME
 $ offbeat list envs --import ''

@@ -84,6 +84,7 @@ class Argument:
         """Refuse a value of the wrong type, that is not one of the choices, or that is empty where this means nothing.
 
         An empty value is usually that of a shell variable that is not set. As a path, it would be the current folder.
+        None is usually that of a variable in Python.
 
         Returns:
             The value as tyro reads it: 1000 for the whole number 1e3.
@@ -93,7 +94,9 @@ class Argument:
         remedy = f"pass, for example, {example if self.is_positional else f'{self.name} {example}'}"
         if not value and self.placeholder != "TEXT":
             raise ConfigError(f"{self.name} is empty: {remedy}")
-        if self.checked_kind is None or (value == "None" and type(None) in get_args(self.kind)):
+        if value == "None" and type(None) in get_args(self.kind):  # tyro would read it as not given
+            raise ConfigError(f"{self.name} is None: leave it out, or {remedy}")
+        if self.checked_kind is None:
             return value
         found = read(self.name.lstrip("-").replace("-", "_"), value, self.checked_kind, remedy)
         return str(found) if self.checked_kind is int else value
