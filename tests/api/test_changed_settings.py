@@ -170,7 +170,13 @@ INIT_FROM = "offbeat train ppo CartPole-v1 --init-from"
 REFUSED: dict[str, tuple[Any, list[str]]] = {
     "seed": (3, ["seed is 0 in", "every random stream", INIT_FROM]),
     "algorithm": ("a2c", ["algorithm is ppo in", "cannot change it to a2c", "`offbeat train a2c CartPole-v1`"]),
-    "env": ("Acrobot-v1", ["env is CartPole-v1 in", "offbeat train ppo Acrobot-v1 --init-from"]),
+    "env": (
+        "Acrobot-v1",
+        [
+            "env is CartPole-v1 in",
+            "weights, if Acrobot-v1 has the same observations and actions: `offbeat train ppo Acrobot-v1 --init-from",
+        ],
+    ),
     "envs_per_actor": (
         8,
         ["envs_per_actor is 4 in", "cannot change it to 8", "tickets", INIT_FROM, " --envs-per-actor 8`"],

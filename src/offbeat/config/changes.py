@@ -196,7 +196,8 @@ def from_weights(config: Config, run: Path, change: str = "", *, env: str | None
         file = Path("FILE.toml")
     own = [*_flags_of_world(config, file, but), *_own_flags(config, env, but)]
     command = _train_command(config.run.algorithm, env, [f"--init-from {quote(str(run))}", *own, change])
-    return f"{NewRun.FROM_WEIGHTS.value}: {command}{note}"
+    condition = "" if env == config.run.env else f", if {env} has the same observations and actions"
+    return f"{NewRun.FROM_WEIGHTS.value}{condition}: {command}{note}"
 
 
 def _train_command(algorithm: str, env: str, flags: Iterable[str]) -> str:
