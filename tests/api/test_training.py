@@ -191,6 +191,9 @@ def test_a_resume_does_not_apply_init_from_again(run, tmp_path):
         ("CartPole-v1", {"shared_trunk": True}, r": shared_trunk is none in the checkpoint and true now\. .*=none$"),
         ("CartPole-v1", {"normalize_returns": False}, r": normalize_returns is true in .* and false now\. .*=true$"),
         ("CartPole-v1", {"core": "gru", "layer_norm": True}, r"pass --set layer_norm=false core=none$"),
+        ("CartPole-v1", {"hidden_sizes": "none"}, r": hidden_sizes is 16 in the checkpoint and none \(64,64\) now\."),
+        ("Acrobot-v1", {"hidden_sizes": (8,)}, r"; hidden_sizes is 16 in .* trained with, as in \S+config\.toml$"),
+        ("CartPole-v1", {"algorithm": "a2c", "hidden_sizes": (8,)}, r"algorithm is ppo .*, as in \S+config\.toml$"),
     ],
 )
 def test_init_from_refuses_weights_of_other_shapes(run, tmp_path, env, settings, says):

@@ -52,22 +52,24 @@ def require_policy_fit(
         run: run directory of the checkpoint, for messages.
         settings: the settings of the network that differ, if they are known: key -> value in the checkpoint and now.
             The message names them in place of what follows from them.
-        remedy: what to pass so that they are the same.
+        remedy: what to pass so that they are the same. Where the env or the algorithm differs, it is left out: it would
+            not be enough.
 
     Raises:
         ConfigError: with the differences.
     """
     if differences := _differences(saved, policy, settings):
         name = "" if policy.name == DEFAULT_POLICY else f" as the policy {policy.name}"
+        is_enough = differences.keys().isdisjoint((*OF_ENV, "algorithm"))
         raise ConfigError(
             f"the checkpoint of {run}, trained on {saved.about['env']}, does not fit {config.run.env} with these "
-            f"settings{name}: {'; '.join(differences)}. Use the env, the network and the normalisation that it was "
-            f"trained with, as in {run / 'config.toml'}" + f": {remedy}" * bool(remedy)
+            f"settings{name}: {'; '.join(differences.values())}. Use the env, the network and the normalisation that "
+            f"it was trained with, as in {run / 'config.toml'}" + f": {remedy}" * bool(remedy and is_enough)
         )
 
 
-def _differences(saved: SavedPolicy, policy: PolicyParts, settings: Changed) -> list[str]:
-    """Return the differences between a saved policy and the policy of a run, as phrases."""
+def _differences(saved: SavedPolicy, policy: PolicyParts, settings: Changed) -> dict[str, str]:
+    """Return the differences between a saved policy and the policy of a run: what differs -> a phrase about it."""
     from offbeat.models.spec import PolicySpec
 
     spec, current = PolicySpec.from_json(saved.about.get("policy")), policy.spec
@@ -75,14 +77,23 @@ def _differences(saved: SavedPolicy, policy: PolicyParts, settings: Changed) -> 
     differs = {name: tuple(map(in_brief, values)) for name, values in both.items() if values[0] != values[1]}
     arrays = sorted({name for name, _ in _shapes(saved.weights) ^ _shapes(policy.algorithm.weights())})
     if not differs and not arrays:
-        return []
+        return {}
     if settings:
         of_env = {name: values for name, values in differs.items() if name in OF_ENV}
-        differs = {**of_env, **{key: tuple(map(as_text, values)) for key, values in settings.items()}}
+        differs = {**of_env, **{key: _with_defaults(values, both.get(key)) for key, values in settings.items()}}
     if differs:
-        return [f"{name} is {old} in the checkpoint and {new} now" for name, (old, new) in differs.items()]
+        return {name: f"{name} is {old} in the checkpoint and {new} now" for name, (old, new) in differs.items()}
     more = f" and {len(arrays) - NAMED_ARRAYS} more" if len(arrays) > NAMED_ARRAYS else ""
-    return [f"these arrays are missing in one of them, or have another shape: {', '.join(arrays[:NAMED_ARRAYS])}{more}"]
+    names = f"{', '.join(arrays[:NAMED_ARRAYS])}{more}"
+    return {"arrays": f"these arrays are missing in one of them, or have another shape: {names}"}
+
+
+def _with_defaults(values: tuple[object, object], in_specs: tuple[object, object] | None) -> tuple[str, ...]:
+    """Return a setting in the checkpoint and now as text, where it is none with what the spec of the policy has."""
+    return tuple(
+        f"none ({as_text(in_spec)})" if value == "none" and in_spec else as_text(value)
+        for value, in_spec in zip(values, in_specs or (None, None), strict=True)
+    )
 
 
 def _shapes(weights: Tree) -> set[tuple[str, tuple[int, ...]]]:
