@@ -18,6 +18,7 @@ from offbeat.plots.curves import MOST_NAMED, draw_runs, plot_runs
 from offbeat.plots.labels import labels_of
 from offbeat.plots.panels import read_panels
 from offbeat.plots.runs import Curve, aligned, has_returns, moving_average, read_run, runs_of
+from offbeat.run_directory.directory import RunDirectory
 
 
 def make_run(
@@ -605,7 +606,10 @@ def test_a_directory_without_a_run_is_refused(tmp_path):
 
 def test_a_run_without_returns_is_refused_with_the_remedy(tmp_path):
     run = make_run(tmp_path / "run", lines=3, ended=False)
-    with pytest.raises(ConfigError, match=f"no episode has ended.*offbeat resume {run}"):
+    with pytest.raises(ConfigError, match=f"no episode has ended.*offbeat resume {run}`"):
+        plot_runs([run], out=tmp_path / "curve.png")
+    RunDirectory(run).write_status("finished")
+    with pytest.raises(ConfigError, match=f"`offbeat resume {run} --steps N` with a larger N"):
         plot_runs([run], out=tmp_path / "curve.png")
     (run / "metrics.jsonl").unlink()
     with pytest.raises(ConfigError, match="has no returns yet"):

@@ -19,7 +19,7 @@ from offbeat.core.errors import ConfigError
 from offbeat.core.types import DEFAULT_POLICY, policy_key
 from offbeat.metrics.names import ADAPTATION
 from offbeat.metrics.sinks import metrics_from_end, read_metrics
-from offbeat.run_directory.directory import require_run
+from offbeat.run_directory.directory import RunDirectory, require_run
 
 EXPERIMENT, TRIAL = "experiment.json", "trial.toml"
 """Files that identify the directory of an experiment and of a trial."""
@@ -112,9 +112,11 @@ def read_run(run_dir: Path, x: XAxis, metric: str = RETURN) -> list[Run]:
 
 
 def _no_returns_of_run(run_dir: Path) -> NoReturns:
+    finished = RunDirectory(run_dir).read_status().get("state") == "finished"
+    steps, which = (" --steps N", " with a larger N than before") if finished else ("", "")
     return NoReturns(
         f"{run_dir / 'metrics.jsonl'} has no returns yet: no episode has ended. "
-        f"Train longer first: run `offbeat resume {quote(str(run_dir))}`, or train with more --steps"
+        f"Train longer first: run `offbeat resume {quote(str(run_dir))}{steps}`{which}, or train with more --steps"
     )
 
 
