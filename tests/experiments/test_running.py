@@ -113,6 +113,8 @@ def test_the_progress_of_a_session_has_the_phase_that_its_process_has_written(se
     session.run.write_status("running", phase="training")
     with patch.object(session, "last_line", lambda: {"env_steps": 1}):
         assert child.progress().state == ""
+    session.run.write_status("finished")
+    assert child.progress().state == "ending"
 
 
 def test_a_session_that_finished_before_its_node_was_lost_is_finished(session):

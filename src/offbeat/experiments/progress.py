@@ -33,7 +33,8 @@ class SessionProgress:
     line: Mapping[str, Any]
     """Its last metrics line; empty before the first."""
     state: str = ""
-    """waiting (for resources, so that it has not started yet), stopping, or the phase of its run; '': it trains."""
+    """waiting (for resources, so that it has not started yet), stopping, ending (its run has ended), or the phase of
+    its run; '': it trains."""
 
     @property
     def env_steps(self) -> int:

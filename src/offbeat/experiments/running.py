@@ -92,11 +92,13 @@ class Child:
         return SessionProgress(self.session.name, self.session.steps, self.session.last_line(), state)
 
     def _phase(self) -> str:
-        """Return the phase of the run; '' if it is training."""
+        """Return the phase of the run; '' if it is training, "ending" if it has ended but its process has not."""
         status = self.session.status()
-        phase = status.get("phase")
-        if status == self._status or not isinstance(phase, str):  # the status is that of an earlier process
+        if status == self._status:  # the status is that of an earlier process
             return "starting"
+        phase = status.get("phase")
+        if not isinstance(phase, str):  # the run has ended
+            return "ending"
         return "" if phase == "training" else printable(phase)
 
     def poll(self) -> End | None:
