@@ -274,6 +274,16 @@ def test_waits_and_the_bottleneck_are_computed_for_the_period_of_the_line():
         assert bound_of(recorder) == "learner"
 
 
+def test_a_warm_up_has_waits_but_no_bottleneck():
+    recorder, timings = Recorder([], PROCESSES), Timings()
+    timings.merge({"act": 1.0, "learn": 0.5, "wait/learner": 0.5})
+    assert recorder.line(at(2, updates=0), timings)["learner_wait_fraction"] == 0.5
+    assert bound_of(recorder) == ""
+    timings.merge({"act": 1.0, "learn": 0.5, "wait/learner": 0.5})
+    recorder.line(at(3, updates=1), timings)
+    assert bound_of(recorder) == "actors"
+
+
 def test_the_wait_of_the_learner_for_a_core_is_that_of_the_period_and_at_the_end_that_of_the_run():
     recorder, timings = Recorder([], PROCESSES), Timings()
     waits = {"act": 0.5, "learn": 0.5, "wait/actor": 0.5, "wait/learner": 0.5}

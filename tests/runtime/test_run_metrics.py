@@ -45,3 +45,11 @@ def test_the_report_of_a_resumed_run_names_only_the_restarts_since_the_resume(pa
     metrics.conclude(Counters(env_steps=200, updates=2, actor_restarts=1 + restarts))
     assert ("actors were restarted once" in metrics.bottleneck) == (restarts == 1)
     assert metrics.bottleneck.startswith("actor-bound: ")
+
+
+@pytest.mark.parametrize("updates", [0, 1])
+def test_a_run_that_ends_in_its_warm_up_has_no_bottleneck(parts, updates):
+    metrics = metrics_of(parts, "serial")
+    parts.timings.merge({"act": 1.0, "learn": 1.0})
+    metrics.conclude(Counters(env_steps=100, learning_step=1, updates=updates))
+    assert metrics.bottleneck.startswith("serial: ") == (updates == 1)

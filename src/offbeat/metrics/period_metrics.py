@@ -104,7 +104,7 @@ class PeriodMetrics:
         """Start the first period; without a topology there is no bottleneck report."""
         self._topology = topology
         self.bottleneck: BottleneckReport | None = None
-        """The bottleneck report of the last period; None before the first one has ended."""
+        """The bottleneck report of the last period with updates; None before the first one has ended."""
         self.values: dict[str, float | None] = {}
         """Metrics of the last period."""
         self.counters = Counters()
@@ -131,7 +131,7 @@ class PeriodMetrics:
             self._metrics[policy_key(policy, name)].append(metric_value(name, value))
 
     def end(self, counters: Counters, timings: Timings, infos: Mapping[str, float | None]) -> None:
-        """End the period: set `values` and the bottleneck report. The next period starts.
+        """End the period: set `values` and, if it made updates, the bottleneck report. The next period starts.
 
         Args:
             counters: counters now.
@@ -145,7 +145,7 @@ class PeriodMetrics:
             "ups": _rate(counters.updates - before.updates, seconds),
             **{f"time_{kind}": _rate(spent.get(kind, 0.0), seconds) for kind in KINDS},
             **_step_times(spent, counters.learning_step - before.learning_step),
-            **self._waits(spent, seconds, counters.actor_restarts - before.actor_restarts),
+            **self._waits(spent, seconds, counters),
             **{name: _reduce(name, metrics) for name, metrics in self._metrics.items()},
             **infos,
         }
@@ -184,14 +184,14 @@ class PeriodMetrics:
         self.bottleneck = None if bottleneck is None else BottleneckReport(**bottleneck)
         self._timed = {name: -seconds for name, seconds in state["spent"].items()}
 
-    def _waits(self, spent: Mapping[str, float], seconds: float, restarts: int) -> dict[str, float | None]:
+    def _waits(self, spent: Mapping[str, float], seconds: float, counters: Counters) -> dict[str, float | None]:
         if self._topology is None:
             return {}
-        self.bottleneck = bottleneck_report(spent, seconds, self._topology, restarts)
-        return {
-            "actor_wait_fraction": self.bottleneck.actor_wait,
-            "learner_wait_fraction": self.bottleneck.learner_wait,
-        }
+        before = self.counters
+        report = bottleneck_report(spent, seconds, self._topology, counters.actor_restarts - before.actor_restarts)
+        if counters.updates > before.updates:  # else it would be about a warm-up
+            self.bottleneck = report
+        return {"actor_wait_fraction": report.actor_wait, "learner_wait_fraction": report.learner_wait}
 
 
 def _step_times(spent: Mapping[str, float], steps: int) -> dict[str, float | None]:

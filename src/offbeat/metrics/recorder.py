@@ -85,7 +85,7 @@ class Recorder:
 
     @property
     def bottleneck(self) -> BottleneckReport | None:
-        """The bottleneck report of the period of the last line; None before the first one."""
+        """The bottleneck report of the last period with updates; None before the first one."""
         return self._period.bottleneck
 
     def add_episodes(self, returns: Array, lengths: Array, policy: str = DEFAULT_POLICY) -> None:

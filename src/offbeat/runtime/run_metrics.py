@@ -116,9 +116,9 @@ class RunMetrics:
     def conclude(self, counters: Counters) -> None:
         """Report the bottleneck of the whole run, and compare its speed with the expectation of auto layout.
 
-        A resumed run that only evaluates keeps its report.
+        A run that made no update, because of its warm-up, has none. A resumed run that only evaluates keeps its report.
         """
-        if counters.env_steps == self._before.env_steps:
+        if counters.updates == self._before.updates:
             return
         timings, seconds = self.timings(), self.seconds
         self.recorder.conclude(timings, seconds, counters.actor_restarts - self._before.actor_restarts)
