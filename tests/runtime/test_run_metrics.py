@@ -7,6 +7,7 @@ from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.support.runs import SMALL
 
@@ -15,6 +16,7 @@ from offbeat.config.runtimes import RUNTIMES
 from offbeat.metrics.counters import Counters
 from offbeat.metrics.recorder import Recorder
 from offbeat.metrics.speed_model import Topology
+from offbeat.metrics.status import Status
 from offbeat.metrics.timings import Timings
 from offbeat.runtime.parts import Parts
 from offbeat.runtime.run_metrics import RunMetrics
@@ -28,11 +30,12 @@ def parts() -> Iterator[Parts]:
         yield built
 
 
-def metrics_of(parts: Parts, runtime: str = "processes") -> RunMetrics:
+def metrics_of(parts: Parts, runtime: str = "processes", **services: Any) -> RunMetrics:
     """Return the metrics of a run as if it had this runtime, with two actors on four cores."""
     recorder = Recorder([], Topology(RUNTIMES[runtime], 2, 1, 4, max_lag=1))
-    services: Any = SimpleNamespace(**{**dict.fromkeys(RunServices._fields), "recorder": recorder})
-    return RunMetrics(parts, services, tuple)
+    usual = {**dict.fromkeys(RunServices._fields), "recorder": recorder}
+    all_services: Any = SimpleNamespace(**usual | services)
+    return RunMetrics(parts, all_services, tuple)
 
 
 @pytest.mark.parametrize("restarts", [0, 1])
@@ -53,3 +56,18 @@ def test_a_run_that_ends_in_its_warm_up_has_no_bottleneck(parts, updates):
     parts.timings.merge({"act": 1.0, "learn": 1.0})
     metrics.conclude(Counters(env_steps=100, learning_step=1, updates=updates))
     assert metrics.bottleneck.startswith("serial: ") == (updates == 1)
+
+
+def test_a_resumed_run_shows_what_its_checkpoint_has_until_its_first_line(parts):
+    saved = Recorder([])
+    saved.add_episodes(np.array([3.0], np.float32), np.array([3], np.int32))
+    saved.add_evaluation({"eval_return_mean": 8.0})
+    saved.add_learning_step({"policy_loss": 0.5})
+    saved.line(Counters(learning_step=1), Timings())
+    shown: list[Status] = []
+    metrics = metrics_of(parts, progress=SimpleNamespace(update=shown.append), signals=SimpleNamespace(received=None))
+    metrics.restore(saved.state(Timings()), Counters())
+    metrics.show("training", Counters, str, lambda: None, at_once=True)
+    known = (shown[0].episode_return_mean, shown[0].eval_return_mean, shown[0].best_eval_return_mean)
+    assert known == (3.0, 8.0, 8.0)
+    assert shown[0].losses == {"policy": 0.5}

@@ -179,9 +179,17 @@ class Recorder:
         if self._episode_count >= EPISODES_TO_REPORT:
             self._infos.warn_of_unreported(self._episode_count)
         given, self._given = self._given, {}
-        values = {
+        measured = {**self._period.total_seconds(timings), **asdict(counters), **self._memory()}
+        values = {**self.collected(), **measured, **given}
+        line = {name: _finite(values.get(name)) for name in {**METRICS, **values}}
+        for sink in self._sinks:
+            sink.write(line)
+        return line
+
+    def collected(self) -> dict[str, float | None]:
+        """Return the metrics of the last period, of evaluations and of episodes. A checkpoint has all of them."""
+        return {
             **self._period.values,
-            **self._period.total_seconds(timings),
             **self._totals,
             **self._evaluation,
             **metrics_of_all(self._windows),
@@ -191,14 +199,7 @@ class Recorder:
                 for name, value in window.metrics().items()
             },
             **{policy_key(policy, "agent_steps"): count for policy, count in self._agent_steps.items()},
-            **asdict(counters),
-            **self._memory(),
-            **given,
         }
-        line = {name: _finite(values.get(name)) for name in {**METRICS, **values}}
-        for sink in self._sinks:
-            sink.write(line)
-        return line
 
     def conclude(self, timings: Timings, seconds: float, restarts: int) -> None:
         """Set the bottleneck report to that of the whole run, which took `seconds` and restarted actors so often."""

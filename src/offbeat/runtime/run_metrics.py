@@ -55,11 +55,14 @@ class RunMetrics:
         """The phase in the last update of the status, and the time of that update."""
         self.line: dict[str, Any] = {}
         """The last metrics line."""
+        self._known: Mapping[str, Any] = {}
+        """The metrics that the status shows: those of the last line, or before the first one of the checkpoint."""
 
     def restore(self, state: Mapping[str, Any], counters: Counters) -> None:
         """Continue the metrics of a run that was saved with these counters."""
         self._before, self._line_at = counters, counters.wall_time_s
         self.recorder.restore(state)
+        self._known = self.recorder.collected()
 
     # --- time -----------------------------------------------------------------------------------------------
 
@@ -109,7 +112,7 @@ class RunMetrics:
     def write(self, counters: Counters, *, ends_period: bool) -> None:
         """Write a metrics line and call the callbacks; `ends_period`: see `Recorder.line`."""
         self._line_at = counters.wall_time_s
-        self.line = self.recorder.line(counters, self.timings(), ends_period=ends_period)
+        self.line = self._known = self.recorder.line(counters, self.timings(), ends_period=ends_period)
         self._time_limit.check(counters.env_steps, int(self.line["episodes"] or 0))
         self.recorder.add_callback_metrics(self._observer.metrics_written(self.line), self._observer.owner_of)
 
@@ -149,7 +152,7 @@ class RunMetrics:
             return
         self._shown = (phase, now)
         counters, policies = counters_now(), self._policies()
-        last_line: dict[str, Any] = {key: self.line.get(key) for key in _SHOWN}
+        last_line: dict[str, Any] = {key: self._known.get(key) for key in _SHOWN}
         if policies:
             last_line |= _over_policies(policies)
         one_agent = counters.agent_steps == counters.env_steps
@@ -169,14 +172,14 @@ class RunMetrics:
                 timings=self.timings(),
                 bottleneck=bottleneck(),
                 policies=policies,
-                losses={name: loss for name in _LOSSES if (loss := self.line.get(f"{name}_loss")) is not None},
-                infos={name: self.line.get(f"info/{name}_mean") for name in self._parts.config.env.info_metrics},
+                losses={name: loss for name in _LOSSES if (loss := self._known.get(f"{name}_loss")) is not None},
+                infos={name: self._known.get(f"info/{name}_mean") for name in self._parts.config.env.info_metrics},
                 **last_line,
             )
         )
 
     def _policies(self) -> tuple[PolicyStatus, ...]:
-        """Return the state of each policy, in the last metrics line; nothing for a run with one."""
+        """Return the state of each policy, as it is known; nothing for a run with one."""
         policies = self._parts.policies
         if len(policies) == 1:
             return ()
@@ -184,7 +187,7 @@ class RunMetrics:
             PolicyStatus(
                 policy.name,
                 policy.trained,
-                **{key: self.line.get(policy_key(policy.name, key)) for key in _SHOWN_OF_POLICY},
+                **{key: self._known.get(policy_key(policy.name, key)) for key in _SHOWN_OF_POLICY},
             )
             for policy in policies
         )
