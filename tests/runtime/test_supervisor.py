@@ -26,6 +26,7 @@ from offbeat.core.types import Tree
 from offbeat.memory.arena import private_arena
 from offbeat.runtime import supervisor
 from offbeat.runtime.acting import Acting
+from offbeat.runtime.actor_process import ActorLaunch
 from offbeat.runtime.board import Board, board_slabs
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.processes import ProcessActing
@@ -242,7 +243,7 @@ def supervisor_of(start: Callable[..., FakeProcess], board: Board) -> Supervisor
 
 
 @pytest.mark.parametrize(("window_s", "attempts"), [(600.0, [0, 1, 2]), (2.5, [0, 1, 1])])
-def test_a_restart_has_its_ticket_no_snapshot_and_the_number_of_recent_deaths(monkeypatch, window_s, attempts):
+def test_a_restart_has_the_number_of_recent_deaths(monkeypatch, window_s, attempts):
     monkeypatch.setattr(supervisor, "RESTART_WINDOW_S", window_s)
     clock = count()  # a second passes between two looks at it
     monkeypatch.setattr(supervisor, "monotonic", lambda: float(next(clock)))
@@ -253,17 +254,34 @@ def test_a_restart_has_its_ticket_no_snapshot_and_the_number_of_recent_deaths(mo
         return FakeProcess()
 
     supervised = supervisor_of(start, board)
-    supervised.start(3, [{"state": 1}])
-    board.next[0][0] = 7
+    supervised.start(1)
     for _ in attempts[1:]:
         supervised.watch()
-    assert starts == [(0, 3, {"state": 1}, 0), *((0, 7, None, attempt) for attempt in attempts[1:])]
+    assert starts == [(0, attempt) for attempt in attempts]
     assert supervised.restarts == 2
+
+
+def test_a_restarted_actor_starts_new_episodes_at_its_open_ticket(monkeypatch):
+    launches: list[ActorLaunch] = []
+
+    def start(_module: str, launch: ActorLaunch, *_: Any) -> FakeProcess:
+        launches.append(launch)
+        return FakeProcess()
+
+    monkeypatch.setattr("offbeat.runtime.processes.start_worker", start)
+    with scene(actors=1) as it:
+        assert isinstance(it.acting, ProcessActing)
+        it.acting.origin = 3
+        it.acting.start([{"state": 1}])
+        it.acting.board.next[0][0] = 7
+        while len(launches) < 2:
+            it.acting._supervisor.watch()
+    assert [(launch.origin, launch.snapshot) for launch in launches] == [(3, {"state": 1}), (7, None)]
 
 
 def test_the_state_of_envs_is_that_of_the_present_pause():
     supervised = supervisor_of(lambda *_: FakeProcess(), Board(private_arena(board_slabs(1)), 1))
-    supervised.start(0, [None])
+    supervised.start(1)
     assert supervised.snapshots(8, lambda: None) == [{"state": "present"}]
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from offbeat.runtime.acting import Messages
 from offbeat.runtime.gate import LearnerGate, PaceBoard
 from offbeat.runtime.parts import PacedParts
+from offbeat.runtime.plan import ActorSnapshot
 from offbeat.workers.feed import Commits
 
 
@@ -27,6 +28,14 @@ class GatedActing(ABC):
         self.board = PaceBoard(parts.arrays, parts.plan.runtime.actors)
         self.board.reset(self.origin, learned)
         self.gate = LearnerGate(self.board, parts.plan.pace, parts.timings, acting_bells)
+        self._first_snapshots: dict[int, ActorSnapshot] = {}
+        """By actor: the snapshot of its first start, which is still to come."""
+
+    def _episodes(self, actor: int, attempt: int) -> tuple[int, ActorSnapshot]:
+        """Return the ticket at which an actor's episodes start, and its snapshot; after a death they are new."""
+        if attempt:
+            return int(self.board.next[actor][0]), None
+        return self.origin, self._first_snapshots.pop(actor)
 
     @abstractmethod
     def watch(self) -> None:

@@ -55,10 +55,12 @@ class ProcessActing(GatedActing):
     def start(self, snapshots: Sequence[ActorSnapshot]) -> None:
         if self._inference is not None:
             self._inference.start()
-        self._supervisor.start(self.origin, snapshots, self.watch)
+        self._first_snapshots = dict(enumerate(snapshots))
+        self._supervisor.start(len(snapshots), self.watch)
 
-    def _start(self, index: int, origin: int, snapshot: ActorSnapshot, attempt: int) -> Child:
+    def _start(self, index: int, attempt: int) -> Child:
         inference = None if self._inference is None else self._inference.access(index)
+        origin, snapshot = self._episodes(index, attempt)
         launch = ActorLaunch(
             index=index,
             attempt=attempt,

@@ -148,7 +148,7 @@ class Supervisor(Generic[C]):
 
     def __init__(
         self,
-        start: Callable[[int, int, ActorSnapshot, int], C],
+        start: Callable[[int, int], C],
         board: Board,
         runtime: RuntimeConfig,
         reporting: Reporting,
@@ -160,9 +160,8 @@ class Supervisor(Generic[C]):
         """Make a supervisor; `start` starts the children.
 
         Args:
-            start: starts one child from (index, origin, snapshot, attempt). `origin` is the ticket at which its
-                episodes start, `attempt` the number of its recent deaths: it changes the random streams, so that a
-                failure that follows from the seed does not occur again.
+            start: starts one child from (index, attempt). `attempt` is the number of its recent deaths: it changes the
+                random streams, so that a failure that follows from the seed does not occur again.
             board: has the open ticket and the deadline of each child.
             runtime: the settings.
             reporting: is notified of restarts, and of the processes.
@@ -182,33 +181,30 @@ class Supervisor(Generic[C]):
         self._last_code_lines = ""
         """The lines of the user's code in the last message: the same lines are not shown twice in a row."""
 
-    def start(
-        self, origin: int, snapshots: Sequence[ActorSnapshot], while_waiting: Callable[[], None] | None = None
-    ) -> None:
+    def start(self, count: int, while_waiting: Callable[[], None] | None = None) -> None:
         """Start all children, `start_together` at a time, and wait until all are ready.
 
         Args:
-            origin: the ticket at which their episodes start.
-            snapshots: the state of each child's envs.
+            count: number of children.
             while_waiting: is called while it waits, and must call `watch`; None: only `watch` is called.
 
         Raises:
             RunFailed: a child cannot be started, or as in `watch`.
         """
-        together = self._runtime.start_together or len(snapshots)
-        for index, snapshot in enumerate(snapshots):
+        together = self._runtime.start_together or count
+        for index in range(count):
             try:
-                self.processes.append(self._start_process(index, origin, snapshot))
+                self.processes.append(self._start_process(index))
             except OSError as error:
                 raise start_failure(f"{self._role} {index}", error) from error
-            if len(self.processes) % together == 0 or len(self.processes) == len(snapshots):
+            if len(self.processes) % together == 0 or len(self.processes) == count:
                 self._show(self._role, self.processes)
-                self._wait_until_ready(while_waiting or self.watch, len(snapshots))
+                self._wait_until_ready(while_waiting or self.watch, count)
 
     def ensure_started(self) -> None:
         """Start the only child if it does not run; do not wait until it is ready."""
         if not self.processes or self.processes[0].has_ended:
-            self.processes[:] = [self._start_process(0, 0, None)]
+            self.processes[:] = [self._start_process(0)]
             self._show(self._role, self.processes)
 
     def _wait_until_ready(self, while_waiting: Callable[[], None], total: int) -> None:
@@ -220,9 +216,9 @@ class Supervisor(Generic[C]):
                 notice_s, ready = 2 * seconds, len(self.processes) - len(waiting)
                 self._notify(f"{ready} of {counted(total, self._role)} ready after {seconds:.0f} s")
 
-    def _start_process(self, index: int, origin: int, snapshot: ActorSnapshot, attempt: int = 0) -> C:
+    def _start_process(self, index: int, attempt: int = 0) -> C:
         self._board.deadlines[index].set(Span.START, start_timeout(self._runtime))
-        return self._start(index, origin, snapshot, attempt)
+        return self._start(index, attempt)
 
     def watch(self) -> None:
         """Restart children that have died or hang.
@@ -246,7 +242,7 @@ class Supervisor(Generic[C]):
             what = f"{text}: its restart_budget of {self._budget} in {minutes} is used up"
             raise failure_of(what, dead.explained) from traceback_of(dead)
         try:
-            self.processes[index] = self._start_process(index, ticket, None, attempt=deaths)
+            self.processes[index] = self._start_process(index, deaths)
         except OSError as error:
             what = f"{text}, and could not be started again ({error.strerror or error})"
             raise failure_of(what, dead.explained) from traceback_of(dead)

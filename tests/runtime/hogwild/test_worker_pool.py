@@ -38,7 +38,7 @@ def test_each_worker_is_started_with_its_own_config(pool, parts, monkeypatch):
     monkeypatch.setattr(worker_pool, "start_worker", lambda _module, launch, *_: launches.append(launch))
     pool._states[:] = pool._initial_progress[:] = None, None
     for index in range(2):
-        pool._start(index, 0, None, 0)
+        pool._start(index, 0)
     assert [launch.config for launch in launches] == [parts.config.of_worker(index) for index in range(2)]
     assert launches[0].config.run.seed != launches[1].config.run.seed
 

@@ -33,7 +33,7 @@ def make_worker(monkeypatch) -> Iterator[MakeWorker]:
             parts = made.enter_context(closing(build_hogwild(config, print)))
             pool = made.enter_context(closing(WorkerPool(parts, Reporting(lambda *_: None, lambda *_: None))))
             pool._states[:], pool._initial_progress[:] = (None, None), (WorkerProgress(), WorkerProgress())
-            pool._start(0, 0, None, 0)
+            pool._start(0, 0)
             return parts, made.enter_context(closing(Worker(launches[-1], lambda _kind, _content: None)))
 
         yield make

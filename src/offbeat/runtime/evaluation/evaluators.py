@@ -29,7 +29,6 @@ from offbeat.runtime.evaluation.evaluator_process import (
 from offbeat.runtime.evaluation.plan import EvaluationPlan
 from offbeat.runtime.launch import start_worker
 from offbeat.runtime.main_thread import MainThreadWatch
-from offbeat.runtime.plan import ActorSnapshot
 from offbeat.runtime.supervisor import Reporting, Supervisor
 from offbeat.workers.env_calls import EnvCallWatch
 from offbeat.workers.episodes import Evaluation
@@ -183,7 +182,7 @@ class ProcessEvaluator:
             self._supervisor.ensure_started()
         self._bell.ring()
 
-    def _start(self, index: int, _origin: int, _snapshot: ActorSnapshot, attempt: int) -> Child:
+    def _start(self, index: int, attempt: int) -> Child:
         raised = any((child.process.returncode or 0) > 0 for child in self._supervisor.processes)
         launch = EvaluatorLaunch(
             index=index,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from time import monotonic
-from typing import Any
 
 from offbeat.core.closing import close_all
 from offbeat.core.threads import usable_core_numbers
@@ -70,10 +69,10 @@ class WorkerPool:
         self._states = list(states)
         self._initial_progress = [self._board.progress_of(worker) for worker in range(len(states))]
         self._board.reset()
-        self._supervisor.start(0, [None] * len(states))
+        self._supervisor.start(len(states))
         self.has_started = True
 
-    def _start(self, index: int, _origin: int, _snapshot: Any, attempt: int) -> Child:
+    def _start(self, index: int, attempt: int) -> Child:
         parts = self._parts
         launch = WorkerLaunch(
             index=index,

@@ -18,7 +18,7 @@ from offbeat.runtime.launch import start_worker
 from offbeat.runtime.supervisor import Reporting, Supervisor
 
 if TYPE_CHECKING:
-    from offbeat.runtime.plan import ActorSnapshot, Plan
+    from offbeat.runtime.plan import Plan
 
 
 class InferencePool:
@@ -87,9 +87,9 @@ class InferencePool:
 
     def start(self) -> None:
         """Start the workers, and wait until they are ready: actors that wait for them would count the time."""
-        self._supervisor.start(0, [None] * self.board.workers)
+        self._supervisor.start(self.board.workers)
 
-    def _start(self, index: int, _origin: int, _snapshot: ActorSnapshot, attempt: int) -> Child:
+    def _start(self, index: int, attempt: int) -> Child:
         self.board.starts[index][0] += 1
         bells = {actor: self._actor_bells[actor].writer for actor in self._plan.inference_groups.members(index)}
         launch = InferenceLaunch(

@@ -66,13 +66,15 @@ class RayActing(GatedActing):
 
     def start(self, snapshots: Sequence[ActorSnapshot]) -> None:
         self._dispatcher.start()
-        self._supervisor.start(self.origin, snapshots, self.watch)
+        self._first_snapshots = dict(enumerate(snapshots))
+        self._supervisor.start(len(snapshots), self.watch)
 
-    def _start(self, index: int, origin: int, snapshot: ActorSnapshot, attempt: int) -> ActorProxy:
+    def _start(self, index: int, attempt: int) -> ActorProxy:
         import ray
 
         from offbeat.runtime.ray.remote_actor import RemoteActor
 
+        origin, snapshot = self._episodes(index, attempt)
         launch = RemoteLaunch(
             index=index,
             incarnation=self._incarnations[index],
