@@ -31,17 +31,9 @@ from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import Closed
 from offbeat.core.pace import OnPolicyPace
 from offbeat.memory.arena import SharedArena, private_arena
-from offbeat.metrics.timings import Timings
+from offbeat.metrics.timings import OTHER_WORK, Timings
 from offbeat.runtime.board import POLL_INTERVAL_S, Bell
-from offbeat.runtime.gate import (
-    ACTIVITIES,
-    OTHER_WORK,
-    ActorGate,
-    LearnerGate,
-    PaceBoard,
-    first_ticket,
-    pace_board_slabs,
-)
+from offbeat.runtime.gate import ACTIVITIES, ActorGate, LearnerGate, PaceBoard, first_ticket, pace_board_slabs
 
 STEPS = 8
 PACE = OnPolicyPace(2, 0)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from offbeat.metrics.speed_model import SpeedModel, Topology
-from offbeat.metrics.timings import CORE_WAIT
+from offbeat.metrics.timings import ACTOR_WAIT, CORE_WAIT, INFERENCE_WAIT, LEARNER_WAIT, MESSAGE_WAIT, OTHER_WORK
 
 Bound = Literal["learner", "actors", "lag", "machine", "balance", "serial", "hogwild"]
 """What limits the speed. machine: all cores are busy, with this run or with other programs; balance: neither actors
@@ -61,7 +61,7 @@ def bottleneck_report(
     """Return what limited the speed in a period of `wall_s` seconds.
 
     The time of evaluations and checkpoints is subtracted, and so are the waits of actors for them: each actor measures
-    these as 'wait/actor/other_work', which is a part of 'wait/actor'.
+    these as `OTHER_WORK`, which is a part of `ACTOR_WAIT`.
 
     Args:
         spent: seconds by name, as in `Timings`, summed over all workers.
@@ -76,14 +76,14 @@ def bottleneck_report(
     other_work = spent.get("evaluate", 0.0) + spent.get("checkpoint", 0.0)
     if topology.runtime.workers_learn:
         return _report_hogwild(speed, wall_s - other_work)
-    waited = max(0.0, spent.get("wait/actor", 0.0) - spent.get("wait/actor/other_work", 0.0))
-    for_inference, for_messages = spent.get("wait/inference", 0.0), spent.get("wait/messages", 0.0)
+    waited = max(0.0, spent.get(ACTOR_WAIT, 0.0) - spent.get(OTHER_WORK, 0.0))
+    for_inference, for_messages = spent.get(INFERENCE_WAIT, 0.0), spent.get(MESSAGE_WAIT, 0.0)
     whole = acting + for_inference + for_messages + waited
     period = _Period(
         actor_wait=_share(waited, whole),
         inference_wait=_share(for_inference, whole),
         message_wait=_share(for_messages, whole),
-        learner_wait=_share(spent.get("wait/learner", 0.0), learning + spent.get("wait/learner", 0.0)),
+        learner_wait=_share(spent.get(LEARNER_WAIT, 0.0), learning + spent.get(LEARNER_WAIT, 0.0)),
         cores_used=speed.cores_used(wall_s - other_work),
         core_wait=min(1.0, _share(spent.get(CORE_WAIT, 0.0), wall_s)),
         gain_max=speed.gain_max,

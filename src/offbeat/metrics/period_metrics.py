@@ -12,6 +12,7 @@ from typing import Any
 
 from offbeat.core.errors import RunFailed
 from offbeat.core.types import policy_key
+from offbeat.metrics import timings as timed
 from offbeat.metrics.bottleneck import BottleneckReport, bottleneck_report
 from offbeat.metrics.counters import Counters
 from offbeat.metrics.speed_model import Topology
@@ -49,20 +50,20 @@ _REDUCTIONS: dict[str, Callable[[Sequence[float]], float]] = {
 }
 """How the values of learning steps become one number: metric -> function. All others are averaged."""
 _TOTALS_S = {
-    "actor_wait_s": "wait/actor",
-    "learner_wait_s": "wait/learner",
-    "inference_wait_s": "wait/inference",
-    "message_wait_s": "wait/messages",
-    "publish_s": "learn/publish",
+    "actor_wait_s": timed.ACTOR_WAIT,
+    "learner_wait_s": timed.LEARNER_WAIT,
+    "inference_wait_s": timed.INFERENCE_WAIT,
+    "message_wait_s": timed.MESSAGE_WAIT,
+    "publish_s": timed.PUBLISH,
 }
 """Total seconds: metric -> name in `Timings`."""
 _STEP_MS = {
-    "learner_dequeue_time_ms": ("wait/learner",),
-    "learner_load_time_ms": ("learn/load", "load"),
-    "learner_load_wait_time_ms": ("learn/load_wait",),
-    "learner_prepare_time_ms": ("learn/prepare",),
-    "learner_grad_time_ms": ("learn/update",),
-    "learner_exchange_time_ms": ("learn/exchange",),
+    "learner_dequeue_time_ms": (timed.LEARNER_WAIT,),
+    "learner_load_time_ms": (timed.LOAD, timed.LOADER),
+    "learner_load_wait_time_ms": (timed.LOAD_WAIT,),
+    "learner_prepare_time_ms": (timed.PREPARE,),
+    "learner_grad_time_ms": (timed.UPDATE,),
+    "learner_exchange_time_ms": (timed.EXCHANGE,),
 }
 """Milliseconds of a learning step: metric -> names in `Timings`, whose sum it is."""
 

@@ -9,6 +9,23 @@ from functools import lru_cache
 
 KINDS = ("act", "env", "infer", "load", "learn", "evaluate", "checkpoint", "wait")
 """The kinds of work at the top level, in the order in which they are shown."""
+ACTOR_WAIT = "wait/actor"
+"""An actor waits until its next ticket may start."""
+OTHER_WORK = "wait/actor/other_work"
+"""The part of `ACTOR_WAIT` in which the learner did other work: evaluations, checkpoints, metrics."""
+INFERENCE_WAIT = "wait/inference"
+"""An actor waits for its `Inference`."""
+MESSAGE_WAIT = "wait/messages"
+"""An actor on a cluster has nothing to do because a message is on its way."""
+LEARNER_WAIT = "wait/learner"
+"""The learner waits for the tickets of a learning step."""
+LOAD, LOAD_WAIT, LOADER = "learn/load", "learn/load_wait", "load"
+"""The learner itself loads data; it waits for its loader; the loader loads data."""
+PREPARE, UPDATE, PUBLISH = "learn/prepare", "learn/update", "learn/publish"
+"""The learner makes minibatches; it makes updates; it publishes weights."""
+EXCHANGE = "learn/exchange"
+"""The part of the time of learning steps in which a learner exchanges rows with the others, and waits for them: in
+updates, and where the learners compute values together also before these."""
 CORE_WAIT = "core_wait"
 """The wait of the thread that learns for a core. It is a part of the other times, so `tree` leaves it out."""
 

@@ -19,18 +19,14 @@ from offbeat.core.errors import Closed
 from offbeat.core.memory_shape import Slab
 from offbeat.core.pace import Pace
 from offbeat.core.types import Tree
-from offbeat.metrics.timings import Timings
+from offbeat.metrics.timings import ACTOR_WAIT, INFERENCE_WAIT, LEARNER_WAIT, MESSAGE_WAIT, OTHER_WORK, Timings
 from offbeat.runtime import board
 from offbeat.runtime.board import LINE, POLL_INTERVAL_S, Bell, SharedBell
 from offbeat.runtime.deadline import WorkerDeadline
 
 NO_PAUSE = np.iinfo(np.int64).max
 """The pause ticket while there is no pause."""
-MESSAGES = "wait/messages"
-"""The time in which an actor on a cluster has nothing to do because a message is on its way."""
-OTHER_WORK = "wait/actor/other_work"
-"""The part of 'wait/actor' in which the learner did other work: evaluations, checkpoints, metrics."""
-ACTIVITIES = ("act", "env", "wait/actor", OTHER_WORK, "wait/inference", MESSAGES)
+ACTIVITIES = ("act", "env", ACTOR_WAIT, OTHER_WORK, INFERENCE_WAIT, MESSAGE_WAIT)
 """The activities of an actor whose seconds are on the board."""
 
 
@@ -220,7 +216,7 @@ class LearnerGate:
         while self._board.acted < tickets:
             self._shared.sleep(POLL_INTERVAL_S, lambda: self._board.acted >= tickets)
             while_waiting()
-        self._timings.add("wait/learner", monotonic() - started)
+        self._timings.add(LEARNER_WAIT, monotonic() - started)
 
     def wait_in_thread(self, tickets: int, closed: Callable[[], bool]) -> None:
         """Wait until tickets 0 .. tickets-1 are committed, in another thread of the learner's process.

@@ -17,15 +17,13 @@ from offbeat.core.closing import close_all
 from offbeat.core.errors import EnvFailed
 from offbeat.core.saved_state import NotSavable
 from offbeat.core.seeding import key_of, stream
-from offbeat.metrics.timings import Timings
+from offbeat.metrics.timings import ACTOR_WAIT, INFERENCE_WAIT, Timings
 from offbeat.workers.columns import PolicyColumns
 from offbeat.workers.env_calls import EnvCalls, EnvCallWatch
 from offbeat.workers.inference import Inference
 from offbeat.workers.link import Link, Work
 from offbeat.workers.seats import Seats
 
-WAIT = "wait/inference"
-"""The name in `Timings` of the seconds that an actor waits for its `Inference`."""
 NOT_SAVABLE = "not savable"
 """Key in a snapshot that a checkpoint cannot store."""
 
@@ -104,7 +102,7 @@ class Actor:
         while True:
             started = clock()
             work = link.next()
-            self.timings.add("wait/actor", clock() - started)
+            self.timings.add(ACTOR_WAIT, clock() - started)
             self.act(work)
             link.commit(work, self.timings, self.longest_stall)
 
@@ -154,7 +152,7 @@ class Actor:
         if self._inference is not None:
             started = clock()
             self._inference.wait(group)
-            self.timings.add(WAIT, clock() - started)
+            self.timings.add(INFERENCE_WAIT, clock() - started)
         for columns, random in zip(self._policies, randoms, strict=True):
             columns.answer(row, group, random)
 

@@ -28,9 +28,6 @@ def env_steps_in(rows: Tree) -> int:
     return int(np.count_nonzero(rows[ENV_STEP if ENV_STEP in rows else "valid"]))
 
 
-LOAD = "learn/load"
-"""Name in `Timings` of the time that the learner itself takes to load data."""
-
 Commits = Callable[[int, Callable[[], bool]], None]
 """Waits until tickets 0 .. n - 1 are committed, in another thread than the learner's; n is the first argument. Raises
 `Closed` if the second argument returns True."""

@@ -22,7 +22,7 @@ from offbeat.core.errors import RunFailed
 from offbeat.core.seeding import key_of, stream
 from offbeat.core.types import NOT_ENDED
 from offbeat.memory.weights import Weights
-from offbeat.metrics.timings import Timings
+from offbeat.metrics.timings import PREPARE, PUBLISH, UPDATE, Timings
 from offbeat.models.encoder_metrics import EncoderMetrics
 from offbeat.workers.feed import Feed, Taken, env_steps_in
 from offbeat.workers.updates import UpdateCounter, UpdateMetrics, Updates
@@ -163,7 +163,7 @@ class Learner(ABC):
         self._algorithm.write_published(self._weights.open(version))
         self._weights.commit(version, progress)
         self.feed.published(version)
-        self.timings.add("learn/publish", clock() - started)
+        self.timings.add(PUBLISH, clock() - started)
 
     def state(self) -> dict[str, Any]:
         """Return the state that a resumed run needs, without the weights."""
@@ -203,8 +203,8 @@ class UnrollLearner(Learner):
             self._algorithm.update_statistics(batch)
         metrics = self._algorithm.finish(batch)
         self.publish(step + 1, progress)
-        self.timings.add("learn/prepare", prepared - loaded)
-        self.timings.add("learn/update", updated - prepared)
+        self.timings.add(PREPARE, prepared - loaded)
+        self.timings.add(UPDATE, updated - prepared)
         self.timings.add("learn", clock() - started)
         metrics = {**update_metrics.summary(), **metrics, **self._encoder_metrics.read()}
         metrics["learning_rate"] = max(rates.values())

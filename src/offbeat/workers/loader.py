@@ -15,7 +15,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from offbeat.core.errors import Closed, RunFailed
 from offbeat.core.threads import start_thread
-from offbeat.metrics.timings import Timings
+from offbeat.metrics.timings import LOAD_WAIT, Timings
 
 Item = TypeVar("Item")
 
@@ -23,8 +23,6 @@ CLOSE_S = 2.0
 """Seconds that the thread gets to end. A thread that hangs is left running: threads cannot be killed."""
 POLL_S = 1.0
 """Seconds between two checks whether an item is there."""
-WAIT, LOAD = "learn/load_wait", "load"
-"""Names in `Timings`: the learner's wait for its loader; the time of the loader itself."""
 
 
 class LoadAhead(NamedTuple):
@@ -82,7 +80,7 @@ class Loader(Generic[Item]):
             self._wait_for(number)
             item, spent = self._loaded.pop(number, (None, None))
             error = self._error
-        timings.add(WAIT, clock() - started)
+        timings.add(LOAD_WAIT, clock() - started)
         if item is not None and spent is not None:
             timings.merge(spent.seconds)
             return item

@@ -18,14 +18,11 @@ from offbeat.algorithms.base import Batch, Minibatch
 from offbeat.core.pace import RatioCounts, ReplayPace
 from offbeat.core.types import ENV_STEP, Array, Tree
 from offbeat.memory.replay.base import Replay, Samples
-from offbeat.metrics.timings import Timings
-from offbeat.workers import loader
-from offbeat.workers.feed import LOAD, Commits, Feed, Taken, env_steps_in
+from offbeat.metrics.timings import LOAD, LOADER, PREPARE, Timings
+from offbeat.workers.feed import Commits, Feed, Taken, env_steps_in
 from offbeat.workers.loader import NO_LOADER, LoadAhead, Loader
 from offbeat.workers.staging import DeviceBuffers, Staging
 
-PREPARE = "learn/prepare"
-"""Name in `Timings` of the time that the learner itself takes to make minibatches of samples."""
 MakeMinibatch = Callable[[Batch], Minibatch]
 """Makes the minibatch of an update from samples on the device."""
 
@@ -152,7 +149,7 @@ class ReplayFeed(Feed):
         return sampled
 
     def _load_in_thread(self, number: int, timings: Timings) -> Sampled:
-        return self._load(number, timings, (loader.LOAD, loader.LOAD))
+        return self._load(number, timings, (LOADER, LOADER))
 
     def _load(self, number: int, timings: Timings, names: tuple[str, str]) -> Sampled:
         """Sample and make a minibatch in this thread; the times of the two are added under `names`."""

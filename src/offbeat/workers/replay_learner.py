@@ -7,6 +7,7 @@ from functools import partial
 from time import perf_counter as clock
 
 from offbeat.algorithms.base import ReplayAlgorithm
+from offbeat.metrics.timings import UPDATE
 from offbeat.workers.learner import Learned, Learner
 from offbeat.workers.replay_feed import ReplayFeed, Sampled
 from offbeat.workers.updates import UpdateMetrics
@@ -45,7 +46,7 @@ class ReplayLearner(Learner):
             self.feed.update_priorities(sampled.samples, self._algorithm.priorities(sampled.minibatch))
         update_metrics.add_spread("sample_age", number - sampled.samples.behavior_updates)
         self.feed.run_updates = number + 1
-        self.timings.add("learn/update", clock() - started)
+        self.timings.add(UPDATE, clock() - started)
 
     def rehearse(self, step: int) -> float:
         rates = self._start(0.0)

@@ -7,9 +7,8 @@ from time import perf_counter as clock
 from offbeat.algorithms.base import Batch
 from offbeat.core.types import Tree
 from offbeat.memory.unrolls import Unrolls
-from offbeat.metrics.timings import Timings
-from offbeat.workers import loader
-from offbeat.workers.feed import LOAD, REPORTED, Commits, Feed, Taken, env_steps_in
+from offbeat.metrics.timings import LOAD, LOADER, Timings
+from offbeat.workers.feed import REPORTED, Commits, Feed, Taken, env_steps_in
 from offbeat.workers.loader import NO_LOADER, LoadAhead, Loader
 from offbeat.workers.staging import DeviceBuffers, Staging
 
@@ -74,7 +73,7 @@ class UnrollFeed(Feed):
         """Load a batch in the loader's thread, once its tickets are committed."""
         assert self._commits is not None
         self._commits(self._pace.acted_before_learn(self._pace.first_use(number)), self._is_closed)
-        return self._load(number, timings, loader.LOAD)
+        return self._load(number, timings, LOADER)
 
     def _is_closed(self) -> bool:
         return self._loader is None or self._loader.closed

@@ -15,11 +15,11 @@ from torch import Tensor
 
 from offbeat.core.errors import Closed, RunFailed
 from offbeat.memory.arena import private_arena
-from offbeat.metrics.timings import Timings
+from offbeat.metrics.timings import EXCHANGE, Timings
 from offbeat.runtime.board import Bell
 from offbeat.runtime.learners import board as learners_board
 from offbeat.runtime.learners.board import LearnersBoard, learners_board_slabs
-from offbeat.runtime.learners.shared_memory import EXCHANGE, SharedMemoryCollective, shards_of
+from offbeat.runtime.learners.shared_memory import SharedMemoryCollective, shards_of
 
 
 @contextmanager

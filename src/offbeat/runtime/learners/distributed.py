@@ -20,9 +20,9 @@ from torch import Tensor
 from offbeat.config.devices import gpus_of
 from offbeat.core.errors import RunFailed
 from offbeat.core.threads import start_thread
-from offbeat.metrics.timings import Timings
+from offbeat.metrics.timings import EXCHANGE, Timings
 from offbeat.runtime.learners.board import LearnersBoard
-from offbeat.runtime.learners.shared_memory import EXCHANGE, Check, shards_of
+from offbeat.runtime.learners.shared_memory import Check, shards_of
 
 if TYPE_CHECKING:  # some builds of torch do not have it
     from torch._C._distributed_c10d import TCPStore

@@ -16,6 +16,7 @@ from offbeat.core.closing import close_all
 from offbeat.core.errors import RunFailed
 from offbeat.core.threads import usable_core_numbers
 from offbeat.memory.arena import SharedArena
+from offbeat.metrics.timings import EXCHANGE, UPDATE
 from offbeat.runtime.acting import Acting
 from offbeat.runtime.board import POLL_INTERVAL_S, Bell
 from offbeat.runtime.child import Child
@@ -25,7 +26,6 @@ from offbeat.runtime.learners.board import LearnersBoard, learners_board_slabs
 from offbeat.runtime.learners.collective import make_collective
 from offbeat.runtime.learners.distributed import host_store, uses_nccl
 from offbeat.runtime.learners.learner_process import LearnerLaunch, LearnerState
-from offbeat.runtime.learners.shared_memory import EXCHANGE
 from offbeat.runtime.parts import PacedParts, PacedPolicy
 from offbeat.runtime.supervisor import LossWatch, Reporting, failure_of, start_failure, traceback_of
 from offbeat.workers.learner import Learned
@@ -162,7 +162,7 @@ class LearnerProcesses:
             self._bells[0].sleep(POLL_INTERVAL_S)
             self._check()
         waited = clock() - started
-        for name in ("learn", "learn/update", EXCHANGE):
+        for name in ("learn", UPDATE, EXCHANGE):
             self._parts.timings.add(name, waited)
 
     def _check(self) -> None:

@@ -14,15 +14,12 @@ import torch
 from torch import Tensor
 
 from offbeat.core.errors import RunFailed
-from offbeat.metrics.timings import Timings
+from offbeat.metrics.timings import EXCHANGE, Timings
 from offbeat.runtime.board import POLL_INTERVAL_S, Bell
 from offbeat.runtime.learners.board import LearnersBoard
 
 Check = Callable[[], None]
 """Is called in each exchange, and often while this waits. It raises an exception if the wait must end."""
-EXCHANGE = "learn/exchange"
-"""The part of the time of learning steps in which a learner exchanges rows with the others, and waits for them: in
-updates, and where the learners compute values together also before these."""
 
 
 def shards_of(rank: int, learners: int, shards: int) -> range:

@@ -19,10 +19,11 @@ import numpy as np
 
 from offbeat.core.errors import Closed, RunFailed
 from offbeat.core.threads import start_thread
+from offbeat.metrics.timings import ACTOR_WAIT, MESSAGE_WAIT, OTHER_WORK
 from offbeat.runtime.acting import MessageTraffic
 from offbeat.runtime.board import POLL_INTERVAL_S, Bell
 from offbeat.runtime.deadline import ROW, Deadline, Span, StallWatch
-from offbeat.runtime.gate import MESSAGES, OTHER_WORK, PaceBoard, TicketGate
+from offbeat.runtime.gate import PaceBoard, TicketGate
 from offbeat.runtime.plan import Plan
 from offbeat.runtime.ray.messages import ActedTickets, Assignment, RowMessage, TicketRows
 from offbeat.runtime.ray.proxy import ActorProxy, Answer
@@ -106,7 +107,7 @@ class Dispatcher:
         with self._lock:
             proxy.next_ticket = self._gates[index].open_ticket
             self._spent[index] = spent
-            self._waits[index] = Waits(spent["wait/actor"], spent[OTHER_WORK], spent[MESSAGES])
+            self._waits[index] = Waits(spent[ACTOR_WAIT], spent[OTHER_WORK], spent[MESSAGE_WAIT])
             self._proxies[index] = proxy
 
     def remove(self, proxy: ActorProxy) -> None:
@@ -266,4 +267,4 @@ class Dispatcher:
         """Return the seconds of an actor, those of its earlier incarnations included."""
         before, waits = self._spent[index], self._waits[index]
         own = {name: before.get(name, 0.0) + spent for name, spent in seconds.items()}
-        return {**own, "wait/actor": waits.learner, OTHER_WORK: waits.other_work, MESSAGES: waits.messages}
+        return {**own, ACTOR_WAIT: waits.learner, OTHER_WORK: waits.other_work, MESSAGE_WAIT: waits.messages}

@@ -9,8 +9,8 @@ from time import perf_counter
 from typing import Any
 
 from offbeat.core.threads import usable_cores
+from offbeat.metrics.timings import MESSAGE_WAIT
 from offbeat.runtime.acting import MessageTraffic, Network
-from offbeat.runtime.gate import MESSAGES
 from offbeat.runtime.ray.cluster import Cluster, task_on
 from offbeat.runtime.ray.dispatcher import Dispatcher
 
@@ -31,7 +31,7 @@ class RayMessages:
 
     def traffic(self) -> MessageTraffic:
         """Return what the messages have taken so far."""
-        return self._dispatcher.traffic()._replace(waited_s=sum(seconds[MESSAGES] for seconds in self._spent()))
+        return self._dispatcher.traffic()._replace(waited_s=sum(seconds[MESSAGE_WAIT] for seconds in self._spent()))
 
     def network(self) -> Network:
         """Measure how fast bytes of another node arrive, and count cores: on this machine those that can be used."""
