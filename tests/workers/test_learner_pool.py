@@ -10,6 +10,7 @@ from unittest.mock import patch
 
 import pytest
 
+from offbeat.core import threads
 from offbeat.core.errors import RunFailed
 from offbeat.metrics.timings import Timings
 from offbeat.workers import learner_pool
@@ -59,7 +60,7 @@ def test_a_pool_closes_although_a_learner_thread_hangs(released):
     pool = pool_of(good=learn, hanging=lambda *_: released.wait(60))
     with patch.object(learner_pool, "POLL_S", 0.01), pytest.raises(RunFailed):
         pool.learn(0, 0.0)
-    with patch.object(learner_pool, "CLOSE_S", 0.01):
+    with patch.object(threads, "CLOSE_S", 0.01):
         pool.close()
     assert not released.is_set()
 

@@ -6,6 +6,7 @@ from unittest.mock import patch
 
 import pytest
 
+from offbeat.core import threads
 from offbeat.core.errors import Closed, RunFailed
 from offbeat.metrics.timings import Timings
 from offbeat.workers import loader as loader_module
@@ -67,7 +68,7 @@ def test_an_error_is_raised_in_place_of_its_item_and_not_before():
 
 
 def test_a_loader_that_hangs_is_an_error_with_its_name_and_does_not_delay_the_end(monkeypatch):
-    monkeypatch.setattr(loader_module, "CLOSE_S", 0.01)
+    monkeypatch.setattr(threads, "CLOSE_S", 0.01)
     monkeypatch.setattr(loader_module, "POLL_S", 0.01)
     ended = threading.Event()
     loader = Loader("batch", lambda _number, _timings: ended.wait(PATIENCE_S), 0, LoadAhead(1, 0.05))

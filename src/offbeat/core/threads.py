@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from threading import Thread
+from time import monotonic
 
 from threadpoolctl import LibController, ThreadpoolController, threadpool_info, threadpool_limits
 
@@ -14,6 +15,8 @@ from offbeat.core.errors import RunFailed
 
 SPINNING = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0"}
 """Environment variables that stop OpenMP threads from spinning. OpenMP reads them when it is loaded."""
+CLOSE_S = 2.0
+"""Seconds that threads get to end. A thread that hangs is left running: threads cannot be killed."""
 
 
 def forbid_spinning() -> None:
@@ -53,6 +56,14 @@ def start_thread(thread: Thread) -> None:
             f"the thread {thread.name!r} cannot be started ({error}): raise the limit of processes, which counts "
             "threads too (`ulimit -u`)"
         ) from error
+
+
+def join_all(threads: Iterable[Thread]) -> None:
+    """Wait until all threads that were started have ended, for at most `CLOSE_S` in total."""
+    deadline = monotonic() + CLOSE_S
+    for thread in threads:
+        if thread.ident is not None:
+            thread.join(max(0.0, deadline - monotonic()))
 
 
 def limit(threads: int) -> None:

@@ -18,7 +18,7 @@ from time import monotonic
 import numpy as np
 
 from offbeat.config.runtime_config import RuntimeConfig
-from offbeat.core.threads import start_thread
+from offbeat.core.threads import join_all, start_thread
 from offbeat.envs.current import env_called_by
 from offbeat.runtime.deadline import ROW, Deadline, Span, StallWatch
 from offbeat.runtime.supervisor import Notify
@@ -26,8 +26,6 @@ from offbeat.workers.env_calls import EnvCallWatch
 
 CHECK_S = 0.25
 """Seconds between two checks."""
-CLOSE_S = 2.0
-"""Seconds that `close` waits for the thread at most."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +117,7 @@ class MainThreadWatch:
         """End the thread that checks, unless it hangs while it notifies the user."""
         self._closed.set()
         if self._checker is not None:
-            self._checker.join(CLOSE_S)
+            join_all([self._checker])
 
     def _check(self) -> None:
         stalls, notified, made, progressed = StallWatch([self._deadline]), 0.0, -1, monotonic()

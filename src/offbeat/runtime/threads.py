@@ -11,11 +11,10 @@ import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
-from time import monotonic
 
 from offbeat.core.closing import all_or_closed, close_all
 from offbeat.core.errors import Closed, EnvFailed, OffbeatError, RunFailed, with_notes_of
-from offbeat.core.threads import core_of, set_affinity, start_thread
+from offbeat.core.threads import core_of, join_all, set_affinity, start_thread
 from offbeat.envs.current import env_called_by
 from offbeat.runtime.board import POLL_INTERVAL_S
 from offbeat.runtime.deadline import StallWatch
@@ -28,9 +27,6 @@ from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.plan import ActorSnapshot
 from offbeat.runtime.supervisor import Notify
 from offbeat.workers.actor import Actor
-
-CLOSE_S = 2.0
-"""Seconds that threads get to end. A thread that hangs in an env is left running: threads cannot be killed."""
 
 
 class ThreadActing(GatedActing):
@@ -121,9 +117,7 @@ class ThreadActing(GatedActing):
 
     def close(self) -> None:
         self.gate.close()
-        deadline = monotonic() + CLOSE_S
-        for thread in self._threads:
-            thread.join(max(0.0, deadline - monotonic()))
+        join_all(self._threads)
         hanging = {index for index, thread in enumerate(self._threads) if thread.is_alive()}
         with ExitStack() as closing:
             if not hanging:  # a hanging thread may still ring a bell

@@ -12,17 +12,14 @@ from concurrent.futures import Future, wait
 from functools import partial
 from math import inf
 from queue import SimpleQueue
-from time import monotonic
 from time import perf_counter as clock
 
 from offbeat.core.errors import RunFailed
-from offbeat.core.threads import start_thread
+from offbeat.core.threads import join_all, start_thread
 from offbeat.metrics.timings import Timings
 from offbeat.workers.feed import Commits
 from offbeat.workers.learner import Learned, Learner
 
-CLOSE_S = 2.0
-"""Seconds that threads get to end. A thread that hangs is left running: threads cannot be killed."""
 POLL_S = 1.0
 """Seconds between two checks whether learners in threads make progress."""
 
@@ -149,10 +146,7 @@ class _Threads:
         """End the threads."""
         for _ in self._threads:
             self._tasks.put(None)
-        deadline = monotonic() + CLOSE_S
-        for thread in self._threads:
-            if thread.ident is not None:
-                thread.join(max(0.0, deadline - monotonic()))
+        join_all(self._threads)
 
 
 def _set_result(future: Future[Learned], learn: Callable[[], Learned]) -> None:

@@ -14,13 +14,11 @@ from time import perf_counter as clock
 from typing import Generic, NamedTuple, TypeVar
 
 from offbeat.core.errors import Closed, RunFailed
-from offbeat.core.threads import start_thread
+from offbeat.core.threads import join_all, start_thread
 from offbeat.metrics.timings import LOAD_WAIT, Timings
 
 Item = TypeVar("Item")
 
-CLOSE_S = 2.0
-"""Seconds that the thread gets to end. A thread that hangs is left running: threads cannot be killed."""
 POLL_S = 1.0
 """Seconds between two checks whether an item is there."""
 
@@ -105,7 +103,7 @@ class Loader(Generic[Item]):
         with self._changed:
             self.closed = True
             self._changed.notify_all()
-        self._thread.join(CLOSE_S)
+        join_all([self._thread])
 
     def _run(self) -> None:
         try:
