@@ -24,6 +24,7 @@ from offbeat.core.types import ActionSpec, EnvSpec
 from offbeat.models.published import published_layout
 from offbeat.runtime.runtimes import build
 from offbeat.runtime.serial import SerialActing
+from offbeat.runtime.supervisor import Reporting
 
 SMALL = PPOConfig(
     hidden_sizes=(6, 5),
@@ -199,7 +200,7 @@ def test_without_lag_the_first_ratio_is_1(env):
     assignments = {"normalize_observations": "true", "minibatch_size": "64", "learning_rate": "0.01"}
     parts = build(resolve("ppo", env, flags={"envs_per_actor": 4, "unroll_length": 32}, assignments=assignments))
     parts.policy.learner.publish(0)
-    acting = SerialActing(parts, 0, print)
+    acting = SerialActing(parts, 0, Reporting(print, print))
     acting.start([None])
     for step in range(4):
         acting.finish(step)

@@ -185,7 +185,7 @@ class Noted(SerialActing):
         super().finish(learned)
 
 
-RUNTIME = PacedRuntime(lambda parts, learned, reporting: Noted(parts, learned, reporting.notify))
+RUNTIME = PacedRuntime(Noted)
 offbeat.register_runtime("noted", offbeat.RuntimeEntry("own_runtime"))
 """
 

@@ -21,7 +21,7 @@ import pytest
 from tests.support.pages import LANGUAGES, PAGES, ROOT, SHELL, Block, blocks, shortened
 from tests.support.registries import registries_kept
 from tests.support.runs import offbeat as offbeat_here
-from tests.support.runs import run_script
+from tests.support.runs import run_script, small_run
 from tests.support.thorough import thorough
 
 import offbeat
@@ -74,6 +74,15 @@ def test_the_code_on_a_page_runs(page, trained, tmp_path, monkeypatch):
                 exec(compile(shortened(block.text), page, "exec"), names)
             elif block.runs:
                 run_commands(block, tmp_path)
+
+
+def test_the_runtime_of_the_page_about_extensions_trains(tmp_path, monkeypatch, capsys):
+    (block,) = [block for block in blocks("docs/reference/extending.md") if "RUNTIME = " in block.text]
+    (tmp_path / "my_runtime.py").write_text(block.text)
+    monkeypatch.syspath_prepend(tmp_path)
+    with registries_kept("my_runtime"):
+        small_run(tmp_path / "run", runtime="announced", actors=2, imports=("my_runtime",))
+    assert "starting 2 actor threads" in capsys.readouterr().out
 
 
 def evaluator_here(

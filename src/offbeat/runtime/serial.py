@@ -16,7 +16,7 @@ from offbeat.runtime.make_actor import make_actor, start_actor
 from offbeat.runtime.paced import PacedRuntime
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.plan import ActorSnapshot
-from offbeat.runtime.supervisor import Notify
+from offbeat.runtime.supervisor import Reporting
 
 REMEDY = ". With --runtime processes an actor that hangs is restarted"
 
@@ -24,13 +24,13 @@ REMEDY = ". With --runtime processes an actor that hangs is restarted"
 class SerialActing:
     """Acts in the learner's thread: `wait` acts all tickets that the pace allows."""
 
-    def __init__(self, parts: PacedParts, learned: int, notify: Notify) -> None:
+    def __init__(self, parts: PacedParts, learned: int, reporting: Reporting) -> None:
         self.restarts, self.commits = 0, None
         self._plan, self._pace, self._memory = parts.plan, parts.plan.pace, parts.memory
         self._link = TurnsLink(self._pace, parts.memory, learned)
         actors = range(self._plan.runtime.actors)
-        self._watch = parts.main_thread.env_calls(notify, REMEDY)
-        self._watch_closing = partial(parts.main_thread.closing, notify)
+        self._watch = parts.main_thread.env_calls(reporting.notify, REMEDY)
+        self._watch_closing = partial(parts.main_thread.closing, reporting.notify)
         self._actors = all_or_closed(make_actor(self._plan, index, self._link.origin, self._watch) for index in actors)
 
     def start(self, snapshots: Sequence[ActorSnapshot]) -> None:
@@ -87,4 +87,4 @@ class SerialActing:
             close_all(self._actors)
 
 
-RUNTIME = PacedRuntime(lambda parts, learned, reporting: SerialActing(parts, learned, reporting.notify))
+RUNTIME = PacedRuntime(SerialActing)

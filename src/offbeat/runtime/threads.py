@@ -25,17 +25,17 @@ from offbeat.runtime.make_actor import make_actor, start_actor
 from offbeat.runtime.paced import PacedRuntime
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.plan import ActorSnapshot
-from offbeat.runtime.supervisor import Notify
+from offbeat.runtime.supervisor import Reporting
 from offbeat.workers.actor import Actor
 
 
 class ThreadActing(GatedActing):
     """Actors as threads, one each."""
 
-    def __init__(self, parts: PacedParts, learned: int, notify: Notify) -> None:
+    def __init__(self, parts: PacedParts, learned: int, reporting: Reporting) -> None:
         super().__init__(parts, learned)
         self.restarts, self._arrays = 0, parts.arrays
-        self._watch_closing = partial(parts.main_thread.closing, notify)
+        self._watch_closing = partial(parts.main_thread.closing, reporting.notify)
         plan, actors = parts.plan, range(parts.plan.runtime.actors)
         self._gates = [
             ActorGate(self.board, plan.pace, plan.runtime, index, self.gate.acting_bells[index], self.gate.own_bell)
@@ -126,4 +126,4 @@ class ThreadActing(GatedActing):
             close_all(actor for actor in self._actors if actor.index not in hanging)
 
 
-RUNTIME = PacedRuntime(lambda parts, learned, reporting: ThreadActing(parts, learned, reporting.notify))
+RUNTIME = PacedRuntime(ThreadActing)
