@@ -197,17 +197,7 @@ def _paced_policy(
         learner = learner_of(own, policy.algorithm, slots, weights, timings, policy_index=index)
     else:
         learner = UntrainedLearner(policy.algorithm, Feed(), weights, seed=seed, timings=timings, policy_index=index)
-    return PacedPolicy(
-        name=policy.name,
-        trained=policy.trained,
-        env_spec=policy.env_spec,
-        sides=policy.sides,
-        spec=policy.spec,
-        algorithm=policy.algorithm,
-        slots=slots,
-        weights=weights,
-        learner=learner,
-    )
+    return PacedPolicy(**vars(policy), slots=slots, weights=weights, learner=learner)
 
 
 def algorithm_of(config: Config, policy: PolicySpec, storage: Storage | None = None) -> Algorithm:
