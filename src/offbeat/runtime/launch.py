@@ -15,6 +15,7 @@ from offbeat.runtime.child import Child, Report, start_child
 
 if TYPE_CHECKING:  # an actor process does not load it
     from offbeat.config.config import Config
+    from offbeat.runtime.evaluation.plan import EvaluationPlan
     from offbeat.runtime.plan import Plan
 
 
@@ -38,11 +39,11 @@ class LaunchSpec:
     """File descriptor of the bell that wakes this process; inherited, with the same number."""
 
 
-def sent_code(plan: Plan) -> bytes:
+def sent_code(plan: Plan | EvaluationPlan) -> bytes:
     """Return the data from which another process registers the env and the encoders, for a launch spec.
 
     Raises:
-        ConfigError: the env or an encoder cannot be sent to another process.
+        NotSendable: the env or an encoder cannot be sent to another process.
     """
     encoders = (policy.spec.encoder for policy in plan.policies)
     return sending.package(plan.run.env, plan.run.imports, plan.env_config.wrappers, encoders)

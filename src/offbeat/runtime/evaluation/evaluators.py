@@ -15,7 +15,7 @@ from offbeat.config.config import Config
 from offbeat.core.closing import close_all
 from offbeat.core.errors import OffbeatError, RunFailed, message_with_notes
 from offbeat.core.threads import niceness
-from offbeat.envs import sending
+from offbeat.envs.sending import NotSendable
 from offbeat.memory.arena import SharedArena
 from offbeat.runtime.actor_process import NICENESS_INCREASE
 from offbeat.runtime.board import POLL_INTERVAL_S, Bell
@@ -27,7 +27,7 @@ from offbeat.runtime.evaluation.evaluator_process import (
     evaluator_board_slabs,
 )
 from offbeat.runtime.evaluation.plan import EvaluationPlan
-from offbeat.runtime.launch import start_worker
+from offbeat.runtime.launch import sent_code, start_worker
 from offbeat.runtime.main_thread import MainThreadWatch
 from offbeat.runtime.supervisor import Reporting, Supervisor
 from offbeat.workers.env_calls import EnvCallWatch
@@ -145,8 +145,7 @@ class ProcessEvaluator:
         Raises:
             NotSendable: the env or an encoder cannot be sent to another process.
         """
-        encoders = (policy.spec.encoder for policy in plan.policies)
-        self._code = sending.package(plan.run.env, plan.run.imports, plan.env_config.wrappers, encoders)
+        self._code = sent_code(plan)
         self._plan, self._config = plan, config
         self._threads, self.concurrent = threads, concurrent
         self._nice = min(19, niceness() + NICENESS_INCREASE) if concurrent else None
@@ -259,7 +258,7 @@ def make_evaluator(
         return InlineEvaluator(plan, main_thread.env_calls(reporting.notify, remedy))
     try:
         return ProcessEvaluator(plan, config, reporting, cores=cores, threads=threads, concurrent=concurrent)
-    except sending.NotSendable as error:
+    except NotSendable as error:
         reporting.notify(
             f"evaluations run in the learner's process, where an env that hangs stops the run: {error.reason}"
         )

@@ -82,7 +82,7 @@ class DistributedCollective:
             board: the board of all learners.
             rank: rank of this learner.
             shards: number of shards of each minibatch.
-            backend: of torch.distributed.
+            backend: of torch.distributed: NCCL in a run; Gloo, which needs no GPUs, in tests.
             store: the store of `host_store` or `join_store`.
             device: device of this learner.
             check: see `Check`.
