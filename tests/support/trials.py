@@ -15,6 +15,7 @@ from offbeat.models.published import published_layout
 from offbeat.models.spec import ContextEncoderSpec, PolicySpec
 from offbeat.workers.episodes import Evaluation
 from offbeat.workers.evaluation_envs import evaluation_envs
+from offbeat.workers.evaluator import PlayOptions
 from offbeat.workers.trials import evaluate_policies
 
 ROBOT = "offbeat/PointRobot-v0"
@@ -33,10 +34,11 @@ def policy_for(env_id: str, *, zero: bool = False) -> ActingPolicy:
 
 
 def played(
-    policy: ActingPolicy, env_id: str, count: int, *, seed: int = 0, env: EnvConfig = UNSET, **arguments: Any
+    policy: ActingPolicy, env_id: str, count: int, *, seed: int = 0, env: EnvConfig = UNSET, **options: Any
 ) -> Evaluation:
     envs = evaluation_envs(env_id, count, seed=seed, role="test", settings=env, trials=TRIALS)
-    return evaluate_policies({"default": policy}, envs, TRIALS, episodes=count, seed=seed, **arguments)
+    own = PlayOptions(**options)
+    return evaluate_policies({"default": policy}, envs, TRIALS, episodes=count, seed=seed, options=own)
 
 
 def sampled_tests(env_class: Any) -> list[Any]:

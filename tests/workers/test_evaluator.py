@@ -20,7 +20,7 @@ from offbeat.models.acting import ActingPolicy, make_policy
 from offbeat.models.spec import PolicySpec
 from offbeat.workers.episodes import Evaluation
 from offbeat.workers.evaluation_envs import EvaluationEnvs, evaluation_envs
-from offbeat.workers.evaluator import evaluate
+from offbeat.workers.evaluator import PlayOptions, evaluate
 
 ENV = "tests/RandomLength-v0"
 MEAN_LENGTH = 5
@@ -66,19 +66,19 @@ def policy_for(spec: EnvSpec, weights_seed: int | None = None) -> ActingPolicy:
     return policy
 
 
-def evaluated_alone(policy: Any, envs: Any, **arguments: Any) -> Evaluation:
+def evaluated_alone(policy: Any, envs: Any, *, episodes: int, seed: int, **options: Any) -> Evaluation:
     """Evaluate a single policy in envs with one agent; they may be those of `evaluation_envs`."""
     all_envs = envs if isinstance(envs, EvaluationEnvs) else EvaluationEnvs.of_one(envs)
-    return evaluate({DEFAULT_POLICY: policy}, all_envs, **arguments)
+    return evaluate({DEFAULT_POLICY: policy}, all_envs, episodes=episodes, seed=seed, options=PlayOptions(**options))
 
 
 def spec_in(envs: EvaluationEnvs) -> EnvSpec:
     return envs.columns[DEFAULT_POLICY].spec
 
 
-def evaluated(columns: int, episodes: int, seed: int = 0, **arguments: Any) -> Evaluation:
+def evaluated(columns: int, episodes: int, seed: int = 0, **options: Any) -> Evaluation:
     envs = make_envs(ENV, columns, seed=seed, role="evaluation")
-    return evaluated_alone(policy_for(envs.spec), envs, episodes=episodes, seed=seed, **arguments)
+    return evaluated_alone(policy_for(envs.spec), envs, episodes=episodes, seed=seed, **options)
 
 
 def lengths_of_column(seed: int, column: int, episodes: int) -> list[int]:

@@ -20,7 +20,7 @@ from offbeat.models.acting import ActingPolicy, make_policy
 from offbeat.models.spec import PolicySpec
 from offbeat.workers.episodes import Evaluation
 from offbeat.workers.evaluation_envs import EvaluationEnvs, evaluation_envs
-from offbeat.workers.evaluator import evaluate
+from offbeat.workers.evaluator import PlayOptions, evaluate
 from offbeat.workers.mixture import Mixture
 
 WORLDS, GAMES = "offbeat.envs.testing.worlds", "offbeat.envs.testing.games"
@@ -197,7 +197,7 @@ def test_max_steps_cuts_the_episodes_of_worlds():
     """Two worlds of three steps an episode: after 8 steps the third and fourth have had one step."""
     both = {PLAYERS[0]: always(0), PLAYERS[1]: always(1)}
     envs = envs_of(f"{OWN}:three_rounds", {player: (player,) for player in PLAYERS}, 2)
-    result = evaluate(both, envs, episodes=6, seed=SEED, max_steps=8)
+    result = evaluate(both, envs, episodes=6, seed=SEED, options=PlayOptions(max_steps=8))
     assert result.policies[PLAYERS[1]].returns.tolist() == [3, 3, 1, 1]
     assert (result.cut, result.not_begun, result.env_steps) == (2, 2, 8)
 
@@ -308,7 +308,7 @@ def test_sampled_actions_of_several_policies_are_determined_by_the_seed():
         owners = OWNERS["two"]
         envs = envs_of(f"{OWN}:short_carts", owners, 2)
         policies = {name: network_of(envs.columns[name].spec, number) for number, name in enumerate(owners)}
-        result = evaluate(policies, envs, episodes=2, seed=seed, sampled=True)
+        result = evaluate(policies, envs, episodes=2, seed=seed, options=PlayOptions(sampled=True))
         envs.close()
         return list(result.returns)
 

@@ -7,6 +7,7 @@ world would be biased: short episodes end first.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
@@ -27,16 +28,31 @@ from offbeat.workers.policy_faults import network_failed, policy_fault
 Returned = TypeVar("Returned")
 
 
+@dataclass(frozen=True)
+class PlayOptions:
+    """How the episodes of an evaluation, or its trials, are played."""
+
+    sampled: bool = False
+    """Whether to sample actions; else the most likely action is taken."""
+    max_steps: int | None = None
+    """Limit on env steps in total, at least 1: the evaluation then ends, and what has not ended is cut. None: no
+    limit."""
+    watch: EnvCallWatch = field(default_factory=Unwatched)
+    """Is notified of each env call."""
+    on_step: Callable[[int], None] | None = None
+    """Is called after each vector step with the number of episodes, or trials, that have ended; may raise to stop."""
+
+
+DEFAULTS = PlayOptions()
+
+
 def evaluate(
     policies: Mapping[str, Policy | Mixture],
     envs: EvaluationEnvs,
     *,
     episodes: int,
     seed: int,
-    sampled: bool = False,
-    max_steps: int | None = None,
-    watch: EnvCallWatch | None = None,
-    on_step: Callable[[int], None] | None = None,
+    options: PlayOptions = DEFAULTS,
 ) -> Evaluation:
     """Play `episodes` whole episodes with training progress 1, that is, of the task as at the end of training.
 
@@ -46,22 +62,18 @@ def evaluate(
             `cut_at` of their specs truncates count as cut, with their return so far.
         episodes: number of episodes; world w plays the episodes w, w + W, w + 2 W, ...
         seed: seed of the action sampling, and of the draws of mixtures.
-        sampled: whether to sample actions; else the most likely action is taken.
-        max_steps: limit on env steps in total, at least 1: the evaluation then ends, and unfinished episodes are cut.
-            None: no limit.
-        watch: is notified of each env call.
-        on_step: is called after each vector step with the number of episodes that have ended; may raise to stop.
+        options: how they are played.
 
     Raises:
         EnvFailed: an env failed; the message says after how many env steps of the evaluation.
         NetworkFailed: the network of a policy returned NaN or infinity.
     """
-    random = stream(seed, "evaluate") if sampled else None
+    random = stream(seed, "evaluate") if options.sampled else None
     acting = {
         name: EvaluatedColumns(policies[name], columns, derive_seed(seed, "mixture", index))
         for index, (name, columns) in enumerate(envs.columns.items())
     }
-    return EvaluationLoop(acting, envs, episodes, random, watch or Unwatched()).play(max_steps, on_step)
+    return EvaluationLoop(acting, envs, episodes, random, options).play()
 
 
 class EvaluationLoop:
@@ -73,16 +85,17 @@ class EvaluationLoop:
         envs: EvaluationEnvs,
         episodes: int,
         random: np.random.Generator | None,
-        watch: EnvCallWatch,
+        options: PlayOptions,
     ) -> None:
-        self._envs, self._random, self._watch = envs, random, watch
+        self._envs, self._random, self._options = envs, random, options
         self._acting = acting
         self._episodes, self._counter = episodes, envs.counter(episodes)
         self._resets = True
         """Whether an episode may start in the next env call."""
 
-    def play(self, max_steps: int | None, on_step: Callable[[int], None] | None) -> Evaluation:
+    def play(self) -> Evaluation:
         """Play until all episodes have ended, or `max_steps` env steps have been taken."""
+        max_steps, on_step = self._options.max_steps, self._options.on_step
         counter, first = self._counter, next(iter(self._envs.columns.values()))
         self._call_envs(partial(first.set_progress, 1.0))
         for acting in self._acting.values():
@@ -112,7 +125,7 @@ class EvaluationLoop:
 
     def _call_envs(self, call: Callable[[], Returned]) -> Returned:
         """Call the envs, with the watch notified before and after."""
-        self._watch.enter(resets=self._resets)
+        self._options.watch.enter(resets=self._resets)
         try:
             returned = call()
         except FAILURES as error:
@@ -123,7 +136,7 @@ class EvaluationLoop:
                 f"{self._episodes} episodes had ended: {_message_of(error)}"
             )
             raise with_notes_of(failed, error) from error
-        self._watch.leave()
+        self._options.watch.leave()
         return returned
 
 

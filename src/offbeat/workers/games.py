@@ -19,7 +19,7 @@ from offbeat.envs.worlds.contract import WorldSpec
 from offbeat.envs.worlds.make import make_worlds
 from offbeat.workers.episodes import EpisodeCounter, Evaluation, WorldsRow
 from offbeat.workers.evaluation_envs import EVALUATION_ENVS, EvaluationEnvs
-from offbeat.workers.evaluator import evaluate
+from offbeat.workers.evaluator import PlayOptions, evaluate
 from offbeat.workers.mixture import Mixture
 
 
@@ -122,7 +122,7 @@ def play_games(
     assert envs.worlds is not None
     envs.worlds.restart_streams()
     acting = {str(index): policy for index, policy in enumerate(policies)}
-    played = evaluate(acting, envs, episodes=games, seed=seed, sampled=not greedy, on_step=on_step)
+    played = evaluate(acting, envs, episodes=games, seed=seed, options=PlayOptions(not greedy, on_step=on_step))
     if isinstance(played, _WithOutcomes):
         return Games(played.outcomes, played.cut)
     sides = [own.team_returns / len(envs.columns[side].spec.agents) for side, own in played.policies.items()]

@@ -10,8 +10,9 @@ rounds.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
-from typing import NamedTuple, TypedDict, Unpack
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,20 +24,10 @@ from offbeat.envs.contract import Outcome, TaskEnvs
 from offbeat.envs.make import task_envs
 from offbeat.models.acting import ActingPolicy
 from offbeat.models.task_inference import TaskInference
-from offbeat.workers.env_calls import EnvCallWatch, Unwatched
 from offbeat.workers.episodes import Episodes, Evaluation, info_means, sums_and_counts
 from offbeat.workers.evaluation_envs import EvaluationEnvs
-from offbeat.workers.evaluator import EvaluatedColumns, EvaluationLoop, evaluate
+from offbeat.workers.evaluator import EvaluatedColumns, EvaluationLoop, PlayOptions, evaluate
 from offbeat.workers.mixture import Mixture
-
-
-class PlayOptions(TypedDict, total=False):
-    """Arguments that `evaluate` and `evaluate_trials` have in common. See there."""
-
-    sampled: bool
-    max_steps: int | None
-    watch: EnvCallWatch | None
-    on_step: Callable[[int], None] | None
 
 
 def evaluate_policies(
@@ -46,7 +37,7 @@ def evaluate_policies(
     *,
     episodes: int,
     seed: int,
-    **options: Unpack[PlayOptions],
+    options: PlayOptions,
 ) -> Evaluation:
     """Play whole episodes or, with tasks, trials.
 
@@ -56,29 +47,20 @@ def evaluate_policies(
         trials: the trials, for a policy that infers its task; None: the env has one task.
         episodes: number of episodes, or of trials.
         seed: see `evaluate`.
-        options: see there. `on_step` is called with the number of episodes, or trials, that have ended.
+        options: how they are played.
 
     Raises:
         EnvFailed: an env failed.
     """
     if trials is None:
-        return evaluate(policies, envs, episodes=episodes, seed=seed, **options)
+        return evaluate(policies, envs, episodes=episodes, seed=seed, options=options)
     ((name, policy),) = policies.items()
     assert isinstance(policy, ActingPolicy)
-    return evaluate_trials(policy, task_envs(envs.columns[name]), trials, count=episodes, seed=seed, **options)
+    return _evaluate_trials(policy, task_envs(envs.columns[name]), trials, episodes, seed, options)
 
 
-def evaluate_trials(
-    policy: ActingPolicy,
-    envs: TaskEnvs,
-    trials: Trials,
-    *,
-    count: int,
-    seed: int,
-    sampled: bool = False,
-    max_steps: int | None = None,
-    watch: EnvCallWatch | None = None,
-    on_step: Callable[[int], None] | None = None,
+def _evaluate_trials(
+    policy: ActingPolicy, envs: TaskEnvs, trials: Trials, count: int, seed: int, options: PlayOptions
 ) -> Evaluation:
     """Play `count` trials in the test tasks, in turn, with training progress 1.
 
@@ -88,28 +70,21 @@ def evaluate_trials(
         trials: the tasks, and the episodes of a trial.
         count: number of trials; trial i is in test task i, counted from the first one again after the last one.
         seed: seed of the task variables and of the action sampling.
-        sampled: whether to sample actions; else the most likely action is taken.
-        max_steps: limit on env steps in total. Trials that have not ended then are cut. None: no limit.
-        watch: is notified of each env call.
-        on_step: is called after each vector step with the number of trials that have ended; may raise to stop.
-
-    Raises:
-        EnvFailed: an env failed.
+        options: how they are played.
     """
     rounds: list[_Round] = []
     for first in range(0, count, envs.spec.columns):
-        left = None if max_steps is None else max_steps - sum(each.played.env_steps for each in rounds)
+        left = None if options.max_steps is None else options.max_steps - sum(each.played.env_steps for each in rounds)
         if left is not None and left <= 0:
             break
         numbers = np.arange(first, first + envs.spec.columns) % trials.tasks.test
         columns = TrialColumns(policy, envs, trials, trials.tasks.train + numbers, stream(seed, "trials", len(rounds)))
         episodes = envs.spec.columns * trials.episodes
-        random = stream(seed, "evaluate", len(rounds)) if sampled else None
-        loop = EvaluationLoop(
-            {DEFAULT_POLICY: columns}, EvaluationEnvs.of_one(envs), episodes, random, watch or Unwatched()
-        )
-        report = None if on_step is None else partial(_report_ended, on_step, columns, first, count)
-        rounds.append(_Round(columns, loop.play(left, report)))
+        random = stream(seed, "evaluate", len(rounds)) if options.sampled else None
+        report = options.on_step and partial(_report_ended, options.on_step, columns, first, count)
+        own = replace(options, max_steps=left, on_step=report)
+        loop = EvaluationLoop({DEFAULT_POLICY: columns}, EvaluationEnvs.of_one(envs), episodes, random, own)
+        rounds.append(_Round(columns, loop.play()))
     return _joined(rounds, count)
 
 

@@ -20,6 +20,7 @@ from offbeat.core.threads import limit_blas
 from offbeat.envs import sending
 from offbeat.workers.episodes import Episodes, Evaluation
 from offbeat.workers.evaluation_envs import evaluation_envs
+from offbeat.workers.evaluator import PlayOptions
 from offbeat.workers.mixture import Mixture
 from offbeat.workers.trials import evaluate_policies
 
@@ -90,16 +91,8 @@ def score(
     try:
         for name, columns in envs.columns.items():
             require_env_fit(policies[name], columns.spec)
-        result = evaluate_policies(
-            acting,
-            envs,
-            trials,
-            episodes=total,
-            seed=seed,
-            sampled=sampled,
-            max_steps=max_steps,
-            on_step=lambda ended: on_step(ended, total),
-        )
+        options = PlayOptions(sampled, max_steps, on_step=lambda ended: on_step(ended, total))
+        result = evaluate_policies(acting, envs, trials, episodes=total, seed=seed, options=options)
     finally:
         envs.close()
     return _scores(result, trained)

@@ -15,6 +15,7 @@ from offbeat.models.spec import PolicySpec
 from offbeat.workers.env_calls import EnvCallWatch, Unwatched
 from offbeat.workers.episodes import Evaluation
 from offbeat.workers.evaluation_envs import EvaluationEnvs, evaluation_envs
+from offbeat.workers.evaluator import PlayOptions
 from offbeat.workers.trials import evaluate_policies
 
 
@@ -74,15 +75,9 @@ class EvaluationPlan:
         envs = self._envs(attempt)
         closing.callback(envs.close)
         watch.leave()
+        options = PlayOptions(max_steps=self.run.eval_max_steps, watch=watch, on_step=on_step)
         return evaluate_policies(
-            policies,
-            envs,
-            self.trials,
-            episodes=self.episodes,
-            seed=self.run.seed,
-            max_steps=self.run.eval_max_steps,
-            watch=watch,
-            on_step=on_step,
+            policies, envs, self.trials, episodes=self.episodes, seed=self.run.seed, options=options
         )
 
     @property
