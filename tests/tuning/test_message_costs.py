@@ -8,7 +8,7 @@ import pytest
 
 from offbeat.config.runtimes import runtime_entry
 from offbeat.metrics.speed_model import SpeedModel, Topology
-from offbeat.runtime.acting import MessageTraffic, Network
+from offbeat.runtime.message_traffic import MessageTraffic, Network
 from offbeat.tuning.message_costs import MessageCosts, feeding_text, one_machine_text
 
 TRAFFIC = MessageTraffic(env_steps=1000, row_bytes=100_000, weight_bytes=20_000, thread_s=0.002, waited_s=0.005)

@@ -3,50 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol, Self
+from typing import Protocol
 
 from offbeat.runtime.plan import ActorSnapshot
 from offbeat.workers.feed import Commits
-
-
-class MessageTraffic(NamedTuple):
-    """What the messages to and from actors on a cluster have taken so far."""
-
-    env_steps: float = 0
-    """Env steps of the rows that the learner's process has received."""
-    row_bytes: float = 0.0
-    """Bytes of rows that the learner's process has received."""
-    weight_bytes: float = 0.0
-    """Bytes of weights that all nodes together have fetched."""
-    thread_s: float = 0.0
-    """CPU seconds of the thread that hands out tickets and receives their rows."""
-    waited_s: float = 0.0
-    """Seconds in which actors had nothing to do because a message was on its way, summed over actors."""
-
-    def since(self, earlier: Self) -> MessageTraffic:
-        """Return what was added after `earlier`."""
-        return MessageTraffic(*(now - before for now, before in zip(self, earlier, strict=True)))
-
-
-class Network(NamedTuple):
-    """The machines of a cluster, and what connects them."""
-
-    cores: float
-    """Cores of this machine and CPUs of all other nodes."""
-    bytes_per_s: float | None
-    """Bytes per second from another node to this one; None if there is no other node that answers."""
-
-
-class Messages(Protocol):
-    """What the messages of a run cost; for `offbeat bench`."""
-
-    def traffic(self) -> MessageTraffic:
-        """Return what the messages have taken so far."""
-        ...
-
-    def network(self) -> Network:
-        """Measure the network; this takes a few seconds."""
-        ...
 
 
 class Acting(Protocol):
@@ -113,11 +73,6 @@ class Acting(Protocol):
     @property
     def longest_stall(self) -> float:
         """Duration of the longest env call, in seconds."""
-        ...
-
-    @property
-    def messages(self) -> Messages | None:
-        """What the messages of the run cost; None if actors write into the learner's memory."""
         ...
 
     def close(self) -> None:

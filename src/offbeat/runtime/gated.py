@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 
-from offbeat.runtime.acting import Messages
 from offbeat.runtime.gate import LearnerGate, PaceBoard
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.plan import ActorSnapshot
@@ -75,10 +74,6 @@ class GatedActing(ABC):
 
     def metrics(self) -> Mapping[str, float]:
         return {}
-
-    @property
-    def messages(self) -> Messages | None:
-        return None
 
     @property
     def longest_stall(self) -> float:

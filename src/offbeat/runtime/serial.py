@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from offbeat.core.closing import all_or_closed, close_all
-from offbeat.runtime.acting import Messages
 from offbeat.runtime.gate import NO_PAUSE, share_of
 from offbeat.runtime.links import TurnsLink
 from offbeat.runtime.make_actor import make_actor, start_actor
@@ -73,10 +72,6 @@ class SerialActing:
 
     def metrics(self) -> Mapping[str, float]:
         return {}
-
-    @property
-    def messages(self) -> Messages | None:
-        return None
 
     @property
     def longest_stall(self) -> float:

@@ -11,7 +11,7 @@ from typing import Any
 
 from offbeat.config.runtimes import RuntimeEntry, runtime_entry
 from offbeat.metrics.speed_model import SpeedModel
-from offbeat.runtime.acting import MessageTraffic, Network
+from offbeat.runtime.message_traffic import MessageTraffic, Network
 from offbeat.tuning.inference_costs import WORTH
 
 MOST_CORES = 1024

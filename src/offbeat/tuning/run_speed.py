@@ -12,11 +12,12 @@ import numpy as np
 
 from offbeat.config.config import Config
 from offbeat.models.published import published_layout
-from offbeat.runtime.acting import Acting, MessageTraffic
+from offbeat.runtime.acting import Acting
 from offbeat.runtime.gate import NO_PAUSE
 from offbeat.runtime.hogwild.parts import build_hogwild
 from offbeat.runtime.hogwild.worker_pool import WorkerPool
 from offbeat.runtime.learners.processes import learners_of
+from offbeat.runtime.message_traffic import MessageTraffic, SendsMessages
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.runtimes import acting_of
 from offbeat.runtime.supervisor import Notify, Reporting
@@ -74,7 +75,7 @@ def run_speed(parts: PacedParts, seconds: float, notify: Notify, *, learns: bool
                 timed.append(next(steps))
             traffic = _traffic_since(before, acting)
         env_steps = sum(step.env_steps for step in timed)
-        network = acting.messages.network() if acting.messages is not None else None
+        network = acting.network() if isinstance(acting, SendsMessages) else None
         # The learners have ended, with their loaders, which wait on bells of `acting`.
     finally:
         acting.close()
@@ -90,7 +91,7 @@ def run_speed(parts: PacedParts, seconds: float, notify: Notify, *, learns: bool
 
 
 def _traffic(acting: Acting) -> MessageTraffic:
-    return MessageTraffic() if acting.messages is None else acting.messages.traffic()
+    return acting.traffic() if isinstance(acting, SendsMessages) else MessageTraffic()
 
 
 def _traffic_since(before: MessageTraffic, acting: Acting) -> MessageTraffic:

@@ -14,7 +14,7 @@ from offbeat.core.threads import usable_cores
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.ray.connecting import connect
 from offbeat.runtime.ray.messages import RowMessage
-from offbeat.runtime.ray.traffic import bytes_per_s
+from offbeat.runtime.ray.network import bytes_per_s
 from offbeat.runtime.runtimes import build
 from offbeat.tuning import bench
 

@@ -14,9 +14,11 @@ from time import monotonic
 from typing import Any
 
 from offbeat.config.ray import runtime_env_of
+from offbeat.metrics.timings import MESSAGE_WAIT
 from offbeat.runtime.child import search_path
 from offbeat.runtime.gated import GatedActing
 from offbeat.runtime.launch import sent_code
+from offbeat.runtime.message_traffic import MessageTraffic, Network
 from offbeat.runtime.paced import PacedRuntime
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.plan import ActorSnapshot, Plan
@@ -24,9 +26,9 @@ from offbeat.runtime.ray.cluster import Cluster, resources_text
 from offbeat.runtime.ray.connecting import LEAST_STORE, LOCAL, connect
 from offbeat.runtime.ray.dispatcher import Dispatcher
 from offbeat.runtime.ray.messages import RemoteLaunch, RowMessage
+from offbeat.runtime.ray.network import network_of
 from offbeat.runtime.ray.placement import options_of, resources_of
 from offbeat.runtime.ray.proxy import CONCURRENCY_GROUP, PLACE_S, ActorProxy
-from offbeat.runtime.ray.traffic import RayMessages
 from offbeat.runtime.supervisor import Reporting, Supervisor
 
 NOTIFY_PLACE_S, NOTIFY_PLACE_EVERY_S = 10.0, 60.0
@@ -124,9 +126,12 @@ class RayActing(GatedActing):
             f"run waits {PLACE_S / 60:g} minutes"
         )
 
-    @property
-    def messages(self) -> RayMessages:
-        return RayMessages(self._dispatcher, self._cluster, self.spent)
+    def traffic(self) -> MessageTraffic:
+        waited_s = sum(seconds[MESSAGE_WAIT] for seconds in self.spent())
+        return self._dispatcher.traffic()._replace(waited_s=waited_s)
+
+    def network(self) -> Network:
+        return network_of(self._cluster)
 
     def metrics(self) -> Mapping[str, float]:
         return self._dispatcher.metrics()

@@ -20,10 +20,10 @@ import numpy as np
 from offbeat.core.errors import Closed, RunFailed
 from offbeat.core.threads import start_thread
 from offbeat.metrics.timings import ACTOR_WAIT, MESSAGE_WAIT, OTHER_WORK
-from offbeat.runtime.acting import MessageTraffic
 from offbeat.runtime.board import POLL_INTERVAL_S, Bell
 from offbeat.runtime.deadline import ROW, Deadline, Span, StallWatch
 from offbeat.runtime.gate import PaceBoard, TicketGate
+from offbeat.runtime.message_traffic import MessageTraffic
 from offbeat.runtime.plan import Plan
 from offbeat.runtime.ray.messages import ActedTickets, Assignment, RowMessage, TicketRows
 from offbeat.runtime.ray.proxy import ActorProxy, Answer
