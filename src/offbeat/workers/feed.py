@@ -50,7 +50,14 @@ class Taken(NamedTuple):
 
 
 class Feed:
-    """Gives a learner its data."""
+    """Gives a learner its data.
+
+    How it continues:
+        in a resumed run                            restore(state()), load_checkpoint(checkpoint_arrays())
+        in another learner process                  restore(state()), follow(memory_state())
+        in a lock-free worker, from its state       restore(state()), attach(state(), priorities(), ratio())
+        in one that continues for a dead process    recover(ratio())
+    """
 
     def env_steps(self, step: int) -> int:
         """Return the number of env steps that `step`, whose tickets are committed, adds to env_steps."""

@@ -17,7 +17,7 @@ import numpy as np
 from offbeat.algorithms.base import Batch, Minibatch
 from offbeat.core.pace import RatioCounts, ReplayPace
 from offbeat.core.types import ENV_STEP, Array, Tree
-from offbeat.memory.replay.base import Replay, Samples
+from offbeat.memory.replay.base import Replay, Samples, priorities_in
 from offbeat.metrics.timings import LOAD, LOADER, PREPARE, Timings
 from offbeat.workers.feed import Commits, Feed, Taken, env_steps_in
 from offbeat.workers.loader import NO_LOADER, LoadAhead, Loader
@@ -258,11 +258,11 @@ class ReplayFeed(Feed):
         self._updates_at_version[:] = counted["updates_at_version"]
 
     def priorities(self) -> Tree:
-        return _priorities_in(self.checkpoint_arrays() or {})
+        return priorities_in(self.checkpoint_arrays() or {})
 
     def memory_state(self) -> dict[str, Any]:
         # Independent of save_replay: a resumed run whose checkpoints omit the replay may have restored an earlier one.
-        return {"replay": self._replay.state(), "priorities": _priorities_in(self._replay.arrays())}
+        return {"replay": self._replay.state(), "priorities": priorities_in(self._replay.arrays())}
 
     def follow(self, memory: Mapping[str, Any]) -> None:
         self._replay.restore(memory["replay"])
@@ -284,8 +284,3 @@ class ReplayFeed(Feed):
         else:
             self._replay.attach(priorities)
             self._counted_updates, self.run_updates = run_updates - ratio.updates_before, run_updates
-
-
-def _priorities_in(arrays: Tree) -> Tree:
-    """Return copies of the priorities among the arrays of a replay."""
-    return {name: array.copy() for name, array in arrays.items() if name.startswith("priorities/")}

@@ -23,6 +23,8 @@ from offbeat.memory.replay.priorities import CellSampler, Exponents, Priorities,
 from offbeat.memory.replay.rings import Rings
 from offbeat.memory.replay.window import I64, TicketWindow
 
+PRIORITIES = "priorities/"
+"""Prefix of the names of the arrays with priorities."""
 _NOT_SAMPLED = frozenset({"episode_return", "episode_length", "behavior_version", "info", ENV_STEP})
 
 
@@ -211,7 +213,7 @@ class Replay(ABC):
             return {}
         ranges, cells = enumerate(self._window.slot_ranges(self.window)), self._ticket_cells
         return {
-            f"priorities/{number}": self._priorities.view(range(slots.start * cells, slots.stop * cells))
+            f"{PRIORITIES}{number}": self._priorities.view(range(slots.start * cells, slots.stop * cells))
             for number, slots in ranges
         }
 
@@ -278,6 +280,11 @@ class Replay(ABC):
                 self._sampler.enter(slots.start * self._ticket_cells, self._can_be_sampled(complete))
         if self._priorities and has_priorities:
             self._priorities.rebuild()
+
+
+def priorities_in(arrays: Tree) -> Tree:
+    """Return copies of the priorities among the arrays of a replay."""
+    return {name: np.array(array) for name, array in arrays.items() if name.startswith(PRIORITIES)}
 
 
 def checkpoint_fields(rings: Rings) -> list[str]:

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 from typing import Any
 
-import numpy as np
-
 from offbeat.core.errors import ConfigError
 from offbeat.core.pace import RatioCounts
 from offbeat.core.types import DEFAULT_POLICY, Tree
+from offbeat.memory.replay.base import priorities_in
 from offbeat.metrics.counters import WorkerProgress
 from offbeat.runtime.hogwild.parts import HogwildParts
 from offbeat.runtime.hogwild.worker_pool import WorkerPool
@@ -99,8 +98,7 @@ class HogwildWorkforce(Workforce):
         if saved["learner"] is None:
             return None
         learner = {**saved["learner"], **({"replay": None} if self._parts.has_replay and saved_arrays is None else {})}
-        priorities = {name: np.array(array) for name, array in arrays.items() if name.startswith("priorities/")}
-        return WorkerState(learner, saved["actor"], priorities)
+        return WorkerState(learner, saved["actor"], priorities_in(arrays))
 
     def _copy_rows(self, saved: Tree, rows: Tree) -> None:
         """Copy the saved rows of a worker's replay into its memory.
