@@ -425,6 +425,13 @@ def test_an_export_that_cannot_be_written_leaves_no_file(runs, tmp_path):
     assert not any(tmp_path.iterdir())
 
 
+def test_a_file_that_cannot_be_written_is_refused_before_the_conversion(runs, tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(policy_file, "_convert", None)
+    with pytest.raises(ConfigError, match=r"file/policy.onnx cannot be written.*Not a directory.*in another folder"):
+        package.export(runs["ppo"], tmp_path / "file/policy.onnx")
+
+
 def test_without_the_onnx_packages_only_torchscript_can_be_exported(runs, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     said = offbeat("export", runs["ppo"], "--out", tmp_path / "policy.onnx")

@@ -13,7 +13,7 @@ from offbeat.api.playing.load import policy_of
 from offbeat.api.playing.loaded_policy import LoadedPolicy
 from offbeat.api.playing.trained import Trained
 from offbeat.core.errors import ConfigError, RunFailed
-from offbeat.core.files import replaced
+from offbeat.core.files import replaced, require_writable
 from offbeat.core.frozen_table import in_toml
 from offbeat.core.previous_inputs import action_parts
 from offbeat.core.seeding import stream
@@ -57,6 +57,7 @@ def export_policy(loaded: LoadedPolicy, file: Path, format_name: FormatName) -> 
         raise ConfigError(f"{file} is a folder: pass --out {file}/policy")
     if file.exists() or file.is_symlink():
         raise _exists(file)
+    require_writable(file)
     policy = _in_fp32(loaded)
     ports = _ports(policy.policy.spec)
     largest = largest_number(policy)
