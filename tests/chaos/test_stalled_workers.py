@@ -268,7 +268,7 @@ def test_the_watchdog_ends_after_the_last_child():
 
 
 def children_of(pid: int) -> list[int]:
-    children = []
+    children: list[int] = []
     for task in Path(f"/proc/{pid}/task").iterdir():
         with suppress(FileNotFoundError):  # the thread has ended
             children += map(int, (task / "children").read_text().split())
