@@ -98,6 +98,7 @@ def test_values_are_parsed_according_to_the_type_hint(given, hint, expected):
         ("seven", int, "a whole number"),
         ("2.5", int, "a whole number"),
         (2.5, int, "a whole number"),
+        ("3/1", int, "a whole number"),
         (True, int, "a whole number"),
         (np.bool_(True), int, "a whole number"),
         (np.float32(2.5), int, "a whole number"),

@@ -2,8 +2,8 @@
 
 A run changes thread counts, torch's settings for a GPU, cores, niceness, malloc, the module search path and the
 environment. The libraries that it imports change filters of warnings and draw random numbers, and an env may change the
-working directory. Signal handlers are restored by `runtime/signals.py`. Cores, niceness and the
-threads of OpenMP and torch are those of a thread; the rest is that of the process, in which several threads may train.
+working directory. Cores, niceness and the threads of OpenMP and torch are those of a thread; the rest is that of the
+process, in which several threads may train. Signal handlers are restored by `runtime/signals.py`.
 """
 
 from __future__ import annotations

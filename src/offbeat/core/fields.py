@@ -153,6 +153,7 @@ def _read_optional(value: object, args: tuple[Any, ...]) -> Any:
 
 
 def _read_int(value: object) -> int:
+    _read_float(value)  # refuses 3/1
     number = _read_fraction(value)  # a float would round a large seed
     whole = int(number)
     if number != whole:
