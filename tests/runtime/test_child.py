@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 from tests.support.runs import small_run
 
-from offbeat.runtime.child import LONGEST_LINE, Child, Report, _forward_output
+from offbeat.runtime.child import LONGEST_LINE, Child, _forward_output
+from offbeat.runtime.child_main import Report
 from offbeat.runtime.process_groups import GROUPS, ProcessGroups
 
 

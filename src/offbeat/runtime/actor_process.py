@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from offbeat.core.threads import core_of, niceness
 from offbeat.memory.arena import attach
 from offbeat.runtime.board import Bell
-from offbeat.runtime.child import ChildContext
+from offbeat.runtime.child_main import ChildContext
 from offbeat.runtime.deadline import name_hanging_env
 from offbeat.runtime.gate import ActorGate, PaceBoard
 from offbeat.runtime.inference.requests import InferenceAccess, RequestedInference

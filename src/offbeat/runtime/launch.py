@@ -11,7 +11,8 @@ from offbeat.config.registry import algorithm_entry
 from offbeat.core.allocator import keep_freed_memory
 from offbeat.core.threads import limit_blas, set_affinity
 from offbeat.envs import sending
-from offbeat.runtime.child import Child, Report, start_child
+from offbeat.runtime.child import Child, start_child
+from offbeat.runtime.child_main import Report
 
 if TYPE_CHECKING:  # an actor process does not load it
     from offbeat.config.config import Config

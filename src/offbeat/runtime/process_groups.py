@@ -1,9 +1,9 @@
 """Process groups: all processes that envs start end with this process, for whatever reason it ends.
 
 Each child leads a process group. Processes that its envs start, such as simulators and game servers, belong to the
-group. If this process is killed with SIGKILL, the kernel kills the children (child.py), but not the processes that they
-have started. So a watchdog process gets the number of each group. It waits for the end of a pipe, which comes when this
-process has ended, and kills the groups.
+group. If this process is killed with SIGKILL, the kernel kills the children (child_main.py), but not the processes
+that they have started. So a watchdog process gets the number of each group. It waits for the end of a pipe, which
+comes when this process has ended, and kills the groups.
 """
 
 from __future__ import annotations

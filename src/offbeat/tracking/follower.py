@@ -15,7 +15,7 @@ from pathlib import Path
 from offbeat.core.errors import RunFailed
 from offbeat.metrics.sinks import Line, tag_of
 from offbeat.run_directory.directory import RunDirectory, RunState
-from offbeat.runtime.child import ChildContext
+from offbeat.runtime.child_main import ChildContext
 from offbeat.tracking.services import STARTERS, Tracked, TrackerLaunch
 from offbeat.tracking.tracked_run import TrackedRun
 

@@ -18,7 +18,7 @@ from offbeat.memory.arena import attach
 from offbeat.models.published import published_layout
 from offbeat.runtime import board
 from offbeat.runtime.board import POLL_INTERVAL_S, Bell
-from offbeat.runtime.child import ChildContext
+from offbeat.runtime.child_main import ChildContext
 from offbeat.runtime.deadline import WorkerDeadline, name_hanging_env
 from offbeat.runtime.evaluation.plan import EvaluatedPolicy, EvaluationPlan
 from offbeat.runtime.launch import LaunchSpec, prepare_process

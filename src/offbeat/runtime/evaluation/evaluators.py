@@ -19,7 +19,8 @@ from offbeat.envs.sending import NotSendable
 from offbeat.memory.arena import SharedArena
 from offbeat.runtime.actor_process import NICENESS_INCREASE
 from offbeat.runtime.board import POLL_INTERVAL_S, Bell
-from offbeat.runtime.child import Child, Report
+from offbeat.runtime.child import Child
+from offbeat.runtime.child_main import Report
 from offbeat.runtime.evaluation.evaluator_process import (
     EvaluatorBoard,
     EvaluatorLaunch,

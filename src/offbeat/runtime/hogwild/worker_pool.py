@@ -11,7 +11,8 @@ from offbeat.core.threads import usable_core_numbers
 from offbeat.metrics.counters import WorkerProgress
 from offbeat.metrics.timings import Timings
 from offbeat.runtime.board import POLL_INTERVAL_S, Bell
-from offbeat.runtime.child import Child, Report
+from offbeat.runtime.child import Child
+from offbeat.runtime.child_main import Report
 from offbeat.runtime.hogwild.parts import HogwildParts
 from offbeat.runtime.hogwild.shared_state import NOT_BEGUN
 from offbeat.runtime.hogwild.worker_process import WorkerLaunch, WorkerReport, WorkerState

@@ -21,7 +21,7 @@ from offbeat.memory.arena import attach
 from offbeat.metrics.timings import Timings
 from offbeat.runtime.assembly import learner_of
 from offbeat.runtime.board import POLL_INTERVAL_S, Bell
-from offbeat.runtime.child import ChildContext
+from offbeat.runtime.child_main import ChildContext
 from offbeat.runtime.deadline import WorkerDeadline, name_hanging_env
 from offbeat.runtime.devices import device_of, set_up_device
 from offbeat.runtime.hogwild.device_buffer import open_buffer

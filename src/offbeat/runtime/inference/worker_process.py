@@ -9,7 +9,7 @@ from offbeat.core.gpu_numerics import set_gpu_numerics
 from offbeat.core.threads import limit
 from offbeat.memory.arena import attach
 from offbeat.runtime.board import POLL_INTERVAL_S, Bell
-from offbeat.runtime.child import ChildContext
+from offbeat.runtime.child_main import ChildContext
 from offbeat.runtime.deadline import WorkerDeadline
 from offbeat.runtime.inference.board import InferenceBoard, inference_slabs
 from offbeat.runtime.inference.server import InferenceServer

@@ -21,7 +21,7 @@ from offbeat.metrics.timings import Timings
 from offbeat.models.published import published_layout
 from offbeat.runtime.assembly import learner_of
 from offbeat.runtime.board import POLL_INTERVAL_S, Bell
-from offbeat.runtime.child import ChildContext
+from offbeat.runtime.child_main import ChildContext
 from offbeat.runtime.deadline import WorkerDeadline
 from offbeat.runtime.devices import device_of, set_up_device
 from offbeat.runtime.gate import PaceBoard

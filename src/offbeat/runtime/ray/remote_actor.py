@@ -34,7 +34,7 @@ from offbeat.envs import sending
 from offbeat.envs.current import env_called_by
 from offbeat.memory.arena import private_arena
 from offbeat.memory.weights import Weights, weight_slabs
-from offbeat.runtime.child import PR_SET_PDEATHSIG
+from offbeat.runtime.child_main import PR_SET_PDEATHSIG
 from offbeat.runtime.deadline import ROW, Deadline, Span, StallWatch, WorkerDeadline
 from offbeat.runtime.make_actor import make_actor, start_actor
 from offbeat.runtime.plan import Plan, PolicyPlan
