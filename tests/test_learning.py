@@ -191,7 +191,7 @@ AT_THE_END: dict[str, Any] = {"evaluator": "inline", "eval_every": 10**6}
 """One evaluation, in this process: starting another one takes longer than to evaluate."""
 
 REMEMBERS: dict[str, Any] = {
-    "steps": 20_000,
+    "steps": 26_000,
     "envs_per_actor": 64,
     "unroll_length": 16,
     "learning_rate": 2e-3,
