@@ -29,11 +29,9 @@ from offbeat.algorithms.network_passes import FastOutputs, FastPass
 from offbeat.algorithms.on_policy import GROUP, OnPolicy
 from offbeat.algorithms.on_policy_shards import NORMALIZED
 from offbeat.algorithms.rows import RowRange
-from offbeat.fastpath.mlp import F32, MLP, Layers
+from offbeat.fastpath.mlp import F32, MLP, Layers, MinibatchArrays
 from offbeat.fastpath.mlp_pair import MLPPair, PairLayers
 
-Rows = Mapping[str, NDArray[Any]]
-"""A minibatch: name -> [M, ...]."""
 Owner = TypeVar("Owner", bound=OnPolicy[Any])
 
 
@@ -92,7 +90,7 @@ class ActorCriticFastPath(Generic[Owner]):
                 self._networks.backward(d_output, d_values)
         return result
 
-    def _loss(self, output: F32, values: F32, rows: Rows) -> tuple[LossResult, F32, F32]:
+    def _loss(self, output: F32, values: F32, rows: MinibatchArrays) -> tuple[LossResult, F32, F32]:
         """Return the result of `OnPolicy.loss`, and its derivatives by the outputs of the policy, [M, P], and of the
         critic, [M], for these outputs.
         """
@@ -109,17 +107,17 @@ class ActorCriticFastPath(Generic[Owner]):
 
     # --- the losses of the algorithm and their derivatives --------------------------------------------------
 
-    def policy_loss(self, log_prob: F32, advantages: F32, rows: Rows) -> tuple[LossResult, F32]:  # noqa: ARG002
+    def policy_loss(self, log_prob: F32, advantages: F32, rows: MinibatchArrays) -> tuple[LossResult, F32]:  # noqa: ARG002
         """Return the result of `OnPolicy.policy_loss`, with a float as the loss, and d loss / d log_prob, [M]."""
         loss, derivative = policy_gradient_loss(log_prob, advantages)
         return LossResult(loss, {}), derivative
 
-    def value_loss(self, values: F32, rows: Rows) -> tuple[float, F32]:
+    def value_loss(self, values: F32, rows: MinibatchArrays) -> tuple[float, F32]:
         """Return the result of `OnPolicy.value_loss`, as a float, and d loss / d values, [M]."""
         return squared_value_loss(values, rows["value_target"])
 
 
-def arrays_of(minibatch: Minibatch) -> Rows:
+def arrays_of(minibatch: Minibatch) -> MinibatchArrays:
     """Return the arrays of a minibatch, without those that are None."""
     if isinstance(minibatch, RowRange):
         return minibatch.arrays()
@@ -146,7 +144,7 @@ def squared_value_loss(values: F32, targets: F32) -> tuple[float, F32]:
     return 0.5 * float(error.dot(error)) / rows, error * np.float32(1 / rows)
 
 
-def _advantages(rows: Rows) -> F32:
+def _advantages(rows: MinibatchArrays) -> F32:
     """Return the normalised advantages of a minibatch, [M]; in a shard they are normalised over the whole minibatch."""
     return rows[NORMALIZED] if NORMALIZED in rows else _normalized(rows["advantage"])
 

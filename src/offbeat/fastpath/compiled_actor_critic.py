@@ -18,8 +18,8 @@ from offbeat.algorithms.on_policy import GROUP, OnPolicy
 from offbeat.algorithms.on_policy_shards import NORMALIZED
 from offbeat.algorithms.ppo import PPO
 from offbeat.fastpath import compiled
-from offbeat.fastpath.actor_critic import ActorCriticFastPath, Rows, arrays_of
-from offbeat.fastpath.mlp import F32
+from offbeat.fastpath.actor_critic import ActorCriticFastPath, arrays_of
+from offbeat.fastpath.mlp import F32, MinibatchArrays
 from offbeat.models.flat import FlatParameters
 
 Sums = NDArray[np.float64]
@@ -77,7 +77,7 @@ class CompiledFastPath(ActorCriticFastPath[OnPolicy[Any]]):
         self._value_gradients((self._value.of(len(x)), x, forwarded, index), rows, self._sums[1])
         return self._result(len(index))
 
-    def _policy_gradients(self, of_pass: Pass, rows: Rows, sums: Sums) -> None:
+    def _policy_gradients(self, of_pass: Pass, rows: MinibatchArrays, sums: Sums) -> None:
         config, clip = self.algorithm.config, self._ppo.clip if self._ppo else math.inf
         normalize, advantages = config.normalize_advantages, rows["advantage"]
         if normalize and NORMALIZED in rows:  # a shard
@@ -90,7 +90,7 @@ class CompiledFastPath(ActorCriticFastPath[OnPolicy[Any]]):
         else:
             compiled.categorical_gradients(*of_pass, rows["action"].astype(np.int64, copy=False), *of_rows)
 
-    def _value_gradients(self, of_pass: Pass, rows: Rows, sums: Sums) -> None:
+    def _value_gradients(self, of_pass: Pass, rows: MinibatchArrays, sums: Sums) -> None:
         clip = math.inf if self._value_clip is None else self._value_clip
         of_rows = _f32(rows["proximal_value"]), _f32(rows["value_target"])
         compiled.value_gradients(*of_pass, *of_rows, clip, self.algorithm.config.value_coef, sums)

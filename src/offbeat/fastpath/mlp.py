@@ -14,7 +14,7 @@ With x [M, inputs], weight [outputs, inputs], and d [M, outputs] the derivative 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,8 @@ F32 = NDArray[np.float32]
 Index = NDArray[np.intp]
 Rows = slice | Index
 ALL = slice(None)
+MinibatchArrays = Mapping[str, NDArray[Any]]
+"""A minibatch: name -> [M, ...]."""
 
 
 class Layers(NamedTuple):

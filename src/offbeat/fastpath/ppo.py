@@ -12,18 +12,18 @@ import numpy as np
 
 from offbeat.algorithms.base import LossResult
 from offbeat.algorithms.ppo import PPO
-from offbeat.fastpath.actor_critic import ActorCriticFastPath, Rows
-from offbeat.fastpath.mlp import F32
+from offbeat.fastpath.actor_critic import ActorCriticFastPath
+from offbeat.fastpath.mlp import F32, MinibatchArrays
 
 
 class PPOFastPath(ActorCriticFastPath[PPO]):
     """The fast path of PPO."""
 
-    def policy_loss(self, log_prob: F32, advantages: F32, rows: Rows) -> tuple[LossResult, F32]:
+    def policy_loss(self, log_prob: F32, advantages: F32, rows: MinibatchArrays) -> tuple[LossResult, F32]:
         log_ratio = log_prob - rows["reference_log_prob"]
         return clipped_surrogate(log_ratio, advantages, self.algorithm.clip)
 
-    def value_loss(self, values: F32, rows: Rows) -> tuple[float, F32]:
+    def value_loss(self, values: F32, rows: MinibatchArrays) -> tuple[float, F32]:
         clip = self.algorithm.config.value_clip
         if clip is None:
             return super().value_loss(values, rows)

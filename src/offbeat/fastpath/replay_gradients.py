@@ -22,15 +22,13 @@ from torch import Tensor
 
 from offbeat.algorithms.base import LossResult
 from offbeat.fastpath.kernels import fastest_kernels
-from offbeat.fastpath.mlp import F32, MLP, Kernels, Layers
+from offbeat.fastpath.mlp import F32, MLP, Kernels, Layers, MinibatchArrays
 from offbeat.fastpath.normalized_mlp import NormalizedMLP
 from offbeat.fastpath.two_threads import Step, TwoThreadExecutor
 from offbeat.models.buffer_layout import BufferLayout
 from offbeat.models.flat import FlatParameters
 from offbeat.models.spec import PolicySpec
 
-Rows = Mapping[str, F32]
-"""A minibatch: name -> [M, ...]."""
 THREADS = 2
 """Number of parts of the work, also if both parts run on one thread."""
 
@@ -187,7 +185,7 @@ class ReplayGradients(Generic[WorkT]):
         result: F32 = np.add.reduce(np.abs(errors), axis=0) / np.float32(len(errors))
         return result
 
-    def _write_critic_gradients(self, rows: Rows, first: Step, targets: Callable[[], F32]) -> LossResult:
+    def _write_critic_gradients(self, rows: MinibatchArrays, first: Step, targets: Callable[[], F32]) -> LossResult:
         """Run the critic stage. Its first step joins s and a, and s' and a'; then `targets` returns y, [M]."""
         work = self._work
         weight = rows["weight"] if self._weighted else work.ones
@@ -204,9 +202,9 @@ class ReplayGradients(Generic[WorkT]):
         first, second = self._flat_gradients
         np.add(first, second, out=first)
 
-    def _as_arrays(self, minibatch: Mapping[str, Tensor]) -> Rows:
+    def _as_arrays(self, minibatch: Mapping[str, Tensor]) -> MinibatchArrays:
         """Return the minibatch as arrays, and use the buffers of its size."""
-        rows: Rows = {name: tensor.numpy() for name, tensor in minibatch.items()}
+        rows: MinibatchArrays = {name: tensor.numpy() for name, tensor in minibatch.items()}
         self._work = self._work_on(len(rows["observation"]))
         return rows
 

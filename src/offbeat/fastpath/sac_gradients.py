@@ -28,11 +28,10 @@ import torch
 from torch import Tensor
 
 from offbeat.algorithms.base import LossResult
-from offbeat.fastpath.mlp import F32, MLP, Kernels, Layers
+from offbeat.fastpath.mlp import F32, MLP, Kernels, Layers, MinibatchArrays
 from offbeat.fastpath.replay_gradients import (
     Networks,
     ReplayGradients,
-    Rows,
     Work,
     ignore_overflow,
     join,
@@ -54,18 +53,18 @@ class SACWork(Work):
 
     # --- critics --------------------------------------------------------------------------------------------
 
-    def sample_next(self, rows: Rows) -> None:
+    def sample_next(self, rows: MinibatchArrays) -> None:
         """Sample actions a' for s'."""
         observation, noise = rows["next_observation"], rows["next_noise"]
         self._next_sampled = self._sampled(self._next_policy, observation, noise, self._joined_next)
 
-    def prepare(self, rows: Rows, *, ahead: bool) -> None:
+    def prepare(self, rows: MinibatchArrays, *, ahead: bool) -> None:
         """Join s and the recorded a. If `ahead`, sample the actions of the policy stage already now."""
         join(rows["observation"], rows["action"], out=self._joined)
         if ahead:
             self.sample(rows)
 
-    def sample(self, rows: Rows) -> None:
+    def sample(self, rows: MinibatchArrays) -> None:
         """Sample actions a for s."""
         self.sampled = self._sampled(self._policy, rows["observation"], rows["noise"], self._joined_sampled)
 
@@ -76,7 +75,7 @@ class SACWork(Work):
         join(observation, sampled.action, out=joined)
         return sampled
 
-    def targets(self, rows: Rows, alpha: np.float32) -> F32:
+    def targets(self, rows: MinibatchArrays, alpha: np.float32) -> F32:
         """Return y, [M], from the values of (s', a')."""
         soft_values = self._next_values.min(axis=0) - alpha * self._next_sampled.log_prob
         targets: F32 = rows["reward"] + rows["discount"] * soft_values

@@ -20,11 +20,10 @@ import numpy as np
 from torch import Tensor
 
 from offbeat.algorithms.base import LossResult
-from offbeat.fastpath.mlp import F32, Kernels, Layers
+from offbeat.fastpath.mlp import F32, Kernels, Layers, MinibatchArrays
 from offbeat.fastpath.replay_gradients import (
     Networks,
     ReplayGradients,
-    Rows,
     Work,
     ignore_overflow,
     join,
@@ -57,7 +56,7 @@ class TD3Work(Work):
         self.policy_values = np.zeros(size, np.float32)
         """[M]: Q_1(s, pi(s))."""
 
-    def prepare(self, thread: int, rows: Rows) -> None:
+    def prepare(self, thread: int, rows: MinibatchArrays) -> None:
         """Select the next actions a' of this thread's half of the rows; join s' and a', s and the recorded a."""
         half = self._halves[thread]
         observation = rows["next_observation"][half]
@@ -69,12 +68,12 @@ class TD3Work(Work):
         join(observation, action, out=self._joined_next[half])
         join(rows["observation"][half], rows["action"][half], out=self._joined[half])
 
-    def targets(self, rows: Rows) -> F32:
+    def targets(self, rows: MinibatchArrays) -> F32:
         """Return y, [M], from the values of (s', a')."""
         targets: F32 = rows["reward"] + rows["discount"] * self._next_values.min(axis=0)
         return targets
 
-    def write_policy_gradients(self, thread: int, rows: Rows, gradients: list[Layers]) -> None:
+    def write_policy_gradients(self, thread: int, rows: MinibatchArrays, gradients: list[Layers]) -> None:
         """Write the policy's gradients from this thread's half of the rows."""
         half, policy, critic = self._halves[thread], self._policies[thread], self._first_critics[thread]
         policy_layers, critic_layers = self._networks.policy, self._networks.critics[0]
