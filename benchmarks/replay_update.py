@@ -41,7 +41,7 @@ from offbeat.core.types import ActionSpec, EnvSpec, Leaf
 from offbeat.fastpath.kernels import BlasKernels, MKLKernels, OneDNNKernels
 from offbeat.fastpath.mlp import F32, Kernels
 from offbeat.fastpath.replay_gradients import ReplayGradients
-from offbeat.fastpath.sac_gradients import SACWork
+from offbeat.fastpath.sac_gradients import SACWorkspace
 from offbeat.workers.updates import UpdateMetrics, Updates
 
 INPUTS, ACTIONS, ROWS = 17, 6, 256
@@ -69,7 +69,7 @@ class RecordingKernels(BlasKernels):
         super().multiply(a, b, out)
 
 
-class WithoutSelection(SACWork):
+class WithoutSelection(SACWorkspace):
     """Sends all rows back through all critics, as autograd does, to compare with."""
 
     def write_action_gradients(self, thread: int) -> None:
@@ -135,7 +135,7 @@ def analytic(make: Make, threads: int, kernels: Kernels | None = None) -> Update
     if kernels:
         gradients = gradients_of(algorithm)
         gradients._networks = gradients._networks._replace(kernels=kernels)  # noqa: SLF001
-        gradients._works.clear()  # noqa: SLF001
+        gradients._workspaces.clear()  # noqa: SLF001
     return update_of(algorithm)
 
 
@@ -159,7 +159,7 @@ def without_selection() -> Update:
     """Return SAC's update that sends all rows back through all critics."""
     algorithm = make_sac(2)
     gradients = gradients_of(algorithm)
-    gradients._works[ROWS] = WithoutSelection(gradients._networks, ROWS)  # noqa: SLF001
+    gradients._workspaces[ROWS] = WithoutSelection(gradients._networks, ROWS)  # noqa: SLF001
     return update_of(algorithm)
 
 

@@ -94,7 +94,7 @@ class FastOutputs(NamedTuple):
     values: Tensor
     """[N], in units of the normalised return."""
     number: int
-    """Number of the pass. `FastPath.gradients` can use it again if the fast path has made no other pass since."""
+    """Number of the pass. `gradients` can use it again if the fast path has made no other pass since."""
 
 
 class FastPass(dict[str, Any]):
@@ -112,7 +112,7 @@ class FastPass(dict[str, Any]):
         self.number, self.valid = number, valid
 
 
-class FastPath(Protocol):
+class OnPolicyFastPath(Protocol):
     """The fast path of an on-policy algorithm (`fast_paths.register`)."""
 
     def values(self, observation: Tensor) -> Tensor:
@@ -134,7 +134,7 @@ class NetworkPasses:
     Values are in units of the normalised return.
     """
 
-    def __init__(self, spec: PolicySpec, network: ActorCritic, fast: FastPath | None) -> None:
+    def __init__(self, spec: PolicySpec, network: ActorCritic, fast: OnPolicyFastPath | None) -> None:
         self._spec, self._network, self._fast = spec, network, fast
 
     def log_prob_and_values(self, batch: Batch, collective: Collective = ALONE) -> tuple[Tensor, Tensor]:
@@ -204,7 +204,7 @@ class NetworkPasses:
         by_shard = [_unpacked(vector, lengths, len(cut)) for vector, cut in gathered if cut]
         return [torch.cat(parts, dim=1) for parts in zip(*by_shard, strict=True)]
 
-    def evaluate_fast(self, fast: FastPath, batch: Batch) -> FastOutputs:
+    def evaluate_fast(self, fast: OnPolicyFastPath, batch: Batch) -> FastOutputs:
         """Run a fast path once on a prepared batch: log-probabilities [T, B] and values [T + 1, B]."""
         log_prob, values, number = fast.evaluate(batch["observation"].flatten(0, 1), batch["action"].flatten(0, 1))
         return FastOutputs(log_prob.reshape(batch["reward"].shape), _by_time(batch, [values]), number)

@@ -42,8 +42,8 @@ from offbeat.algorithms.network_passes import (
     Evaluated,
     EvaluatedMinibatch,
     FastPass,
-    FastPath,
     NetworkPasses,
+    OnPolicyFastPath,
     recomputed_log_prob,
 )
 from offbeat.algorithms.on_policy_config import OnPolicyConfig
@@ -133,7 +133,7 @@ class OnPolicy(Checkpointed, Generic[Settings]):
         self.groups: Mapping[str, ParameterGroup] = {
             name: ParameterGroup(flat, config.max_grad_norm, config.adam_eps) for name, flat in flats.items()
         }
-        self._fast: FastPath | None = fast_paths.fast_path_of(self)
+        self._fast: OnPolicyFastPath | None = fast_paths.fast_path_of(self)
         _require_kernels(self, self._fast, device)
         self.passes = NetworkPasses(spec, self.network, self._fast)
         """Runs the network on batches and minibatches."""
@@ -168,7 +168,7 @@ class OnPolicy(Checkpointed, Generic[Settings]):
         """
         return {}
 
-    def make_stages(self, fast: FastPath | None) -> tuple[Stage, ...]:
+    def make_stages(self, fast: OnPolicyFastPath | None) -> tuple[Stage, ...]:
         """Return the stages of an update; `fast` is the fast path, if there is one."""
         gradients = fast.gradients if fast else None
         return (Stage(GROUP, GROUP, self.loss, gradients, after=self.after_update, maxima=self.maxima),)
@@ -222,7 +222,7 @@ class OnPolicy(Checkpointed, Generic[Settings]):
         prepared["reference_log_prob"], values = self.passes.log_prob_and_values(prepared, self.collective)
         return {**prepared, **self.targets(prepared, values)}
 
-    def _evaluated(self, prepared: dict[str, Any], fast: FastPath | None) -> Batch:
+    def _evaluated(self, prepared: dict[str, Any], fast: OnPolicyFastPath | None) -> Batch:
         """Return the result of `prepare`, with the outputs of the network for the loss."""
         if fast is not None:
             log_prob, values, number = self.passes.evaluate_fast(fast, prepared)
@@ -402,7 +402,7 @@ class OnPolicy(Checkpointed, Generic[Settings]):
         return self.parameters.arrays()
 
 
-def _require_kernels(algorithm: OnPolicy[Any], fast: FastPath | None, device: str) -> None:
+def _require_kernels(algorithm: OnPolicy[Any], fast: OnPolicyFastPath | None, device: str) -> None:
     """Raise ConfigError if the setting kernels is not numpy, and the fast path does not have such kernels."""
     kernels: str = algorithm.config.kernels
     if kernels not in ("numpy", getattr(fast, "kernels", "numpy")):

@@ -17,7 +17,7 @@ from torch import Tensor
 from offbeat.algorithms.base import Batch, LossResult, Minibatch, Stage
 from offbeat.algorithms.pearl_config import PEARLConfig
 from offbeat.algorithms.sac import SAC
-from offbeat.algorithms.soft_actor_critic import FastPath
+from offbeat.algorithms.soft_actor_critic import SoftFastPath
 from offbeat.core.types import Field
 from offbeat.core.visits import TASK
 from offbeat.losses.pearl import kl_to_prior
@@ -61,7 +61,7 @@ class PEARL(SAC):
         critics.add_module(CONTEXT_ENCODER.removesuffix("."), self.context_encoder)
         return critics
 
-    def make_stages(self, fast: FastPath | None) -> tuple[Stage, ...]:
+    def make_stages(self, fast: SoftFastPath | None) -> tuple[Stage, ...]:
         critic, *others = super().make_stages(fast)
         return (replace(critic, pass_on=self._pass_on_task_variable), *others)
 

@@ -66,7 +66,7 @@ class Networks(NamedTuple):
         return values
 
 
-class FastPath(Protocol):
+class ReplayFastPath(Protocol):
     """The fast path of an algorithm with a policy and critics (`fast_paths.register`).
 
     Each method writes the gradients of a stage, and returns the result of the stage's loss with a float as the loss.
@@ -89,7 +89,7 @@ class FastPath(Protocol):
 
 
 Settings = TypeVar("Settings", bound=ReplayActorCriticConfig)
-Fast = TypeVar("Fast", bound=FastPath)
+Fast = TypeVar("Fast", bound=ReplayFastPath)
 
 
 class ReplayActorCritic(OffPolicy[Settings], Generic[Settings, Fast]):

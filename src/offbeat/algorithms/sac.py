@@ -11,10 +11,10 @@ from torch import Tensor
 from offbeat.algorithms.base import LossResult, Minibatch
 from offbeat.algorithms.ema_critics import EmaCritics
 from offbeat.algorithms.sac_config import SACConfig
-from offbeat.algorithms.soft_actor_critic import FastPath, SoftActorCritic
+from offbeat.algorithms.soft_actor_critic import SoftActorCritic, SoftFastPath
 
 
-class SAC(SoftActorCritic[SACConfig], EmaCritics[SACConfig, FastPath]):
+class SAC(SoftActorCritic[SACConfig], EmaCritics[SACConfig, SoftFastPath]):
     """See the module's docstring."""
 
     config_class = SACConfig

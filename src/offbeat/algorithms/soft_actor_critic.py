@@ -13,9 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from offbeat.algorithms import replay_actor_critic
 from offbeat.algorithms.base import LossResult, Minibatch, Stage
-from offbeat.algorithms.replay_actor_critic import ReplayActorCritic
+from offbeat.algorithms.replay_actor_critic import ReplayActorCritic, ReplayFastPath
 from offbeat.algorithms.sac_config import TARGET_ENTROPY_FRACTION, SoftActorCriticConfig
 from offbeat.algorithms.sac_heads import BoxHeads, ChoiceHeads, Heads
 from offbeat.algorithms.sac_temperature import make_temperature
@@ -26,7 +25,7 @@ from offbeat.models.storage import Storage
 TEMPERATURE = "temperature"
 
 
-class FastPath(replay_actor_critic.FastPath, Protocol):
+class SoftFastPath(ReplayFastPath, Protocol):
     """The fast path of SAC or CrossQ."""
 
     def temperature_gradients(self, minibatch: Minibatch) -> LossResult:
@@ -37,7 +36,7 @@ class FastPath(replay_actor_critic.FastPath, Protocol):
 SoftSettings = TypeVar("SoftSettings", bound=SoftActorCriticConfig)
 
 
-class SoftActorCritic(ReplayActorCritic[SoftSettings, FastPath], Generic[SoftSettings]):
+class SoftActorCritic(ReplayActorCritic[SoftSettings, SoftFastPath], Generic[SoftSettings]):
     """See the module's docstring. Up to three parameter groups, each with its stage."""
 
     entropy: Tensor | float = 0.0
@@ -54,7 +53,7 @@ class SoftActorCritic(ReplayActorCritic[SoftSettings, FastPath], Generic[SoftSet
         own = {} if parameters is None else {TEMPERATURE: parameters}
         return {**own, **super().build_more(generator, storage)}
 
-    def make_stages(self, fast: FastPath | None) -> tuple[Stage, ...]:
+    def make_stages(self, fast: SoftFastPath | None) -> tuple[Stage, ...]:
         critic, policy = super().make_stages(fast)
         policy = replace(policy, pass_on=self._pass_on_entropy)
         if TEMPERATURE not in self.groups:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from offbeat.algorithms.base import LossResult, Minibatch
 from offbeat.algorithms.ema_critics import EmaCritics
-from offbeat.algorithms.replay_actor_critic import FastPath
+from offbeat.algorithms.replay_actor_critic import ReplayFastPath
 from offbeat.algorithms.td3_config import TD3Config
 from offbeat.core.types import Array
 from offbeat.losses import td3 as losses
@@ -24,7 +24,7 @@ from offbeat.models.flat import FlatParameters, frozen
 from offbeat.models.storage import Storage
 
 
-class TD3(EmaCritics[TD3Config, FastPath]):
+class TD3(EmaCritics[TD3Config, ReplayFastPath]):
     """See the module's docstring."""
 
     config_class = TD3Config

@@ -9,7 +9,7 @@ from offbeat.fastpath.soft_actor_critic import SoftFastPath
 
 
 class CrossQFastPath(SoftFastPath):
-    """Implements `algorithms.soft_actor_critic.FastPath`."""
+    """Implements `algorithms.soft_actor_critic.SoftFastPath`."""
 
     gradients: CrossQGradients
 

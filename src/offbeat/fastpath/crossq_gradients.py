@@ -17,8 +17,14 @@ from torch import Tensor
 from offbeat.fastpath.batch_norm_mlp import BatchNormMLP, Folded, Moments
 from offbeat.fastpath.kernels import fastest_kernels
 from offbeat.fastpath.mlp import F32, Kernels, Layers
-from offbeat.fastpath.replay_gradients import Networks, arrays_of_critics, critic_layers, ignore_overflow, layers_of
-from offbeat.fastpath.sac_gradients import SACWork, SoftGradients
+from offbeat.fastpath.replay_gradients import (
+    LayersOfNetworks,
+    arrays_of_critics,
+    critic_layers,
+    ignore_overflow,
+    layers_of,
+)
+from offbeat.fastpath.sac_gradients import SACWorkspace, SoftGradients
 from offbeat.models.batch_norm import RunningMoments
 from offbeat.models.flat import FlatParameters
 from offbeat.models.spec import PolicySpec
@@ -40,10 +46,10 @@ class NormalizedCritics:
         """Of each critic, for the policy stage."""
 
 
-class CrossQWork(SACWork):
-    """The parts of CrossQ's work on M rows."""
+class CrossQWorkspace(SACWorkspace):
+    """The parts of CrossQ's work on M rows, and its buffers."""
 
-    def __init__(self, networks: Networks, critics: NormalizedCritics, size: int) -> None:
+    def __init__(self, networks: LayersOfNetworks, critics: NormalizedCritics, size: int) -> None:
         super().__init__(networks, size)
         self._normalized = critics
         self._both = np.zeros((2 * size, critics.sizes[0]), np.float32)
@@ -107,7 +113,7 @@ class CrossQGradients(SoftGradients):
             settings: keyword arguments of `SoftGradients`.
         """
         self._normalized = NormalizedCritics(critics, moments)
-        networks = Networks(
+        networks = LayersOfNetworks(
             spec,
             layers_of(spec, policy.layout, policy.values.numpy()),
             [folded.layers for folded in self._normalized.folded],
@@ -116,8 +122,8 @@ class CrossQGradients(SoftGradients):
         )
         super().__init__(networks, policy, critics, **settings)
 
-    def make_work(self, size: int) -> CrossQWork:
-        return CrossQWork(self._networks, self._normalized, size)
+    def make_workspace(self, size: int) -> CrossQWorkspace:
+        return CrossQWorkspace(self._networks, self._normalized, size)
 
     def batch_moments(self) -> Tensor:
         """Return the moments of the last critic stage's rows, for `RunningMoments.update`."""

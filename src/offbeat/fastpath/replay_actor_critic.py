@@ -16,7 +16,7 @@ from offbeat.fastpath.two_threads import TwoThreadExecutor
 
 
 class ReplayActorCriticFastPath:
-    """Implements `algorithms.replay_actor_critic.FastPath`, once a subclass has made the gradients."""
+    """Implements `algorithms.replay_actor_critic.ReplayFastPath`, once a subclass has made the gradients."""
 
     gradients: ReplayGradients[Any]
 

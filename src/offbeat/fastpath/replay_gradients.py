@@ -33,8 +33,8 @@ THREADS = 2
 """Number of parts of the work, also if both parts run on one thread."""
 
 
-class Networks(NamedTuple):
-    """The networks and kernels that `Work` reads."""
+class LayersOfNetworks(NamedTuple):
+    """The networks and kernels that `Workspace` reads."""
 
     spec: PolicySpec
     policy: Layers
@@ -47,7 +47,7 @@ class Networks(NamedTuple):
     @classmethod
     def with_ema(
         cls, spec: PolicySpec, policy: FlatParameters, critics: FlatParameters, ema: Tensor, kernels: Kernels | None
-    ) -> Networks:
+    ) -> LayersOfNetworks:
         """Return the networks of an algorithm with ema critics.
 
         Args:
@@ -68,12 +68,12 @@ class Networks(NamedTuple):
         )
 
 
-class Work:
+class Workspace:
     """The parts of the work on M rows, and their intermediate results. Buffers are allocated once, because each new
     large buffer causes page faults.
     """
 
-    def __init__(self, networks: Networks, size: int) -> None:
+    def __init__(self, networks: LayersOfNetworks, size: int) -> None:
         """Allocate buffers for `size` rows."""
         self.size = size
         self._networks = networks
@@ -124,15 +124,15 @@ class Work:
                 self._critics[e].backward(layers, d[:, None], gradients[e])
 
 
-WorkT = TypeVar("WorkT", bound=Work)
+WorkspaceT = TypeVar("WorkspaceT", bound=Workspace)
 
 
-class ReplayGradients(Generic[WorkT]):
+class ReplayGradients(Generic[WorkspaceT]):
     """Reads values and writes gradients through views of the flat buffers."""
 
     def __init__(
         self,
-        networks: Networks,
+        networks: LayersOfNetworks,
         policy: FlatParameters,
         critics: FlatParameters,
         *,
@@ -154,12 +154,12 @@ class ReplayGradients(Generic[WorkT]):
         # Each thread writes its own array of policy gradients; they are added at the end.
         self._flat_gradients = (policy.gradients.numpy(), np.zeros(policy.layout.size, np.float32))
         self._policy_gradients = [layers_of(spec, policy.layout, flat) for flat in self._flat_gradients]
-        self._works: dict[int, WorkT] = {}
+        self._workspaces: dict[int, WorkspaceT] = {}
         """By number of rows: shards may differ by one row."""
-        self._work = self._work_on(1)
+        self._workspace = self._workspace_of(1)
 
-    def make_work(self, size: int) -> WorkT:
-        """Return new work on a number of rows."""
+    def make_workspace(self, size: int) -> WorkspaceT:
+        """Return a new workspace for a number of rows."""
         raise NotImplementedError
 
     def critic(self, minibatch: Mapping[str, Tensor]) -> LossResult:
@@ -181,21 +181,21 @@ class ReplayGradients(Generic[WorkT]):
 
     def errors(self) -> F32:
         """Return the mean over the critics of |Q_e - y| in the last critic stage, [M]."""
-        errors = self._work.errors
+        errors = self._workspace.errors
         result: F32 = np.add.reduce(np.abs(errors), axis=0) / np.float32(len(errors))
         return result
 
     def _write_critic_gradients(self, rows: MinibatchArrays, first: Step, targets: Callable[[], F32]) -> LossResult:
         """Run the critic stage. Its first step joins s and a, and s' and a'; then `targets` returns y, [M]."""
-        work = self._work
-        weight = rows["weight"] if self._weighted else work.ones
+        workspace = self._workspace
+        weight = rows["weight"] if self._weighted else workspace.ones
         self._executor.run(
             first,
-            on_both_threads(work.evaluate_next),
-            on_both_threads(work.write_critic_gradients, targets, weight, self._critic_gradients),
+            on_both_threads(workspace.evaluate_next),
+            on_both_threads(workspace.write_critic_gradients, targets, weight, self._critic_gradients),
         )
-        loss = sum(work.losses)
-        return LossResult(loss, {"critic_loss": loss, "q_mean": mean(work.values)})
+        loss = sum(workspace.losses)
+        return LossResult(loss, {"critic_loss": loss, "q_mean": mean(workspace.values)})
 
     def _add_policy_gradients(self) -> None:
         """Add the policy's gradients of both threads."""
@@ -205,14 +205,14 @@ class ReplayGradients(Generic[WorkT]):
     def _as_arrays(self, minibatch: Mapping[str, Tensor]) -> MinibatchArrays:
         """Return the minibatch as arrays, and use the buffers of its size."""
         rows: MinibatchArrays = {name: tensor.numpy() for name, tensor in minibatch.items()}
-        self._work = self._work_on(len(rows["observation"]))
+        self._workspace = self._workspace_of(len(rows["observation"]))
         return rows
 
-    def _work_on(self, size: int) -> WorkT:
-        """Return the work on a number of rows; allocate its buffers if the number is new."""
-        if size not in self._works:
-            self._works[size] = self.make_work(size)
-        return self._works[size]
+    def _workspace_of(self, size: int) -> WorkspaceT:
+        """Return the workspace for a number of rows; allocate its buffers if the number is new."""
+        if size not in self._workspaces:
+            self._workspaces[size] = self.make_workspace(size)
+        return self._workspaces[size]
 
 
 def on_both_threads(part: Callable[..., None], *arguments: Any) -> Step:

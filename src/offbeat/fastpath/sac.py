@@ -8,7 +8,7 @@ from offbeat.fastpath.soft_actor_critic import SoftFastPath
 
 
 class SACFastPath(SoftFastPath):
-    """Implements `algorithms.soft_actor_critic.FastPath`."""
+    """Implements `algorithms.soft_actor_critic.SoftFastPath`."""
 
     def __init__(self, algorithm: SAC) -> None:
         """Read and write the parameters of an algorithm for which `applies` is true."""

@@ -30,9 +30,9 @@ from torch import Tensor
 from offbeat.algorithms.base import LossResult
 from offbeat.fastpath.mlp import F32, MLP, Kernels, Layers, MinibatchArrays
 from offbeat.fastpath.replay_gradients import (
-    Networks,
+    LayersOfNetworks,
     ReplayGradients,
-    Work,
+    Workspace,
     ignore_overflow,
     join,
     mean,
@@ -43,10 +43,10 @@ from offbeat.models.flat import FlatParameters
 from offbeat.models.spec import LOG_STD_RANGE, PolicySpec
 
 
-class SACWork(Work):
-    """The parts of SAC's work on M rows."""
+class SACWorkspace(Workspace):
+    """The parts of SAC's work on M rows, and its buffers."""
 
-    def __init__(self, networks: Networks, size: int) -> None:
+    def __init__(self, networks: LayersOfNetworks, size: int) -> None:
         super().__init__(networks, size)
         self._next_policy, self._policy = (self._mlp(networks.policy, size) for _ in range(2))
         self._d_action = np.zeros((size, networks.spec.action_size), np.float32)
@@ -108,7 +108,7 @@ class SACWork(Work):
             self._policy.backward(self._networks.policy, d, gradients[thread], half)
 
 
-class SoftGradients(ReplayGradients[SACWork]):
+class SoftGradients(ReplayGradients[SACWorkspace]):
     """What the gradients of SAC and CrossQ share."""
 
     log_prob: Tensor
@@ -116,7 +116,7 @@ class SoftGradients(ReplayGradients[SACWork]):
 
     def __init__(
         self,
-        networks: Networks,
+        networks: LayersOfNetworks,
         policy: FlatParameters,
         critics: FlatParameters,
         *,
@@ -144,10 +144,10 @@ class SoftGradients(ReplayGradients[SACWork]):
 
     def critic(self, minibatch: Mapping[str, Tensor]) -> LossResult:
         """Write all gradients, with y as in `soft_targets`. The minibatch has noise and next_noise."""
-        rows, work = self._as_arrays(minibatch), self._work
+        rows, workspace = self._as_arrays(minibatch), self._workspace
         alpha = np.float32(self._temperature())
-        first = partial(work.sample_next, rows), partial(work.prepare, rows, ahead=self._sample_ahead)
-        result = self._write_critic_gradients(rows, first, partial(work.targets, rows, alpha))
+        first = partial(workspace.sample_next, rows), partial(workspace.prepare, rows, ahead=self._sample_ahead)
+        result = self._write_critic_gradients(rows, first, partial(workspace.targets, rows, alpha))
         self._sampled_for = minibatch if self._sample_ahead else None
         return result
 
@@ -156,20 +156,20 @@ class SoftGradients(ReplayGradients[SACWork]):
 
         If the smallest value is that of several critics, the first of them gets the gradient. The minibatch has noise.
         """
-        rows, work = self._as_arrays(minibatch), self._work
+        rows, workspace = self._as_arrays(minibatch), self._workspace
         alpha = np.float32(self._temperature())
         if self._sampled_for is not minibatch:
-            work.sample(rows)
+            workspace.sample(rows)
         self._sampled_for = None  # the policy changes after this stage
         self._executor.run(
-            on_both_threads(work.evaluate),
-            on_both_threads(work.write_action_gradients),
-            on_both_threads(work.write_policy_gradients, alpha, self._policy_gradients),
+            on_both_threads(workspace.evaluate),
+            on_both_threads(workspace.write_action_gradients),
+            on_both_threads(workspace.write_policy_gradients, alpha, self._policy_gradients),
         )
         self._add_policy_gradients()
-        self.log_prob = torch.from_numpy(work.sampled.log_prob)
-        log_prob = mean(work.sampled.log_prob)
-        loss = float(alpha) * log_prob - mean(work.values.min(axis=0))
+        self.log_prob = torch.from_numpy(workspace.sampled.log_prob)
+        log_prob = mean(workspace.sampled.log_prob)
+        loss = float(alpha) * log_prob - mean(workspace.values.min(axis=0))
         return LossResult(loss, {"policy_loss": loss, "entropy": -log_prob})
 
 
@@ -196,10 +196,10 @@ class SACGradients(SoftGradients):
             kernels: the operators.
             settings: keyword arguments of `SoftGradients`.
         """
-        super().__init__(Networks.with_ema(spec, policy, critics, ema, kernels), policy, critics, **settings)
+        super().__init__(LayersOfNetworks.with_ema(spec, policy, critics, ema, kernels), policy, critics, **settings)
 
-    def make_work(self, size: int) -> SACWork:
-        return SACWork(self._networks, size)
+    def make_workspace(self, size: int) -> SACWorkspace:
+        return SACWorkspace(self._networks, size)
 
 
 class SampledActions:

@@ -11,7 +11,7 @@ from offbeat.fastpath.sac_gradients import SoftGradients
 
 
 class SoftFastPath(ReplayActorCriticFastPath):
-    """Implements `algorithms.soft_actor_critic.FastPath`, once a subclass has made the gradients."""
+    """Implements `algorithms.soft_actor_critic.SoftFastPath`, once a subclass has made the gradients."""
 
     gradients: SoftGradients
 

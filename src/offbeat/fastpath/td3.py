@@ -8,7 +8,7 @@ from offbeat.fastpath.td3_gradients import Smoothing, TD3Gradients
 
 
 class TD3FastPath(ReplayActorCriticFastPath):
-    """Implements `algorithms.replay_actor_critic.FastPath`."""
+    """Implements `algorithms.replay_actor_critic.ReplayFastPath`."""
 
     def __init__(self, algorithm: TD3) -> None:
         """Read and write the parameters of an algorithm for which `applies` is true."""

@@ -22,9 +22,9 @@ from torch import Tensor
 from offbeat.algorithms.base import LossResult
 from offbeat.fastpath.mlp import F32, Kernels, Layers, MinibatchArrays
 from offbeat.fastpath.replay_gradients import (
-    Networks,
+    LayersOfNetworks,
     ReplayGradients,
-    Work,
+    Workspace,
     ignore_overflow,
     join,
     layers_of,
@@ -43,10 +43,10 @@ class Smoothing(NamedTuple):
     clip: float
 
 
-class TD3Work(Work):
-    """The parts of TD3's work on M rows."""
+class TD3Workspace(Workspace):
+    """The parts of TD3's work on M rows, and its buffers."""
 
-    def __init__(self, networks: Networks, ema_policy: Layers, smoothing: Smoothing, size: int) -> None:
+    def __init__(self, networks: LayersOfNetworks, ema_policy: Layers, smoothing: Smoothing, size: int) -> None:
         super().__init__(networks, size)
         self._ema_policy, self._smoothing = ema_policy, smoothing
         counts = [half.stop - half.start for half in self._halves]
@@ -89,7 +89,7 @@ class TD3Work(Work):
             policy.backward(policy_layers, d, gradients[thread])
 
 
-class TD3Gradients(ReplayGradients[TD3Work]):
+class TD3Gradients(ReplayGradients[TD3Workspace]):
     """Reads values and writes gradients through views of the flat buffers."""
 
     def __init__(
@@ -119,21 +119,23 @@ class TD3Gradients(ReplayGradients[TD3Work]):
             kernels: the operators.
         """
         self._ema_policy, self._smoothing = layers_of(spec, policy.layout, ema_policy.numpy()), smoothing
-        networks = Networks.with_ema(spec, policy, critics, ema, kernels)
+        networks = LayersOfNetworks.with_ema(spec, policy, critics, ema, kernels)
         super().__init__(networks, policy, critics, executor=executor, weighted=weighted)
 
-    def make_work(self, size: int) -> TD3Work:
-        return TD3Work(self._networks, self._ema_policy, self._smoothing, size)
+    def make_workspace(self, size: int) -> TD3Workspace:
+        return TD3Workspace(self._networks, self._ema_policy, self._smoothing, size)
 
     def critic(self, minibatch: Mapping[str, Tensor]) -> LossResult:
         """Write all gradients, with y as in `losses.td3.clipped_targets`. The minibatch has next_noise."""
-        rows, work = self._as_arrays(minibatch), self._work
-        return self._write_critic_gradients(rows, on_both_threads(work.prepare, rows), partial(work.targets, rows))
+        rows, workspace = self._as_arrays(minibatch), self._workspace
+        return self._write_critic_gradients(
+            rows, on_both_threads(workspace.prepare, rows), partial(workspace.targets, rows)
+        )
 
     def policy(self, minibatch: Mapping[str, Tensor]) -> LossResult:
         """Write all gradients of mean(-Q_1(s, pi(s)))."""
-        rows, work = self._as_arrays(minibatch), self._work
-        self._executor.run(on_both_threads(work.write_policy_gradients, rows, self._policy_gradients))
+        rows, workspace = self._as_arrays(minibatch), self._workspace
+        self._executor.run(on_both_threads(workspace.write_policy_gradients, rows, self._policy_gradients))
         self._add_policy_gradients()
-        loss = -mean(work.policy_values)
+        loss = -mean(workspace.policy_values)
         return LossResult(loss, {"policy_loss": loss})
