@@ -38,8 +38,8 @@ from offbeat.algorithms.td3_config import TD3Config
 from offbeat.config.resolve import resolve
 from offbeat.core.threads import blas_kernels, limit
 from offbeat.core.types import ActionSpec, EnvSpec, Leaf
-from offbeat.fastpath.kernels import BlasKernels, MKLKernels, OneDNNKernels
-from offbeat.fastpath.mlp import F32, Kernels
+from offbeat.fastpath.mlp import F32, Operators
+from offbeat.fastpath.operators import BlasOperators, MKLOperators, OneDNNOperators
 from offbeat.fastpath.replay_gradients import ReplayGradients
 from offbeat.fastpath.sac_gradients import SACWorkspace
 from offbeat.workers.updates import UpdateMetrics, Updates
@@ -58,7 +58,7 @@ Make = Callable[[int], Algorithm]
 Update = Callable[[int], None]
 
 
-class RecordingKernels(BlasKernels):
+class RecordingOperators(BlasOperators):
     """Keeps the operands of all products with more than one output."""
 
     def __init__(self) -> None:
@@ -129,24 +129,24 @@ def by_autograd(make: Make, threads: int) -> Update:
     return with_threads
 
 
-def analytic(make: Make, threads: int, kernels: Kernels | None = None) -> Update:
+def analytic(make: Make, threads: int, operators: Operators | None = None) -> Update:
     """Return the update with analytic gradients, shared by so many threads."""
     algorithm = make(threads)
-    if kernels:
+    if operators:
         gradients = gradients_of(algorithm)
-        gradients._networks = gradients._networks._replace(kernels=kernels)  # noqa: SLF001
+        gradients._networks = gradients._networks._replace(operators=operators)  # noqa: SLF001
         gradients._workspaces.clear()  # noqa: SLF001
     return update_of(algorithm)
 
 
 def products_alone(make: Make) -> Update:
     """Return the matrix products of an update, without all else: the least time that a faster rest could leave."""
-    kernels, products = RecordingKernels(), []
-    update = analytic(make, 1, kernels)
+    operators, products = RecordingOperators(), []
+    update = analytic(make, 1, operators)
     for number in range(2):  # TD3 changes its policy in every second update
-        kernels.products.clear()
+        operators.products.clear()
         update(number)
-        products.append(list(kernels.products))
+        products.append(list(operators.products))
 
     def multiply(number: int) -> None:
         for a, b, out in products[number % 2]:
@@ -192,9 +192,9 @@ def sides_of(make: Make) -> dict[str, Callable[[], Update]]:
         "analytic, 1 thread": lambda: analytic(make, 1),
         "its matrix products alone, 1 thread": lambda: products_alone(make),
         "analytic, 2 threads": lambda: analytic(make, 2),
-        "analytic, 2 threads, products by NumPy": lambda: analytic(make, 2, BlasKernels()),
-        "analytic, 2 threads, products by oneDNN": lambda: analytic(make, 2, OneDNNKernels()),
-        "analytic, 2 threads, products by torch": lambda: analytic(make, 2, MKLKernels()),
+        "analytic, 2 threads, products by NumPy": lambda: analytic(make, 2, BlasOperators()),
+        "analytic, 2 threads, products by oneDNN": lambda: analytic(make, 2, OneDNNOperators()),
+        "analytic, 2 threads, products by torch": lambda: analytic(make, 2, MKLOperators()),
     }
     return sides | ({NO_SELECTION: without_selection} if make is make_sac else {})
 

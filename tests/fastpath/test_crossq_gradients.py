@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 import torch
-from tests.reference.analytic_gradients import KERNELS
+from tests.reference.analytic_gradients import OPERATORS
 from tests.reference.crossq import new_crossq, set_moments
 from tests.reference.sac import perturb
 from tests.support.replay_updates import prepared
@@ -46,11 +46,11 @@ def autograd(algorithm: CrossQ, minibatch: Mapping[str, Any]) -> tuple[torch.Ten
     return algorithm.critics.gradients.clone(), algorithm.policy.gradients.clone(), critic.outputs[MOMENTS]
 
 
-@pytest.mark.parametrize("kernels", KERNELS, ids=lambda kernels: type(kernels).__name__)
+@pytest.mark.parametrize("operators", OPERATORS, ids=lambda operators: type(operators).__name__)
 @pytest.mark.parametrize(("activation", "renormalized"), [("relu", True), ("tanh", False)])
-def test_gradients_of_wide_networks_equal_those_of_autograd(kernels, activation, renormalized):
+def test_gradients_of_wide_networks_equal_those_of_autograd(operators, activation, renormalized):
     algorithm = made(replace(WIDE, activation=activation, temperature=0.3), renormalized=renormalized)
-    fast = gradients(algorithm, 2, kernels=kernels)
+    fast = gradients(algorithm, 2, operators=operators)
     minibatch = prepared(algorithm, 64, 0, weighted=True)
     critic, policy, moments = autograd(algorithm, minibatch)
     fast.critic(minibatch)
@@ -60,14 +60,14 @@ def test_gradients_of_wide_networks_equal_those_of_autograd(kernels, activation,
     np.testing.assert_allclose(fast.batch_moments().numpy(), moments.numpy(), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("kernels", KERNELS, ids=lambda kernels: type(kernels).__name__)
+@pytest.mark.parametrize("operators", OPERATORS, ids=lambda operators: type(operators).__name__)
 @pytest.mark.parametrize(("rows", "critics"), [(128, 2), (97, 3), (1, 1)])
-def test_one_and_two_threads_give_the_same_bits(kernels, rows, critics):
+def test_one_and_two_threads_give_the_same_bits(operators, rows, critics):
     algorithm = made(replace(WIDE, hidden_sizes=(256, 256), critics=critics))
     minibatch = prepared(algorithm, rows, 0, weighted=True)
     results = []
     for threads in (1, 2):
-        fast = gradients(algorithm, threads, kernels=kernels)
+        fast = gradients(algorithm, threads, operators=operators)
         for _ in range(2):
             critic, policy = fast.critic(minibatch), fast.policy(minibatch)
             written = [group.gradients.numpy().tobytes() for group in (algorithm.critics, algorithm.policy)]

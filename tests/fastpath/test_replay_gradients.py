@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from tests.reference.analytic_gradients import KERNELS, SIDES, Side, assert_as_autograd
+from tests.reference.analytic_gradients import OPERATORS, SIDES, Side, assert_as_autograd
 from tests.support.thorough import examples
 
 from offbeat.fastpath.two_threads import TwoThreadExecutor
@@ -50,13 +50,13 @@ def test_losses_and_gradients_equal_those_of_autograd(
     assert_as_autograd(networks, fast, minibatch, expected, floor=1.0)
 
 
-@pytest.mark.parametrize("kernels", KERNELS, ids=lambda kernels: type(kernels).__name__)
+@pytest.mark.parametrize("operators", OPERATORS, ids=lambda operators: type(operators).__name__)
 @pytest.mark.parametrize(
     ("activation", "layer_norm", "critics", "rows"), [("relu", False, 2, 128), ("tanh", True, 3, 101)]
 )
 @pytest.mark.parametrize("name", ["sac", "td3"])
 def test_losses_and_gradients_equal_those_of_autograd_for_wide_networks(
-    name, activation, layer_norm, critics, rows, kernels
+    name, activation, layer_norm, critics, rows, operators
 ):
     side = SIDES[name]
     # 256 units would have some ReLU near its kink in any minibatch.
@@ -70,21 +70,21 @@ def test_losses_and_gradients_equal_those_of_autograd_for_wide_networks(
             break
     assert expected.margin > 1e-6
     assert expected.policy_critics == side.policy_critics(critics)
-    assert_as_autograd(networks, side.fast(networks, 2, kernels=kernels), minibatch, expected)
+    assert_as_autograd(networks, side.fast(networks, 2, operators=operators), minibatch, expected)
 
 
-@pytest.mark.parametrize("kernels", KERNELS, ids=lambda kernels: type(kernels).__name__)
+@pytest.mark.parametrize("operators", OPERATORS, ids=lambda operators: type(operators).__name__)
 @pytest.mark.parametrize(
     ("rows", "critics", "layer_norm"), [(256, 2, False), (255, 2, True), (1, 2, False), (64, 1, True), (97, 3, False)]
 )
 @pytest.mark.parametrize("name", ["sac", "td3"])
-def test_one_and_two_threads_give_the_same_bits(name, rows, critics, layer_norm, kernels):
+def test_one_and_two_threads_give_the_same_bits(name, rows, critics, layer_norm, operators):
     side = SIDES[name]
     networks = side.networks(hidden=(256, 256), critics=critics, layer_norm=layer_norm, inputs=17, actions=6)
     minibatch = networks.minibatch(rows, weighted=True)
     results = []
     for threads in (1, 2):
-        fast = side.fast(networks, threads, kernels=kernels, weighted=True)
+        fast = side.fast(networks, threads, operators=operators, weighted=True)
         for _ in range(2):
             critic, policy = fast.critic(minibatch), fast.policy(minibatch)
             gradients = [group.gradients.numpy().tobytes() for group in (networks.critics, networks.policy)]

@@ -14,7 +14,7 @@ from tests.reference import raw_losses
 from torch import Tensor
 
 from offbeat.core.types import ActionSpec, Leaf
-from offbeat.fastpath.kernels import BlasKernels, MKLKernels, OneDNNKernels
+from offbeat.fastpath.operators import BlasOperators, MKLOperators, OneDNNOperators
 from offbeat.fastpath.replay_gradients import ReplayGradients
 from offbeat.fastpath.sac_gradients import SACGradients
 from offbeat.fastpath.td3_gradients import Smoothing, TD3Gradients
@@ -29,7 +29,7 @@ from offbeat.models.spec import Activation, Distribution, PolicySpec
 ALPHA = 0.3
 SMOOTHING = Smoothing(0.4, 0.5)
 """About a fifth of all noise is clipped."""
-KERNELS = [BlasKernels(), MKLKernels(), *([OneDNNKernels()] if onednn.works() else [])]
+OPERATORS = [BlasOperators(), MKLOperators(), *([OneDNNOperators()] if onednn.works() else [])]
 Minibatch = dict[str, Tensor]
 
 

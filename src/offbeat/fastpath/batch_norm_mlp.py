@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from offbeat.fastpath.mlp import F32, Kernels, Layers, multiply_by_derivative
+from offbeat.fastpath.mlp import F32, Layers, Operators, multiply_by_derivative
 from offbeat.models.batch_norm import EPS, MOST_D, MOST_R, WARMUP
 from offbeat.models.spec import Activation
 
@@ -41,16 +41,16 @@ class BatchNormMLP:
     An MLP has workspaces, but no parameters.
     """
 
-    def __init__(self, sizes: Sequence[int], activation: Activation, kernels: Kernels, rows: int) -> None:
+    def __init__(self, sizes: Sequence[int], activation: Activation, operators: Operators, rows: int) -> None:
         """Allocate workspaces.
 
         Args:
             sizes: inputs of the first layer, then the outputs of each layer.
             activation: activation of the hidden layers.
-            kernels: the operators.
+            operators: the operators.
             rows: N.
         """
-        self._rows, self._relu, self._kernels = rows, activation == "relu", kernels
+        self._rows, self._relu, self._operators = rows, activation == "relu", operators
         self._last = len(sizes) - 2
         self._folded = Folded(sizes)
         self._k = [np.zeros(size, np.float32) for size in sizes[:-1]]
@@ -79,7 +79,7 @@ class BatchNormMLP:
             self._folded.fold(i, layers, self._k[i], self._m[i])
             weight, bias = self._folded.layers.weights[i], self._folded.layers.biases[i]
             hidden = i < self._last
-            x = self._kernels.forward(x, weight, bias, self._outputs[i], relu=self._relu and hidden)
+            x = self._operators.forward(x, weight, bias, self._outputs[i], relu=self._relu and hidden)
             if hidden and not self._relu:
                 np.tanh(x, out=x)
         return x
@@ -111,7 +111,7 @@ class BatchNormMLP:
         for i in range(self._last, -1, -1):
             x, k, mean, std = self._inputs[i], self._k[i], self._batch.means[i], self._std[i]
             weight, of_weight, of_bias = layers.weights[i], gradients.weights[i], gradients.biases[i]
-            self._kernels.weight_gradient(d, x, of_weight)
+            self._operators.weight_gradient(d, x, of_weight)
             np.matmul(self._ones, d, out=of_bias)
             of_shift = np.matmul(of_bias, weight, out=gradients.shifts[i])
             product = np.multiply(weight, of_weight, out=self._products[i])
@@ -120,11 +120,11 @@ class BatchNormMLP:
             of_weight *= k
             of_weight += np.multiply.outer(of_bias, self._m[i])
             if i:
-                d = self._kernels.input_gradient(d, self._folded.layers.weights[i], self._scratch[i])
+                d = self._operators.input_gradient(d, self._folded.layers.weights[i], self._scratch[i])
                 slope = k * q / (-self._rows * std * std)
                 offset = k * of_shift / -self._rows - slope * mean
                 self._add_moment_gradients(d, x, slope, offset)
-                multiply_by_derivative(self._kernels, d, x, relu=self._relu)
+                multiply_by_derivative(self._operators, d, x, relu=self._relu)
 
     @staticmethod
     def _add_moment_gradients(d: F32, x: F32, slope: F32, offset: F32) -> None:

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from offbeat.fastpath.batch_norm_mlp import BatchNormMLP, Folded, Moments
-from offbeat.fastpath.kernels import fastest_kernels
-from offbeat.fastpath.mlp import F32, Kernels, Layers
+from offbeat.fastpath.mlp import F32, Layers, Operators
+from offbeat.fastpath.operators import fastest_operators
 from offbeat.fastpath.replay_gradients import (
     LayersOfNetworks,
     arrays_of_critics,
@@ -30,7 +30,7 @@ from offbeat.models.flat import FlatParameters
 from offbeat.models.spec import PolicySpec
 
 
-class NormalizedCritics:
+class BatchNormCriticLayers:
     """The critics with their running moments, and where the moments of a batch are written."""
 
     def __init__(self, critics: FlatParameters, moments: RunningMoments) -> None:
@@ -49,13 +49,13 @@ class NormalizedCritics:
 class CrossQWorkspace(SACWorkspace):
     """The parts of CrossQ's work on M rows, and its buffers."""
 
-    def __init__(self, networks: LayersOfNetworks, critics: NormalizedCritics, size: int) -> None:
+    def __init__(self, networks: LayersOfNetworks, critics: BatchNormCriticLayers, size: int) -> None:
         super().__init__(networks, size)
         self._normalized = critics
         self._both = np.zeros((2 * size, critics.sizes[0]), np.float32)
         self._joined, self._joined_next = self._both[:size], self._both[size:]
         self._learning = [
-            BatchNormMLP(critics.sizes, networks.spec.activation, networks.kernels, 2 * size) for _ in critics.layers
+            BatchNormMLP(critics.sizes, networks.spec.activation, networks.operators, 2 * size) for _ in critics.layers
         ]
         self._d_values = [np.zeros((2 * size, 1), np.float32) for _ in critics.layers]
 
@@ -99,7 +99,7 @@ class CrossQGradients(SoftGradients):
         critics: FlatParameters,
         moments: RunningMoments,
         *,
-        kernels: Kernels | None = None,
+        operators: Operators | None = None,
         **settings: Any,
     ) -> None:
         """Read and write these parameters.
@@ -109,16 +109,16 @@ class CrossQGradients(SoftGradients):
             policy: its parameters.
             critics: parameters of all critics.
             moments: the running moments of the critics.
-            kernels: the operators; None: the fastest on this machine.
+            operators: the operators; None: the fastest on this machine.
             settings: keyword arguments of `SoftGradients`.
         """
-        self._normalized = NormalizedCritics(critics, moments)
+        self._normalized = BatchNormCriticLayers(critics, moments)
         networks = LayersOfNetworks(
             spec,
             layers_of(spec, policy.layout, policy.values.numpy()),
             [folded.layers for folded in self._normalized.folded],
             [],
-            kernels or fastest_kernels(),
+            operators or fastest_operators(),
         )
         super().__init__(networks, policy, critics, **settings)
 

@@ -54,7 +54,7 @@ class Layers(NamedTuple):
         return [self.weights[0].shape[1], *(len(bias) for bias in self.biases)]
 
 
-class Kernels(Protocol):
+class Operators(Protocol):
     """The operators of a layer. Arrays are contiguous. A returned array is `out` or a new one."""
 
     def forward(self, x: F32, weight: F32, bias: F32, out: F32, *, relu: bool) -> F32:
@@ -74,8 +74,8 @@ class Kernels(Protocol):
         ...
 
 
-class NumpyKernels:
-    """Kernels in NumPy only, for acting and for small networks."""
+class NumpyOperators:
+    """Operators in NumPy only, for acting and for small networks."""
 
     def forward(self, x: F32, weight: F32, bias: F32, out: F32, *, relu: bool) -> F32:
         np.matmul(x, weight.T, out=out)
@@ -97,13 +97,13 @@ class NumpyKernels:
         d *= activated > 0
 
 
-NUMPY = NumpyKernels()
+NUMPY = NumpyOperators()
 
 
-def multiply_by_derivative(kernels: Kernels, d: F32, activated: F32, *, relu: bool) -> None:
+def multiply_by_derivative(operators: Operators, d: F32, activated: F32, *, relu: bool) -> None:
     """Multiply d by the derivative of ReLU or tanh, in place; `activated`, its output, may be overwritten."""
     if relu:
-        kernels.relu_gradient(d, activated)
+        operators.relu_gradient(d, activated)
     else:
         np.multiply(activated, activated, out=activated)
         np.subtract(1, activated, out=activated)
@@ -117,17 +117,17 @@ class MLP:
     """
 
     def __init__(
-        self, sizes: Sequence[int], activation: Activation, kernels: Kernels = NUMPY, *, rows: int = 0
+        self, sizes: Sequence[int], activation: Activation, operators: Operators = NUMPY, *, rows: int = 0
     ) -> None:
         """Allocate workspaces.
 
         Args:
             sizes: inputs of the first layer, then the outputs of each layer.
             activation: activation of the hidden layers.
-            kernels: the operators.
+            operators: the operators.
             rows: expected number of rows of the inputs; the workspaces grow if there are more.
         """
-        self._outputs_of, self._relu, self._kernels = tuple(sizes[1:]), activation == "relu", kernels
+        self._outputs_of, self._relu, self._operators = tuple(sizes[1:]), activation == "relu", operators
         self._last = len(self._outputs_of) - 1
         self._inputs: list[F32] = []
         self._rows = self._capacity = -1
@@ -141,7 +141,7 @@ class MLP:
         relu, last = self._relu, self._last
         for i, (weight, bias, out) in enumerate(zip(layers.weights, layers.biases, self._outputs, strict=True)):
             inputs.append(x)
-            x = self._kernels.forward(x, weight, bias, out, relu=relu and i < last)
+            x = self._operators.forward(x, weight, bias, out, relu=relu and i < last)
             if i < last and not relu:
                 np.tanh(x, out=x)
         return x
@@ -150,10 +150,10 @@ class MLP:
         """Write the gradients of the layers for some rows of the last `forward`; d: d loss / d output of these rows."""
         for i in range(self._last, -1, -1):
             x = self._inputs[i][rows]
-            self._kernels.weight_gradient(d, x, gradients.weights[i])
+            self._operators.weight_gradient(d, x, gradients.weights[i])
             np.matmul(self._ones[rows], d, out=gradients.biases[i])  # faster than np.sum
             if i:
-                d = self._kernels.input_gradient(d, layers.weights[i], self._scratch[i - 1][rows])
+                d = self._operators.input_gradient(d, layers.weights[i], self._scratch[i - 1][rows])
                 self._activation_gradient(d, x)
                 d = self._norm_gradient(i - 1, layers, d, rows, gradients)
 
@@ -167,14 +167,14 @@ class MLP:
             inputs: range of the inputs.
         """
         for i in range(self._last, 0, -1):
-            d = self._kernels.input_gradient(d, layers.weights[i], self._scratch[i - 1][: len(d)])
+            d = self._operators.input_gradient(d, layers.weights[i], self._scratch[i - 1][: len(d)])
             self._activation_gradient(d, self._inputs[i].take(rows, axis=0))
             d = self._norm_gradient(i - 1, layers, d, rows)
         result: F32 = d @ layers.weights[0][:, inputs]
         return result
 
     def _activation_gradient(self, d: F32, activated: F32) -> None:
-        multiply_by_derivative(self._kernels, d, activated, relu=self._relu)
+        multiply_by_derivative(self._operators, d, activated, relu=self._relu)
 
     def _norm_gradient(self, i: int, layers: Layers, d: F32, rows: Rows, gradients: Layers | None = None) -> F32:  # noqa: ARG002
         """Return d loss / d output of the linear layer i, for some rows. Here its outputs are not normalised.

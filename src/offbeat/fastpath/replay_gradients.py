@@ -21,9 +21,9 @@ import numpy as np
 from torch import Tensor
 
 from offbeat.algorithms.base import LossResult
-from offbeat.fastpath.kernels import fastest_kernels
-from offbeat.fastpath.mlp import F32, MLP, Kernels, Layers, MinibatchArrays
-from offbeat.fastpath.normalized_mlp import NormalizedMLP
+from offbeat.fastpath.layer_norm_mlp import LayerNormMLP
+from offbeat.fastpath.mlp import F32, MLP, Layers, MinibatchArrays, Operators
+from offbeat.fastpath.operators import fastest_operators
 from offbeat.fastpath.two_threads import Step, TwoThreadExecutor
 from offbeat.models.buffer_layout import BufferLayout
 from offbeat.models.flat import FlatParameters
@@ -34,7 +34,7 @@ THREADS = 2
 
 
 class LayersOfNetworks(NamedTuple):
-    """The networks and kernels that `Workspace` reads."""
+    """The networks and operators that `Workspace` reads."""
 
     spec: PolicySpec
     policy: Layers
@@ -42,11 +42,11 @@ class LayersOfNetworks(NamedTuple):
     """The critics of the policy's loss."""
     ema: list[Layers]
     """The ema critics, if there are some."""
-    kernels: Kernels
+    operators: Operators
 
     @classmethod
     def with_ema(
-        cls, spec: PolicySpec, policy: FlatParameters, critics: FlatParameters, ema: Tensor, kernels: Kernels | None
+        cls, spec: PolicySpec, policy: FlatParameters, critics: FlatParameters, ema: Tensor, operators: Operators | None
     ) -> LayersOfNetworks:
         """Return the networks of an algorithm with ema critics.
 
@@ -57,14 +57,14 @@ class LayersOfNetworks(NamedTuple):
                 layer i, and with layer normalisation ``scales.{i}`` and ``shifts.{i}``. Their activation is that of the
                 policy.
             ema: parameters of the ema critics, one flat tensor of the same layout.
-            kernels: the operators; None: the fastest on this machine.
+            operators: the operators; None: the fastest on this machine.
         """
         return cls(
             spec,
             layers_of(spec, policy.layout, policy.values.numpy()),
             critic_layers(critics.layout, critics.values.numpy()),
             critic_layers(critics.layout, ema.numpy()),
-            kernels or fastest_kernels(),
+            operators or fastest_operators(),
         )
 
 
@@ -87,8 +87,8 @@ class Workspace:
         self._halves = slice(0, middle), slice(middle, size)
 
     def _mlp(self, layers: Layers, rows: int) -> MLP:
-        kind = NormalizedMLP if layers.scales else MLP
-        return kind(layers.sizes, self._networks.spec.activation, self._networks.kernels, rows=rows)
+        kind = LayerNormMLP if layers.scales else MLP
+        return kind(layers.sizes, self._networks.spec.activation, self._networks.operators, rows=rows)
 
     def _critics_of(self, thread: int) -> range:
         """Return the indices of this thread's critics."""

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from offbeat.algorithms.base import LossResult
-from offbeat.fastpath.mlp import F32, MLP, Kernels, Layers, MinibatchArrays
+from offbeat.fastpath.mlp import F32, MLP, Layers, MinibatchArrays, Operators
 from offbeat.fastpath.replay_gradients import (
     LayersOfNetworks,
     ReplayGradients,
@@ -183,7 +183,7 @@ class SACGradients(SoftGradients):
         critics: FlatParameters,
         ema: Tensor,
         *,
-        kernels: Kernels | None = None,
+        operators: Operators | None = None,
         **settings: Any,
     ) -> None:
         """Read and write these parameters.
@@ -193,10 +193,10 @@ class SACGradients(SoftGradients):
             policy: its parameters.
             critics: parameters of all critics.
             ema: parameters of the ema critics.
-            kernels: the operators.
+            operators: the operators.
             settings: keyword arguments of `SoftGradients`.
         """
-        super().__init__(LayersOfNetworks.with_ema(spec, policy, critics, ema, kernels), policy, critics, **settings)
+        super().__init__(LayersOfNetworks.with_ema(spec, policy, critics, ema, operators), policy, critics, **settings)
 
     def make_workspace(self, size: int) -> SACWorkspace:
         return SACWorkspace(self._networks, size)

@@ -20,7 +20,7 @@ import numpy as np
 from torch import Tensor
 
 from offbeat.algorithms.base import LossResult
-from offbeat.fastpath.mlp import F32, Kernels, Layers, MinibatchArrays
+from offbeat.fastpath.mlp import F32, Layers, MinibatchArrays, Operators
 from offbeat.fastpath.replay_gradients import (
     LayersOfNetworks,
     ReplayGradients,
@@ -103,7 +103,7 @@ class TD3Gradients(ReplayGradients[TD3Workspace]):
         smoothing: Smoothing,
         executor: TwoThreadExecutor,
         weighted: bool = False,
-        kernels: Kernels | None = None,
+        operators: Operators | None = None,
     ) -> None:
         """Read and write these parameters.
 
@@ -116,10 +116,10 @@ class TD3Gradients(ReplayGradients[TD3Workspace]):
             smoothing: the noise of the next actions.
             executor: runs the two parts of the work.
             weighted: whether minibatches have weights.
-            kernels: the operators.
+            operators: the operators.
         """
         self._ema_policy, self._smoothing = layers_of(spec, policy.layout, ema_policy.numpy()), smoothing
-        networks = LayersOfNetworks.with_ema(spec, policy, critics, ema, kernels)
+        networks = LayersOfNetworks.with_ema(spec, policy, critics, ema, operators)
         super().__init__(networks, policy, critics, executor=executor, weighted=weighted)
 
     def make_workspace(self, size: int) -> TD3Workspace:

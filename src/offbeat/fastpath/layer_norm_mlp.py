@@ -18,7 +18,7 @@ from offbeat.fastpath.mlp import F32, MLP, Layers, Rows
 from offbeat.models.critics import NORM_EPS
 
 
-class NormalizedMLP(MLP):
+class LayerNormMLP(MLP):
     """Linear layers; after each except the last, layer normalisation and an activation."""
 
     _statistics: list[tuple[Tensor, Tensor, Tensor]]
@@ -30,7 +30,7 @@ class NormalizedMLP(MLP):
         self._inputs, self._statistics = [], []
         for i, (weight, bias, out) in enumerate(zip(layers.weights, layers.biases, self._outputs, strict=True)):
             self._inputs.append(x)
-            x = self._kernels.forward(x, weight, bias, out, relu=False)
+            x = self._operators.forward(x, weight, bias, out, relu=False)
             if i < self._last:
                 x = self._normalize(i, layers, x)
         return x

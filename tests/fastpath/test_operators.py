@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from tests.support.thorough import examples
 
-from offbeat.fastpath import kernels as library
-from offbeat.fastpath.kernels import BlasKernels, MKLKernels, OneDNNKernels, fastest_kernels
-from offbeat.fastpath.mlp import F32, MLP, Kernels, Layers, NumpyKernels
+from offbeat.fastpath import operators as library
+from offbeat.fastpath.mlp import F32, MLP, Layers, NumpyOperators, Operators
+from offbeat.fastpath.operators import BlasOperators, MKLOperators, OneDNNOperators, fastest_operators
 from offbeat.models import onednn
 from offbeat.models.onednn import WIDE
 
-WAYS: list[Kernels] = [NumpyKernels(), BlasKernels(), MKLKernels()]
+WAYS: list[Operators] = [NumpyOperators(), BlasOperators(), MKLOperators()]
 if onednn.works():
-    WAYS.append(OneDNNKernels())
+    WAYS.append(OneDNNOperators())
 
 seeds = st.integers(0, 2**31 - 1)
 # Both sides of the width from which on oneDNN takes over, and one output, which has products of its own.
@@ -37,7 +37,7 @@ def assert_close(actual: F32, expected: NDArray[Any]) -> None:
 
 
 @pytest.fixture(params=WAYS, ids=lambda way: type(way).__name__)
-def way(request) -> Kernels:
+def way(request) -> Operators:
     return request.param
 
 
@@ -90,30 +90,30 @@ def test_wide_products_use_onednn_and_narrow_ones_do_not(monkeypatch, rows, inpu
     original = onednn.linear
     monkeypatch.setattr(onednn, "linear", note)
     x, weight, bias, d = arrays(0, (rows, inputs), (outputs, inputs), (outputs,), (rows, outputs))
-    OneDNNKernels().forward(x, weight, bias, np.empty_like(d), relu=True)
+    OneDNNOperators().forward(x, weight, bias, np.empty_like(d), relu=True)
     assert seen == [True] * forward
-    OneDNNKernels().input_gradient(d, weight, np.empty_like(x))
-    OneDNNKernels().weight_gradient(d, x, np.empty_like(weight))
+    OneDNNOperators().input_gradient(d, weight, np.empty_like(x))
+    OneDNNOperators().weight_gradient(d, x, np.empty_like(weight))
     assert seen == [True] * forward + [False, False] * backward
 
 
 @pytest.mark.parametrize(
     ("capability", "processor", "mkl", "kernels", "works", "expected"),
     [
-        ("AVX512", "AMD EPYC", True, "SkylakeX", True, BlasKernels),
-        ("AVX512", "AMD EPYC", True, "Haswell", True, OneDNNKernels),
-        ("AVX512", "AMD EPYC", True, "", True, OneDNNKernels),
-        ("AVX512", "AMD EPYC", True, "Haswell", False, BlasKernels),
-        ("AVX512", "Intel Xeon", True, "SkylakeX", True, MKLKernels),
-        ("AVX512", "Intel Xeon", True, "Haswell", True, MKLKernels),
-        ("AVX512", "Intel Xeon", False, "SkylakeX", True, BlasKernels),
-        ("AVX512", "Intel Xeon", False, "Haswell", True, OneDNNKernels),
-        ("AVX2", "Intel Xeon", True, "Haswell", True, BlasKernels),
-        ("AVX2", "AMD EPYC", True, "Zen", True, BlasKernels),
-        ("DEFAULT", "", False, "neoversen1", True, BlasKernels),
+        ("AVX512", "AMD EPYC", True, "SkylakeX", True, BlasOperators),
+        ("AVX512", "AMD EPYC", True, "Haswell", True, OneDNNOperators),
+        ("AVX512", "AMD EPYC", True, "", True, OneDNNOperators),
+        ("AVX512", "AMD EPYC", True, "Haswell", False, BlasOperators),
+        ("AVX512", "Intel Xeon", True, "SkylakeX", True, MKLOperators),
+        ("AVX512", "Intel Xeon", True, "Haswell", True, MKLOperators),
+        ("AVX512", "Intel Xeon", False, "SkylakeX", True, BlasOperators),
+        ("AVX512", "Intel Xeon", False, "Haswell", True, OneDNNOperators),
+        ("AVX2", "Intel Xeon", True, "Haswell", True, BlasOperators),
+        ("AVX2", "AMD EPYC", True, "Zen", True, BlasOperators),
+        ("DEFAULT", "", False, "neoversen1", True, BlasOperators),
     ],
 )
-def test_the_kernels_depend_on_the_processor_and_the_libraries(
+def test_the_operators_depend_on_the_processor_and_the_libraries(
     monkeypatch, capability, processor, mkl, kernels, works, expected
 ):
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
@@ -121,14 +121,14 @@ def test_the_kernels_depend_on_the_processor_and_the_libraries(
     monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: mkl)
     monkeypatch.setattr(library, "blas_kernels", lambda: kernels)
     monkeypatch.setattr(onednn, "works", lambda: works)
-    assert type(fastest_kernels.__wrapped__()) is expected
+    assert type(fastest_operators.__wrapped__()) is expected
 
 
 def test_without_the_name_of_the_processor_numpy_computes_the_products(monkeypatch):
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
     monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
     monkeypatch.setattr(library, "blas_kernels", lambda: "SkylakeX")
-    assert type(fastest_kernels.__wrapped__()) is BlasKernels
+    assert type(fastest_operators.__wrapped__()) is BlasOperators
 
 
 def at(array: F32, offset: int) -> F32:
@@ -144,7 +144,7 @@ def at(array: F32, offset: int) -> F32:
 def test_the_bits_do_not_depend_on_where_arrays_lie_in_memory(size):
     rows, inputs, outputs = size
     x, weight, bias, d = arrays(0, (rows, inputs), (outputs, inputs), (outputs,), (rows, outputs))
-    kernels, seen = fastest_kernels(), set()
+    operators, seen = fastest_operators(), set()
     for offset in range(16):
         x, weight, bias, d = (
             at(x, offset),
@@ -153,9 +153,9 @@ def test_the_bits_do_not_depend_on_where_arrays_lie_in_memory(size):
             at(d, 7 * offset % 16),
         )
         of_output, of_x, of_weight = (at(np.zeros_like(array), offset) for array in (d, x, weight))
-        output = kernels.forward(x, weight, bias, of_output, relu=True)
-        input_gradient = kernels.input_gradient(d, weight, of_x)
-        kernels.weight_gradient(d, x, of_weight)
+        output = operators.forward(x, weight, bias, of_output, relu=True)
+        input_gradient = operators.input_gradient(d, weight, of_x)
+        operators.weight_gradient(d, x, of_weight)
         seen.add(output.tobytes() + input_gradient.tobytes() + of_weight.tobytes())
     assert len(seen) == 1
 

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 
 from offbeat.core.threads import blas_kernels
-from offbeat.fastpath.mlp import F32, Kernels
+from offbeat.fastpath.mlp import F32, Operators
 from offbeat.models import onednn
 from offbeat.models.onednn import WIDE
 
@@ -33,7 +33,7 @@ AVX512_KERNELS = ("SkylakeX", "Cooperlake", "SapphireRapids")
 """OpenBLAS's names of its AVX-512 kernels."""
 
 
-class BlasKernels:
+class BlasOperators:
     """Matrix products with NumPy's BLAS, elementwise operators with torch."""
 
     def multiply(self, a: F32, b: F32, out: F32) -> None:
@@ -68,7 +68,7 @@ class BlasKernels:
         torch.ops.aten.threshold_backward.grad_input(tensor, torch.from_numpy(activated), 0, grad_input=tensor)
 
 
-class MKLKernels(BlasKernels):
+class MKLOperators(BlasOperators):
     """Matrix products with torch, which are those of MKL if torch has it. The bias is added by a call of its own:
     torch.addmm would write it into all rows first, which takes longer.
     """
@@ -77,8 +77,8 @@ class MKLKernels(BlasKernels):
         torch.mm(torch.from_numpy(a), torch.from_numpy(b), out=torch.from_numpy(out))
 
 
-class OneDNNKernels(BlasKernels):
-    """oneDNN for wide matrix products, `BlasKernels` for all others."""
+class OneDNNOperators(BlasOperators):
+    """oneDNN for wide matrix products, `BlasOperators` for all others."""
 
     def forward(self, x: F32, weight: F32, bias: F32, out: F32, *, relu: bool) -> F32:
         if min(len(x), len(weight)) < WIDE:
@@ -119,12 +119,12 @@ def processor_is_intels() -> bool:
 
 
 @cache
-def fastest_kernels() -> Kernels:
-    """Return the fastest kernels on this machine."""
+def fastest_operators() -> Operators:
+    """Return the fastest operators on this machine."""
     if not processor_has_avx512():
-        return BlasKernels()
+        return BlasOperators()
     if processor_is_intels() and torch.backends.mkl.is_available():  # type: ignore[no-untyped-call]
-        return MKLKernels()
+        return MKLOperators()
     if blas_kernels() not in AVX512_KERNELS and onednn.works():
-        return OneDNNKernels()
-    return BlasKernels()
+        return OneDNNOperators()
+    return BlasOperators()
