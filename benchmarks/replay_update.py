@@ -165,8 +165,8 @@ def without_selection() -> Update:
 
 def gradients_of(algorithm: Algorithm) -> ReplayGradients[Any]:
     """Return the analytic gradients of an algorithm."""
-    fast: Any = algorithm._fast  # noqa: SLF001  (users have no switch: the fast path is used where there is one)
-    gradients: ReplayGradients[Any] = fast.gradients
+    gradients = algorithm._fast  # noqa: SLF001  (users have no switch: the fast path is used where there is one)
+    assert isinstance(gradients, ReplayGradients)
     return gradients
 
 

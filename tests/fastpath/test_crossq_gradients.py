@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ from tests.support.replay_updates import prepared
 from offbeat.algorithms.crossq import MOMENTS, CrossQ
 from offbeat.algorithms.crossq_config import CrossQConfig
 from offbeat.fastpath.crossq_gradients import CrossQGradients
-from offbeat.fastpath.two_threads import TwoThreadExecutor
+from offbeat.fastpath.mlp import Operators
 
 WIDE = CrossQConfig(hidden_sizes=(70, 65), prioritized=True)
 
@@ -30,10 +30,9 @@ def made(config: CrossQConfig = WIDE, *, renormalized: bool = True) -> CrossQ:
     return algorithm
 
 
-def gradients(algorithm: CrossQ, threads: Literal[1, 2] = 1, **settings: Any) -> CrossQGradients:
-    parts = algorithm.spec, algorithm.policy, algorithm.critics, algorithm.moments
-    settings = {"temperature": lambda: 0.3, "weighted": True, **settings}
-    return CrossQGradients(*parts, executor=TwoThreadExecutor(threads), **settings)
+def gradients(algorithm: CrossQ, threads: int = 1, operators: Operators | None = None) -> CrossQGradients:
+    algorithm.threads = threads
+    return CrossQGradients(algorithm, operators)
 
 
 def autograd(algorithm: CrossQ, minibatch: Mapping[str, Any]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -50,14 +49,14 @@ def autograd(algorithm: CrossQ, minibatch: Mapping[str, Any]) -> tuple[torch.Ten
 @pytest.mark.parametrize(("activation", "renormalized"), [("relu", True), ("tanh", False)])
 def test_gradients_of_wide_networks_equal_those_of_autograd(operators, activation, renormalized):
     algorithm = made(replace(WIDE, activation=activation, temperature=0.3), renormalized=renormalized)
-    fast = gradients(algorithm, 2, operators=operators)
+    fast = gradients(algorithm, 2, operators)
     minibatch = prepared(algorithm, 64, 0, weighted=True)
     critic, policy, moments = autograd(algorithm, minibatch)
-    fast.critic(minibatch)
-    fast.policy(minibatch)
+    found = fast.critic_gradients(minibatch).outputs[MOMENTS]
+    fast.policy_gradients(minibatch)
     for ours, theirs in ((algorithm.critics.gradients, critic), (algorithm.policy.gradients, policy)):
         assert (ours - theirs).norm() <= 1e-5 * theirs.norm()
-    np.testing.assert_allclose(fast.batch_moments().numpy(), moments.numpy(), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found.numpy(), moments.numpy(), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("operators", OPERATORS, ids=lambda operators: type(operators).__name__)
@@ -67,11 +66,12 @@ def test_one_and_two_threads_give_the_same_bits(operators, rows, critics):
     minibatch = prepared(algorithm, rows, 0, weighted=True)
     results = []
     for threads in (1, 2):
-        fast = gradients(algorithm, threads, operators=operators)
+        fast = gradients(algorithm, threads, operators)
         for _ in range(2):
-            critic, policy = fast.critic(minibatch), fast.policy(minibatch)
+            critic, policy = fast.critic_gradients(minibatch), fast.policy_gradients(minibatch)
             written = [group.gradients.numpy().tobytes() for group in (algorithm.critics, algorithm.policy)]
-            results.append((critic, policy, written, fast.errors().tolist(), fast.batch_moments().tolist()))
+            outputs = {name: critic.outputs[name].tolist() for name in ("errors", MOMENTS)}
+            results.append((*critic[:2], *policy[:2], written, outputs))
     assert all(result == results[0] for result in results[1:])
 
 
@@ -81,7 +81,7 @@ def test_the_size_of_minibatches_may_change():
     for rows in (5, 12, 5):
         minibatch = prepared(algorithm, rows, rows, weighted=True)
         expected, _, _ = autograd(algorithm, minibatch)
-        fast.critic(minibatch)
+        fast.critic_gradients(minibatch)
         assert (algorithm.critics.gradients - expected).norm() <= 1e-5 * expected.norm()
 
 
@@ -94,5 +94,5 @@ def test_an_overflow_makes_the_losses_non_finite_without_warnings(size):
     minibatch = prepared(algorithm, 6, 0, weighted=True)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        losses = [float(fast.critic(minibatch).loss), float(fast.policy(minibatch).loss)]
+        losses = [float(fast.critic_gradients(minibatch).loss), float(fast.policy_gradients(minibatch).loss)]
     assert not np.isfinite(losses).any()

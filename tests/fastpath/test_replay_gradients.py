@@ -45,7 +45,7 @@ def test_losses_and_gradients_equal_those_of_autograd(
     expected = side.expected(networks, minibatch)
     assume(expected.margin > 1e-5)
     assume(expected.deviation > 0.05)
-    fast = side.fast(networks, threads, weighted=weighted)
+    fast = side.fast(networks, threads, prioritized=weighted)
     # With so few rows all of them may come out near 0, as differences of numbers near 1.
     assert_as_autograd(networks, fast, minibatch, expected, floor=1.0)
 
@@ -70,7 +70,7 @@ def test_losses_and_gradients_equal_those_of_autograd_for_wide_networks(
             break
     assert expected.margin > 1e-6
     assert expected.policy_critics == side.policy_critics(critics)
-    assert_as_autograd(networks, side.fast(networks, 2, operators=operators), minibatch, expected)
+    assert_as_autograd(networks, side.fast(networks, 2, operators), minibatch, expected)
 
 
 @pytest.mark.parametrize("operators", OPERATORS, ids=lambda operators: type(operators).__name__)
@@ -84,19 +84,19 @@ def test_one_and_two_threads_give_the_same_bits(name, rows, critics, layer_norm,
     minibatch = networks.minibatch(rows, weighted=True)
     results = []
     for threads in (1, 2):
-        fast = side.fast(networks, threads, operators=operators, weighted=True)
+        fast = side.fast(networks, threads, operators, prioritized=True)
         for _ in range(2):
-            critic, policy = fast.critic(minibatch), fast.policy(minibatch)
+            critic, policy = fast.critic_gradients(minibatch), fast.policy_gradients(minibatch)
             gradients = [group.gradients.numpy().tobytes() for group in (networks.critics, networks.policy)]
-            results.append((critic, policy, gradients, fast.errors().tolist()))
+            results.append((*critic[:2], *policy[:2], gradients, fast.errors().tolist()))
     assert all(result == results[0] for result in results[1:])
 
 
 def test_the_alignment_gaps_of_the_buffers_stay_zero(side):
     networks = side.networks()
     minibatch, fast = networks.minibatch(7), side.fast(networks)
-    fast.critic(minibatch)
-    fast.policy(minibatch)
+    fast.critic_gradients(minibatch)
+    fast.policy_gradients(minibatch)
     for group in (networks.policy, networks.critics):
         gaps = torch.ones(group.layout.size, dtype=torch.bool)
         for view in group.layout.views(gaps).values():
@@ -118,8 +118,8 @@ def test_the_size_of_minibatches_may_change(side):
 def test_changed_parameters_are_used(side):
     networks = side.networks()
     fast, minibatch = side.fast(networks), networks.minibatch(6)
-    fast.critic(minibatch)
-    fast.policy(minibatch)
+    fast.critic_gradients(minibatch)
+    fast.policy_gradients(minibatch)
     for values in networks.values():
         values.mul_(1.2)
     assert_as_autograd(networks, fast, minibatch, side.expected(networks, minibatch))
@@ -136,7 +136,7 @@ def test_an_overflow_makes_the_losses_non_finite_without_warnings(side, threads,
     minibatch = networks.minibatch(6)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        losses = [fast.critic(minibatch).loss, fast.policy(minibatch).loss]
+        losses = [fast.critic_gradients(minibatch).loss, fast.policy_gradients(minibatch).loss]
     assert not np.isfinite(losses).any()
 
 
@@ -148,5 +148,5 @@ def test_an_error_in_one_thread_is_raised(side):
         minibatch = networks.minibatch(4)
         for missing in ("next_noise", "action"):  # SAC's helper reads the action
             with pytest.raises(KeyError, match=missing):
-                fast.critic({name: rows for name, rows in minibatch.items() if name != missing})
-        fast.critic(minibatch)
+                fast.critic_gradients({name: rows for name, rows in minibatch.items() if name != missing})
+        fast.critic_gradients(minibatch)

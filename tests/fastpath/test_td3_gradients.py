@@ -25,4 +25,5 @@ def test_next_actions_have_clipped_noise_and_stay_between_the_bounds(smoothing):
     assert expected.margin > 1e-6
     if min(smoothing) > 0:
         assert (expected.next_action().abs() == 1).any()
-    assert_as_autograd(networks, side.fast(networks, 2, smoothing=smoothing), minibatch, expected)
+    settings = {"target_policy_noise": smoothing.std, "target_noise_clip": smoothing.clip}
+    assert_as_autograd(networks, side.fast(networks, 2, **settings), minibatch, expected)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -13,17 +13,18 @@ import torch
 from tests.reference import raw_losses
 from torch import Tensor
 
+from offbeat.algorithms.sac import SAC
+from offbeat.algorithms.sac_config import SACConfig
+from offbeat.algorithms.td3 import TD3
+from offbeat.algorithms.td3_config import TD3Config
 from offbeat.core.types import ActionSpec, Leaf
+from offbeat.fastpath.mlp import Operators
 from offbeat.fastpath.operators import BlasOperators, MKLOperators, OneDNNOperators
 from offbeat.fastpath.replay_gradients import ReplayGradients
 from offbeat.fastpath.sac_gradients import SACGradients
 from offbeat.fastpath.td3_gradients import Smoothing, TD3Gradients
-from offbeat.fastpath.two_threads import TwoThreadExecutor
 from offbeat.models import onednn
-from offbeat.models.critics import Critics
-from offbeat.models.dense import Unfilled
 from offbeat.models.flat import FlatParameters
-from offbeat.models.policy_network import Body, PolicyNetwork, Uniform
 from offbeat.models.spec import Activation, Distribution, PolicySpec
 
 ALPHA = 0.3
@@ -34,11 +35,13 @@ Minibatch = dict[str, Tensor]
 
 
 class Networks:
-    """Parameters of all networks, on flat buffers as an algorithm has them."""
+    """The networks of an algorithm, all with parameters of their own."""
 
     def __init__(
         self,
-        distribution: Distribution = "tanh_gaussian",
+        algorithm_class: type[SAC | TD3],
+        config: SACConfig | TD3Config,
+        distribution: Distribution,
         *,
         hidden: tuple[int, ...] = (9, 8),
         activation: Activation = "relu",
@@ -51,27 +54,30 @@ class Networks:
         box = ActionSpec("box", (actions,), low=(-1.0,) * actions, high=(1.0,) * actions)
         leaves = (Leaf("observation", (inputs,), "float32"),)
         self.spec = PolicySpec(leaves, box, hidden, activation, distribution, normalize=False)
+        settings: Any = replace(config, critics=critics, layer_norm=layer_norm)
+        self.algorithm = algorithm = algorithm_class(settings, self.spec, seed=seed)
+        self.policy, self.critics, self.ema = algorithm.policy, algorithm.critics, algorithm.ema_critics
         generator = torch.Generator().manual_seed(seed)
-        self.policy = FlatParameters(PolicyNetwork(self.spec, Uniform(generator), head_gain=1.0))
-        body = Body(replace(self.spec, hidden_sizes=()), Unfilled())
-        settings: Any = {"critics": critics, "choices": None, "action_size": actions, "generator": generator}
-        ensemble = Critics(body, hidden, activation, layer_norm=layer_norm, **settings)
-        for parameter in (*ensemble.scales, *ensemble.shifts):
+        for parameter in (*algorithm.critic_network.scales, *algorithm.critic_network.shifts):
             parameter.data += 0.3 * torch.randn(parameter.shape, generator=generator)
-        self.critics = FlatParameters(ensemble)
-        self.ema, self.ema_policy = (self._slow_copy(flat, generator) for flat in (self.critics, self.policy))
+        for flat, copy in self.slow_copies():
+            for name, view in flat.layout.views(copy).items():
+                view[...] = flat.arrays()[name] * (1 + 0.1 * torch.randn(view.shape, generator=generator))
         self.count, self.depth, self.layer_norm = critics, len(hidden) + 1, layer_norm
 
-    @staticmethod
-    def _slow_copy(flat: FlatParameters, generator: torch.Generator) -> Tensor:
-        copy = torch.zeros_like(flat.values)
-        for name, view in flat.layout.views(copy).items():
-            view[...] = flat.arrays()[name] * (1 + 0.1 * torch.randn(view.shape, generator=generator))
-        return copy
+    @property
+    def ema_policy(self) -> Tensor:
+        assert isinstance(self.algorithm, TD3)
+        return self.algorithm.ema_policy
+
+    def slow_copies(self) -> list[tuple[FlatParameters, Tensor]]:
+        """Return parameters and their slow copy, flat."""
+        of_policy = [(self.policy, self.ema_policy)] if isinstance(self.algorithm, TD3) else []
+        return [(self.critics, self.ema), *of_policy]
 
     def values(self) -> tuple[Tensor, ...]:
         """Return all parameters, flat."""
-        return self.policy.values, self.critics.values, self.ema, self.ema_policy
+        return self.policy.values, self.critics.values, *(copy for _, copy in self.slow_copies())
 
     def policy_layers(self, flat: Tensor) -> raw_losses.Parameters:
         views = self.policy.layout.views(flat)
@@ -114,7 +120,6 @@ class Expected(ABC):
         flat_policy = networks.policy.values.double().requires_grad_()
         flat_critics = networks.critics.values.double().requires_grad_()
         self.policy, self.critics = networks.policy_layers(flat_policy), networks.critic_layers(flat_critics)
-        self.ema_policy = networks.policy_layers(networks.ema_policy.double())
         self.ema = networks.critic_layers(networks.ema.double())
 
         loss, self.errors = raw_losses.critic_loss(self.rows, self.critics, self.targets(), self.activation)
@@ -177,6 +182,10 @@ class ExpectedOfTD3(Expected):
     policy_critics = frozenset({0})
     smoothing = SMOOTHING
 
+    def __init__(self, networks: Networks, minibatch: Mapping[str, Tensor]) -> None:
+        self.ema_policy = networks.policy_layers(networks.ema_policy.double())
+        super().__init__(networks, minibatch)
+
     def targets(self) -> Tensor:
         return raw_losses.td3_targets(self.rows, self.next_action(), self.ema, self.activation)
 
@@ -194,15 +203,17 @@ class ExpectedOfTD3(Expected):
 class Side(ABC):
     """The analytic gradients of one algorithm."""
 
-    distribution: ClassVar[Distribution]
     expected: ClassVar[type[Expected]]
 
+    @abstractmethod
     def networks(self, **settings: Any) -> Networks:
-        return Networks(self.distribution, **settings)
+        """Return networks with these keyword arguments of `Networks`."""
 
     @abstractmethod
-    def fast(self, networks: Networks, threads: Literal[1, 2] = 1, **settings: Any) -> ReplayGradients[Any]:
-        """Return the analytic gradients, on so many threads."""
+    def fast(
+        self, networks: Networks, threads: int = 1, operators: Operators | None = None, **settings: Any
+    ) -> ReplayGradients[Any]:
+        """Return the analytic gradients on so many threads, with these settings of the algorithm."""
 
     @abstractmethod
     def policy_critics(self, critics: int) -> set[int]:
@@ -210,29 +221,40 @@ class Side(ABC):
 
 
 class SACSide(Side):
-    distribution = "tanh_gaussian"
     expected = ExpectedOfSAC
 
-    def __init__(self, *, sample_ahead: bool = True) -> None:
-        self._sample_ahead = sample_ahead
+    def __init__(self, *, policy_delay: int = 1) -> None:
+        self._config = SACConfig(temperature=ALPHA, policy_delay=policy_delay)
 
-    def fast(self, networks: Networks, threads: Literal[1, 2] = 1, **settings: Any) -> SACGradients:
-        parts = networks.spec, networks.policy, networks.critics, networks.ema
-        settings = {"temperature": lambda: ALPHA, "sample_ahead": self._sample_ahead, **settings}
-        return SACGradients(*parts, executor=TwoThreadExecutor(threads), **settings)
+    def networks(self, **settings: Any) -> Networks:
+        return Networks(SAC, self._config, "tanh_gaussian", **settings)
+
+    def fast(
+        self, networks: Networks, threads: int = 1, operators: Operators | None = None, **settings: Any
+    ) -> SACGradients:
+        algorithm = networks.algorithm
+        assert isinstance(algorithm, SAC)
+        algorithm.threads, algorithm.config = threads, replace(algorithm.config, **settings)
+        return SACGradients(algorithm, operators)
 
     def policy_critics(self, critics: int) -> set[int]:
         return set(range(critics))
 
 
 class TD3Side(Side):
-    distribution = "deterministic"
     expected = ExpectedOfTD3
 
-    def fast(self, networks: Networks, threads: Literal[1, 2] = 1, **settings: Any) -> TD3Gradients:
-        parts = networks.spec, networks.policy, networks.critics, networks.ema
-        settings = {"ema_policy": networks.ema_policy, "smoothing": SMOOTHING, **settings}
-        return TD3Gradients(*parts, executor=TwoThreadExecutor(threads), **settings)
+    def networks(self, **settings: Any) -> Networks:
+        config = TD3Config(target_policy_noise=SMOOTHING.std, target_noise_clip=SMOOTHING.clip)
+        return Networks(TD3, config, "deterministic", **settings)
+
+    def fast(
+        self, networks: Networks, threads: int = 1, operators: Operators | None = None, **settings: Any
+    ) -> TD3Gradients:
+        algorithm = networks.algorithm
+        assert isinstance(algorithm, TD3)
+        algorithm.threads, algorithm.config = threads, replace(algorithm.config, **settings)
+        return TD3Gradients(algorithm, operators)
 
     def policy_critics(self, critics: int) -> set[int]:  # noqa: ARG002
         return {0}
@@ -240,7 +262,7 @@ class TD3Side(Side):
 
 SIDES: dict[str, Side] = {
     "sac": SACSide(),
-    "sac, sampled in the policy stage": SACSide(sample_ahead=False),
+    "sac, sampled in the policy stage": SACSide(policy_delay=2),
     "td3": TD3Side(),
 }
 
@@ -259,13 +281,13 @@ def assert_as_autograd(
     for group in (networks.policy, networks.critics):
         for view in group.layout.views(group.gradients).values():
             view.fill_(torch.nan)  # all of them are to be written
-    loss, metrics, _ = fast.critic(minibatch)
+    loss, metrics, _ = fast.critic_gradients(minibatch)
     assert loss == pytest.approx(expected.critic_loss, rel=1e-5, abs=1e-5)
     assert metrics["critic_loss"] == loss
     assert_near(networks.critics.gradients, expected.critic_gradient, floor)
     assert_near(fast.errors(), expected.errors, floor)
 
-    loss, metrics, _ = fast.policy(minibatch)
+    loss, metrics, _ = fast.policy_gradients(minibatch)
     assert loss == pytest.approx(expected.policy_loss, rel=1e-5, abs=1e-5)
     assert metrics["policy_loss"] == loss
     assert_near(networks.policy.gradients, expected.policy_gradient, floor)

@@ -8,12 +8,12 @@ next ones. Only the first have an error, but through the moments all rows get a 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
+from offbeat.algorithms.base import LossResult, Minibatch
+from offbeat.algorithms.crossq import MOMENTS, CrossQ
 from offbeat.fastpath.batch_norm_mlp import BatchNormMLP, Folded, Moments
 from offbeat.fastpath.mlp import F32, Layers, Operators
 from offbeat.fastpath.operators import fastest_operators
@@ -27,7 +27,6 @@ from offbeat.fastpath.replay_gradients import (
 from offbeat.fastpath.sac_gradients import SACWorkspace, SoftGradients
 from offbeat.models.batch_norm import RunningMoments
 from offbeat.models.flat import FlatParameters
-from offbeat.models.spec import PolicySpec
 
 
 class BatchNormCriticLayers:
@@ -51,7 +50,7 @@ class CrossQWorkspace(SACWorkspace):
 
     def __init__(self, networks: LayersOfNetworks, critics: BatchNormCriticLayers, size: int) -> None:
         super().__init__(networks, size)
-        self._normalized = critics
+        self._critic_layers = critics
         self._both = np.zeros((2 * size, critics.sizes[0]), np.float32)
         self._joined, self._joined_next = self._both[:size], self._both[size:]
         self._learning = [
@@ -61,7 +60,7 @@ class CrossQWorkspace(SACWorkspace):
 
     def evaluate_next(self, thread: int) -> None:
         """Compute the values of (s, a) and of (s', a') with this thread's critics."""
-        critics, size = self._normalized, self.size
+        critics, size = self._critic_layers, self.size
         with ignore_overflow():
             for e in self._critics_of(thread):
                 moments, updates = critics.running[e], float(critics.updates[0])
@@ -79,10 +78,10 @@ class CrossQWorkspace(SACWorkspace):
                 np.subtract(self.values[e], targets, out=errors)
                 np.multiply(weight, errors, out=d)
                 self.losses[e] = 0.5 * float(d @ errors)
-                self._learning[e].backward(self._normalized.layers[e], self._d_values[e], gradients[e])
+                self._learning[e].backward(self._critic_layers.layers[e], self._d_values[e], gradients[e])
 
     def evaluate(self, thread: int) -> None:
-        critics = self._normalized
+        critics = self._critic_layers
         with ignore_overflow():
             for e in self._critics_of(thread):
                 critics.folded[e].fold_all(critics.layers[e], critics.running[e])
@@ -90,44 +89,29 @@ class CrossQWorkspace(SACWorkspace):
 
 
 class CrossQGradients(SoftGradients):
-    """Reads values and writes gradients through views of the flat buffers."""
+    """The fast path of CrossQ."""
 
-    def __init__(
-        self,
-        spec: PolicySpec,
-        policy: FlatParameters,
-        critics: FlatParameters,
-        moments: RunningMoments,
-        *,
-        operators: Operators | None = None,
-        **settings: Any,
-    ) -> None:
-        """Read and write these parameters.
-
-        Args:
-            spec: the policy.
-            policy: its parameters.
-            critics: parameters of all critics.
-            moments: the running moments of the critics.
-            operators: the operators; None: the fastest on this machine.
-            settings: keyword arguments of `SoftGradients`.
-        """
-        self._normalized = BatchNormCriticLayers(critics, moments)
+    def __init__(self, algorithm: CrossQ, operators: Operators | None = None) -> None:
+        """Use these operators; None: the fastest on this machine."""
+        spec, policy = algorithm.spec, algorithm.policy
+        self._critic_layers = BatchNormCriticLayers(algorithm.critics, algorithm.moments)
         networks = LayersOfNetworks(
             spec,
             layers_of(spec, policy.layout, policy.values.numpy()),
-            [folded.layers for folded in self._normalized.folded],
-            [],
-            operators or fastest_operators(),
+            critics=[folded.layers for folded in self._critic_layers.folded],
+            ema=[],
+            operators=operators or fastest_operators(),
         )
-        super().__init__(networks, policy, critics, **settings)
+        super().__init__(algorithm, networks)
 
     def make_workspace(self, size: int) -> CrossQWorkspace:
-        return CrossQWorkspace(self._networks, self._normalized, size)
+        return CrossQWorkspace(self._networks, self._critic_layers, size)
 
-    def batch_moments(self) -> Tensor:
-        """Return the moments of the last critic stage's rows, for `RunningMoments.update`."""
-        return torch.from_numpy(self._normalized.flat_batch)
+    def critic_gradients(self, minibatch: Minibatch) -> LossResult:
+        result = super().critic_gradients(minibatch)
+        moments = torch.from_numpy(self._critic_layers.flat_batch)
+        loss = result.loss + 0 * float(moments.sum())  # as in `CrossQ.critic_loss`
+        return result._replace(loss=loss, outputs={**result.outputs, MOMENTS: moments})
 
 
 def moments_of(moments: RunningMoments, flat: F32) -> list[Moments]:

@@ -15,10 +15,10 @@ from offbeat.algorithms.ppo import PPO
 from offbeat.algorithms.sac import SAC
 from offbeat.algorithms.td3 import TD3
 from offbeat.fastpath.actor_critic import ActorCriticFastPath
-from offbeat.fastpath.crossq import CrossQFastPath
+from offbeat.fastpath.crossq_gradients import CrossQGradients
 from offbeat.fastpath.ppo import PPOFastPath
-from offbeat.fastpath.sac import SACFastPath
-from offbeat.fastpath.td3 import TD3FastPath
+from offbeat.fastpath.sac_gradients import SACGradients
+from offbeat.fastpath.td3_gradients import TD3Gradients
 
 
 def _actor_critic(fast_path: type[ActorCriticFastPath[Any]]) -> Callable[[OnPolicy[Any]], ActorCriticFastPath[Any]]:
@@ -35,8 +35,8 @@ def _actor_critic(fast_path: type[ActorCriticFastPath[Any]]) -> Callable[[OnPoli
 
 
 register(A2C, _actor_critic(ActorCriticFastPath), applies=ActorCriticFastPath.applies)
-register(CrossQ, CrossQFastPath, applies=CrossQFastPath.applies)
+register(CrossQ, CrossQGradients, applies=CrossQGradients.applies)
 register(IMPALA, _actor_critic(ActorCriticFastPath), applies=ActorCriticFastPath.applies)
 register(PPO, _actor_critic(PPOFastPath), applies=PPOFastPath.applies)
-register(SAC, SACFastPath, applies=SACFastPath.applies)
-register(TD3, TD3FastPath, applies=TD3FastPath.applies)
+register(SAC, SACGradients, applies=SACGradients.applies)
+register(TD3, TD3Gradients, applies=TD3Gradients.applies)

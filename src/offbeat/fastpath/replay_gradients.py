@@ -13,20 +13,21 @@ it takes longer than most operators. So few large operators are faster than many
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
-from torch import Tensor
+import torch
 
-from offbeat.algorithms.base import LossResult
+from offbeat.algorithms.base import LossResult, Minibatch
+from offbeat.algorithms.ema_critics import EmaCritics
+from offbeat.algorithms.replay_actor_critic import ReplayActorCritic
 from offbeat.fastpath.layer_norm_mlp import LayerNormMLP
 from offbeat.fastpath.mlp import F32, MLP, Layers, MinibatchArrays, Operators
 from offbeat.fastpath.operators import fastest_operators
 from offbeat.fastpath.two_threads import Step, TwoThreadExecutor
 from offbeat.models.buffer_layout import BufferLayout
-from offbeat.models.flat import FlatParameters
 from offbeat.models.spec import PolicySpec
 
 THREADS = 2
@@ -45,25 +46,14 @@ class LayersOfNetworks(NamedTuple):
     operators: Operators
 
     @classmethod
-    def with_ema(
-        cls, spec: PolicySpec, policy: FlatParameters, critics: FlatParameters, ema: Tensor, operators: Operators | None
-    ) -> LayersOfNetworks:
-        """Return the networks of an algorithm with ema critics.
-
-        Args:
-            spec: the policy.
-            policy: parameters of the policy, named as in `published.parameter_shapes`.
-            critics: parameters of all critics: ``weights.{i}`` [E, outputs, inputs] and ``biases.{i}`` [E, outputs] of
-                layer i, and with layer normalisation ``scales.{i}`` and ``shifts.{i}``. Their activation is that of the
-                policy.
-            ema: parameters of the ema critics, one flat tensor of the same layout.
-            operators: the operators; None: the fastest on this machine.
-        """
+    def with_ema(cls, algorithm: EmaCritics[Any, Any], operators: Operators | None) -> LayersOfNetworks:
+        """Return the networks of an algorithm with ema critics; without operators, with the fastest on this machine."""
+        spec, policy, critics = algorithm.spec, algorithm.policy, algorithm.critics
         return cls(
             spec,
             layers_of(spec, policy.layout, policy.values.numpy()),
             critic_layers(critics.layout, critics.values.numpy()),
-            critic_layers(critics.layout, ema.numpy()),
+            critic_layers(critics.layout, algorithm.ema_critics.numpy()),
             operators or fastest_operators(),
         )
 
@@ -128,56 +118,60 @@ WorkspaceT = TypeVar("WorkspaceT", bound=Workspace)
 
 
 class ReplayGradients(Generic[WorkspaceT]):
-    """Reads values and writes gradients through views of the flat buffers."""
+    """Implements `algorithms.replay_actor_critic.ReplayFastPath`, through views of the flat buffers.
 
-    def __init__(
-        self,
-        networks: LayersOfNetworks,
-        policy: FlatParameters,
-        critics: FlatParameters,
-        *,
-        executor: TwoThreadExecutor,
-        weighted: bool = False,
-    ) -> None:
-        """Write gradients of these parameters.
+    It is made for plain MLPs on a CPU. The critics may be normalised.
+    """
+
+    def __init__(self, algorithm: ReplayActorCritic[Any, Any], networks: LayersOfNetworks) -> None:
+        """Start the threads, and write the gradients of an algorithm for which `applies` is true.
 
         Args:
-            networks: the networks, on these parameters.
-            policy: parameters of the policy.
-            critics: parameters of all critics.
-            executor: runs the two parts of the work.
-            weighted: whether minibatches have weights.
+            algorithm: the algorithm.
+            networks: its networks.
         """
-        self._executor, self._weighted, self._networks = executor, weighted, networks
-        spec = networks.spec
-        self._critic_gradients = critic_layers(critics.layout, critics.gradients.numpy())
+        self._networks = networks
+        self._prioritized: bool = algorithm.config.prioritized
+        self._executor = TwoThreadExecutor(2 if algorithm.threads > 1 else 1)
+        self.threads: int = self._executor.threads
+        policy, critics = algorithm.policy, algorithm.critics
+        self._gradients_of_critics = critic_layers(critics.layout, critics.gradients.numpy())
         # Each thread writes its own array of policy gradients; they are added at the end.
         self._flat_gradients = (policy.gradients.numpy(), np.zeros(policy.layout.size, np.float32))
-        self._policy_gradients = [layers_of(spec, policy.layout, flat) for flat in self._flat_gradients]
+        self._gradients_of_policy = [layers_of(networks.spec, policy.layout, flat) for flat in self._flat_gradients]
         self._workspaces: dict[int, WorkspaceT] = {}
         """By number of rows: shards may differ by one row."""
         self._workspace = self._workspace_of(1)
+
+    @staticmethod
+    def applies(algorithm: ReplayActorCritic[Any, Any]) -> bool:
+        """Whether the fast path supports the policy and the device of an algorithm."""
+        spec = algorithm.spec
+        return spec.plain and spec.action.kind == "box" and algorithm.device == "cpu"
 
     def make_workspace(self, size: int) -> WorkspaceT:
         """Return a new workspace for a number of rows."""
         raise NotImplementedError
 
-    def critic(self, minibatch: Mapping[str, Tensor]) -> LossResult:
+    def critic_gradients(self, minibatch: Minibatch) -> LossResult:
         """Write all gradients of the sum over e of mean(weight (Q_e - y)^2 / 2).
 
         Args:
-            minibatch: observation, next_observation [M, inputs], action, the noise [M, A], reward, discount [M] and, if
-                weighted, weight [M], all float32.
+            minibatch: observation, next_observation [M, inputs], action, the noise [M, A], reward, discount [M] and,
+                with a prioritised replay, weight [M], all float32.
         """
         raise NotImplementedError
 
-    def policy(self, minibatch: Mapping[str, Tensor]) -> LossResult:
+    def policy_gradients(self, minibatch: Minibatch) -> LossResult:
         """Write all gradients of the policy's loss.
 
         Args:
             minibatch: observation [M, inputs] and the noise [M, A], if the policy has some, float32.
         """
         raise NotImplementedError
+
+    def close(self) -> None:
+        self._executor.close()
 
     def errors(self) -> F32:
         """Return the mean over the critics of |Q_e - y| in the last critic stage, [M]."""
@@ -188,21 +182,22 @@ class ReplayGradients(Generic[WorkspaceT]):
     def _write_critic_gradients(self, rows: MinibatchArrays, first: Step, targets: Callable[[], F32]) -> LossResult:
         """Run the critic stage. Its first step joins s and a, and s' and a'; then `targets` returns y, [M]."""
         workspace = self._workspace
-        weight = rows["weight"] if self._weighted else workspace.ones
+        weight = rows["weight"] if self._prioritized else workspace.ones
         self._executor.run(
             first,
             on_both_threads(workspace.evaluate_next),
-            on_both_threads(workspace.write_critic_gradients, targets, weight, self._critic_gradients),
+            on_both_threads(workspace.write_critic_gradients, targets, weight, self._gradients_of_critics),
         )
         loss = sum(workspace.losses)
-        return LossResult(loss, {"critic_loss": loss, "q_mean": mean(workspace.values)})
+        outputs = {"errors": torch.from_numpy(self.errors())} if self._prioritized else {}
+        return LossResult(loss, {"critic_loss": loss, "q_mean": mean(workspace.values)}, outputs)
 
     def _add_policy_gradients(self) -> None:
         """Add the policy's gradients of both threads."""
         first, second = self._flat_gradients
         np.add(first, second, out=first)
 
-    def _as_arrays(self, minibatch: Mapping[str, Tensor]) -> MinibatchArrays:
+    def _as_arrays(self, minibatch: Minibatch) -> MinibatchArrays:
         """Return the minibatch as arrays, and use the buffers of its size."""
         rows: MinibatchArrays = {name: tensor.numpy() for name, tensor in minibatch.items()}
         self._workspace = self._workspace_of(len(rows["observation"]))
@@ -226,7 +221,11 @@ def layers_of(spec: PolicySpec, layout: BufferLayout, flat: F32) -> Layers:
 
 
 def critic_layers(layout: BufferLayout, flat: F32) -> list[Layers]:
-    """Return each critic's layers."""
+    """Return each critic's layers.
+
+    A flat buffer has ``weights.{i}`` [E, outputs, inputs] and ``biases.{i}`` [E, outputs] of layer i, and with
+    normalisation ``scales.{i}`` and ``shifts.{i}``.
+    """
     return [Layers(*arrays) for arrays in arrays_of_critics(layout, flat, ("weights", "biases", "scales", "shifts"))]
 
 

@@ -19,7 +19,6 @@ half of these products.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -27,7 +26,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from offbeat.algorithms.base import LossResult
+from offbeat.algorithms.base import LossResult, Minibatch
+from offbeat.algorithms.sac import SAC
+from offbeat.algorithms.soft_actor_critic import SoftActorCritic
 from offbeat.fastpath.mlp import F32, MLP, Layers, MinibatchArrays, Operators
 from offbeat.fastpath.replay_gradients import (
     LayersOfNetworks,
@@ -38,9 +39,7 @@ from offbeat.fastpath.replay_gradients import (
     mean,
     on_both_threads,
 )
-from offbeat.fastpath.two_threads import TwoThreadExecutor
-from offbeat.models.flat import FlatParameters
-from offbeat.models.spec import LOG_STD_RANGE, PolicySpec
+from offbeat.models.spec import LOG_STD_RANGE
 
 
 class SACWorkspace(Workspace):
@@ -109,94 +108,69 @@ class SACWorkspace(Workspace):
 
 
 class SoftGradients(ReplayGradients[SACWorkspace]):
-    """What the gradients of SAC and CrossQ share."""
+    """What the fast paths of SAC and CrossQ share. Implements `algorithms.soft_actor_critic.SoftFastPath`."""
 
     log_prob: Tensor
     """[M]: log pi(a|s) of the actions that the last policy stage sampled."""
 
-    def __init__(
-        self,
-        networks: LayersOfNetworks,
-        policy: FlatParameters,
-        critics: FlatParameters,
-        *,
-        temperature: Callable[[], float],
-        executor: TwoThreadExecutor,
-        weighted: bool = False,
-        sample_ahead: bool = True,
-    ) -> None:
-        """Write gradients of these parameters.
-
-        Args:
-            networks: the networks, on these parameters. The policy is a tanh_gaussian.
-            policy: its parameters.
-            critics: parameters of all critics.
-            temperature: returns alpha.
-            executor: runs the two parts of the work.
-            weighted: whether minibatches have weights.
-            sample_ahead: whether a policy stage with the same minibatch and the same policy follows each critic stage.
-                Then the critic stage samples its actions, in a thread that would otherwise wait.
-        """
-        super().__init__(networks, policy, critics, executor=executor, weighted=weighted)
-        self._temperature, self._sample_ahead = temperature, sample_ahead
-        self._sampled_for: Mapping[str, Tensor] | None = None
+    def __init__(self, algorithm: SoftActorCritic[Any], networks: LayersOfNetworks) -> None:
+        super().__init__(algorithm, networks)
+        self._algorithm = algorithm
+        self._sample_ahead: bool = algorithm.config.policy_delay == 1
+        """Whether a policy stage with the same minibatch and the same policy follows each critic stage. Then the critic
+        stage samples its actions, in a thread that would otherwise wait."""
+        self._sampled_for: Minibatch | None = None
         """The minibatch for which the critic stage has sampled the policy stage's actions."""
 
-    def critic(self, minibatch: Mapping[str, Tensor]) -> LossResult:
+    def critic_gradients(self, minibatch: Minibatch) -> LossResult:
         """Write all gradients, with y as in `soft_targets`. The minibatch has noise and next_noise."""
         rows, workspace = self._as_arrays(minibatch), self._workspace
-        alpha = np.float32(self._temperature())
+        alpha = self._alpha()
         first = partial(workspace.sample_next, rows), partial(workspace.prepare, rows, ahead=self._sample_ahead)
         result = self._write_critic_gradients(rows, first, partial(workspace.targets, rows, alpha))
         self._sampled_for = minibatch if self._sample_ahead else None
         return result
 
-    def policy(self, minibatch: Mapping[str, Tensor]) -> LossResult:
+    def policy_gradients(self, minibatch: Minibatch) -> LossResult:
         """Write all gradients of mean(alpha log pi(a|s) - min_e Q_e(s, a)); the result also has the mean entropy.
 
         If the smallest value is that of several critics, the first of them gets the gradient. The minibatch has noise.
         """
         rows, workspace = self._as_arrays(minibatch), self._workspace
-        alpha = np.float32(self._temperature())
+        alpha = self._alpha()
         if self._sampled_for is not minibatch:
             workspace.sample(rows)
         self._sampled_for = None  # the policy changes after this stage
         self._executor.run(
             on_both_threads(workspace.evaluate),
             on_both_threads(workspace.write_action_gradients),
-            on_both_threads(workspace.write_policy_gradients, alpha, self._policy_gradients),
+            on_both_threads(workspace.write_policy_gradients, alpha, self._gradients_of_policy),
         )
         self._add_policy_gradients()
         self.log_prob = torch.from_numpy(workspace.sampled.log_prob)
         log_prob = mean(workspace.sampled.log_prob)
         loss = float(alpha) * log_prob - mean(workspace.values.min(axis=0))
-        return LossResult(loss, {"policy_loss": loss, "entropy": -log_prob})
+        return LossResult(loss, {"policy_loss": loss, "entropy": -log_prob}, {"entropy": -log_prob})
+
+    def temperature_gradients(self, minibatch: Minibatch) -> LossResult:
+        algorithm = self._algorithm
+        parameters = algorithm.temperature.parameters
+        assert parameters is not None
+        gap = float(algorithm.entropy) - float(algorithm.entropy_target(minibatch))
+        parameters.gradients[0] = gap
+        loss = float(parameters.values[0]) * gap
+        return LossResult(loss, {"temperature_loss": loss, "temperature": float(self._alpha())})
+
+    def _alpha(self) -> np.float32:
+        return np.float32(float(self._algorithm.temperature()))
 
 
 class SACGradients(SoftGradients):
-    """Reads values and writes gradients through views of the flat buffers."""
+    """The fast path of SAC."""
 
-    def __init__(
-        self,
-        spec: PolicySpec,
-        policy: FlatParameters,
-        critics: FlatParameters,
-        ema: Tensor,
-        *,
-        operators: Operators | None = None,
-        **settings: Any,
-    ) -> None:
-        """Read and write these parameters.
-
-        Args:
-            spec: the policy.
-            policy: its parameters.
-            critics: parameters of all critics.
-            ema: parameters of the ema critics.
-            operators: the operators.
-            settings: keyword arguments of `SoftGradients`.
-        """
-        super().__init__(LayersOfNetworks.with_ema(spec, policy, critics, ema, operators), policy, critics, **settings)
+    def __init__(self, algorithm: SAC, operators: Operators | None = None) -> None:
+        """Use these operators; None: the fastest on this machine."""
+        super().__init__(algorithm, LayersOfNetworks.with_ema(algorithm, operators))
 
     def make_workspace(self, size: int) -> SACWorkspace:
         return SACWorkspace(self._networks, size)

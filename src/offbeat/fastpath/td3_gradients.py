@@ -12,14 +12,13 @@ one critic has a part. The policy's gradients of the two halves are added at the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from torch import Tensor
 
-from offbeat.algorithms.base import LossResult
+from offbeat.algorithms.base import LossResult, Minibatch
+from offbeat.algorithms.td3 import TD3
 from offbeat.fastpath.mlp import F32, Layers, MinibatchArrays, Operators
 from offbeat.fastpath.replay_gradients import (
     LayersOfNetworks,
@@ -31,9 +30,6 @@ from offbeat.fastpath.replay_gradients import (
     mean,
     on_both_threads,
 )
-from offbeat.fastpath.two_threads import TwoThreadExecutor
-from offbeat.models.flat import FlatParameters
-from offbeat.models.spec import PolicySpec
 
 
 class Smoothing(NamedTuple):
@@ -90,52 +86,29 @@ class TD3Workspace(Workspace):
 
 
 class TD3Gradients(ReplayGradients[TD3Workspace]):
-    """Reads values and writes gradients through views of the flat buffers."""
+    """The fast path of TD3."""
 
-    def __init__(
-        self,
-        spec: PolicySpec,
-        policy: FlatParameters,
-        critics: FlatParameters,
-        ema: Tensor,
-        *,
-        ema_policy: Tensor,
-        smoothing: Smoothing,
-        executor: TwoThreadExecutor,
-        weighted: bool = False,
-        operators: Operators | None = None,
-    ) -> None:
-        """Read and write these parameters.
-
-        Args:
-            spec: the policy, a deterministic one.
-            policy: its parameters.
-            critics: parameters of all critics.
-            ema: parameters of the ema critics.
-            ema_policy: parameters of the ema policy, one flat tensor of the policy's layout.
-            smoothing: the noise of the next actions.
-            executor: runs the two parts of the work.
-            weighted: whether minibatches have weights.
-            operators: the operators.
-        """
-        self._ema_policy, self._smoothing = layers_of(spec, policy.layout, ema_policy.numpy()), smoothing
-        networks = LayersOfNetworks.with_ema(spec, policy, critics, ema, operators)
-        super().__init__(networks, policy, critics, executor=executor, weighted=weighted)
+    def __init__(self, algorithm: TD3, operators: Operators | None = None) -> None:
+        """Use these operators; None: the fastest on this machine."""
+        config = algorithm.config
+        self._ema_policy = layers_of(algorithm.spec, algorithm.policy.layout, algorithm.ema_policy.numpy())
+        self._smoothing = Smoothing(config.target_policy_noise, config.target_noise_clip)
+        super().__init__(algorithm, LayersOfNetworks.with_ema(algorithm, operators))
 
     def make_workspace(self, size: int) -> TD3Workspace:
         return TD3Workspace(self._networks, self._ema_policy, self._smoothing, size)
 
-    def critic(self, minibatch: Mapping[str, Tensor]) -> LossResult:
+    def critic_gradients(self, minibatch: Minibatch) -> LossResult:
         """Write all gradients, with y as in `losses.td3.clipped_targets`. The minibatch has next_noise."""
         rows, workspace = self._as_arrays(minibatch), self._workspace
         return self._write_critic_gradients(
             rows, on_both_threads(workspace.prepare, rows), partial(workspace.targets, rows)
         )
 
-    def policy(self, minibatch: Mapping[str, Tensor]) -> LossResult:
+    def policy_gradients(self, minibatch: Minibatch) -> LossResult:
         """Write all gradients of mean(-Q_1(s, pi(s)))."""
         rows, workspace = self._as_arrays(minibatch), self._workspace
-        self._executor.run(on_both_threads(workspace.write_policy_gradients, rows, self._policy_gradients))
+        self._executor.run(on_both_threads(workspace.write_policy_gradients, rows, self._gradients_of_policy))
         self._add_policy_gradients()
         loss = -mean(workspace.policy_values)
         return LossResult(loss, {"policy_loss": loss})
