@@ -37,8 +37,8 @@ from offbeat.algorithms.td3 import TD3
 from offbeat.algorithms.td3_config import TD3Config
 from offbeat.config.resolve import resolve
 from offbeat.core.threads import blas_kernels, limit
-from offbeat.core.types import ActionSpec, EnvSpec, Leaf
-from offbeat.fastpath.mlp import F32, Operators
+from offbeat.core.types import F32, ActionSpec, EnvSpec, Leaf
+from offbeat.fastpath.mlp import Operators
 from offbeat.fastpath.operators import BlasOperators, MKLOperators, OneDNNOperators
 from offbeat.fastpath.replay_gradients import ReplayGradients
 from offbeat.fastpath.sac_gradients import SACWorkspace

@@ -24,11 +24,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tests.reference.smuggling import Floats, against_patrols, against_smugglers, expected_return, strategy_of, value
+from tests.reference.smuggling import against_patrols, against_smugglers, expected_return, strategy_of, value
 from tests.support.league_players import latest_player, snapshot_players
 
 from benchmarks.common import describe, machine, markdown_table
 from benchmarks.seeds import Scores, measure, train_cpu_s, train_once, with_seed
+from offbeat.core.types import F64
 from offbeat.envs.testing.smuggling import PATROL, SIDES, SMUGGLER
 
 ENV, RUNS = "offbeat.envs.testing.smuggling:Smuggling", Path("runs/smuggling")
@@ -58,7 +59,7 @@ AGAINST_FROZEN: Settings = {"steps": 60_000, "entropy_coef": 0.01}
 # --- scores -------------------------------------------------------------------------------------------------
 
 
-def exploitability(strategies: Mapping[str, Floats], weights: Sequence[float]) -> Scores:
+def exploitability(strategies: Mapping[str, F64], weights: Sequence[float]) -> Scores:
     """Return NashConv of two mixtures, side -> [K, ...], and the exploitability of each side."""
     smugglers, patrols = strategies[SMUGGLER], strategies[PATROL]
     worst, best = against_smugglers(smugglers, weights), against_patrols(patrols, weights)

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from tests.support.thorough import examples
 
+from offbeat.core.types import F32
 from offbeat.fastpath import operators as library
-from offbeat.fastpath.mlp import F32, MLP, Layers, NumpyOperators, Operators
+from offbeat.fastpath.mlp import MLP, Layers, NumpyOperators, Operators
 from offbeat.fastpath.operators import BlasOperators, MKLOperators, OneDNNOperators, fastest_operators
 from offbeat.models import onednn
 from offbeat.models.onednn import WIDE

@@ -6,15 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from offbeat.core.types import F64
 
 
-def softmax(logits: Floats) -> Floats:
+def softmax(logits: F64) -> F64:
     """Probabilities of the actions, [states, 2]."""
     weights = np.exp(logits - logits.max(axis=1, keepdims=True))
-    normalized: Floats = weights / weights.sum(axis=1, keepdims=True)
+    normalized: F64 = weights / weights.sum(axis=1, keepdims=True)
     return normalized
 
 
@@ -49,13 +48,13 @@ class KuhnPoker:
             for action in state.legal_actions():
                 self._walk(state.child(action), chance, [*path, (self.index[key], action)], ends)
 
-    def value(self, policy: Floats) -> float:
+    def value(self, policy: F64) -> float:
         """Expected return of the first player; `policy` is [states, 2] for both players."""
         reach = np.ones(len(self.weight))
         np.multiply.at(reach, self.end, policy[self.state, self.action])
         return float((self.weight * reach).sum())
 
-    def gradient(self, policy: Floats) -> Floats:
+    def gradient(self, policy: F64) -> F64:
         """Gradient of each player's own expected return by the probabilities of its actions, [states, 2]."""
         reach = np.ones(len(self.weight))
         np.multiply.at(reach, self.end, policy[self.state, self.action])
@@ -65,7 +64,7 @@ class KuhnPoker:
         )
         return self.sign * gradient
 
-    def visits(self, policy: Floats) -> Floats:
+    def visits(self, policy: F64) -> F64:
         """Probability that a game comes to each state, [states]. All six deals are equally likely."""
         reach = np.full(len(self.weight), 1 / 6)
         np.multiply.at(reach, self.end, policy[self.state, self.action])
@@ -73,12 +72,12 @@ class KuhnPoker:
         np.add.at(visits, self.state, reach[self.end])
         return visits
 
-    def function(self, policy: Floats) -> Callable[[Any], dict[int, float]]:
+    def function(self, policy: F64) -> Callable[[Any], dict[int, float]]:
         """The policy as a function of a state of OpenSpiel."""
         return lambda state: dict(enumerate(policy[self.index[state.information_state_string()]].tolist()))
 
 
-def self_play(kuhn: KuhnPoker, *, steps: int, entropy: float, rate: float, every: int) -> list[Floats]:
+def self_play(kuhn: KuhnPoker, *, steps: int, entropy: float, rate: float, every: int) -> list[F64]:
     """Both players follow the gradient of their return plus entropy at the same time; return the snapshots."""
     logits = np.random.default_rng(0).normal(0, 0.5, (len(kuhn.index), 2))
     snapshots = []
@@ -91,7 +90,7 @@ def self_play(kuhn: KuhnPoker, *, steps: int, entropy: float, rate: float, every
     return snapshots
 
 
-def equilibrium_with_entropy(kuhn: KuhnPoker, entropy: float, *, steps: int = 20_000, rate: float = 5e-3) -> Floats:
+def equilibrium_with_entropy(kuhn: KuhnPoker, entropy: float, *, steps: int = 20_000, rate: float = 5e-3) -> F64:
     """Return the policy that self-play with an entropy bonus in each decision, as PPO has it, cannot improve.
 
     In each state the probability of an action is in proportion to exp(its expected return / entropy). It is found by

@@ -12,10 +12,10 @@ from typing import NamedTuple, cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
 from offbeat.algorithms.base import Algorithm, LossResult, Minibatch, ParameterGroup, Stage
+from offbeat.core.types import F64
 from offbeat.memory.arena import SharedArena, attach
 from offbeat.models.collective import ALONE, Collective
 from offbeat.models.flat import FlatParameters
@@ -30,8 +30,6 @@ from offbeat.runtime.hogwild.shared_state import (
     write_initial,
 )
 from offbeat.workers.updates import UpdateMetrics, Updates
-
-F64 = NDArray[np.float64]
 
 ROWS, COLUMNS, MINIBATCH = 64, 6, 32
 RATE = 0.1

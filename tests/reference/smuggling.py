@@ -10,12 +10,11 @@ from functools import cache
 from itertools import combinations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from offbeat.core.types import F64
 from offbeat.envs.testing.smuggling import FINE, FOG, FOUND_IN_FOG, GAIN, OUT, SMUGGLER, STAY, WAIT, Smuggling
 from offbeat.models.acting import ActingPolicy
 
-Floats = NDArray[np.float64]
 WEATHER = np.array([1 - FOG, FOG])
 """Probabilities of clear weather and of fog."""
 FOUND = np.array([1.0, FOUND_IN_FOG])
@@ -27,7 +26,7 @@ TRIP = np.array([[gain + np.zeros(2), gain - FOUND * (gain + fine)] for gain, fi
 # --- best responses -----------------------------------------------------------------------------------------
 
 
-def against_smugglers(strategies: Floats, weights: Sequence[float], nights: int = 2, patrols: int = 1) -> float:
+def against_smugglers(strategies: F64, weights: Sequence[float], nights: int = 2, patrols: int = 1) -> float:
     """Return the expected return of a mixture of smugglers against the patrol that is best against it.
 
     Args:
@@ -38,7 +37,7 @@ def against_smugglers(strategies: Floats, weights: Sequence[float], nights: int 
         patrols: How often the patrol can go out.
     """
 
-    def rest(left: int, ready: int, still_here: Floats) -> float:
+    def rest(left: int, ready: int, still_here: F64) -> float:
         """`still_here`: [K], probability that this smuggler was drawn and has waited so far."""
         if left == 0:
             return 0.0
@@ -52,7 +51,7 @@ def against_smugglers(strategies: Floats, weights: Sequence[float], nights: int 
     return float(rest(nights, patrols, _shares(weights)))
 
 
-def against_patrols(strategies: Floats, weights: Sequence[float], nights: int = 2, patrols: int = 1) -> float:
+def against_patrols(strategies: F64, weights: Sequence[float], nights: int = 2, patrols: int = 1) -> float:
     """Return the expected return of the smuggler that is best against a mixture of patrols.
 
     Args:
@@ -62,7 +61,7 @@ def against_patrols(strategies: Floats, weights: Sequence[float], nights: int = 
         patrols: As for `against_smugglers`.
     """
 
-    def rest(left: int, ready: int, agreeing: Floats) -> float:
+    def rest(left: int, ready: int, agreeing: F64) -> float:
         """`agreeing`: [K], probability that this patrol was drawn and has done what was seen so far."""
         if left == 0:
             return 0.0
@@ -74,13 +73,13 @@ def against_patrols(strategies: Floats, weights: Sequence[float], nights: int = 
     return rest(nights, patrols, _shares(weights))
 
 
-def _shares(weights: Sequence[float]) -> Floats:
+def _shares(weights: Sequence[float]) -> F64:
     given = np.asarray(weights, np.float64)
-    shares: Floats = given / given.sum()
+    shares: F64 = given / given.sum()
     return shares
 
 
-def expected_return(smuggler: Floats, patrol: Floats, nights: int = 2, patrols: int = 1) -> float:
+def expected_return(smuggler: F64, patrol: F64, nights: int = 2, patrols: int = 1) -> float:
     """Return the smuggler's expected return, for two strategies without the axis of K."""
 
     def rest(left: int, ready: int) -> float:
@@ -124,7 +123,7 @@ def value(nights: int = 2, patrols: int = 1) -> float:
 # --- policies -----------------------------------------------------------------------------------------------
 
 
-def strategy_of(policy: ActingPolicy, side: str, nights: int = 2, patrols: int = 1) -> Floats:
+def strategy_of(policy: ActingPolicy, side: str, nights: int = 2, patrols: int = 1) -> F64:
     """Return the probabilities of all actions of a policy, as `against_smugglers` and `against_patrols` expect them."""
     kinds = range(2) if side == SMUGGLER else range(1)
     world = Smuggling(nights, patrols)
@@ -136,6 +135,6 @@ def strategy_of(policy: ActingPolicy, side: str, nights: int = 2, patrols: int =
                 rows.append(world.observations()[side])
     logits = policy.parameters({"observation": np.array(rows)}).astype(np.float64)
     weights = np.exp(logits - logits.max(axis=1, keepdims=True))
-    shares: Floats = weights / weights.sum(axis=1, keepdims=True)
+    shares: F64 = weights / weights.sum(axis=1, keepdims=True)
     shape = (nights, patrols + 1, 2, 3) if side == SMUGGLER else (nights, patrols + 1, 2)
     return shares.reshape(shape)

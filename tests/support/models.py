@@ -10,13 +10,11 @@ import torch
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from offbeat.core.types import ActionSpec, Array, Leaf, Tree
+from offbeat.core.types import F32, ActionSpec, Array, Leaf, Tree
 from offbeat.models.actor_critic import ActorCritic
 from offbeat.models.flat import FlatParameters
 from offbeat.models.published import parameter_shapes, published_layout
 from offbeat.models.spec import Distribution, PolicySpec
-
-F32 = NDArray[np.float32]
 
 OBSERVATIONS = {
     "vector": (Leaf("observation", (3,), "float32"),),

@@ -25,6 +25,10 @@ from offbeat.core.checks import OneOf
 from offbeat.core.fields import Bound, Name, Size, Unlimited
 
 Array = NDArray[Any]
+F32 = NDArray[np.float32]
+F64 = NDArray[np.float64]
+I64 = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 Tree = dict[str, Array]
 """Named arrays. A Box observation is one array, 'observation'. A Dict has one array per key, 'observation/<key>', a
 Tuple 'observation/0' and so on; nested spaces have 'observation/<key>/<key>'. So it is a flat dict, whatever the
@@ -319,13 +323,13 @@ class Policy(Protocol):
     state_size: int
     """Size of the recurrent state of each column; 0 without a recurrent core."""
 
-    def load(self, vector: NDArray[np.float32]) -> None:
+    def load(self, vector: F32) -> None:
         """Load the published weights, normalizer included."""
 
-    def act(self, observation: Tree, random: np.random.Generator, state: NDArray[np.float32] | None = None) -> Acted:
+    def act(self, observation: Tree, random: np.random.Generator, state: F32 | None = None) -> Acted:
         """Sample an action for each column; with a core, `state` [N, state_size] is updated in place."""
 
-    def greedy(self, observation: Tree, state: NDArray[np.float32] | None = None) -> Array:
+    def greedy(self, observation: Tree, state: F32 | None = None) -> Array:
         """Return the most likely action (Gaussian: the mean) for each column; `state` is updated in place."""
 
     def to_env(self, action: Array) -> Array:

@@ -29,7 +29,8 @@ from offbeat.algorithms.network_passes import FastOutputs, FastPass
 from offbeat.algorithms.on_policy import GROUP, OnPolicy
 from offbeat.algorithms.on_policy_shards import NORMALIZED
 from offbeat.algorithms.rows import RowRange
-from offbeat.fastpath.mlp import F32, MLP, Layers, MinibatchArrays
+from offbeat.core.types import F32
+from offbeat.fastpath.mlp import MLP, Layers, MinibatchArrays
 from offbeat.fastpath.mlp_pair import MLPPair, PairLayers
 
 Owner = TypeVar("Owner", bound=OnPolicy[Any])

@@ -21,7 +21,8 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from offbeat.fastpath.mlp import F32, Layers, Operators, multiply_by_derivative
+from offbeat.core.types import F32
+from offbeat.fastpath.mlp import Layers, Operators, multiply_by_derivative
 from offbeat.models.batch_norm import EPS, MOST_D, MOST_R, WARMUP
 from offbeat.models.spec import Activation
 

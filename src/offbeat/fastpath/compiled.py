@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from offbeat.core.errors import ConfigError
 from offbeat.core.threads import ThreadCounts
-from offbeat.fastpath.mlp import F32
+from offbeat.core.types import F32
 
 _COUNTS = ThreadCounts()
 try:

@@ -17,9 +17,10 @@ from offbeat.algorithms.network_passes import FastOutputs, FastPass
 from offbeat.algorithms.on_policy import GROUP, OnPolicy
 from offbeat.algorithms.on_policy_shards import NORMALIZED
 from offbeat.algorithms.ppo import PPO
+from offbeat.core.types import F32
 from offbeat.fastpath import compiled
 from offbeat.fastpath.actor_critic import ActorCriticFastPath, arrays_of
-from offbeat.fastpath.mlp import F32, MinibatchArrays
+from offbeat.fastpath.mlp import MinibatchArrays
 from offbeat.models.flat import FlatParameters
 
 Sums = NDArray[np.float64]

@@ -14,8 +14,9 @@ import torch
 
 from offbeat.algorithms.base import LossResult, Minibatch
 from offbeat.algorithms.crossq import MOMENTS, CrossQ
+from offbeat.core.types import F32
 from offbeat.fastpath.batch_norm_mlp import BatchNormMLP, Folded, Moments
-from offbeat.fastpath.mlp import F32, Layers, Operators
+from offbeat.fastpath.mlp import Layers, Operators
 from offbeat.fastpath.operators import fastest_operators
 from offbeat.fastpath.replay_gradients import (
     LayersOfNetworks,

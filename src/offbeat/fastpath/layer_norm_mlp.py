@@ -14,7 +14,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from offbeat.fastpath.mlp import F32, MLP, Layers, Rows
+from offbeat.core.types import F32
+from offbeat.fastpath.mlp import MLP, Layers, Rows
 from offbeat.models.critics import NORM_EPS
 
 

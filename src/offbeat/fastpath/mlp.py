@@ -19,11 +19,10 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from offbeat.core.types import Array
+from offbeat.core.types import F32, Array
 from offbeat.models.published import published_layout
 from offbeat.models.spec import Activation, PolicySpec
 
-F32 = NDArray[np.float32]
 Index = NDArray[np.intp]
 Rows = slice | Index
 ALL = slice(None)

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from offbeat.fastpath.mlp import F32, NUMPY, multiply_by_derivative
+from offbeat.core.types import F32
+from offbeat.fastpath.mlp import NUMPY, multiply_by_derivative
 from offbeat.models.buffer_layout import BufferLayout
 from offbeat.models.spec import Activation
 

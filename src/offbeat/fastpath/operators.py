@@ -25,7 +25,8 @@ import numpy as np
 import torch
 
 from offbeat.core.threads import blas_kernels
-from offbeat.fastpath.mlp import F32, Operators
+from offbeat.core.types import F32
+from offbeat.fastpath.mlp import Operators
 from offbeat.models import onednn
 from offbeat.models.onednn import WIDE
 

@@ -12,8 +12,9 @@ import numpy as np
 
 from offbeat.algorithms.base import LossResult
 from offbeat.algorithms.ppo import PPO
+from offbeat.core.types import F32
 from offbeat.fastpath.actor_critic import ActorCriticFastPath
-from offbeat.fastpath.mlp import F32, MinibatchArrays
+from offbeat.fastpath.mlp import MinibatchArrays
 
 
 class PPOFastPath(ActorCriticFastPath[PPO]):

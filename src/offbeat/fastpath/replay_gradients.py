@@ -23,8 +23,9 @@ import torch
 from offbeat.algorithms.base import LossResult, Minibatch
 from offbeat.algorithms.ema_critics import EmaCritics
 from offbeat.algorithms.replay_actor_critic import ReplayActorCritic
+from offbeat.core.types import F32
 from offbeat.fastpath.layer_norm_mlp import LayerNormMLP
-from offbeat.fastpath.mlp import F32, MLP, Layers, MinibatchArrays, Operators
+from offbeat.fastpath.mlp import MLP, Layers, MinibatchArrays, Operators
 from offbeat.fastpath.operators import fastest_operators
 from offbeat.fastpath.two_threads import Step, TwoThreadExecutor
 from offbeat.models.buffer_layout import BufferLayout

@@ -29,7 +29,8 @@ from torch import Tensor
 from offbeat.algorithms.base import LossResult, Minibatch
 from offbeat.algorithms.sac import SAC
 from offbeat.algorithms.soft_actor_critic import SoftActorCritic
-from offbeat.fastpath.mlp import F32, MLP, Layers, MinibatchArrays, Operators
+from offbeat.core.types import F32
+from offbeat.fastpath.mlp import MLP, Layers, MinibatchArrays, Operators
 from offbeat.fastpath.replay_gradients import (
     LayersOfNetworks,
     ReplayGradients,

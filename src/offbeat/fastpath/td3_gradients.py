@@ -19,7 +19,8 @@ import numpy as np
 
 from offbeat.algorithms.base import LossResult, Minibatch
 from offbeat.algorithms.td3 import TD3
-from offbeat.fastpath.mlp import F32, Layers, MinibatchArrays, Operators
+from offbeat.core.types import F32
+from offbeat.fastpath.mlp import Layers, MinibatchArrays, Operators
 from offbeat.fastpath.replay_gradients import (
     LayersOfNetworks,
     ReplayGradients,

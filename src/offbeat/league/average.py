@@ -17,7 +17,7 @@ import numpy as np
 
 from offbeat.core.errors import ConfigError
 from offbeat.core.seeding import stream
-from offbeat.league.payoffs import Floats
+from offbeat.core.types import F64
 
 if TYPE_CHECKING:
     from open_spiel.python.policy import TabularPolicy
@@ -78,12 +78,12 @@ class _Walk:
     def __init__(self, policies: Sequence[ActionProbabilities], actions: int) -> None:
         self.states: dict[str, Any] = {}
         """History -> one state of each information state."""
-        self.averages: dict[str, Floats] = {}
+        self.averages: dict[str, F64] = {}
         """Information state -> average probabilities of all actions."""
         self._policies, self._actions, self._histories = policies, actions, 0
-        self._probabilities: dict[str, Floats] = {}
+        self._probabilities: dict[str, F64] = {}
 
-    def visit(self, state: Any, reach: Floats) -> None:
+    def visit(self, state: Any, reach: F64) -> None:
         """Visit all histories below a state.
 
         Args:
@@ -108,7 +108,7 @@ class _Walk:
             below[player] *= probabilities[:, action]
             self.visit(state.child(action), below)
 
-    def _at(self, state: Any, reach: Floats) -> Floats:
+    def _at(self, state: Any, reach: F64) -> F64:
         """Return the probabilities, [K, actions], at a decision. At the first visit, compute their average."""
         key = state.information_state_string()
         if key not in self._probabilities:
@@ -120,9 +120,9 @@ class _Walk:
         return self._probabilities[key]
 
 
-def _row(probabilities: Mapping[int, float], state: Any, actions: int) -> Floats:
+def _row(probabilities: Mapping[int, float], state: Any, actions: int) -> F64:
     """Return checked probabilities as an array [actions]."""
-    row: Floats = np.zeros(actions)
+    row: F64 = np.zeros(actions)
     legal = {action: value for action, value in probabilities.items() if action in state.legal_actions()}
     row[list(legal)] = list(legal.values())
     if not (row >= 0).all() or abs(row.sum() - 1) > 1e-4:  # float32 rounds
@@ -134,7 +134,7 @@ def _row(probabilities: Mapping[int, float], state: Any, actions: int) -> Floats
     return row
 
 
-def shares_of(weights: Sequence[float], count: int) -> Floats:
+def shares_of(weights: Sequence[float], count: int) -> F64:
     """Return weights divided by their sum."""
     shares = np.asarray(weights, np.float64)
     if shares.shape != (count,) or not (shares >= 0).all() or not 0 < shares.sum() < np.inf:
@@ -142,7 +142,7 @@ def shares_of(weights: Sequence[float], count: int) -> Floats:
             f"the weights of {count} policies are {list(weights)}, but one number per policy is expected, none "
             "negative and not all 0"
         )
-    normalized: Floats = shares / shares.sum()
+    normalized: F64 = shares / shares.sum()
     return normalized
 
 

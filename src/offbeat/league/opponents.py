@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from offbeat.config.league import LeagueConfig, Weighting
 from offbeat.core.seeding import stream
-from offbeat.league.payoffs import Floats
+from offbeat.core.types import F64
 from offbeat.league.players import Player
 from offbeat.league.table import LeagueTable
 
@@ -37,7 +37,7 @@ class OpponentOdds:
     """The P policies of the game."""
     snapshots: NDArray[np.int64]
     """[P]: number of snapshots of each policy."""
-    cumulative: Floats
+    cumulative: F64
     """[P, P, window + 1]: cumulative probabilities of the opponents of policy p among the players of policy q. First
     comes the newest version, then the snapshots of the window, oldest first. Unused places repeat the 1 at the end."""
 
@@ -101,7 +101,7 @@ def priority(win_rate: float, weighting: Weighting) -> float:
     return win_rate * (1 - win_rate) if weighting == "variance" else 1 - win_rate
 
 
-def _cumulative(config: LeagueConfig, table: LeagueTable, policy: str, other: str) -> Floats:
+def _cumulative(config: LeagueConfig, table: LeagueTable, policy: str, other: str) -> F64:
     """Return the cumulative probabilities, [window + 1], of the players of policy `other`."""
     count = len(table.snapshots[other])
     window = range(max(0, count - config.window), count)
@@ -117,7 +117,7 @@ def _cumulative(config: LeagueConfig, table: LeagueTable, policy: str, other: st
     return cumulative
 
 
-def _shares(config: LeagueConfig, win_rates: Sequence[float]) -> Floats:
+def _shares(config: LeagueConfig, win_rates: Sequence[float]) -> F64:
     """Return the probability of each snapshot, given that one is drawn."""
     equal = np.full(len(win_rates), 1 / len(win_rates))
     if config.opponents != "prioritized":

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from offbeat.core.types import F64
+
 UNKNOWN = 0.5
 """Win rate of two players that have not met."""
 
@@ -19,9 +19,9 @@ class Payoffs:
 
     players: tuple[str, ...]
     """Name of each player."""
-    games: Floats
+    games: F64
     """[P, P], symmetric, 0 on the diagonal: games of player i against player j."""
-    wins: Floats
+    wins: F64
     """[P, P]: games of i against j that i has won; a draw is half a win of each. `wins + wins.T` equals `games`."""
 
     def __post_init__(self) -> None:
@@ -50,6 +50,6 @@ class Payoffs:
         return cls(tuple(players), wins + wins.T, wins)
 
     @property
-    def win_rates(self) -> Floats:
+    def win_rates(self) -> F64:
         """[P, P]: fraction of the games against j that i has won; 0.5 if they have not met."""
         return np.divide(self.wins, self.games, out=np.full_like(self.wins, UNKNOWN), where=self.games > 0)

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from offbeat.league.payoffs import Floats, Payoffs
+from offbeat.core.types import F64
+from offbeat.league.payoffs import Payoffs
 
 POINTS = 400 / math.log(10)
 """Elo points per unit of the logistic function."""
@@ -51,9 +52,9 @@ class Ratings:
     """Ratings of P players that explain their results best."""
 
     players: tuple[str, ...]
-    rating: Floats
+    rating: F64
     """[P], in points."""
-    error: Floats
+    error: F64
     """[P]: standard error of the difference to the anchor or mean, in points. It is large for a player with few games,
     or without games that connect it to the others."""
 
@@ -89,14 +90,14 @@ def fit_ratings(
     return Ratings(payoffs.players, initial_elo + POINTS * (contrast @ strength), POINTS * error)
 
 
-def _means(groups: Sequence[Hashable]) -> Floats:
+def _means(groups: Sequence[Hashable]) -> F64:
     """Return the matrix [P, P] that replaces each value by the mean of its group."""
-    same: Floats = np.array([[group == other for other in groups] for group in groups], np.float64)
-    means: Floats = same.reshape(len(groups), -1) / same.sum(axis=-1, keepdims=True)
+    same: F64 = np.array([[group == other for other in groups] for group in groups], np.float64)
+    means: F64 = same.reshape(len(groups), -1) / same.sum(axis=-1, keepdims=True)
     return means
 
 
-def _maximum(payoffs: Payoffs, precision: float) -> Floats:
+def _maximum(payoffs: Payoffs, precision: float) -> F64:
     """Return the strengths [P] with the largest log posterior, in units of the logistic function."""
     strength = np.zeros(len(payoffs.players))
     best = _log_posterior(payoffs, strength, precision)
@@ -111,22 +112,22 @@ def _maximum(payoffs: Payoffs, precision: float) -> Floats:
     return strength
 
 
-def _expected(strength: Floats) -> Floats:
+def _expected(strength: F64) -> F64:
     """Return the expected score of i against j, [P, P]."""
     return 0.5 * (1 + np.tanh((strength[:, None] - strength) / 2))
 
 
-def _log_posterior(payoffs: Payoffs, strength: Floats, precision: float) -> float:
+def _log_posterior(payoffs: Payoffs, strength: F64, precision: float) -> float:
     log_likelihood = -(payoffs.wins * np.logaddexp(0, strength - strength[:, None])).sum()
     return float(log_likelihood - precision / 2 * (strength**2).sum())
 
 
-def _gradient(payoffs: Payoffs, strength: Floats, precision: float) -> Floats:
-    surplus: Floats = (payoffs.wins - payoffs.games * _expected(strength)).sum(axis=1)
+def _gradient(payoffs: Payoffs, strength: F64, precision: float) -> F64:
+    surplus: F64 = (payoffs.wins - payoffs.games * _expected(strength)).sum(axis=1)
     return surplus - precision * strength
 
 
-def _curvature(payoffs: Payoffs, strength: Floats, precision: float) -> Floats:
+def _curvature(payoffs: Payoffs, strength: F64, precision: float) -> F64:
     """Return the negative second derivatives of the log posterior, [P, P]. They are positive definite."""
     expected = _expected(strength)
     information = payoffs.games * expected * expected.T

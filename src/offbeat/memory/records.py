@@ -6,13 +6,8 @@ with a single store. So the last record stays complete, whenever a writer dies.
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
 from offbeat.core.memory_shape import Slab
-from offbeat.core.types import Tree
-
-F64 = NDArray[np.float64]
+from offbeat.core.types import F64, Tree
 
 
 class Records:

@@ -8,13 +8,8 @@ max_ahead.)
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
 from offbeat.core.memory_shape import Slab
-from offbeat.core.types import Tree
-
-F32 = NDArray[np.float32]
+from offbeat.core.types import F32, Tree
 
 
 class Weights:

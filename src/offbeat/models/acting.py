@@ -15,14 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offbeat.core.errors import NetworkFailed
-from offbeat.core.types import Acted, Array, Tree
+from offbeat.core.types import F32, Acted, Array, Tree
 from offbeat.models import actions, sampling
 from offbeat.models.buffer_layout import BufferLayout
 from offbeat.models.inputs import flatten, normalized
 from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
 
-F32 = NDArray[np.float32]
 IF_NOT_FINITE = (
     "If the encoder or the algorithm is your own, look in it for a division by zero or a logarithm of 0; else lower "
     "learning_rate or set normalize_observations=true"

@@ -10,12 +10,10 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from offbeat.core.types import Array
+from offbeat.core.types import F32, Array
 from offbeat.models.spec import PolicySpec
 
-F32 = NDArray[np.float32]
 Values = Any
 """A NumPy array or a torch tensor; the result has the same type."""
 

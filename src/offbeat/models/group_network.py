@@ -10,10 +10,9 @@ from collections.abc import Mapping
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from offbeat.core.types import Array
+from offbeat.core.types import F32, Array
 from offbeat.models.buffer_layout import BufferLayout
 from offbeat.models.dense import Unfilled
 from offbeat.models.network_arrays import ENCODED, OUTPUTS, STATE, VECTOR, RowArray, input_arrays
@@ -21,7 +20,6 @@ from offbeat.models.policy_network import CoreState, PolicyNetwork
 from offbeat.models.published import parameter_shapes
 from offbeat.models.spec import PolicySpec
 
-F32 = NDArray[np.float32]
 LEAST_ROWS = 4
 """Smallest number of rows of a batch. For fewer rows matrix products use slower kernels."""
 

@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
-from offbeat.core.types import Array
+from offbeat.core.types import F32, Array
 from offbeat.models.spec import PolicySpec
 
-F32 = NDArray[np.float32]
 VECTOR, STATE, OUTPUTS = "vector", "state", "outputs"
 ENCODED = "encoded/"
 """Prefix of the name of a leaf with an encoder: here, and in a prepared batch and its minibatches."""

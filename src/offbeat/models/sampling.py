@@ -15,11 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offbeat.core.choices import sample_choices
-from offbeat.core.types import Array
+from offbeat.core.types import F32, Array
 from offbeat.models.actions import greedy, recorded
 from offbeat.models.spec import LOG_STD_RANGE, MASKED_LOGIT, PolicySpec
 
-F32 = NDArray[np.float32]
 _HALF_LOG_TAU = np.float32(0.5 * math.log(2 * math.pi))
 
 

@@ -17,17 +17,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from offbeat.core.choices import write_one_hot
-from offbeat.core.types import Array, Tree
+from offbeat.core.types import F32, Array, Flags, Tree
 from offbeat.models.acting import ActingPolicy
 from offbeat.models.inputs import flatten
 from offbeat.models.published import published_layout
 from offbeat.models.spec import TASK_VARIABLE, PolicySpec
 
-F32 = NDArray[np.float32]
-Flags = NDArray[np.bool_]
 MIN_VARIANCE = np.float32(1e-7)
 """Smallest variance of a factor, as in the authors' code."""
 

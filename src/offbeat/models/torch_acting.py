@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from offbeat.core.types import Array
+from offbeat.core.types import F32, Array
 from offbeat.models.buffer_layout import BufferLayout
 from offbeat.models.dense import Unfilled
 from offbeat.models.policy_network import CoreState, PolicyNetwork
 from offbeat.models.published import parameter_shapes
 from offbeat.models.spec import PolicySpec
-
-F32 = NDArray[np.float32]
 
 
 class TorchNetwork:

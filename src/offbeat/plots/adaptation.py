@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from offbeat.core.errors import ConfigError
+from offbeat.core.types import F64
 from offbeat.metrics.names import ADAPTATION, ADAPTATION_TRIALS, adaptation_key
 from offbeat.metrics.sinks import read_metrics
 from offbeat.metrics.text import algorithm_title, compact, counted
 from offbeat.plots.figures import TITLE, line_style, literal, save_figure, show_grid, wrapped
 from offbeat.plots.labels import group_by_settings, labels_of
 from offbeat.plots.runs import OF_LINES, NothingToDraw, evaluated, read_each, read_settings, refuse_changed
-from offbeat.plots.statistics import FEWEST_FOR_INTERVAL, Floats, band_of, iqm
+from offbeat.plots.statistics import FEWEST_FOR_INTERVAL, band_of, iqm
 from offbeat.plots.ticks import show_compact_numbers
 from offbeat.run_directory.directory import require_run
 
@@ -41,9 +42,9 @@ class Adaptation:
     env_steps: int
     """Env steps that the weights had learned from."""
     trials: int
-    means: Floats
+    means: F64
     """[episodes]: mean return over the trials."""
-    deviations: Floats
+    deviations: F64
     """[episodes]: standard deviation of the return over the trials, divided by their number."""
 
 
@@ -51,9 +52,9 @@ class Adaptation:
 class AdaptationCurve:
     """What is drawn of the evaluations of one or several seeds; all arrays [episodes]."""
 
-    mean: Floats
-    low: Floats
-    high: Floats
+    mean: F64
+    low: F64
+    high: F64
     """The edges of the band; equal to the mean without a band."""
     text: str
     """The env steps and the trials, and what the line and the band are."""
@@ -147,7 +148,7 @@ def curve_of(evaluations: Sequence[Adaptation]) -> AdaptationCurve:
     return AdaptationCurve(mean, low, high, f"after {steps} env steps ({counted(trials, 'trial')}{band})")
 
 
-def _interval(evaluation: Adaptation) -> tuple[Floats, Floats]:
+def _interval(evaluation: Adaptation) -> tuple[F64, F64]:
     """Return the 95 % interval of the mean over the trials; of few trials the mean itself."""
     if evaluation.trials < FEWEST_FOR_INTERVAL:
         return evaluation.means, evaluation.means

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from offbeat.core.errors import ConfigError
+from offbeat.core.types import F64
 from offbeat.metrics.text import algorithm_title
 from offbeat.plots.figures import TITLE, line_style, literal, save_figure, show_grid, wrapped
 from offbeat.plots.labels import ALGORITHM
@@ -29,7 +30,7 @@ from offbeat.plots.runs import (
     aligned,
     moving_average,
 )
-from offbeat.plots.statistics import FEWEST_FOR_INTERVAL, Floats, band_of, iqm
+from offbeat.plots.statistics import FEWEST_FOR_INTERVAL, band_of, iqm
 from offbeat.plots.ticks import show_compact_numbers
 
 if TYPE_CHECKING:
@@ -293,7 +294,7 @@ def _draw_group(axes: Axes, group: Sequence[Run], index: int, scale: float, *, s
         axes.fill_between(banded / scale, *band_of(banded_y), color=style["color"], alpha=_BAND_ALPHA, linewidth=0)
 
 
-def _averaged(curves: Sequence[Curve], window: int) -> tuple[Floats, Floats]:
+def _averaged(curves: Sequence[Curve], window: int) -> tuple[F64, F64]:
     """Return the moving averages of curves, aligned."""
     return aligned([moving_average(curve, window) for curve in curves])
 

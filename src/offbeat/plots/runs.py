@@ -11,12 +11,11 @@ from shlex import quote
 from typing import Any, Literal, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from offbeat.config.config_file import read_tables
 from offbeat.config.run_config import REPORTING
 from offbeat.core.errors import ConfigError
-from offbeat.core.types import DEFAULT_POLICY, policy_key
+from offbeat.core.types import DEFAULT_POLICY, F64, policy_key
 from offbeat.metrics.names import ADAPTATION
 from offbeat.metrics.sinks import metrics_from_end, read_metrics
 from offbeat.run_directory.directory import RunDirectory, require_run
@@ -25,7 +24,6 @@ EXPERIMENT, TRIAL = "experiment.json", "trial.toml"
 """Files that identify the directory of an experiment and of a trial."""
 LEDGER = "population.jsonl"
 """File that identifies the directory of a population."""
-Floats = NDArray[np.float64]
 K = TypeVar("K")
 T = TypeVar("T")
 XAxis = Literal["steps", "frames", "time"]
@@ -68,8 +66,8 @@ class NoReturns(NothingToDraw):
 class Curve:
     """Returns y over env steps, frames or seconds x. Metrics lines without one of the two values are omitted."""
 
-    x: Floats
-    y: Floats
+    x: F64
+    y: F64
 
 
 @dataclass(frozen=True)
@@ -241,7 +239,7 @@ def _flat(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 # --- curves of several runs ---------------------------------------------------------------------------------
 
 
-def aligned(curves: Sequence[Curve]) -> tuple[Floats, Floats]:
+def aligned(curves: Sequence[Curve]) -> tuple[F64, F64]:
     """Interpolate curves on one grid over their common range; return x [points] and y [runs, points].
 
     Curves with equal x are returned unchanged. There are no points if a curve is empty or there is no common range, and

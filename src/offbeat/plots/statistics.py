@@ -7,16 +7,16 @@ Precipice", arXiv:2108.13264, and their library rliable.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from offbeat.core.errors import ConfigError
+from offbeat.core.types import F64
 
-Floats = NDArray[np.float64]
 FEWEST_FOR_INTERVAL = 4
 """Fewest runs with an interval. Of fewer, the percentile interval is the range, and the IQM is the mean."""
 
 
-def iqm(scores: ArrayLike, axis: int | None = None) -> Floats:
+def iqm(scores: ArrayLike, axis: int | None = None) -> F64:
     """Return the interquartile mean: the mean without the lowest and the highest quarter of the scores.
 
     A quarter is rounded down to whole scores, so that the IQM of fewer than four scores is their mean.
@@ -36,7 +36,7 @@ def iqm(scores: ArrayLike, axis: int | None = None) -> Floats:
     return np.asarray(middle.mean(axis=along))
 
 
-def band_of(curves: ArrayLike) -> tuple[Floats, Floats]:
+def band_of(curves: ArrayLike) -> tuple[F64, F64]:
     """Return the 95 % bootstrap interval of the runs at each point; of fewer than four runs, their range.
 
     Args:
@@ -53,7 +53,7 @@ def band_of(curves: ArrayLike) -> tuple[Floats, Floats]:
 
 def stratified_bootstrap_band(
     curves: ArrayLike, confidence: float = 0.95, repetitions: int = 2000, seed: int = 0
-) -> tuple[Floats, Floats]:
+) -> tuple[F64, F64]:
     """Return the percentile bootstrap interval of the IQM of the runs, at each point of their curves.
 
     Whole runs are resampled with replacement. The runs of one setting on one env are one stratum: call this once per

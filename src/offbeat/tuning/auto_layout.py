@@ -16,8 +16,7 @@ from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.allocator import keep_freed_memory
 from offbeat.core.errors import ConfigError, EnvFailed, with_notes_of
 from offbeat.core.threads import limit
-from offbeat.core.types import EnvSpec
-from offbeat.memory.weights import F32
+from offbeat.core.types import F32, EnvSpec
 from offbeat.metrics.expectation import Expectation
 from offbeat.metrics.speed_model import SpeedModel, Topology
 from offbeat.metrics.text import counted

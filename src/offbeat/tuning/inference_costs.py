@@ -13,11 +13,11 @@ from time import perf_counter
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from offbeat.config.inference import KEYS
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.seeding import stream
+from offbeat.core.types import F32
 from offbeat.memory.arena import SharedArena, private_arena
 from offbeat.memory.weights import Weights, weight_slabs
 from offbeat.metrics.speed_model import SpeedModel
@@ -32,7 +32,6 @@ from offbeat.tuning.costs import Cost, Meter, meter_overhead
 from offbeat.workers.inference import rows_of
 from offbeat.workers.link import PolicyWork, Work
 
-F32 = NDArray[np.float32]
 REPETITIONS = 8
 """Number of forward passes between two looks at the clocks."""
 WORTH = 1.05

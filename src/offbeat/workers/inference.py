@@ -16,13 +16,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
-from offbeat.core.types import Array
+from offbeat.core.types import F32, Array
 from offbeat.workers.link import Work
-
-F32 = NDArray[np.float32]
 
 
 class PolicyInference(Protocol):

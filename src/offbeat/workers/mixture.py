@@ -10,10 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from offbeat.core.types import Acted, Array, Policy, Tree
+from offbeat.core.types import F32, Acted, Array, Policy, Tree
 from offbeat.league.average import draw_snapshot
-
-F32 = NDArray[np.float32]
 
 
 class Mixture:

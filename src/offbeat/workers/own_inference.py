@@ -7,17 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-from numpy.typing import NDArray
-
-from offbeat.core.types import Array
+from offbeat.core.types import F32, Array
 from offbeat.models.group_network import GroupNetwork
 from offbeat.models.network_arrays import OUTPUTS, STATE, write_inputs
 from offbeat.models.spec import PolicySpec
 from offbeat.workers.inference import InferenceGroups, rows_of
 from offbeat.workers.link import Work
-
-F32 = NDArray[np.float32]
 
 
 class OwnPolicyInference:

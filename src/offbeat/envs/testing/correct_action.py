@@ -20,11 +20,10 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from offbeat.core.errors import ConfigError
-from offbeat.core.types import Array, Tree
+from offbeat.core.types import Array, Flags, Tree
 from offbeat.envs.contract import State
 
 Choices = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 NO_CORRECT_ACTION = -1
 """Value of a step without a correct action."""
 

@@ -17,11 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offbeat.core.errors import ConfigError, RunFailed
-from offbeat.core.types import ENV_STEP, NO_DECISION, Array, Tree
+from offbeat.core.types import ENV_STEP, I64, NO_DECISION, Array, Tree
 from offbeat.memory.replay.decisions import Completed, CompleteRows, Decisions, ValidRows
 from offbeat.memory.replay.priorities import CellSampler, Exponents, Priorities, TreeSampler, UniformSampler
 from offbeat.memory.replay.rings import Rings
-from offbeat.memory.replay.window import I64, TicketWindow
+from offbeat.memory.replay.window import TicketWindow
 
 PRIORITIES = "priorities/"
 """Prefix of the names of the arrays with priorities."""

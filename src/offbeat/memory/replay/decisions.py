@@ -17,14 +17,9 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from offbeat.core.types import NO_DECISION
+from offbeat.core.types import F64, I64, NO_DECISION, Flags
 from offbeat.memory.replay.rings import Rings
-
-F64 = NDArray[np.float64]
-I64 = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 
 
 class Completed(NamedTuple):

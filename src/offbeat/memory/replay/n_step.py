@@ -5,11 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-F32 = NDArray[np.float32]
-Flags = NDArray[np.bool_]
-I64 = NDArray[np.int64]
+from offbeat.core.types import F32, I64, Flags
 
 
 class Steps(NamedTuple):

@@ -12,8 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-F64 = NDArray[np.float64]
-I64 = NDArray[np.int64]
+from offbeat.core.types import F64, I64
 
 FLOOR = 1e-6
 """Added to each error, so that cells with error 0 can still be sampled (the paper's epsilon)."""

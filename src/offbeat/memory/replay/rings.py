@@ -26,10 +26,9 @@ from numpy.typing import NDArray
 from offbeat.core.errors import ConfigError
 from offbeat.core.memory_shape import Slab
 from offbeat.core.pace import ReplayPace
-from offbeat.core.types import FRAME_AGE, Array, Field, Tree, is_leaf
+from offbeat.core.types import FRAME_AGE, I64, Array, Field, Tree, is_leaf
 from offbeat.memory.arena import arena_bytes
 
-I64 = NDArray[np.int64]
 PREFIX = "replay/"
 
 

@@ -19,13 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offbeat.core.errors import ConfigError
-from offbeat.core.types import FRAME_AGE, NO_DECISION, Tree
+from offbeat.core.types import FRAME_AGE, I64, NO_DECISION, Tree
 from offbeat.memory.replay.base import Replay, Samples
 from offbeat.memory.replay.decisions import Decisions
 from offbeat.memory.replay.n_step import n_steps
 from offbeat.memory.replay.priorities import Exponents
 from offbeat.memory.replay.rings import Rings, RingShape
-from offbeat.memory.replay.window import I64
 
 STATE = "initial_state"
 """Field with the recurrent state at the start of a ticket."""

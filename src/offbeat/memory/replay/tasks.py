@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offbeat.core.errors import RunFailed
-from offbeat.core.types import NOT_ENDED
+from offbeat.core.types import I64, NOT_ENDED
 from offbeat.core.visits import TASK, Visits
 from offbeat.memory.replay.base import Samples
 from offbeat.memory.replay.priorities import CellSampler
 from offbeat.memory.replay.rings import Rings
 from offbeat.memory.replay.transitions import TransitionReplay
-from offbeat.memory.replay.window import I64, TicketWindow
+from offbeat.memory.replay.window import TicketWindow
 
 CONTEXT = "context/"
 """Prefix of the arrays of the context in samples."""

@@ -7,13 +7,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from offbeat.core.types import FRAME_AGE, NO_DECISION, Array
+from offbeat.core.types import FRAME_AGE, I64, NO_DECISION, Array
 from offbeat.memory.replay.base import Replay, Samples
 from offbeat.memory.replay.decisions import Decisions
 from offbeat.memory.replay.n_step import n_steps
 from offbeat.memory.replay.priorities import Exponents
 from offbeat.memory.replay.rings import Rings
-from offbeat.memory.replay.window import I64
 
 _FLAGS = frozenset({"terminated", "truncated", "valid", NO_DECISION, FRAME_AGE})
 """Fields that are read for sampling but are not part of a sample."""

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from offbeat.core.types import I64
 from offbeat.memory.replay.rings import RingShape, ring_ranges
-
-I64 = NDArray[np.int64]
 
 
 class TicketWindow:

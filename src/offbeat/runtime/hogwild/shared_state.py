@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from offbeat.core.memory_shape import Slab
-from offbeat.core.types import Array, Tree
-from offbeat.memory.records import F64, Records, record_slabs
+from offbeat.core.types import F64, Array, Tree
+from offbeat.memory.records import Records, record_slabs
 from offbeat.metrics.counters import WorkerProgress
 from offbeat.models.normalize import RunningStatistics
 from offbeat.models.storage import PrivateStorage

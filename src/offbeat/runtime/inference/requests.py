@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
-from offbeat.core.types import Array
+from offbeat.core.types import F32, Array
 from offbeat.memory.arena import attach
 from offbeat.models.network_arrays import OUTPUTS, STATE, write_inputs
 from offbeat.runtime.board import POLL_INTERVAL_S, Bell
@@ -18,8 +15,6 @@ from offbeat.workers.link import Work
 
 if TYPE_CHECKING:
     from offbeat.runtime.plan import Plan
-
-F32 = NDArray[np.float32]
 
 
 class InferenceAccess(NamedTuple):

@@ -15,8 +15,9 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Arrays = Mapping[str, Floats]
+from offbeat.core.types import F64
+
+Arrays = Mapping[str, F64]
 """Arrays of MuJoCo's data by name, [n, *shape]."""
 
 GYMNASIUM = "1.4."
@@ -29,7 +30,7 @@ class Locomotion:
 
     reads: tuple[str, ...]
     """Names of the arrays of MuJoCo's data that observations, costs and health need."""
-    observed: Callable[[Any, Arrays], list[Floats]]
+    observed: Callable[[Any, Arrays], list[F64]]
     """(env, arrays) -> the parts of the observation, [n, *shape] each."""
     position: Callable[[Any], Callable[[], float]]
     """env -> a function that reads its position along the x axis, whose change per second is rewarded."""
@@ -44,8 +45,8 @@ class Locomotion:
         return "cfrc_ext" in self.reads
 
     def outcome(
-        self, env: Any, moved: Floats, actions: NDArray[np.float32], arrays: Arrays
-    ) -> tuple[Floats, NDArray[np.bool_] | bool]:
+        self, env: Any, moved: F64, actions: NDArray[np.float32], arrays: Arrays
+    ) -> tuple[F64, NDArray[np.bool_] | bool]:
         """Return the rewards of a step of n envs, and where they terminated.
 
         Args:
@@ -84,7 +85,7 @@ def _torso_position(env: Any) -> Callable[[], float]:
     return _reader(env.data.xpos[env._main_body, :1])
 
 
-def _reader(view: Floats) -> Callable[[], float]:
+def _reader(view: F64) -> Callable[[], float]:
     return view.item
 
 
@@ -100,23 +101,23 @@ def _mass_center(env: Any) -> Callable[[], float]:
 # --- observations -------------------------------------------------------------------------------------------
 
 
-def _without_x(_env: Any, arrays: Arrays) -> list[Floats]:
+def _without_x(_env: Any, arrays: Arrays) -> list[F64]:
     return [arrays["qpos"][:, 1:], arrays["qvel"]]
 
 
-def _without_x_clipped(_env: Any, arrays: Arrays) -> list[Floats]:
+def _without_x_clipped(_env: Any, arrays: Arrays) -> list[F64]:
     return [arrays["qpos"][:, 1:], np.clip(arrays["qvel"], -10, 10)]
 
 
-def _without_xy(_env: Any, arrays: Arrays) -> list[Floats]:
+def _without_xy(_env: Any, arrays: Arrays) -> list[F64]:
     return [arrays["qpos"][:, 2:], arrays["qvel"]]
 
 
-def _with_contacts(env: Any, arrays: Arrays) -> list[Floats]:
+def _with_contacts(env: Any, arrays: Arrays) -> list[F64]:
     return [*_without_xy(env, arrays), _clipped_contacts(env, arrays)[:, 1:]]
 
 
-def _humanoid(env: Any, arrays: Arrays) -> list[Floats]:
+def _humanoid(env: Any, arrays: Arrays) -> list[F64]:
     bodies = [arrays[name][:, 1:] for name in ("cinert", "cvel")]
     return [*_without_xy(env, arrays), *bodies, arrays["qfrc_actuator"][:, 6:], arrays["cfrc_ext"][:, 1:]]
 
@@ -135,8 +136,8 @@ def _control_cost(env: Any, actions: NDArray[Any], _arrays: Arrays) -> NDArray[A
     return cost
 
 
-def _clipped_contacts(env: Any, arrays: Arrays) -> Floats:
-    clipped: Floats = np.clip(arrays["cfrc_ext"], *env._contact_force_range)
+def _clipped_contacts(env: Any, arrays: Arrays) -> F64:
+    clipped: F64 = np.clip(arrays["cfrc_ext"], *env._contact_force_range)
     return clipped
 
 
@@ -156,7 +157,7 @@ def _clipped_cost_of_contacts(env: Any, _actions: NDArray[np.float32], arrays: A
 # --- health -------------------------------------------------------------------------------------------------
 
 
-def _between(values: Floats, limits: tuple[float, float]) -> NDArray[np.bool_]:
+def _between(values: F64, limits: tuple[float, float]) -> NDArray[np.bool_]:
     low, high = limits
     return (low < values) & (values < high)
 
