@@ -154,10 +154,14 @@ class Replay(ABC):
         """Make decisions of earlier tickets available for sampling; return how many of them are in the window."""
         assert self._any_order is not None
         window = self._window
-        cells = self._rings.cells(earlier.positions[earlier.tickets >= window.sampled.start])
-        self._any_order.add(cells // self._shape.ticket_rows * self._ticket_cells + cells % self._ticket_cells)
-        self.valid += len(cells)
+        row_numbers = self._rings.row_numbers(earlier.positions[earlier.tickets >= window.sampled.start])
+        self._any_order.add(self._cells_of(row_numbers))
+        self.valid += len(row_numbers)
         return int(np.count_nonzero(earlier.tickets >= window.readable.start))
+
+    def _cells_of(self, row_numbers: I64) -> I64:
+        """Return the cells in which rows are: rows themselves, or columns of tickets."""
+        return row_numbers // self._shape.ticket_rows * self._ticket_cells + row_numbers % self._ticket_cells
 
     @abstractmethod
     def _can_be_sampled(self, complete: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -271,7 +275,7 @@ class Replay(ABC):
     def _enter_window(self, priorities: Mapping[str, Array]) -> None:
         """Make the whole window available for sampling; `priorities`, if any, have just been written."""
         self._rows.restore(self._window.readable)
-        rows, flags = self._shape.ticket_rows, self._rows.complete_cells()
+        rows, flags = self._shape.ticket_rows, self._rows.all_complete()
         has_priorities = self._priorities is not None and bool(priorities)
         for slots in self._window.slot_ranges(self._window.sampled):
             complete = flags[slots.start * rows : slots.stop * rows]

@@ -61,17 +61,17 @@ class CompleteRows(Protocol):
         """Restore the state after the tickets of a window have been taken in."""
 
     def complete(self, ticket: int) -> Flags:
-        """Return which rows of a ticket that was taken in can be sampled, by cell: [T N]."""
+        """Return which rows of a ticket that was taken in can be sampled, by row number: [T N]."""
 
-    def complete_cells(self) -> Flags:
-        """Return which rows of all tickets can be sampled, by cell: a copy."""
+    def all_complete(self) -> Flags:
+        """Return which rows of all tickets can be sampled, by row number: a copy."""
 
 
 class ValidRows:
     """All valid rows, in envs without rows without a decision."""
 
     def __init__(self, rings: Rings) -> None:
-        self.complete, self.complete_cells = rings.valid, rings.valid_cells
+        self.complete, self.all_complete = rings.valid, rings.all_valid
 
     def reset(self) -> None:
         """Do nothing: the rings have all that is needed."""
@@ -128,7 +128,8 @@ class Decisions:
     def complete(self, ticket: int) -> Flags:
         flags = self._rings.valid(ticket).copy()
         actor = ticket % self._shape.actors
-        flags[self._rings.cells(self._open[actor, self._tickets[actor] == ticket]) % self._shape.ticket_rows] = False
+        numbers = self._rings.row_numbers(self._open[actor, self._tickets[actor] == ticket])
+        flags[numbers % self._shape.ticket_rows] = False
         return flags
 
     def is_open(self, positions: I64) -> Flags:
@@ -137,9 +138,9 @@ class Decisions:
         flags: Flags = self._open[rows // (self._shape.rows + 1), columns] == positions
         return flags
 
-    def complete_cells(self) -> Flags:
-        flags = self._rings.valid_cells()
-        flags[self._rings.cells(self._open[self._open >= 0])] = False
+    def all_complete(self) -> Flags:
+        flags = self._rings.all_valid()
+        flags[self._rings.row_numbers(self._open[self._open >= 0])] = False
         return flags
 
     # --- targets --------------------------------------------------------------------------------------------

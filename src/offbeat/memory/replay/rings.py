@@ -10,8 +10,8 @@ The **window** is the range of tickets that can be sampled: the newest tickets t
 capacity holds. While the learner samples, actors may write the next G tickets (max_ahead), and one row in the slot
 after each. The rings have additional slots for these, so a row that can be sampled is never overwritten.
 
-A row has two indices: its **cell**, which counts rows slot by slot in the order of tickets, over all actors, and its
-**position** in the flattened rings.
+A row has two indices: its **row number**, which counts rows slot by slot in the order of tickets, over all actors, and
+its **position** in the flattened rings.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class RingShape:
         return self.slots_per_ring * self.length
 
     @property
-    def cells(self) -> int:
+    def all_rows(self) -> int:
         """Rows of all rings, all columns counted, without the additional last rows."""
         return self.actors * self.slots_per_ring * self.ticket_rows
 
@@ -160,7 +160,7 @@ class RingShape:
         return (
             f"replay: {self.tickets * self.ticket_rows:,} transitions, {size / 1e6:,.1f} MB\n"
             f"{self.tickets:,} tickets of {self.length} x {self.columns} rows; {self.actors} x {self.slots_per_ring:,} "
-            f"slots including {names} = {numbers}; {size / self.cells:,.0f} bytes per row"
+            f"slots including {names} = {numbers}; {size / self.all_rows:,.0f} bytes per row"
         )
 
     def check(self, batch_size: int, n_step: int) -> None:
@@ -246,23 +246,23 @@ class Rings:
         shape = self.shape
         return (ticket % shape.actors * (shape.rows + 1) + self._slot(ticket) * shape.length) * shape.columns
 
-    def cells(self, positions: I64) -> I64:
-        """Return the cells of rows at these positions, which are not in the additional last rows."""
+    def row_numbers(self, positions: I64) -> I64:
+        """Return the row numbers of rows at these positions, which are not in the additional last rows."""
         shape = self.shape
         rows, columns = np.divmod(positions, shape.columns)
         actors, rows = np.divmod(rows, shape.rows + 1)
         slots, rows = np.divmod(rows, shape.length)
-        cells: I64 = ((slots * shape.actors + actors) * shape.length + rows) * shape.columns + columns
-        return cells
+        numbers: I64 = ((slots * shape.actors + actors) * shape.length + rows) * shape.columns + columns
+        return numbers
 
     def valid(self, ticket: int) -> NDArray[np.bool_]:
-        """Return which rows of a committed ticket are transitions, by cell: a view [T N]."""
+        """Return which rows of a committed ticket are transitions, by row number: a view [T N]."""
         first = self._slot(ticket) * self.shape.length
         flags = self._steps["valid"][ticket % self.shape.actors, first : first + self.shape.length]
         return flags.reshape(-1)
 
-    def valid_cells(self) -> NDArray[np.bool_]:
-        """Return which rows of all tickets are transitions, by cell: a copy."""
+    def all_valid(self) -> NDArray[np.bool_]:
+        """Return which rows of all tickets are transitions, by row number: a copy."""
         actors, slots = self.shape.actors, self.shape.slots_per_ring
         flags = self._steps["valid"][:, :-1].reshape(actors, slots, -1)
         return flags.transpose(1, 0, 2).flatten()
