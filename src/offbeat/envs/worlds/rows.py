@@ -148,9 +148,9 @@ class PolicyRows:
             part[...] = state["rows"][name]
         self.next_invalid[:], self.next_no_decision[:] = state["idle"], state["waits"]
 
-    def cell(self, column: int, space: gym.Space[Any]) -> Cell:
-        """Return the cell of a column; `space`: its observation space."""
-        return Cell(self, column, space)
+    def agent_column(self, index: int, space: gym.Space[Any]) -> AgentColumn:
+        """Return the column with this index; `space`: the observation space of its agent."""
+        return AgentColumn(self, index, space)
 
     def read_info(self, column: int, info: Mapping[str, Any]) -> None:
         """Read the numbers of `info_metrics`."""
@@ -158,15 +158,15 @@ class PolicyRows:
             self._read_info(column, info)
 
 
-class Cell:
-    """One agent of one world: writes what the agent gets into its column."""
+class AgentColumn:
+    """The column of one agent of one world: writes what the agent gets into it."""
 
-    def __init__(self, rows: PolicyRows, column: int, space: gym.Space[Any]) -> None:
-        self.rows, self.column, self.actions = rows, column, rows.actions
+    def __init__(self, rows: PolicyRows, index: int, space: gym.Space[Any]) -> None:
+        self.rows, self.index, self.actions = rows, index, rows.actions
         self.rewards = only_numbers(rows.rows.reward)
         self._terminated, self._truncated = rows.rows.terminated, rows.rows.truncated
-        # `leaf[column, ...]` is a view also for leaves without axes, where `leaf[column]` is a number.
-        targets = {name: leaf[column, ...] for name, leaf in rows.rows.observation.items()}
+        # `leaf[index, ...]` is a view also for leaves without axes, where `leaf[index]` is a number.
+        targets = {name: leaf[index, ...] for name, leaf in rows.rows.observation.items()}
         self.write, self._write_mask = writers_of(rows.spec, space, targets)
         """The first writes an observation into the next row. It raises ValueError for a wrong one."""
         self.reads_info = bool(rows.spec.info) or self._write_mask is not None
@@ -175,7 +175,7 @@ class Cell:
 
     def write_info(self, info: Mapping[str, Any]) -> None:
         """Write what an info has: the mask of the next action, and the numbers of `info_metrics`."""
-        self.rows.read_info(self.column, info)
+        self.rows.read_info(self.index, info)
         self.write_mask(info)
 
     def write_mask(self, info: Mapping[str, Any]) -> None:
@@ -185,14 +185,14 @@ class Cell:
 
     def add_reward(self, reward: float) -> None:
         """Add to the reward of the current row."""
-        self.rows.rows.reward[self.column] += reward
+        self.rows.rows.reward[self.index] += reward
 
     def end(self, *, terminated: bool, truncated: bool) -> None:
         """End the agent's episode in the current row."""
-        self._terminated[self.column] = terminated
-        self._truncated[self.column] = truncated and not terminated
+        self._terminated[self.index] = terminated
+        self._truncated[self.index] = truncated and not terminated
 
     def set_next(self, *, alive: bool, decides: bool) -> None:
         """Set what the column does in the next row."""
-        self.rows.next_invalid[self.column] = not decides
-        self.rows.next_no_decision[self.column] = alive and not decides
+        self.rows.next_invalid[self.index] = not decides
+        self.rows.next_no_decision[self.index] = alive and not decides

@@ -11,28 +11,30 @@ from offbeat.envs.checking.parts import fault_of_ends
 from offbeat.envs.contract import State
 from offbeat.envs.rows import FAILURES, failed
 from offbeat.envs.worlds.contract import ReportsLater, World, WorldSpec, WorldStep
-from offbeat.envs.worlds.rows import Cell
+from offbeat.envs.worlds.rows import AgentColumn
 
 
 class WorldState:
     """See the module's docstring."""
 
-    def __init__(self, spec: WorldSpec, index: int, cells: Mapping[str, Mapping[str, Cell]], world: World) -> None:
+    def __init__(
+        self, spec: WorldSpec, index: int, columns: Mapping[str, Mapping[str, AgentColumn]], world: World
+    ) -> None:
         """Make the state before the first reset.
 
         Args:
             spec: of the world, for messages.
             index: of the world.
-            cells: agent -> policy -> where the agent writes in an episode in which it has this policy.
+            columns: agent -> policy -> where the agent writes in an episode in which it has this policy.
             world: the world itself.
         """
         self._reports_later = world if isinstance(world, ReportsLater) else None  # to ask a protocol is slow
-        self._spec, self._index, self._cells_by_policy = spec, index, cells
-        self._cells = {agent: next(iter(own.values())) for agent, own in cells.items()}
-        """The cell of each agent in the current episode. In its other cells it is absent."""
+        self._spec, self._index, self._columns_by_policy = spec, index, columns
+        self._columns = {agent: next(iter(own.values())) for agent, own in columns.items()}
+        """The column of each agent in the current episode. In its other columns it is absent."""
         self._policies: Mapping[str, str] = {}
         """Policy of each agent in the current episode; empty: each agent has only one."""
-        self._alive: dict[str, Cell] = {}
+        self._alive: dict[str, AgentColumn] = {}
         self._ended: set[str] = set()
         """Agents whose episodes have ended while the world continues."""
         self._deciding: list[str] = []
@@ -46,14 +48,14 @@ class WorldState:
     def set_policies(self, policies: Mapping[str, str]) -> None:
         """Set the policy of each agent for an episode."""
         self._policies = dict(policies)
-        self._cells = {agent: own[policies[agent]] for agent, own in self._cells_by_policy.items()}
+        self._columns = {agent: own[policies[agent]] for agent, own in self._columns_by_policy.items()}
 
     def reset(self, world: World, seed: int | None) -> None:
         """Start a new episode of the world."""
         self._alive, self._ended, self._deciding, self._steps = {}, set(), [], 0
-        for own in self._cells_by_policy.values():
-            for cell in own.values():
-                cell.set_next(alive=False, decides=False)
+        for own in self._columns_by_policy.values():
+            for column in own.values():
+                column.set_next(alive=False, decides=False)
         try:
             step = world.reset(seed)
             self._begin(step)
@@ -63,10 +65,10 @@ class WorldState:
 
     def step(self, world: World, limit: int | None) -> None:
         """Step the world with the actions of the agents that choose one; truncate the episode at the limit."""
-        cells = self._cells
+        columns = self._columns
         self._steps += 1
         try:
-            step = world.step({agent: (cell := cells[agent]).actions[cell.column] for agent in self._deciding})
+            step = world.step({agent: (column := columns[agent]).actions[column.index] for agent in self._deciding})
             if not self._stepped:
                 self._stepped = True
                 self._require_types(step)
@@ -104,8 +106,8 @@ class WorldState:
 
     def _require_complete(self, step: WorldStep) -> None:
         """Raise ValueError for a living agent that another dict than the observations lacks."""
-        for agent, cell in self._alive.items():
-            for name in ("rewards", "terminations", "truncations", *["infos"] * cell.reads_info):
+        for agent, column in self._alive.items():
+            for name in ("rewards", "terminations", "truncations", *["infos"] * column.reads_info):
                 if agent not in getattr(step, name):
                     raise ValueError(
                         f"agent {agent} has no value in {name}: return {name} for each agent until it ends"
@@ -115,18 +117,18 @@ class WorldState:
         """Write what the living agents get; return the agents whose episodes end."""
         observations, rewards, terminations, truncations, infos = step[:5]
         ended = []
-        for agent, cell in self._alive.items():
+        for agent, column in self._alive.items():
             if agent not in observations:
                 raise ValueError(f"agent {agent} is missing, but it was neither terminated nor truncated before")
-            cell.write(observations[agent])
-            cell.rewards[cell.column] = rewards[agent]
+            column.write(observations[agent])
+            column.rewards[column.index] = rewards[agent]
             if terminations[agent] or truncations[agent]:
-                cell.end(terminated=bool(terminations[agent]), truncated=bool(truncations[agent]))
+                column.end(terminated=bool(terminations[agent]), truncated=bool(truncations[agent]))
                 ended.append(agent)
-            if cell.lacks_mask:
+            if column.lacks_mask:
                 self._refuse_mask(agent, infos)
-            if cell.reads_info:
-                cell.write_info(infos[agent])
+            if column.reads_info:
+                column.write_info(infos[agent])
         return ended
 
     def _refuse_mask(self, agent: str, infos: Mapping[str, Any]) -> None:
@@ -142,10 +144,10 @@ class WorldState:
     def _truncate(self, ended: Sequence[str]) -> list[str]:
         """Truncate the agents that have not ended; return all agents whose episodes end."""
         unreported = {} if self._reports_later is None else self._reports_later.unreported_rewards()
-        for agent, cell in self._alive.items():
+        for agent, column in self._alive.items():
             if agent not in ended:
-                cell.end(terminated=False, truncated=True)
-                cell.add_reward(unreported.get(agent, 0.0))
+                column.end(terminated=False, truncated=True)
+                column.add_reward(unreported.get(agent, 0.0))
         return list(self._alive)
 
     def _refuse_dead(self, step: WorldStep) -> None:
@@ -173,13 +175,13 @@ class WorldState:
         for agent, observation in step.observations.items():
             if agent in self._alive or agent in self._ended:
                 continue
-            if agent not in self._cells:
+            if agent not in self._columns:
                 raise ValueError(f"agent {agent} appears, but it is not one of the world's possible agents")
-            cell = self._alive[agent] = self._cells[agent]
-            cell.write(observation)
-            if cell.lacks_mask:
+            column = self._alive[agent] = self._columns[agent]
+            column.write(observation)
+            if column.lacks_mask:
                 self._refuse_mask(agent, step.infos)
-            cell.write_mask(step.infos.get(agent, {}))  # it has no step whose numbers would count
+            column.write_mask(step.infos.get(agent, {}))  # it has no step whose numbers would count
 
     def _set_next(self, step: WorldStep) -> None:
         """Set who chooses the next actions."""
@@ -189,9 +191,9 @@ class WorldState:
         if not self._alive.keys() >= set(self._deciding):
             agent = min(set(self._deciding) - self._alive.keys())
             raise ValueError(f"agent {agent} is to act, but it has ended or has no observation")
-        for agent, cell in self._alive.items():
+        for agent, column in self._alive.items():
             decides = agent in self._deciding
-            cell.set_next(alive=True, decides=decides)
+            column.set_next(alive=True, decides=decides)
             self.had_no_decision |= not decides
 
     @property
@@ -221,6 +223,6 @@ class WorldState:
         """Restore what `snapshot` returned."""
         if saved["policies"]:
             self.set_policies(saved["policies"])
-        self._alive = {agent: self._cells[agent] for agent in saved["alive"]}
+        self._alive = {agent: self._columns[agent] for agent in saved["alive"]}
         self._ended, self._deciding = set(saved["ended"]), list(saved["deciding"])
         self.over, self.had_no_decision, self._steps = saved["over"], saved["agents_wait"], saved["steps"]

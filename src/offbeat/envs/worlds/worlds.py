@@ -25,7 +25,7 @@ from offbeat.envs.contract import Advanced, Envs, Outcome, State
 from offbeat.envs.current import calls_envs
 from offbeat.envs.rows import FAILURES, failed
 from offbeat.envs.worlds.contract import PoliciesOf, World, WorldSnapshots, WorldSpec
-from offbeat.envs.worlds.rows import Cell, PolicyRows, spec_of_policy
+from offbeat.envs.worlds.rows import AgentColumn, PolicyRows, spec_of_policy
 from offbeat.envs.worlds.state import WorldState
 
 
@@ -66,7 +66,7 @@ class Worlds:
             for policy, agents in owners.items()
         }
         self._states = [
-            WorldState(spec, index, self._cells_of(index, world, owners), world) for index, world in enumerate(worlds)
+            WorldState(spec, index, self._columns_of(index, world, owners), world) for index, world in enumerate(worlds)
         ]
         self._progress_setters = [progress_setters(world.env, curriculum, spec.id) for world in worlds]
         self._seeded = False
@@ -79,15 +79,17 @@ class Worlds:
         }
         """The columns of each policy."""
 
-    def _cells_of(self, index: int, world: World, owners: Mapping[str, Sequence[str]]) -> dict[str, dict[str, Cell]]:
-        """Return agent -> policy -> its cell in a world, the agents in the world's order."""
-        cells: dict[str, dict[str, Cell]] = {agent: {} for agent in world.agents}
+    def _columns_of(
+        self, index: int, world: World, owners: Mapping[str, Sequence[str]]
+    ) -> dict[str, dict[str, AgentColumn]]:
+        """Return agent -> policy -> its column in a world, the agents in the world's order."""
+        columns: dict[str, dict[str, AgentColumn]] = {agent: {} for agent in world.agents}
         for policy, agents in owners.items():
             rows = self._policies[policy]
             for number, agent in enumerate(agents):
-                column = index * rows.agents + number
-                cells[agent][policy] = rows.cell(column, world.observation_space(agent))
-        return {agent: own for agent, own in cells.items() if own}
+                space = world.observation_space(agent)
+                columns[agent][policy] = rows.agent_column(index * rows.agents + number, space)
+        return {agent: own for agent, own in columns.items() if own}
 
     # --- what the columns of the policies call ---------------------------------------------------------------
 
