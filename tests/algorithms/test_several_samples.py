@@ -26,7 +26,7 @@ class ReplayWithNewest(TransitionReplay):
 
     def sample(self, random):
         samples = super().sample(random)
-        ticket = self.taken_in - 1
+        ticket = self.next_ticket - 1
         self._newest.samples.cells[:] = ticket % len(self._tickets) * self._ticket_cells + np.arange(ROWS)
         newest = self.gathered(self._newest)
         assert (newest.tickets == ticket).all()

@@ -120,7 +120,7 @@ def test_each_ticket_triggers_the_updates_that_its_transitions_make_due(ratio, w
         assert learned.updates == updates_due(ratio, warmup, transitions) - made
         made += learned.updates
         assert len(bench.replay.samples) == made, "an update is a sample"
-        assert bench.replay.taken_in == ticket + 1
+        assert bench.replay.next_ticket == ticket + 1
         assert learned.metrics["replay_size"] == bench.replay.valid
         if transitions > warmup:
             assert learned.metrics["utd_ratio"] == pytest.approx(made / (transitions - warmup))

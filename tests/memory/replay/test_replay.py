@@ -75,7 +75,7 @@ class Run:
 
     def step(self) -> None:
         """Let the next ticket be taken in, while the pace lets actors be ahead, and be writing."""
-        prefix = self.replay.taken_in + 1
+        prefix = self.replay.next_ticket + 1
         self.writers.go_ahead(prefix, prefix + self.shape.pace.max_ahead)
         self.completed = self.replay.take_in(prefix - 1, 10 * prefix)
 
@@ -151,7 +151,7 @@ def test_rows_being_written_by_actors_change_no_sample(run, seed):
         run.step()
         if run.replay.valid:
             before = copied(run.replay.sample(np.random.default_rng(seed)))
-            prefix = run.replay.taken_in
+            prefix = run.replay.next_ticket
             run.writers.go_ahead(prefix, prefix + run.shape.pace.max_ahead)
             assert_equal(run.replay.sample(np.random.default_rng(seed)), before)
 
@@ -380,7 +380,7 @@ def test_a_restored_replay_samples_and_continues_bit_for_bit(exponents, data):
     for _ in range(2 * run.shape.slots_per_ring * run.shape.actors):
         run.step()  # first, so that new rows get the highest priority of before
         rewrite(run, again)
-        again.take_in(run.replay.taken_in - 1, 10 * run.replay.taken_in)
+        again.take_in(run.replay.next_ticket - 1, 10 * run.replay.next_ticket)
         assert again.valid == run.replay.valid
         for one, other in zip(learn(run.replay, 2), learn(again, 2), strict=True):
             assert_equal(one, other)
@@ -410,7 +410,7 @@ def learn(replay: TransitionReplay, updates: int) -> list[Samples]:
 
 def rewrite(run: Run, replay: TransitionReplay) -> None:
     """Let the same ticket be written once more, on the memory of another replay."""
-    ticket = run.replay.taken_in - 1
+    ticket = run.replay.next_ticket - 1
     source, target = run.writers.rings._views(ticket, run.shape.length + 1), replay._rings.open(ticket)
     for name, array in target.items():
         rows = slice(None) if name in LEAVES or name in PER_TICKET else slice(run.shape.length)

@@ -74,7 +74,7 @@ class Run:
 
     def steps(self, count: int) -> Run:
         for _ in range(count):
-            prefix = self.replay.taken_in + 1
+            prefix = self.replay.next_ticket + 1
             self.writers.go_ahead(prefix, prefix + self.shape.pace.max_ahead)
             self.completed = self.replay.take_in(prefix - 1, 10 * prefix)
         return self
@@ -197,7 +197,7 @@ def test_rows_being_written_by_actors_change_no_sample(run, seed):
         run.steps(1)
         if run.replay.valid:
             before = copied(run.replay.sample(np.random.default_rng(seed)))
-            prefix = run.replay.taken_in
+            prefix = run.replay.next_ticket
             run.writers.go_ahead(prefix, prefix + run.shape.pace.max_ahead)
             assert_equal(run.replay.sample(np.random.default_rng(seed)), before)
 

@@ -204,10 +204,12 @@ def test_sampled_sequences_have_the_stacks_of_the_actor_including_burn_in(stack,
 
 @examples(100)
 @given(st.integers(1, 3), st.integers(1, 5), st.integers(0, 9), st.integers(0, 60), st.integers(0, 9))
-def test_a_checkpoint_has_all_rows_that_the_stacks_of_the_window_reach_into(actors, length, history, taken_in, origin):
+def test_a_checkpoint_has_all_rows_that_the_stacks_of_the_window_reach_into(
+    actors, length, history, next_ticket, origin
+):
     shape = RingShape(ReplayPace(Fraction(1), 1, 1), actors, 2, length, 31 * 2 * length, history)
-    taken_in += origin
-    saved, window = shape.tickets_to_save(taken_in, origin), shape.window(taken_in, origin)
+    next_ticket += origin
+    saved, window = shape.tickets_to_save(next_ticket, origin), shape.window(next_ticket, origin)
     assert saved.stop == window.stop
     for first in window[:actors]:
         before = range(first - actors, origin - 1, -actors)[: -(-history // length)]

@@ -108,7 +108,7 @@ class Writer:
 
 
 def taken_in(writer: Writer, replay: TaskReplay, tickets: int) -> TaskReplay:
-    for ticket in range(replay.taken_in, replay.taken_in + tickets):
+    for ticket in range(replay.next_ticket, replay.next_ticket + tickets):
         writer.write(ticket)
         replay.take_in(ticket, 0)
     return replay

@@ -106,9 +106,9 @@ class Replay(ABC):
         return self._window.origin
 
     @property
-    def taken_in(self) -> int:
-        """The next ticket: tickets origin .. taken_in - 1 have been taken in."""
-        return self._window.taken_in
+    def next_ticket(self) -> int:
+        """The ticket to take in next: tickets origin .. next_ticket - 1 have been taken in."""
+        return self._window.next_ticket
 
     @property
     @abstractmethod
@@ -202,14 +202,14 @@ class Replay(ABC):
         """Return the state that a checkpoint needs in addition to `arrays`."""
         window = self._window
         updates = window.behavior_updates[window.slots]  # "born" in checkpoints
-        state = {"origin": window.origin, "taken_in": window.taken_in, "born": updates}
+        state = {"origin": window.origin, "taken_in": window.next_ticket, "born": updates}
         return state | ({"highest_priority": self._priorities.highest} if self._priorities else {})
 
     def arrays(self) -> Tree:
         """Return contiguous views of the rows of the window, of earlier rows that its frame stacks need, and of
         priorities.
         """
-        needed = self._shape.tickets_to_save(self.taken_in, self.origin)
+        needed = self._shape.tickets_to_save(self.next_ticket, self.origin)
         return self._rings.contiguous_views(needed, self._checkpoint_fields) | self._priority_views()
 
     def _priority_views(self) -> Tree:
@@ -227,12 +227,12 @@ class Replay(ABC):
         Raises:
             ConfigError: the state is of a replay of another shape.
         """
-        origin, taken_in = int(state["origin"]), int(state["taken_in"])
+        origin, next_ticket = int(state["origin"]), int(state["taken_in"])
         self.reset(origin)
-        tickets = len(self._shape.window(taken_in, origin))
+        tickets = len(self._shape.window(next_ticket, origin))
         if tickets != len(state["born"]) or (self._priorities is None) != ("highest_priority" not in state):
             raise _other_topology()
-        self._window.reset(origin, taken_in, state["born"])
+        self._window.reset(origin, next_ticket, state["born"])
         if self._priorities:
             self._priorities.highest = float(state["highest_priority"])
 
@@ -258,18 +258,18 @@ class Replay(ABC):
             view[...] = priorities[name]
         self._enter_window(priorities)
 
-    def recover(self, origin: int, taken_in: int, behavior_updates: int) -> None:
+    def recover(self, origin: int, next_ticket: int, behavior_updates: int) -> None:
         """Use the rows that are already in the rings, after the learner that took them in has died.
 
         All rows get the highest priority and the same `behavior_updates`.
 
         Args:
             origin: First ticket that had been taken in.
-            taken_in: The next ticket.
+            next_ticket: The next ticket.
             behavior_updates: Number of updates that is assumed for the policy that collected the rows.
         """
         self.reset(origin)
-        self._window.reset(origin, taken_in, behavior_updates)
+        self._window.reset(origin, next_ticket, behavior_updates)
         self._enter_window({})
 
     def _enter_window(self, priorities: Mapping[str, Array]) -> None:

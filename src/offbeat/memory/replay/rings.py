@@ -6,9 +6,10 @@ Ticket k belongs to actor a = k % actors, and is in slot (k // actors) % slots o
 its next step, so the next observation is in the next row, and no observation is stored twice. A ticket is committed
 together with the observation after it, which is in row 0 of the next slot, or in the last row of the ring.
 
-The **window** is the range of tickets that can be sampled: the newest tickets that have been taken in, as many as the
-capacity holds. While the learner samples, actors may write the next G tickets (max_ahead), and one row in the slot
-after each. The rings have additional slots for these, so a row that can be sampled is never overwritten.
+The **window** is the range of tickets that samples may read: the newest tickets that have been taken in, as many as the
+capacity holds. They can be sampled too, except the first few if there is a burn-in: these are only read. While the
+learner samples, actors may write the next G tickets (max_ahead), and one row in the slot after each. The rings have
+additional slots for these, so a row of the window is never overwritten.
 
 A row has two indices: its **row number**, which counts rows slot by slot in the order of tickets, over all actors, and
 its **position** in the flattened rings.
@@ -113,13 +114,13 @@ class RingShape:
         """Rows of all rings, all columns counted, without the additional last rows."""
         return self.actors * self.slots_per_ring * self.ticket_rows
 
-    def window(self, taken_in: int, origin: int = 0) -> range:
-        """Return the tickets that can be sampled after tickets origin .. taken_in - 1 have been taken in."""
-        return range(max(origin, taken_in - self.tickets), taken_in)
+    def window(self, next_ticket: int, origin: int = 0) -> range:
+        """Return the tickets that samples may read after tickets origin .. next_ticket - 1 have been taken in."""
+        return range(max(origin, next_ticket - self.tickets), next_ticket)
 
-    def tickets_to_save(self, taken_in: int, origin: int = 0) -> range:
+    def tickets_to_save(self, next_ticket: int, origin: int = 0) -> range:
         """Return the tickets whose rows a checkpoint has: the window, and those before it that frame stacks need."""
-        window = self.window(taken_in, origin)
+        window = self.window(next_ticket, origin)
         return range(max(origin, window.start - self.history_tickets), window.stop)
 
     def slabs(self, fields: Sequence[Field]) -> list[Slab]:

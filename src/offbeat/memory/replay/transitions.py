@@ -136,7 +136,7 @@ class TransitionReplay(Replay):
         steps = np.arange(self._n_step)[:, None]
         wrapped = positions // shape.columns % (shape.rows + 1) + steps >= shape.rows
         rows = positions + steps * shape.columns - wrapped * (shape.rows * shape.columns)  # [n, M]
-        newer_tickets = (self.taken_in - 1 - tickets) // shape.actors  # of the same actor
+        newer_tickets = (self.next_ticket - 1 - tickets) // shape.actors  # of the same actor
         left = (newer_tickets + 1) * shape.length - cells // shape.columns % shape.length
         names = ("reward", "terminated", "truncated", "valid")
         reward, terminated, truncated, valid = (self._flat[name].take(rows, 0, mode="clip") for name in names)

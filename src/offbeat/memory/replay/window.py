@@ -22,12 +22,12 @@ class TicketWindow:
         slots = shape.actors * shape.slots_per_ring
         self.tickets, self.behavior_updates = np.zeros(slots, np.int64), np.zeros(slots, np.int64)
         """[slots]: the last ticket that was taken in from each slot, and the number of updates of its policy."""
-        self.origin = self.taken_in = 0
-        """Tickets origin .. taken_in - 1 have been taken in."""
+        self.origin = self.next_ticket = 0
+        """Tickets origin .. next_ticket - 1 have been taken in."""
 
-    def reset(self, origin: int, taken_in: int, behavior_updates: I64 | int = 0) -> None:
+    def reset(self, origin: int, next_ticket: int, behavior_updates: I64 | int = 0) -> None:
         """Set the tickets that have been taken in, and the `behavior_updates` of those in the window."""
-        self.origin, self.taken_in = origin, taken_in
+        self.origin, self.next_ticket = origin, next_ticket
         slots = self.slots
         self.tickets[slots], self.behavior_updates[slots] = self.readable, behavior_updates
 
@@ -37,10 +37,10 @@ class TicketWindow:
         Raises:
             ValueError: `ticket` is not the next one.
         """
-        if ticket != self.taken_in:
-            raise ValueError(f"got ticket {ticket}, but the next ticket to take in is {self.taken_in}")
+        if ticket != self.next_ticket:
+            raise ValueError(f"got ticket {ticket}, but the next ticket to take in is {self.next_ticket}")
         oldest = self.sampled.start
-        self.taken_in += 1
+        self.next_ticket += 1
         slot = self.slot(ticket)
         self.tickets[slot], self.behavior_updates[slot] = ticket, behavior_updates
         return oldest if self.sampled.start > oldest else None
@@ -48,7 +48,7 @@ class TicketWindow:
     @property
     def readable(self) -> range:
         """The tickets in the window: samples may read their rows."""
-        return self._shape.window(self.taken_in, self.origin)
+        return self._shape.window(self.next_ticket, self.origin)
 
     @property
     def sampled(self) -> range:
