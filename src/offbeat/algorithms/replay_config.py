@@ -193,7 +193,7 @@ class ReplayConfig(NetworkConfig):
             "batch_size": self.batch_size,
             "n_step": self.n_step,
             "gamma": self.gamma,
-            "priorities": Exponents(self.priority_exponent, self.importance_exponent) if self.prioritized else None,
+            "exponents": Exponents(self.priority_exponent, self.importance_exponent) if self.prioritized else None,
         }
         if self.core == "none":
             return TransitionReplay(rings, buffers=buffers, **shared)

@@ -10,7 +10,7 @@ from tests.reference.replay import SlowPriorities
 from tests.support.goodness_of_fit import chi_square
 from tests.support.thorough import examples
 
-from offbeat.memory.replay.priorities import Exponents, Priorities, SumTree
+from offbeat.memory.replay.priorities import Exponents, PrioritizedSampler, SumTree
 
 
 class NarrowTree(SumTree):
@@ -125,9 +125,9 @@ def test_a_tree_can_be_rebuilt_from_its_leaves():
 # --- priorities ---------------------------------------------------------------------------------------------
 
 
-def of_six(exponents: Exponents) -> Priorities:
+def of_six(exponents: Exponents) -> PrioritizedSampler:
     """Six cells, of which two are invalid; the others have errors 1, -2, 0 and 5."""
-    priorities = Priorities(exponents, 8)
+    priorities = PrioritizedSampler(exponents, 8)
     priorities.enter(2, np.array([True, False, True, True, False, True]))
     priorities.update(np.array([2, 4, 5, 7]), np.array([1.0, -2.0, 0.0, 5.0], np.float32))
     return priorities
@@ -171,7 +171,7 @@ def test_exponent_zero_samples_all_valid_rows_uniformly():
 
 
 def test_sampling_is_stratified_over_equal_shares_of_the_sum():
-    priorities = Priorities(Exponents(1, 1), 4)
+    priorities = PrioritizedSampler(Exponents(1, 1), 4)
     priorities.enter(0, np.ones(4, bool))
     priorities.update(np.arange(4), np.array([1.0, 2.0, 3.0, 4.0]) - 1e-6)
     cells = np.zeros(10, np.int64)

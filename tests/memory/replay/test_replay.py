@@ -71,7 +71,7 @@ class Run:
         self.arguments: dict[str, Any] = {"batch_size": batch_size, "exponents": exponents}
 
     def new_replay(self, rings: Rings, batch_size: int, exponents: Exponents | None) -> TransitionReplay:
-        return TransitionReplay(rings, batch_size=batch_size, n_step=self.n_step, gamma=GAMMA, priorities=exponents)
+        return TransitionReplay(rings, batch_size=batch_size, n_step=self.n_step, gamma=GAMMA, exponents=exponents)
 
     def step(self) -> None:
         """Let the next ticket be taken in, while the pace lets actors be ahead, and be writing."""

@@ -164,7 +164,7 @@ def runs(draw: st.DrawFn, exponents: Exponents | None = None) -> Run:
     fields = draw(st.sampled_from([FIELDS, WAITING_FIELDS]))
     waits = (draw(st.sampled_from([0.0, 0.4, 0.8])), draw(often)) if fields is WAITING_FIELDS else ()
     chances = Chances(draw(often), draw(often), draw(often), draw(often), *waits)
-    more: dict[str, Any] = {"n_step": draw(st.integers(1, length)), "priorities": exponents, "fields": fields}
+    more: dict[str, Any] = {"n_step": draw(st.integers(1, length)), "exponents": exponents, "fields": fields}
     origin = draw(st.sampled_from([0, 0, 1, 17]))
     return Run(*sizes, before=before, origin=origin, seed=draw(seeds), chances=chances, **more)
 
@@ -220,7 +220,7 @@ def test_sampling_without_a_transition_is_refused():
 
 
 def test_samples_have_the_documented_shapes_and_dtypes():
-    run = Run(n_step=2, priorities=Exponents(0.6, 0.4)).steps(5)
+    run = Run(n_step=2, exponents=Exponents(0.6, 0.4)).steps(5)
     samples = run.replay.sample(np.random.default_rng(0))
     assert {name: (array.shape, array.dtype.name) for name, array in samples.arrays.items()} == {
         "observation/number": ((9, 8), "int64"),
@@ -259,7 +259,7 @@ def test_sequences_are_sampled_in_proportion_to_their_errors_with_importance_wei
 
 
 def test_a_sequence_that_can_no_longer_be_sampled_gets_no_priority():
-    run = Run(priorities=Exponents(1.0, 1.0), chances=Chances(0, 0, 0, 0)).steps(10)
+    run = Run(exponents=Exponents(1.0, 1.0), chances=Chances(0, 0, 0, 0)).steps(10)
     samples = copied(run.replay.sample(np.random.default_rng(0)))
     oldest = min(samples.tickets)
     while oldest >= run.replay.window.start + 2:
@@ -281,7 +281,7 @@ WAITING = {"fields": WAITING_FIELDS, "chances": Chances(waits=0.7, absent=0.3)}
 @pytest.mark.parametrize("steps", [3, 9, 47])
 @pytest.mark.parametrize("rows", [{}, WAITING], ids=["all decisions", "some without"])
 def test_a_restored_replay_gives_the_samples_of_an_uninterrupted_one(steps, exponents, rows):
-    run = Run(priorities=exponents, **rows).steps(steps)
+    run = Run(exponents=exponents, **rows).steps(steps)
     if exponents and run.replay.valid:
         samples = run.replay.sample(np.random.default_rng(1))
         run.replay.update_priorities(samples, np.arange(8) / 4)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.types import ENV_STEP, I64, NO_DECISION, Array, Tree
 from offbeat.memory.replay.decisions import Completed, CompleteRows, Decisions, ValidRows
-from offbeat.memory.replay.priorities import CellSampler, Exponents, Priorities, TreeSampler, UniformSampler
+from offbeat.memory.replay.priorities import CellSampler, Exponents, PrioritizedSampler, TreeSampler, UniformSampler
 from offbeat.memory.replay.rings import Rings
 from offbeat.memory.replay.window import TicketWindow
 
@@ -56,18 +56,18 @@ class Samples(NamedTuple):
 class Replay(ABC):
     """Takes in tickets in order, samples from the window of the newest ones, and saves its state."""
 
-    def __init__(self, rings: Rings, *, ticket_cells: int, skipped: int, priorities: Exponents | None) -> None:
+    def __init__(self, rings: Rings, *, ticket_cells: int, skipped: int, exponents: Exponents | None) -> None:
         """Start empty, at ticket 0.
 
         Args:
             rings: Rings that the actors write.
             ticket_cells: Number of cells of a ticket: its rows, or its columns.
             skipped: Number of tickets at the start of the window that are not sampled.
-            priorities: Exponents of prioritized sampling; None samples uniformly.
+            exponents: Exponents of prioritized sampling; None samples uniformly.
         """
-        self._rings, self._shape, self._exponents = rings, rings.shape, priorities
+        self._rings, self._shape, self._exponents = rings, rings.shape, exponents
         self._ticket_cells = ticket_cells
-        self.leaves, self.prioritized = rings.leaves, priorities is not None
+        self.leaves, self.prioritized = rings.leaves, exponents is not None
         self._checkpoint_fields = checkpoint_fields(rings)
         steps = (field.name for field in rings.fields if field.per == "step" and field.name in self._checkpoint_fields)
         self._flat = {name: rings.flat(name) for name in steps}
@@ -86,10 +86,10 @@ class Replay(ABC):
         """Number of transitions that can be sampled: valid rows, without decisions that are still open."""
         self._rows.reset()
         cells = len(self._tickets) * self._ticket_cells
-        self._priorities = Priorities(self._exponents, cells) if self._exponents else None
-        self._any_order = self._priorities or (TreeSampler(cells) if self._decisions else None)
+        self._priorities = PrioritizedSampler(self._exponents, cells) if self._exponents else None
+        self._tree = self._priorities or (TreeSampler(cells) if self._decisions else None)
         """The sampler, if transitions may be completed in another order than that of their rows."""
-        self._sampler: CellSampler = self._any_order or self.new_sampler()
+        self._sampler: CellSampler = self._tree or self.new_sampler()
 
     def new_sampler(self) -> CellSampler:
         """Return a new sampler, for transitions that are completed in the order of their rows."""
@@ -152,10 +152,10 @@ class Replay(ABC):
 
     def _add(self, earlier: Completed) -> int:
         """Make decisions of earlier tickets available for sampling; return how many of them are in the window."""
-        assert self._any_order is not None
+        assert self._tree is not None
         window = self._window
         row_numbers = self._rings.row_numbers(earlier.positions[earlier.tickets >= window.sampled.start])
-        self._any_order.add(self._cells_of(row_numbers))
+        self._tree.add(self._cells_of(row_numbers))
         self.valid += len(row_numbers)
         return int(np.count_nonzero(earlier.tickets >= window.readable.start))
 

@@ -100,7 +100,7 @@ class Exponents:
     """beta of the paper: 0 does not correct the sampling bias, 1 corrects it fully."""
 
 
-class Priorities(TreeSampler):
+class PrioritizedSampler(TreeSampler):
     """Samples cells in proportion to their priorities. `highest` is the highest priority so far."""
 
     def __init__(self, exponents: Exponents, cells: int) -> None:

@@ -75,7 +75,7 @@ class SequenceReplay(Replay):
         burn_in: int,
         n_step: int,
         gamma: float,
-        priorities: Exponents | None = None,
+        exponents: Exponents | None = None,
     ) -> None:
         """Start empty, at ticket 0.
 
@@ -86,7 +86,7 @@ class SequenceReplay(Replay):
             n_step: Env steps whose rewards are summed; fewer at the end of an episode or of the sequence. In envs with
                 rows without a decision, the number of decisions.
             gamma: Discount per env step; in envs with rows without a decision, per decision.
-            priorities: Exponents of prioritized sampling; None samples all sequences uniformly.
+            exponents: Exponents of prioritized sampling; None samples all sequences uniformly.
 
         Raises:
             ConfigError: the rings are too small for such samples.
@@ -95,7 +95,7 @@ class SequenceReplay(Replay):
         check_sequences(shape, batch_size, burn_in, n_step)
         self._sequences, self._burn_in_tickets = batch_size // shape.length, burn_in // shape.length
         super().__init__(
-            rings, ticket_cells=shape.columns, skipped=self._burn_in_tickets * shape.actors, priorities=priorities
+            rings, ticket_cells=shape.columns, skipped=self._burn_in_tickets * shape.actors, exponents=exponents
         )
         self._gamma = gamma
         self._state = rings.per_ticket(STATE)

@@ -34,7 +34,7 @@ class TransitionReplay(Replay):
         batch_size: int,
         n_step: int,
         gamma: float,
-        priorities: Exponents | None = None,
+        exponents: Exponents | None = None,
         buffers: int = 2,
     ) -> None:
         """Start empty, at ticket 0.
@@ -45,7 +45,7 @@ class TransitionReplay(Replay):
             n_step: Env steps whose rewards are summed; fewer at the end of an episode or of the window. In envs with
                 rows without a decision, the number of decisions.
             gamma: Discount per env step; in envs with rows without a decision, per decision.
-            priorities: Exponents of prioritized sampling; None samples all valid rows uniformly.
+            exponents: Exponents of prioritized sampling; None samples all valid rows uniformly.
             buffers: Number of calls of `sample` after which the arrays of a sample are overwritten.
 
         Raises:
@@ -53,7 +53,7 @@ class TransitionReplay(Replay):
         """
         shape = rings.shape
         shape.check(batch_size, n_step)
-        super().__init__(rings, ticket_cells=shape.ticket_rows, skipped=0, priorities=priorities)
+        super().__init__(rings, ticket_cells=shape.ticket_rows, skipped=0, exponents=exponents)
         self._batch_size, self._n_step, self._gamma = batch_size, n_step, gamma
         self._buffers = [self.new_buffers(batch_size) for _ in range(buffers)]
         slots = np.arange(shape.actors * shape.slots_per_ring)
