@@ -187,5 +187,5 @@ def test_rows_without_a_decision_are_still_signalled():
     assert isinstance(plain, InfoSignals)
     for each in (envs, plain):
         each.reset(), collect(each, actions_of(each, 2))
-    assert envs.no_decision
+    assert envs.reports_no_decision
     np.testing.assert_array_equal(envs.next_no_decision, plain.next_no_decision)

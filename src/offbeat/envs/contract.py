@@ -166,7 +166,7 @@ class InfoSignals(Protocol):
         ...
 
     @property
-    def no_decision(self) -> bool:
+    def reports_no_decision(self) -> bool:
         """Whether an info has had the key 'no_decision' so far."""
         ...
 

@@ -58,7 +58,7 @@ def numbers_reader(names: Sequence[str], target: NDArray[np.float64]) -> Callabl
     return read
 
 
-def no_decision_of(infos: Any, columns: int) -> NDArray[np.bool_] | None:
+def no_decision_in(infos: Any, columns: int) -> NDArray[np.bool_] | None:
     """Return which envs of a vector env have nothing to decide, [columns]; None if the infos have no such key.
 
     Raises:

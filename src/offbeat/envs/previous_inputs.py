@@ -141,8 +141,8 @@ class _Envs:
         return self._signals is not None and self._signals.offers_mask
 
     @property
-    def no_decision(self) -> bool:
-        return self._signals is not None and self._signals.no_decision
+    def reports_no_decision(self) -> bool:
+        return self._signals is not None and self._signals.reports_no_decision
 
     @property
     def next_no_decision(self) -> NDArray[np.bool_]:

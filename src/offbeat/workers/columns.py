@@ -277,7 +277,7 @@ class PolicyColumns:
         Raises:
             EnvFailed: the env has rows without a decision, which are not recorded, or masks, which are not read.
         """
-        if self._signals and self._signals.no_decision and NO_DECISION not in self._slot:
+        if self._signals and self._signals.reports_no_decision and NO_DECISION not in self._slot:
             raise EnvFailed(
                 f"{self._envs.spec.id} has {NO_DECISION!r} in an info, but not in those of its first steps, so rows "
                 "without a decision are not recorded: give it in the info of reset and of each step, true or false"

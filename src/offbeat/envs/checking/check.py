@@ -110,7 +110,7 @@ def preflight(env_id: str, settings: EnvConfig = UNSET, steps: int = 8, tasks: T
         with started(env_id, 1, "preflight", settings, tasks) as (envs, first):
             rollout(envs, first, steps)
             require_savable(env_id, {"": envs})
-            return replace(envs.spec, no_decision=isinstance(envs, InfoSignals) and envs.no_decision)
+            return replace(envs.spec, no_decision=isinstance(envs, InfoSignals) and envs.reports_no_decision)
     except EnvFailed as error:
         raise with_notes_of(ConfigError(str(error)), error) from error
 

@@ -252,7 +252,7 @@ class WorldColumns:
         return False
 
     @property
-    def no_decision(self) -> bool:
+    def reports_no_decision(self) -> bool:
         """Whether an agent has had a row without a decision so far."""
         return self._worlds.had_no_decision
 

@@ -71,11 +71,11 @@ class GymnasiumEnvs:
         self.spec = spec
         self.groups = tuple(groups)
         self._seeds: Sequence[int] | None = seeds
-        self._no_decision = np.zeros(spec.columns, np.bool_)
+        self._next_no_decision = np.zeros(spec.columns, np.bool_)
         rows = empty_rows(spec.observation, spec.columns, spec.info)
-        self._rows = rows._replace(no_decision=np.zeros_like(self._no_decision))
+        self._rows = rows._replace(no_decision=np.zeros_like(self._next_no_decision))
         self._columns = [
-            _columns_of(spec, source, rows_of(self._rows, group), self._no_decision[group], group.start, kind)
+            _columns_of(spec, source, rows_of(self._rows, group), self._next_no_decision[group], group.start, kind)
             for source, group in zip(sources, groups, strict=True)
         ]
         self._encode = action_encoder(spec.action)
@@ -113,22 +113,22 @@ class GymnasiumEnvs:
                 raise column_failed(self.spec, column, what, error) from error
 
     @property
-    def no_decision(self) -> bool:
+    def reports_no_decision(self) -> bool:
         """Whether an info has had the key 'no_decision' so far."""
-        return any(columns.no_decision.reported for columns in self._columns)
+        return any(columns.decision_marks.reported for columns in self._columns)
 
     @property
     def next_no_decision(self) -> NDArray[np.bool_]:
         """[N]: whether the next row of each column is without a decision."""
         ended = self._rows.terminated | self._rows.truncated  # a reset row follows
-        return self._no_decision & ~ended
+        return self._next_no_decision & ~ended
 
     def reset(self) -> Tree:
         """Start a new episode in every column. The first call seeds the envs; later calls continue their streams."""
-        self._no_decision[:] = False
+        self._next_no_decision[:] = False
         self._rows.terminated[:] = self._rows.truncated[:] = False
         for columns in self._columns:
-            columns.no_decision.possible = True  # `advance` steps parts of the columns, which mark their own rows
+            columns.decision_marks.possible = True  # `advance` steps parts of the columns, which mark their own rows
             columns.reset(None if self._seeds is None else self._seeds[columns.span])
         self._seeds = None
         return self.observation
@@ -176,7 +176,7 @@ class SnapshotEnvs(GymnasiumEnvs):
             "columns": self.spec.columns,
             "envs": {str(index): snapshots.save(env) for index, env in enumerate(self._all_envs())},
             "rows": {name: part.copy() for name, part in named(self._rows).items()},
-            "no_decision": self._no_decision.copy(),
+            "no_decision": self._next_no_decision.copy(),
         }
 
     def restore(self, state: State) -> None:
@@ -190,9 +190,9 @@ class SnapshotEnvs(GymnasiumEnvs):
             snapshots.load(env, state["envs"][str(index)])
         for name, part in named(self._rows).items():
             part[...] = state["rows"][name]
-        self._no_decision[:] = state["no_decision"]
+        self._next_no_decision[:] = state["no_decision"]
         for columns in self._columns:
-            columns.no_decision.possible = True
+            columns.decision_marks.possible = True
         self._seeds = None
 
     def _require_same_envs(self, state: State) -> None:
@@ -351,15 +351,15 @@ def _columns_of(
     spec: EnvSpec,
     source: AnyVectorEnv | list[SingleEnv],
     rows: Outcome,
-    no_decision: Array,
+    next_no_decision: Array,
     first: int,
     kind: Locomotion | None,
 ) -> Columns:
     if isinstance(source, list):
         if kind is not None:
-            return MujocoColumns(spec, source, rows, no_decision, first, kind)
-        return ScalarColumns(spec, source, rows, no_decision, first)
-    return VectorColumns(spec, source, rows, no_decision, first)
+            return MujocoColumns(spec, source, rows, next_no_decision, first, kind)
+        return ScalarColumns(spec, source, rows, next_no_decision, first)
+    return VectorColumns(spec, source, rows, next_no_decision, first)
 
 
 def _spaces(source: AnyVectorEnv | list[SingleEnv]) -> tuple[gym.Space[Any], gym.Space[Any]]:

@@ -16,7 +16,7 @@ from offbeat.core.types import INFO_MASK, NO_DECISION, Array
 from offbeat.envs.actions import ActionEncoder
 from offbeat.envs.adapters.gymnasium.sources import AnyEnv
 from offbeat.envs.contract import Outcome
-from offbeat.envs.infos import no_decision_of
+from offbeat.envs.infos import no_decision_in
 
 RETURNED = {"reset": "(observation, info)", "step": "(observation, reward, terminated, truncated, info)"}
 """Method -> what it returns, for messages."""
@@ -28,7 +28,7 @@ class Columns(Protocol):
     @property
     def envs(self) -> Sequence[AnyEnv]: ...
 
-    no_decision: NoDecision
+    decision_marks: DecisionMarks
 
     @property
     def span(self) -> slice:
@@ -53,17 +53,17 @@ class Columns(Protocol):
         ...
 
 
-class NoDecision:
+class DecisionMarks:
     """Reads from the infos which columns of a group have nothing to decide in the next row, and marks these rows."""
 
-    def __init__(self, rows: Outcome, no_decision: NDArray[np.bool_]) -> None:
+    def __init__(self, rows: Outcome, next_no_decision: NDArray[np.bool_]) -> None:
         """Mark rows without a decision in `rows`.
 
         Args:
             rows: Rows of the group.
-            no_decision: Flags for the next rows, [n]. They are written here and cleared by `mark`.
+            next_no_decision: Flags for the next rows, [n]. They are written here and cleared by `mark`.
         """
-        self._rows, self.next = rows, no_decision
+        self._rows, self.next = rows, next_no_decision
         self.possible = True
         """Whether the last row or the next one may have no decision."""
         self.reported = False
@@ -87,10 +87,10 @@ class NoDecision:
 
     def read_all(self, infos: Any) -> None:
         """Read the flags of the next rows from the infos of a vector env."""
-        no_decision = no_decision_of(infos, len(self.next))
-        if no_decision is not None:
+        flags = no_decision_in(infos, len(self.next))
+        if flags is not None:
             self.reported = self.possible = True
-            self.next[:] = no_decision
+            self.next[:] = flags
 
 
 def has_mask(info: Any) -> bool:

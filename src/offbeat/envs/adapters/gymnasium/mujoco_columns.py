@@ -88,12 +88,12 @@ class MujocoColumns(ScalarColumns):
         spec: EnvSpec,
         envs: Sequence[SingleEnv],
         rows: Outcome,
-        no_decision: Array,
+        next_no_decision: Array,
         first: int,
         kind: Locomotion,
     ) -> None:
         """Make the columns as `ScalarColumns`; `kind` is what `stepped_together` returned for the envs."""
-        super().__init__(spec, envs, rows, no_decision, first)
+        super().__init__(spec, envs, rows, next_no_decision, first)
         self._kind, self._first_env = kind, envs[0].unwrapped
         self._positions = [kind.position(env.unwrapped) for env in envs]
         self._simulations = [_Simulation(env, kind) for env in envs]
@@ -108,8 +108,8 @@ class MujocoColumns(ScalarColumns):
         rows = self._rows
         mark_reset_rows(rows)
         continues = rows.valid.tolist()
-        if self.no_decision.possible:
-            self.no_decision.mark()
+        if self.decision_marks.possible:
+            self.decision_marks.mark()
         before = self._read_positions()
         truncations, column = rows.truncated, 0
         try:

@@ -10,7 +10,7 @@ from offbeat.core.errors import EnvFailed
 from offbeat.core.types import Array, EnvSpec
 from offbeat.envs.actions import ActionEncoder, split_columns
 from offbeat.envs.adapters.gymnasium.action_repeat import ActionRepeat
-from offbeat.envs.adapters.gymnasium.columns import RETURNED, Columns, NoDecision, has_mask
+from offbeat.envs.adapters.gymnasium.columns import RETURNED, Columns, DecisionMarks, has_mask
 from offbeat.envs.adapters.gymnasium.sources import SingleEnv
 from offbeat.envs.checking.parts import fault_of_ends, kind_of
 from offbeat.envs.contract import Outcome
@@ -33,14 +33,16 @@ from offbeat.envs.space_generators import seed_spaces
 class ScalarColumns:
     """One env per column, stepped in a loop, in NEXT_STEP order."""
 
-    def __init__(self, spec: EnvSpec, envs: Sequence[SingleEnv], rows: Outcome, no_decision: Array, first: int) -> None:
+    def __init__(
+        self, spec: EnvSpec, envs: Sequence[SingleEnv], rows: Outcome, next_no_decision: Array, first: int
+    ) -> None:
         self.envs = envs
         self.offers_mask = False
         self._spec = spec
         self._rows = rows
         self.span = slice(first, first + len(envs))
-        self.no_decision = NoDecision(rows, no_decision)
-        self._checks = RowChecks(spec, rows, first, no_decision)
+        self.decision_marks = DecisionMarks(rows, next_no_decision)
+        self._checks = RowChecks(spec, rows, first, next_no_decision)
         self._writers, self._mask_writers = zip(*(self._writers_of(column) for column in range(len(envs))), strict=True)
         self._read_info = number_reader(spec.info, rows.info) if spec.info else None
         self._rewards = only_numbers(rows.reward)
@@ -81,11 +83,11 @@ class ScalarColumns:
         rewards, terminations, truncations = self._rewards, self._rows.terminated, self._rows.truncated
         mark_reset_rows(self._rows)
         columns = zip(self.envs, self._writers, self._mask_writers, self._rows.valid.tolist(), actions, strict=True)
-        read_info, no_decision = self._read_info, self.no_decision
+        read_info, marks = self._read_info, self.decision_marks
         if read_info is not None:
             self._rows.info.fill(nan)
-        if no_decision.possible:
-            no_decision.mark()
+        if marks.possible:
+            marks.mark()
         column = 0
         reward: Any = 0.0
         terminated: Any = False
@@ -120,7 +122,7 @@ class ScalarColumns:
 
     def _read(self, column: int, info: Any) -> None:
         """Read from the info of one env whether its next row has no decision, and whether there are masks."""
-        self.no_decision.read(column, info)
+        self.decision_marks.read(column, info)
         if not self.offers_mask:
             self.offers_mask = has_mask(info)
 
@@ -139,7 +141,7 @@ class ScalarColumns:
                 self._spec,
                 [env],
                 rows_of(self._rows, slice(column, column + 1)),
-                self.no_decision.next[column : column + 1],
+                self.decision_marks.next[column : column + 1],
                 self.span.start + column,
             )
             for column, env in enumerate(self.envs)

@@ -10,7 +10,7 @@ import numpy as np
 from offbeat.core.errors import EnvFailed
 from offbeat.core.types import Array, EnvSpec
 from offbeat.envs.actions import ActionEncoder
-from offbeat.envs.adapters.gymnasium.columns import RETURNED, Columns, NoDecision, has_mask
+from offbeat.envs.adapters.gymnasium.columns import RETURNED, Columns, DecisionMarks, has_mask
 from offbeat.envs.adapters.gymnasium.sources import AnyVectorEnv
 from offbeat.envs.checking.parts import fault_of_ends
 from offbeat.envs.contract import Outcome
@@ -32,15 +32,15 @@ _ENDS = ("reward", "terminated", "truncated")
 class VectorColumns:
     """A vector env that resets itself in NEXT_STEP order. Its columns share one random stream."""
 
-    def __init__(self, spec: EnvSpec, env: AnyVectorEnv, rows: Outcome, no_decision: Array, first: int) -> None:
+    def __init__(self, spec: EnvSpec, env: AnyVectorEnv, rows: Outcome, next_no_decision: Array, first: int) -> None:
         self.envs = (env,)
         self.offers_mask = False
         self._spec = spec
         self._env = env
         self._rows = rows
         self.span = slice(first, first + len(rows.reward))
-        self.no_decision = NoDecision(rows, no_decision)
-        self._checks = RowChecks(spec, rows, first, no_decision)
+        self.decision_marks = DecisionMarks(rows, next_no_decision)
+        self._checks = RowChecks(spec, rows, first, next_no_decision)
         self._write, self._write_mask = writers_of(spec, env.single_observation_space, rows.observation)
         self._read_info = numbers_reader(spec.info, rows.info) if spec.info else None
         self._stepped = False
@@ -59,9 +59,9 @@ class VectorColumns:
     def step(self, actions: Any) -> Outcome:
         rows = self._rows
         mark_reset_rows(rows)
-        continues = rows.valid.copy() if self.no_decision.possible else rows.valid
-        if self.no_decision.possible:
-            self.no_decision.mark()
+        continues = rows.valid.copy() if self.decision_marks.possible else rows.valid
+        if self.decision_marks.possible:
+            self.decision_marks.mark()
         targets = rows.reward, rows.terminated, rows.truncated
         ends: Sequence[Any] = targets
         try:
@@ -110,7 +110,7 @@ class VectorColumns:
     def _write_row(self, observation: Any, info: Mapping[str, Any]) -> None:
         self._write(observation)
         if info:
-            self.no_decision.read_all(info)
+            self.decision_marks.read_all(info)
             self.offers_mask = self.offers_mask or has_mask(info)
         if self._write_mask is not None:
             self._write_mask(info)
