@@ -16,8 +16,8 @@ from offbeat.core.errors import ConfigError
 from offbeat.core.frozen_table import PlainTable
 from offbeat.core.seeding import derive_seed
 from offbeat.core.types import Array
+from offbeat.envs.adapters.gymnasium.groups import make_single
 from offbeat.envs.adapters.gymnasium.snapshots import load, save
-from offbeat.envs.adapters.gymnasium.sources import make_single
 from offbeat.envs.contract import Snapshots
 from offbeat.envs.make import make_envs
 from offbeat.envs.registration import registered

@@ -19,7 +19,7 @@ from offbeat.envs.rows import FAILURES
 
 BEFORE, AFTER = 25, 100
 """Env steps before the state is saved, and after it, at most."""
-Columns = Mapping[str, Envs]
+EnvsByAgent = Mapping[str, Envs]
 """The envs by agent, which are those of the same worlds; those of a single agent have the name ''."""
 KINDS = f"let it return {SAVABLE}"
 """Remedy for a state of the wrong kind."""
@@ -30,12 +30,12 @@ COMPLETE = (
 """Remedy for an env that does not continue from its state."""
 
 
-def can_save(columns: Columns) -> bool:
+def can_save(columns: EnvsByAgent) -> bool:
     """Whether the state of all envs can be saved."""
     return all(isinstance(envs, Snapshots) for envs in columns.values())
 
 
-def require_savable(env_id: str, columns: Columns) -> None:
+def require_savable(env_id: str, columns: EnvsByAgent) -> None:
     """Save the state of envs, as a checkpoint does, if it can be saved.
 
     Raises:
@@ -49,7 +49,7 @@ def require_savable(env_id: str, columns: Columns) -> None:
 
 
 def check_snapshots(
-    columns: Columns, first: Mapping[str, Tree], make: Callable[[], AbstractContextManager[Columns]], steps: int
+    columns: EnvsByAgent, first: Mapping[str, Tree], make: Callable[[], AbstractContextManager[EnvsByAgent]], steps: int
 ) -> Iterator[Finding]:
     """Save the state of envs after some steps, restore it in new ones, and compare the rows that follow.
 
@@ -85,7 +85,7 @@ def check_snapshots(
         yield Finding("warning", problem, COMPLETE)
 
 
-def _saved(columns: Columns) -> dict[str, Any] | Finding:
+def _saved(columns: EnvsByAgent) -> dict[str, Any] | Finding:
     """Return the states of envs as a checkpoint gives them back, by agent, or why it cannot."""
     try:
         return {
@@ -97,7 +97,7 @@ def _saved(columns: Columns) -> dict[str, Any] | Finding:
         return raised("snapshot()", error)
 
 
-def _restore(columns: Columns, state: Mapping[str, Any]) -> Finding | None:
+def _restore(columns: EnvsByAgent, state: Mapping[str, Any]) -> Finding | None:
     """Restore a state in new envs; return why it is not possible."""
     try:
         for agent, envs in columns.items():

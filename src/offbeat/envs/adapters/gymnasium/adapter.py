@@ -21,20 +21,20 @@ from offbeat.envs.actions import StepUnit, action_encoder, take_random_steps
 from offbeat.envs.adapters import ale
 from offbeat.envs.adapters.gymnasium import snapshots
 from offbeat.envs.adapters.gymnasium.columns import Columns
+from offbeat.envs.adapters.gymnasium.groups import (
+    AnyEnv,
+    AnyVectorEnv,
+    Group,
+    SingleEnv,
+    make_group,
+    make_in_mode,
+    make_single,
+    mujoco_warnings_once,
+)
 from offbeat.envs.adapters.gymnasium.locomotion import Locomotion
 from offbeat.envs.adapters.gymnasium.mujoco_columns import MujocoColumns, stepped_together
 from offbeat.envs.adapters.gymnasium.progress import progress_setters
 from offbeat.envs.adapters.gymnasium.scalar_columns import ScalarColumns
-from offbeat.envs.adapters.gymnasium.sources import (
-    AnyEnv,
-    AnyVectorEnv,
-    SingleEnv,
-    Source,
-    make_in_mode,
-    make_single,
-    make_source,
-    mujoco_warnings_once,
-)
 from offbeat.envs.adapters.gymnasium.tasks import TaskSetter
 from offbeat.envs.adapters.gymnasium.vector_columns import VectorColumns
 from offbeat.envs.contract import Advanced, EnvRequest, Envs, Outcome, State, frame_skip_of
@@ -53,7 +53,7 @@ class GymnasiumEnvs:
         self,
         spec: EnvSpec,
         groups: Sequence[slice],
-        sources: Sequence[AnyVectorEnv | list[SingleEnv]],
+        envs_of_groups: Sequence[AnyVectorEnv | list[SingleEnv]],
         seeds: Sequence[int],
         curriculum: Sequence[Parameter] = (),
         kind: Locomotion | None = None,
@@ -63,7 +63,7 @@ class GymnasiumEnvs:
         Args:
             spec: the spec of the envs.
             groups: the columns of each group.
-            sources: the envs of each group.
+            envs_of_groups: the envs of each group.
             seeds: the seed of each column.
             curriculum: the parameters of the envs that change with the training progress.
             kind: what `stepped_together` returned for the envs.
@@ -75,8 +75,8 @@ class GymnasiumEnvs:
         rows = empty_rows(spec.observation, spec.columns, spec.info)
         self._rows = rows._replace(no_decision=np.zeros_like(self._next_no_decision))
         self._columns = [
-            _columns_of(spec, source, rows_of(self._rows, group), self._next_no_decision[group], group.start, kind)
-            for source, group in zip(sources, groups, strict=True)
+            _columns_of(spec, envs, rows_of(self._rows, group), self._next_no_decision[group], group.start, kind)
+            for envs, group in zip(envs_of_groups, groups, strict=True)
         ]
         self._encode = action_encoder(spec.action)
         self._progress_setters = [
@@ -212,14 +212,14 @@ class GymnasiumTaskEnvs(GymnasiumEnvs):
         self,
         spec: EnvSpec,
         groups: Sequence[slice],
-        sources: Sequence[AnyVectorEnv | list[SingleEnv]],
+        envs_of_groups: Sequence[AnyVectorEnv | list[SingleEnv]],
         seeds: Sequence[int],
         curriculum: Sequence[Parameter],
         kind: Locomotion | None,
         tasks: TaskSetter,
     ) -> None:
         """Make the columns; `tasks` sets the tasks of these envs."""
-        super().__init__(spec, groups, sources, seeds, curriculum, kind)
+        super().__init__(spec, groups, envs_of_groups, seeds, curriculum, kind)
         self._tasks = tasks
 
     def start_tasks(self, tasks: NDArray[np.int64]) -> Tree:
@@ -295,8 +295,8 @@ ADAPTER = GymnasiumAdapter()
 def _make_gymnasium(request: EnvRequest, registered: RegisteredEnv) -> Envs:
     single = request.tasks is not None  # the columns of a vector env cannot have tasks of their own
     with mujoco_warnings_once(registered):
-        made = all_or_closed(
-            make_source(
+        groups = all_or_closed(
+            make_group(
                 registered,
                 group.stop - group.start,
                 request.kwargs,
@@ -307,27 +307,27 @@ def _make_gymnasium(request: EnvRequest, registered: RegisteredEnv) -> Envs:
             )
             for group in request.groups
         )
-    with closed_on_error(made):
-        return _envs_of(request, made)
+    with closed_on_error(groups):
+        return _envs_of(request, groups)
 
 
-def _envs_of(request: EnvRequest, made: Sequence[Source]) -> Envs:
-    """Return the envs of one actor; `made`: those of each group."""
-    sources = [source.envs for source in made]
-    spec = made[0].limits.added_to(_spec_of(request, sources[0]), made[0].own_limit)
-    envs = [env for source in sources for env in (source if isinstance(source, list) else [source])]
+def _envs_of(request: EnvRequest, groups: Sequence[Group]) -> Envs:
+    """Return the envs of one actor."""
+    envs_of_groups = [group.envs for group in groups]
+    spec = groups[0].limits.added_to(_spec_of(request, envs_of_groups[0]), groups[0].own_limit)
+    envs = [env for own in envs_of_groups for env in (own if isinstance(own, list) else [own])]
     savable = all(snapshots.can_save(env) for env in envs)
-    kind = stepped_together(sources[0], request.settings)
-    arguments = spec, request.groups, sources, request.seeds, parameters(request.settings.curriculum), kind
+    kind = stepped_together(envs_of_groups[0], request.settings)
+    arguments = spec, request.groups, envs_of_groups, request.seeds, parameters(request.settings.curriculum), kind
     if request.tasks is not None:
         tasks = TaskSetter(envs, request.tasks, request.env_id, spec.check_command)
         return (SnapshotTaskEnvs if savable else GymnasiumTaskEnvs)(*arguments, tasks)
     return (SnapshotEnvs if savable else GymnasiumEnvs)(*arguments)
 
 
-def _spec_of(request: EnvRequest, source: AnyVectorEnv | list[SingleEnv]) -> EnvSpec:
-    first = source[0] if isinstance(source, list) else source
-    observation, actions = _spaces(source)
+def _spec_of(request: EnvRequest, envs: AnyVectorEnv | list[SingleEnv]) -> EnvSpec:
+    first = envs[0] if isinstance(envs, list) else envs
+    observation, actions = _spaces(envs)
     action = action_spec(actions, request.env_id)
     return EnvSpec(
         id=request.env_id,
@@ -349,20 +349,20 @@ def _named(found: tuple[str, int, int]) -> str:
 
 def _columns_of(
     spec: EnvSpec,
-    source: AnyVectorEnv | list[SingleEnv],
+    envs: AnyVectorEnv | list[SingleEnv],
     rows: Outcome,
     next_no_decision: Array,
     first: int,
     kind: Locomotion | None,
 ) -> Columns:
-    if isinstance(source, list):
+    if isinstance(envs, list):
         if kind is not None:
-            return MujocoColumns(spec, source, rows, next_no_decision, first, kind)
-        return ScalarColumns(spec, source, rows, next_no_decision, first)
-    return VectorColumns(spec, source, rows, next_no_decision, first)
+            return MujocoColumns(spec, envs, rows, next_no_decision, first, kind)
+        return ScalarColumns(spec, envs, rows, next_no_decision, first)
+    return VectorColumns(spec, envs, rows, next_no_decision, first)
 
 
-def _spaces(source: AnyVectorEnv | list[SingleEnv]) -> tuple[gym.Space[Any], gym.Space[Any]]:
-    if isinstance(source, list):
-        return source[0].observation_space, source[0].action_space
-    return source.single_observation_space, source.single_action_space
+def _spaces(envs: AnyVectorEnv | list[SingleEnv]) -> tuple[gym.Space[Any], gym.Space[Any]]:
+    if isinstance(envs, list):
+        return envs[0].observation_space, envs[0].action_space
+    return envs.single_observation_space, envs.single_action_space

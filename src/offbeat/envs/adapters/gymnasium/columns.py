@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from offbeat.core.types import INFO_MASK, NO_DECISION, Array
 from offbeat.envs.actions import ActionEncoder
-from offbeat.envs.adapters.gymnasium.sources import AnyEnv
+from offbeat.envs.adapters.gymnasium.groups import AnyEnv
 from offbeat.envs.contract import Outcome
 from offbeat.envs.infos import no_decision_in
 

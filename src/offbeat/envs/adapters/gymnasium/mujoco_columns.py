@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from offbeat.config.env import EnvConfig
 from offbeat.core.types import Array, EnvSpec
+from offbeat.envs.adapters.gymnasium.groups import AnyVectorEnv, SingleEnv
 from offbeat.envs.adapters.gymnasium.locomotion import Locomotion, locomotion_of
 from offbeat.envs.adapters.gymnasium.scalar_columns import ScalarColumns
-from offbeat.envs.adapters.gymnasium.sources import AnyVectorEnv, SingleEnv
 from offbeat.envs.contract import Outcome
 from offbeat.envs.current import calls_envs
 from offbeat.envs.rows import FAILURES, mark_reset_rows, prefer_termination

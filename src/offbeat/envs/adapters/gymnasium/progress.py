@@ -14,7 +14,7 @@ import gymnasium as gym
 
 from offbeat.config.curriculum import Parameter
 from offbeat.core.errors import ConfigError
-from offbeat.envs.adapters.gymnasium.sources import AnyEnv
+from offbeat.envs.adapters.gymnasium.groups import AnyEnv
 
 ProgressSetter = Callable[[float], None]
 

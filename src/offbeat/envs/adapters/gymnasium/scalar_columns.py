@@ -11,7 +11,7 @@ from offbeat.core.types import Array, EnvSpec
 from offbeat.envs.actions import ActionEncoder, split_columns
 from offbeat.envs.adapters.gymnasium.action_repeat import ActionRepeat
 from offbeat.envs.adapters.gymnasium.columns import RETURNED, Columns, DecisionMarks, has_mask
-from offbeat.envs.adapters.gymnasium.sources import SingleEnv
+from offbeat.envs.adapters.gymnasium.groups import SingleEnv
 from offbeat.envs.checking.parts import fault_of_ends, kind_of
 from offbeat.envs.contract import Outcome
 from offbeat.envs.current import calls_envs

@@ -17,7 +17,7 @@ from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.wrappers import TimeLimit
 
 from offbeat.envs.adapters.gymnasium.action_repeat import ActionRepeat
-from offbeat.envs.adapters.gymnasium.sources import AnyEnv
+from offbeat.envs.adapters.gymnasium.groups import AnyEnv
 from offbeat.envs.contract import State
 from offbeat.envs.registration import MUJOCO_MODULES
 from offbeat.envs.space_generators import load_generators, save_generators, separate_spaces, spaces_of

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from offbeat.core.errors import ConfigError, with_traceback_of
 from offbeat.core.seeding import stream
 from offbeat.core.tasks import TaskSample
+from offbeat.envs.adapters.gymnasium.groups import AnyEnv
 from offbeat.envs.adapters.gymnasium.progress import owner_of
-from offbeat.envs.adapters.gymnasium.sources import AnyEnv
 from offbeat.envs.rows import FAILURES, failed
 
 SET_TASK, SAMPLE_TASKS, SAMPLE_TEST_TASKS = "set_task", "sample_tasks", "sample_test_tasks"

@@ -34,7 +34,7 @@ _LIMIT = "max_episode_steps"
 """Argument and attribute for the time limit of vector envs: Gymnasium has no time limit wrapper for them."""
 
 
-class Source(NamedTuple):
+class Group(NamedTuple):
     """The envs of one group."""
 
     envs: AnyVectorEnv | list[SingleEnv]
@@ -49,7 +49,7 @@ class Source(NamedTuple):
             env.close()
 
 
-def make_source(
+def make_group(
     registered: RegisteredEnv,
     columns: int,
     kwargs: Mapping[str, Any],
@@ -58,7 +58,7 @@ def make_source(
     wrappers: Sequence[str] = (),
     frame_skip: int = 1,
     single: bool = False,
-) -> Source:
+) -> Group:
     """Make the envs of one group: single envs if the vector env does not accept the time limit of the run.
 
     Args:
@@ -81,7 +81,7 @@ def make_source(
         reason, single = "cannot repeat actions: leave frame_skip out", True
     if registered.vector_entry_point is not None and not registered.additional_wrappers and not single:
         made = _make_vector(registered, columns, kwargs, limits)
-        if isinstance(made, Source):
+        if isinstance(made, Group):
             return made
         reason = made
     if registered.entry_point is None:
@@ -93,10 +93,10 @@ def make_source(
     )
     own = time_limit_of(envs[0])
     limit = limits.shorter_than(own)
-    return Source(envs if limit is None else [TimeLimit(env, limit) for env in envs], own, limits)
+    return Group(envs if limit is None else [TimeLimit(env, limit) for env in envs], own, limits)
 
 
-def _make_vector(registered: RegisteredEnv, columns: int, kwargs: Mapping[str, Any], limits: Limits) -> Source | str:
+def _make_vector(registered: RegisteredEnv, columns: int, kwargs: Mapping[str, Any], limits: Limits) -> Group | str:
     """Make an env's own vector env, or return why it cannot be used, with a remedy."""
     own, settable = _vector_limit(registered, kwargs)
     limit = limits.shorter_than(own) if settable else None
@@ -110,7 +110,7 @@ def _make_vector(registered: RegisteredEnv, columns: int, kwargs: Mapping[str, A
     if not settable and limits.shorter_than(own) is not None:
         vector.close()
         return f"does not accept max_episode_steps={limits.run}: add an argument of this name to its constructor"
-    return Source(vector, own, limits)
+    return Group(vector, own, limits)
 
 
 _WRONG_ORDER = (
