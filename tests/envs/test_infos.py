@@ -16,7 +16,7 @@ from offbeat.config.env import EnvConfig
 from offbeat.core.errors import ConfigError, EnvFailed
 from offbeat.envs.adapters.gymnasium.progress import progress_setters
 from offbeat.envs.contract import Outcome
-from offbeat.envs.infos import number_reader, numbers_reader
+from offbeat.envs.infos import info_reader, vector_info_reader
 from offbeat.envs.make import make_envs
 
 NAN = np.nan
@@ -34,29 +34,29 @@ NAN = np.nan
 )
 def test_info_values_of_a_single_env_are_read_by_key(info, expected):
     target = np.full((3, 2), NAN)
-    number_reader(("a", "b/c"), target)(1, info)
+    info_reader(("a", "b/c"), target)(1, info)
     np.testing.assert_array_equal(target, [[NAN, NAN], expected, [NAN, NAN]])
 
 
 @pytest.mark.parametrize("value", ["far", [1, 2], object(), {}])
 def test_an_info_that_is_not_a_number_is_refused(value):
     with pytest.raises(ValueError, match="info a is"):
-        number_reader(("a",), np.zeros((1, 1)))(0, {"a": value})
+        info_reader(("a",), np.zeros((1, 1)))(0, {"a": value})
 
 
 def test_info_values_of_a_vector_env_are_read_in_valid_rows_with_their_flag_set():
     target, valid = np.zeros((4, 3)), np.array([True, True, False, True])
     info = {"a": np.arange(4), "_a": np.array([1, 0, 1, 1], bool), "b": np.ones(4), "c": {"d": np.arange(4.0)}}
-    numbers_reader(("a", "b", "c/d"), target)(valid, info)
+    vector_info_reader(("a", "b", "c/d"), target)(valid, info)
     np.testing.assert_array_equal(target, [[0, 1, 0], [NAN, 1, 1], [NAN, NAN, NAN], [3, 1, 3]])
-    numbers_reader(("a", "b", "c/d"), target)(valid, {})
+    vector_info_reader(("a", "b", "c/d"), target)(valid, {})
     assert np.isnan(target).all()
 
 
 @pytest.mark.parametrize("values", [np.zeros(3), np.zeros((4, 1)), np.array(["x"] * 4), 3])
 def test_info_arrays_of_a_vector_env_without_one_number_per_env_are_refused(values):
     with pytest.raises(ValueError, match="info a is an array"):
-        numbers_reader(("a",), np.zeros((4, 1)))(np.ones(4, bool), {"a": values})
+        vector_info_reader(("a",), np.zeros((4, 1)))(np.ones(4, bool), {"a": values})
 
 
 class Untouchable(dict[str, Any]):

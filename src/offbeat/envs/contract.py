@@ -214,7 +214,7 @@ class Limits:
         requested = shortest(self.run, self.evaluation)
         return requested if requested is not None and (own is None or requested < own) else None
 
-    def added_to(self, spec: EnvSpec, own: int | None) -> EnvSpec:
+    def spec_with_limits(self, spec: EnvSpec, own: int | None) -> EnvSpec:
         """Return the spec, with `time_limit` and `cut_at`, of envs whose own limit is `own`."""
         limit = shortest(self.run, own)
         cuts = self.evaluation is not None and (limit is None or self.evaluation < limit)
@@ -263,19 +263,19 @@ class EnvRequest:
         """Arguments of the env's constructor."""
         return thawed(self.settings.kwargs)
 
-    def added_to(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments that settings give a constructor, together with `kwargs`.
+    def constructor_arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments of the constructor: those `given` by settings, and `kwargs`.
 
         Raises:
-            ConfigError: `kwargs` has one of `arguments`.
+            ConfigError: `kwargs` has one of the given ones.
         """
         for name, value in self.kwargs.items():
-            if name in arguments:
+            if name in given:
                 raise ConfigError(
                     f"env.kwargs.{name} is {value!r}, but for {self.env_id} the other keys of [env] determine this "
-                    f"argument ({arguments[name]!r}): leave it out, and set these"
+                    f"argument ({given[name]!r}): leave it out, and set these"
                 )
-        return {**arguments, **self.kwargs}
+        return {**given, **self.kwargs}
 
     def refuse_curriculum(self) -> None:
         """Raise ConfigError if a curriculum is given: for libraries whose envs have no parameters to set."""

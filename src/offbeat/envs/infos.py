@@ -17,7 +17,7 @@ KeyPath = tuple[str, ...]
 """Keys of the info, then of nested dicts."""
 
 
-def number_reader(names: Sequence[str], target: NDArray[np.float64]) -> Callable[[int, Mapping[str, Any]], None]:
+def info_reader(names: Sequence[str], target: NDArray[np.float64]) -> Callable[[int, Mapping[str, Any]], None]:
     """Return a function that reads the info of one env into a row of `target`. Missing keys change nothing.
 
     The function raises ValueError if a value is not a number.
@@ -37,10 +37,10 @@ def number_reader(names: Sequence[str], target: NDArray[np.float64]) -> Callable
     return read
 
 
-def numbers_reader(names: Sequence[str], target: NDArray[np.float64]) -> Callable[[Array, Mapping[str, Any]], None]:
+def vector_info_reader(names: Sequence[str], target: NDArray[np.float64]) -> Callable[[Array, Mapping[str, Any]], None]:
     """Return a function that reads the infos of a vector env into `target` [n, K]. Missing values are NaN.
 
-    The arguments are those of `number_reader`. In Gymnasium's format `info["x"]` has one number per env, and the
+    The arguments are those of `info_reader`. In Gymnasium's format `info["x"]` has one number per env, and the
     optional flags `info["_x"]` mark the envs that have one. Values of invalid rows are not read.
     """
     paths = [tuple(name.split("/")) for name in names]

@@ -22,7 +22,7 @@ from offbeat.core.seeding import derive_seed
 from offbeat.core.types import Array, EnvSpec, Tree
 from offbeat.envs.actions import StepUnit, take_random_steps
 from offbeat.envs.contract import EPISODE_START, Advanced, EnvRequest, Envs, Limits, Outcome
-from offbeat.envs.infos import numbers_reader
+from offbeat.envs.infos import vector_info_reader
 from offbeat.envs.observations import observation_leaves
 from offbeat.envs.registration import registered as registered_entry
 from offbeat.envs.reproduce import env_flags
@@ -44,7 +44,7 @@ class Games:
         self._envs = envs
         self._rows = rows
         (self._observation,) = rows.observation.values()
-        self._read_info = numbers_reader(names, rows.info) if names else None
+        self._read_info = vector_info_reader(names, rows.info) if names else None
 
     def reset(self, seeds: Sequence[int] | None) -> Mapping[str, Array]:
         """Start new games and return ale-py's infos. Only the first call passes seeds, [n]."""
@@ -175,7 +175,7 @@ def make_atari(request: EnvRequest, registered: RegisteredEnv, screen: Mapping[s
             f"image_size, grayscale and ignore_observations are not supported by {request.env_id}, which always gives "
             f"a grey image of {SCREEN} x {SCREEN} pixels: omit them"
         )
-    arguments = request.added_to({**_arguments(registered, settings), **screen})
+    arguments = request.constructor_arguments({**_arguments(registered, settings), **screen})
     arguments.setdefault("full_action_space", registered.kwargs.get("full_action_space", False))
     frame_skip = arguments["frameskip"]
     frames = arguments["max_num_frames_per_episode"]
@@ -183,7 +183,7 @@ def make_atari(request: EnvRequest, registered: RegisteredEnv, screen: Mapping[s
     if (limit := limits.shorter_than(own_limit)) is not None:
         arguments["max_num_frames_per_episode"] = limit * frame_skip
     made = [_vector_env(group.stop - group.start, arguments) for group in groups]
-    spec = limits.added_to(_spec_of(request, made[0]), own_limit)
+    spec = limits.spec_with_limits(_spec_of(request, made[0]), own_limit)
     rows = empty_rows(spec.observation, spec.columns, spec.info)
     if settings.episodic_life:
         rows = rows._replace(over=np.zeros(spec.columns, np.bool_))

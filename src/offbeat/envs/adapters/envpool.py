@@ -23,7 +23,7 @@ from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.types import Array, EnvSpec, Tree
 from offbeat.envs.actions import StepUnit, action_encoder, take_random_steps
 from offbeat.envs.contract import NO_LIMITS, Advanced, EnvRequest, Envs, Limits, Outcome
-from offbeat.envs.infos import numbers_reader
+from offbeat.envs.infos import vector_info_reader
 from offbeat.envs.observations import observation_leaves
 from offbeat.envs.reproduce import env_flags
 from offbeat.envs.rows import (
@@ -70,7 +70,7 @@ class Pool:
             pool.observation_space, spec.observation, list(rows.observation.values())
         )
         self._checks = RowChecks(spec, rows, first)
-        self._read_info = numbers_reader(spec.info, rows.info) if spec.info else None
+        self._read_info = vector_info_reader(spec.info, rows.info) if spec.info else None
 
     def reset(self) -> None:
         self._rows.terminated[:] = self._rows.truncated[:] = False
@@ -205,7 +205,7 @@ class EnvPoolAdapter:
         if env_id not in self.ids():
             raise unknown("env", env_id, self.ids(), "Run `offbeat list envs` for a list.")
         config = _envpool().make_spec(request.name).config
-        arguments = request.added_to(_arguments(env_id, config, settings))
+        arguments = request.constructor_arguments(_arguments(env_id, config, settings))
         repeats = 1 if _is_atari(config) else settings.action_repeats
         own_limit, limits = _own_limit(
             env_id, arguments.get("max_episode_steps", config.max_episode_steps), request.limits, repeats
@@ -216,7 +216,7 @@ class EnvPoolAdapter:
             arguments["max_episode_steps"] = limit
         pools = all_or_closed(_make_pool(request, group, arguments) for group in request.groups)
         with closed_on_error(pools):
-            spec = limits.added_to(_spec_of(request, pools[0], repeats), own_limit)
+            spec = limits.spec_with_limits(_spec_of(request, pools[0], repeats), own_limit)
             episodic_life = bool(settings.episodic_life)
             return EnvPoolEnvs(spec, request.groups, pools, episodic_life=episodic_life, limit=limit, repeats=repeats)
 

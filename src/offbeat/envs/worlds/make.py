@@ -144,7 +144,7 @@ def make_worlds(
     """
     settings = settings.completed(spec.id)
     limits = Limits(settings.max_episode_steps, cut_after)
-    limited = replace(spec, agents=tuple((name, limits.added_to(agent, None)) for name, agent in spec.agents))
+    limited = replace(spec, agents=tuple((name, limits.spec_with_limits(agent, None)) for name, agent in spec.agents))
     made = all_or_closed(existing(make_world(spec.id, settings.kwargs), spec.id) for _ in range(count))
     with closed_on_error(made):
         worlds = Worlds(

@@ -13,7 +13,7 @@ from offbeat.core.errors import ConfigError
 from offbeat.core.types import Array, EnvSpec
 from offbeat.envs.actions import action_encoder, random_actions, split_columns
 from offbeat.envs.contract import State
-from offbeat.envs.infos import number_reader
+from offbeat.envs.infos import info_reader
 from offbeat.envs.rows import (
     Fault,
     RowChecks,
@@ -82,7 +82,7 @@ class PolicyRows:
         """[N]: return and length so far of the episodes, during `Worlds.advance`."""
         self.outcomes = [rows_of(self.rows, group) for group in self.groups]
         self._encode = action_encoder(spec.action)
-        self._read_info = number_reader(spec.info, self.rows.info) if spec.info else None
+        self._read_info = info_reader(spec.info, self.rows.info) if spec.info else None
         self._checks = [
             RowChecks(spec, rows, group.start, self.next_invalid[group])
             for rows, group in zip(self.outcomes, self.groups, strict=True)

@@ -314,7 +314,7 @@ def _make_gymnasium(request: EnvRequest, registered: RegisteredEnv) -> Envs:
 def _envs_of(request: EnvRequest, groups: Sequence[Group]) -> Envs:
     """Return the envs of one actor."""
     envs_of_groups = [group.envs for group in groups]
-    spec = groups[0].limits.added_to(_spec_of(request, envs_of_groups[0]), groups[0].own_limit)
+    spec = groups[0].limits.spec_with_limits(_spec_of(request, envs_of_groups[0]), groups[0].own_limit)
     envs = [env for own in envs_of_groups for env in (own if isinstance(own, list) else [own])]
     savable = all(snapshots.can_save(env) for env in envs)
     kind = stepped_together(envs_of_groups[0], request.settings)

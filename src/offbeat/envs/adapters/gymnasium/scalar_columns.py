@@ -15,7 +15,7 @@ from offbeat.envs.adapters.gymnasium.groups import SingleEnv
 from offbeat.envs.checking.parts import fault_of_ends, kind_of
 from offbeat.envs.contract import Outcome
 from offbeat.envs.current import calls_envs
-from offbeat.envs.infos import number_reader
+from offbeat.envs.infos import info_reader
 from offbeat.envs.rows import (
     FAILURES,
     RowChecks,
@@ -44,7 +44,7 @@ class ScalarColumns:
         self.decision_marks = DecisionMarks(rows, next_no_decision)
         self._checks = RowChecks(spec, rows, first, next_no_decision)
         self._writers, self._mask_writers = zip(*(self._writers_of(column) for column in range(len(envs))), strict=True)
-        self._read_info = number_reader(spec.info, rows.info) if spec.info else None
+        self._read_info = info_reader(spec.info, rows.info) if spec.info else None
         self._rewards = only_numbers(rows.reward)
         self._stepped = False
         """Whether the types of a reward and of its flags have been checked, in the first step."""

@@ -14,7 +14,7 @@ from offbeat.envs.adapters.gymnasium.columns import RETURNED, Columns, DecisionM
 from offbeat.envs.adapters.gymnasium.groups import AnyVectorEnv
 from offbeat.envs.checking.parts import fault_of_ends
 from offbeat.envs.contract import Outcome
-from offbeat.envs.infos import numbers_reader
+from offbeat.envs.infos import vector_info_reader
 from offbeat.envs.rows import (
     FAILURES,
     RowChecks,
@@ -42,7 +42,7 @@ class VectorColumns:
         self.decision_marks = DecisionMarks(rows, next_no_decision)
         self._checks = RowChecks(spec, rows, first, next_no_decision)
         self._write, self._write_mask = writers_of(spec, env.single_observation_space, rows.observation)
-        self._read_info = numbers_reader(spec.info, rows.info) if spec.info else None
+        self._read_info = vector_info_reader(spec.info, rows.info) if spec.info else None
         self._stepped = False
         """Whether the types of rewards and flags have been checked, in the first step."""
 
