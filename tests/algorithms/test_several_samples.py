@@ -28,7 +28,7 @@ class ReplayWithNewest(TransitionReplay):
         samples = super().sample(random)
         ticket = self.next_ticket - 1
         self._newest.samples.cells[:] = ticket % len(self._tickets) * self._ticket_cells + np.arange(ROWS)
-        newest = self.gathered(self._newest)
+        newest = self.samples_of(self._newest)
         assert (newest.tickets == ticket).all()
         return samples._replace(arrays=samples.arrays | {NEWEST + name: part for name, part in newest.arrays.items()})
 

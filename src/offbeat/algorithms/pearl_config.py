@@ -128,7 +128,7 @@ class PEARLConfig(SACConfig):
         rows = self.batch_size // self.meta_batch
         return TaskReplay(
             rings,
-            tasks=self.train_tasks,
+            visited_tasks=self.train_tasks,
             meta_batch=MetaBatch(self.meta_batch, rows, self.context_size),
             gamma=self.gamma,
             visits=self._visits(rings.shape.actors),

@@ -64,7 +64,7 @@ class Writer:
         return self.shape.slots(FIELDS, private_arena(self.shape.slabs(FIELDS)))
 
     def replay(self, rings: Rings | None = None) -> TaskReplay:
-        return TaskReplay(rings or self.rings, tasks=self.tasks, meta_batch=META, gamma=0.9, visits=self.visits)
+        return TaskReplay(rings or self.rings, visited_tasks=self.tasks, meta_batch=META, gamma=0.9, visits=self.visits)
 
     def task(self, ticket: int) -> int:
         return task_of_visit(self.order, self.visits.of(ticket).number)

@@ -138,21 +138,21 @@ class TaskReplay(TransitionReplay):
     """See the module's docstring."""
 
     def __init__(
-        self, rings: Rings, *, tasks: int, meta_batch: MetaBatch, gamma: float, visits: Visits, buffers: int = 2
+        self, rings: Rings, *, visited_tasks: int, meta_batch: MetaBatch, gamma: float, visits: Visits, buffers: int = 2
     ) -> None:
         """Start empty, at ticket 0.
 
         Args:
             rings: rings that the actors write, with the field `TASK`.
-            tasks: number of tasks that are visited.
+            visited_tasks: number of tasks that are visited.
             meta_batch: how many samples an update has.
             gamma: discount per env step.
             visits: how tickets are divided into visits.
             buffers: number of calls of `sample` after which the arrays of a sample are overwritten.
         """
         self._meta_batch, self._visits, self._tasks = meta_batch, visits, rings.per_ticket(TASK)
-        self._returns = np.full((2, tasks), np.nan)
-        """[prior or posterior, tasks]: mean return of the last ticket in which episodes ended; NaN if there is none."""
+        self._returns = np.full((2, visited_tasks), np.nan)
+        """[prior or posterior, task]: mean return of the last ticket in which episodes ended; NaN if there is none."""
         super().__init__(rings, batch_size=meta_batch.tasks * meta_batch.rows, n_step=1, gamma=gamma, buffers=buffers)
         self._context_buffers = deque(self.new_buffers(meta_batch.tasks * meta_batch.context) for _ in range(buffers))
 
@@ -188,10 +188,10 @@ class TaskReplay(TransitionReplay):
         self._context_buffers.rotate(-1)
         buffers = self._context_buffers[-1]
         self._by_task.sample_context(random, tasks, buffers.samples.cells)
-        context = self.gathered(buffers).arrays
+        context = self.samples_of(buffers).arrays
         buffers = self.next_buffers()
         self._by_task.sample_rows(random, tasks, buffers.samples.cells)
-        rows = self.gathered(buffers)
+        rows = self.samples_of(buffers)
         return rows._replace(arrays=rows.arrays | {CONTEXT + name: array for name, array in context.items()})
 
     def _draw_tasks(self, random: np.random.Generator) -> list[int]:

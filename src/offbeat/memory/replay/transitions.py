@@ -24,7 +24,7 @@ class TransitionReplay(Replay):
     """A replay whose samples are single rows.
 
     A subclass may override `sample` to return several samples per update, each with names of its own: fill the cells of
-    `new_buffers` as `sample` does, call `gathered`, and join the arrays, with a prefix for those of each sample.
+    `new_buffers` as `sample` does, call `samples_of`, and join the arrays, with a prefix for those of each sample.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class TransitionReplay(Replay):
     def sample(self, random: np.random.Generator) -> Samples:
         buffers = self.next_buffers()
         self._sample_cells(random, buffers.samples.cells)
-        return self.gathered(buffers)
+        return self.samples_of(buffers)
 
     def next_buffers(self) -> SampleBuffers:
         """Return the buffers of a new sample."""
@@ -86,7 +86,7 @@ class TransitionReplay(Replay):
         self._buffers.append(buffers)
         return buffers
 
-    def gathered(self, buffers: SampleBuffers) -> Samples:
+    def samples_of(self, buffers: SampleBuffers) -> Samples:
         """Return the samples of the cells that were written to `buffers.samples.cells`. They are in the buffers."""
         cells, tickets, behavior_updates = buffers.samples[1:]
         np.floor_divide(cells, self._shape.ticket_rows, out=buffers.slots)
@@ -100,7 +100,7 @@ class TransitionReplay(Replay):
             self._take_one_step(buffers)
         else:
             self._take_n_steps(buffers)
-        buffers.gather()
+        buffers.copy_rows()
         for name, stack in self._rings.stacks.items():
             for positions, prefix in ((buffers.positions, ""), (buffers.next_positions, "next/")):
                 self._flat[name].take(
@@ -157,20 +157,20 @@ class SampleBuffers:
             name: np.zeros((size, *stacked.get(name, ()), *rows.shape[1:]), rows.dtype) for name, rows in flat.items()
         }
         nexts = {f"next/{name}": np.zeros_like(arrays[name]) for name in rings.leaves}
-        self._gathered = [(flat[name], arrays[name]) for name in flat if name not in _NOT_COPIED | stacked.keys()]
-        self._gathered_next = [(flat[name], nexts[f"next/{name}"]) for name in rings.leaves if name not in stacked]
+        self._copies = [(flat[name], arrays[name]) for name in flat if name not in _NOT_COPIED | stacked.keys()]
+        self._next_copies = [(flat[name], nexts[f"next/{name}"]) for name in rings.leaves if name not in stacked]
         returned = {name: array for name, array in arrays.items() if name not in _FLAGS}
         cells, tickets, behavior_updates = (np.zeros(size, np.int64) for _ in range(3))
         others = {name: np.zeros(size, np.float32) for name in computed}
         self.samples = Samples(returned | nexts | others, cells, tickets, behavior_updates)
 
-    def gather(self) -> None:
+    def copy_rows(self) -> None:
         """Copy the fields of the sampled rows, and of the rows after their last steps, from the rings.
 
         Stacked leaves are not copied here: the rings contain single frames.
         """
-        for rows, array in self._gathered:
+        for rows, array in self._copies:
             # All indices are in range: "clip" only avoids a temporary buffer.
             rows.take(self.positions, 0, array, "clip")
-        for rows, array in self._gathered_next:
+        for rows, array in self._next_copies:
             rows.take(self.next_positions, 0, array, "clip")
