@@ -18,7 +18,7 @@ from offbeat.core.errors import ConfigError
 from offbeat.envs import packages
 from offbeat.envs.checking.check import check_env, preflight
 from offbeat.envs.packages import package_of
-from offbeat.envs.registration import registered
+from offbeat.envs.registration import registry_entry
 
 SOURCE = 'raise SystemExit("imported")\nimport gymnasium\ngymnasium.register("Swamp-v3", "swamp:Swamp")\n'
 
@@ -43,7 +43,7 @@ def swamp(tmp_path, monkeypatch) -> Path:
 @pytest.mark.usefixtures("swamp")
 def test_the_module_of_an_installed_package_is_found_without_an_import():
     with pytest.raises(ConfigError, match=re.escape("installed module swamp.envs: type swamp.envs:Swamp-v3.")):
-        registered("Swamp-v3")
+        registry_entry("Swamp-v3")
     assert "swamp" not in sys.modules
     assert package_of("Swamp-v2") == ""
 
@@ -63,7 +63,7 @@ def test_an_unknown_id_of_a_module_is_answered_with_the_ids_that_it_registers(tm
     (tmp_path / "bogland.py").write_text(registers.format("Bog") + registers.format("Fen"))
     monkeypatch.syspath_prepend(tmp_path)
     with registries_kept("bogland"), pytest.raises(ConfigError) as refused:
-        registered("bogland:Bog-v0")
+        registry_entry("bogland:Bog-v0")
     assert "Did you mean 'bogland:bogland/Bog-v1'?" in str(refused.value)
     assert "It registers bogland/Bog-v1, bogland/Fen-v1." in str(refused.value)
 
@@ -76,13 +76,13 @@ def test_an_env_of_gym_is_told_how_it_becomes_one_of_gymnasium(tmp_path, monkeyp
     gym = SimpleNamespace(envs=SimpleNamespace(registry=SimpleNamespace(env_specs=registry) if old else registry))
     monkeypatch.setitem(sys.modules, "gym", gym)
     with registries_kept("moor"), pytest.raises(ConfigError, match="is registered with gym") as refused:
-        registered("moor:Moor-v0")
+        registry_entry("moor:Moor-v0")
     assert "shimmy:GymV26Environment-v0 --import moor --env-kwargs env_id=Moor-v0" in str(refused.value)
 
 
 def test_an_unlike_name_is_not_suggested():
     with pytest.raises(ConfigError) as refused:
-        registered("Quicksand-v0")
+        registry_entry("Quicksand-v0")
     assert "Did you mean" not in str(refused.value)
     assert "type its module too: module:ID" in str(refused.value)
 
@@ -101,7 +101,7 @@ def test_the_remedy_for_a_module_that_cannot_be_imported_is_that_of_its_error(tm
         (tmp_path / "a_bog.py").write_text(source)
     monkeypatch.syspath_prepend(tmp_path)
     with registries_kept("a_bog"), pytest.raises(ConfigError) as refused:
-        registered("a_bog:Bog-v0")
+        registry_entry("a_bog:Bog-v0")
     assert expected in str(refused.value)
     assert ("check the name" in str(refused.value)) == (source is None)
 

@@ -19,7 +19,7 @@ from offbeat.core.errors import ConfigError, message_with_notes
 from offbeat.core.frozen_table import PlainTable
 from offbeat.envs.checking.check import check_env
 from offbeat.envs.make import make_envs
-from offbeat.envs.registration import registered
+from offbeat.envs.registration import registry_entry
 
 PLACE = "tests.support.own_code:Pole"
 
@@ -41,7 +41,7 @@ def test_register_env_passes_all_arguments_to_gymnasium(entry_point):
     env.reset(seed=0)
     rows = [env.step(0) for _ in range(6)]
     assert {row[1] for row in rows} == {0.0}, "as Sutton and Barto reward it"
-    entry = registered("own/Pole-v0")
+    entry = registry_entry("own/Pole-v0")
     assert (entry.max_episode_steps, entry.kwargs) == (7, {"sutton_barto_reward": True})
     np.testing.assert_array_equal(first_observation("own/Pole-v0"), first_observation(PLACE))
 
@@ -49,20 +49,20 @@ def test_register_env_passes_all_arguments_to_gymnasium(entry_point):
 @pytest.mark.parametrize("steps", [7.0, np.int64(7)])
 def test_whole_floats_and_numbers_of_numpy_are_limits_of_episodes(steps):
     offbeat.register_env("own/Pole-v0", Pole, max_episode_steps=steps)
-    limit = registered("own/Pole-v0").max_episode_steps
+    limit = registry_entry("own/Pole-v0").max_episode_steps
     assert (type(limit), limit) == (int, 7)
 
 
 @pytest.mark.parametrize("name", ["Pole", "make_pole"])
 def test_an_env_is_found_by_its_import_path(name):
     place = f"tests.support.own_code:{name}"
-    assert registered(place).entry_point is getattr(own_code, name)
+    assert registry_entry(place).entry_point is getattr(own_code, name)
     assert make_envs(place, 2, seed=3).spec.id == place
 
 
 def test_a_registered_name_takes_precedence_over_a_class_of_that_name():
     offbeat.register_env("Pole", make_pole, max_episode_steps=9)
-    assert registered(PLACE).max_episode_steps == 9
+    assert registry_entry(PLACE).max_episode_steps == 9
 
 
 def test_registering_the_same_env_again_gives_no_warning():
@@ -70,7 +70,7 @@ def test_registering_the_same_env_again_gives_no_warning():
         warnings.simplefilter("error")
         for steps in (5, 6):
             offbeat.register_env("own/Pole-v0", Pole, max_episode_steps=steps)
-    assert registered("own/Pole-v0").max_episode_steps == 6
+    assert registry_entry("own/Pole-v0").max_episode_steps == 6
 
 
 @pytest.mark.parametrize(

@@ -69,10 +69,10 @@ class List:
 def _require_env(env_id: str) -> None:
     """Refuse an env that does not exist, unless it is of a library whose ids are only known when envs are made."""
     from offbeat.config.env import adapter_prefix
-    from offbeat.envs.registration import registered
+    from offbeat.envs.registration import registry_entry
 
     if not adapter_prefix(env_id):
-        registered(env_id)
+        registry_entry(env_id)
 
 
 def _envs() -> Iterable[str]:

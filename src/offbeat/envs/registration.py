@@ -116,7 +116,7 @@ def _same(one: Any, other: Any) -> bool:
 # --- finding an env -----------------------------------------------------------------------------------------
 
 
-def registered(env_id: str) -> RegisteredEnv:
+def registry_entry(env_id: str) -> RegisteredEnv:
     """Return an env's entry in Gymnasium's registry; for 'module:Class' a new entry.
 
     Raises:
@@ -242,7 +242,7 @@ def own_maker(env_id: str) -> Callable[..., Any] | None:
     module, _, name = env_id.rpartition(":")
     if not module:
         return None
-    registered(env_id)
+    registry_entry(env_id)
     return maker_in(module, name)
 
 

@@ -21,7 +21,7 @@ from offbeat.config.env import adapter_prefix, family_of
 from offbeat.config.importing import accept, import_modules
 from offbeat.config.registry import ENCODERS, encoder_path
 from offbeat.core.errors import ConfigError, without_full_stop
-from offbeat.envs.registration import is_registered, maker_in, register_atari, registered
+from offbeat.envs.registration import is_registered, maker_in, register_atari, registry_entry
 
 
 class NotSendable(ConfigError):
@@ -127,7 +127,7 @@ def _module_of(env_id: str) -> tuple[str, ...]:
 
 def _entry(env_id: str, modules: tuple[str, ...]) -> bytes | None:
     """Return an env's pickled entry; None if the other process finds the env after its imports."""
-    entry = registered(env_id)
+    entry = registry_entry(env_id)
     module, _, name = env_id.rpartition(":")
     if module != MAIN and maker_in(module, name) is not None:
         return None

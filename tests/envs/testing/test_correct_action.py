@@ -20,7 +20,7 @@ from offbeat.envs.adapters.gymnasium.groups import make_single
 from offbeat.envs.adapters.gymnasium.snapshots import load, save
 from offbeat.envs.contract import Snapshots
 from offbeat.envs.make import make_envs
-from offbeat.envs.registration import registered
+from offbeat.envs.registration import registry_entry
 from offbeat.envs.testing.bandit import BanditVectorEnv
 from offbeat.envs.testing.correct_action import CorrectActionVectorEnv
 from offbeat.envs.testing.pixels import CELLS, LEFT, RIGHT, PixelsGoalVectorEnv, PixelsMotionVectorEnv, PixelsVectorEnv
@@ -287,7 +287,7 @@ def test_a_single_env_gives_the_rows_of_one_column(env_id: str) -> None:
 
 @every_env
 def test_a_single_env_continues_from_a_snapshot(env_id: str) -> None:
-    env, fresh = (make_single(registered(env_id), {}) for _ in range(2))
+    env, fresh = (make_single(registry_entry(env_id), {}) for _ in range(2))
     env.reset(seed=1)
     for _ in range(3):
         env.step(0)

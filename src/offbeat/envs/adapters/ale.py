@@ -24,7 +24,7 @@ from offbeat.envs.actions import StepUnit, take_random_steps
 from offbeat.envs.contract import EPISODE_START, Advanced, EnvRequest, Envs, Limits, Outcome
 from offbeat.envs.infos import vector_info_reader
 from offbeat.envs.observations import observation_leaves
-from offbeat.envs.registration import registered as registered_entry
+from offbeat.envs.registration import registry_entry
 from offbeat.envs.reproduce import env_flags
 from offbeat.envs.rows import empty_rows, mark_reset_rows, rows_of
 from offbeat.envs.spaces import action_spec
@@ -265,7 +265,7 @@ class RenderedGame:
     def _make(self, seed: int, screen: Mapping[str, Any]) -> Envs:
         seeds, limits = (derive_seed(seed, "watch", 0, 0, 0),), Limits(self._settings.max_episode_steps)
         request = EnvRequest(self._env_id, (slice(0, 1),), seeds, self._settings, limits)
-        return make_atari(request, registered_entry(self._env_id), screen)
+        return make_atari(request, registry_entry(self._env_id), screen)
 
     def reset(self, *, seed: int) -> tuple[Any, dict[str, Any]]:
         self.close()

@@ -40,7 +40,7 @@ from offbeat.envs.adapters.gymnasium.vector_columns import VectorColumns
 from offbeat.envs.contract import Advanced, EnvRequest, Envs, Outcome, State, frame_skip_of
 from offbeat.envs.current import calls_envs
 from offbeat.envs.observations import observation_leaves
-from offbeat.envs.registration import registered, registered_ids
+from offbeat.envs.registration import registered_ids, registry_entry
 from offbeat.envs.reproduce import env_flags
 from offbeat.envs.rows import FAILURES, column_failed, empty_rows, named, rows_of
 from offbeat.envs.spaces import action_spec
@@ -250,7 +250,7 @@ class GymnasiumAdapter:
 
     def make(self, request: EnvRequest) -> Envs:
         """Make the envs of one actor. They are `Snapshots` if the state of every env can be saved."""
-        entry = registered(request.env_id)
+        entry = registry_entry(request.env_id)
         if ale.is_atari(entry, request.env_id):
             return ale.make_atari(request, entry)
         return _make_gymnasium(request, entry)
@@ -260,7 +260,7 @@ class GymnasiumAdapter:
 
         None for vector envs and Atari.
         """
-        entry = registered(env_id)
+        entry = registry_entry(env_id)
         if entry.entry_point is None or ale.is_atari(entry, env_id):
             return None
         with mujoco_warnings_once(entry):
@@ -274,7 +274,7 @@ class GymnasiumAdapter:
 
     def make_renderable(self, env_id: str, settings: EnvConfig, render_mode: str) -> Any:
         """Return one env with the final parameters of the curriculum; for Atari's games, an `ale.RenderedGame`."""
-        entry = registered(env_id)
+        entry = registry_entry(env_id)
         if ale.is_atari(entry, env_id):
             return ale.RenderedGame(env_id, settings, render_mode)
         with mujoco_warnings_once(entry):
