@@ -175,7 +175,7 @@ class _Envs:
         self._envs.close()
 
 
-class _SavableEnvs(_Envs):
+class _SnapshotEnvs(_Envs):
     """The same for envs whose whole state can be saved."""
 
     def snapshot(self) -> State:
@@ -197,14 +197,14 @@ class _TaskEnvs(_Envs):
         return {**self._envs.start_tasks(tasks), **self._previous.leaves}
 
 
-class _SavableTaskEnvs(_SavableEnvs, _TaskEnvs):
+class _SnapshotTaskEnvs(_SnapshotEnvs, _TaskEnvs):
     """The same for envs with tasks whose whole state can be saved."""
 
 
 _KINDS = {
     (False, False): _Envs,
-    (True, False): _SavableEnvs,
+    (True, False): _SnapshotEnvs,
     (False, True): _TaskEnvs,
-    (True, True): _SavableTaskEnvs,
+    (True, True): _SnapshotTaskEnvs,
 }
 """Whether envs can be saved, and whether they have tasks -> the class of the envs with the leaves."""

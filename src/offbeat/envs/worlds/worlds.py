@@ -73,7 +73,7 @@ class Worlds:
         self._episodes = [0] * len(self._worlds)
         """Episodes that each world has started since the last reset of all worlds."""
         self._resets, self._advances = _Once(), _Once()
-        kind = SavableColumns if all(isinstance(world, WorldSnapshots) for world in worlds) else WorldColumns
+        kind = SnapshotColumns if all(isinstance(world, WorldSnapshots) for world in worlds) else WorldColumns
         self.envs: dict[str, Envs] = {
             policy: kind(self, rows, index) for index, (policy, rows) in enumerate(self._policies.items())
         }
@@ -286,7 +286,7 @@ class WorldColumns:
         self._worlds.close()
 
 
-class SavableColumns(WorldColumns):
+class SnapshotColumns(WorldColumns):
     """Columns of worlds whose whole state can be saved. The first policy's snapshot has the worlds."""
 
     def snapshot(self) -> State:

@@ -9,7 +9,7 @@ import gymnasium as gym
 from offbeat.core.errors import ConfigError
 from offbeat.envs.adapters.pettingzoo.agents import api_of
 from offbeat.envs.adapters.pettingzoo.parallel import ParallelWorld
-from offbeat.envs.adapters.pettingzoo.snapshots import SavedParallelWorld, SavedTurnWorld, can_save
+from offbeat.envs.adapters.pettingzoo.snapshots import SnapshotParallelWorld, SnapshotTurnWorld, can_save
 from offbeat.envs.adapters.pettingzoo.turns import TurnWorld
 from offbeat.envs.worlds.contract import World
 
@@ -30,9 +30,9 @@ def world_of(env: Any) -> World:
         env = env.aec_env
     api = api_of(env)
     if api == "parallel":
-        return (SavedParallelWorld if can_save(env) else ParallelWorld)(env)
+        return (SnapshotParallelWorld if can_save(env) else ParallelWorld)(env)
     if api == "AEC":
-        return (SavedTurnWorld if can_save(env) else TurnWorld)(env)
+        return (SnapshotTurnWorld if can_save(env) else TurnWorld)(env)
     raise ConfigError(f"{_described(env)}, but {_EXPECTED} is expected: {_remedy(env)}")
 
 

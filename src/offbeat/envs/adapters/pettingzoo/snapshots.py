@@ -51,7 +51,7 @@ def _inner(env: Any) -> Any:
     return env
 
 
-class SavedParallelWorld(ParallelWorld):
+class SnapshotParallelWorld(ParallelWorld):
     """A parallel env whose whole state can be saved."""
 
     def snapshot(self) -> State:
@@ -63,7 +63,7 @@ class SavedParallelWorld(ParallelWorld):
         load(self, state)
 
 
-class SavedTurnWorld(TurnWorld):
+class SnapshotTurnWorld(TurnWorld):
     """A turn-based env whose whole state can be saved."""
 
     def snapshot(self) -> State:
