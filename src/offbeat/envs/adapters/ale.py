@@ -8,7 +8,7 @@ the games cannot be read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,8 +20,8 @@ from offbeat.config.env import EnvConfig, family_of
 from offbeat.core.errors import ConfigError
 from offbeat.core.seeding import derive_seed
 from offbeat.core.types import Array, EnvSpec, Tree
-from offbeat.envs.actions import StepUnit, take_random_steps
-from offbeat.envs.contract import EPISODE_START, Advanced, EnvRequest, Envs, Limits, Outcome
+from offbeat.envs.adapters.grouped import GroupedEnvs
+from offbeat.envs.contract import EPISODE_START, EnvRequest, Envs, Limits, Outcome
 from offbeat.envs.infos import vector_info_reader
 from offbeat.envs.observations import observation_leaves
 from offbeat.envs.registration import registry_entry
@@ -39,18 +39,23 @@ _COLOR = {"img_height": 210, "img_width": 160, "grayscale": False, "maxpool": Fa
 class Games:
     """The columns of one group. A reset row follows each game over, as in ale-py's NEXT_STEP order."""
 
-    def __init__(self, envs: Any, rows: Outcome, names: Sequence[str]) -> None:
-        """Step ale-py's `envs`, write into `rows`, and read the infos' values under `names`."""
+    def __init__(self, envs: Any, rows: Outcome, names: Sequence[str], seeds: Sequence[int]) -> None:
+        """Step ale-py's `envs`, write into `rows`, and read the infos' values under `names`.
+
+        The first `reset` passes the `seeds` of the columns; later ones continue their streams.
+        """
         self._envs = envs
         self._rows = rows
+        self._seeds: NDArray[np.int_] | None = np.array(seeds)
         (self._observation,) = rows.observation.values()
         self._read_info = vector_info_reader(names, rows.info) if names else None
 
-    def reset(self, seeds: Sequence[int] | None) -> Mapping[str, Array]:
-        """Start new games and return ale-py's infos. Only the first call passes seeds, [n]."""
+    def reset(self) -> Mapping[str, Array]:
+        """Start new games and return ale-py's infos."""
         rows = self._rows
         rows.terminated[:] = rows.truncated[:] = False
-        self._observation[...], info = self._envs.reset(seed=None if seeds is None else np.array(seeds))
+        self._observation[...], info = self._envs.reset(seed=self._seeds)
+        self._seeds = None
         return info  # type: ignore[no-any-return]
 
     def send(self, actions: Array) -> None:
@@ -64,9 +69,9 @@ class Games:
             self._read_info(rows.valid, info)
         return rows
 
-    def step(self, actions: Array) -> Outcome:
-        self.send(actions)
-        return self.recv()
+    def close(self) -> None:
+        """End the threads, which belong to ale-py's envs."""
+        self._envs = None
 
 
 class GamesWithLives(Games):
@@ -76,15 +81,15 @@ class GamesWithLives(Games):
     game ends in that row, a second reset row follows.
     """
 
-    def __init__(self, envs: Any, rows: Outcome, names: Sequence[str], fire: int) -> None:
-        super().__init__(envs, rows, names)
+    def __init__(self, envs: Any, rows: Outcome, names: Sequence[str], seeds: Sequence[int], fire: int) -> None:
+        super().__init__(envs, rows, names, seeds)
         self._fire = fire
         self._lost: NDArray[np.bool_] = np.zeros(len(rows.reward), np.bool_)
         """[n]: where the last row lost a life and the game continues."""
         self._lives: Array = np.zeros(len(rows.reward), np.int32)
 
-    def reset(self, seeds: Sequence[int] | None) -> Mapping[str, Array]:
-        info = super().reset(seeds)
+    def reset(self) -> Mapping[str, Array]:
+        info = super().reset()
         self._over[:] = self._lost[:] = False
         self._lives = info["lives"]
         return info
@@ -111,48 +116,6 @@ class GamesWithLives(Games):
         if self._read_info is not None:
             self._read_info(rows.valid, info)
         return rows
-
-
-class AtariEnvs:
-    """The columns of one actor. A group steps in the background while another one is used."""
-
-    def __init__(
-        self, spec: EnvSpec, groups: Sequence[slice], rows: Outcome, games: Sequence[Games], seeds: Sequence[int]
-    ) -> None:
-        self.spec = spec
-        self.groups = tuple(groups)
-        self._rows = rows
-        self._games = games
-        self._seeds: Sequence[int] | None = seeds
-
-    def set_progress(self, progress: float) -> None:
-        """Do nothing: the games have no parameters."""
-
-    def reset(self) -> Tree:
-        """Start a new game in every column. The first call seeds the games; later calls continue their streams."""
-        for group, games in zip(self.groups, self._games, strict=True):
-            games.reset(None if self._seeds is None else self._seeds[group])
-        self._seeds = None
-        return self._rows.observation
-
-    def advance(
-        self, steps: NDArray[np.int64], random: np.random.Generator, before_step: Callable[[], None] = lambda: None
-    ) -> Advanced:
-        """Take random steps in each group, as many as the largest of its columns' `steps`."""
-        units = [StepUnit(group, games.step) for group, games in zip(self.groups, self._games, strict=True)]
-        return take_random_steps(self.spec, self._rows.observation, units, steps, random, before_step)
-
-    def send(self, actions: Array, group: int = 0) -> None:
-        """Start to step the group's games; returns at once."""
-        self._games[group].send(actions)
-
-    def recv(self, group: int = 0) -> Outcome:
-        """Wait for the group's games. The arrays are the same in every call."""
-        return self._games[group].recv()
-
-    def close(self) -> None:
-        """End the threads, which belong to ale-py's envs."""
-        self._games = ()
 
 
 def is_atari(entry: RegisteredEnv, env_id: str) -> bool:
@@ -189,12 +152,12 @@ def make_atari(request: EnvRequest, registered: RegisteredEnv, screen: Mapping[s
         rows = rows._replace(over=np.zeros(spec.columns, np.bool_))
     fire = _fire_action(made[0]) if settings.fire_reset else 0
     games = [
-        GamesWithLives(envs, rows_of(rows, group), spec.info, fire)
+        GamesWithLives(envs, rows_of(rows, group), spec.info, request.seeds[group], fire)
         if settings.episodic_life
-        else Games(envs, rows_of(rows, group), spec.info)
+        else Games(envs, rows_of(rows, group), spec.info, request.seeds[group])
         for envs, group in zip(made, groups, strict=True)
     ]
-    return AtariEnvs(spec, groups, rows, games, request.seeds)
+    return GroupedEnvs(spec, groups, rows, games)
 
 
 def _spec_of(request: EnvRequest, envs: Any) -> EnvSpec:

@@ -9,20 +9,20 @@ first step is taken while another group is used.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from offbeat.config.env import ATARI_ONLY, EnvConfig, refuse_atari_settings
-from offbeat.core.closing import all_or_closed, close_all, closed_on_error
+from offbeat.core.closing import all_or_closed, closed_on_error
 from offbeat.core.errors import ConfigError, unknown
-from offbeat.core.types import Array, EnvSpec, Tree
-from offbeat.envs.actions import StepUnit, action_encoder, take_random_steps
-from offbeat.envs.contract import NO_LIMITS, Advanced, EnvRequest, Envs, Limits, Outcome
+from offbeat.core.types import Array, EnvSpec
+from offbeat.envs.actions import action_encoder
+from offbeat.envs.adapters.grouped import GroupedEnvs
+from offbeat.envs.contract import NO_LIMITS, EnvRequest, Envs, Limits, Outcome
 from offbeat.envs.infos import vector_info_reader
 from offbeat.envs.observations import observation_leaves
 from offbeat.envs.reproduce import env_flags
@@ -42,7 +42,10 @@ PREFIX = "envpool:"
 
 
 class Pool:
-    """The columns of one group, stepped synchronously: a batch is always the whole pool."""
+    """The columns of one group, stepped synchronously: a batch is always the whole pool.
+
+    Call `recv` from one thread only.
+    """
 
     def __init__(
         self, spec: EnvSpec, pool: Any, rows: Outcome, first: int, limit: int | None = None, repeats: int = 1
@@ -57,7 +60,7 @@ class Pool:
             limit: The time limit that it was given, in its own steps.
             repeats: Steps of the pool per env step.
         """
-        self.envs = pool
+        self._pool = pool
         self._limit = limit
         self._repeats = repeats
         self._actions: Any = None
@@ -74,17 +77,17 @@ class Pool:
 
     def reset(self) -> None:
         self._rows.terminated[:] = self._rows.truncated[:] = False
-        observation, _ = self.envs.reset()
+        observation, _ = self._pool.reset()
         self._write(observation)
 
     def send(self, actions: Array) -> None:
         self._actions = self._encode(actions)
-        self.envs.send(self._actions)
+        self._pool.send(self._actions)
 
     def recv(self) -> Outcome:
         rows = self._rows
         mark_reset_rows(rows)
-        observation, *parts, info = self._repeated(self.envs.recv())
+        observation, *parts, info = self._repeated(self._pool.recv())
         for target, part in zip((rows.reward, rows.terminated, rows.truncated), parts, strict=True):
             copy_exactly(target, part)
         prefer_termination(rows)
@@ -106,8 +109,8 @@ class Pool:
             columns = np.flatnonzero(self._rows.valid & ~(terminated | truncated)).astype(np.int32)
             if len(columns) == 0:
                 break
-            self.envs.send(self._actions[columns], columns)
-            observation, gained, *others = self.envs.recv()  # of these columns, in this order
+            self._pool.send(self._actions[columns], columns)
+            observation, gained, *others = self._pool.recv()  # of these columns, in this order
             _overwrite(result, columns, (observation, reward[columns] + gained, *others))
         return result
 
@@ -119,9 +122,8 @@ class Pool:
             what = _unknown_limit(self._spec.id, self._limit)
             raise column_failed(self._spec, self._first + int(beyond.argmax()), what)
 
-    def step(self, actions: Array) -> Outcome:
-        self.send(actions)
-        return self.recv()
+    def close(self) -> None:
+        self._pool.close()
 
     def _write(self, observation: Any, info: Any = None) -> None:
         try:
@@ -132,65 +134,6 @@ class Pool:
             what = f"the pool of envs of which this is the first returned {error}"
             raise column_failed(self._spec, self._first, what) from error
         self._checks.require()
-
-
-class EnvPoolEnvs:
-    """The columns of one actor; call `recv` from one thread only."""
-
-    def __init__(
-        self,
-        spec: EnvSpec,
-        groups: Sequence[slice],
-        pools: Sequence[Any],
-        *,
-        episodic_life: bool = False,
-        limit: int | None = None,
-        repeats: int = 1,
-    ) -> None:
-        """Step `pools`, one per group, `repeats` times in each env step.
-
-        `limit` is the time limit that they were given, in their steps; None for their own.
-        """
-        self.spec = spec
-        self.groups = tuple(groups)
-        self._rows = empty_rows(spec.observation, spec.columns, spec.info)
-        if episodic_life:
-            self._rows = self._rows._replace(over=np.zeros(spec.columns, np.bool_))
-        self._pools = [
-            Pool(spec, pool, rows_of(self._rows, group), group.start, limit, repeats)
-            for pool, group in zip(pools, groups, strict=True)
-        ]
-
-    def set_progress(self, progress: float) -> None:
-        """Do nothing: the envs have no parameters."""
-
-    def reset(self) -> Tree:
-        """Start a new episode in every column."""
-        for pool in self._pools:
-            pool.reset()
-        return self._rows.observation
-
-    def advance(
-        self, steps: NDArray[np.int64], random: np.random.Generator, before_step: Callable[[], None] = lambda: None
-    ) -> Advanced:
-        """Take random steps in each pool, as many as the largest of its columns' `steps`."""
-        units = [StepUnit(group, pool.step) for group, pool in zip(self.groups, self._pools, strict=True)]
-        return take_random_steps(self.spec, self._rows.observation, units, steps, random, before_step)
-
-    def send(self, actions: Array, group: int = 0) -> None:
-        """Start to step the group's pool; returns at once."""
-        self._pools[group].send(actions)
-
-    def recv(self, group: int = 0) -> Outcome:
-        """Wait for the group's pool. The arrays are the same in every call.
-
-        Raises:
-            EnvFailed: an observation or a reward is NaN or has a wrong shape.
-        """
-        return self._pools[group].recv()
-
-    def close(self) -> None:
-        close_all(pool.envs for pool in self._pools)
 
 
 class EnvPoolAdapter:
@@ -217,8 +160,14 @@ class EnvPoolAdapter:
         pools = all_or_closed(_make_pool(request, group, arguments) for group in request.groups)
         with closed_on_error(pools):
             spec = limits.spec_with_limits(_spec_of(request, pools[0], repeats), own_limit)
-            episodic_life = bool(settings.episodic_life)
-            return EnvPoolEnvs(spec, request.groups, pools, episodic_life=episodic_life, limit=limit, repeats=repeats)
+            rows = empty_rows(spec.observation, spec.columns, spec.info)
+            if settings.episodic_life:
+                rows = rows._replace(over=np.zeros(spec.columns, np.bool_))
+            parts = [
+                Pool(spec, pool, rows_of(rows, group), group.start, limit, repeats)
+                for pool, group in zip(pools, request.groups, strict=True)
+            ]
+            return GroupedEnvs(spec, request.groups, rows, parts)
 
     def make_single(self, env_id: str, settings: EnvConfig) -> None:
         """Return None: EnvPool has only vector envs."""

@@ -1,0 +1,73 @@
+"""The columns of an actor in libraries with vector envs of their own: one vector env per group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from offbeat.core.closing import close_all
+from offbeat.core.types import Array, EnvSpec, Tree
+from offbeat.envs.actions import StepUnit, take_random_steps
+from offbeat.envs.contract import Advanced, Outcome
+
+
+class GroupColumns(Protocol):
+    """The columns of one group, which write their rows into given arrays. `send` and `recv` step them together."""
+
+    def reset(self) -> object: ...
+
+    def send(self, actions: Array) -> None: ...
+
+    def recv(self) -> Outcome: ...
+
+    def close(self) -> None: ...
+
+
+class GroupedEnvs:
+    """The columns of one actor. A group steps in the background while another one is used."""
+
+    def __init__(self, spec: EnvSpec, groups: Sequence[slice], rows: Outcome, parts: Sequence[GroupColumns]) -> None:
+        """Use `parts`, the columns of each group, which write into `rows`."""
+        self.spec = spec
+        self.groups = tuple(groups)
+        self._rows, self._parts = rows, parts
+
+    def set_progress(self, progress: float) -> None:
+        """Do nothing: the envs have no parameters."""
+
+    def reset(self) -> Tree:
+        """Start a new episode in every column."""
+        for part in self._parts:
+            part.reset()
+        return self._rows.observation
+
+    def advance(
+        self, steps: NDArray[np.int64], random: np.random.Generator, before_step: Callable[[], None] = lambda: None
+    ) -> Advanced:
+        """Take random steps in each group, as many as the largest of its columns' `steps`."""
+        units = [StepUnit(group, partial(_step, part)) for group, part in zip(self.groups, self._parts, strict=True)]
+        return take_random_steps(self.spec, self._rows.observation, units, steps, random, before_step)
+
+    def send(self, actions: Array, group: int = 0) -> None:
+        """Start to step the group; returns at once."""
+        self._parts[group].send(actions)
+
+    def recv(self, group: int = 0) -> Outcome:
+        """Wait for the group. The arrays are the same in every call.
+
+        Raises:
+            EnvFailed: an observation or a reward is NaN or has a wrong shape.
+        """
+        return self._parts[group].recv()
+
+    def close(self) -> None:
+        close_all(self._parts)
+
+
+def _step(part: GroupColumns, actions: Array) -> Outcome:
+    part.send(actions)
+    return part.recv()
