@@ -56,7 +56,7 @@ class GymnasiumEnvs:
         envs_of_groups: Sequence[AnyVectorEnv | list[SingleEnv]],
         seeds: Sequence[int],
         curriculum: Sequence[Parameter] = (),
-        kind: Locomotion | None = None,
+        locomotion: Locomotion | None = None,
     ) -> None:
         """Make the columns.
 
@@ -66,7 +66,7 @@ class GymnasiumEnvs:
             envs_of_groups: the envs of each group.
             seeds: the seed of each column.
             curriculum: the parameters of the envs that change with the training progress.
-            kind: what `stepped_together` returned for the envs.
+            locomotion: what `stepped_together` returned for the envs.
         """
         self.spec = spec
         self.groups = tuple(groups)
@@ -75,7 +75,7 @@ class GymnasiumEnvs:
         rows = empty_rows(spec.observation, spec.columns, spec.info)
         self._rows = rows._replace(no_decision=np.zeros_like(self._next_no_decision))
         self._columns = [
-            _columns_of(spec, envs, rows_of(self._rows, group), self._next_no_decision[group], group.start, kind)
+            _columns_of(spec, envs, rows_of(self._rows, group), self._next_no_decision[group], group.start, locomotion)
             for envs, group in zip(envs_of_groups, groups, strict=True)
         ]
         self._encode = action_encoder(spec.action)
@@ -215,11 +215,11 @@ class GymnasiumTaskEnvs(GymnasiumEnvs):
         envs_of_groups: Sequence[AnyVectorEnv | list[SingleEnv]],
         seeds: Sequence[int],
         curriculum: Sequence[Parameter],
-        kind: Locomotion | None,
+        locomotion: Locomotion | None,
         tasks: TaskSetter,
     ) -> None:
         """Make the columns; `tasks` sets the tasks of these envs."""
-        super().__init__(spec, groups, envs_of_groups, seeds, curriculum, kind)
+        super().__init__(spec, groups, envs_of_groups, seeds, curriculum, locomotion)
         self._tasks = tasks
 
     def start_tasks(self, tasks: NDArray[np.int64]) -> Tree:
@@ -317,8 +317,8 @@ def _envs_of(request: EnvRequest, groups: Sequence[Group]) -> Envs:
     spec = groups[0].limits.spec_with_limits(_spec_of(request, envs_of_groups[0]), groups[0].own_limit)
     envs = [env for own in envs_of_groups for env in (own if isinstance(own, list) else [own])]
     savable = all(snapshots.can_save(env) for env in envs)
-    kind = stepped_together(envs_of_groups[0], request.settings)
-    arguments = spec, request.groups, envs_of_groups, request.seeds, parameters(request.settings.curriculum), kind
+    locomotion = stepped_together(envs_of_groups[0], request.settings)
+    arguments = spec, request.groups, envs_of_groups, request.seeds, parameters(request.settings.curriculum), locomotion
     if request.tasks is not None:
         tasks = TaskSetter(envs, request.tasks, request.env_id, spec.check_command)
         return (SnapshotTaskEnvs if savable else GymnasiumTaskEnvs)(*arguments, tasks)
@@ -353,11 +353,11 @@ def _columns_of(
     rows: Outcome,
     next_no_decision: Array,
     first: int,
-    kind: Locomotion | None,
+    locomotion: Locomotion | None,
 ) -> Columns:
     if isinstance(envs, list):
-        if kind is not None:
-            return MujocoColumns(spec, envs, rows, next_no_decision, first, kind)
+        if locomotion is not None:
+            return MujocoColumns(spec, envs, rows, next_no_decision, first, locomotion)
         return ScalarColumns(spec, envs, rows, next_no_decision, first)
     return VectorColumns(spec, envs, rows, next_no_decision, first)
 

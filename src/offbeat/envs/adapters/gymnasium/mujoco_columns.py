@@ -52,7 +52,7 @@ def _limits_of(env: Any) -> list[TimeLimit[Any, Any]] | None:
 class _Simulation:
     """The parts of one env that a step uses."""
 
-    def __init__(self, env: SingleEnv, kind: Locomotion) -> None:
+    def __init__(self, env: SingleEnv, locomotion: Locomotion) -> None:
         import mujoco
 
         self.env = env
@@ -60,7 +60,7 @@ class _Simulation:
         self._limits: Any = _limits_of(env)
         self._step, self._compute_contacts = mujoco.mj_step, mujoco.mj_rnePostConstraint
         self._model, self._data, self._frame_skip = inner.model, inner.data, inner.frame_skip
-        self._control, self._reads_contacts = self._data.ctrl, kind.reads_contacts
+        self._control, self._reads_contacts = self._data.ctrl, locomotion.reads_contacts
 
     def array(self, name: str) -> Array:
         """Return a view of an array of MuJoCo's data."""
@@ -90,14 +90,16 @@ class MujocoColumns(ScalarColumns):
         rows: Outcome,
         next_no_decision: Array,
         first: int,
-        kind: Locomotion,
+        locomotion: Locomotion,
     ) -> None:
-        """Make the columns as `ScalarColumns`; `kind` is what `stepped_together` returned for the envs."""
+        """Make the columns as `ScalarColumns`; `locomotion` is what `stepped_together` returned for the envs."""
         super().__init__(spec, envs, rows, next_no_decision, first)
-        self._kind, self._first_env = kind, envs[0].unwrapped
-        self._positions = [kind.position(env.unwrapped) for env in envs]
-        self._simulations = [_Simulation(env, kind) for env in envs]
-        self._sources = {name: [simulation.array(name) for simulation in self._simulations] for name in kind.reads}
+        self._locomotion, self._first_env = locomotion, envs[0].unwrapped
+        self._positions = [locomotion.position(env.unwrapped) for env in envs]
+        self._simulations = [_Simulation(env, locomotion) for env in envs]
+        self._sources = {
+            name: [simulation.array(name) for simulation in self._simulations] for name in locomotion.reads
+        }
         self._arrays = {name: np.zeros((len(envs), *views[0].shape)) for name, views in self._sources.items()}
         self._targets = {name: part.reshape(-1, *part.shape[2:]) for name, part in self._arrays.items()}
         """The same memory as `_arrays`, with the envs one after the other."""
@@ -139,9 +141,9 @@ class MujocoColumns(ScalarColumns):
         for name, views in self._sources.items():
             np.concatenate(views, out=self._targets[name])
         first = 0
-        for part in self._kind.observed(self._first_env, self._arrays):
+        for part in self._locomotion.observed(self._first_env, self._arrays):
             flat = part.reshape(len(part), -1)
             self._observation[:, first : first + flat.shape[1]] = flat
             first += flat.shape[1]
-        rewards, terminations = self._kind.outcome(self._first_env, moved, actions, self._arrays)
+        rewards, terminations = self._locomotion.outcome(self._first_env, moved, actions, self._arrays)
         self._rows.reward[:], self._rows.terminated[:] = rewards, terminations
