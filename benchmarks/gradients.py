@@ -66,7 +66,7 @@ def make(work: Settings, side: str) -> PacedParts:
     parts: PacedParts = build(resolve("ppo", work["env"], flags={**settings, "kernels": kernels}))
     algorithm: Any = parts.policy.algorithm
     if side == AUTOGRAD:
-        algorithm._fast = algorithm.passes._fast = None  # noqa: SLF001  (users have no switch)
+        algorithm._fast = algorithm.batch_network._fast = None  # noqa: SLF001  (users have no switch)
         algorithm.stages = (replace(algorithm.stages[0], gradients=None),)
     parts.policy.learner.publish(0)
     with closing(acting_of(parts, 0, Reporting(print, lambda _role, _processes: None))) as acting:

@@ -14,8 +14,8 @@ from tests.support.thorough import examples
 from tests.support.update_rows import ALGORITHMS, bench, perturb, random_minibatch
 
 from offbeat.algorithms.a2c import A2CConfig
+from offbeat.algorithms.batch_network import ForwardedRows
 from offbeat.algorithms.impala import IMPALAConfig
-from offbeat.algorithms.network_passes import FastPass
 from offbeat.algorithms.on_policy import GROUP, OnPolicy
 from offbeat.algorithms.on_policy_config import OnPolicyConfig
 from offbeat.algorithms.on_policy_shards import NORMALIZED
@@ -150,7 +150,7 @@ def test_the_gradients_of_a_pass_that_is_used_again_are_those_of_a_new_one(kerne
     rows = {name: torch.from_numpy(array) for name, array in side.fill(0, seed=11).items()}
     batch = algorithm.prepare(rows)
     [minibatch] = algorithm.minibatches(batch, np.random.default_rng(0))
-    assert isinstance(minibatch, FastPass)
+    assert isinstance(minibatch, ForwardedRows)
     assert 0 < len(minibatch["advantage"]) < batch["reward"].numel()  # some rows are not valid
     [stage] = algorithm.stages
     assert stage.gradients is not None

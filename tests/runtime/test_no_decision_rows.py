@@ -120,7 +120,7 @@ def values_at(run: Path, ages: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     slot["valid"][: len(ages)] = torch.from_numpy(ages % EVERY == 0)[:, None]
     slot["no_decision"][: len(ages)] = ~slot["valid"][: len(ages)]
     prepared = parts.policy.algorithm.prepare(slot)
-    normalized = parts.policy.algorithm.passes.values(prepared)
+    normalized = parts.policy.algorithm.batch_network.values(prepared)
     values = normalized * float(saved.weights["return_std"][0]) / parts.policy.algorithm.config.return_scale
     return np.asarray(values.detach().numpy()[: len(ages), 0])
 

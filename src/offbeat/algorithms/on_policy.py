@@ -37,15 +37,15 @@ from offbeat.algorithms.base import (
     Stage,
     require_loss_result,
 )
-from offbeat.algorithms.checkpointed import Checkpointed
-from offbeat.algorithms.network_passes import (
+from offbeat.algorithms.batch_network import (
+    BatchNetwork,
     Evaluated,
     EvaluatedMinibatch,
-    FastPass,
-    NetworkPasses,
+    ForwardedRows,
     OnPolicyFastPath,
     recomputed_log_prob,
 )
+from offbeat.algorithms.checkpointed import Checkpointed
 from offbeat.algorithms.on_policy_config import OnPolicyConfig
 from offbeat.algorithms.on_policy_shards import advantages_of, cut_minibatch, weighted_value_loss
 from offbeat.algorithms.rows import (
@@ -135,7 +135,7 @@ class OnPolicy(Checkpointed, Generic[Settings]):
         }
         self._fast: OnPolicyFastPath | None = fast_paths.fast_path_of(self)
         _require_kernels(self, self._fast, device)
-        self.passes = NetworkPasses(spec, self.network, self._fast)
+        self.batch_network = BatchNetwork(spec, self.network, self._fast)
         """Runs the network on batches and minibatches."""
         self.stages: tuple[Stage, ...] = self.make_stages(self._fast)
 
@@ -211,26 +211,26 @@ class OnPolicy(Checkpointed, Generic[Settings]):
         """Return the arrays of `rows.prepared_rows` and of `targets` for a batch of unrolls.
 
         If there is one update with the whole batch, without shards, the network runs only once for targets and loss.
-        The result is then `Evaluated`, or with a fast path `FastPass`.
+        The result is then `Evaluated`, or with a fast path `ForwardedRows`.
         """
         prepared = prepared_rows(self.spec, batch, self._statistics)
         valid = prepared["valid"]
         if self.collective.shards == 1 and valid.numel() <= self.one_update_rows and valid.any():
             return self._evaluated(prepared, self._fast)
         if not self.corrected:
-            return {**prepared, **self.targets(prepared, self.passes.values(prepared, self.collective))}
-        prepared["reference_log_prob"], values = self.passes.log_prob_and_values(prepared, self.collective)
+            return {**prepared, **self.targets(prepared, self.batch_network.values(prepared, self.collective))}
+        prepared["reference_log_prob"], values = self.batch_network.log_prob_and_values(prepared, self.collective)
         return {**prepared, **self.targets(prepared, values)}
 
     def _evaluated(self, prepared: dict[str, Any], fast: OnPolicyFastPath | None) -> Batch:
         """Return the result of `prepare`, with the outputs of the network for the loss."""
         if fast is not None:
-            log_prob, values, number = self.passes.evaluate_fast(fast, prepared)
+            log_prob, values, call = self.batch_network.evaluate_fast(fast, prepared)
             if self.corrected:
                 prepared["reference_log_prob"] = log_prob
-            return FastPass({**prepared, **self.targets(prepared, values)}, number, valid_rows(prepared))
+            return ForwardedRows({**prepared, **self.targets(prepared, values)}, call, valid_rows(prepared))
         with torch.enable_grad():
-            outputs, values = self.passes.evaluate(prepared)
+            outputs, values = self.batch_network.evaluate(prepared)
         if self.corrected:
             prepared["reference_log_prob"] = recomputed_log_prob(outputs.distribution, prepared)
         return Evaluated({**prepared, **self.targets(prepared, values)}, outputs)
@@ -274,13 +274,13 @@ class OnPolicy(Checkpointed, Generic[Settings]):
             batch: as `prepare` returns it.
             random: the random stream of this learning step.
         """
-        valid = batch.valid if isinstance(batch, FastPass) else valid_rows(batch)
+        valid = batch.valid if isinstance(batch, ForwardedRows) else valid_rows(batch)
         if not len(valid):  # a small batch may have only reset rows
             return
         if isinstance(batch, Evaluated):
             yield self._evaluated_minibatch(batch, valid)
-        elif isinstance(batch, FastPass):
-            yield FastPass(self._whole_minibatch(batch, valid), batch.number, valid)
+        elif isinstance(batch, ForwardedRows):
+            yield ForwardedRows(self._whole_minibatch(batch, valid), batch.call, valid)
         else:
             yield self._whole_minibatch(batch, valid)
 
@@ -309,7 +309,7 @@ class OnPolicy(Checkpointed, Generic[Settings]):
         It is a pure function: it changes neither the minibatch nor the algorithm. Called once per update, or
         for each of its shards.
         """
-        config, (distribution, values) = self.config, self.passes.outputs(minibatch)
+        config, (distribution, values) = self.config, self.batch_network.outputs(minibatch)
         advantages = advantages_of(minibatch, normalize=config.normalize_advantages)
         log_prob = distribution.log_prob(minibatch["action"])
         policy_loss, metrics, outputs = require_loss_result(

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from offbeat.algorithms.base import Batch, LossResult, Minibatch
-from offbeat.algorithms.network_passes import Evaluated, FastPass
+from offbeat.algorithms.batch_network import Evaluated, ForwardedRows
 from offbeat.algorithms.on_policy import OnPolicy, scheduled
 from offbeat.algorithms.on_policy_config import OnPolicyConfig
 from offbeat.algorithms.rows import (
@@ -83,7 +83,7 @@ class PPOConfig(OnPolicyConfig):
     """Standard deviation of the returns that the critic learns, with normalize_returns. With a larger one the steps of
     the critic are smaller in relation to its targets: its values are less noisy, and it learns more slowly."""
     epochs: Count = 10
-    """Passes over a batch."""
+    """Times that a batch is gone through."""
     minibatch_size: Count = 64
     """Largest number of rows of an update: a batch is divided into equal minibatches of at most this size."""
     clip: Positive = 0.2
@@ -186,13 +186,13 @@ class PPO(OnPolicy[PPOConfig]):
         self._first_deviation = None
         self._epoch_kl.clear()
         parts = self.config.updates_of(len(valid))
-        if isinstance(batch, Evaluated | FastPass):  # there is only one update
+        if isinstance(batch, Evaluated | ForwardedRows):  # there is only one update
             yield from super().minibatches(batch, random)
             return
         for epoch in range(self.config.epochs if parts else 0):
             if epoch and self.config.recompute_advantages:
                 with torch.no_grad():
-                    targets = self.targets(batch, self.passes.values(batch, self.collective))
+                    targets = self.targets(batch, self.batch_network.values(batch, self.collective))
                 # value_clip refers to the values at the start of the learning step
                 batch = {**batch, **targets, "proximal_value": batch["proximal_value"]}
             self._epoch_kl.clear()

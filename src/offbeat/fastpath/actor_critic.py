@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from offbeat.algorithms.base import LossResult, Minibatch
-from offbeat.algorithms.network_passes import FastOutputs, FastPass
+from offbeat.algorithms.batch_network import FastOutputs, ForwardedRows
 from offbeat.algorithms.on_policy import GROUP, OnPolicy
 from offbeat.algorithms.on_policy_shards import NORMALIZED
 from offbeat.algorithms.rows import RowRange
@@ -74,13 +74,13 @@ class ActorCriticFastPath(Generic[Owner]):
         """Run policy and critic on observations [N, inputs]; the first M have recorded actions [M, ...]."""
         output, values = self._networks.forward(observation.numpy())
         log_prob = self._head.log_prob(output[: len(action)], action.numpy())
-        return FastOutputs(torch.from_numpy(log_prob), torch.from_numpy(values.copy()), self._networks.passes)
+        return FastOutputs(torch.from_numpy(log_prob), torch.from_numpy(values.copy()), self._networks.calls)
 
     def gradients(self, minibatch: Minibatch) -> LossResult:
         """Write all gradients of `OnPolicy.loss` for a minibatch; return the same result, with a float as the loss."""
         rows = arrays_of(minibatch)
         with np.errstate(over="ignore", invalid="ignore"):  # the learner refuses updates that are not finite
-            if isinstance(minibatch, FastPass) and minibatch.number == self._networks.passes:
+            if isinstance(minibatch, ForwardedRows) and minibatch.call == self._networks.calls:
                 output, values = self._networks.outputs()
                 valid, count = minibatch.valid.numpy(), len(values)
                 result, d_output, d_values = self._loss(output[valid], values[valid], rows)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from offbeat.algorithms.base import LossResult, Minibatch
-from offbeat.algorithms.network_passes import FastOutputs, FastPass
+from offbeat.algorithms.batch_network import FastOutputs, ForwardedRows
 from offbeat.algorithms.on_policy import GROUP, OnPolicy
 from offbeat.algorithms.on_policy_shards import NORMALIZED
 from offbeat.algorithms.ppo import PPO
@@ -47,7 +47,7 @@ class CompiledFastPath(ActorCriticFastPath[OnPolicy[Any]]):
             self._log_std = [parameters.layout.views(buffer)["log_std"] for buffer in buffers]
         self._ppo = algorithm if isinstance(algorithm, PPO) else None
         self._value_clip = self._ppo.config.value_clip if self._ppo else None
-        self._passes, self._x = 0, np.zeros((0, spec.inputs), np.float32)
+        self._calls, self._x = 0, np.zeros((0, spec.inputs), np.float32)
         self._sums = np.zeros((2, compiled.SUMS))
 
     def values(self, observation: Tensor) -> Tensor:
@@ -57,10 +57,10 @@ class CompiledFastPath(ActorCriticFastPath[OnPolicy[Any]]):
         x = _f32(observation.numpy())
         output, values = self._forward(x, self._policy), self._forward(x, self._value)
         log_prob = self._head.log_prob(output[: len(action)], action.numpy())
-        return FastOutputs(torch.from_numpy(log_prob), torch.from_numpy(values[:, 0].copy()), self._passes)
+        return FastOutputs(torch.from_numpy(log_prob), torch.from_numpy(values[:, 0].copy()), self._calls)
 
     def _forward(self, x: F32, network: _Network) -> F32:
-        self._passes += 1
+        self._calls += 1
         self._x = x
         with_workspaces = network.of(len(x))
         compiled.forward(with_workspaces, x)
@@ -68,11 +68,11 @@ class CompiledFastPath(ActorCriticFastPath[OnPolicy[Any]]):
 
     def gradients(self, minibatch: Minibatch) -> LossResult:
         rows = arrays_of(minibatch)
-        if isinstance(minibatch, FastPass) and minibatch.number == self._passes:
+        if isinstance(minibatch, ForwardedRows) and minibatch.call == self._calls:
             x, forwarded, index = self._x, True, minibatch.valid.numpy()
         else:
             x, forwarded, index = _f32(rows["observation"]), False, np.arange(len(rows["observation"]))
-        self._passes += 1
+        self._calls += 1
         self._sums[:] = 0
         self._policy_gradients((self._policy.of(len(x)), x, forwarded, index), rows, self._sums[0])
         self._value_gradients((self._value.of(len(x)), x, forwarded, index), rows, self._sums[1])

@@ -93,23 +93,23 @@ class FastOutputs(NamedTuple):
     """[M], of the recorded actions."""
     values: Tensor
     """[N], in units of the normalised return."""
-    number: int
-    """Number of the pass. `gradients` can use it again if the fast path has made no other pass since."""
+    call: int
+    """Number of this call. `OnPolicyFastPath.gradients` can use its activations again if the networks have not run since."""
 
 
-class FastPass(dict[str, Any]):
+class ForwardedRows(dict[str, Any]):
     """A batch, or a minibatch of all its valid rows, whose forward pass the fast path can use again for the loss."""
 
-    def __init__(self, rows: Mapping[str, Any], number: int, valid: Tensor) -> None:
-        """Refer to a pass.
+    def __init__(self, rows: Mapping[str, Any], call: int, valid: Tensor) -> None:
+        """Refer to the forward pass.
 
         Args:
             rows: the batch or the minibatch.
-            number: of the pass, see `FastOutputs`.
-            valid: [M], indices of the valid rows among the N rows of the pass.
+            call: see `FastOutputs`.
+            valid: [M], indices of the valid rows among the N rows of the forward pass.
         """
         super().__init__(rows)
-        self.number, self.valid = number, valid
+        self.call, self.valid = call, valid
 
 
 class OnPolicyFastPath(Protocol):
@@ -128,8 +128,8 @@ class OnPolicyFastPath(Protocol):
         ...
 
 
-class NetworkPasses:
-    """Runs a network on prepared batches and minibatches, by its fast path where there is one.
+class BatchNetwork:
+    """A network that runs on prepared batches and minibatches, by its fast path where there is one.
 
     Values are in units of the normalised return.
     """
@@ -206,8 +206,8 @@ class NetworkPasses:
 
     def evaluate_fast(self, fast: OnPolicyFastPath, batch: Batch) -> FastOutputs:
         """Run a fast path once on a prepared batch: log-probabilities [T, B] and values [T + 1, B]."""
-        log_prob, values, number = fast.evaluate(batch["observation"].flatten(0, 1), batch["action"].flatten(0, 1))
-        return FastOutputs(log_prob.reshape(batch["reward"].shape), _by_time(batch, [values]), number)
+        log_prob, values, call = fast.evaluate(batch["observation"].flatten(0, 1), batch["action"].flatten(0, 1))
+        return FastOutputs(log_prob.reshape(batch["reward"].shape), _by_time(batch, [values]), call)
 
     def evaluate(self, batch: Batch) -> tuple[Outputs, Tensor]:
         """Run the network once on a prepared batch. Return the outputs for the valid rows, with gradients, and the
