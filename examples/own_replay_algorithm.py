@@ -61,7 +61,7 @@ class DiscreteSAC(OffPolicy[DiscreteSACConfig]):
         self.ema = storage.register("ema_critics", self.critics.values.clone())
         self.ema_networks = frozen(self.critic_networks, self.critics.layout.views(self.ema))
         self.uniform = storage.register("uniform", torch.ones(1))
-        self.flags = {"uniform": self.uniform}  # published: actions are uniform while it is 1
+        self.published_extras = {"uniform": self.uniform}  # published: actions are uniform while it is 1
         self.groups = {
             "critics": ParameterGroup(self.critics, max_grad_norm=10.0, adam_eps=1e-8),
             "policy": ParameterGroup(self.policy, max_grad_norm=10.0, adam_eps=1e-8),
@@ -127,7 +127,7 @@ class DiscreteSAC(OffPolicy[DiscreteSACConfig]):
         """Name all that is learned. The three networks have parameters of the same names, so two get prefixes."""
         critics = {f"critics.{name}": view for name, view in self.critics.arrays().items()}
         ema = {f"ema_critics.{name}": view for name, view in self.critics.layout.views(self.ema).items()}
-        return {**self.policy.arrays(), **critics, **ema, **self.flags}
+        return {**self.policy.arrays(), **critics, **ema, **self.published_extras}
 
 
 offbeat.register_algorithm("discrete_sac", DiscreteSAC, "SAC for discrete actions, arXiv:1910.07207")

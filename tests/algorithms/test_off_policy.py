@@ -36,13 +36,13 @@ class WithoutArrays(OffPolicy[DQNConfig]):
 
 class WithoutNetworks(DQN):
     def build(self, generator: torch.Generator, storage: Any) -> None:  # noqa: ARG002
-        self.flags, self.groups = {}, {}
+        self.published_extras, self.groups = {}, {}
 
 
-class WithoutFlags(DQN):
+class WithoutExtras(DQN):
     def build(self, generator: torch.Generator, storage: Any) -> None:
         super().build(generator, storage)
-        self.flags = {}
+        self.published_extras = {}
 
 
 class WithUnknownGroup(DQN):
@@ -58,7 +58,7 @@ class WithUnknownGroup(DQN):
         (WithoutStart, r"WithoutStart does not define start\(progress\)"),
         (WithoutArrays, r"WithoutArrays does not define arrays\(\)"),
         (WithoutNetworks, r"WithoutNetworks.build does not set self.policy, self.stages$"),
-        (WithoutFlags, r"WithoutFlags.build sets no flags in self.flags, but .* acts with epsilon: "),
+        (WithoutExtras, r"WithoutExtras.build sets no extras in self.published_extras, but .* acts with epsilon: "),
         (WithUnknownGroup, r"a stage 'more' of the group 'critics', but the groups are q$"),
     ],
 )

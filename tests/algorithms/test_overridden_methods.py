@@ -486,7 +486,7 @@ class SoftQ(OffPolicy[SoftConfig]):
 
     def build(self, generator: torch.Generator, storage: Storage) -> None:
         network = PolicyNetwork(self.spec, Uniform(generator), head_gain=1.0)
-        self.policy, self.flags = FlatParameters(network, "q", storage), {}
+        self.policy, self.published_extras = FlatParameters(network, "q", storage), {}
         self.groups = {"q": ParameterGroup(self.policy, 10.0, 1e-8)}
         self.stages = (Stage("q", "q", self.loss),)
         self.network = network

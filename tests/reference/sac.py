@@ -69,7 +69,7 @@ def perturb(algorithm: ReplayActorCritic[Any, Any], scale: float, seed: int = 0)
     """Move all that is learned, so that the ema critics differ from the critics."""
     generator = torch.Generator().manual_seed(seed)
     for name, view in algorithm.arrays().items():
-        if name not in algorithm.flags:
+        if name not in algorithm.published_extras:
             view.add_(torch.randn(view.shape, generator=generator), alpha=scale)
 
 

@@ -96,7 +96,7 @@ class DQN(OffPolicy[DQNConfig]):
         self.ema_network = frozen(self.network, self.policy.layout.views(self._ema))
         self._updates = storage.register("updates", torch.zeros(1, dtype=torch.int64))
         """Number of updates of these weights: initial weights from another run bring theirs."""
-        self.flags = {"epsilon": storage.register("epsilon", torch.ones(1))}
+        self.published_extras = {"epsilon": storage.register("epsilon", torch.ones(1))}
         self._epsilon = 1.0
         """Epsilon of this learning step; it is published after the first update of the step."""
         max_grad_norm = math.inf if config.max_grad_norm is None else config.max_grad_norm
@@ -155,7 +155,7 @@ class DQN(OffPolicy[DQNConfig]):
     def _after_update(self, result: LossResult) -> None:
         """Publish the new epsilon, and update the ema network."""
         self.store_errors(result)
-        self.flags["epsilon"].fill_(self._epsilon)
+        self.published_extras["epsilon"].fill_(self._epsilon)
         updates = int(self._updates) + 1  # the host waits here only if lock-free workers share the tensor on a GPU
         self._updates.fill_(updates)
         if updates % self.config.ema_every == 0:
@@ -163,4 +163,4 @@ class DQN(OffPolicy[DQNConfig]):
 
     def arrays(self) -> dict[str, Tensor]:
         ema = {f"ema_{name}": view for name, view in self.policy.layout.views(self._ema).items()}
-        return {**self.policy.arrays(), **ema, **self.flags, "updates": self._updates}
+        return {**self.policy.arrays(), **ema, **self.published_extras, "updates": self._updates}

@@ -23,7 +23,7 @@ from offbeat.core.types import Array, Field
 from offbeat.memory.replay.sequences import STATE
 from offbeat.models.collective import ALONE, Collective
 from offbeat.models.flat import FlatParameters
-from offbeat.models.published import flag_shapes, published_layout, require_published
+from offbeat.models.published import extra_shapes, published_layout, require_published
 from offbeat.models.spec import PolicySpec
 from offbeat.models.storage import PrivateStorage, Storage
 from offbeat.models.tensor_inputs import flatten_tensors
@@ -47,8 +47,10 @@ class OffPolicy(Checkpointed, Generic[Settings]):
 
     policy: FlatParameters
     """Parameters of the network that acts, named and ordered as in `published.parameter_shapes`; set by `build`."""
-    flags: dict[str, Tensor]
-    """Other published tensors, by their names in `published.flag_shapes`; set by `build`."""
+    published_extras: dict[str, Tensor]
+    """Tensors that are published besides the policy and the observation statistics, by their names in
+    `published.extra_shapes`; set by `build`.
+    """
     errors: Tensor
     """[M]: absolute errors of the values of the last minibatch, before its update. Set by `store_errors`."""
 
@@ -78,7 +80,7 @@ class OffPolicy(Checkpointed, Generic[Settings]):
         require_published(self.policy.layout, spec, type(self))
 
     def build(self, generator: torch.Generator, storage: Storage) -> None:
-        """Make the networks, and set `policy`, `flags`, `groups` and `stages`.
+        """Make the networks, and set `policy`, `published_extras`, `groups` and `stages`.
 
         Args:
             generator: generator of the initial weights.
@@ -218,14 +220,14 @@ class OffPolicy(Checkpointed, Generic[Settings]):
         arrays = self._layout.views(vector)
         for name, values in self._statistics.published.items():
             arrays[name][:] = values
-        for name, flag in self.flags.items():
-            arrays[name][:] = flag.cpu().numpy()
+        for name, extra in self.published_extras.items():
+            arrays[name][:] = extra.cpu().numpy()
 
 
 # --- checks of a subclass -------------------------------------------------------------------------------------
 
 _OWN_METHODS = {
-    "build": "build(generator, storage), which makes the networks and sets policy, flags, groups and stages",
+    "build": "build(generator, storage), which makes the networks and sets policy, published_extras, groups and stages",
     "start": "start(progress), which returns the learning rate of each parameter group",
     "arrays": "arrays(), which returns all that is learned, by name",
 }
@@ -239,9 +241,9 @@ def _require_methods(owner: type[OffPolicy[Any]]) -> None:
 
 
 def _require_built(algorithm: OffPolicy[Any]) -> None:
-    """Refuse what `build` has not set, stages of groups that do not exist, and flags other than those of the spec."""
+    """Refuse what `build` has not set, stages of groups that do not exist, and extras other than those of the spec."""
     build = f"{type(algorithm).__qualname__}.build"
-    missing = [name for name in ("policy", "flags", "groups", "stages") if not hasattr(algorithm, name)]
+    missing = [name for name in ("policy", "published_extras", "groups", "stages") if not hasattr(algorithm, name)]
     if missing:
         raise ConfigError(f"{build} does not set {', '.join(f'self.{name}' for name in missing)}")
     for stage in algorithm.stages:
@@ -250,14 +252,14 @@ def _require_built(algorithm: OffPolicy[Any]) -> None:
                 f"{build} sets a stage {stage.name!r} of the group {stage.group!r}, but the groups are "
                 f"{', '.join(algorithm.groups) or 'none'}"
             )
-    expected, given = {name for name, _ in flag_shapes(algorithm.spec)}, set(algorithm.flags)
+    expected, given = {name for name, _ in extra_shapes(algorithm.spec)}, set(algorithm.published_extras)
     if expected != given:
         raise ConfigError(
-            f"{build} sets {_named(given)} in self.flags, but a policy with this PolicySpec acts with "
+            f"{build} sets {_named(given)} in self.published_extras, but a policy with this PolicySpec acts with "
             f"{_named(expected)}: enter each as storage.register(name, tensor), and leave all others out. `uniform` is "
             "of uniform_start, `epsilon` of the distribution epsilon_greedy, `exploration_noise` of deterministic"
         )
 
 
-def _named(flags: set[str]) -> str:
-    return ", ".join(sorted(flags)) or "no flags"
+def _named(extras: set[str]) -> str:
+    return ", ".join(sorted(extras)) or "no extras"

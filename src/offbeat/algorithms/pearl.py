@@ -50,7 +50,7 @@ class PEARL(SAC):
     def build(self, generator: torch.Generator, storage: Storage) -> None:
         super().build(generator, storage)
         arrays = self.critics.arrays()
-        self.flags = {name: array for name, array in arrays.items() if name.startswith(CONTEXT_ENCODER)}
+        self.published_extras = {name: array for name, array in arrays.items() if name.startswith(CONTEXT_ENCODER)}
         self._task_variable = torch.zeros(0)
         """[K, latent_size]: z of the critic stage, for the policy stage of the same update."""
 

@@ -129,9 +129,9 @@ class ReplayActorCritic(OffPolicy[Settings], Generic[Settings, Fast]):
     def build(self, generator: torch.Generator, storage: Storage) -> None:
         self._uniform = torch.ones(1)
         """[1]: 1 until the first update of the policy, then 0; published if the policy starts with uniform actions."""
-        self.flags = {}
+        self.published_extras = {}
         if self.spec.uniform_start:
-            self.flags["uniform"] = self._uniform = storage.register("uniform", self._uniform)
+            self.published_extras["uniform"] = self._uniform = storage.register("uniform", self._uniform)
         self.policy_network = self.make_policy(generator).to(self.device)
         self.critic_network = self.make_critics(generator).to(self.device)
         self.policy = FlatParameters(self.policy_network, POLICY, storage)
@@ -262,7 +262,7 @@ class ReplayActorCritic(OffPolicy[Settings], Generic[Settings, Fast]):
             **self.policy.arrays(),
             **{f"critics.{name}": view for name, view in self.critics.arrays().items()},
             **self.more_arrays(),
-            **self.flags,
+            **self.published_extras,
         }
 
     def more_arrays(self) -> dict[str, Tensor]:

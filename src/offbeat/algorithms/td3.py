@@ -37,7 +37,7 @@ class TD3(EmaCritics[TD3Config, ReplayFastPath]):
         self._ema_policy_network = frozen(self.policy_network, self.policy.layout.views(self.ema_policy))
         self._exploration_noise = storage.register("exploration_noise", torch.tensor([self.config.exploration_noise]))
         """[1]: the published standard deviation of exploration."""
-        self.flags["exploration_noise"] = self._exploration_noise
+        self.published_extras["exploration_noise"] = self._exploration_noise
         return super().build_more(generator, storage)
 
     def policy_critics(self) -> dict[str, Tensor]:

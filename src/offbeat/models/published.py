@@ -52,11 +52,8 @@ def require_published(made: BufferLayout, spec: PolicySpec, owner: type) -> None
     )
 
 
-def flag_shapes(spec: PolicySpec) -> Shapes:
-    """Return name and shape of each published array after the policy's parameters and the observation statistics.
-
-    These are the flags, and the layers of the context encoder.
-    """
+def extra_shapes(spec: PolicySpec) -> Shapes:
+    """Return name and shape of each published array after the policy's parameters and the observation statistics."""
     shapes: list[tuple[str, tuple[int, ...]]] = []
     if spec.uniform_start:
         shapes.append(("uniform", (1,)))
@@ -80,7 +77,7 @@ def published_layout(spec: PolicySpec) -> BufferLayout:
     shapes = list(parameter_shapes(spec))
     if spec.normalize:
         shapes += [("observation_mean", (spec.inputs,)), ("observation_scale", (spec.inputs,))]
-    shapes += flag_shapes(spec)
+    shapes += extra_shapes(spec)
     return BufferLayout.of(shapes)
 
 
