@@ -99,19 +99,19 @@ def _row_cost(spec: PolicySpec, side: str, rows: int, seconds: float) -> float:
     acting = make_policy(spec)
     acting.load(weights)
     assert acting.network is not None
-    vector = random.random((rows, spec.inputs), np.float32)
+    inputs = random.random((rows, spec.inputs), np.float32)
     observation = {
         leaf.name: random.integers(0, 256, (rows, *leaf.stacked_shape)).astype(leaf.dtype) for leaf in spec.encoded
     }
     for name, array in served.inputs.items():
-        array[:rows] = observation[name.partition("/")[2]] if "/" in name else vector
+        array[:rows] = observation[name.partition("/")[2]] if "/" in name else inputs
 
     def forward() -> None:
         if side == "worker":
             served.forward()
         else:
             assert acting.network is not None
-            acting.network.forward(vector, observation, None)
+            acting.network.forward(inputs, observation, None)
 
     for _ in range(3):
         forward()

@@ -53,8 +53,8 @@ def published(spec: PolicySpec, seed: int = 0) -> tuple[ActorCritic, np.ndarray]
 
 
 def inputs(spec: PolicySpec, policy, observation):
-    vector = torch.from_numpy(policy.inputs(observation))
-    return vector, {leaf.name: torch.from_numpy(observation[leaf.name]) for leaf in spec.encoded}
+    inputs = torch.from_numpy(policy.inputs(observation))
+    return inputs, {leaf.name: torch.from_numpy(observation[leaf.name]) for leaf in spec.encoded}
 
 
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)

@@ -208,5 +208,5 @@ class NumpyNetwork:
         self._layers = Layers.of(published_layout(spec).views(vector), spec.layer_names())
         self._mlp = MLP(self._layers.sizes, spec.activation)
 
-    def forward(self, vector: F32, observation: Mapping[str, Array], state: F32 | None) -> F32:  # noqa: ARG002
-        return self._mlp.forward(self._layers, vector)
+    def forward(self, inputs: F32, observation: Mapping[str, Array], state: F32 | None) -> F32:  # noqa: ARG002
+        return self._mlp.forward(self._layers, inputs)

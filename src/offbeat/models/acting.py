@@ -34,11 +34,11 @@ FAST_PATH = "offbeat.fastpath.mlp"
 class ActingNetwork(Protocol):
     """The network of a policy. It reads its parameters from the published vector, through views."""
 
-    def forward(self, vector: F32, observation: Mapping[str, Array], state: F32 | None) -> F32:
+    def forward(self, inputs: F32, observation: Mapping[str, Array], state: F32 | None) -> F32:
         """Return [N, outputs], which the next call may overwrite; with a core, advance `state`.
 
         Args:
-            vector: [N, inputs], the leaves without an encoder, normalised and joined.
+            inputs: [N, inputs], the leaves without an encoder, normalised and joined.
             observation: all leaves, [N, *shape].
             state: the core's state, [N, state_size]; None without a core.
         """

@@ -33,7 +33,7 @@ class ActorCritic(PolicyNetwork):
 
     def distribution_and_values(
         self,
-        vector: Tensor,
+        inputs: Tensor,
         encoded: Mapping[str, Tensor] = NONE_ENCODED,
         core_state: CoreState | None = None,
         *,
@@ -44,7 +44,7 @@ class ActorCritic(PolicyNetwork):
         """Return the action distribution and the values [M].
 
         Args:
-            vector: see `PolicyNetwork.forward`.
+            inputs: see `PolicyNetwork.forward`.
             encoded: see `PolicyNetwork.forward`.
             core_state: see `PolicyNetwork.forward`.
             rows: indices of the rows for which the distribution is returned; None: all rows.
@@ -52,10 +52,10 @@ class ActorCritic(PolicyNetwork):
             no_decision: [M], bool, the rows without a decision; None: there are none.
         """
         with self.precision():
-            features, _ = self.policy_body(vector, encoded, core_state)
+            features, _ = self.policy_body(inputs, encoded, core_state)
             critic_features = features
             if self.critic_body is not None:
-                critic_features, _ = self.critic_body(vector, encoded, core_state)
+                critic_features, _ = self.critic_body(inputs, encoded, core_state)
         features = features.float()
         parameters = self.policy_head(features if rows is None else features[rows])
         values = self._values(critic_features.float(), no_decision)
@@ -63,7 +63,7 @@ class ActorCritic(PolicyNetwork):
 
     def value(
         self,
-        vector: Tensor,
+        inputs: Tensor,
         encoded: Mapping[str, Tensor] = NONE_ENCODED,
         core_state: CoreState | None = None,
         *,
@@ -72,7 +72,7 @@ class ActorCritic(PolicyNetwork):
         """Return only the critic's values, [M]. Arguments are as in `distribution_and_values`."""
         body = self.policy_body if self.critic_body is None else self.critic_body
         with self.precision():
-            features, _ = body(vector, encoded, core_state)
+            features, _ = body(inputs, encoded, core_state)
         return self._values(features.float(), no_decision)
 
     def _values(self, features: Tensor, no_decision: Tensor | None) -> Tensor:

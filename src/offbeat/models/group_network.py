@@ -15,7 +15,7 @@ from torch import Tensor
 from offbeat.core.types import F32, Array
 from offbeat.models.buffer_layout import BufferLayout
 from offbeat.models.dense import Unfilled
-from offbeat.models.network_arrays import ENCODED, OUTPUTS, STATE, VECTOR, RowArray, input_arrays
+from offbeat.models.network_arrays import ENCODED, INPUTS, OUTPUTS, STATE, RowArray, input_arrays
 from offbeat.models.policy_network import CoreState, PolicyNetwork
 from offbeat.models.published import parameter_shapes
 from offbeat.models.spec import PolicySpec
@@ -67,7 +67,7 @@ class GroupNetwork:
         inputs = {name: self._moved(tensor[:rows]) for name, tensor in self._host.items()}
         encoded = {name.removeprefix(ENCODED): each for name, each in inputs.items() if name.startswith(ENCODED)}
         core_state = self._core_state(inputs[STATE]) if STATE in inputs else None
-        outputs, state = self._module.forward_with_state(inputs[VECTOR], encoded, core_state)
+        outputs, state = self._module.forward_with_state(inputs[INPUTS], encoded, core_state)
         results = {OUTPUTS: outputs} if state is None else {OUTPUTS: outputs, STATE: state}
         return {name: tensor.cpu().numpy() for name, tensor in results.items()}
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from offbeat.core.types import F32, Array
 from offbeat.models.spec import PolicySpec
 
-VECTOR, STATE, OUTPUTS = "vector", "state", "outputs"
+INPUTS, STATE, OUTPUTS = "inputs", "state", "outputs"
 ENCODED = "encoded/"
 """Prefix of the name of a leaf with an encoder: here, and in a prepared batch and its minibatches."""
 
@@ -23,9 +23,9 @@ class RowArray(NamedTuple):
 
 
 def input_arrays(spec: PolicySpec) -> tuple[RowArray, ...]:
-    """Return the inputs: the joined vector, the leaves with an encoder, and the state of the core."""
+    """Return the inputs: the joined leaves without an encoder, the leaves with one, and the state of the core."""
     return (
-        RowArray(VECTOR, (spec.inputs,), "float32"),
+        RowArray(INPUTS, (spec.inputs,), "float32"),
         *(RowArray(ENCODED + leaf.name, leaf.stacked_shape, leaf.dtype) for leaf in spec.encoded),
         *((RowArray(STATE, (spec.state_size,), "float32"),) if spec.recurrent else ()),
     )
@@ -39,11 +39,11 @@ def result_arrays(spec: PolicySpec) -> tuple[RowArray, ...]:
     )
 
 
-def write_inputs(inputs: Mapping[str, Array], vector: F32, observation: Mapping[str, Array], state: F32) -> None:
+def write_inputs(arrays: Mapping[str, Array], inputs: F32, observation: Mapping[str, Array], state: F32) -> None:
     """Write the inputs of n rows into arrays [n, *shape]; arguments as for `ActingNetwork.forward`."""
-    for name, array in inputs.items():
-        if name == VECTOR:
-            array[...] = vector
+    for name, array in arrays.items():
+        if name == INPUTS:
+            array[...] = inputs
         elif name == STATE:
             array[...] = state
         else:

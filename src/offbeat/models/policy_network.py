@@ -33,7 +33,7 @@ class CoreState(NamedTuple):
 class Body(nn.Module):
     """The network from observations to features: encoders, hidden layers, core.
 
-    The hidden layers get the vector of the leaves without an encoder, joined with the encoders' features. Hidden layer
+    The hidden layers get the leaves without an encoder, joined with the encoders' features. Hidden layer
     i has the name `{i}`, as in the NumPy network.
     """
 
@@ -51,12 +51,12 @@ class Body(nn.Module):
         self._activation: Callable[[Tensor], Tensor] = torch.tanh if spec.activation == "tanh" else functional.relu
 
     def forward(
-        self, vector: Tensor, encoded: Mapping[str, Tensor], core_state: CoreState | None
+        self, inputs: Tensor, encoded: Mapping[str, Tensor], core_state: CoreState | None
     ) -> tuple[Tensor, Tensor | None]:
         """Return features [M, F], and with a core its state after the last row; arguments as in `PolicyNetwork`."""
-        x = vector
+        x = inputs
         if self.encoders is not None:
-            x = torch.cat((vector, self.encoders(encoded)), dim=1) if vector.shape[1] else self.encoders(encoded)
+            x = torch.cat((inputs, self.encoders(encoded)), dim=1) if inputs.shape[1] else self.encoders(encoded)
         for i in range(self._depth):
             x = getattr(self, str(i))(x)
             x = self._activation(self.norms[i](x) if self.norms is not None else x)
@@ -89,23 +89,23 @@ class PolicyNetwork(nn.Module):
         yield from by_name.items()
 
     def forward(
-        self, vector: Tensor, encoded: Mapping[str, Tensor] = NONE_ENCODED, core_state: CoreState | None = None
+        self, inputs: Tensor, encoded: Mapping[str, Tensor] = NONE_ENCODED, core_state: CoreState | None = None
     ) -> Tensor:
         """Return the parameters of the action distribution, [M, outputs].
 
         Args:
-            vector: [M, inputs], the leaves without an encoder, normalised and joined.
+            inputs: [M, inputs], the leaves without an encoder, normalised and joined.
             encoded: the leaves with an encoder, leaf -> [M, *stacked_shape], with the env's values.
             core_state: the input state of the core, if there is one: M is then T * B rows in temporal order.
         """
-        return self.forward_with_state(vector, encoded, core_state)[0]
+        return self.forward_with_state(inputs, encoded, core_state)[0]
 
     def forward_with_state(
-        self, vector: Tensor, encoded: Mapping[str, Tensor], core_state: CoreState | None
+        self, inputs: Tensor, encoded: Mapping[str, Tensor], core_state: CoreState | None
     ) -> tuple[Tensor, Tensor | None]:
         """Return the result of `forward`, and with a core its state after the last row, [B, state_size]."""
         with self.precision():
-            features, state = self.policy_body(vector, encoded, core_state)
+            features, state = self.policy_body(inputs, encoded, core_state)
         head: Tensor = self.policy_head(features.float())
         return head, None if state is None else state.float()
 

@@ -25,10 +25,10 @@ class TorchNetwork:
         self.module.load_state_dict(views, assign=True)
 
     @torch.inference_mode()
-    def forward(self, vector: F32, observation: Mapping[str, Array], state: F32 | None) -> F32:
+    def forward(self, inputs: F32, observation: Mapping[str, Array], state: F32 | None) -> F32:
         encoded = {leaf.name: torch.from_numpy(observation[leaf.name]) for leaf in self._spec.encoded}
         core_state = self._core_state(state)
-        parameters, next_state = self.module.forward_with_state(torch.from_numpy(vector), encoded, core_state)
+        parameters, next_state = self.module.forward_with_state(torch.from_numpy(inputs), encoded, core_state)
         if state is not None and next_state is not None:
             state[...] = next_state.numpy()
         return parameters.numpy()

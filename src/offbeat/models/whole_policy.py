@@ -69,11 +69,11 @@ class WholePolicy(nn.Module):
         core_state = None
         if self._spec.recurrent:  # one row without an episode end
             core_state = CoreState(inputs[-1], torch.zeros(1, rows, dtype=torch.bool))
-        parameters, state = self.network.forward_with_state(self._vector(leaves, rows), encoded, core_state)
+        parameters, state = self.network.forward_with_state(self._inputs_of(leaves, rows), encoded, core_state)
         actions = self.action(parameters, leaves.get(self._spec.mask or ""))
         return actions if state is None else (*actions, state)
 
-    def _vector(self, leaves: dict[str, Tensor], rows: int) -> Tensor:
+    def _inputs_of(self, leaves: dict[str, Tensor], rows: int) -> Tensor:
         if not self._spec.vectors:
             return torch.zeros(rows, 0)
         x = flatten_tensors(self._spec.vectors, leaves)

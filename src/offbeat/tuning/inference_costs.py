@@ -141,7 +141,7 @@ def inference_costs(plan: Plan, weights: Sequence[F32], seconds: float) -> Infer
 class _Inputs(NamedTuple):
     """Random inputs of a network, for the columns of one env group. Whole numbers are 0, which each choice can be."""
 
-    vector: F32
+    inputs: F32
     observation: dict[str, Any]
     state: F32
 
@@ -149,8 +149,8 @@ class _Inputs(NamedTuple):
 def _inputs(policy: PolicyPlan, env_groups: int) -> _Inputs:
     rows, random, spec = rows_of(policy.env_spec.columns, env_groups), stream(0, "measure"), policy.spec
     observation = {leaf.name: random.random((rows, *leaf.stacked_shape)).astype(leaf.dtype) for leaf in spec.encoded}
-    vector = random.random((rows, spec.inputs), np.float32)
-    return _Inputs(vector, observation, np.zeros((rows, spec.state_size), np.float32))
+    inputs = random.random((rows, spec.inputs), np.float32)
+    return _Inputs(inputs, observation, np.zeros((rows, spec.state_size), np.float32))
 
 
 def _own_cost(plan: Plan, weights: Sequence[F32], seconds: float) -> Cost:

@@ -23,12 +23,12 @@ from offbeat.workers.link import Work
 class PolicyInference(Protocol):
     """The network of one policy, for one actor."""
 
-    def ask(self, group: int, vector: F32, observation: Mapping[str, Array], state: F32) -> None:
+    def ask(self, group: int, inputs: F32, observation: Mapping[str, Array], state: F32) -> None:
         """Ask for the outputs of an env group.
 
         Args:
             group: the env group.
-            vector: [n, inputs], as for `ActingNetwork.forward`.
+            inputs: [n, inputs], as for `ActingNetwork.forward`.
             observation: all leaves, [n, *shape].
             state: the core's state, [n, state_size].
         """

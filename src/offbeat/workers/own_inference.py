@@ -28,8 +28,8 @@ class OwnPolicyInference:
         """Load published weights."""
         self._network.load(vector)
 
-    def ask(self, group: int, vector: F32, observation: Mapping[str, Array], state: F32) -> None:
-        write_inputs(self._inputs, vector, observation, state)
+    def ask(self, group: int, inputs: F32, observation: Mapping[str, Array], state: F32) -> None:
+        write_inputs(self._inputs, inputs, observation, state)
         self._results[group] = {name: array[self._rows] for name, array in self._network.forward().items()}
 
     def answer(self, group: int, state: F32) -> F32:

@@ -33,8 +33,8 @@ class RequestedPolicy:
         """Use the arrays of one actor, [env groups, n, *shape], and the open groups of its `RequestedInference`."""
         self._inputs, self._results, self._open_groups = inputs, results, open_groups
 
-    def ask(self, group: int, vector: F32, observation: Mapping[str, Array], state: F32) -> None:
-        write_inputs({name: array[group] for name, array in self._inputs.items()}, vector, observation, state)
+    def ask(self, group: int, inputs: F32, observation: Mapping[str, Array], state: F32) -> None:
+        write_inputs({name: array[group] for name, array in self._inputs.items()}, inputs, observation, state)
         self._open_groups.add(group)
 
     def answer(self, group: int, state: F32) -> F32:
