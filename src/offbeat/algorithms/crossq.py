@@ -77,7 +77,7 @@ class CrossQ(SoftActorCritic[CrossQConfig]):
     @torch.no_grad()
     def _next_actions(self, minibatch: Minibatch) -> tuple[Tensor, Tensor]:
         """Return actions sampled at the next observations, [M, action_size], and their log-probability, [M]."""
-        parameters = self.networks.parameters(minibatch, "next_observation")
+        parameters = self.networks.distribution_parameters(minibatch, "next_observation")
         return TanhGaussian(parameters).sample(minibatch["next_noise"])
 
     def _features(self, minibatch: Minibatch, name: str) -> Tensor:

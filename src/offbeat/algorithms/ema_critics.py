@@ -20,13 +20,13 @@ EmaSettings = TypeVar("EmaSettings", bound=EmaCriticsConfig)
 class EmaCritics(ReplayActorCritic[EmaSettings, Fast], Generic[EmaSettings, Fast]):
     """See the module's docstring."""
 
-    ema_network: Critics
+    ema_critic_network: Critics
     """The ema critics."""
 
     def build_more(self, generator: torch.Generator, storage: Storage) -> dict[str, FlatParameters]:
         self.ema_critics = storage.register("ema_critics", self.critics.values.clone())
         """[size]: the slow copy of `critics.values`."""
-        self.ema_network = frozen(self.critic_network, self.critics.layout.views(self.ema_critics))
+        self.ema_critic_network = frozen(self.critic_network, self.critics.layout.views(self.ema_critics))
         return super().build_more(generator, storage)
 
     def values(self, minibatch: Minibatch) -> Tensor:

@@ -47,7 +47,7 @@ class Networks(NamedTuple):
     """The critics of the policy's loss, on the same parameter values, but without gradients for them."""
     forward: Forward
 
-    def parameters(self, minibatch: Minibatch, name: str) -> Tensor:
+    def distribution_parameters(self, minibatch: Minibatch, name: str) -> Tensor:
         """Return the parameters of the action distributions, [M, outputs], at 'observation' or 'next_observation'."""
         return self.forward(self.policy.forward_with_state, minibatch, name)
 

@@ -23,7 +23,7 @@ class SAC(SoftActorCritic[SACConfig], EmaCritics[SACConfig, SoftFastPath]):
         return self.heads.values(minibatch)
 
     def targets(self, minibatch: Minibatch) -> Tensor:
-        return self.heads.targets(minibatch, self.ema_network, self.temperature())
+        return self.heads.targets(minibatch, self.ema_critic_network, self.temperature())
 
     def after_critics(self, result: LossResult) -> None:
         super().after_critics(result)

@@ -54,14 +54,15 @@ class BoxHeads:
     @torch.no_grad()
     def targets(self, minibatch: Minibatch, critics: Critics, temperature: Tensor) -> Tensor:
         networks = self._networks
-        parameters = networks.parameters(minibatch, "next_observation")
+        parameters = networks.distribution_parameters(minibatch, "next_observation")
         action, log_prob = TanhGaussian(parameters).sample(minibatch["next_noise"])
         next_values = networks.values(critics, minibatch, "next_observation", action)
         return losses.soft_targets(minibatch["reward"], minibatch["discount"], next_values, log_prob, temperature)
 
     def policy_loss(self, minibatch: Minibatch, temperature: Tensor) -> tuple[Tensor, Tensor]:
         networks = self._networks
-        action, log_prob = TanhGaussian(networks.parameters(minibatch, "observation")).sample(minibatch["noise"])
+        parameters = networks.distribution_parameters(minibatch, "observation")
+        action, log_prob = TanhGaussian(parameters).sample(minibatch["noise"])
         values = networks.values(networks.frozen, minibatch, "observation", action)
         return losses.policy_loss(log_prob, values, temperature), -log_prob.detach()
 
@@ -96,7 +97,7 @@ class ChoiceHeads:
         return losses.discrete_policy_loss(log_probs, values, temperature), entropy
 
     def _log_probs(self, minibatch: Minibatch, name: str, mask: str) -> Tensor:
-        logits = self._networks.parameters(minibatch, name)
+        logits = self._networks.distribution_parameters(minibatch, name)
         if self._networks.policy.spec.mask:
             logits = masked(logits, minibatch[mask])
         return functional.log_softmax(logits, dim=1)

@@ -60,12 +60,12 @@ class TD3(EmaCritics[TD3Config, ReplayFastPath]):
         action = losses.smoothed_actions(
             output.tanh(), minibatch["next_noise"], config.target_policy_noise, config.target_noise_clip
         )
-        next_values = networks.values(self.ema_network, minibatch, "next_observation", action)
+        next_values = networks.values(self.ema_critic_network, minibatch, "next_observation", action)
         return losses.clipped_targets(minibatch["reward"], minibatch["discount"], next_values)
 
     def policy_loss(self, minibatch: Minibatch) -> LossResult:
         networks = self.networks
-        action = networks.parameters(minibatch, "observation").tanh()
+        action = networks.distribution_parameters(minibatch, "observation").tanh()
         (values,) = networks.values(networks.frozen, minibatch, "observation", action)
         loss = losses.policy_loss(values).mean()
         return LossResult(loss, {"policy_loss": loss.detach()})
