@@ -180,7 +180,7 @@ class ReplayConfig(NetworkConfig):
         return replace(self, warmup=warmup, capacity=-(-self.capacity // workers))
 
     @property
-    def most_ahead(self) -> int:
+    def most_load_ahead(self) -> int:
         """Largest number of minibatches that may be sampled ahead of their updates; without priorities unlimited."""
         return self.priority_delay if self.prioritized else sys.maxsize
 
@@ -234,10 +234,10 @@ class ReplayConfig(NetworkConfig):
     def _check_load_ahead(self, runtime: RuntimeConfig) -> None:
         """Refuse to sample further ahead than the priorities of an update may be delayed."""
         ahead = runtime.load_ahead or 0
-        if ahead > self.most_ahead:
+        if ahead > self.most_load_ahead:
             raise ConfigError(
                 f"load_ahead is {ahead}, but with prioritized and priority_delay = {self.priority_delay} only "
-                f"{self.most_ahead} minibatches can be sampled before the priorities of an update are known: pass "
+                f"{self.most_load_ahead} minibatches can be sampled before the priorities of an update are known: pass "
                 f"--set priority_delay={ahead}, which changes the result, or leave load_ahead out"
             )
 

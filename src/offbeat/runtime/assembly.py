@@ -300,7 +300,7 @@ def feed_of(config: Config, slots: Any) -> Feed:
     default = 1 if staging.copies else 0
     if config.settings.learns_from == "replay":
         settings = config.settings_as(ReplayConfig)
-        ahead = _load_ahead(config, min(default, settings.most_ahead))
+        ahead = _load_ahead(config, min(default, settings.most_load_ahead))
         replay = settings.replay(slots, buffers=2 + max(ahead.depth, settings.priority_delay))
         delay = settings.priority_delay
         return ReplayFeed(
