@@ -270,7 +270,7 @@ def test_the_options_say_which_settings_of_sac_are_not_supported() -> None:
 
 def test_the_first_sample_of_a_run_that_is_resumed_without_its_replay_has_the_contexts_of_a_meta_batch() -> None:
     config, runtime = replace(FITTING, chunk_length=6, meta_batch=2, save_replay=False), replace(RUNTIME, actors=3)
-    visits, tickets = config.visits(runtime), -(-config.sample_needs(runtime) // 6)
+    visits, tickets = config.visits(runtime.actors), -(-config.sample_needs(runtime) // 6)
     for origin in range(3 * visits.tickets):
         parts = Counter(visits.of(ticket).number for ticket in range(origin, origin + tickets))
         assert sum(count == visits.tickets for count in parts.values()) >= config.meta_batch

@@ -118,10 +118,7 @@ class PEARLConfig(SACConfig):
     def trials(self, seed: int) -> Trials:
         return Trials(TaskSample(seed, self.train_tasks, self.test_tasks), self.eval_prior_episodes)
 
-    def visits(self, runtime: RuntimeConfig) -> Visits:
-        return self._visits(runtime.actors)
-
-    def _visits(self, actors: int) -> Visits:
+    def visits(self, actors: int) -> Visits:
         return Visits(actors, self.visit_steps // self.ticket_length, self.ticket_length, self.prior_steps)
 
     def replay(self, rings: Rings, buffers: int = 2) -> Replay:
@@ -131,7 +128,7 @@ class PEARLConfig(SACConfig):
             visited_tasks=self.train_tasks,
             meta_batch=MetaBatch(self.meta_batch, rows, self.context_size),
             gamma=self.gamma,
-            visits=self._visits(rings.shape.actors),
+            visits=self.visits(rings.shape.actors),
             buffers=buffers,
         )
 

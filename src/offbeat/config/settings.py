@@ -114,7 +114,7 @@ class AlgorithmSettings:
         """Return the tasks of a run with this seed, and how it is evaluated in new ones; None if it has no tasks."""
         return None
 
-    def visits(self, runtime: RuntimeConfig) -> Visits | None:  # noqa: ARG002
+    def visits(self, actors: int) -> Visits | None:  # noqa: ARG002
         """Return how the tickets of an algorithm with tasks are divided into visits; None if it has no tasks."""
         return None
 

@@ -245,7 +245,7 @@ def plan_of(tested: TestedEnvs, policies: Sequence[PolicyParts], actor_threads: 
             published_layout(policy.spec),
             (*env_fields(policy.env_spec), *policy.algorithm.fields()),
             config.of_policy(policy.name).memory_of(policy.env_spec.columns),
-            visits=config.of_policy(policy.name).settings.visits(config.runtime),
+            visits=config.of_policy(policy.name).settings.visits(config.runtime.actors),
             trained=policy.trained,
         )
         for policy in policies
