@@ -230,17 +230,11 @@ class BatchNetwork:
         encoded, rows = encoded_of(self._spec, minibatch), minibatch["rows"]
         mask = minibatch["mask"] if self._spec.mask else None
         no_decision = minibatch[NO_DECISION] if self._spec.no_decision else None
-        if not self._spec.recurrent:
-            return Outputs(
-                *self._network.distribution_and_values(
-                    minibatch["observation"], encoded, rows=rows, mask=mask, no_decision=no_decision
-                )
-            )
-        core_state = CoreState(minibatch["initial_state"], minibatch["resets"])
+        core_state = CoreState(minibatch["initial_state"], minibatch["resets"]) if self._spec.recurrent else None
         distribution, values = self._network.distribution_and_values(
             minibatch["observation"], encoded, core_state, rows=rows, mask=mask, no_decision=no_decision
         )
-        return Outputs(distribution, values[minibatch["valued"]])
+        return Outputs(distribution, values[minibatch["valued"]] if self._spec.recurrent else values)
 
 
 def recomputed_log_prob(distribution: ActionDistribution, batch: Batch) -> Tensor:
