@@ -66,14 +66,10 @@ class GroupNetwork:
         rows = self._rows if rows is None else max(LEAST_ROWS, rows)
         inputs = {name: self._moved(tensor[:rows]) for name, tensor in self._host.items()}
         encoded = {name.removeprefix(ENCODED): each for name, each in inputs.items() if name.startswith(ENCODED)}
-        core_state = self._core_state(inputs[STATE]) if STATE in inputs else None
+        core_state = CoreState.of_one_row(inputs[STATE]) if STATE in inputs else None
         outputs, state = self._module.forward_with_state(inputs[INPUTS], encoded, core_state)
         results = {OUTPUTS: outputs} if state is None else {OUTPUTS: outputs, STATE: state}
         return {name: tensor.cpu().numpy() for name, tensor in results.items()}
 
     def _moved(self, tensor: Tensor) -> Tensor:
         return tensor if self._on_cpu else tensor.to(self._device, non_blocking=True)
-
-    def _core_state(self, state: Tensor) -> CoreState:
-        """Return the input state of the core for one row without an episode end."""
-        return CoreState(state, torch.zeros(1, len(state), dtype=torch.bool, device=self._device))

@@ -29,6 +29,11 @@ class CoreState(NamedTuple):
     resets: Tensor
     """[T, B], bool: the row is the last of its episode."""
 
+    @classmethod
+    def of_one_row(cls, state: Tensor) -> CoreState:
+        """Return the input of the core for one row without an episode end."""
+        return cls(state, torch.zeros(1, state.shape[0], dtype=torch.bool, device=state.device))
+
 
 class Body(nn.Module):
     """The network from observations to features: encoders, hidden layers, core.

@@ -34,9 +34,8 @@ class TorchNetwork:
         return parameters.numpy()
 
     def _core_state(self, state: F32 | None) -> CoreState | None:
-        """Return the input state of the core for one row without an episode end."""
         if not self._spec.recurrent:
             return None
         if state is None:
             raise ValueError("a policy with a recurrent core needs the state of each column: pass zeros at first")
-        return CoreState(torch.from_numpy(state), torch.zeros(1, len(state), dtype=torch.bool))
+        return CoreState.of_one_row(torch.from_numpy(state))

@@ -66,9 +66,7 @@ class WholePolicy(nn.Module):
             for leaf, reduce, given in zip(self._spec.observation, self.images, inputs, strict=False)
         }
         encoded = {leaf.name: _as_stored(leaf, leaves[leaf.name]) for leaf in self._spec.encoded}
-        core_state = None
-        if self._spec.recurrent:  # one row without an episode end
-            core_state = CoreState(inputs[-1], torch.zeros(1, rows, dtype=torch.bool))
+        core_state = CoreState.of_one_row(inputs[-1]) if self._spec.recurrent else None
         parameters, state = self.network.forward_with_state(self._inputs_of(leaves, rows), encoded, core_state)
         actions = self.action(parameters, leaves.get(self._spec.mask or ""))
         return actions if state is None else (*actions, state)
