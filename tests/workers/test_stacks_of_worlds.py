@@ -13,7 +13,7 @@ from tests.sample_envs.labelled_world import LIVES, assert_stacks_are_right
 from tests.support.spy import NO_WEIGHTS, Spy
 from tests.support.thorough import thorough
 
-from offbeat.algorithms.rows import Encoded
+from offbeat.algorithms.encoded import Encoded
 from offbeat.api.train import train
 from offbeat.config.env import EnvConfig
 from offbeat.core.pace import OnPolicyPace, ReplayPace

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from offbeat.algorithms.base import Batch, LossResult, Minibatch
+from offbeat.algorithms.encoded import encoded_of
 from offbeat.algorithms.rows import (
     columns_of,
-    encoded_of,
     network_inputs,
     no_decision_of,
     padded,

@@ -15,7 +15,7 @@ from tests.reference.replay import Key, transitions
 from tests.support.spy import NO_WEIGHTS, Spy
 from tests.support.thorough import examples
 
-from offbeat.algorithms.rows import Encoded
+from offbeat.algorithms.encoded import Encoded
 from offbeat.config.env import EnvConfig
 from offbeat.core.frozen_table import PlainTable
 from offbeat.core.pace import OnPolicyPace, ReplayPace
