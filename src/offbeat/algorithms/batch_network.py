@@ -24,7 +24,7 @@ from offbeat.algorithms.rows import (
     value_rows,
 )
 from offbeat.algorithms.shards import even_ranges
-from offbeat.core.types import NO_DECISION
+from offbeat.core.types import INITIAL_STATE, NO_DECISION
 from offbeat.models.actor_critic import ActorCritic
 from offbeat.models.collective import ALONE, Collective
 from offbeat.models.distributions import ActionDistribution
@@ -230,7 +230,7 @@ class BatchNetwork:
         encoded, rows = encoded_of(self._spec, minibatch), minibatch["rows"]
         mask = minibatch["mask"] if self._spec.mask else None
         no_decision = minibatch[NO_DECISION] if self._spec.no_decision else None
-        core_state = CoreState(minibatch["initial_state"], minibatch["resets"]) if self._spec.recurrent else None
+        core_state = CoreState(minibatch[INITIAL_STATE], minibatch["resets"]) if self._spec.recurrent else None
         distribution, values = self._network.distribution_and_values(
             minibatch["observation"], encoded, core_state, rows=rows, mask=mask, no_decision=no_decision
         )

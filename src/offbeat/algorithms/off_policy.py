@@ -19,8 +19,7 @@ from offbeat.algorithms.statistics import Statistics
 from offbeat.config.config import Config
 from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.seeding import derive_seed
-from offbeat.core.types import Array, Field
-from offbeat.memory.replay.sequences import STATE
+from offbeat.core.types import INITIAL_STATE, Array, Field
 from offbeat.models.collective import ALONE, Collective
 from offbeat.models.flat import FlatParameters
 from offbeat.models.published import extra_shapes, published_layout, require_published
@@ -96,7 +95,7 @@ class OffPolicy(Checkpointed, Generic[Settings]):
         return cls(settings, spec, seed=config.run.seed, device=device, storage=storage)
 
     def fields(self) -> list[Field]:
-        return [Field(STATE, (self.spec.state_size,), "float32", per="unroll")] if self.spec.recurrent else []
+        return [Field(INITIAL_STATE, (self.spec.state_size,), "float32", per="unroll")] if self.spec.recurrent else []
 
     # --- minibatches ----------------------------------------------------------------------------------------
 
@@ -145,7 +144,7 @@ class OffPolicy(Checkpointed, Generic[Settings]):
             "observation": self._statistics.normalized(vector),
             "encoded": {leaf.name: leaves[leaf.name] for leaf in spec.encoded},
             "resets": resets,
-            "state": sampled[STATE],
+            INITIAL_STATE: sampled[INITIAL_STATE],
         }
 
     def cut(self, minibatch: Minibatch, shards: int) -> Sequence[Shard]:
@@ -165,7 +164,7 @@ class OffPolicy(Checkpointed, Generic[Settings]):
         if not self.spec.recurrent:
             encoded = {leaf.name: minibatch[f"{name}/{leaf.name}"] for leaf in self.spec.encoded}
             return network(minibatch[name], encoded, None)[0]
-        state = minibatch["state"] if stored else torch.zeros_like(minibatch["state"])
+        state = minibatch[INITIAL_STATE] if stored else torch.zeros_like(minibatch[INITIAL_STATE])
         outputs = forward_sequences(network, minibatch, state, self.config.rows_before)
         return outputs[minibatch["rows" if name == "observation" else "next_rows"]]
 
@@ -202,7 +201,7 @@ class OffPolicy(Checkpointed, Generic[Settings]):
             minibatch: the minibatch of these transitions.
         """
         if self.spec.recurrent:
-            errors = sequence_errors(errors, minibatch["column"], len(minibatch["state"]))
+            errors = sequence_errors(errors, minibatch["column"], len(minibatch[INITIAL_STATE]))
         # On a GPU the host waits for this copy, in addition to its one wait at the end of the update.
         priorities: Array = errors.cpu().numpy()
         return priorities

@@ -62,7 +62,7 @@ from offbeat.algorithms.statistics import Statistics
 from offbeat.config.config import Config
 from offbeat.core.errors import ConfigError
 from offbeat.core.seeding import derive_seed
-from offbeat.core.types import LAST_NO_DECISION, NO_DECISION, Field
+from offbeat.core.types import INITIAL_STATE, LAST_NO_DECISION, NO_DECISION, Field
 from offbeat.losses.actor_critic import (
     effective_sample_size,
     explained_variance,
@@ -184,7 +184,7 @@ class OnPolicy(Checkpointed, Generic[Settings]):
         """Return the fields that are recorded in addition to the env's rows: log-probabilities, with a core the
         recurrent state, and if there are rows without a decision, whether the row after the last one is one.
         """
-        state = Field("initial_state", (self.spec.state_size,), "float32", per="unroll")
+        state = Field(INITIAL_STATE, (self.spec.state_size,), "float32", per="unroll")
         last = Field(LAST_NO_DECISION, (), "bool", per="unroll")
         return [
             Field("behavior_log_prob", (), "float32"),

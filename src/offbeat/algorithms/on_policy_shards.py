@@ -20,7 +20,7 @@ from torch import Tensor
 
 from offbeat.algorithms.base import Minibatch, Shard
 from offbeat.algorithms.shards import cut_rows, even_ranges, selected
-from offbeat.core.types import NO_DECISION
+from offbeat.core.types import INITIAL_STATE, NO_DECISION
 from offbeat.losses.actor_critic import normalized
 from offbeat.models.network_arrays import ENCODED
 
@@ -110,7 +110,7 @@ class _Columns(NamedTuple):
 
 def _cut_columns(minibatch: Minibatch, shards: int) -> list[Shard]:
     """Cut a minibatch of whole columns."""
-    count = len(minibatch["initial_state"])
+    count = len(minibatch[INITIAL_STATE])
     of_rows, of_valued = minibatch["rows"] % count, minibatch["valued"] % count
     decides = torch.zeros(count, dtype=torch.bool, device=of_rows.device)
     decides[of_rows] = True
@@ -151,7 +151,7 @@ def _part_of_columns(minibatch: Minibatch, cut: _Columns) -> dict[str, Any]:
         for name, value in minibatch.items()
         if name in ("observation", NO_DECISION) or name.startswith(ENCODED)
     }
-    apart = {"rows", "valued", "initial_state", "resets", *of_columns}
+    apart = {"rows", "valued", INITIAL_STATE, "resets", *of_columns}
     others = {name: value for name, value in minibatch.items() if name not in apart}
     sizes = len(minibatch["rows"]), len(minibatch["valued"])
     return {
@@ -160,7 +160,7 @@ def _part_of_columns(minibatch: Minibatch, cut: _Columns) -> dict[str, Any]:
             name: value.reshape(length, count, *value.shape[1:])[:, cut.columns].flatten(0, 1)
             for name, value in of_columns.items()
         },
-        "initial_state": minibatch["initial_state"][cut.columns],
+        INITIAL_STATE: minibatch[INITIAL_STATE][cut.columns],
         "resets": minibatch["resets"][:, cut.columns],
         "rows": moved(minibatch["rows"][cut.decisions]),
         "valued": moved(minibatch["valued"][cut.valued]),

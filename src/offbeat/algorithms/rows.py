@@ -37,7 +37,7 @@ from offbeat.algorithms.base import Batch
 from offbeat.algorithms.encoded import EncodedColumns, encoded_leaves
 from offbeat.algorithms.shards import even_ranges
 from offbeat.algorithms.statistics import Statistics
-from offbeat.core.types import LAST_NO_DECISION, NO_DECISION
+from offbeat.core.types import INITIAL_STATE, LAST_NO_DECISION, NO_DECISION
 from offbeat.models.network_arrays import ENCODED
 from offbeat.models.policy_network import CoreState
 from offbeat.models.spec import PolicySpec
@@ -69,7 +69,7 @@ def prepared_rows(spec: PolicySpec, batch: Batch, statistics: Statistics) -> dic
     core = {}
     if spec.recurrent:
         in_episode = batch["valid"] | batch[NO_DECISION] if NO_DECISION in batch else batch["valid"]
-        core = {"initial_state": batch["initial_state"], "resets": ~in_episode}
+        core = {INITIAL_STATE: batch[INITIAL_STATE], "resets": ~in_episode}
     return {
         **rows,
         **encoded_leaves(spec, batch),
@@ -134,7 +134,7 @@ def padded(rows: Tensor) -> Tensor:
 def network_inputs(spec: PolicySpec, batch: Batch, rows: slice) -> tuple[Tensor, dict[str, Tensor], CoreState | None]:
     """Return the network's inputs for a range of row indices of [(T + 1) * B]; with a core it must be all rows."""
     encoded = {leaf.name: batch[ENCODED + leaf.name].at(rows) for leaf in spec.encoded}
-    core_state = CoreState(batch["initial_state"], batch["resets"]) if spec.recurrent else None
+    core_state = CoreState(batch[INITIAL_STATE], batch["resets"]) if spec.recurrent else None
     return batch["observation"].flatten(0, 1)[rows], encoded, core_state
 
 
@@ -261,7 +261,7 @@ def minibatch_of_columns(spec: PolicySpec, batch: Batch, columns: Tensor) -> dic
         **loss_arrays(spec, of_columns, valid, valued),
         "observation": batch["observation"][:length, columns].flatten(0, 1),
         **{name: batch[name].of_columns(columns, length) for name in (ENCODED + leaf.name for leaf in spec.encoded)},
-        "initial_state": batch["initial_state"][columns],
+        INITIAL_STATE: batch[INITIAL_STATE][columns],
         "resets": batch["resets"][:length, columns],
         **({NO_DECISION: of_columns[NO_DECISION].flatten()} if spec.no_decision else {}),
         "rows": valid,
@@ -274,7 +274,7 @@ def columns_of(spec: PolicySpec, batch: Batch, columns: range) -> dict[str, Any]
     of_columns = slice(columns.start, columns.stop)
     names = ("observation", "action", "reward", "mask", "resets", NO_DECISION)
     part = {name: batch[name][:, of_columns] for name in names if name in batch}
-    part |= {name: batch[name][of_columns] for name in ("initial_state", LAST_NO_DECISION) if name in batch}
+    part |= {name: batch[name][of_columns] for name in (INITIAL_STATE, LAST_NO_DECISION) if name in batch}
     length = len(batch["observation"])
     return part | {
         name: EncodedColumns(batch[name], columns, length) for name in (ENCODED + leaf.name for leaf in spec.encoded)

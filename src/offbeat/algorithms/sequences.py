@@ -11,6 +11,7 @@ from torch import Tensor
 
 from offbeat.algorithms.base import Batch, Minibatch, Shard
 from offbeat.algorithms.shards import even_ranges, selected
+from offbeat.core.types import INITIAL_STATE
 from offbeat.models.policy_network import CoreState
 
 Network = Callable[[Tensor, Mapping[str, Tensor], CoreState | None], tuple[Tensor, Tensor | None]]
@@ -78,7 +79,7 @@ def sequence_errors(errors: Tensor, column: Tensor, columns: int) -> Tensor:
 
 def cut_sequences(minibatch: Minibatch, shards: int) -> list[Shard]:
     """Cut a minibatch into ranges of whole sequences."""
-    column, cuts = minibatch["column"], even_ranges(len(minibatch["state"]), shards)
+    column, cuts = minibatch["column"], even_ranges(len(minibatch[INITIAL_STATE]), shards)
     of_cuts = [((column >= cut.start) & (column < cut.stop)).nonzero().squeeze(1) for cut in cuts]
     return [
         Shard(rows, len(rows), partial(_part_of_sequences, minibatch, cut, rows))
@@ -100,7 +101,7 @@ def _part_of_sequences(minibatch: Minibatch, cut: range, transitions: Tensor) ->
         result: Tensor = rows // count * len(cut) + rows % count - cut.start
         return result
 
-    apart = {"rows", "next_rows", "column", "observation", "encoded", "resets", "state"}
+    apart = {"rows", "next_rows", "column", "observation", "encoded", "resets", INITIAL_STATE}
     others = {name: value for name, value in minibatch.items() if name not in apart}
     return {
         **selected(others, {len(minibatch["column"]): transitions}),
@@ -110,5 +111,5 @@ def _part_of_sequences(minibatch: Minibatch, cut: range, transitions: Tensor) ->
         "observation": of_columns(minibatch["observation"]),
         "encoded": {name: of_columns(leaf) for name, leaf in minibatch["encoded"].items()},
         "resets": minibatch["resets"][:, columns],
-        "state": minibatch["state"][columns],
+        INITIAL_STATE: minibatch[INITIAL_STATE][columns],
     }

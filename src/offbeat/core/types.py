@@ -67,6 +67,8 @@ NO_DECISION = "no_decision"
 """Key in an env's info for rows without a decision, and the field that marks these rows."""
 LAST_NO_DECISION = "last_no_decision"
 """Field of an unroll: whether the row after its last one, whose observation the unroll has, is without a decision."""
+INITIAL_STATE = "initial_state"
+"""Field of a ticket: the state of the policy's core before the first row; in a minibatch, before its first rows."""
 
 
 # --- envs ---------------------------------------------------------------------------------------------------

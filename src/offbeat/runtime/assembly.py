@@ -21,7 +21,7 @@ from offbeat.core.errors import ConfigError
 from offbeat.core.memory_shape import Slots
 from offbeat.core.seeding import derive_seed
 from offbeat.core.threads import usable_cores
-from offbeat.core.types import DEFAULT_POLICY, LAST_NO_DECISION, EnvSpec, env_fields
+from offbeat.core.types import DEFAULT_POLICY, INITIAL_STATE, LAST_NO_DECISION, EnvSpec, env_fields
 from offbeat.core.visits import TASK
 from offbeat.league.sides import message_of
 from offbeat.memory.arena import SharedArena, arena_bytes, private_arena, require_bytes
@@ -148,7 +148,7 @@ def _actor_threads(config: Config, policies: Sequence[PolicyParts]) -> int:
 # --- the policies -------------------------------------------------------------------------------------------
 
 
-RECORDED = ("behavior_log_prob", "initial_state", LAST_NO_DECISION, TASK)
+RECORDED = ("behavior_log_prob", INITIAL_STATE, LAST_NO_DECISION, TASK)
 """Names of the fields that actors can record for an algorithm. Others would be learned from as zeros."""
 
 

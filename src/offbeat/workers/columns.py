@@ -20,6 +20,7 @@ from offbeat.core.types import (
     FRAME_AGE,
     HISTORY,
     INFO_MASK,
+    INITIAL_STATE,
     LAST_NO_DECISION,
     NO_DECISION,
     NOT_ENDED,
@@ -133,7 +134,7 @@ class PolicyColumns:
         slot["behavior_version"][:] = version
         slot["episode_length"][:-1] = NOT_ENDED
         if self._policy.state_size:
-            slot["initial_state"][:] = self._state
+            slot[INITIAL_STATE][:] = self._state
         if first:
             self._write_cut(slot)
         for name in self._leaves:

@@ -13,7 +13,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from offbeat.core.types import ENV_STEP, FRAME_AGE, HISTORY, LAST_NO_DECISION, NOT_ENDED, Acted, Policy, Tree
+from offbeat.core.types import (
+    ENV_STEP,
+    FRAME_AGE,
+    HISTORY,
+    INITIAL_STATE,
+    LAST_NO_DECISION,
+    NOT_ENDED,
+    Acted,
+    Policy,
+    Tree,
+)
 from offbeat.envs.contract import Envs, Outcome
 from offbeat.league.players import LATEST, Player
 from offbeat.workers.columns import PolicyColumns
@@ -161,7 +171,7 @@ class SeatedColumns(PolicyColumns):
                 array[frozen[-1]] = False
             elif name.startswith(HISTORY):
                 array[:, frozen[0]] = 0
-            elif name == "initial_state":
+            elif name == INITIAL_STATE:
                 array[frozen[0]] = 0
             elif name not in (ENV_STEP, "behavior_version"):
                 array[:-1][frozen[:-1]] = _BLANK.get(name, 0)

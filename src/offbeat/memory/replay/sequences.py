@@ -19,15 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offbeat.core.errors import ConfigError
-from offbeat.core.types import FRAME_AGE, I64, NO_DECISION, Tree
+from offbeat.core.types import FRAME_AGE, INITIAL_STATE, NO_DECISION, Tree
 from offbeat.memory.replay.base import Replay, Samples
 from offbeat.memory.replay.decisions import Decisions
 from offbeat.memory.replay.n_step import n_steps
 from offbeat.memory.replay.priorities import Exponents
 from offbeat.memory.replay.rings import Rings, RingShape
 
-STATE = "initial_state"
-"""Field with the recurrent state at the start of a ticket."""
 _NOT_COPIED = frozenset({"reward", "terminated", "truncated", "valid", NO_DECISION, FRAME_AGE})
 """Fields that are not copied from the rings: targets are computed from them."""
 
@@ -80,7 +78,7 @@ class SequenceReplay(Replay):
         """Start empty, at ticket 0.
 
         Args:
-            rings: Rings that the actors write, with the field `STATE`.
+            rings: Rings that the actors write, with the field `INITIAL_STATE`.
             batch_size: Number of rows of all sequences in a sample.
             burn_in: Number of rows before each sequence.
             n_step: Env steps whose rewards are summed; fewer at the end of an episode or of the sequence. In envs with
@@ -98,7 +96,7 @@ class SequenceReplay(Replay):
             rings, ticket_cells=shape.columns, skipped=self._burn_in_tickets * shape.actors, exponents=exponents
         )
         self._gamma = gamma
-        self._state = rings.per_ticket(STATE)
+        self._state = rings.per_ticket(INITIAL_STATE)
         steps, rows = np.arange(n_step)[:, None], np.arange(shape.length)
         self._steps = np.minimum(rows + steps, shape.length - 1)
         """[n, T]: the rows of the n steps from each row on, clipped to the last row."""
@@ -120,7 +118,7 @@ class SequenceReplay(Replay):
 
         - each leaf of the observation, [L + 1, B, ...], with the row after the sequence;
         - resets, [L + 1, B]: whether the state is reset to zero after this row;
-        - `STATE`, [B, state_size]: the state before the first of these L + 1 rows;
+        - `INITIAL_STATE`, [B, state_size]: the state before the first of these L + 1 rows;
         - action, and the fields that the algorithm recorded, [T, B, ...];
         - valid, [T, B]: whether the row is a transition; reward, discount and next are defined only for transitions;
         - reward, [T, B]: discounted sum over the n steps;
@@ -139,7 +137,7 @@ class SequenceReplay(Replay):
         slots, columns = np.divmod(cells, self._shape.columns)
         ring, slot = slots % self._shape.actors, slots // self._shape.actors
         arrays = self._arrays(self._positions(ring, slot, columns))
-        arrays[STATE] = self._state[ring, (slot - self._burn_in_tickets) % self._shape.slots_per_ring, columns]
+        arrays[INITIAL_STATE] = self._state[ring, (slot - self._burn_in_tickets) % self._shape.slots_per_ring, columns]
         if self._priorities:
             arrays["weight"] = self._priorities.weights(cells)
         return Samples(arrays, cells, self._tickets[slots], self._behavior_updates[slots])
