@@ -12,6 +12,7 @@ from torch import Tensor
 
 from offbeat.algorithms.base import Batch, LossResult, Minibatch, ParameterGroup, Shard, Stage
 from offbeat.algorithms.checkpointed import Checkpointed
+from offbeat.algorithms.encoded import encoded_of
 from offbeat.algorithms.replay_config import ReplayConfig
 from offbeat.algorithms.sequences import Network, cut_sequences, forward_sequences, sequence_errors, transitions_of
 from offbeat.algorithms.shards import cut_rows
@@ -22,6 +23,7 @@ from offbeat.core.seeding import derive_seed
 from offbeat.core.types import INITIAL_STATE, Array, Field
 from offbeat.models.collective import ALONE, Collective
 from offbeat.models.flat import FlatParameters
+from offbeat.models.network_arrays import ENCODED
 from offbeat.models.published import extra_shapes, published_layout, require_published
 from offbeat.models.spec import PolicySpec
 from offbeat.models.storage import PrivateStorage, Storage
@@ -142,7 +144,7 @@ class OffPolicy(Checkpointed, Generic[Settings]):
         return {
             **transitions,
             "observation": self._statistics.normalized(vector),
-            "encoded": {leaf.name: leaves[leaf.name] for leaf in spec.encoded},
+            **{ENCODED + leaf.name: leaves[leaf.name] for leaf in spec.encoded},
             "resets": resets,
             INITIAL_STATE: sampled[INITIAL_STATE],
         }
@@ -165,7 +167,8 @@ class OffPolicy(Checkpointed, Generic[Settings]):
             encoded = {leaf.name: minibatch[f"{name}/{leaf.name}"] for leaf in self.spec.encoded}
             return network(minibatch[name], encoded, None)[0]
         state = minibatch[INITIAL_STATE] if stored else torch.zeros_like(minibatch[INITIAL_STATE])
-        outputs = forward_sequences(network, minibatch, state, self.config.rows_before)
+        encoded = encoded_of(self.spec, minibatch)
+        outputs = forward_sequences(network, minibatch, encoded, state, self.config.rows_before)
         return outputs[minibatch["rows" if name == "observation" else "next_rows"]]
 
     def weight_of(self, minibatch: Minibatch) -> Tensor | None:

@@ -12,6 +12,7 @@ from torch import Tensor
 from offbeat.algorithms.base import Batch, Minibatch, Shard
 from offbeat.algorithms.shards import even_ranges, selected
 from offbeat.core.types import INITIAL_STATE
+from offbeat.models.network_arrays import ENCODED
 from offbeat.models.policy_network import CoreState
 
 Network = Callable[[Tensor, Mapping[str, Tensor], CoreState | None], tuple[Tensor, Tensor | None]]
@@ -42,16 +43,19 @@ def transitions_of(sampled: Batch, *, weighted: bool) -> dict[str, Tensor]:
     return transitions | ({"weight": sampled["weight"][column]} if weighted else {})
 
 
-def forward_sequences(network: Network, minibatch: Minibatch, state: Tensor, burn_in: int) -> Tensor:
+def forward_sequences(
+    network: Network, minibatch: Minibatch, encoded: Mapping[str, Tensor], state: Tensor, burn_in: int
+) -> Tensor:
     """Return the outputs of a network for all rows after the burn-in, [(T + 1) * B, ...]. The burn-in has no gradient.
 
     Args:
         network: the network.
-        minibatch: with observation [(L + 1) * B, inputs], encoded, leaf -> [(L + 1) * B, ...], and resets [L + 1, B].
+        minibatch: with observation [(L + 1) * B, inputs] and resets [L + 1, B].
+        encoded: the leaves with an encoder, leaf -> [(L + 1) * B, ...].
         state: the core's state before the first row, [B, state_size].
         burn_in: number of rows that only update the state.
     """
-    resets, encoded = minibatch["resets"], minibatch["encoded"]
+    resets = minibatch["resets"]
     first = burn_in * resets.shape[1]
     if burn_in:
         with torch.no_grad():
@@ -101,15 +105,15 @@ def _part_of_sequences(minibatch: Minibatch, cut: range, transitions: Tensor) ->
         result: Tensor = rows // count * len(cut) + rows % count - cut.start
         return result
 
-    apart = {"rows", "next_rows", "column", "observation", "encoded", "resets", INITIAL_STATE}
+    by_row = {name: value for name, value in minibatch.items() if name == "observation" or name.startswith(ENCODED)}
+    apart = {"rows", "next_rows", "column", "resets", INITIAL_STATE, *by_row}
     others = {name: value for name, value in minibatch.items() if name not in apart}
     return {
         **selected(others, {len(minibatch["column"]): transitions}),
         "rows": moved(minibatch["rows"]),
         "next_rows": moved(minibatch["next_rows"]),
         "column": minibatch["column"][transitions] - cut.start,
-        "observation": of_columns(minibatch["observation"]),
-        "encoded": {name: of_columns(leaf) for name, leaf in minibatch["encoded"].items()},
+        **{name: of_columns(value) for name, value in by_row.items()},
         "resets": minibatch["resets"][:, columns],
         INITIAL_STATE: minibatch[INITIAL_STATE][columns],
     }
