@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from offbeat.algorithms.base import Minibatch, Shard
-from offbeat.algorithms.shards import cut_rows, even_ranges, selected
+from offbeat.algorithms.shards import cut_rows, even_ranges, moved_rows, rows_of_columns, selected
 from offbeat.core.types import INITIAL_STATE, NO_DECISION
 from offbeat.losses.actor_critic import normalized
 from offbeat.models.network_arrays import ENCODED
@@ -137,32 +137,21 @@ def _places(column: Tensor, columns: Tensor, count: int) -> Tensor:
 
 
 def _part_of_columns(minibatch: Minibatch, cut: _Columns) -> dict[str, Any]:
-    length, count = minibatch["resets"].shape
-    place = torch.zeros(count, dtype=torch.int64, device=cut.columns.device)
-    place[cut.columns] = torch.arange(len(cut.columns), device=cut.columns.device)
-
-    def moved(rows: Tensor) -> Tensor:
-        """Return row indices of [T * b] as row indices of [T * b_k]."""
-        result: Tensor = rows // count * len(cut.columns) + place[rows % count]
-        return result
-
-    of_columns = {
+    count = minibatch["resets"].shape[1]
+    by_row = {
         name: value
         for name, value in minibatch.items()
         if name in ("observation", NO_DECISION) or name.startswith(ENCODED)
     }
-    apart = {"rows", "valued", INITIAL_STATE, "resets", *of_columns}
+    apart = {"rows", "valued", INITIAL_STATE, "resets", *by_row}
     others = {name: value for name, value in minibatch.items() if name not in apart}
     sizes = len(minibatch["rows"]), len(minibatch["valued"])
     return {
         **selected(others, dict(zip(sizes, (cut.decisions, cut.valued), strict=True))),
-        **{
-            name: value.reshape(length, count, *value.shape[1:])[:, cut.columns].flatten(0, 1)
-            for name, value in of_columns.items()
-        },
+        **{name: rows_of_columns(value, count, cut.columns) for name, value in by_row.items()},
         INITIAL_STATE: minibatch[INITIAL_STATE][cut.columns],
         "resets": minibatch["resets"][:, cut.columns],
-        "rows": moved(minibatch["rows"][cut.decisions]),
-        "valued": moved(minibatch["valued"][cut.valued]),
+        "rows": moved_rows(minibatch["rows"][cut.decisions], count, cut.columns),
+        "valued": moved_rows(minibatch["valued"][cut.valued], count, cut.columns),
         **_value_weight((len(cut.decisions), len(cut.valued)), sizes),
     }

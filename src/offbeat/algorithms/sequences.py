@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from offbeat.algorithms.base import Batch, Minibatch, Shard
-from offbeat.algorithms.shards import even_ranges, selected
+from offbeat.algorithms.shards import even_ranges, moved_rows, rows_of_columns, selected
 from offbeat.core.types import INITIAL_STATE
 from offbeat.models.network_arrays import ENCODED
 from offbeat.models.policy_network import CoreState
@@ -93,27 +93,17 @@ def cut_sequences(minibatch: Minibatch, shards: int) -> list[Shard]:
 
 def _part_of_sequences(minibatch: Minibatch, cut: range, transitions: Tensor) -> dict[str, Any]:
     """Return the part of a minibatch with a range of its B sequences; `transitions`: theirs among the M, [M_k]."""
-    columns, (length, count) = slice(cut.start, cut.stop), minibatch["resets"].shape
-
-    def of_columns(rows: Tensor) -> Tensor:
-        """Return the rows [length * B_k, ...] of all rows [length * B, ...]."""
-        return rows.reshape(length, count, *rows.shape[1:])[:, columns].flatten(0, 1)
-
-    def moved(rows: Tensor) -> Tensor:
-        """Return row indices of [length * B] as row indices of [length * B_k]."""
-        rows = rows[transitions]
-        result: Tensor = rows // count * len(cut) + rows % count - cut.start
-        return result
-
+    columns, count = slice(cut.start, cut.stop), minibatch["resets"].shape[1]
+    indices = torch.arange(cut.start, cut.stop, device=transitions.device)
     by_row = {name: value for name, value in minibatch.items() if name == "observation" or name.startswith(ENCODED)}
     apart = {"rows", "next_rows", "column", "resets", INITIAL_STATE, *by_row}
     others = {name: value for name, value in minibatch.items() if name not in apart}
     return {
         **selected(others, {len(minibatch["column"]): transitions}),
-        "rows": moved(minibatch["rows"]),
-        "next_rows": moved(minibatch["next_rows"]),
+        "rows": moved_rows(minibatch["rows"][transitions], count, indices),
+        "next_rows": moved_rows(minibatch["next_rows"][transitions], count, indices),
         "column": minibatch["column"][transitions] - cut.start,
-        **{name: of_columns(value) for name, value in by_row.items()},
+        **{name: rows_of_columns(value, count, columns) for name, value in by_row.items()},
         "resets": minibatch["resets"][:, columns],
         INITIAL_STATE: minibatch[INITIAL_STATE][columns],
     }

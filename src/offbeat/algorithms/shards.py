@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from offbeat.algorithms.base import Minibatch, Rows, Shard
@@ -61,3 +62,25 @@ def _selected(name: str, value: Any, rows: Mapping[int, Rows]) -> Any:
             "cuts a minibatch into shards, or pass --set shards=1"
         )
     return value[rows[len(value)]]
+
+
+# --- columns ------------------------------------------------------------------------------------------------
+
+
+def rows_of_columns(value: Tensor, count: int, columns: Tensor | slice) -> Tensor:
+    """Return the rows [T * b, ...] of some columns, of all rows [T * count, ...]."""
+    return value.reshape(len(value) // count, count, *value.shape[1:])[:, columns].flatten(0, 1)
+
+
+def moved_rows(rows: Tensor, count: int, columns: Tensor) -> Tensor:
+    """Return row indices of [T * count] as row indices of [T * b], those of some columns.
+
+    Args:
+        rows: the row indices, all in these columns.
+        count: number of all columns.
+        columns: indices of the columns, [b].
+    """
+    place = torch.zeros(count, dtype=torch.int64, device=columns.device)
+    place[columns] = torch.arange(len(columns), device=columns.device)
+    moved: Tensor = rows // count * len(columns) + place[rows % count]
+    return moved
