@@ -94,7 +94,7 @@ class FastOutputs(NamedTuple):
     values: Tensor
     """[N], in units of the normalised return."""
     call: int
-    """Number of this call. `OnPolicyFastPath.gradients` can use its activations again if the networks have not run since."""
+    """Number of this call. `gradients` can use its activations again if the networks have not run since."""
 
 
 class ForwardedRows(dict[str, Any]):

@@ -37,8 +37,8 @@ def register(algorithm_class: type[Made], make: Callable[[Made], object], *, app
     Args:
         algorithm_class: the exact class; its subclasses get no fast path.
         make: returns a new fast path for an algorithm; called after the networks were made. The fast path implements
-            `batch_network.OnPolicyFastPath` for on-policy algorithms, `soft_actor_critic.SoftFastPath` for SAC and CrossQ,
-            `replay_actor_critic.ReplayFastPath` for TD3.
+            `batch_network.OnPolicyFastPath` for on-policy algorithms, `soft_actor_critic.SoftFastPath` for SAC and
+            CrossQ, `replay_actor_critic.ReplayFastPath` for TD3.
         applies: whether the fast path supports the settings, the policy and the device of an algorithm. It may also be
             called with an instance of a subclass.
     """

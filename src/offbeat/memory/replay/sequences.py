@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offbeat.core.errors import ConfigError
-from offbeat.core.types import FRAME_AGE, INITIAL_STATE, NO_DECISION, Tree
+from offbeat.core.types import FRAME_AGE, I64, INITIAL_STATE, NO_DECISION, Tree
 from offbeat.memory.replay.base import Replay, Samples
 from offbeat.memory.replay.decisions import Decisions
 from offbeat.memory.replay.n_step import n_steps
