@@ -32,11 +32,12 @@ from offbeat.api.resume import resume
 from offbeat.api.train import train, train_config
 from offbeat.config.resolve import resolve
 from offbeat.core import stop_signals
-from offbeat.core.errors import ConfigError, EnvFailed
+from offbeat.core.errors import ConfigError, EnvFailed, RunFailed
 from offbeat.run_directory import checkpoint
 from offbeat.runtime import signals
 from offbeat.runtime.evaluation.evaluators import InlineEvaluator, Result
 from offbeat.runtime.evaluation.plan import EvaluationPlan
+from offbeat.runtime.serial import SerialActing
 
 RUN_ENVS = "tests.sample_envs.run_envs"
 
@@ -302,6 +303,35 @@ def test_signals_while_a_run_closes_give_no_traceback_and_leave_it_complete(tmp_
     assert "Traceback" not in said.err
     assert status_of(tmp_path / "run")["state"] == "interrupted"
     assert checkpoint.load(tmp_path / "run" / "checkpoints" / "latest").state is not None
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["stopped", "failed"])
+def test_signals_while_a_run_that_did_not_start_closes_do_not_interrupt_its_end(tmp_path, monkeypatch, fails):
+    monkeypatch.setattr(stop_signals, "REPEATED_WITHIN_S", 0.0)
+    close, closed = SerialActing.close, list[SerialActing]()
+
+    def send_two_signals() -> None:
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    def start(*_: Any) -> None:
+        if fails:
+            raise RunFailed("no server")
+        send_two_signals()
+
+    def close_with_signals(acting: SerialActing) -> None:
+        send_two_signals()
+        close(acting)
+        closed.append(acting)
+
+    monkeypatch.setattr(SerialActing, "start", start)
+    monkeypatch.setattr(SerialActing, "close", close_with_signals)
+    if fails:
+        with pytest.raises(RunFailed, match="no server"):
+            small_run(tmp_path / "run")
+    else:
+        assert small_run(tmp_path / "run").state == "interrupted"
+    assert closed
 
 
 def test_checkpoints_after_the_resumed_one_are_dropped(tmp_path):

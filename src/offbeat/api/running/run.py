@@ -139,13 +139,16 @@ def _log_error(context: RunContext, error: BaseException) -> None:
 
 @contextmanager
 def _errors_logged(context: RunContext) -> Iterator[None]:
-    """Write an error of this context to the log before the envs are closed: one of them may hang then."""
+    """Write an error of this context to the log before the envs are closed: one of them may hang then.
+
+    From then on stop signals are ignored: they could interrupt the end of worker processes, and replace the error.
+    """
     try:
         yield
-    except (StopImmediately, RunDirectoryGone):
-        raise
     except BaseException as error:
-        _log_error(context, error)
+        context.signals.disarm()
+        if not isinstance(error, (StopImmediately, RunDirectoryGone)):
+            _log_error(context, error)
         raise
 
 
@@ -207,7 +210,6 @@ def _run_loop(context: RunContext, loop: TrainingLoop) -> Ending:
         context.signals.disarm()
         ending = Ending("interrupted", f"{reason}, so {loop.saving.lost(loop.counters)}", 130)
     except RunDirectoryGone:
-        context.signals.disarm()
         raise
     except Exception:
         context.signals.disarm()
