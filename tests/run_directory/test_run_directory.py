@@ -23,6 +23,7 @@ from offbeat.run_directory import directory
 from offbeat.run_directory.checkpoint import load
 from offbeat.run_directory.directory import RunDirectory
 from offbeat.run_directory.links import require_inside
+from offbeat.run_directory.lock import is_locked, locked
 
 # --- on the disk --------------------------------------------------------------------------------------------
 
@@ -267,3 +268,22 @@ def test_a_disk_without_locks_is_refused_with_the_reason_and_leaves_no_directory
     with pytest.raises(ConfigError, match=r"\.lock cannot be locked \(Function not implemented\).*a disk with locks"):
         small_run(tmp_path / "run")
     assert not any(tmp_path.iterdir())
+
+
+def test_a_forked_process_has_no_lock_of_its_parent(tmp_path):
+    run = RunDirectory(tmp_path)
+    with run.lock():
+        if not (child := os.fork()):
+            os._exit(tmp_path / ".lock" in {entry.resolve() for entry in Path("/proc/self/fd").iterdir()})
+        assert os.waitpid(child, 0)[1] == 0
+        assert run.is_locked()
+
+
+def test_a_lock_ends_for_all_processes_that_share_it(tmp_path):
+    path = tmp_path / ".lock"
+    with path.open("a") as file:
+        with locked(file, "in use"):
+            shared = os.dup(file.fileno())  # as in a process that a library has forked
+            assert is_locked(path)
+        assert not is_locked(path)
+    os.close(shared)

@@ -18,7 +18,7 @@ from offbeat.experiments.spec import Spec
 from offbeat.experiments.trials import Trial, read_trial, require_same_trial, write_trial
 from offbeat.plots.runs import EXPERIMENT, TRIAL
 from offbeat.run_directory.links import require_inside
-from offbeat.run_directory.lock import lock_file
+from offbeat.run_directory.lock import locked
 from offbeat.run_directory.versions import made_with
 
 
@@ -114,8 +114,8 @@ class ExperimentDirectory:
             file = (self.path / ".lock").open("a")
         except OSError as error:
             raise ConfigError(f"{self.path} cannot be created ({error.strerror}): pass another --dir") from None
-        with file:
-            lock_file(file, f"another `offbeat run` is using {self.path}: wait for it, stop it, or pass another --dir")
+        in_use = f"another `offbeat run` is using {self.path}: wait for it, stop it, or pass another --dir"
+        with file, locked(file, in_use):
             try:
                 yield
             except OSError as error:

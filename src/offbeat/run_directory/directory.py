@@ -29,7 +29,7 @@ from offbeat.core.files import is_full, replace_or_overwrite, sync, user_path
 from offbeat.core.strict_json import LARGEST_RECORD, read_json
 from offbeat.run_directory.checkpoint import Checkpoint, SavedPolicy
 from offbeat.run_directory.links import require_inside
-from offbeat.run_directory.lock import is_locked, lock_file
+from offbeat.run_directory.lock import is_locked, locked
 from offbeat.run_directory.presence import Presence
 from offbeat.run_directory.snapshots import SnapshotStore
 from offbeat.run_directory.store import CheckpointStore
@@ -308,8 +308,7 @@ class RunDirectory:
             raise ConfigError(
                 f"{self.path} cannot be written to ({error.strerror}): make it writable, because training writes to it"
             ) from None
-        with file:
-            lock_file(file, f"another process is training in {self.path}: wait for it, or stop it first")
+        with file, locked(file, f"another process is training in {self.path}: wait for it, or stop it first"):
             yield
 
     def is_locked(self) -> bool:
