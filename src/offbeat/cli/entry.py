@@ -9,12 +9,16 @@ import os
 import signal
 import sys
 import threading
+import time
 from contextlib import suppress
 from types import FrameType
 from typing import NoReturn
 
 from offbeat.cli.streams import is_output_written, make_streams_usable
 from offbeat.core.stop_signals import replaceable
+
+SESSION_END_S = 300.0
+"""Seconds that a session gets to end after its parent has ended. A large checkpoint may take minutes to save."""
 
 
 def main() -> NoReturn:
@@ -42,6 +46,7 @@ def main() -> NoReturn:
 def session() -> NoReturn:
     """Run the command as a child of `offbeat run`. When the parent ends, or is killed, stop as after SIGTERM.
 
+    A session whose main thread hangs in a library does not stop, so it is killed later: it would keep its run locked.
     The end of the parent closes standard input, which is a pipe. SIGTERM comes only from the parent or from this
     process, so it stops the command also where the parent ignores it, as its child would too.
     """
@@ -56,6 +61,8 @@ def _stop_at_end_of_file() -> None:
         while os.read(0, 1):
             pass
     os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(SESSION_END_S)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
