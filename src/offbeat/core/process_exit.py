@@ -6,8 +6,12 @@ import atexit
 import ctypes
 import os
 import sys
+import threading
 from contextlib import suppress
 from typing import NoReturn
+
+EXIT_S = 60.0
+"""Seconds that the exit handlers of libraries get. Some upload data; one that waits for a server may hang."""
 
 
 def exit_process(code: int) -> NoReturn:
@@ -16,9 +20,20 @@ def exit_process(code: int) -> NoReturn:
     With torch, finalization takes up to a second. A thread that still hangs in an env could resume during finalization
     and crash.
     """
+    limit = threading.Timer(EXIT_S, _exit_without_handlers, (code,))
+    limit.daemon = True
+    with suppress(RuntimeError):  # the system starts no more threads
+        limit.start()
     atexit._run_exitfuncs()  # noqa: SLF001 - the exit handlers of libraries
+    limit.cancel()
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):  # the reader of the pipe has closed it
             stream.flush()
     ctypes.CDLL(None).fflush(None)  # what libraries in C have printed
+    os._exit(code)
+
+
+def _exit_without_handlers(code: int) -> NoReturn:
+    with suppress(OSError):  # not `sys.stderr`, which may be what hangs
+        os.write(2, f"offbeat: an exit handler has not ended within {EXIT_S:g} s: it is ended now\n".encode())
     os._exit(code)
