@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import signal
@@ -53,7 +54,7 @@ class FakeProcess:
     def __init__(self, session: FakeSession, end: End) -> None:
         session.finished, self._end = end.code == 0, end
 
-    def poll(self) -> End:
+    def poll(self) -> End | None:
         return self._end
 
     def terminate(self) -> None: ...
@@ -184,6 +185,38 @@ def test_a_killed_session_that_does_not_end_is_named_and_not_waited_for(session,
         os.kill(process.pid, signal.SIGKILL)
         process.close()
     assert f"{session.name}: process {process.pid} was killed, but has not ended within 0.1 s" in said[-1]
+
+
+class StoppableProcess(FakeProcess):
+    """A process that ends some time after it was asked to, with a checkpoint."""
+
+    def __init__(self, session: FakeSession) -> None:
+        super().__init__(session, End(130))
+        self.polls_left, self.is_stopping, self.is_killed = 3, False, False
+
+    def poll(self) -> End | None:
+        self.polls_left -= self.is_stopping
+        return None if self.polls_left else self._end
+
+    def terminate(self) -> None:
+        self.is_stopping = True
+
+    def kill(self) -> None:
+        self.is_killed = self.polls_left > 0
+
+
+def test_running_sessions_save_their_checkpoints_when_another_one_cannot_be_started(session):
+    process, said = StoppableProcess(session), list[str]()
+    launched: list[FakeProcess | Exception] = [process, OSError(errno.ENOSPC, "No space left on device")]
+    pool = pool_of(FakeLauncher([], rooms=[2, 2]))
+    with (
+        patch.object(FakeLauncher, "launch", side_effect=launched),
+        patch.object(Silent, "message", lambda _, text: said.append(text)),
+        pytest.raises(OSError, match="No space left"),
+    ):
+        pool.run([session, session])
+    assert (process.polls_left, process.is_killed) == (0, False)
+    assert said[-1].startswith("the running sessions save and end, because of OSError: [Errno 28] No space left")
 
 
 def test_sessions_wait_while_there_is_no_room(session):

@@ -177,6 +177,8 @@ class Pool:
     def run(self, sessions: Iterable[RunProcess]) -> None:
         """Run sessions until all have ended. After a stop, running sessions save a checkpoint and no other starts.
 
+        An error, such as a full disk when a session is started, stops them in the same way before it is raised.
+
         Raises:
             KeyboardInterrupt: a second signal was received; the running sessions were killed.
         """
@@ -202,6 +204,9 @@ class Pool:
                 self._start(next_session, running)
                 time.sleep(_TICK_S)
             self._view.clear(self.counts)
+        except Exception as error:
+            self._end_after(error, running)
+            raise
         finally:
             for child in running:
                 child.kill()
@@ -209,6 +214,15 @@ class Pool:
             for child in running:
                 if still_there := child.close(max(0, deadline - time.monotonic())):
                     self._view.message(still_there)
+
+    def _end_after(self, error: Exception, running: Sequence[Child]) -> None:
+        """Let the running sessions save a checkpoint and end, because an error ends the command."""
+        if running:
+            self._view.message(f"the running sessions save and end, because of {type(error).__name__}: {error}")
+        for child in running:
+            child.stop()
+        while any(child.poll() is None for child in running):
+            time.sleep(_TICK_S)
 
     # --- starting -------------------------------------------------------------------------------------------
 
