@@ -47,6 +47,14 @@ class HangsInCloseOnceRaised(RaisesInEvaluations):
             time.sleep(600)
 
 
+class HangsInClose(Wave):
+    """Does not close."""
+
+    def close(self) -> None:
+        if EVALUATES:
+            time.sleep(600)
+
+
 class HangsInOneEvaluation(Wave):
     """Hangs once."""
 
@@ -86,6 +94,6 @@ class WaitsInEvaluations(Wave):
 
 
 register_envs(
-    *("evaluated", Quick, ExitsInEvaluations, RaisesInEvaluations, HangsInCloseOnceRaised),
+    *("evaluated", Quick, ExitsInEvaluations, RaisesInEvaluations, HangsInCloseOnceRaised, HangsInClose),
     *(HangsInOneEvaluation, SlowInEvaluations, WaitsInEvaluations),
 )

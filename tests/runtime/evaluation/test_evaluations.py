@@ -88,6 +88,14 @@ def test_an_evaluation_whose_env_hangs_is_repeated():
     assert re.search(r"was in a call of its env \d that did not return in time", said.err)
 
 
+def test_an_evaluation_whose_env_hangs_in_close_counts():
+    said = train("HangsInClose", **EVALUATED, step_timeout_s=1, reset_timeout_s=1, stall_timeout_s=5)
+    assert said.code == 0, said.err
+    last = last_line()
+    assert (last["evaluations"], last["evaluations_failed"], last["evaluator_restarts"]) == (2, 0, 1)
+    assert "that did not return in time (reset_timeout_s)" in said.err
+
+
 def test_a_killed_evaluator_is_restarted(monkeypatch):
     monkeypatch.setattr(evaluations, "POLL_INTERVAL_S", 0.01)
     killed: list[int] = []

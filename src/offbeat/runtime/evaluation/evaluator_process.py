@@ -97,10 +97,12 @@ def main(launch: EvaluatorLaunch, child: ChildContext) -> None:
             policy.load(shared.vectors[name].copy())
         attempt = launch.attempt if number == launch.number else 0
         evaluation = plan.evaluate(policies, child.closing, attempt=attempt, watch=deadline)
-        child.closing.close()
         seconds, waited_s = monotonic() - started, waited_for_core_s() - waited
         child.report("evaluated", EvaluatorReport(number, evaluation, seconds, waited_s))
         shared.next[0][0] = number + 1
+        deadline.enter(resets=True)  # after the report: an env that hangs while it is closed costs only a restart
+        child.closing.close()
+        deadline.leave()
 
 
 def _wait(shared: EvaluatorBoard, deadline: WorkerDeadline, bell: Bell) -> int:
