@@ -52,6 +52,8 @@ class ThreadActing(GatedActing):
         self._has_paused = threading.Condition()
         self._failures: dict[int, BaseException] = {}
         """The error that ended an actor, by index."""
+        self._ending, self._ended, self._is_closed = threading.Lock(), set[int](), False
+        """Guards the other two: the actors whose threads have ended, and whether `close` has closed their envs."""
 
     def start(self, snapshots: Sequence[ActorSnapshot]) -> None:
         progress = self.memory.progress
@@ -74,6 +76,25 @@ class ThreadActing(GatedActing):
         except BaseException as error:  # noqa: BLE001 - `watch` raises it
             self._failures[actor.index] = error
             self.gate.own_bell.ring()
+        finally:
+            self._end(actor)
+
+    def _end(self, actor: Actor) -> None:
+        """Note that the thread of an actor ends. If `close` did not wait for it, close its envs here."""
+        with self._ending:
+            self._ended.add(actor.index)
+            if not self._is_closed:
+                return
+            is_last = not self._late
+        with ExitStack() as closing:
+            if is_last:
+                closing.callback(self.gate.discard)
+            actor.close()
+
+    @property
+    def _late(self) -> set[int]:
+        """The actors whose threads have not ended yet."""
+        return set(range(len(self._threads))) - self._ended
 
     def _report_pause(self, actor: Actor) -> None:
         """Note the state of an actor's envs at a pause, in its thread, whose deadline bounds the env calls."""
@@ -118,12 +139,13 @@ class ThreadActing(GatedActing):
     def close(self) -> None:
         self.gate.close()
         join_all(self._threads)
-        hanging = {index for index, thread in enumerate(self._threads) if thread.is_alive()}
+        with self._ending:
+            late, self._is_closed = self._late, True
         with ExitStack() as closing:
-            if not hanging:  # a hanging thread may still ring a bell
+            if not late:  # a late thread may still ring a bell
                 closing.callback(self.gate.discard)
             closing.enter_context(self._watch_closing())
-            close_all(actor for actor in self._actors if actor.index not in hanging)
+            close_all(actor for actor in self._actors if actor.index not in late)
 
 
 RUNTIME = PacedRuntime(ThreadActing)
