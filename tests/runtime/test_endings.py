@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -59,6 +60,20 @@ def test_a_run_whose_callback_raises_before_the_first_checkpoint_is_saved(tmp_pa
     finished = resume(tmp_path / "run")
     assert finished.state == "finished"
     assert finished.metrics["env_steps"] > learned > 0
+
+
+def test_a_run_whose_env_raises_an_error_that_is_no_exception_is_saved(tmp_path, monkeypatch):
+    wait, waits = SerialActing.wait, count(1)
+
+    def wait_or_fail(acting: SerialActing, *arguments: Any) -> None:
+        if next(waits) > 3:
+            raise asyncio.CancelledError
+        wait(acting, *arguments)
+
+    monkeypatch.setattr(SerialActing, "wait", wait_or_fail)
+    with pytest.raises(asyncio.CancelledError):
+        small_run(tmp_path / "run")
+    assert checkpoint.load(tmp_path / "run" / "checkpoints" / "latest").policy["env_steps"] > 0
 
 
 def signals_from(env_steps: int, *numbers: signal.Signals) -> Any:

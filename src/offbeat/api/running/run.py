@@ -209,9 +209,9 @@ def _run_loop(context: RunContext, loop: TrainingLoop) -> Ending:
     except StopImmediately as reason:
         context.signals.disarm()
         ending = Ending("interrupted", f"{reason}, so {loop.saving.lost(loop.counters)}", 130)
-    except RunDirectoryGone:
+    except (RunDirectoryGone, KeyboardInterrupt):
         raise
-    except Exception:
+    except BaseException:  # also asyncio's CancelledError, and other errors of envs that are no `Exception`
         context.signals.disarm()
         loop.salvage()
         raise
