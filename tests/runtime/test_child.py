@@ -137,6 +137,23 @@ def test_a_child_is_killed_if_its_process_group_cannot_be_watched(monkeypatch):
     theirs.close()
 
 
+def test_a_watchdog_that_was_killed_is_replaced_and_knows_all_groups():
+    groups = ProcessGroups()
+    sleepers = [subprocess.Popen(["sleep", "600"], process_group=0) for _ in range(2)]
+    groups.add(sleepers[0].pid)
+    watchdog = groups._watchdog
+    assert watchdog is not None
+    watchdog.kill()
+    watchdog.wait()
+    groups.add(sleepers[1].pid)
+    replaced = groups._watchdog
+    assert replaced is not None
+    assert replaced.stdin is not None
+    replaced.stdin.close()  # as at the end of this process
+    assert [sleeper.wait(timeout=60) for sleeper in sleepers] == [-signal.SIGKILL] * 2
+    replaced.wait()
+
+
 def assert_killed(process: subprocess.Popen[bytes], connection: Any) -> None:
     assert process.returncode == -signal.SIGKILL
     assert process.stdout is not None

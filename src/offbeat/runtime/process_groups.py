@@ -40,12 +40,16 @@ class ProcessGroups:
         self._lock = threading.Lock()
 
     def add(self, group: int) -> None:
-        """Add a group, which then ends with this process."""
+        """Add a group, which then ends with this process. A watchdog that was killed is replaced."""
         with self._lock:
-            if self._watchdog is None:
+            if self._watchdog is not None and self._watchdog.poll() is not None:  # it was killed
+                self._end_watchdog()
+            is_new = self._watchdog is None
+            if is_new:
                 self._watchdog = _start_watchdog()
             self._groups.add(group)
-            self._send(f"+{group}")
+            for each in self._groups if is_new else [group]:
+                self._send(f"+{each}")
 
     def kill(self, group: int) -> None:
         """Kill all processes of a group. Call it before waiting for the leader: after that the number can be reused."""
@@ -57,10 +61,14 @@ class ProcessGroups:
         with self._lock:
             self._groups.discard(group)
             self._send(f"-{group}")
-            if not self._groups and self._watchdog is not None:
-                self._watchdog.kill()
-                self._watchdog.communicate()
-                self._watchdog = None
+            if not self._groups:
+                self._end_watchdog()
+
+    def _end_watchdog(self) -> None:
+        if self._watchdog is not None:
+            self._watchdog.kill()
+            self._watchdog.communicate()
+            self._watchdog = None
 
     def _send(self, line: str) -> None:
         if self._watchdog is not None and self._watchdog.stdin is not None:
