@@ -62,7 +62,8 @@ def test_a_child_that_does_not_end_when_it_is_killed_is_named_and_not_waited_for
     child = Child(0, process, any_pipe, None)
     try:
         with monkeypatch.context() as kernel:
-            kernel.setattr(os, "killpg", lambda *_: None)  # as for a process in uninterruptible sleep
+            for kill in ((os, "killpg"), (process, "kill")):  # as for a process in uninterruptible sleep
+                kernel.setattr(*kill, lambda *_: None)
             with pytest.warns(RuntimeWarning, match=f"process {process.pid} was killed, but has not ended"):
                 child.kill()
             child.kill()
@@ -73,6 +74,16 @@ def test_a_child_that_does_not_end_when_it_is_killed_is_named_and_not_waited_for
         process.kill()
         process.wait()
         GROUPS.remove(process.pid)
+
+
+def test_a_child_that_has_left_its_process_group_is_killed():
+    ours, theirs = Pipe()
+    process = subprocess.Popen(["sleep", "600"], stdout=subprocess.PIPE)  # in the group of this process
+    theirs.close()
+    any_pipe: Any = ours
+    child = Child(0, process, any_pipe, None)
+    child.kill()
+    assert child.exit_reason() == "was killed by SIGKILL"
 
 
 def test_the_launch_spec_of_a_child_is_freed_when_it_was_sent():

@@ -99,8 +99,7 @@ class Child:
             self._output.start()
             self._thread.start()
         except (OSError, RuntimeError) as error:  # RuntimeError: the limit of processes, which also counts threads
-            GROUPS.kill(self.process.pid)
-            self._wait_for_end()
+            self._kill_and_wait()
             GROUPS.remove(self.process.pid)
             self._connection.close()
             if self._output.ident is not None:
@@ -184,8 +183,7 @@ class Child:
         After that, another process may write to the same memory.
         """
         if not self.has_ended:
-            GROUPS.kill(self.process.pid)  # it leads its own process group
-            self._wait_for_end()
+            self._kill_and_wait()
         if not self._waits_in_kernel:
             GROUPS.remove(self.process.pid)
         self._thread.join(LAST_REPORT_S)
@@ -196,8 +194,10 @@ class Child:
         self._output.join(LAST_REPORT_S)  # likewise for its output
         self.take_reports()
 
-    def _wait_for_end(self) -> None:
-        """Wait for its end after SIGKILL, for at most `KILL_S`."""
+    def _kill_and_wait(self) -> None:
+        """Kill it and its process group, and wait for its end, for at most `KILL_S`."""
+        GROUPS.kill(self.process.pid)  # it leads its own process group
+        self.process.kill()  # also if it has left this group
         try:
             self.process.wait(KILL_S)
         except subprocess.TimeoutExpired:
