@@ -31,10 +31,10 @@ def arrays(seed: int, *shapes: tuple[int, ...]) -> list[F32]:
     return [random.normal(size=shape).astype(np.float32) for shape in shapes]
 
 
-def assert_close(actual: F32, expected: NDArray[Any]) -> None:
-    """Within 1e-5 of the largest."""
+def assert_close(actual: F32, expected: NDArray[Any], share: float = 1e-5) -> None:
+    """Within a share of the largest."""
     assert actual.shape == expected.shape
-    assert np.abs(actual - expected).max(initial=0) <= 1e-5 * np.abs(expected).max(initial=1)
+    assert np.abs(actual - expected).max(initial=0) <= share * np.abs(expected).max(initial=1)
 
 
 @pytest.fixture(params=WAYS, ids=lambda way: type(way).__name__)
@@ -210,7 +210,7 @@ def test_mlp_outputs_and_gradients_equal_those_of_torch(way, seed, sizes, rows, 
     for actual, expected in zip(
         (*written.weights, *written.biases), (*gradients.weights, *gradients.biases), strict=True
     ):
-        assert_close(actual, expected)
+        assert_close(actual, expected, 1e-4)  # sums over the rows may cancel
 
 
 def test_the_gradients_of_parts_of_the_rows_sum_to_the_gradient_of_all(way):
