@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.runs import SMALL
+from tests.support.runs import SMALL, small_run
 
 from offbeat.algorithms.sac import SAC
 from offbeat.config.resolve import resolve
@@ -80,6 +80,13 @@ def _is_made(parts: PacedParts) -> bool:
         return False
     acting.close()
     return True
+
+
+def test_a_run_without_enough_files_for_its_actors_is_refused_with_the_remedy(tmp_path, monkeypatch):
+    monkeypatch.setattr(Bell, "make", fail)
+    with pytest.raises(RunFailed, match=r"the run could not be started \(Too many open files\): raise the limits"):
+        small_run(tmp_path / "run", runtime="threads")
+    assert not any(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("parts", [{"devices": ("cpu", "cpu"), "shards": 2}], indirect=True)

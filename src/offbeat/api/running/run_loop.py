@@ -17,7 +17,7 @@ from offbeat.runtime.assembly import topology_of
 from offbeat.runtime.devices import device_text
 from offbeat.runtime.run_services import RunServices
 from offbeat.runtime.runtimes import runtime_of
-from offbeat.runtime.supervisor import Supervised
+from offbeat.runtime.supervisor import Supervised, start_failure
 from offbeat.runtime.training_loop import TrainingLoop
 
 
@@ -36,7 +36,11 @@ def make_sinks(context: RunContext, tracker: Sink | None, warn: Callable[[str], 
 def make_loop(
     closing: ExitStack, context: RunContext, sinks: Sequence[Sink], warn: Callable[[str], None]
 ) -> TrainingLoop:
-    """Create the training loop with its actors or workers; add to `closing` what must be closed at the end."""
+    """Create the training loop with its actors or workers; add to `closing` what must be closed at the end.
+
+    Raises:
+        RunFailed: the system refuses files or memory for it.
+    """
     parts, directory, config = context.parts, context.directory, context.config
     memory, status = ProcessMemory(), RunningStatus(directory, context.progress)
 
@@ -65,7 +69,10 @@ def make_loop(
         observer=context.callbacks,
         expectation=context.expectation,
     )
-    loop = runtime_of(config).loop(parts, context.learned, services, closing)
+    try:
+        loop = runtime_of(config).loop(parts, context.learned, services, closing)
+    except OSError as error:  # the bells of many actors need many files
+        raise start_failure("the run", error) from error
     closing.callback(loop.evaluations.close)
     return loop
 
