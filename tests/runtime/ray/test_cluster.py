@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -185,3 +186,15 @@ def test_missing_ray_is_refused_with_the_extra_to_install() -> None:
         pytest.raises(ConfigError, match=r'run pip install "offbeat\[ray\]"'),
     ):
         connecting.connect()
+
+
+def test_a_ray_without_a_watchdog_is_not_started_and_leaves_no_folder(tmp_path, monkeypatch):
+    def fail(*_arguments: object, **_named: object) -> None:
+        raise OSError("Too many open files")
+
+    monkeypatch.setattr(tempfile, "mkdtemp", lambda **_: str(tmp_path / "files"))
+    (tmp_path / "files").mkdir()
+    monkeypatch.setattr(connecting, "Watchdog", fail)
+    with pytest.raises(OSError, match="Too many open files"):
+        connecting.connect()
+    assert not any(tmp_path.iterdir())

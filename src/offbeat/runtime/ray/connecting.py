@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -172,7 +173,11 @@ def _start(
     import ray
 
     folder = tempfile.mkdtemp(prefix="offbeat-", dir="/tmp")  # Ray's sockets need a short path
-    watchdog = Watchdog(folder)
+    try:
+        watchdog = Watchdog(folder)
+    except OSError:  # the limit of processes or files
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
     store = None if object_store_memory is None else max(LEAST_STORE, object_store_memory)
     try:
         with _listening_locally():
