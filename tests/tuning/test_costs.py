@@ -17,7 +17,7 @@ from offbeat.config.resolve import resolve
 from offbeat.envs.make import make_envs
 from offbeat.models.acting import make_policy
 from offbeat.runtime.runtimes import build
-from offbeat.tuning.costs import ActingPolicy, Cost, EnvStepper, Meter, _SchedulerTimes, act_cost, learn_cost
+from offbeat.tuning.costs import Cost, EnvStepper, MeasuredPolicy, Meter, _SchedulerTimes, act_cost, learn_cost
 from offbeat.tuning.recorded_envs import RecordedEnvs
 
 
@@ -153,7 +153,7 @@ def test_measuring_acting_does_not_change_the_recorded_unroll(begun):
     acting.wait(1)
     slot = parts.policy.slots.open(0)
     before = {name: array.copy() for name, array in slot.items()}
-    policy = ActingPolicy(parts.policy.spec, parts.env_spec, parts.policy.weights.read(0) + 1, slot)
+    policy = MeasuredPolicy(parts.policy.spec, parts.env_spec, parts.policy.weights.read(0) + 1, slot)
     assert act_cost([policy], 0.01).cpu > 0
     assert all((slot[name] == array).all() for name, array in before.items())
 

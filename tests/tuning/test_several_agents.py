@@ -18,7 +18,7 @@ from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.runtimes import build
 from offbeat.tuning import bench, costs, run_speed
 from offbeat.tuning.auto_layout import with_measured_topology
-from offbeat.tuning.costs import ActingPolicy, act_cost, learn_cost
+from offbeat.tuning.costs import MeasuredPolicy, act_cost, learn_cost
 from offbeat.tuning.recorded_envs import RecordedEnvs, random_slot
 
 CARTS, MIXED, NIM = (f"offbeat.envs.testing.{path}" for path in ("worlds:CartPoles", "worlds:MixedSpaces", "games:Nim"))
@@ -122,7 +122,7 @@ def test_the_cost_of_acting_is_per_step_of_the_world(monkeypatch):
     monkeypatch.setattr(costs.Meter, "cost", counting)
     parts = build(small(MIXED, runtime="serial", policies="separate", envs_per_actor=2, unroll_length=16))
     policies = [
-        ActingPolicy(plan.spec, plan.env_spec, policy.weights.open(0), random_slot(plan, plan.env_spec))
+        MeasuredPolicy(plan.spec, plan.env_spec, policy.weights.open(0), random_slot(plan, plan.env_spec))
         for plan, policy in zip(parts.plan.policies, parts.policies, strict=True)
     ]
     act_cost(policies, 0.0)

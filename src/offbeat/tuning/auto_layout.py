@@ -27,7 +27,7 @@ from offbeat.runtime.make_actor import envs_of
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.plan import Plan
 from offbeat.tuning.chosen_layout import ChosenLayout
-from offbeat.tuning.costs import ActingPolicy, Cost, EnvStepper, act_cost, first_learn_cost, learn_cost
+from offbeat.tuning.costs import Cost, EnvStepper, MeasuredPolicy, act_cost, first_learn_cost, learn_cost
 from offbeat.tuning.inference_costs import InferenceCosts, gain_text, inference_costs
 from offbeat.tuning.recorded_envs import RecordedEnvs, random_slot
 from offbeat.workers.actor import Actor
@@ -295,7 +295,7 @@ def _act_cost(parts: PacedParts, weights: Sequence[F32], count: int) -> Cost:
     policies = []
     for plan, vector in zip(parts.plan.policies, weights, strict=True):
         env = _with_envs(plan.env_spec, count)
-        policies.append(ActingPolicy(plan.spec, env, vector, random_slot(plan, env)))
+        policies.append(MeasuredPolicy(plan.spec, env, vector, random_slot(plan, env)))
     return act_cost(policies, ACT_S)
 
 

@@ -25,7 +25,7 @@ from offbeat.runtime.make_actor import envs_of
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.runtimes import build
 from offbeat.runtime.supervisor import Notify
-from offbeat.tuning.costs import ActingPolicy, EnvStepper, act_cost, learn_cost
+from offbeat.tuning.costs import EnvStepper, MeasuredPolicy, act_cost, learn_cost
 from offbeat.tuning.inference_costs import InferenceCosts, gain_text, inference_costs, with_workers, without_workers
 from offbeat.tuning.layouts import Comparison, MeasuredLayout, advice, compare, layout_of
 from offbeat.tuning.message_costs import message_results
@@ -201,21 +201,21 @@ def _costs(parts: PacedParts, step: int) -> Costs:
     )
 
 
-def _inference_costs(parts: PacedParts, acting: Sequence[ActingPolicy], seconds: float) -> InferenceCosts | None:
+def _inference_costs(parts: PacedParts, acting: Sequence[MeasuredPolicy], seconds: float) -> InferenceCosts | None:
     """Measure inference in actors and in inference workers; None if the run cannot have inference workers."""
     if not parts.config.runtime.entry.has_inference_workers or parts.league is not None or parts.plan.tasks is not None:
         return None
     return inference_costs(parts.plan, [policy.weights for policy in acting], seconds)
 
 
-def _acting_policies(parts: PacedParts, step: int) -> list[ActingPolicy]:
+def _acting_policies(parts: PacedParts, step: int) -> list[MeasuredPolicy]:
     """Return all policies with the weights that were published after `step` and the rows of a ticket.
 
     A policy that does not learn has no slots in the run's memory: random rows take their place.
     """
     ticket = _newest_ticket_with_decisions(parts, step)
     return [
-        ActingPolicy(
+        MeasuredPolicy(
             policy.spec,
             policy.env_spec,
             policy.weights.read(step + 1).copy(),

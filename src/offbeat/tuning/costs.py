@@ -26,8 +26,7 @@ from offbeat.core.tasks import TaskSample
 from offbeat.core.types import Acted, Array, EnvSpec, Policy, Tree
 from offbeat.core.visits import Visits
 from offbeat.envs.contract import Envs, Outcome
-from offbeat.models.acting import ActingPolicy as NetworkPolicy
-from offbeat.models.acting import make_policy
+from offbeat.models.acting import ActingPolicy, make_policy
 from offbeat.models.spec import PolicySpec
 from offbeat.models.stacks import Stacks
 from offbeat.models.task_inference import TaskInference
@@ -231,7 +230,7 @@ def _env_steps_of(outcome: Outcome) -> int:
 # --- acting -------------------------------------------------------------------------------------------------
 
 
-class ActingPolicy(NamedTuple):
+class MeasuredPolicy(NamedTuple):
     """One policy whose acting is measured."""
 
     spec: PolicySpec
@@ -263,7 +262,7 @@ class ActingPolicy(NamedTuple):
 class _WithoutTask:
     """A policy that infers its task, with the task variable 0: for envs whose cost is measured alone."""
 
-    def __init__(self, policy: NetworkPolicy) -> None:
+    def __init__(self, policy: ActingPolicy) -> None:
         self._policy = policy
         self.state_size, self.to_env, self.load = policy.state_size, policy.to_env, policy.load
 
@@ -278,7 +277,7 @@ class _WithoutTask:
         return TaskInference(self._policy, columns).with_task(observation)
 
 
-def act_cost(policies: Sequence[ActingPolicy], seconds: float) -> Cost:
+def act_cost(policies: Sequence[MeasuredPolicy], seconds: float) -> Cost:
     """Return the cost of acting without envs: choosing and recording actions, and counting.
 
     Args:
