@@ -26,7 +26,7 @@ from offbeat.runtime.runtimes import build
 from offbeat.tuning import bench
 from offbeat.tuning.bench import Costs, results
 from offbeat.tuning.layouts import MeasuredLayout
-from offbeat.tuning.run_speed import Speed, hogwild_sps, run_speed
+from offbeat.tuning.run_speed import Speed, acting_speed, hogwild_sps, learning_speed
 
 RUNTIMES = ("serial", "threads", "processes")
 COSTS = Costs(env=30.0, act=2.0, learn=8.0, learn_wall=8.0)
@@ -114,7 +114,7 @@ def test_an_act_only_measurement_does_not_learn(name):
     parts = build(config)
     try:
         before = {name: array.copy() for name, array in parts.policy.algorithm.weights().items()}
-        run_speed(parts, 0.1, print, learns=False)
+        acting_speed(parts, 0.1, print)
         assert all((parts.policy.algorithm.weights()[name] == array).all() for name, array in before.items())
     finally:
         parts.close()
@@ -124,7 +124,7 @@ def test_an_act_only_measurement_does_not_learn(name):
 def test_the_last_learned_batch_is_unchanged_after_the_actors_have_ended(name):
     parts = build(small(runtime=name, actors=2, max_lag=1))
     try:
-        last = run_speed(parts, 0.1, print, learns=True).last_step
+        last = learning_speed(parts, 0.1, print).last_step
         versions = unrolls_of(parts).arrays_of(last)["behavior_version"]
         assert versions.min() >= last - 1
         assert versions.max() <= last
@@ -136,7 +136,7 @@ def test_the_last_batch_has_env_steps_where_every_second_one_has_only_resets():
     one_row = {"unroll_length": 1, "minibatch_size": 1, "normalize_advantages": False}
     parts = build(small(env="offbeat/Bandit-v0", kwargs={"pulls": 1}, **one_row))
     try:
-        last = run_speed(parts, 0.0, print, learns=True).last_step
+        last = learning_speed(parts, 0.0, print).last_step
         assert parts.trained[0].learner.feed.env_steps_per_use(last) > 0
     finally:
         parts.close()
@@ -185,7 +185,7 @@ def test_the_thread_that_loads_ahead_has_ended_when_the_actors_are_closed(monkey
     monkeypatch.setattr("offbeat.tuning.run_speed.acting_of", acting_of)
     parts = build(small(runtime="threads", max_lag=1, load_ahead=1))
     try:
-        run_speed(parts, 0.1, print, learns=True)
+        learning_speed(parts, 0.1, print)
         assert parts.timings.seconds["learn/load_wait"] > 0
     finally:
         parts.close()

@@ -31,7 +31,7 @@ from offbeat.tuning.layouts import Comparison, MeasuredLayout, advice, compare, 
 from offbeat.tuning.message_costs import message_results
 from offbeat.tuning.other_load import is_busy, other_cores
 from offbeat.tuning.recorded_envs import random_slot
-from offbeat.tuning.run_speed import Speed, hogwild_sps, ignore, run_speed
+from offbeat.tuning.run_speed import Speed, acting_speed, hogwild_sps, ignore, learning_speed
 
 Measured = TypeVar("Measured")
 SECONDS = 2.0
@@ -92,7 +92,7 @@ def report(config: Config, seconds: float, notify: Notify, others: Sequence[Conf
     keep_freed_memory()
     hogwild = hogwild_sps(config, seconds, notify) if config.runtime.entry.workers_learn else None
     with _built(config if hogwild is None else config.of_worker(0)) as parts:
-        speed = run_speed(parts, seconds, notify, learns=True)
+        speed = learning_speed(parts, seconds, notify)
         costs, threads = _costs(parts, speed.last_step), parts.threads
     one_worker_sps = speed.sps
     if hogwild is not None:
@@ -115,7 +115,7 @@ def _measured_layout(costs: Costs, seconds: float, config: Config) -> MeasuredLa
     """Run with another layout for `seconds`, and return what the costs predict for it beside its speed."""
     with _built(config) as parts:
         topology = topology_of(config, parts.threads)
-        achieved = run_speed(parts, seconds, ignore, learns=True).sps
+        achieved = learning_speed(parts, seconds, ignore).sps
     return layout_of(config, topology.learner_threads, costs.speed_model(topology).attainable_sps, achieved)
 
 
@@ -128,7 +128,7 @@ def _inference_results(
     runtime = (without_workers if uses else with_workers)(config.runtime)
     try:
         with _built(replace(config, runtime=runtime)) as parts:
-            other = run_speed(parts, seconds, ignore, learns=True).sps
+            other = learning_speed(parts, seconds, ignore).sps
     except RunFailed as error:
         return {"inference": f"not compared, because the run with inference={runtime.inference} failed: {error}"}
     actor_sps, worker_sps = (other, speed.sps) if uses else (speed.sps, other)
@@ -166,7 +166,7 @@ def sampling_sps(config: Config, seconds: float, notify: Notify) -> float:
     set_up_device(config)
     keep_freed_memory()
     with _built(config) as parts:
-        return run_speed(parts, seconds, notify, learns=False).sps
+        return acting_speed(parts, seconds, notify).sps
 
 
 # --- the cost of each part ----------------------------------------------------------------------------------

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from itertools import count, takewhile
 from time import perf_counter
 
@@ -48,7 +49,8 @@ class _Step:
     number: int
     env_steps: float
     agent_steps: int
-    updates: int
+    ends_warmup: bool
+    """Whether it makes updates; not while a replay has too little data. Without a learner: always true."""
     lag_mean: float | None
     """None: the metric is not known, as where a batch is used again."""
     lag_max: float | None
@@ -56,17 +58,41 @@ class _Step:
     """Time of `perf_counter()` at its end, in seconds."""
 
 
-def run_speed(parts: PacedParts, seconds: float, notify: Notify, *, learns: bool) -> Speed:
+def learning_speed(parts: PacedParts, seconds: float, notify: Notify) -> Speed:
     """Run without checkpoints, evaluations and metrics; measure after a warm-up of a tenth of `seconds`."""
+    return _speed(parts, seconds, notify, _publish, partial(_learned, parts, notify=notify))
+
+
+def acting_speed(parts: PacedParts, seconds: float, notify: Notify) -> Speed:
+    """Run the actors without a learner, and measure as `learning_speed`."""
+    return _speed(parts, seconds, notify, _publish_for_acting, partial(_sampled, parts))
+
+
+def _speed(
+    parts: PacedParts,
+    seconds: float,
+    notify: Notify,
+    publish: Callable[[PacedParts, int], None],
+    steps_of: Callable[[Acting], Generator[_Step, None, None]],
+) -> Speed:
+    """Run and measure.
+
+    Args:
+        parts: the parts of the run.
+        seconds: duration of the measurement.
+        notify: called with a message when an env fails and is created again.
+        publish: publishes the weights with which the run starts.
+        steps_of: runs learning steps.
+    """
     acting = acting_of(parts, 0, Reporting(notify, ignore))
     try:
-        _publish(parts, 0, learns=learns)
+        publish(parts, 0)
         if parts.league is not None:
             parts.league.start()
         acting.start([None] * parts.config.runtime.actors)
-        with closing(_learned(parts, acting, notify) if learns else _sampled(parts, acting)) as steps:
+        with closing(steps_of(acting)) as steps:
             warm = [
-                *_until_first_update(steps, learns=learns),
+                *takewhile(lambda step: not step.ends_warmup, steps),
                 *_run_for(seconds / 10, steps, at_least=parts.pace.versions + 1),
             ]
             before = _traffic(acting)
@@ -128,18 +154,18 @@ def _supervise_for(seconds: float, pool: WorkerPool) -> None:
         pool.reports.clear()
 
 
-def _publish(parts: PacedParts, version: int, *, learns: bool) -> None:
-    """Publish the weights. Without a learner, clear the flag that makes actions uniformly random before learning."""
+def _publish(parts: PacedParts, version: int) -> None:
     for policy in parts.policies:
         policy.learner.publish(version)
+
+
+def _publish_for_acting(parts: PacedParts, version: int) -> None:
+    """Publish the weights without the flag that makes actions uniformly random before learning."""
+    _publish(parts, version)
+    for policy in parts.policies:
         flag = published_layout(policy.spec).views(policy.weights.read(version)).get("uniform")
-        if flag is not None and not learns:
+        if flag is not None:
             flag[:] = 0
-
-
-def _until_first_update(steps: Iterator[_Step], *, learns: bool) -> list[_Step]:
-    """Run learning steps until one makes an update: a replay needs data first. Without a learner, run one step."""
-    return [next(steps)] if not learns else list(takewhile(lambda step: not step.updates, steps))
 
 
 def _run_for(seconds: float, steps: Iterator[_Step], *, at_least: int) -> list[_Step]:
@@ -166,7 +192,7 @@ def _learned(parts: PacedParts, acting: Acting, notify: Notify) -> Generator[_St
                 step,
                 env_steps=parts.trained[0].learner.feed.env_steps_per_use(step),
                 agent_steps=sum(of_policy.agent_steps for of_policy in learned),
-                updates=sum(of_policy.updates for of_policy in learned),
+                ends_warmup=any(of_policy.updates for of_policy in learned),
                 lag_mean=_largest(learned, "policy_lag_mean"),
                 lag_max=_largest(learned, "policy_lag_max"),
                 ended=perf_counter(),
@@ -184,10 +210,10 @@ def _sampled(parts: PacedParts, acting: Acting) -> Generator[_Step, None, None]:
     for step in count():
         acting.wait(parts.pace.acted_before_learn(step))
         env_steps = parts.trained[0].learner.feed.env_steps_per_use(step)
-        _publish(parts, step + 1, learns=False)
+        _publish_for_acting(parts, step + 1)
         if parts.league is not None:
             parts.league.advance(step, env_steps=0)
-        yield _Step(step, env_steps, agent_steps=0, updates=0, lag_mean=None, lag_max=None, ended=perf_counter())
+        yield _Step(step, env_steps, agent_steps=0, ends_warmup=True, lag_mean=None, lag_max=None, ended=perf_counter())
         acting.finish(step + 1)
 
 
