@@ -18,11 +18,11 @@ from offbeat.tuning.layouts import (
     MeasuredLayout,
     advice,
     compare,
-    concurrent_layout,
+    concurrent_config,
     failures,
     layout_of,
     misprediction,
-    serial_layout,
+    serial_config,
     table,
 )
 
@@ -44,19 +44,19 @@ def reached(sps: float) -> Comparison:
 
 
 def test_serial_is_compared_with_all_envs_in_one_actor():
-    serial = serial_layout(config(runtime="processes", actors=2, envs_per_actor=4, max_lag=1))
+    serial = serial_config(config(runtime="processes", actors=2, envs_per_actor=4, max_lag=1))
     assert (serial.runtime.runtime, serial.runtime.actors, serial.runtime.envs_per_actor) == ("serial", 1, 8)
     assert serial.runtime.batch_rows == config(runtime="processes", actors=2, envs_per_actor=4).runtime.batch_rows
 
 
 def test_a_layout_is_kept_in_which_actors_and_unrolls_of_a_batch_differ():
     given = config(runtime="processes", actors=2, envs_per_actor=4, unrolls_per_batch=3)
-    assert serial_layout(given) == given.in_runtime("serial")
-    assert concurrent_layout(serial_layout(given)) == given
+    assert serial_config(given) == given.in_runtime("serial")
+    assert concurrent_config(serial_config(given)) == given
 
 
 def test_a_serial_run_is_compared_with_processes_in_the_layout_that_is_best_there():
-    processes = concurrent_layout(config(runtime="serial", actors=1, envs_per_actor=8))
+    processes = concurrent_config(config(runtime="serial", actors=1, envs_per_actor=8))
     runtime = processes.runtime
     assert (runtime.runtime, runtime.max_lag, runtime.split) == ("processes", 1, "given")
     assert runtime.actors * runtime.envs_per_actor == 8
@@ -64,8 +64,8 @@ def test_a_serial_run_is_compared_with_processes_in_the_layout_that_is_best_ther
 
 def test_a_run_with_a_replay_is_compared_in_its_own_layout():
     given = config("sac", "Pendulum-v1", runtime="serial", actors=2, envs_per_actor=3)
-    assert (concurrent_layout(given).runtime.actors, concurrent_layout(given).runtime.envs_per_actor) == (2, 3)
-    assert serial_layout(concurrent_layout(given)).runtime == given.runtime
+    assert (concurrent_config(given).runtime.actors, concurrent_config(given).runtime.envs_per_actor) == (2, 3)
+    assert serial_config(concurrent_config(given)).runtime == given.runtime
 
 
 def test_a_runtime_that_does_not_support_the_config_is_left_out():

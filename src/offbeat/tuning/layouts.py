@@ -93,7 +93,7 @@ class Comparison:
         return {"overlap_gain": self.overlap_gain, "layouts": layouts, "failed_layouts": failed}
 
 
-def serial_layout(config: Config) -> Config:
+def serial_config(config: Config) -> Config:
     """Return the config of the same work in serial. On-policy, one actor acts in all envs, as it is cheapest there."""
     serial = config.in_runtime("serial")
     runtime = serial.runtime
@@ -103,7 +103,7 @@ def serial_layout(config: Config) -> Config:
     return replace(serial, runtime=replace(runtime, actors=1, envs_per_actor=envs, unrolls_per_batch=1))
 
 
-def concurrent_layout(config: Config) -> Config:
+def concurrent_config(config: Config) -> Config:
     """Return the config of the same work in processes, in the layout that is best there by its measured costs.
 
     Raises:
@@ -145,7 +145,7 @@ def compare(run: MeasuredLayout, config: Config, others: Sequence[Config], measu
     """
     in_order = config.runtime.entry.runs_in_order
     try:
-        counterpart = _in_processes(config, measure) if in_order else _measured(serial_layout(config), measure)
+        counterpart = _in_processes(config, measure) if in_order else _measured(serial_config(config), measure)
     except ConfigError:  # this runtime does not support the config
         counterpart = None
     tried = [counterpart, *(_measured(other, measure) for other in others)]
@@ -158,7 +158,7 @@ def compare(run: MeasuredLayout, config: Config, others: Sequence[Config], measu
 def _in_processes(config: Config, measure: Measure) -> MeasuredLayout | FailedLayout:
     """Measure a serial run in processes. Their layout is chosen with the envs, which may fail there already."""
     try:
-        chosen = concurrent_layout(config)
+        chosen = concurrent_config(config)
     except RunFailed as error:
         return FailedLayout(*_layout_of(config.in_runtime("processes")), reason=str(error))
     return _measured(chosen, measure)
