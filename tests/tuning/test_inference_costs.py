@@ -30,7 +30,7 @@ from offbeat.tuning.inference_costs import (
 )
 
 COSTS = InferenceCosts(
-    own=Cost(40.0, 40.0), request=Cost(4.0, 4.0), batch=Cost(10.0, 10.0), rows=32, env_groups=2, workers=1
+    in_actor=Cost(40.0, 40.0), request=Cost(4.0, 4.0), batch=Cost(10.0, 10.0), rows=32, env_groups=2, workers=1
 )
 SERVED: dict[str, Any] = {"runtime": "processes", "actors": 2, "max_lag": 1}
 
@@ -40,9 +40,9 @@ def small(**settings: Any) -> Any:
 
 
 def test_a_worker_takes_the_network_from_the_actors_and_adds_requests_and_batches():
-    own = SpeedModel(Topology(RUNTIMES["processes"], 4, 1, 8, 1), 100.0, 5.0, acting_cpu=60.0, learning_cpu=5.0)
-    comparison = COSTS.compare(own)
-    assert comparison.actor == own
+    actor = SpeedModel(Topology(RUNTIMES["processes"], 4, 1, 8, 1), 100.0, 5.0, acting_cpu=60.0, learning_cpu=5.0)
+    comparison = COSTS.compare(actor)
+    assert comparison.actor == actor
     assert comparison.worker.acting == 100.0 - 40.0 + 4.0
     assert comparison.worker.acting_cpu == 60.0 - 40.0 + 4.0 + 10.0
     assert comparison.worker.inference == 10.0
@@ -75,7 +75,7 @@ def test_networks_are_measured_in_actors_and_in_full_batches(settings):
         costs = inference_costs(parts.plan, weights, 0.01)
     finally:
         parts.close()
-    assert min(costs.own.cpu, costs.request.cpu, costs.batch.cpu) > 0
+    assert min(costs.in_actor.cpu, costs.request.cpu, costs.batch.cpu) > 0
     assert costs.env_groups == settings.get("env_groups", 2)
     assert costs.rows == 2 * 4 // costs.env_groups
 
@@ -98,7 +98,7 @@ def test_a_network_that_looks_choices_up_in_a_table_is_measured():
         parts: PacedParts = build(small(env="FrozenLake-v1", encoder="table"))
         try:
             weights = [np.zeros(policy.layout.size, np.float32) for policy in parts.plan.policies]
-            assert inference_costs(parts.plan, weights, 0.01).own.cpu > 0
+            assert inference_costs(parts.plan, weights, 0.01).in_actor.cpu > 0
         finally:
             parts.close()
 

@@ -13,8 +13,8 @@ from offbeat.config.resolve import resolve
 from offbeat.core.errors import ConfigError, EnvFailed, RunFailed
 from offbeat.metrics.expectation import FACTOR
 from offbeat.tuning.layouts import (
-    Comparison,
     FailedLayout,
+    LayoutComparison,
     MeasuredLayout,
     advice,
     compare,
@@ -34,10 +34,10 @@ def config(algorithm: str = "ppo", env: str = "CartPole-v1", **settings: Any) ->
     return resolve(algorithm, env, flags={**(SMALL if algorithm == "ppo" else {}), **settings})
 
 
-def reached(sps: float) -> Comparison:
+def reached(sps: float) -> LayoutComparison:
     """Return the comparison of a run in processes that reached a speed with serial."""
     run = replace(PROCESSES, achieved_sps=sps)
-    return Comparison(run, SERIAL, run)
+    return LayoutComparison(run, SERIAL, run)
 
 
 # --- which layouts are compared -----------------------------------------------------------------------------
@@ -156,16 +156,16 @@ def test_advice_follows_the_measured_speeds_whatever_was_predicted(sps, expected
 
 def test_a_serial_run_is_told_the_runtime_that_was_faster_or_to_stay():
     alike = replace(PROCESSES, actors=1, envs_per_actor=32)
-    assert advice(Comparison(SERIAL, SERIAL, alike), busy=False) == (
+    assert advice(LayoutComparison(SERIAL, SERIAL, alike), busy=False) == (
         "asynchrony pays: processes is 2.00x as fast as serial here, so pass --runtime processes"
     )
     slow = replace(PROCESSES, achieved_sps=20_000)
-    assert advice(Comparison(SERIAL, SERIAL, slow), busy=False).endswith("so stay with --runtime serial")
+    assert advice(LayoutComparison(SERIAL, SERIAL, slow), busy=False).endswith("so stay with --runtime serial")
 
 
 def test_a_runtime_is_recommended_in_the_layout_that_was_measured():
     run = replace(SERIAL, actors=4, envs_per_actor=8)
-    assert advice(Comparison(run, run, PROCESSES), busy=False).endswith(
+    assert advice(LayoutComparison(run, run, PROCESSES), busy=False).endswith(
         "so pass --runtime processes --actors 2 --envs-per-actor 16 --set learner_threads=1"
     )
 

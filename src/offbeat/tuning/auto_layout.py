@@ -67,16 +67,16 @@ class Candidate:
     @property
     def speed_model(self) -> SpeedModel:
         """The speed that these costs allow."""
-        own = self._own_speed_model
-        return own if self.inference is None else self.inference.in_worker(own)
+        model = self._model_in_actor
+        return model if self.inference is None else self.inference.in_worker(model)
 
     @property
     def inference_gain_text(self) -> str:
         """Whether the inference workers pay; '' if there are none."""
-        return "" if self.inference is None else gain_text(self.inference.compare(self._own_speed_model).gain)
+        return "" if self.inference is None else gain_text(self.inference.compare(self._model_in_actor).gain)
 
     @property
-    def _own_speed_model(self) -> SpeedModel:
+    def _model_in_actor(self) -> SpeedModel:
         """The speed that they allow if the networks are computed in the actors."""
         return SpeedModel(
             replace(self.topology, inference_workers=0),

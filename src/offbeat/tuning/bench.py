@@ -27,7 +27,7 @@ from offbeat.runtime.runtimes import build
 from offbeat.runtime.supervisor import Notify
 from offbeat.tuning.costs import EnvStepper, MeasuredPolicy, act_cost, learn_cost
 from offbeat.tuning.inference_costs import InferenceCosts, gain_text, inference_costs, with_workers, without_workers
-from offbeat.tuning.layouts import Comparison, MeasuredLayout, advice, compare, layout_of
+from offbeat.tuning.layouts import LayoutComparison, MeasuredLayout, advice, compare, layout_of
 from offbeat.tuning.message_costs import message_results
 from offbeat.tuning.other_load import is_busy, other_cores
 from offbeat.tuning.recorded_envs import random_slot
@@ -105,7 +105,7 @@ def report(config: Config, seconds: float, notify: Notify, others: Sequence[Conf
     run = layout_of(config, threads, _speed_model(topology, costs, speed).attainable_sps, speed.sps)
     if hogwild is not None:
         in_turn = layout_of(config.of_worker(0), threads, costs.speed_model(topology).serial_sps, one_worker_sps)
-        compared = Comparison(run, serial=in_turn, concurrent=run)
+        compared = LayoutComparison(run, serial=in_turn, concurrent=run)
     else:
         compared = compare(run, config, others, partial(_measured_layout, costs, seconds))
     return result | compared.results() | {"advice": advice(compared, busy=is_busy(other_load, topology.cores))}
@@ -134,7 +134,7 @@ def _inference_results(
     actor_sps, worker_sps = (other, speed.sps) if uses else (speed.sps, other)
     in_actors = costs.speed_model(replace(topology, inference_workers=0)).with_ideal_learner()
     return {
-        "c_network_us": costs.inference.own.cpu,
+        "c_network_us": costs.inference.in_actor.cpu,
         "c_request_us": costs.inference.request.cpu,
         "c_infer_us": costs.inference.batch.time,
         "inference_actor_sps": actor_sps,

@@ -42,7 +42,7 @@ WORTH = 1.05
 class InferenceCosts:
     """Costs of the networks of all policies, in microseconds per env step."""
 
-    own: Cost
+    in_actor: Cost
     """Computed in an actor, for one env group at a time."""
     request: Cost
     """In the actor: writing requests, ringing, and taking answers. The wait is not included."""
@@ -54,23 +54,23 @@ class InferenceCosts:
     """Env groups of an actor with an inference worker."""
     workers: int
 
-    def in_worker(self, own: SpeedModel) -> SpeedModel:
+    def in_worker(self, model: SpeedModel) -> SpeedModel:
         """Return the model of a run with inference workers, from that of the run whose actors compute the networks."""
-        topology = replace(own.topology, inference_workers=self.workers, env_groups=self.env_groups)
+        topology = replace(model.topology, inference_workers=self.workers, env_groups=self.env_groups)
         return replace(
-            own,
+            model,
             topology=topology,
-            acting=max(0.0, own.acting - self.own.time) + self.request.time,
-            acting_cpu=max(0.0, own.acting_cpu - self.own.cpu) + self.request.cpu + self.batch.cpu,
+            acting=max(0.0, model.acting - self.in_actor.time) + self.request.time,
+            acting_cpu=max(0.0, model.acting_cpu - self.in_actor.cpu) + self.request.cpu + self.batch.cpu,
             inference=self.batch.time,
         )
 
-    def compare(self, own: SpeedModel) -> Comparison:
-        """Return the expected speeds; `own`: the model of the run whose actors compute the networks."""
-        return Comparison(self, own, self.in_worker(own))
+    def compare(self, model: SpeedModel) -> InferenceComparison:
+        """Return the expected speeds; `model`: that of the run whose actors compute the networks."""
+        return InferenceComparison(self, model, self.in_worker(model))
 
 
-class Comparison(NamedTuple):
+class InferenceComparison(NamedTuple):
     """Inference in actors and in inference workers, expected from the costs."""
 
     costs: InferenceCosts
@@ -87,9 +87,9 @@ class Comparison(NamedTuple):
         """The costs and the limits that follow from them."""
         costs = self.costs
         return (
-            f"the network takes {costs.own.time:.1f} us per env step in an actor, and {costs.batch.time:.1f} us in a "
-            f"worker, in batches of {costs.rows} rows, where requests cost the actor {costs.request.time:.1f} us; at "
-            f"most {self.actor.attainable_sps:,.0f} env steps/s in actors (bound by the {self.actor.bound_by}), "
+            f"the network takes {costs.in_actor.time:.1f} us per env step in an actor, and {costs.batch.time:.1f} us "
+            f"in a worker, in batches of {costs.rows} rows, where requests cost the actor {costs.request.time:.1f} "
+            f"us; at most {self.actor.attainable_sps:,.0f} env steps/s in actors (bound by the {self.actor.bound_by}), "
             f"{self.worker.attainable_sps:,.0f} in workers (bound by the {self.worker.bound_by})"
         )
 
@@ -129,7 +129,7 @@ def inference_costs(plan: Plan, weights: Sequence[F32], seconds: float) -> Infer
     request, batch = _served_costs(served, weights, seconds)
     groups, members = served.runtime.env_groups, len(served.inference_groups.members(0))
     return InferenceCosts(
-        own=_own_cost(plan, weights, seconds),
+        in_actor=_actor_cost(plan, weights, seconds),
         request=request,
         batch=batch,
         rows=members * sum(rows_of(policy.env_spec.columns, groups) for policy in served.policies),
@@ -153,7 +153,7 @@ def _inputs(policy: PolicyPlan, env_groups: int) -> _Inputs:
     return _Inputs(inputs, observation, np.zeros((rows, spec.state_size), np.float32))
 
 
-def _own_cost(plan: Plan, weights: Sequence[F32], seconds: float) -> Cost:
+def _actor_cost(plan: Plan, weights: Sequence[F32], seconds: float) -> Cost:
     """Measure the networks of one env group in an actor, one policy after the other."""
     networks = []
     for policy, vector in zip(plan.policies, weights, strict=True):

@@ -61,7 +61,7 @@ class FailedLayout(Layout):
 
 
 @dataclass(frozen=True)
-class Comparison:
+class LayoutComparison:
     """A run, the same run in the other kind of runtime, and other layouts of it."""
 
     run: MeasuredLayout
@@ -134,7 +134,7 @@ Measure = Callable[[Config], MeasuredLayout]
 """Measures the layout of a config."""
 
 
-def compare(run: MeasuredLayout, config: Config, others: Sequence[Config], measure: Measure) -> Comparison:
+def compare(run: MeasuredLayout, config: Config, others: Sequence[Config], measure: Measure) -> LayoutComparison:
     """Measure the run in the other kind of runtime, and in `others`. A layout that fails is named in the result.
 
     Args:
@@ -152,7 +152,7 @@ def compare(run: MeasuredLayout, config: Config, others: Sequence[Config], measu
     found, *more = [layout if isinstance(layout, MeasuredLayout) else None for layout in tried]
     serial, concurrent = (run, found) if in_order else (found, run)
     failed = tuple(layout for layout in tried if isinstance(layout, FailedLayout))
-    return Comparison(run, serial, concurrent, tuple(filter(None, more)), failed)
+    return LayoutComparison(run, serial, concurrent, tuple(filter(None, more)), failed)
 
 
 def _in_processes(config: Config, measure: Measure) -> MeasuredLayout | FailedLayout:
@@ -190,14 +190,14 @@ def failures(layouts: Sequence[FailedLayout]) -> str:
     return "\n".join(f"  {layout.name} failed: {layout.reason}" for layout in layouts)
 
 
-def advice(comparison: Comparison, *, busy: bool) -> str:
+def advice(comparison: LayoutComparison, *, busy: bool) -> str:
     """Return which layout to take, by the measured speeds alone. `busy`: whether other processes use the machine."""
     if busy:
         return "the machine is too busy to say which layout is faster"
     return "; ".join(filter(None, (_gain_advice(comparison), _layout_advice(comparison))))
 
 
-def _gain_advice(comparison: Comparison) -> str:
+def _gain_advice(comparison: LayoutComparison) -> str:
     gain, serial, concurrent = comparison.overlap_gain, comparison.serial, comparison.concurrent
     if gain is None or serial is None or concurrent is None:
         return ""
@@ -218,7 +218,7 @@ def _runtime_flags(run: Layout, layout: Layout) -> str:
     return runtime if layout.flags == run.flags else f"{runtime} {layout.flags}"
 
 
-def _layout_advice(comparison: Comparison) -> str:
+def _layout_advice(comparison: LayoutComparison) -> str:
     """Return a faster layout of the same runtime; '' if none was measured."""
     best = max(comparison.others, key=lambda layout: layout.achieved_sps, default=comparison.run)
     gain = best.achieved_sps / comparison.run.achieved_sps
