@@ -7,7 +7,7 @@ import pytest
 from offbeat.config.league import LeagueConfig
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import build
-from offbeat.league.sides import Side, require_sides
+from offbeat.league.sides import Side, sides_of_game
 
 ONE = {"first_0": "me", "second_0": "me"}
 TEAMS = {"red_0": "red", "red_1": "red", "blue_0": "blue"}
@@ -15,7 +15,7 @@ TEAMS = {"red_0": "red", "red_1": "red", "blue_0": "blue"}
 
 def sides(policies: dict[str, str], *, trained: tuple[str, ...] = ("me", "red", "blue"), **settings: Any):
     """Return the sides of a game; `policies`: agent -> names of its policies, with a space between them."""
-    return require_sides(
+    return sides_of_game(
         LeagueConfig(**settings), "Game-v0", {agent: names.split() for agent, names in policies.items()}, trained
     )
 

@@ -29,7 +29,7 @@ from offbeat.league.players import Player
 from offbeat.league.ratings import Ratings, fit_ratings
 from offbeat.league.results import GameResult
 from offbeat.league.seatings import Seating, seatings
-from offbeat.league.sides import Side, policies_by_agent, sides_of
+from offbeat.league.sides import Side, policies_by_agent, sides_of_patterns
 from offbeat.league.standings import Standing, standings_of
 from offbeat.run_directory.directory import RunDirectory
 from offbeat.workers.games import Games, game_envs
@@ -201,7 +201,7 @@ def _sides(env_id: str, agents: Mapping[str, Sequence[str]], patterns: Sequence[
     policies = policies_by_agent(agents)
     if len(policies) < 2:
         raise ConfigError(f"a match needs a game of at least 2 sides, but {env_id} has one agent: pass runs of a game")
-    return sides_of(patterns, env_id, policies, what="match", flag="--sides")
+    return sides_of_patterns(patterns, env_id, policies, what="match", flag="--sides")
 
 
 def _pairings(entrants: Sequence[Entrant], sides: Sequence[Side]) -> dict[_Pairing, int]:

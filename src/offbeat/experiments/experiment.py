@@ -28,9 +28,9 @@ from offbeat.experiments.spec import Spec, read_spec
 from offbeat.experiments.trials import (
     Trial,
     different_settings,
-    require_startable,
     trial_of,
     trials_of,
+    try_envs,
     whole_keys,
 )
 from offbeat.metrics.text import counted
@@ -74,7 +74,7 @@ class Experiment:
         """All trials; in a search by Optuna those that have been started."""
         examples = _examples(self.spec) if self.chosen_by_optuna else []
         self._checked = [*self.trials, *examples]
-        require_startable(self._checked, self.spec.where, elsewhere=elsewhere)
+        try_envs(self._checked, self.spec.where, elsewhere=elsewhere)
         self.directory.require_same_sessions(self.spec, self.trials)
 
     @property

@@ -168,7 +168,7 @@ def _in_trial(where: str, env: str, values: Values, error: ConfigError) -> Confi
     return with_file(where, f"a trial on {env} with {tried}" if tried else env, error)
 
 
-def require_startable(trials: list[Trial], where: str, *, elsewhere: bool = False) -> list[TestedEnvs]:
+def try_envs(trials: list[Trial], where: str, *, elsewhere: bool = False) -> list[TestedEnvs]:
     """Take a few steps in each env, and raise ConfigError if a trial could not start; return what each would have.
 
     Args:

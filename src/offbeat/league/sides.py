@@ -25,7 +25,7 @@ def policies_by_agent(agents: Mapping[str, Sequence[str]]) -> dict[str, list[str
     return {agent: [policy for policy, own in agents.items() if agent in own] for agent in names}
 
 
-def require_sides(
+def sides_of_game(
     config: LeagueConfig, env_id: str, policies: Mapping[str, Sequence[str]], trained: Collection[str]
 ) -> tuple[Side, ...]:
     """Return the sides of a game, in the order of their patterns, else of their first agents.
@@ -46,7 +46,7 @@ def require_sides(
             f"a league needs a game of at least 2 sides, but {env_id} has {len(policies)} agent: leave the league out, "
             "or pass an env with several agents"
         )
-    sides = sides_of(config.sides, env_id, policies)
+    sides = sides_of_patterns(config.sides, env_id, policies)
     _require_choices(config, sides, policies)
     _require_learning(config, sides, trained)
     return sides
@@ -63,7 +63,7 @@ def message_of(config: LeagueConfig, sides: Sequence[Side]) -> str:
     )
 
 
-def sides_of(
+def sides_of_patterns(
     patterns: Sequence[str],
     env_id: str,
     policies: Mapping[str, Sequence[str]],
@@ -75,8 +75,8 @@ def sides_of(
 
     Args:
         patterns: A pattern for each side; empty: those that the policies imply.
-        env_id: As for `require_sides`.
-        policies: As for `require_sides`.
+        env_id: As for `sides_of_game`.
+        policies: As for `sides_of_game`.
         what: What needs the sides, for messages.
         flag: The flag for patterns, for messages.
 

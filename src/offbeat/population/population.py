@@ -23,7 +23,7 @@ from offbeat.experiments.progress import SessionCounts, View
 from offbeat.experiments.running import Outcome, Pool, StopSignals, wait_until_free
 from offbeat.experiments.sessions import RunProcess
 from offbeat.experiments.spec import read_spec
-from offbeat.experiments.trials import Trial, require_startable, write_policies
+from offbeat.experiments.trials import Trial, try_envs, write_policies
 from offbeat.plots.runs import LEDGER
 from offbeat.population.copying import keep, with_policies_of
 from offbeat.population.ledger import Decision, Failure, Ledger, Score
@@ -368,5 +368,5 @@ def _require_startable(plan: Plan, *, elsewhere: bool) -> None:
     """
     env = plan.spec.envs[0]
     examples = [Trial(number, env, values, {}, config) for number, (values, config) in enumerate(plan.examples())]
-    tested = require_startable(examples, plan.spec.where, elsewhere=elsewhere)[0]
+    tested = try_envs(examples, plan.spec.where, elsewhere=elsewhere)[0]
     require_measurable(plan, tuple(tested.policies), several_agents=tested.world is not None)

@@ -23,7 +23,7 @@ from offbeat.envs.previous_inputs import spec_with_previous_inputs
 from offbeat.envs.worlds.contract import WorldSpec
 from offbeat.envs.worlds.make import preflight_world
 from offbeat.envs.worlds.rows import spec_of_policy
-from offbeat.league.sides import Side, policies_by_agent, require_sides
+from offbeat.league.sides import Side, policies_by_agent, sides_of_game
 from offbeat.workers.seats import LeaguePlan
 
 
@@ -109,7 +109,7 @@ def _assigned(config: Config, spec: WorldSpec | EnvSpec) -> TestedEnvs:
     if isinstance(spec, EnvSpec):
         _refuse_policies(config)
         if config.league is not None:
-            require_sides(config.league, config.run.env, {"agent": [DEFAULT_POLICY]}, (DEFAULT_POLICY,))
+            sides_of_game(config.league, config.run.env, {"agent": [DEFAULT_POLICY]}, (DEFAULT_POLICY,))
         _require_learners(config, 1)
         return TestedEnvs(config, None, {DEFAULT_POLICY: replace(spec, columns=config.runtime.envs_per_actor)})
     config = config.with_agents(spec.names)
@@ -156,7 +156,7 @@ def league_of(config: Config, owned: Mapping[str, Sequence[str]]) -> LeaguePlan 
     if config.league is None:
         return None
     trained = tuple(filter(config.trains, owned))
-    sides = require_sides(config.league, config.run.env, policies_by_agent(owned), trained)
+    sides = sides_of_game(config.league, config.run.env, policies_by_agent(owned), trained)
     _require_worlds(config, config.league, sides, trained)
     return LeaguePlan(config.league, sides, trained)
 
