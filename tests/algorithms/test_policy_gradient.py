@@ -15,7 +15,7 @@ from tests.support.update_rows import Bench, bench
 
 from offbeat.algorithms.a2c import A2CConfig
 from offbeat.algorithms.impala import IMPALAConfig
-from offbeat.algorithms.on_policy import GROUP
+from offbeat.algorithms.on_policy import ACTOR_CRITIC
 from offbeat.algorithms.on_policy_config import OnPolicyConfig
 from offbeat.algorithms.ppo import PPOConfig
 from offbeat.config.resolve import resolve
@@ -189,7 +189,7 @@ def test_rounding_errors_clip_no_row(small):
 )
 def test_the_learning_rate_follows_its_schedule(small, schedule, rates):
     algorithm = bench(replace(small, learning_rate_schedule=schedule)).algorithm
-    assert [algorithm.start(progress)[GROUP] for progress in (0.0, 0.25, 1.5)] == pytest.approx(rates)
+    assert [algorithm.start(progress)[ACTOR_CRITIC] for progress in (0.0, 0.25, 1.5)] == pytest.approx(rates)
 
 
 @pytest.mark.parametrize("algorithm", ["a2c", "impala"])

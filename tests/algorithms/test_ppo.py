@@ -13,7 +13,7 @@ from tests.support.models import ACTIONS, OBSERVATIONS, policy_spec
 from tests.support.thorough import examples, thorough
 from tests.support.update_rows import bench, perturb, random_minibatch
 
-from offbeat.algorithms.on_policy import GROUP, OnPolicy
+from offbeat.algorithms.on_policy import ACTOR_CRITIC, OnPolicy
 from offbeat.algorithms.ppo import PPO, PPOConfig
 from offbeat.algorithms.rows import RowRange, minibatch_of_rows
 from offbeat.config.resolve import resolve
@@ -332,7 +332,7 @@ def test_a_batch_without_valid_rows_makes_no_update(max_lag):
 )
 def test_the_learning_rate_follows_its_schedule(schedule, rates):
     ppo = bench(replace(SMALL, learning_rate_schedule=schedule)).algorithm
-    assert [ppo.start(progress)[GROUP] for progress in (0.0, 0.25, 1.0, 1.5)] == pytest.approx(rates)
+    assert [ppo.start(progress)[ACTOR_CRITIC] for progress in (0.0, 0.25, 1.0, 1.5)] == pytest.approx(rates)
 
 
 @pytest.mark.parametrize(
@@ -357,12 +357,12 @@ def test_the_learning_rate_adapts_to_the_kl_of_the_last_epoch(kl_target, rate, e
     )
     side.fill(0, seed=11)
     ppo = side.algorithm
-    assert ppo.start(0.9)[GROUP] == pytest.approx(rate)
+    assert ppo.start(0.9)[ACTOR_CRITIC] == pytest.approx(rate)
     batch = ppo.prepare({name: torch.from_numpy(array) for name, array in side.unrolls.arrays_of(0).items()})
     for kl, _ in zip([50.0, 1.0], ppo.minibatches(batch, stream(0, "test")), strict=True):
         _report_kl(ppo, kl)
     ppo.finish(batch)
-    assert ppo.start(0.9)[GROUP] == pytest.approx(expected)
+    assert ppo.start(0.9)[ACTOR_CRITIC] == pytest.approx(expected)
 
 
 def test_the_learning_rate_does_not_change_while_updates_are_refused():
@@ -370,7 +370,7 @@ def test_the_learning_rate_does_not_change_while_updates_are_refused():
     side.fill(0, seed=11)["reward"][...] = 1e30
     learned = side.learner.learn(0, 0.0)
     assert learned.refused == learned.updates > 0
-    assert side.algorithm.start(0.0)[GROUP] == pytest.approx(0.003)
+    assert side.algorithm.start(0.0)[ACTOR_CRITIC] == pytest.approx(0.003)
 
 
 def _report_kl(ppo: OnPolicy[Any], kl: float) -> None:

@@ -16,7 +16,7 @@ from tests.support.runs import small_run
 from tests.support.thorough import thorough
 from tests.support.update_rows import bench
 
-from offbeat.algorithms.on_policy import GROUP
+from offbeat.algorithms.on_policy import ACTOR_CRITIC
 from offbeat.algorithms.ppo import PPOConfig
 from offbeat.algorithms.rows import minibatch_of_columns
 from offbeat.config.resolve import resolve
@@ -100,7 +100,7 @@ def test_losses_and_gradients_equal_those_of_a_plain_loop_to_five_digits(core):
     twin = RecurrentTwin(side.algorithm.config, RecurrentNetwork(side.spec, weights), corrected=False, weighs=False)
     batch = side.algorithm.prepare({name: torch.from_numpy(array) for name, array in arrays.items()})
     minibatch = minibatch_of_columns(side.algorithm.spec, batch, torch.arange(batch["reward"].shape[1]))
-    flat = side.algorithm.groups[GROUP].parameters
+    flat = side.algorithm.groups[ACTOR_CRITIC].parameters
     flat.gradients.zero_()
     loss = side.algorithm.loss(minibatch).loss
     assert isinstance(loss, torch.Tensor)

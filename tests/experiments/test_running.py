@@ -17,7 +17,7 @@ from offbeat.core.errors import RunFailed
 from offbeat.experiments import launching, running
 from offbeat.experiments.launching import End, LocalProcess
 from offbeat.experiments.progress import SessionCounts, Silent
-from offbeat.experiments.running import RESTARTS, Child, Pool, StopSignals
+from offbeat.experiments.running import RESTARTS_AFTER_LOST_NODE, Child, Pool, StopSignals
 from offbeat.experiments.sessions import RunProcess, SessionStatus
 from offbeat.run_directory.directory import RunDirectory
 
@@ -93,11 +93,11 @@ def pool_of(launcher: FakeLauncher) -> Pool:
 
 
 def test_a_session_starts_again_after_each_loss_up_to_the_limit(session):
-    pool = pool_of(FakeLauncher([*[LOST] * RESTARTS, End(0)]))
+    pool = pool_of(FakeLauncher([*[LOST] * RESTARTS_AFTER_LOST_NODE, End(0)]))
     pool.run([session])
     assert [outcome.state for outcome in pool.outcomes] == ["finished"]
     session.finished = False
-    pool = pool_of(FakeLauncher([LOST] * (RESTARTS + 1)))
+    pool = pool_of(FakeLauncher([LOST] * (RESTARTS_AFTER_LOST_NODE + 1)))
     pool.run([session])
     assert [(outcome.state, outcome.reason, outcome.killed) for outcome in pool.outcomes] == [
         ("failed", "the node was lost", True)

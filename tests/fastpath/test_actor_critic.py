@@ -16,7 +16,7 @@ from tests.support.update_rows import ALGORITHMS, bench, perturb, random_minibat
 from offbeat.algorithms.a2c import A2CConfig
 from offbeat.algorithms.batch_network import ForwardedRows
 from offbeat.algorithms.impala import IMPALAConfig
-from offbeat.algorithms.on_policy import GROUP, OnPolicy
+from offbeat.algorithms.on_policy import ACTOR_CRITIC, OnPolicy
 from offbeat.algorithms.on_policy_config import OnPolicyConfig
 from offbeat.algorithms.on_policy_shards import NORMALIZED
 from offbeat.algorithms.ppo import PPOConfig
@@ -66,7 +66,7 @@ def algorithm_of(config: OnPolicyConfig, action: str, **spec: Any) -> tuple[OnPo
 )
 def test_loss_metrics_and_every_gradient_equal_those_of_autograd(kernels, config, action, rows, drift, seed):
     algorithm, spec = algorithm_of(replace(config, kernels=kernels), action)
-    flat = algorithm.groups[GROUP].parameters
+    flat = algorithm.groups[ACTOR_CRITIC].parameters
     minibatch = random_minibatch(algorithm, spec, rows, seed, drift)
     [stage] = algorithm.stages
     assert stage.gradients is not None
@@ -118,7 +118,7 @@ def test_normalized_advantages_that_are_all_equal_do_not_change_the_policy(kerne
     [stage] = algorithm.stages
     assert stage.gradients is not None
     stage.gradients(minibatch)
-    flat = algorithm.groups[GROUP].parameters
+    flat = algorithm.groups[ACTOR_CRITIC].parameters
     of_policy = [view for name, view in flat.layout.views(flat.gradients).items() if not name.startswith("critic")]
     assert not any(view.any() for view in of_policy)
 
@@ -128,7 +128,7 @@ def test_normalized_advantages_that_are_all_equal_do_not_change_the_policy(kerne
 @given(configs, st.sampled_from(["discrete", "box"]), st.integers(1, 9), st.integers(0, 2**32 - 1))
 def test_a_minibatch_of_another_size_is_not_affected_by_the_one_before(kernels, config, action, rows, seed):
     algorithm, spec = algorithm_of(replace(config, kernels=kernels), action)
-    flat = algorithm.groups[GROUP].parameters
+    flat = algorithm.groups[ACTOR_CRITIC].parameters
     gradients = algorithm.stages[0].gradients
     assert gradients is not None
     minibatch = random_minibatch(algorithm, spec, rows, seed)
@@ -146,7 +146,7 @@ def test_a_minibatch_of_another_size_is_not_affected_by_the_one_before(kernels, 
 def test_the_gradients_of_a_pass_that_is_used_again_are_those_of_a_new_one(kernels, small, action, between, max_lag):
     config = replace(small, hidden_sizes=(7, 5), entropy_coef=0.1, kernels=kernels)
     side = bench(config, action, max_lag=max_lag)
-    algorithm, flat = side.algorithm, side.algorithm.groups[GROUP].parameters
+    algorithm, flat = side.algorithm, side.algorithm.groups[ACTOR_CRITIC].parameters
     rows = {name: torch.from_numpy(array) for name, array in side.fill(0, seed=11).items()}
     batch = algorithm.prepare(rows)
     [minibatch] = algorithm.minibatches(batch, np.random.default_rng(0))

@@ -21,7 +21,7 @@ from tests.support.update_rows import ALGORITHMS, perturb, random_minibatch
 from offbeat.algorithms.a2c import A2C, A2CConfig
 from offbeat.algorithms.base import LossResult
 from offbeat.algorithms.impala import IMPALAConfig
-from offbeat.algorithms.on_policy import GROUP, OnPolicy
+from offbeat.algorithms.on_policy import ACTOR_CRITIC, OnPolicy
 from offbeat.algorithms.on_policy_config import OnPolicyConfig
 from offbeat.algorithms.ppo import PPOConfig
 from offbeat.api.resume import resume
@@ -42,7 +42,7 @@ def gradients_of(algorithm: OnPolicy[Any], minibatch: Any) -> tuple[LossResult, 
     [stage] = algorithm.stages
     assert stage.gradients is not None
     result = stage.gradients(minibatch)
-    return result, algorithm.groups[GROUP].parameters.gradients.clone()
+    return result, algorithm.groups[ACTOR_CRITIC].parameters.gradients.clone()
 
 
 # --- the results --------------------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ from offbeat.plots.runs import LEDGER
 from offbeat.population import pictures
 from offbeat.population.ledger import Failure, Ledger
 from offbeat.population.members import MemberProcess, Scoring, Training
-from offbeat.population.population import RESTARTS, Population
+from offbeat.population.population import RESTARTS_AFTER_KILL, Population
 from offbeat.population.report import write_report
 from offbeat.run_directory.checkpoint import load as load_checkpoint
 
@@ -361,7 +361,7 @@ def test_a_killed_process_is_started_again_a_limited_number_of_times(tmp_path):
     one = population(tmp_path)
     schedule = run_here(one, stop=lambda _: True)
     process = schedule.first_generation()[0]
-    for _ in range(RESTARTS):
+    for _ in range(RESTARTS_AFTER_KILL):
         schedule.ended(Outcome(process, "failed", "killed", killed=True))
         assert not schedule.failed
     schedule.ended(Outcome(process, "failed", "killed", killed=True))
@@ -526,7 +526,7 @@ def test_a_member_that_is_killed_again_and_again_is_replaced_by_a_copy_of_a_good
         os.kill(pid, signal.SIGKILL)
         return True
 
-    for _ in range(RESTARTS + 1):
+    for _ in range(RESTARTS_AFTER_KILL + 1):
         started.wait_until(kill_next)
     (tmp_path / "GO").touch()
     said = started.end()

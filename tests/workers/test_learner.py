@@ -10,7 +10,7 @@ import torch
 from tests.support.update_rows import COLUMNS, UNROLL_LENGTH, Bench, bench
 
 from offbeat.algorithms.base import Batch
-from offbeat.algorithms.on_policy import GROUP
+from offbeat.algorithms.on_policy import ACTOR_CRITIC
 from offbeat.algorithms.ppo import PPOConfig
 from offbeat.core.errors import RunFailed
 from offbeat.core.types import NOT_ENDED
@@ -50,13 +50,13 @@ def test_a_non_finite_update_changes_nothing_and_republishes_the_previous_weight
     side.fill(0, seed=11)
     side.learner.learn(0, 0.0)
     before, published = side.parameters, side.weights.read(1).copy()
-    moments = {name: array.copy() for name, array in side.learner.state()["adam"][GROUP].items()}
+    moments = {name: array.copy() for name, array in side.learner.state()["adam"][ACTOR_CRITIC].items()}
     spoil(side, 1, value)
     learned = side.learner.learn(1, 0.0)
     assert (learned.updates, learned.refused) == (2, 2)
     np.testing.assert_array_equal(side.parameters, before)
     np.testing.assert_array_equal(side.weights.read(2), published)
-    for name, array in side.learner.state()["adam"][GROUP].items():
+    for name, array in side.learner.state()["adam"][ACTOR_CRITIC].items():
         np.testing.assert_array_equal(array, moments[name])
 
 
@@ -120,7 +120,7 @@ def test_gradients_are_clipped_to_max_grad_norm_and_never_scaled_up(action, max_
     side = bench(replace(WHOLE, epochs=1, max_grad_norm=max_grad_norm), action)
     side.fill(0, seed=11)
     norm = side.learner.learn(0, 0.0).metrics["grad_norm"]
-    applied = float(np.linalg.norm(side.algorithm.groups[GROUP].parameters.gradients.numpy()))
+    applied = float(np.linalg.norm(side.algorithm.groups[ACTOR_CRITIC].parameters.gradients.numpy()))
     assert norm > 0.05, "what is reported is the norm before it was scaled"
     assert applied == pytest.approx(min(norm, max_grad_norm), rel=1e-3)
 

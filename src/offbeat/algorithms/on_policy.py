@@ -79,7 +79,8 @@ from offbeat.models.published import parameter_shapes, published_layout, require
 from offbeat.models.spec import PolicySpec
 from offbeat.models.storage import PrivateStorage, Storage
 
-GROUP = "actor_critic"
+ACTOR_CRITIC = "actor_critic"
+"""Name of the parameter group, and of its stage."""
 ROUNDING = 1e-5
 """Largest rounding error of the ratio of two equal policies, one computed in NumPy when acting, one recomputed."""
 
@@ -121,7 +122,7 @@ class OnPolicy(Checkpointed, Generic[Settings]):
         self.register(storage)
         generator = torch.Generator().manual_seed(derive_seed(seed, "init"))
         self.network = self.make_network(generator).to(device)
-        self.parameters = FlatParameters(self.network, GROUP, storage)
+        self.parameters = FlatParameters(self.network, ACTOR_CRITIC, storage)
         self._layout = published_layout(spec)
         require_published(self.parameters.layout, spec, type(self))
         self._policy_size = BufferLayout.of(parameter_shapes(spec)).size
@@ -129,7 +130,7 @@ class OnPolicy(Checkpointed, Generic[Settings]):
             spec, storage, returns=config.normalize_returns, return_scale=config.return_scale, device=device
         )
         self.threads = 0
-        flats = {GROUP: self.parameters, **self.build_more(generator, storage)}
+        flats = {ACTOR_CRITIC: self.parameters, **self.build_more(generator, storage)}
         self.groups: Mapping[str, ParameterGroup] = {
             name: ParameterGroup(flat, config.max_grad_norm, config.adam_eps) for name, flat in flats.items()
         }
@@ -171,7 +172,7 @@ class OnPolicy(Checkpointed, Generic[Settings]):
     def make_stages(self, fast: OnPolicyFastPath | None) -> tuple[Stage, ...]:
         """Return the stages of an update; `fast` is the fast path, if there is one."""
         gradients = fast.gradients if fast else None
-        return (Stage(GROUP, GROUP, self.loss, gradients, after=self.after_update, maxima=self.maxima),)
+        return (Stage(ACTOR_CRITIC, ACTOR_CRITIC, self.loss, gradients, after=self.after_update, maxima=self.maxima),)
 
     @classmethod
     def for_run(cls, config: Config, spec: PolicySpec, device: str, storage: Storage | None = None) -> Self:
@@ -193,7 +194,7 @@ class OnPolicy(Checkpointed, Generic[Settings]):
         ]
 
     def start(self, progress: float) -> dict[str, float]:
-        return {GROUP: self.learning_rate(progress)}
+        return {ACTOR_CRITIC: self.learning_rate(progress)}
 
     def learning_rate(self, progress: float) -> float:
         """Return Adam's step size for a learning step; `progress` goes from 0 to 1 over the run's `steps`."""

@@ -22,7 +22,7 @@ from offbeat.memory.replay.rings import Rings, RingShape
 from offbeat.memory.replay.sequences import SequenceReplay, check_sequences
 from offbeat.memory.replay.transitions import TransitionReplay
 
-SEQUENCE = 16
+CHUNK_WITH_CORE = 16
 """Default of chunk_length with a core. Without a core it is 1."""
 
 
@@ -135,7 +135,7 @@ class ReplayConfig(NetworkConfig):
     @property
     def ticket_length(self) -> int:
         """Env steps of one column in a ticket."""
-        return self.chunk_length or (1 if self.core == "none" else SEQUENCE)
+        return self.chunk_length or (1 if self.core == "none" else CHUNK_WITH_CORE)
 
     @property
     def rows_before(self) -> int:

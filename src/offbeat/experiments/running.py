@@ -30,7 +30,7 @@ _UNLOCK_TIMEOUT_S = 180.0
 """Maximum seconds until the process of a session on a lost node has ended. File servers keep its lock for a while."""
 _TAIL = 4096
 """Bytes at the end of a log in which its last line is searched for."""
-RESTARTS = 3
+RESTARTS_AFTER_LOST_NODE = 3
 """Times that a session is started again because its node was lost."""
 
 
@@ -271,7 +271,7 @@ class Pool:
         child.close()
         outcome = child.outcome(end)
         name = child.session.name
-        if end.node_lost and outcome.state == "failed" and self._losses[name] < RESTARTS:
+        if end.node_lost and outcome.state == "failed" and self._losses[name] < RESTARTS_AFTER_LOST_NODE:
             self._losses[name] += 1
             self._waiting.append(_Waiting(child.session, time.monotonic() + _UNLOCK_TIMEOUT_S))
             self._view.message(f"{name}: {end.reason}; it starts again")

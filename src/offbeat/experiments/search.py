@@ -24,9 +24,9 @@ Values = dict[str, Any]
 """Key -> value of one trial, for the keys that are searched over."""
 Method = Literal["grid", "random", "optuna"]
 
-MOST = 100_000
+MOST_SESSIONS = 100_000
 """Largest number of sessions: each has a directory, and all are listed before the first one starts."""
-Number = Annotated[int, Bound(1, MOST)]
+SessionCount = Annotated[int, Bound(1, MOST_SESSIONS)]
 """A number of seeds or trials."""
 _MOST_DRAWS = 1000
 _MOST_DRAWS_PER_EARLIER_TRIAL = 20
@@ -262,7 +262,7 @@ def _grid(where: str, table: Mapping[str, Any], over: Over) -> Search:
 def _sampled(where: str, table: Mapping[str, Any], method: Method, over: Over) -> Search:
     if "trials" not in table:
         raise ConfigError(f"{where}: method {method} needs the number of trials: add trials = 8 under [search]")
-    trials = expect(where, "trials", table["trials"], Number)
+    trials = expect(where, "trials", table["trials"], SessionCount)
     return Search(method, over, trials, expect(where, "seed", table.get("seed", 0), Natural))
 
 

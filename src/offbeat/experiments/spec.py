@@ -19,7 +19,7 @@ from offbeat.config.trust import Code, clusters_of, modules_in, policies_code, r
 from offbeat.core.errors import ConfigError, suggestion
 from offbeat.core.fields import Natural
 from offbeat.core.toml_files import read_toml
-from offbeat.experiments.search import MOST, Number, Search, expect, read_search, refuse_duplicates
+from offbeat.experiments.search import MOST_SESSIONS, Search, SessionCount, expect, read_search, refuse_duplicates
 
 _KEYS = {
     "algorithm": str,
@@ -27,7 +27,7 @@ _KEYS = {
     "envs": tuple[str, ...],
     "preset": str | None,
     "seeds": tuple[Natural, ...],
-    "sessions": Number,
+    "sessions": SessionCount,
     "target_return": float | None,
     "imports": tuple[str, ...],
 }
@@ -189,12 +189,12 @@ def spec_of(tables: Mapping[str, Any], where: str) -> Spec:
 
 
 def _limit_sessions(spec: Spec) -> None:
-    """Refuse a spec with more than `MOST` sessions."""
+    """Refuse a spec with more than `MOST_SESSIONS` sessions."""
     combinations = 1 if spec.search is None else spec.search.combinations
-    if (count := combinations * len(spec.envs) * len(spec.seeds)) > MOST:
+    if (count := combinations * len(spec.envs) * len(spec.seeds)) > MOST_SESSIONS:
         raise ConfigError(
             f"{spec.where} has {count:,} sessions (combinations of values: {combinations:,}, envs: {len(spec.envs):,}, "
-            f"seeds: {len(spec.seeds):,}), but at most {MOST:,} are expected: list fewer envs or "
+            f"seeds: {len(spec.seeds):,}), but at most {MOST_SESSIONS:,} are expected: list fewer envs or "
             'seeds, or search fewer combinations, such as method = "random" with trials = 100'
         )
 

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from offbeat.algorithms.base import LossResult, Minibatch
 from offbeat.algorithms.batch_network import FastOutputs, ForwardedRows
-from offbeat.algorithms.on_policy import GROUP, OnPolicy
+from offbeat.algorithms.on_policy import ACTOR_CRITIC, OnPolicy
 from offbeat.algorithms.on_policy_shards import NORMALIZED
 from offbeat.algorithms.rows import RowRange
 from offbeat.core.types import F32
@@ -41,7 +41,7 @@ class ActorCriticFastPath(Generic[Owner]):
 
     def __init__(self, algorithm: Owner) -> None:
         """Read and write the parameters of an algorithm for which `applies` is true."""
-        spec, parameters = algorithm.spec, algorithm.groups[GROUP].parameters
+        spec, parameters = algorithm.spec, algorithm.groups[ACTOR_CRITIC].parameters
         values: dict[str, F32] = parameters.layout.views(parameters.values.detach().numpy())
         self.algorithm = algorithm
         gradients: dict[str, F32] = parameters.layout.views(parameters.gradients.numpy())
@@ -63,7 +63,7 @@ class ActorCriticFastPath(Generic[Owner]):
         config, spec = algorithm.config, algorithm.spec
         box = spec.action.kind == "box" and spec.distribution == "gaussian"
         simple = spec.plain and not spec.no_decision and (box or (spec.action.kind == "discrete" and spec.mask is None))
-        on_cpu = algorithm.groups[GROUP].parameters.values.device.type == "cpu"
+        on_cpu = algorithm.groups[ACTOR_CRITIC].parameters.values.device.type == "cpu"
         return simple and not config.shares_trunk(spec) and config.exploration == "entropy" and on_cpu
 
     def values(self, observation: Tensor) -> Tensor:

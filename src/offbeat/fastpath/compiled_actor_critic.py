@@ -14,7 +14,7 @@ from torch import Tensor
 
 from offbeat.algorithms.base import LossResult, Minibatch
 from offbeat.algorithms.batch_network import FastOutputs, ForwardedRows
-from offbeat.algorithms.on_policy import GROUP, OnPolicy
+from offbeat.algorithms.on_policy import ACTOR_CRITIC, OnPolicy
 from offbeat.algorithms.on_policy_shards import NORMALIZED
 from offbeat.algorithms.ppo import PPO
 from offbeat.core.types import F32
@@ -37,7 +37,7 @@ class CompiledFastPath(ActorCriticFastPath[OnPolicy[Any]]):
     def __init__(self, algorithm: OnPolicy[Any]) -> None:
         """Read and write the parameters of an algorithm for which `applies` is true."""
         super().__init__(algorithm)
-        spec, parameters = algorithm.spec, algorithm.groups[GROUP].parameters
+        spec, parameters = algorithm.spec, algorithm.groups[ACTOR_CRITIC].parameters
         policy, relu = spec.layer_names(), spec.activation == "relu"
         self._policy = _Network(parameters, policy, relu=relu)
         self._value = _Network(parameters, [name.replace("policy", "critic") for name in policy], relu=relu)

@@ -34,7 +34,7 @@ from offbeat.population.tree import Family
 from offbeat.run_directory.checkpoint import load
 from offbeat.run_directory.directory import RunDirectory
 
-RESTARTS = 3
+RESTARTS_AFTER_KILL = 3
 """Times that a process which was killed is started again in one generation of a member."""
 _KEPT = re.compile(r"(?:\.writing-)?member-\d+-generation-(\d+)")
 """Name of a kept checkpoint, with its generation; also of one that was not written to its end."""
@@ -250,7 +250,7 @@ class Schedule:
             self._enter_score(process)
         elif outcome.state == "failed":
             self._restarts[process.name] += 1
-            if not outcome.killed or self._restarts[process.name] > RESTARTS:
+            if not outcome.killed or self._restarts[process.name] > RESTARTS_AFTER_KILL:
                 self.failed[process.member] = outcome
 
     def _enter_score(self, process: Scoring) -> None:
