@@ -461,7 +461,7 @@ def test_a_search_by_optuna_reserves_the_cores_of_its_largest_trial(tmp_path):
 def test_optuna_is_told_of_a_trial_whose_session_failed(pairs_that_may_not_fit, monkeypatch):
     values, told = {"capacity": 100_000, "warmup": 1000}, []
 
-    def draws(_search: object, _whole: object, scored: list[tuple[dict[str, int], float | None]], _number: int) -> Any:
+    def draws(_search: object, scored: list[tuple[dict[str, int], float | None]], _number: int) -> Any:
         told.extend(scored)
         return repeat(values)
 

@@ -30,7 +30,7 @@ def test_comments_and_key_order_do_not_change_the_identity_of_a_spec():
     assert one_spec.identity() == other_spec.identity()
     assert one_spec.search is not None
     assert other_spec.search is not None
-    assert one_spec.search.settings(()) == other_spec.search.settings(())
+    assert one_spec.search.settings() == other_spec.search.settings()
 
 
 @pytest.mark.parametrize(
@@ -145,3 +145,9 @@ def test_a_spec_file_that_is_missing_or_invalid_toml_is_refused(tmp_path):
     (tmp_path / "a.toml").write_text("[run\n")
     with pytest.raises(ConfigError, match="is not TOML"):
         read_spec(tmp_path / "a.toml")
+
+
+def test_the_record_of_a_range_has_what_the_spec_says_of_it_alone():
+    over = {"checkpoints_kept": {"low": 8, "high": 64, "step": 8}}
+    (found,) = spec(search={"method": "random", "trials": 2, "over": over}).identity()["search"]["over"].values()
+    assert found == {"low": 8, "high": 64, "scale": "linear", "step": 8, "integers": True}

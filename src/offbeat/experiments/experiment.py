@@ -31,7 +31,6 @@ from offbeat.experiments.trials import (
     trial_of,
     trials_of,
     try_envs,
-    whole_keys,
 )
 from offbeat.metrics.text import counted
 
@@ -183,7 +182,7 @@ class Experiment:
         """
         kind = self._return_kind()
         scored = [(trial.values, self._score(trial, kind)) for trial in self.trials]
-        drawn = optuna_search.draws(search, whole_keys(self.spec), scored, number)
+        drawn = optuna_search.draws(search, scored, number)
         known = [trial.values for trial in self.trials]
         trial: Trial | None = None
         for trial in self._fitting(number, islice(drawn, _MOST_DRAWS)):
@@ -223,7 +222,7 @@ class Experiment:
 def _examples(spec: Spec) -> list[Trial]:
     """Return examples of the trials that Optuna may choose, so that invalid values are found at once."""
     search = cast("Search", spec.search)
-    return [_example(spec, values) for values in search.examples()]
+    return [trial_of(spec, 0, spec.envs[0], values) for values in search.examples()]
 
 
 def _layouts(spec: Spec) -> Iterator[Config]:
@@ -231,13 +230,4 @@ def _layouts(spec: Spec) -> Iterator[Config]:
     search = cast("Search", spec.search)
     for values in search.combined_examples(hints_of(RuntimeConfig)):
         with suppress(ConfigError):
-            yield _example(spec, values).config
-
-
-def _example(spec: Spec, values: Values) -> Trial:
-    whole = whole_keys(spec)
-    return trial_of(spec, 0, spec.envs[0], {key: _whole(value, key in whole) for key, value in values.items()})
-
-
-def _whole(value: object, whole: bool) -> object:
-    return int(value) if whole and isinstance(value, float) else value
+            yield trial_of(spec, 0, spec.envs[0], values).config

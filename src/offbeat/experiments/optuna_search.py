@@ -6,7 +6,7 @@ keyed by the trial's number. So an interrupted search continues as if it had not
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from offbeat.core.errors import ConfigError
@@ -24,14 +24,11 @@ def require_optuna() -> None:
         ) from None
 
 
-def draws(
-    search: Search, whole: Collection[str], scored: Sequence[tuple[Values, float | None]], number: int
-) -> Iterator[Values]:
+def draws(search: Search, scored: Sequence[tuple[Values, float | None]], number: int) -> Iterator[Values]:
     """Yield the values that Optuna draws for the next trial: the first ones, then others in their place, without end.
 
     Args:
         search: The search space.
-        whole: Keys that accept only whole numbers.
         scored: Values and mean final return of each earlier trial, by number. None, of a trial that failed, is worse
             than every return.
         number: Number of the next trial.
@@ -42,7 +39,7 @@ def draws(
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     sampler = optuna.samplers.TPESampler(seed=derive_seed(search.seed, "search/optuna", number))
     study = optuna.create_study(direction="maximize", sampler=sampler)
-    distributions = {key: _distribution(search.over[key], key in whole) for key in sorted(search.over)}
+    distributions = {key: _distribution(search.over[key]) for key in sorted(search.over)}
     for values, score in scored:
         params = {key: _to_optuna(search.over[key], value) for key, value in values.items()}
         state = TrialState.PRUNED if score is None else TrialState.COMPLETE  # the sampler ignores FAIL
@@ -50,10 +47,10 @@ def draws(
         study.add_trial(told)
     while True:
         drawn = study.ask(distributions).params
-        yield {key: _from_optuna(search.over[key], drawn[key], key in whole) for key in distributions}
+        yield {key: _from_optuna(search.over[key], drawn[key]) for key in distributions}
 
 
-def _distribution(values: Choices | Range, whole: bool) -> Any:
+def _distribution(values: Choices | Range) -> Any:
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     if isinstance(values, Choices):  # by index: Optuna does not support lists as choices
@@ -61,7 +58,7 @@ def _distribution(values: Choices | Range, whole: bool) -> Any:
     if values.step is not None:  # by the number of steps: a range that a rounded step does not divide loses its end
         return IntDistribution(0, values.place(values.highest))
     log = values.scale == "log"
-    if whole:
+    if values.whole:
         return IntDistribution(int(values.low), int(values.high), log=log)
     return FloatDistribution(values.low, values.high, log=log)
 
@@ -72,7 +69,7 @@ def _to_optuna(values: Choices | Range, value: Any) -> Any:
     return value if values.step is None else values.place(value)
 
 
-def _from_optuna(values: Choices | Range, value: Any, whole: bool) -> Any:
+def _from_optuna(values: Choices | Range, value: Any) -> Any:
     if isinstance(values, Choices):
         return values.values[value]
-    return values.rounded(value if values.step is None else values.low + value * values.step, whole=whole)
+    return values.rounded(value if values.step is None else values.low + value * values.step)

@@ -42,7 +42,7 @@ class Choices:
 
     values: tuple[Any, ...]
 
-    def at(self, fraction: float, *, whole: bool) -> Any:  # noqa: ARG002 - listed values are not rounded
+    def at(self, fraction: float) -> Any:
         """Return the value at a fraction of the list, in [0, 1)."""
         return self.values[int(fraction * len(self.values))]
 
@@ -66,22 +66,24 @@ class Range:
     """Distance between allowed numbers, starting at low; None: any number."""
     integers: bool = False
     """Whether low, high and step are integers in the spec, as 1 is and 1.0 is not."""
+    whole: bool = False
+    """Whether it has only whole numbers, because its setting accepts no others."""
 
-    def at(self, fraction: float, *, whole: bool) -> float:
-        """Return the number at a fraction of the range, in [0, 1); with `whole` a whole number."""
+    def at(self, fraction: float) -> float:
+        """Return the number at a fraction of the range, in [0, 1)."""
         if self.scale == "log":
-            return self.rounded(self._on_log_scale(fraction, 0.5 if whole else 0.0), whole=whole)
-        step = 1.0 if whole and self.step is None else self.step
+            return self.rounded(self._on_log_scale(fraction, 0.5 if self.whole else 0.0))
+        step = 1.0 if self.whole and self.step is None else self.step
         if step is None:
-            return self.rounded(self.low + fraction * (self.high - self.low), whole=whole)
-        return self.rounded(self.low + int(fraction * (self._steps(step) + 1)) * step, whole=whole)
+            return self.rounded(self.low + fraction * (self.high - self.low))
+        return self.rounded(self.low + int(fraction * (self._steps(step) + 1)) * step)
 
     def allows(self, value: object) -> bool:
         """Whether a value is a number within the range."""
         return isinstance(value, int | float) and self.low <= value <= self.high
 
     @property
-    def is_whole(self) -> bool:
+    def has_whole_bounds(self) -> bool:
         """Whether the bounds and the step, if any, are whole numbers."""
         return all(part == int(part) for part in (self.low, self.high, self.step or 1))
 
@@ -103,16 +105,21 @@ class Range:
         """Return how many steps fit between low and high."""
         return math.floor((self.high - self.low) / step + 1e-9)
 
-    def rounded(self, number: float, *, whole: bool) -> float:
+    def rounded(self, number: float) -> float:
         """Return a number within the range, rounded to `_DIGITS` digits; with a step, the nearest on its grid."""
-        if self.step is not None and not whole:
+        if self.whole:
+            return min(max(round(number), int(self.low)), int(self.high))
+        if self.step is not None:
             return self._after(self.place(number), self.step)
-        rounded = round(number) if whole else float(f"{number:.{_DIGITS}g}")
-        return min(max(rounded, int(self.low) if whole else self.low), int(self.high) if whole else self.high)
+        return min(max(float(f"{number:.{_DIGITS}g}"), self.low), self.high)
 
     def examples(self) -> tuple[float, ...]:
         """Return the smallest and the largest value, to be checked."""
-        return (self.low, self.highest)
+        return (int(self.low), int(self.highest)) if self.whole else (self.low, self.highest)
+
+    def given(self) -> dict[str, Any]:
+        """Return what the spec says of the range, as JSON."""
+        return {key: value for key, value in asdict(self).items() if key != "whole"}
 
     def _on_log_scale(self, fraction: float, margin: float) -> float:
         """Return the number at a fraction of the scale. A margin of 0.5 gives both ends their full probability."""
@@ -147,15 +154,15 @@ class Search:
     def identity(self) -> dict[str, Any]:
         """Return the part that defines the trials, as JSON."""
         over = {
-            key: list(values.values) if isinstance(values, Choices) else asdict(values)
+            key: list(values.values) if isinstance(values, Choices) else values.given()
             for key, values in self.over.items()
         }
         return {"method": self.method, "seed": self.seed, "over": over}
 
-    def settings(self, whole: Collection[str]) -> list[Values]:
+    def settings(self) -> list[Values]:
         """Return the values of all combinations of a grid, or of random ones, none of them twice.
 
-        There are fewer than `trials` if no more are found. `whole` are the keys of whole numbers.
+        There are fewer than `trials` if no more are found.
         """
         keys = sorted(self.over)
         if self.trials is None:
@@ -163,18 +170,18 @@ class Search:
             return [dict(zip(keys, values, strict=True)) for values in product(*grid)]
         found: dict[object, Values] = {}
         for number in range(self.trials):
-            drawn = islice(self._draws(number, whole), _MOST_DRAWS + _MOST_DRAWS_PER_EARLIER_TRIAL * number)
+            drawn = islice(self._draws(number), _MOST_DRAWS + _MOST_DRAWS_PER_EARLIER_TRIAL * number)
             values = next((values for values in drawn if _hashable(values) not in found), None)
             if values is None:
                 break
             found[_hashable(values)] = values
         return list(found.values())
 
-    def _draws(self, number: int, whole: Collection[str]) -> Iterator[Values]:
+    def _draws(self, number: int) -> Iterator[Values]:
         """Yield random values for a trial, without end."""
         streams = {key: stream(self.seed, f"search/{key}", number) for key in sorted(self.over)}
         while True:
-            yield {key: self.over[key].at(each.random(), whole=key in whole) for key, each in streams.items()}
+            yield {key: self.over[key].at(each.random()) for key, each in streams.items()}
 
     def examples(self) -> list[Values]:
         """Return combinations that contain each example of every key at least once, to be checked."""
@@ -279,7 +286,7 @@ def _values(where: str, key: str, given: object) -> Choices | Range:
 
 
 def _range(where: str, key: str, given: Mapping[str, Any]) -> Range:
-    hints = {part: hint for part, hint in hints_of(Range).items() if part != "integers"}
+    hints = {part: hint for part, hint in hints_of(Range).items() if part not in ("integers", "whole")}
     if unknown_part := next((part for part in given if part not in hints), None):
         raise ConfigError(
             f"{where}: the range of {key} has an unknown key {unknown_part!r}.{suggestion(unknown_part, hints)} A "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from offbeat.core.errors import ConfigError, suggestion
 from offbeat.core.fields import Natural
 from offbeat.core.toml_files import read_toml
 from offbeat.experiments.search import MOST_SESSIONS, Search, SessionCount, expect, read_search, refuse_duplicates
+from offbeat.experiments.setting_types import with_whole_ranges
 
 _KEYS = {
     "algorithm": str,
@@ -185,7 +186,15 @@ def spec_of(tables: Mapping[str, Any], where: str) -> Spec:
         where,
     )
     _limit_sessions(spec)
-    return spec
+    return _with_whole_ranges(spec)
+
+
+def _with_whole_ranges(spec: Spec) -> Spec:
+    """Return the spec with ranges that have only numbers that their settings accept."""
+    if spec.search is None:
+        return spec
+    over = with_whole_ranges(spec.where, spec.algorithm, spec.search.over)
+    return replace(spec, search=replace(spec.search, over=over))
 
 
 def _limit_sessions(spec: Spec) -> None:

@@ -4,27 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
-from types import NoneType
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
+from typing import TYPE_CHECKING, Any
 
 from offbeat.config.assignments import flat_keys
 from offbeat.config.config import Config
-from offbeat.config.env import KWARGS, EnvConfig
-from offbeat.config.league import LEAGUE, LeagueConfig
-from offbeat.config.own_settings import setting_of
+from offbeat.config.env import EnvConfig
 from offbeat.config.policies import Policies, tables_of
-from offbeat.config.registry import algorithm_entry
 from offbeat.config.resolve import resolve
-from offbeat.config.run_config import RunConfig
-from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import ConfigError
-from offbeat.core.field_definitions import hints_of
 from offbeat.core.files import replace_file
 from offbeat.core.toml_files import read_toml
 from offbeat.core.typed_text import as_text, change_text
-from offbeat.experiments.search import Range, Values
+from offbeat.experiments.search import Values
 from offbeat.experiments.spec import Spec
 from offbeat.experiments.spec_notation import with_file
 from offbeat.run_directory.directory import RunDirectory
@@ -87,7 +79,7 @@ def different_settings(spec: Spec) -> list[Values]:
     """
     if spec.search is None:
         return [{}]
-    found, trials = spec.search.settings(whole_keys(spec)), spec.search.trials
+    found, trials = spec.search.settings(), spec.search.trials
     if trials is not None and len(found) < trials:
         raise ConfigError(
             f"{spec.where}: trials is {trials}, but only {len(found)} different settings were found in [search.over]: "
@@ -119,47 +111,6 @@ def config_of(spec: Spec, env: str, settings: Mapping[str, Any]) -> Config:
     given = {"policies": tables_of(spec.policies), "imports": spec.imports}
     flags = {**settings, **{key: value for key, value in given.items() if value}, "seed": spec.seeds[0]}
     return resolve(spec.algorithm, env, preset=spec.preset, flags=flags)
-
-
-def whole_keys(spec: Spec) -> set[str]:
-    """Return the keys with a range that has whole numbers only: those that accept no others.
-
-    What an argument of an env accepts is not known: its range has whole numbers if low, high and step are integers.
-
-    Raises:
-        ConfigError: a key with a range does not accept its numbers.
-    """
-    over = {} if spec.search is None else spec.search.over
-    all_ranges = {key: values for key, values in over.items() if isinstance(values, Range)}
-    hints = setting_hints(spec.algorithm) | {f"{LEAGUE}{key}": hint for key, hint in hints_of(LeagueConfig).items()}
-    ranges = {key: values for key, values in all_ranges.items() if setting_of(key) in hints}
-    kinds = {key: kind_of(hints[setting_of(key)]) for key in ranges}
-    for key, kind in kinds.items():
-        if kind not in (int, float, Fraction):
-            raise ConfigError(
-                f"{spec.where}: {key} is searched over a range, but does not accept numbers: list its values, "
-                f"{key} = [...]"
-            )
-        if kind is int and not ranges[key].is_whole:
-            raise ConfigError(
-                f"{spec.where}: {key} accepts only whole numbers: low, high and step of its range must be whole numbers"
-            )
-    of_env = {key for key, values in all_ranges.items() if key.startswith(KWARGS) and values.integers}
-    return {key for key, kind in kinds.items() if kind is int} | of_env
-
-
-def setting_hints(algorithm: str) -> dict[str, Any]:
-    """Return key -> type hint, for all settings of a run."""
-    tables = (RunConfig, EnvConfig, RuntimeConfig, algorithm_entry(algorithm).config_class())
-    return {key: hint for table in tables for key, hint in hints_of(table).items()}
-
-
-def kind_of(hint: Any) -> Any:
-    """Return the type without bounds and without 'or none'."""
-    if get_origin(hint) is Annotated:
-        return kind_of(get_args(hint)[0])
-    options = [option for option in get_args(hint) if option is not NoneType]
-    return kind_of(options[0]) if len(options) == 1 and NoneType in get_args(hint) else hint
 
 
 def _in_trial(where: str, env: str, values: Values, error: ConfigError) -> ConfigError:

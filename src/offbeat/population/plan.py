@@ -20,9 +20,10 @@ from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.field_definitions import hints_of
 from offbeat.core.seeding import derive_seed
 from offbeat.core.types import DEFAULT_POLICY, policy_key
+from offbeat.experiments.setting_types import kind_of, setting_hints
 from offbeat.experiments.spec import Spec
 from offbeat.experiments.spec_notation import with_file
-from offbeat.experiments.trials import config_of, kind_of, setting_hints
+from offbeat.experiments.trials import config_of
 from offbeat.metrics.names import METRICS
 from offbeat.population.mutation import ROLE, Genome, Values
 from offbeat.population.settings import (

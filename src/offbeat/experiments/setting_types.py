@@ -1,0 +1,68 @@
+"""The types of a run's settings, and the ranges of a search that have whole numbers only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from fractions import Fraction
+from types import NoneType
+from typing import Annotated, Any, get_args, get_origin
+
+from offbeat.config.env import KWARGS, EnvConfig
+from offbeat.config.league import LEAGUE, LeagueConfig
+from offbeat.config.own_settings import setting_of
+from offbeat.config.registry import algorithm_entry
+from offbeat.config.run_config import RunConfig
+from offbeat.config.runtime_config import RuntimeConfig
+from offbeat.core.errors import ConfigError
+from offbeat.core.field_definitions import hints_of
+from offbeat.experiments.search import Over, Range
+
+
+def setting_hints(algorithm: str) -> dict[str, Any]:
+    """Return key -> type hint, for all settings of a run."""
+    tables = (RunConfig, EnvConfig, RuntimeConfig, algorithm_entry(algorithm).config_class())
+    return {key: hint for table in tables for key, hint in hints_of(table).items()}
+
+
+def kind_of(hint: Any) -> Any:
+    """Return the type without bounds and without 'or none'."""
+    if get_origin(hint) is Annotated:
+        return kind_of(get_args(hint)[0])
+    options = [option for option in get_args(hint) if option is not NoneType]
+    return kind_of(options[0]) if len(options) == 1 and NoneType in get_args(hint) else hint
+
+
+def with_whole_ranges(where: str, algorithm: str, over: Over) -> Over:
+    """Return a search space in which ranges of settings that accept only whole numbers have no others.
+
+    What an argument of an env accepts is not known: its range has whole numbers if low, high and step are integers.
+
+    Args:
+        where: the file of the spec, for messages.
+        algorithm: name of the algorithm.
+        over: the search space, whose ranges have all numbers.
+
+    Raises:
+        ConfigError: a setting with a range does not accept its numbers.
+    """
+    hints = setting_hints(algorithm) | {f"{LEAGUE}{key}": hint for key, hint in hints_of(LeagueConfig).items()}
+    return {
+        key: replace(values, whole=_is_whole(where, key, values, hints)) if isinstance(values, Range) else values
+        for key, values in over.items()
+    }
+
+
+def _is_whole(where: str, key: str, values: Range, hints: Mapping[str, Any]) -> bool:
+    if setting_of(key) not in hints:
+        return key.startswith(KWARGS) and values.integers
+    kind = kind_of(hints[setting_of(key)])
+    if kind not in (int, float, Fraction):
+        raise ConfigError(
+            f"{where}: {key} is searched over a range, but does not accept numbers: list its values, {key} = [...]"
+        )
+    if kind is int and not values.has_whole_bounds:
+        raise ConfigError(
+            f"{where}: {key} accepts only whole numbers: low, high and step of its range must be whole numbers"
+        )
+    return kind is int
