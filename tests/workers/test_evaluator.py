@@ -15,10 +15,11 @@ from offbeat.config.env import EnvConfig
 from offbeat.core.errors import EnvFailed, NetworkFailed, RunFailed
 from offbeat.core.seeding import derive_seed
 from offbeat.core.types import DEFAULT_POLICY, EnvSpec
+from offbeat.envs.contract import Outcome
 from offbeat.envs.make import make_envs
 from offbeat.models.acting import ActingPolicy, make_policy
 from offbeat.models.spec import PolicySpec
-from offbeat.workers.episodes import Evaluation
+from offbeat.workers.episodes import EpisodeCounter, Evaluation, WorldsRow
 from offbeat.workers.evaluation_envs import EvaluationEnvs, evaluation_envs
 from offbeat.workers.evaluator import PlayOptions, evaluate
 
@@ -336,6 +337,27 @@ def test_a_game_cut_after_lost_lives_counts_as_cut():
     result = evaluated_alone(still, envs, episodes=2, seed=0)
     assert (result.lengths < 100).all(), "no life was lost"
     assert result.cut == 2
+
+
+def test_a_game_cut_in_the_reset_row_after_a_lost_life_counts_as_cut():
+    """Row 3 is both: not valid, so not truncated, and the end of the game."""
+
+    def row(*, terminated: bool, valid: bool, over: bool) -> WorldsRow:
+        flags = {"terminated": terminated, "truncated": False, "valid": valid, "over": over}
+        arrays: Any = {name: np.array([flag]) for name, flag in flags.items()}
+        zeros: Any = np.zeros(1, np.float32)
+        outcome = Outcome({}, zeros, info=np.zeros((1, 0)), **arrays)
+        return WorldsRow({DEFAULT_POLICY: outcome}, arrays["valid"], arrays["over"])
+
+    def cut(*, ends_itself: bool) -> int:
+        counter = EpisodeCounter(1, 1, {DEFAULT_POLICY: 1}, cut_at=3)
+        counter.add(row(terminated=False, valid=True, over=False))
+        counter.add(row(terminated=not ends_itself, valid=True, over=False))
+        counter.add(row(terminated=ends_itself, valid=ends_itself, over=True))
+        return counter.evaluation().cut
+
+    assert cut(ends_itself=False) == 1
+    assert cut(ends_itself=True) == 0
 
 
 class _Still:

@@ -187,10 +187,17 @@ class EpisodeCounter:
         self._set_counted()
 
     def _truncates(self, row: WorldsRow) -> NDArray[np.bool_]:
-        """Return the worlds in which the row truncates an agent, [W]."""
-        by_policy = [sums.by_world(row.outcomes[policy].truncated) for policy, sums in self._sums.items()]
-        truncates: NDArray[np.bool_] = np.logical_or.reduce(np.concatenate(by_policy, axis=1), axis=1)
-        return truncates
+        """Return the worlds that the row truncates, [W]: it truncates an agent there, or terminates none.
+
+        A row that ends a world and does neither is a reset row after a lost life, in which the game was truncated.
+        """
+        truncates = np.zeros(len(row.over), np.bool_)
+        terminates = np.zeros_like(truncates)
+        for policy, sums in self._sums.items():
+            outcome = row.outcomes[policy]
+            truncates |= sums.by_world(outcome.truncated).any(axis=1)
+            terminates |= sums.by_world(outcome.terminated).any(axis=1)
+        return truncates | ~terminates
 
     def evaluation(self) -> Evaluation:
         """Return the evaluation: the episodes that have ended and the unfinished ones, which count as cut."""
