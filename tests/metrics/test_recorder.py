@@ -139,6 +139,14 @@ def test_ratings_and_counts_of_a_league_are_the_newest_ones():
     assert [line[name] for name in ("league_games", "policies/red/elo", "snapshots")] == [20, 1220, 2]
 
 
+def test_the_learning_rate_and_epsilon_are_those_of_the_last_learning_step():
+    recorder = Recorder([])
+    for value in (0.25, 0.75):
+        recorder.add_learning_step({"learning_rate": value, "policies/red/epsilon": value})
+    line = recorder.line(at(2), Timings())
+    assert line["learning_rate"] == line["policies/red/epsilon"] == 0.75
+
+
 def test_filled_slots_are_reported_as_minimum_mean_and_maximum():
     recorder = Recorder([])
     for filled in (0.25, 0.75, 1.0, 0.0):

@@ -38,6 +38,8 @@ _NEWEST = (
     "samples_per_insert",
     "replay_size",
     "batch_uses",
+    "learning_rate",
+    "epsilon",
     "league_games",
     "elo",
     "win_rate",
