@@ -16,7 +16,7 @@ from tests.support.thorough import examples
 from offbeat.core.seeding import stream
 from offbeat.models import actions, sampling
 from offbeat.models.acting import make_policy
-from offbeat.models.distributions import Categorical, make_distribution
+from offbeat.models.distributions import Categorical, make_distribution, masked
 
 seeds = st.integers(0, 2**32 - 1)
 several = st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple)
@@ -118,6 +118,13 @@ def test_masking_changes_neither_its_input_nor_the_parameters_of_boxes():
     assert parameters.tolist() == np.arange(10).reshape(2, 5).tolist()
     np.testing.assert_array_equal(put_down[:, 3:], parameters[:, 3:])
     assert (put_down[:, :3] < -1e8).tolist() == [[False, True, False], [True, False, False]]
+
+
+def test_a_choice_that_is_not_allowed_is_not_the_best_one_however_low_the_values_are():
+    values, mask = np.full((1, 3), -2e9, np.float32), np.array([[False, True, False]])
+    spec = policy_spec("discrete", observation="masked")
+    assert actions.greedy(spec, sampling.masked(values, mask)).tolist() == [1]
+    assert masked(torch.from_numpy(values), torch.from_numpy(mask)).argmax(dim=1).tolist() == [1]
 
 
 @pytest.mark.parametrize("action", ["tree", "choice tree"])

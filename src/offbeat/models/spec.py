@@ -24,9 +24,9 @@ LOG_STD_RANGE = (-20.0, 2.0)
 TASK_VARIABLE = "task_variable"
 """Name of the leaf with the latent task variable z, the input that a policy with a context encoder gets in addition to
 the observation."""
-MASKED_LOGIT = -1e9
-"""The logit of a choice that is not allowed. Its probability p is exactly 0, and so is p log p, where minus infinity
-would give NaN."""
+MASKED_LOGIT = -1e30
+"""The logit or value of a choice that is not allowed: below any that a network learns. Its probability p is exactly 0,
+and so is p log p, also times a temperature, where minus infinity would give NaN."""
 
 
 @dataclass(frozen=True)
