@@ -54,6 +54,18 @@ def test_log_probabilities_equal_those_of_both_torch_references(spec, seed, rows
     np.testing.assert_allclose(ours.log_prob(torch.from_numpy(action)), theirs, rtol=2e-5, atol=5e-5)
 
 
+@pytest.mark.parametrize(("squashed", "largest_mean", "log_std"), [(False, 1e4, 0), (False, 100, -3), (True, 3, -5)])
+def test_log_probabilities_are_those_of_the_rounded_actions_that_are_recorded(squashed, largest_mean, log_std):
+    """Otherwise the first ratio of a learning step would not be 1: at 1e4 the steps of a float32 are 0.001."""
+    spec, random = policy_spec("matrix", squashed=squashed), np.random.default_rng(0)
+    mean = random.uniform(0.5, 1, (2048, spec.outputs)).astype(np.float32) * np.float32(largest_mean)
+    log_stds = np.full(spec.outputs, log_std, np.float32)
+    action, log_prob = sampling.sample(spec, mean, log_stds, random)
+    distribution = make_distribution(spec, torch.from_numpy(mean), torch.from_numpy(log_stds))
+    of_learner = distribution.log_prob(torch.from_numpy(action)).numpy()
+    np.testing.assert_allclose(np.exp(of_learner - log_prob), 1, rtol=1e-5)
+
+
 def test_discrete_actions_are_sampled_with_their_joint_probability():
     spec = PolicySpec((), ActionSpec("multidiscrete", (2,), nvec=(2, 3)), (), "tanh", "categorical", normalize=False)
     logits = np.array([0.5, -0.5, 1.0, 0.0, -2.0])

@@ -116,10 +116,16 @@ def _sample_component(logits: F32, random: np.random.Generator) -> tuple[Array, 
 
 
 def _sample_gaussian(spec: PolicySpec, mean: F32, log_std: F32, random: np.random.Generator) -> tuple[F32, F32]:
-    """Sample continuous numbers [N, D]; return them and their log-probabilities [N]."""
-    noise = random.standard_normal(mean.shape, dtype=np.float32)
-    action = np.asarray(mean + np.exp(log_std, dtype=np.float32) * noise, np.float32)
-    log_prob = -(0.5 * noise * noise + (log_std + _HALF_LOG_TAU)).sum(axis=1)
+    """Sample continuous numbers [N, D]; return them and their log-probabilities [N].
+
+    These are computed from the rounded numbers, which are recorded, and not from the noise: only then the learner gets
+    the same ones.
+    """
+    std = np.exp(log_std, dtype=np.float32)
+    action = np.asarray(mean + std * random.standard_normal(mean.shape, dtype=np.float32), np.float32)
+    standardized = (action - mean) / std
+    constant = np.add.reduce(log_std) + _HALF_LOG_TAU * np.float32(len(log_std))
+    log_prob = np.float32(-0.5) * np.add.reduce(standardized * standardized, axis=1) - constant
     if spec.distribution == "squashed":
         log_prob -= log_tanh_slope(action).sum(axis=1)
     return action, log_prob
