@@ -455,6 +455,29 @@ def test_minibatches_of_one_row_are_refused_if_advantages_are_normalised(changes
         config.check_columns(replace(runtime, envs_per_actor=columns), columns)
 
 
+ONE_UPDATE = PPOConfig(learning_rate_schedule="kl", kl_target=0.01, epochs=1, minibatch_size=32)
+"""Of a batch of 32 rows."""
+
+
+@pytest.mark.parametrize(
+    ("changes", "max_lag", "columns"),
+    [({}, 0, 4), ({"clip_reference": "proximal"}, 1, 4), ({"core": "gru", "minibatch_size": 8}, 0, 1)],
+)
+def test_a_learning_rate_that_adapts_to_a_kl_that_is_always_0_is_refused(changes, max_lag, columns):
+    runtime = RuntimeConfig(unroll_length=32 // columns, envs_per_actor=columns, max_lag=max_lag)
+    with pytest.raises(ConfigError, match="has only one, whose KL is always 0: pass --set epochs=2 or more"):
+        replace(ONE_UPDATE, **changes).check_columns(runtime, columns)
+
+
+@pytest.mark.parametrize(
+    ("changes", "runtime"),
+    [({"epochs": 2}, {}), ({"minibatch_size": 16}, {}), ({"passes": 2}, {}), ({}, {"max_lag": 1})],
+)
+def test_a_learning_rate_may_adapt_to_the_kl_if_some_update_has_one(changes, runtime):
+    config = RuntimeConfig(unroll_length=8, envs_per_actor=4, **runtime)
+    replace(ONE_UPDATE, **changes).check_columns(config, 4)
+
+
 @pytest.mark.parametrize(
     "changes",
     [

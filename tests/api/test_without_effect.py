@@ -55,7 +55,7 @@ def test_a_new_run_warns_of_a_setting_without_effect(tmp_path, algorithm, env, s
         ("ppo", "Pendulum-v1", {"log_std_init": -1, "return_scale": 2, "recompute_advantages": True}),
         ("ppo", "CartPole-v1", {"clip_reference": "proximal", "c_clip": 1, "max_lag": 1, "runtime": "threads"}),
         ("a2c", "CartPole-v1", {"passes": 2, "c_clip": 2}),
-        ("ppo", "CartPole-v1", {"epochs": 1, "learning_rate_schedule": "kl", "kl_target": 0.1}),
+        ("ppo", "CartPole-v1", {"epochs": 1, "minibatch_size": 8, "learning_rate_schedule": "kl", "kl_target": 0.1}),
         ("ppo", "FrozenLake-v1", {}),
         ("impala", "CartPole-v1", {"max_lag": 0, "rho_clip": 0.5}),
         ("ppo", PIXELS, {"activation": "relu", "layer_norm": True}),

@@ -96,10 +96,11 @@ class PPOConfig(OnPolicyConfig):
     value_clip: Annotated[Positive | None, Example("0.2")] = None
     """Limit on the change of a value in a learning step, in units of the (normalised) return; none: no limit."""
     kl_target: Annotated[Positive | None, Example("0.01")] = None
-    """Target of the KL divergence between the policy that the clip refers to and the one after a learning step, in
-    nats. With lag and clip_reference = behavior the learning steps in between count too. With learning_rate_schedule =
-    kl the learning rate is adapted to it. With other schedules the remaining epochs are skipped if the KL of an epoch
-    is more than 1.5 times the target."""
+    """Target of the KL divergence between the policy that the clip refers to and the one that learns, in nats. Each
+    update measures it on its minibatch before it changes the policy, and the mean over the last epoch counts. With lag
+    and clip_reference = behavior the learning steps in between count too. With learning_rate_schedule = kl the learning
+    rate is adapted to it. With other schedules the remaining epochs are skipped if the KL of an epoch is more than 1.5
+    times the target."""
     recompute_advantages: bool = False
     """Recompute values and advantages before each epoch (arXiv:2006.05990, section 3.5)."""
 
@@ -140,7 +141,21 @@ class PPOConfig(OnPolicyConfig):
                 f"x envs_per_actor{' x agents' if per_world else ''} = {unrolls} x {length} x {runtime.envs_per_actor}"
                 f"{per_world} = {rows} rows: pass --set minibatch_size={rows}, or a larger batch"
             )
+        if self.learning_rate_schedule == "kl" and self._kl_is_always_0(runtime, columns):
+            raise ConfigError(
+                "learning_rate_schedule is kl, but the KL is measured before each update, and a learning step has only "
+                "one, whose KL is always 0: pass --set epochs=2 or more, or another learning_rate_schedule"
+            )
         super().check_columns(runtime, columns)
+
+    def _kl_is_always_0(self, runtime: RuntimeConfig, columns: int) -> bool:
+        """Whether a learning step has only one update, which starts with the policy that the clip refers to."""
+        parts = runtime.batch_unrolls * columns
+        minibatches = self.updates_of(parts * runtime.unroll_length)
+        if self.core != "none":
+            minibatches = min(minibatches, parts)
+        has_lag = self.clip_reference == "behavior" and super().corrects(runtime.max_lag)
+        return self.epochs * minibatches == 1 and not has_lag and not runtime.entry.workers_learn
 
     def updates_of(self, rows: int) -> int:
         return -(-rows // self.minibatch_size)
