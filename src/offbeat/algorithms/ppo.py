@@ -85,7 +85,8 @@ class PPOConfig(OnPolicyConfig):
     epochs: Count = 10
     """Times that a batch is gone through."""
     minibatch_size: Count = 64
-    """Largest number of rows of an update: a batch is divided into equal minibatches of at most this size."""
+    """Largest number of rows of an update: a batch is divided into equal minibatches of at most this size. With a core
+    it is divided into as many minibatches of whole columns, at most one a column: some have more rows than this."""
     clip: Positive = 0.2
     """Epsilon of the clipped loss: ratios outside of 1 +- clip do not improve it further."""
     clip_reference: Literal["behavior", "proximal"] = "behavior"
