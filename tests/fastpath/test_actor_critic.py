@@ -98,6 +98,18 @@ def test_advantages_in_small_units_are_normalized_as_by_autograd(kernels):
 
 
 @KERNELS
+def test_an_update_is_refused_if_the_variance_of_its_advantages_overflows(kernels):
+    """Normalised by an infinite deviation, all advantages would be 0."""
+    algorithm, spec = algorithm_of(PPOConfig(hidden_sizes=(3,), normalize_advantages=True, kernels=kernels), "box")
+    minibatch = random_minibatch(algorithm, spec, 17, seed=0)
+    minibatch["advantage"] = 1e25 * minibatch["advantage"]
+    [stage] = algorithm.stages
+    assert stage.gradients is not None
+    for result in (stage.loss(minibatch), stage.gradients(minibatch)):
+        assert np.isnan(float(torch.as_tensor(result.loss).detach()))
+
+
+@KERNELS
 def test_the_advantages_of_a_shard_are_those_normalised_over_the_whole_minibatch(kernels):
     algorithm, spec = algorithm_of(PPOConfig(hidden_sizes=(3,), normalize_advantages=True, kernels=kernels), "box")
     shard = {**random_minibatch(algorithm, spec, 17, seed=0), NORMALIZED: torch.linspace(-3, 5, 17)}

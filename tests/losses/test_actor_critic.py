@@ -61,6 +61,11 @@ def test_advantages_that_are_all_equal_become_zero_and_not_nan(rows):
     assert normalized(torch.tensor(rows)).tolist() == [0.0] * len(rows)
 
 
+def test_normalized_advantages_whose_variance_overflows_are_nan_and_not_zero():
+    assert normalized(torch.tensor([1e25, 2e25])).isnan().all()
+    assert normalized(torch.tensor([1e18, 2e18])).tolist() == pytest.approx([-1, 1])
+
+
 @pytest.mark.parametrize(
     ("ratios", "expected"),
     [([1, 1, 1, 1], 1.0), ([3, 3], 1.0), ([1, 3], 16 / 20), ([1e-30, 1, 1e-30, 1e-30], 0.25)],

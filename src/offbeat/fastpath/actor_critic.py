@@ -157,6 +157,8 @@ def _normalized(advantages: F32) -> F32:
     if std <= 1e-6 * abs(mean):  # perhaps only the rounding error of the mean, which must not be scaled up to 1
         centered = advantages - np.float32(advantages.mean(dtype=np.float64))
         std = _root_mean_square(centered)
+    if std == math.inf:  # the squares overflow: the quotient would be 0, and the update would not be refused
+        std = math.nan
     result: F32 = centered / (std + 1e-8)
     return result
 

@@ -278,7 +278,10 @@ def _add_weight_gradient(d: F32, x: F32, gradient: F32, scratch: F32, first: int
 
 @compiled()
 def _shift_and_scale(advantages: F32, normalize: bool) -> Any:
-    """Return the mean of advantages and the factor that makes their standard deviation 1; else 0 and 1."""
+    """Return the mean of advantages and the factor that makes their standard deviation 1; else 0 and 1.
+
+    If the squares overflow the factor is NaN, so that the update is refused.
+    """
     if not normalize:
         return np.float32(0), ONE
     total, squares = 0.0, 0.0
@@ -287,6 +290,8 @@ def _shift_and_scale(advantages: F32, normalize: bool) -> Any:
     mean = np.float32(total / len(advantages))
     for i in range(len(advantages)):
         squares += (advantages[i] - mean) ** 2
+    if squares == np.inf:
+        return mean, np.float32(np.nan)
     return mean, np.float32(1 / (math.sqrt(squares / len(advantages)) + 1e-8))
 
 

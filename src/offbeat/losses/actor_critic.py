@@ -38,11 +38,14 @@ def squared_value_loss(values: Tensor, targets: Tensor) -> Tensor:
 def normalized(advantages: Tensor) -> Tensor:
     """Return advantages, [M], with mean 0 and standard deviation 1 over these rows; if all are equal, 0.
 
+    If the variance overflows, above about 1e38, the result is NaN, so that the update is refused.
+
     Raises:
         ValueError: not [M].
     """
     check_rows(advantages=advantages)
     variance, mean = torch.var_mean(advantages, correction=0)
+    mean = mean.add(variance, alpha=0)  # NaN for an infinite variance, for which the quotient would be 0
     return (advantages - mean) / (variance.sqrt() + 1e-8)
 
 
