@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,13 @@ from tests.support.replay_runs import small_sac
 from tests.support.runs import contents, files_up_to, lines_of, offbeat, small_run, weights_of
 
 from offbeat.api.resume import resume
-from offbeat.config import changes
+from offbeat.cli.main import _parse
+from offbeat.cli.train import Train
+from offbeat.config import new_run
 from offbeat.config.changes import changed_config
 from offbeat.config.config import Config
 from offbeat.config.config_file import load
+from offbeat.config.flat_values import values_of
 from offbeat.config.resolve import resolve
 from offbeat.core.errors import ConfigError
 
@@ -169,7 +173,10 @@ def test_the_resume_command_changes_settings(run):
 INIT_FROM = "offbeat train ppo CartPole-v1 --init-from"
 REFUSED: dict[str, tuple[Any, list[str]]] = {
     "seed": (3, ["seed is 0 in", "every random stream", INIT_FROM]),
-    "algorithm": ("a2c", ["algorithm is ppo in", "cannot change it to a2c", "`offbeat train a2c CartPole-v1`"]),
+    "algorithm": (
+        "a2c",
+        ["algorithm is ppo in", "cannot change it to a2c", "`offbeat train a2c CartPole-v1 --set gamma=0.5`"],
+    ),
     "env": (
         "Acrobot-v1",
         [
@@ -179,18 +186,18 @@ REFUSED: dict[str, tuple[Any, list[str]]] = {
     ),
     "envs_per_actor": (
         8,
-        ["envs_per_actor is 4 in", "cannot change it to 8", "tickets", INIT_FROM, " --envs-per-actor 8`"],
+        ["envs_per_actor is 4 in", "cannot change it to 8", "tickets", INIT_FROM, " --envs-per-actor 8 "],
     ),
     "max_lag": (1, ["max_lag is 0 in", INIT_FROM]),
     "hidden_sizes": (
         "32,32",
-        ["hidden_sizes is [16] in", "network", "`offbeat train ppo CartPole-v1 --set hidden_sizes=32,32`"],
+        ["hidden_sizes is [16] in", "network", "`offbeat train ppo CartPole-v1 --set hidden_sizes=32,32 gamma=0.5`"],
     ),
     "normalize_observations": (False, ["normalize_observations is True in", "network and its statistics"]),
     "frame_stack": (2, ["frame_stack is 1 in", "belong to an env"]),
     "init_from": (
         "elsewhere",
-        ["initial weights", "start a new run: `offbeat train ppo CartPole-v1 --init-from elsewhere`"],
+        ["initial weights", "start a new run: `offbeat train ppo CartPole-v1 --init-from elsewhere --set"],
     ),
     "stop_at": (512, ["has learned from", "env steps, and stop_at is 512", "above"]),
     "time": (1e-9, ["time is 1e-09", "nothing is left to do"]),
@@ -239,6 +246,60 @@ def test_a_league_that_cannot_change_is_refused_with_the_command_of_a_new_run(le
     assert str(refused.value).endswith(f"--init-from runs/a {flags}`")
 
 
+def command_in(error: ConfigError) -> list[str]:
+    """Return the arguments of `offbeat` in the command that a message names."""
+    return shlex.split(str(error).partition("`offbeat ")[2].partition("`")[0])
+
+
+@pytest.mark.parametrize("given", [{"seed": 3, "gamma": 0.5, "steps": 99}, {"steps": 99, "seed": 3, "max_lag": 1}])
+def test_the_command_of_a_new_run_has_all_settings_that_were_given(given):
+    with pytest.raises(ConfigError) as refused:
+        changed_config(resolve("ppo", "CartPole-v1"), given, Path("runs/a"))
+    command = _parse(command_in(refused.value))
+    assert isinstance(command, Train)
+    values = values_of(command.config())
+    assert {key: values[key] for key in given} == given
+
+
+@pytest.mark.parametrize(
+    ("settings", "key", "value"),
+    [
+        ({"runtime": "hogwild", "workers": 2}, "workers", 3),
+        ({"runtime": "hogwild", "workers": 2}, "seed", 3),
+        ({"runtime": "processes", "actors": 2}, "actors", 4),
+        ({"runtime": "processes", "actors": 2, "max_lag": 2, "lag": "exact"}, "unroll_length", 8),
+    ],
+)
+def test_the_command_of_a_new_run_has_the_runtime_of_the_run(settings, key, value):
+    config = resolve("a2c", "CartPole-v1", flags=settings)
+    with pytest.raises(ConfigError) as refused:
+        changed_config(config, {key: value}, Path("runs/a"))
+    command = _parse(command_in(refused.value))
+    assert isinstance(command, Train)
+    new = command.config()
+    assert new.runtime == replace(config.runtime, **({} if key == "seed" else {key: value}))
+
+
+def test_the_command_of_a_new_run_has_the_arguments_of_the_env_that_were_given():
+    config = resolve("ppo", "CartPole-v1", flags={"kwargs": {"sutton_barto_reward": True}})
+    with pytest.raises(ConfigError, match="--env-kwargs sutton_barto_reward=false`"):
+        changed_config(config, {"env.kwargs.sutton_barto_reward": False}, Path("runs/a"))
+
+
+@pytest.mark.parametrize("kind", ["shared", "separate", "file"])
+@pytest.mark.parametrize("given", ["shared", "separate", "file"])
+def test_other_policies_are_refused_with_the_command_of_a_new_run(kind, given, tmp_path):
+    files = {"file": tmp_path / "own.toml"}
+    files["file"].write_text('[policies.all]\nagents = "*"\n')
+    config = resolve("ppo", "offbeat.envs.testing.games:Nim", flags={"policies": files.get(kind, kind)})
+    if kind == given:
+        assert changed_config(config, {"policies": files.get(given, given)}, Path("runs/a")) == config
+    else:
+        with pytest.raises(ConfigError, match=r"policies is .* in runs/a, and a resume cannot change it") as refused:
+            changed_config(config, {"policies": files.get(given, given)}, Path("runs/a"))
+        assert command_in(refused.value)[3:] == ["--init-from", "runs/a", "--policies", str(files.get(given, given))]
+
+
 @pytest.mark.parametrize("change", [{"seed": 3}, {"hidden_sizes": "8"}])
 def test_the_command_of_a_new_run_imports_what_the_run_imports_and_the_encoders_of_its_policies(change):
     policies = {"all": {"agents": "*", "settings": {"encoder": "csv:Encoder"}}}
@@ -262,11 +323,11 @@ def test_the_command_of_a_new_run_from_the_weights_has_the_network_of_the_run(ru
 def test_the_settings_of_a_new_run_are_only_resolved_for_a_command_that_has_them(key, value, resolved, monkeypatch):
     envs: list[str] = []
 
-    def counted(algorithm: str, env: str) -> Config:
+    def counted(algorithm: str, env: str, flags: dict[str, object]) -> Config:
         envs.append(env)
-        return resolve(algorithm, env)
+        return resolve(algorithm, env, flags=flags)
 
-    monkeypatch.setattr(changes, "resolve", counted)
+    monkeypatch.setattr(new_run, "resolve", counted)
     with pytest.raises(ConfigError, match="Instead, "):
         changed_config(resolve("ppo", "CartPole-v1"), {key: value}, Path("runs/a"))
     assert len(envs) == resolved

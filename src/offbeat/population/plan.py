@@ -8,8 +8,9 @@ from functools import cached_property
 from typing import Any
 
 from offbeat.config.assignments import flat_keys
-from offbeat.config.changes import reason_against, values_of
+from offbeat.config.changes import reason_against
 from offbeat.config.config import Config
+from offbeat.config.flat_values import values_of
 from offbeat.config.other_libraries import names_like
 from offbeat.config.own_settings import POLICIES, own_values, parts_of, setting_of
 from offbeat.config.policies import Policies, tables_of

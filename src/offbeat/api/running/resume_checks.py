@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from offbeat.config.changes import MAY_DIFFER, changed_config, from_weights
+from offbeat.config.changes import MAY_DIFFER, changed_config
 from offbeat.config.config import Config
+from offbeat.config.new_run import from_weights
 from offbeat.config.runtimes import runtime_entry
 from offbeat.core.errors import ConfigError
 from offbeat.run_directory.directory import RunDirectory
@@ -64,11 +65,11 @@ def config_to_resume(
         ConfigError: a setting cannot change, the run has already reached its end, or the state does not fit.
     """
     if runtime is not None:  # first, because the new runtime decides which of the given settings are supported
-        _require_same_runtime_kind(state, runtime, before, run)
+        _require_same_runtime_kind(state, {**given, "runtime": runtime}, before, run)
         before = before.in_runtime(runtime)
     config = changed_config(before.without_limits(), given, run)
     _refuse_finished(config, run, state)
-    _require_same_runtime_kind(state, config.runtime.runtime, config, run)
+    _require_same_runtime_kind(state, {**given, "runtime": config.runtime.runtime}, config, run)
     _require_topology(state, config, run)
     require_package(config.run.tracker)
     return config
@@ -106,23 +107,23 @@ def _refuse_finished(config: Config, run: Path, state: dict[str, Any]) -> None:
         )
 
 
-def _require_same_runtime_kind(state: dict[str, Any], runtime: str, config: Config, run: Path) -> None:
+def _require_same_runtime_kind(state: dict[str, Any], given: Mapping[str, object], config: Config, run: Path) -> None:
     """Refuse to resume a lock-free run in a runtime with one learner, and the reverse.
 
     Args:
         state: the state of the checkpoint.
-        runtime: the runtime to resume in.
+        given: the settings that change, by key, with the runtime to resume in.
         config: the config of the run.
         run: the run directory.
 
     Raises:
         ConfigError: the state of a lock-free run is divided among its workers.
     """
-    before = state["runtime"]["runtime"]
+    before, runtime = state["runtime"]["runtime"], str(given["runtime"])
     if runtime_entry(before).workers_learn != runtime_entry(runtime).workers_learn:
         raise ConfigError(
             f"{run} used the {before} runtime and cannot be resumed in {runtime}: in hogwild each worker has a part of "
-            f"the saved state. Leave --runtime out, or {from_weights(config, run, f'--runtime {runtime}')}"
+            f"the saved state. Leave --runtime out, or {from_weights(config, run, given)}"
         )
 
 

@@ -1,0 +1,153 @@
+"""The command of a new run with other settings, as the remedy for what a resume cannot change."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from shlex import quote
+from types import MappingProxyType
+
+from offbeat.config.assignments import env_kwargs_flag, flat_keys, set_flag
+from offbeat.config.config import Config
+from offbeat.config.env import KWARGS, EnvConfig
+from offbeat.config.flat_values import values_of
+from offbeat.config.league import LEAGUE, LeagueConfig
+from offbeat.config.policies import tables_of
+from offbeat.config.preset_files import preset_tables
+from offbeat.config.resolve import resolve
+from offbeat.config.run_config import RunConfig
+from offbeat.config.runtime_config import RuntimeConfig
+from offbeat.config.trust import modules_of, policies_code
+from offbeat.core.errors import ConfigError
+from offbeat.core.field_definitions import flag_of, hints_of
+from offbeat.core.field_texts import syntax_of
+from offbeat.core.fields import read
+from offbeat.core.typed_text import as_text
+
+NOTHING: Mapping[str, object] = MappingProxyType({})
+_FILE = Path("FILE.toml")
+"""Stands for a file that the user writes."""
+
+
+def anew(config: Config, run: Path, given: Mapping[str, object]) -> str:
+    """Return the remedy to start a new run like another one, with its command.
+
+    Args:
+        config: the config of the other run.
+        run: its run directory.
+        given: the settings of the new run, by key. They may have the algorithm.
+    """
+    algorithm = str(given.get("algorithm", config.run.algorithm))
+    return f"start a new run: {_command(config, algorithm, config.run.env, _world(config, run / 'config.toml'), given)}"
+
+
+def from_weights(config: Config, run: Path, given: Mapping[str, object] = NOTHING) -> str:
+    """Return the remedy to start a new run from the weights of a run, with its command.
+
+    Args:
+        config: the config of the run.
+        run: the run directory.
+        given: the settings of the new run, by key. They may have the env.
+    """
+    file, note, env = run / "config.toml", "", str(given.get("env", config.run.env))
+    if any(policy.init_policy or (policy.train and policy.init_from) for policy in config.policies.values()):
+        note = f", where FILE.toml has the tables [policies.NAME] of {file} without init_from and init_policy"
+        file = _FILE
+    own = {"init_from": run, **_world(config, file), **_own(config, env, given)}
+    condition = "" if env == config.run.env else f", if {env} has the same observations and actions"
+    command = _command(config, config.run.algorithm, env, own, given)
+    return f"start a new run from this run's weights{condition}: {command}{note}"
+
+
+def _world(config: Config, file: Path) -> dict[str, object]:
+    """Return the policies of a run, which are in `file` if they have tables, and its league, by key."""
+    world: dict[str, object] = {}
+    if config.run.policies != "shared":
+        world["policies"] = file if config.run.policies == "tables" else config.run.policies
+    if config.league is not None:
+        usual = asdict(LeagueConfig())
+        own = {f"{LEAGUE}{key}": value for key, value in asdict(config.league).items() if value != usual[key]}
+        world |= own or {"league": True}
+    return world
+
+
+def _own(config: Config, env: str, given: Collection[str]) -> dict[str, object]:
+    """Return the settings of a run that a new one does not have by itself, by key: all of its algorithm, env and
+    runtime. In another env these are only the network, which must fit the weights, and the runtime.
+
+    Args:
+        config: the config of the run.
+        env: the env of the new run.
+        given: keys of the new run. If the runtime is one of them, the settings of the runtime are left out.
+    """
+    values, runtime = values_of(config), config.runtime.runtime
+    of_runtime = [] if "runtime" in given else [*hints_of(RuntimeConfig)]
+    keys = [*of_runtime, *hints_of(EnvConfig), *hints_of(type(config.settings))]
+    if env != config.run.env:
+        keys = [*of_runtime[:1], *config.settings.network_keys]
+    with suppress(ConfigError):  # the new env may be misspelt
+        flags = {} if runtime == _usual_runtime(config, env) or not of_runtime else {"runtime": runtime}
+        usual = values_of(resolve(config.run.algorithm, env, flags=flags))
+        own = flags | {key: values[key] for key in keys if values[key] != usual[key]}
+        if "actors" in own:  # then split is given by itself
+            own.pop("split", None)
+        return own
+    return {}
+
+
+def _usual_runtime(config: Config, env: str) -> object:
+    """Return the runtime of a new run that is given none."""
+    return preset_tables(config.run.algorithm, env, None).get("runtime", {}).get("runtime", RuntimeConfig.runtime)
+
+
+def _command(config: Config, algorithm: str, env: str, own: Mapping[str, object], given: Mapping[str, object]) -> str:
+    """Return the command that starts a run, in backticks.
+
+    Args:
+        config: the config of a run whose modules the new one imports too.
+        algorithm: the algorithm of the new run.
+        env: its env.
+        own: its settings, by key.
+        given: more of its settings, which are preferred to those.
+    """
+    changed = _flat(given)
+    kept = {key: value for key, value in _flat(own).items() if not ("kwargs" in given and key.startswith(KWARGS))}
+    settings = {key: value for key, value in {**kept, **changed}.items() if key not in ("algorithm", "env")}
+    if any(key.startswith(LEAGUE) for key in settings):
+        settings.pop("league", None)
+    given_modules = read("imports", settings.pop("imports", ()), hints_of(RunConfig)["imports"])
+    modules = (*config.run.imports, *modules_of(policies_code(tables_of(config.policies))), *given_modules)
+    imports = [f"--import {quote(module)}" for module in dict.fromkeys(modules)]
+    return f"`{' '.join(['offbeat train', quote(algorithm), quote(env), *imports, *_flags(settings)])}`"
+
+
+def _flat(settings: Mapping[str, object]) -> dict[str, object]:
+    """Return settings with a key for each value of the tables `kwargs` and `league`."""
+    league = settings.get("league")
+    if not isinstance(league, Mapping):
+        return flat_keys(settings)
+    others = {key: value for key, value in settings.items() if key != "league"}
+    return {**flat_keys(others), **{f"{LEAGUE}{key}": value for key, value in league.items()}}
+
+
+def _flags(settings: Mapping[str, object]) -> list[str]:
+    """Return the flags that give a new run these settings, quoted as for a shell."""
+    hints = {**hints_of(RunConfig), **hints_of(RuntimeConfig), "preset": None}
+    flags, assigned, arguments = [], {}, {}
+    for key, value in settings.items():
+        if key == "policies":
+            flags.append(f"--policies {_policies_text(value)}")
+        elif key in hints and (key == "preset" or flag_of(hints[key])):
+            flags.append(syntax_of(key, hints[key], quote(as_text(value))))
+        elif key.startswith(KWARGS):
+            arguments[key.removeprefix(KWARGS)] = value
+        else:
+            assigned[key] = value
+    return [flag for flag in (*flags, env_kwargs_flag(arguments), set_flag(assigned)) if flag]
+
+
+def _policies_text(value: object) -> str:
+    """Return the value of --policies. Tables and functions cannot be typed: a file stands for them."""
+    return quote(str(value if isinstance(value, str | Path) else _FILE))
