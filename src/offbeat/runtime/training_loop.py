@@ -83,7 +83,7 @@ class TrainingLoop(ABC):
             lambda: self.metrics.expected_evaluation_s(self.counters),
             partial(self._write_renewed_line, ends_period=False),  # the wait for another evaluation follows
             concurrent=concurrent,
-            bounded=not exact,
+            bounded=not exact and config.run.eval_time_share < 1,
         )
 
     # --- start and end --------------------------------------------------------------------------------------

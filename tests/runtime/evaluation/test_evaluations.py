@@ -222,6 +222,13 @@ def test_no_evaluation_is_skipped_with_lag_exact(monkeypatch):
     assert last_line()["evaluations"] == 4
 
 
+def test_no_evaluation_is_skipped_with_an_eval_time_share_of_1(monkeypatch):
+    monkeypatch.setattr(RunMetrics, "expected_evaluation_s", lambda _metrics, _counters: 1e6)
+    said = train("Quick", **EVALUATED | {"eval_every": 256}, eval_time_share=1)
+    assert said.code == 0, said.err
+    assert last_line()["evaluations"] == 4
+
+
 def test_exact_runs_have_the_same_evaluations_and_best_checkpoint_in_every_runtime(tmp_path):
     settings: dict[str, Any] = {"lag": "exact", "max_lag": 1, "actors": 2, "eval_every": 256, "eval_episodes": 3}
     runs = [

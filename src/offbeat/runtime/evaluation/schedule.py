@@ -1,9 +1,9 @@
 """The schedule of evaluations: decides when the weights are evaluated, and passes on the results.
 
 Exact runs, which must not depend on time, and serial runs wait for each result. Other runs continue to learn while the
-evaluator works. Unless the run is exact, an evaluation is skipped if all evaluations together would cost more than
-ALWAYS_ALLOWED_S seconds and more than the fraction `eval_time_share` of the run's time so far. The last evaluation is
-never skipped.
+evaluator works; evaluations that are due meanwhile are made as one, once it has ended. Unless the run is exact or
+`eval_time_share` is 1, an evaluation is skipped if all evaluations together would cost more than ALWAYS_ALLOWED_S
+seconds and more than this fraction of the run's time so far. The last evaluation is never skipped.
 
 An evaluation is expected to cost as much as the last one. If learning continues meanwhile, the time in which the
 evaluator waits for a core does not count: it costs the run nothing, and on a machine with other load it is most of the
