@@ -18,6 +18,7 @@ from offbeat.algorithms.ppo import PPOConfig
 from offbeat.api.playing.loaded_policy import LoadedPolicy
 from offbeat.api.playing.trained import Trained
 from offbeat.core.types import Array, Leaf
+from offbeat.envs.adapters.gymnasium.mask_method import with_masks_in_infos
 from offbeat.envs.checking.check import preflight
 from offbeat.models.acting import make_policy
 from offbeat.models.stacks import Stacks
@@ -45,7 +46,7 @@ def of_images(stack: int = 1) -> LoadedPolicy:
 @pytest.mark.parametrize("env_id", [*map(zoo_id, SOUND), "Taxi-v4", "Blackjack-v1"])
 @pytest.mark.parametrize("sampled", [False, True])
 def test_a_loaded_policy_returns_valid_actions_for_every_kind_of_env(env_id: str, sampled: bool) -> None:
-    policy, env = loaded(env_id), gym.make(env_id, disable_env_checker=True)
+    policy, env = loaded(env_id), with_masks_in_infos(gym.make(env_id, disable_env_checker=True))
     random = np.random.default_rng(0) if sampled else None
     observation, info = env.reset(seed=0)
     for _ in range(20):
@@ -63,7 +64,7 @@ def batched(space: gym.Space[Any], observations: list[Any]) -> Any:
 
 @pytest.mark.parametrize("kind", SOUND)
 def test_a_batch_of_observations_gives_a_batch_of_the_same_actions(kind: Any) -> None:
-    policy, env = loaded(zoo_id(kind)), gym.make(zoo_id(kind), disable_env_checker=True)
+    policy, env = loaded(zoo_id(kind)), with_masks_in_infos(gym.make(zoo_id(kind), disable_env_checker=True))
     given = [env.reset(seed=seed) for seed in range(5)]
     masks: list[Any] = [info.get("action_mask") for _, info in given]
     many = policy(
@@ -81,6 +82,16 @@ def test_a_policy_trained_with_masks_of_infos_requires_an_action_mask() -> None:
     policy = loaded("zoo/MaskInInfo-v0")
     with pytest.raises(ValueError, match=r"pass action_mask=info\['action_mask'\]"):
         policy(np.zeros(3, np.float32))
+
+
+@pytest.mark.parametrize(
+    ("env_id", "trained"),
+    [("CartPole-v1", "without masks"), ("zoo/Masked-v0", "with masks in its observations")],
+)
+def test_an_action_mask_that_a_policy_cannot_use_is_refused(env_id: str, trained: str) -> None:
+    env: Any = gym.make(env_id)
+    with pytest.raises(ValueError, match=f"this policy was trained {trained}: leave action_mask out"):
+        loaded(env_id)(env.reset(seed=0)[0], action_mask=np.ones(env.action_space.n))
 
 
 def test_masks_of_a_wrong_size_and_unknown_discrete_values_are_refused() -> None:

@@ -155,7 +155,7 @@ SETTINGS = {
     for key in hints_of(table)
 }
 """Key -> its types: algorithms may have different ones."""
-THEIRS = {"clip_coef", "reward_scale", "default_rng", "my_function"}
+THEIRS = {"action_masks", "clip_coef", "reward_scale", "default_rng", "my_function"}
 """Names in the texts that are not ours: of settings of others, of NumPy, and of an example."""
 
 

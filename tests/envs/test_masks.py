@@ -51,6 +51,7 @@ def played(envs: Envs, steps: int) -> Tree:
     [
         ("zoo/Masked-v0", "observation/action_mask", 4),
         ("zoo/MaskInInfo-v0", "action_mask", 5),
+        ("zoo/MaskOfAMethod-v0", "action_mask", 4),
         ("zoo/MaskedTree-v0", "observation/action_mask", 11),
         ("zoo/TreesVector-v0", "action_mask", 3),
         ("Taxi-v4", "action_mask", 6),

@@ -220,6 +220,22 @@ class MaskInInfo(Masked):
         return observation
 
 
+class MaskOfAMethod(Masked):
+    """As sb3-contrib reads it; there is none after an episode's last step."""
+
+    observation_space = Wanderer.observation_space
+
+    def action_masks(self) -> Any:
+        assert not self.ended
+        return self.allowed.astype(np.bool_)
+
+    def observe(self) -> Any:
+        return super().observe()["place"]
+
+    def last(self, observation: Any) -> Any:
+        return observation
+
+
 class MaskedTree(Masked):
     """Choices of a tree, the first beside a box."""
 
@@ -525,7 +541,7 @@ class SameStepVector(gym.vector.VectorEnv[Any, Any, Any]):
 
 
 TREES = (TreeObservations, TupleObservations, Switches, TableOfChoices, DictActions, TupleActions)
-MASKED = (Masked, MaskInInfo, MaskedTree)
+MASKED = (Masked, MaskInInfo, MaskOfAMethod, MaskedTree)
 SOUND = (Wanderer, DictObservations, ManyChoices, ChoicesFromFive, Unbounded, OwnSnapshots, *TREES, *MASKED)
 BROKEN = (
     *(

@@ -50,7 +50,7 @@ def stored_leaves(given: Mapping[str, Any], wanted: Sequence[Leaf]) -> tuple[Tre
 def _missing_leaf(leaf: Leaf, given: Mapping[str, Any]) -> str:
     """Return the message for a leaf that is missing."""
     if leaf.name == INFO_MASK:
-        return "this policy was trained with action masks: pass action_mask=info['action_mask']"
+        return "this policy was trained with action masks: pass action_mask=info['action_mask'], or env.action_masks()"
     present = [name.partition("/")[2] for name, part in given.items() if part is not None]
     if leaf.name == "observation":
         return f"the observation is None, but an array of shape {leaf.shape} is expected"

@@ -128,7 +128,7 @@ class LoadedPolicy:
             observation: as returned by the env, for one env or for N: an array, or dicts and tuples of arrays.
             reward: the reward, or [N], since the last call. Needed if the policy was trained with `previous_reward`,
                 except in the first call of an episode; else ignored.
-            action_mask: the value of this key in the env's info, if the policy was trained with it.
+            action_mask: the value of this key in the env's info, if the policy was trained with it; else None.
             no_decision: whether the agents have nothing to decide, so that their actions are ignored. Only the memory
                 of the policy needs such a call.
             random: sample with this generator; None takes the most likely action.
@@ -140,7 +140,7 @@ class LoadedPolicy:
 
         Raises:
             ValueError: the observation has NaN or infinity, or does not have the shape, the dtype or the choices of the
-                training; the mask allows nothing; or a reward is missing.
+                training; the mask allows nothing, or is not one that the policy has; or a reward is missing.
             NetworkFailed: the network returned NaN or infinity.
             TypeError: an argument is unknown, or `random` is no generator.
         """
@@ -168,6 +168,9 @@ class LoadedPolicy:
         `__call__`.
         """
         own = [leaf for leaf in self.policy.spec.observation if not leaf.is_previous]
+        if action_mask is not None and not self.policy.spec.info_mask:
+            where = "with masks in its observations" if self.policy.spec.mask else "without masks"
+            raise ValueError(f"an action_mask is given, but this policy was trained {where}: leave action_mask out")
         return stored_leaves({**self._leaves_of(observation), INFO_MASK: action_mask}, own)
 
     def _observed_leaves(self, observation: Any) -> tuple[Tree, bool]:

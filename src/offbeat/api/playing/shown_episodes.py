@@ -163,11 +163,12 @@ def _policy_of_agents(policies: Mapping[str, LoadedPolicy], seed: int) -> dict[s
 
 
 def act(policy: LoadedPolicy, observation: Any, reward: Any, mask: Any, *, no_decision: bool = False) -> Any:
-    """Return the most likely action.
+    """Return the most likely action; `mask` is ignored if the policy was trained without masks in infos.
 
     Raises:
         ConfigError: the observation does not have the shape of the training.
     """
+    mask = mask if policy.policy.spec.info_mask else None
     try:
         return policy(observation, reward=reward, action_mask=mask, no_decision=no_decision)
     except ValueError as error:

@@ -22,6 +22,7 @@ from offbeat.core.closing import all_or_closed, closed_on_error
 from offbeat.core.errors import ConfigError, with_traceback_of
 from offbeat.core.frozen_table import thawed
 from offbeat.envs.adapters.gymnasium.action_repeat import ActionRepeat
+from offbeat.envs.adapters.gymnasium.mask_method import with_masks_in_infos
 from offbeat.envs.arguments import accepts, require_render_mode
 from offbeat.envs.contract import NO_LIMITS, Limits, shortest
 from offbeat.envs.registration import MUJOCO_MODULES
@@ -168,6 +169,7 @@ def make_single(
     with closed_on_error([env]):
         for wrapper in wrappers:
             env = _wrapped(env, wrapper, registered.id)
+        env = with_masks_in_infos(env)
     if frame_skip > 1:
         env = ActionRepeat(env, frame_skip)
     limit = limits.shorter_than(time_limit_of(env))

@@ -18,6 +18,7 @@ from gymnasium.wrappers import TimeLimit
 
 from offbeat.envs.adapters.gymnasium.action_repeat import ActionRepeat
 from offbeat.envs.adapters.gymnasium.groups import AnyEnv
+from offbeat.envs.adapters.gymnasium.mask_method import MaskInInfos
 from offbeat.envs.contract import State
 from offbeat.envs.registration import MUJOCO_MODULES
 from offbeat.envs.space_generators import load_generators, save_generators, separate_spaces, spaces_of
@@ -67,7 +68,7 @@ def _unwrap(env: AnyEnv) -> tuple[list[Any], Any]:
     """Return the wrappers that may have a state, outermost first, and the env itself."""
     wrappers: list[Any] = []
     while isinstance(env, gym.Wrapper):
-        if type(env) not in (TaskWrapper, ActionRepeat):
+        if type(env) not in (TaskWrapper, ActionRepeat, MaskInInfos):
             wrappers.append(env)
         env = env.env
     return wrappers, env
