@@ -321,14 +321,16 @@ def test_an_exception_of_a_callback_ends_the_run_saved_and_named(hook, layout, t
     assert offbeat.resume(tmp_path / "run", steps=1024).state == "finished"
 
 
-def test_a_callback_that_always_raises_does_not_keep_the_run_from_being_saved(tmp_path):
+@pytest.mark.parametrize("error", [LookupError("no such table"), KeyboardInterrupt()], ids=repr)
+def test_a_callback_that_always_raises_does_not_keep_the_run_from_being_saved(error, tmp_path):
     def broken(line: dict[str, Any]) -> None:
         if line["env_steps"] >= 256:
-            raise LookupError("no such table")
+            raise error
 
-    with pytest.raises(LookupError):
+    with pytest.raises(type(error)):
         small_run(tmp_path / "run", callbacks=[broken], log_every=64)
     assert load_checkpoint(tmp_path / "run/checkpoints/latest").policy["env_steps"] >= 256
+    assert status_of(tmp_path / "run")["reason"].startswith(f"the callback broken raised {type(error).__name__}")
 
 
 def test_what_on_end_raises_after_a_failure_is_added_to_the_error_of_the_run(tmp_path):
@@ -349,6 +351,11 @@ class OfAnotherLibrary(offbeat.Callback):
         return False
 
 
+class Unlike(offbeat.Callback):
+    def on_stop(self):
+        return None
+
+
 class Misspelt(offbeat.Callback):
     def on_metric(self, _line):
         return "stop"
@@ -359,8 +366,9 @@ class Misspelt(offbeat.Callback):
     [
         (
             [OfAnotherLibrary()],
-            "has the method _on_step, which is never called.*The methods that are called are",
+            r"never called\. _on_step is a name of Stable-Baselines3; in offbeat, on_metrics\(line\) is called",
         ),
+        ([Unlike()], r"has the method on_stop, which is never called\. The methods that are called are"),
         ([Misspelt()], r"has the method on_metric, which is never called\. Did you mean 'on_metrics'\?"),
         (print, r"callbacks is print, but a list is expected: pass callbacks=\[my_function\]"),
         (Journal(), r"callbacks is Journal, but a list is expected: pass callbacks=\[my_callback\]"),

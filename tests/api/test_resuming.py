@@ -9,11 +9,12 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 from typing import Any
+from unittest.mock import patch
 
 import gymnasium as gym
 import pytest
@@ -27,6 +28,7 @@ from offbeat.run_directory.checkpoint import Checkpoint, load
 from offbeat.run_directory.directory import RunDirectory
 from offbeat.runtime.hogwild.worker_process import WorkerState
 from offbeat.runtime.serial import SerialActing
+from offbeat.runtime.training_loop import TrainingLoop
 
 # --- a refusal changes nothing ------------------------------------------------------------------------------
 
@@ -43,7 +45,7 @@ def _registry() -> Iterator[None]:
 def crashed_run(tmp_path_factory, _registry) -> Path:
     """A run with metrics and a best checkpoint beyond its latest one, in an env that no other process can make."""
     path = tmp_path_factory.mktemp("crashed") / "run"
-    with pytest.raises(KeyboardInterrupt):
+    with killed():
         small_run(
             path, "tests/Unsendable-v0", checkpoint_every=256, eval_every=150, eval_episodes=2,
             callbacks=[raise_at(650)],
@@ -63,8 +65,15 @@ def test_a_copy_in_which_links_are_directories_can_be_resumed(run, tmp_path):
     assert (copy / "checkpoints/latest").is_symlink()
 
 
+@contextmanager
+def killed() -> Iterator[None]:
+    """In this block `raise_at` ends a run as a kill does: nothing more is saved."""
+    with patch.object(TrainingLoop, "salvage"), pytest.raises(KeyboardInterrupt):
+        yield
+
+
 def raise_at(env_steps: int) -> Any:
-    """A callback that ends a run as a kill does: nothing more is saved."""
+    """A callback that raises when the run has reached some env steps."""
 
     def crash(line: dict[str, Any]) -> None:
         if line["env_steps"] >= env_steps:
@@ -257,7 +266,7 @@ def score_of(run: Path) -> float:
 def crash_beyond_the_latest(path: Path, **settings: Any) -> Path:
     """Train until an evaluation is the best and is saved, and crash before the next full checkpoint."""
     best: dict[str, Any] = {"eval_every": 256, "eval_episodes": 3, "learning_rate": 0.02, "steps": 1024}
-    with pytest.raises(KeyboardInterrupt):
+    with killed():
         small_run(path, **best, callbacks=[raise_at(700)], **settings)
     assert load(path / "checkpoints" / "latest").policy["env_steps"] == 0
     assert load(path / "checkpoints" / "best").policy["env_steps"] > 0

@@ -87,6 +87,11 @@ RUN = object()
         ("train", ["ppo", "CartPole-v1", 1000], {}, "only algorithm, env can be passed by position, and all others by"),
         ("train", ["apo", "CartPole-v1"], {}, "unknown algorithm 'apo'. There are ppo, impala, "),
         ("train", ["ppo", "CartPole-v1"], {"use_sde": True}, "there is no state-dependent exploration"),
+        ("train", ["ppo", "CartPole-v1"], {"settings": {"gamma": 0.9}}, "pass each setting by its name, such as gamma"),
+        ("train", ["ppo", "A-v0"], {"env_kwargs": {"a": {"b": [1, None]}}}, "env_kwargs['a']['b'][1] is None, but a"),
+        ("train", ["ppo", "A-v0"], {"env_kwargs": {"a": {"b": {3: 1}}}}, "env_kwargs['a']['b'] is {3: 1}, but a"),
+        ("load", ["{run}/checkpoints/latest"], {}, 'is expected: pass {run}, with --checkpoint "latest"'),
+        ("resume", [RUN], {"env_kwargs": {"size": 8}}, "env_kwargs is {} in"),
         ("resume", [RUN], {"env_kwargs": {"size": 8}}, "resume cannot change"),
         ("resume", [RUN], {"settings": {"env_kwargs": {"size": 8}}}, "resume cannot change"),
     ],
@@ -95,9 +100,10 @@ def test_a_wrong_argument_is_refused_with_what_is_expected(
     run: offbeat.Run, name: str, given: list[Any], options: dict[str, Any], says: str
 ) -> None:
     arguments = [run if each is RUN else [run, 3] if each == [RUN, 3] else each for each in given]
+    arguments = [each.replace("{run}", str(run.path)) if isinstance(each, str) else each for each in arguments]
     with pytest.raises(ConfigError) as refused:
         getattr(offbeat, name)(*arguments, **options)
-    assert says in str(refused.value)
+    assert says.replace("{run}", str(run.path)) in str(refused.value)
 
 
 def test_whole_floats_and_numbers_of_numpy_are_accepted(run: offbeat.Run) -> None:

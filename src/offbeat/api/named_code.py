@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from offbeat.config.env import KWARGS
 from offbeat.config.importing import path_of
+from offbeat.config.registry import ALGORITHMS
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import in_short
+from offbeat.core.frozen_table import MOST_NESTED, is_plain
 
 
 def env_settings(env_kwargs: Mapping[str, object] | None, wrappers: Sequence[object] | None) -> dict[str, object]:
@@ -22,6 +24,8 @@ def env_settings(env_kwargs: Mapping[str, object] | None, wrappers: Sequence[obj
             raise ConfigError(
                 f"env_kwargs is {in_short(env_kwargs)}, but a dict is expected: pass --env-kwargs NAME=VALUE"
             )
+        for name, value in env_kwargs.items():
+            _require_plain(f"env_kwargs[{name!r}]", value)
         settings |= {f"{KWARGS}{name}": value for name, value in env_kwargs.items()}
     if wrappers is not None:
         if isinstance(wrappers, str) or not isinstance(wrappers, Sequence):
@@ -32,9 +36,27 @@ def env_settings(env_kwargs: Mapping[str, object] | None, wrappers: Sequence[obj
     return settings
 
 
+def _require_plain(place: str, value: object, depth: int = 0) -> None:
+    """Refuse an argument of an env that a file cannot hold.
+
+    Raises:
+        ConfigError: with the place of its first part that is wrong.
+    """
+    if is_plain(value):
+        return
+    if depth < MOST_NESTED and isinstance(value, Mapping | list | tuple):
+        for key, part in value.items() if isinstance(value, Mapping) else enumerate(value):
+            _require_plain(f"{place}[{key!r}]", part, depth + 1)
+    raise ConfigError(
+        f"{place} is {in_short(value)}, but a finite number, a boolean, text, or a list or dict of these is expected, "
+        f"with text as keys, and at most {MOST_NESTED} of them in each other: leave it out, or pass another value"
+    )
+
+
 def name_of_algorithm(given: object) -> str:
-    """Return the name of an algorithm; of a class, its path."""
-    return _name_of("algorithm", given, 'offbeat.register_algorithm("my_algorithm", ...)')
+    """Return the name of an algorithm; of a class, its path, but the name of one that is built in."""
+    path = _name_of("algorithm", given, 'offbeat.register_algorithm("my_algorithm", ...)')
+    return next((name for name, entry in ALGORITHMS.items() if entry.algorithm == path), path)
 
 
 def name_of_env(given: object) -> str:

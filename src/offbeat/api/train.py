@@ -81,6 +81,8 @@ def train(
     """
     algorithm, env = name_of_algorithm(algorithm), name_of_env(env)
     with caller_state() as caller:
+        if "settings" in settings:
+            raise ConfigError("settings is no argument of train: pass each setting by its name, such as gamma=0.9")
         if "kwargs" in settings:
             raise ConfigError("kwargs is the name in files of the env's arguments: pass --env-kwargs NAME=VALUE")
         given = {} if policies is None else {"policies": _with_text_for_objects(policies)}

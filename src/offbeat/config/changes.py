@@ -157,8 +157,9 @@ def _refused(
     else:
         instead = remedy(config, run, given)
     shown = f"{old}{_default_layers(config, key, old)}"
+    name = "env_kwargs" if key == "kwargs" else key
     return ConfigError(
-        f"{key} is {shown} in {run}, and a resume cannot change it to {new}: {reason}. Instead, {instead}"
+        f"{name} is {shown} in {run}, and a resume cannot change it to {new}: {reason}. Instead, {instead}"
     )
 
 

@@ -54,8 +54,17 @@ class PlainTable(FrozenTable[Any]):
 
 EMPTY = PlainTable()
 
-_DEPTH = 8
+MOST_NESTED = 8
 """Largest depth of lists and tables in each other."""
+
+
+def is_plain(value: object) -> bool:
+    """Whether a table can have a value."""
+    try:
+        PlainTable({"value": value})
+    except (TypeError, ValueError, OverflowError):
+        return False
+    return True
 
 
 def _frozen_values(values: Mapping[str, Any], depth: int) -> dict[str, object]:
@@ -66,7 +75,7 @@ def _frozen_values(values: Mapping[str, Any], depth: int) -> dict[str, object]:
 
 def _frozen(value: object, depth: int) -> object:
     if isinstance(value, list | tuple | Mapping):
-        if depth == _DEPTH:
+        if depth == MOST_NESTED:
             raise ValueError
         if isinstance(value, Mapping):
             table = PlainTable()

@@ -13,6 +13,7 @@ import numpy as np
 
 from offbeat.api.callbacks.callback import Answer, Callback, CallbackFunction, RunHandle
 from offbeat.api.callbacks.source import Source
+from offbeat.config.other_libraries import other_calls
 from offbeat.core.errors import ConfigError, RunFailed, suggestion
 from offbeat.core.fields import in_short
 from offbeat.runtime.observer import Observer
@@ -148,8 +149,9 @@ class Callbacks(Observer):
                 "return 'stop', or call self.run.stop(), to end the run"
             )
             raise RunFailed(self.failure) from error
-        except Exception as error:
-            self.failure = self.failure or f"the callback {name_of(callback)} raised {type(error).__name__}: {error}"
+        except (Exception, KeyboardInterrupt) as error:
+            what = ": ".join(filter(None, (type(error).__name__, str(error))))
+            self.failure = self.failure or f"the callback {name_of(callback)} raised {what}"
             error.add_note(f"It was raised in the callback {name_of(callback)}")
             raise
 
@@ -211,9 +213,10 @@ def _refuse_unknown_methods(callback: Callback) -> None:
     called = [name for name in vars(Callback) if name.startswith("on_")]
     for name in dir(callback):
         if name.startswith(("on_", "_on_")) and name not in called and callable(getattr(callback, name)):
+            known = f" {other_calls()[name]}." if name in other_calls() else suggestion(name, called, likeness=0.8)
             raise ConfigError(
-                f"the callback {type(callback).__name__} has the method {name}, which is never called."
-                f"{suggestion(name.lstrip('_'), called)} The methods that are called are {', '.join(called)}"
+                f"the callback {type(callback).__name__} has the method {name}, which is never called.{known} The "
+                f"methods that are called are {', '.join(called)}"
             )
 
 

@@ -209,9 +209,11 @@ def _run_loop(context: RunContext, loop: TrainingLoop) -> Ending:
     except StopImmediately as reason:
         context.signals.disarm()
         ending = Ending("interrupted", f"{reason}, so {loop.saving.lost(loop.counters)}", 130)
-    except (RunDirectoryGone, KeyboardInterrupt):
+    except RunDirectoryGone:
         raise
-    except BaseException:  # also asyncio's CancelledError, and other errors of envs that are no `Exception`
+    except BaseException as error:  # also asyncio's CancelledError, and other errors of envs that are no `Exception`
+        if isinstance(error, KeyboardInterrupt) and not context.callbacks.failure:
+            raise  # it may have interrupted an update
         context.signals.disarm()
         loop.salvage()
         raise
