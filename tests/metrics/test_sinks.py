@@ -28,10 +28,18 @@ def write(path: Path, *lines: dict[str, float | None]) -> None:
 
 def test_lines_can_be_read_back_and_are_appended(tmp_path):
     path = tmp_path / "metrics.jsonl"
-    assert read_metrics(path) == []
     write(path, line(1, sps=None), line(2, sps=0.1))
     write(path, line(3))
-    assert read_metrics(path) == [line(1, sps=None), line(2, sps=0.1), line(3)]
+    for given in (path, str(path), tmp_path):
+        assert read_metrics(given) == [line(1, sps=None), line(2, sps=0.1), line(3)]
+
+
+def test_a_run_without_lines_has_none_and_a_path_to_nothing_is_refused(tmp_path):
+    for wrong in (tmp_path, tmp_path / "metrics.jsonl", tmp_path / "runs/other"):
+        with pytest.raises(ConfigError, match="does not exist: pass a run directory"):
+            read_metrics(wrong)
+    (tmp_path / "config.toml").touch()
+    assert read_metrics(tmp_path) == read_metrics(tmp_path / "metrics.jsonl") == []
 
 
 def test_a_line_can_be_read_as_soon_as_it_is_written(tmp_path):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
 from offbeat.core.errors import ConfigError
+from offbeat.core.files import GivenPath, user_path
 from offbeat.metrics.names import GROUPS
 
 Line = dict[str, float | None]
@@ -120,19 +121,25 @@ def tag_of(name: str) -> str:
     return next((f"{group}/{name}" for group, names in GROUPS.items() if name in names), f"learning/{name}")
 
 
-def read_metrics(path: Path, wanted: Callable[[str], bool] | None = None) -> list[dict[str, Any]]:
-    """Read a JSON Lines file, which has no lines as long as it does not exist.
+def read_metrics(path: GivenPath, wanted: Callable[[str], bool] | None = None) -> list[dict[str, Any]]:
+    """Read a JSON Lines file. That of a run has no lines as long as it does not exist.
 
     An incomplete last line (the writer was killed, or is still writing) is left out.
 
     Args:
-        path: path of the file.
+        path: path of the file, or of the run directory in which it is; or a `Run`.
         wanted: whether a metric of this name is kept; None: all are. A long run has too many values for the memory.
 
     Raises:
-        ConfigError: another line is not a JSON object, or the last ones are longer than any metrics line.
+        ConfigError: there is no such file, another line is not a JSON object, or the last ones are longer than any
+            metrics line.
     """
-    lines = metrics_from_end(path)
+    file = user_path(path)
+    if file.is_dir():
+        file /= "metrics.jsonl"
+    if not (file.exists() or (file.name == "metrics.jsonl" and (file.parent / "config.toml").is_file())):
+        raise ConfigError(f"{file} does not exist: pass a run directory, or the metrics.jsonl in it")
+    lines = metrics_from_end(file)
     if wanted is not None:
         lines = ({name: value for name, value in line.items() if wanted(name)} for line in lines)
     return list(lines)[::-1]
