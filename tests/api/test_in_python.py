@@ -16,6 +16,8 @@ from tests.support.runs import small_run
 from tests.test_package import loaded_by
 
 import offbeat
+from offbeat.algorithms.ppo import PPO
+from offbeat.api.named_code import name_of_algorithm
 from offbeat.cli.eval import Eval
 from offbeat.cli.main import COMMANDS, _parse
 from offbeat.config.resolve import resolve
@@ -57,6 +59,15 @@ def test_train_and_resume_print_lines_to_standard_error_unless_they_are_told_oth
     assert printed.err.count("ppo on CartPole-v1") == 2
     assert "100% 64/64 env steps" in printed.err
     assert re.search(r"100% \d+/128 env steps", printed.err)
+
+
+def test_a_class_that_is_built_in_is_the_algorithm_of_its_name():
+    assert name_of_algorithm(PPO) == "ppo"
+    assert name_of_algorithm(Subclass) == f"{__name__}:Subclass"
+
+
+class Subclass(PPO):
+    """An algorithm of a user."""
 
 
 def test_train_and_resume_tell_how_the_run_ended_and_how_to_continue_it(tmp_path, capsys):

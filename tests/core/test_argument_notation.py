@@ -215,3 +215,11 @@ def test_each_flag_of_a_setting_is_shown_as_an_argument_in_python():
 def test_a_backtick_in_an_argument_of_an_env_leaves_the_command_as_it_is() -> None:
     message = "Run `offbeat check My-v0 --env-kwargs 'prompt=use `x`'` to find the fault"
     assert in_python(message) == message
+
+
+def test_no_text_shows_a_boolean_of_toml_in_python():
+    found = [
+        *messages(r"=(true|false)\b"),
+        ("other_libraries.toml", (SOURCES / "config/other_libraries.toml").read_text()),
+    ]
+    assert [(file, text) for file, text in found if re.search(r"\w=(true|false)\b", in_python(text))] == []

@@ -24,7 +24,7 @@ from offbeat.models.spec import PolicySpec
 
 IF_NOT_FINITE = (
     "If the encoder or the algorithm is your own, look in it for a division by zero or a logarithm of 0; else lower "
-    "learning_rate or set normalize_observations=true"
+    "learning_rate or pass --set normalize_observations=true"
 )
 """What to do about a network that returns NaN or infinity."""
 FAST_PATH = "offbeat.fastpath.mlp"

@@ -99,4 +99,5 @@ def _listed(numbers: list[int]) -> str:
     if not numbers:
         return "it has none. Only a run with a league has snapshots"
     shown = ", ".join(map(str, numbers[-_MOST_LISTED:]))
-    return f"it has {'..., ' if len(numbers) > _MOST_LISTED else ''}{shown}. league.keep_all=true keeps all"
+    before = "..., " if len(numbers) > _MOST_LISTED else ""
+    return f"it has {before}{shown}. A run with --set league.keep_all=true keeps all"
