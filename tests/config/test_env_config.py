@@ -61,11 +61,10 @@ def test_rewards_are_clipped_and_then_scaled(settings, learned):
     np.testing.assert_array_equal(rewards, np.array([-7, 0.5, 30], np.float32))
 
 
-def test_evaluations_during_training_cut_games_after_five_minutes_and_others_at_the_given_limit():
-    assert CLASSIC.evaluation_limit(27_000) == 18_000 // 4
-    assert CLASSIC.evaluation_limit(100) == 100
-    assert EnvConfig(max_frames=108_000).evaluation_limit(27_000) == 18_000 // 4, "EnvPool's frame skip"
-    assert EnvConfig().evaluation_limit(27_000) == 27_000
+def test_evaluations_during_training_cut_games_after_five_minutes_and_other_episodes_after_27_000_env_steps():
+    assert CLASSIC.evaluation_limit == 18_000 // 4
+    assert EnvConfig(max_frames=108_000).evaluation_limit == 18_000 // 4, "EnvPool's frame skip"
+    assert EnvConfig().evaluation_limit == 27_000
 
 
 def test_max_episode_steps_is_saved_in_the_config_and_must_be_a_positive_integer(tmp_path):

@@ -56,6 +56,7 @@ def test_the_command_line_trains_in_processes_and_evaluates_with_the_settings_of
     said = offbeat("train", "ppo", "PongNoFrameskip-v4", "--runtime", "processes", *where, "--set", *pairs)
     assert (said.code, said.err) == (0, "")
     assert lines_of(tmp_path / "run")[-1]["eval_length_mean"] == 5
+    assert "The limits are eval_max_episode_steps=5 per episode" in (tmp_path / "run" / "log.txt").read_text()
     figures = json.loads(offbeat("eval", tmp_path / "run", "--episodes", 3, "--json").out)
     assert figures["length_mean"] == 8  # 30 frames, by four
     assert load(tmp_path / "run").trained.env_config.max_frames == 30

@@ -145,15 +145,12 @@ class EnvConfig:
         clipped = rewards.clip(-1, 1) if self.clip_rewards else rewards
         return clipped if self.reward_scale == 1 else clipped * self.reward_scale
 
-    def evaluation_limit(self, max_episode_steps: int) -> int:
-        """Return the env steps after which an evaluation during training cuts an episode; for Atari, five minutes.
-
-        Args:
-            max_episode_steps: the limit of the run, `eval_max_episode_steps`.
-        """
+    @property
+    def evaluation_limit(self) -> int:
+        """Default for the env steps after which an evaluation in training cuts an episode; for Atari, five minutes."""
         if self.max_frames is None:
-            return max_episode_steps
-        return min(max_episode_steps, max(1, EVALUATION_FRAMES // (self.frame_skip or USUAL_FRAME_SKIP)))
+            return EVALUATION_STEPS
+        return max(1, EVALUATION_FRAMES // (self.frame_skip or USUAL_FRAME_SKIP))
 
 
 def _is_key(name: str) -> bool:

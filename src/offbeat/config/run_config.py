@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from offbeat.config.env import EVALUATION_STEPS
 from offbeat.core.errors import ConfigError
 from offbeat.core.field_definitions import Flag
 from offbeat.core.field_texts import Example
@@ -60,8 +59,9 @@ class RunConfig:
     evaluator: Literal["process", "inline"] = "process"
     """Where evaluations during training run. process: in a supervised process, at the same time as the learner if there
     are cores for it; inline: in the process of the learner, for debugging."""
-    eval_max_episode_steps: Count = EVALUATION_STEPS
-    """Env steps after which an evaluation during training cuts an episode. Its return up to there counts."""
+    eval_max_episode_steps: Annotated[Count | None, Example("1000")] = None
+    """Env steps after which an evaluation during training cuts an episode. Its return up to there counts. None: 27,000,
+    and in Atari games 18,000 frames."""
     eval_max_steps: Count = 1_000_000
     """Env steps, over all envs, after which an evaluation during training ends."""
     checkpoint_every: Annotated[Natural | None, Example("100000")] = None

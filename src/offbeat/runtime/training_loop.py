@@ -84,6 +84,7 @@ class TrainingLoop(ABC):
             partial(self._write_renewed_line, ends_period=False),  # the wait for another evaluation follows
             concurrent=concurrent,
             bounded=not exact and config.run.eval_time_share < 1,
+            max_episode_steps=plan.max_episode_steps,
         )
 
     # --- start and end --------------------------------------------------------------------------------------

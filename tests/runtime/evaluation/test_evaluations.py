@@ -30,7 +30,9 @@ from tests.support.runs import (
 from tests.support.thorough import thorough
 
 import offbeat as package
+from offbeat.config.env import CLASSIC
 from offbeat.config.resolve import resolve
+from offbeat.config.run_config import RunConfig
 from offbeat.core.errors import RunFailed
 from offbeat.runtime.evaluation import schedule as evaluations
 from offbeat.runtime.evaluation.evaluators import InlineEvaluator, ProcessEvaluator, Result
@@ -213,6 +215,12 @@ def test_an_expectation_of_the_first_evaluation_that_is_too_high_is_halved_besid
     assert "an evaluation takes about 12.0 s: some are skipped" in said.err
     line = next(line for line in lines_of(Path("run")) if line["evaluations"] == 1)
     assert line["eval_env_steps"] // 128 == first
+
+
+@pytest.mark.parametrize("given", [None, 5, 20_000])
+def test_a_given_eval_max_episode_steps_is_the_limit_of_an_atari_game_too(given):
+    run = RunConfig("ppo", "ALE/Pong-v5", eval_max_episode_steps=given)
+    assert EvaluationPlan(run, CLASSIC, ()).max_episode_steps == (given or CLASSIC.evaluation_limit)
 
 
 def test_no_evaluation_is_skipped_with_lag_exact(monkeypatch):

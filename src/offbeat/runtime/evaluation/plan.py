@@ -85,6 +85,11 @@ class EvaluationPlan:
         """Number of episodes, or of trials, of an evaluation."""
         return self.run.evaluation_episodes(self.trials)
 
+    @property
+    def max_episode_steps(self) -> int:
+        """Env steps after which an evaluation cuts an episode."""
+        return self.run.eval_max_episode_steps or self.env_config.evaluation_limit
+
     def _envs(self, attempt: int) -> EvaluationEnvs:
         return evaluation_envs(
             self.run.env,
@@ -92,7 +97,7 @@ class EvaluationPlan:
             seed=self.run.seed,
             role=f"evaluation, attempt {attempt}" if attempt else "evaluation",
             settings=self.env_config,
-            max_episode_steps=self.env_config.evaluation_limit(self.run.eval_max_episode_steps),
+            max_episode_steps=self.max_episode_steps,
             info_mask=self.policies[0].spec.info_mask,
             trials=self.trials,
             world=self.world,

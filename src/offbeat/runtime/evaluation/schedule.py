@@ -55,6 +55,7 @@ class Evaluations:
         *,
         concurrent: bool,
         bounded: bool,
+        max_episode_steps: int,
     ) -> None:
         """Make the schedule of a run.
 
@@ -70,12 +71,14 @@ class Evaluations:
             write_line: writes a metrics line within a period; each result gets its own line.
             concurrent: whether the learner continues during an evaluation, if the evaluator has a process of its own.
             bounded: whether evaluations are skipped to bound their share of the time.
+            max_episode_steps: env steps after which an evaluation cuts an episode.
         """
         self._run, self._policies, self._make_evaluator = run, policies, make_evaluator
         self._evaluator: Evaluator | None = None
         self._recorder, self._observer, self._saving = recorder, observer, saving
         self._notify, self._expected_s = notify, expected_s
         self._write_line, self.concurrent, self._bounded = write_line, concurrent, bounded
+        self._max_episode_steps = max_episode_steps
         self._running: tuple[dict[str, Tree], Counters] | None = None
         """The weights that are being evaluated, and the counters of the run at these weights."""
         self._pending = False
@@ -247,7 +250,7 @@ class Evaluations:
             self._has_cut = True
             self._notify(
                 f"evaluation: {cuts}; these count with their return so far. The limits are "
-                f"eval_max_episode_steps={self._run.eval_max_episode_steps} per episode and "
+                f"eval_max_episode_steps={self._max_episode_steps} per episode and "
                 f"eval_max_steps={self._run.eval_max_steps} in total. If episodes of this env can go on forever, pass "
                 "--set max_episode_steps=N"
             )
