@@ -221,8 +221,8 @@ class ReplayConfig(NetworkConfig):
         self._check_samples(shape)
         if runtime.actors > shape.pace.in_flight:
             raise ConfigError(
-                f"actors is {runtime.actors}, but at most max_ahead + 1 = {shape.pace.in_flight} tickets can be in "
-                f"flight: pass --set max_ahead={runtime.actors} to let all of them act at once, or fewer --actors"
+                f"actors is {runtime.actors}, but at most max_ahead + 1 = {shape.pace.in_flight} tickets can be acted "
+                f"at one time: pass --set max_ahead={runtime.actors} to let all of them act, or fewer --actors"
             )
 
     def _check_samples(self, shape: RingShape) -> None:
