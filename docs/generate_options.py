@@ -96,7 +96,7 @@ def _own_defaults(key: str) -> str:
 def _flag_table(name: str, command: type[Any]) -> Iterator[str]:
     yield f"## offbeat {name}"
     yield ""
-    yield _summary(command)
+    yield inspect.getdoc(command) or ""
     if not fields(command):
         return
     yield ""
@@ -110,10 +110,6 @@ def _flag_table(name: str, command: type[Any]) -> Iterator[str]:
 
 
 # --- both ---------------------------------------------------------------------------------------------------
-
-
-def _summary(cls: type[Any]) -> str:
-    return (inspect.getdoc(cls) or "").split("\n\n")[0]
 
 
 def _table_head(*names: str) -> list[str]:

@@ -115,6 +115,7 @@ VALUES = [
     Row("eval kept --episodes 0", 2, ["episodes is 0", "at least 1"]),
     Row("eval kept --episodes few", 2, ["few"]),
     Row("eval kept --seed -1", 2, ["seed is -1", "at least 0"]),
+    Row("bench ppo CartPole-v1 --init-from runs/none", 2, ["init_from is runs/none", "leave it out"]),
     Row("bench ppo CartPole-v1 --seconds -1", 2, ["seconds", "-1"]),
 ]
 FOR_ACTORS = [

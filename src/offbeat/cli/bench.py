@@ -19,7 +19,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Bench(RunArguments):
-    """Measure the cost of acting and learning, and the speed of a run: offbeat bench ppo CartPole-v1."""
+    """Measure the cost of acting and learning, and the speed of a run: offbeat bench ppo CartPole-v1.
+
+    It takes the flags of `offbeat train`. Five have no effect, because it trains for SECONDS without evaluations:
+    --steps, --stop-at, --stop-at-return, --time and --eval-every. All policies start with new weights, also those with
+    init_from in their tables, so --init-from is refused.
+    """
 
     seconds: Annotated[float, arg(metavar="SECONDS")] = 5.0
     """Seconds for which the run is measured, and each layout that it is compared with. Measuring the costs takes about
@@ -34,6 +39,10 @@ class Bench(RunArguments):
             raise ConfigError(f"seconds is {self.seconds:g}, but more than 0 is expected: pass --seconds 5")
         with stdout_to_stderr(), spinner("starting"):
             config = self.config()
+            if config.run.init_from is not None:
+                raise ConfigError(
+                    f"init_from is {config.run.init_from}, but `offbeat bench` measures new weights: leave it out"
+                )
             from offbeat.api.running.compiled_modules import import_compiled
             from offbeat.tuning.auto_layout import with_measured_topology
 
