@@ -57,10 +57,11 @@ class EnvConfig:
     ignore_observations: Annotated[tuple[str, ...], Example("text,goal")] = ()
     """Keys of the env's observations that policies do not get, such as text; a/b is the key b of the Dict a."""
     previous_action: bool = False
-    """Give policies the previous action as an input, as the env got it. There is none in the first row of an
-    episode."""
+    """Give policies the previous action as an input, as the env got it. There is none in the first row of an episode,
+    and after the random steps of `decorrelate`."""
     previous_reward: bool = False
-    """Give policies the previous reward as an input, as the env gave it. It is 0 in the first row of an episode."""
+    """Give policies the previous reward as an input, as the env gave it. It is 0 in the first row of an episode, and
+    after the random steps of `decorrelate`."""
     clip_rewards: bool | None = None
     """Clip the rewards that are learned from to [-1, 1]. None: yes for ale-py's Atari games, else no."""
     reward_scale: Positive = 1.0

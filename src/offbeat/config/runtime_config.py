@@ -73,7 +73,8 @@ class RuntimeConfig:
     and processes, if neither actors, envs_per_actor or unrolls_per_batch nor lag = exact is given. Only for algorithms
     without a replay."""
     decorrelate: bool = False
-    """Start each env at another step of its first episode, after up to unroll_length random env steps."""
+    """Start each env at another step of its first episode, after up to unroll_length random env steps. The columns of a
+    vector env, such as CartPole-v1's, can only be stepped together: all of a group take equally many."""
     device: Annotated[Literal["auto", "cpu", "cuda"], Flag("auto|cpu|cuda")] = "auto"
     """Device of the learner's tensors; auto: cpu, because small networks are faster there."""
     devices: Annotated[tuple[Device, ...] | None, Example("cpu,cpu")] = None
