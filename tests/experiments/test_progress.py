@@ -7,16 +7,16 @@ import pytest
 from rich.console import Console
 
 from offbeat.core.errors import ConfigError
-from offbeat.experiments.progress import Dashboard, Lines, SessionCounts, SessionProgress, Silent, make_view
+from offbeat.experiments.progress import Dashboard, JobCounts, JobProgress, Lines, Silent, make_view
 
 LINE: dict[str, Any] = {
     "env_steps": 25_000, "sps": 500.0, "episode_return_mean": 31.4, "eval_return_mean": 62.8,
     "best_eval_return_mean": 99.0,
 }  # fmt: skip
 ROWS = [
-    SessionProgress("trial-000/seed-1", 100_000, LINE),
-    SessionProgress("trial-000/seed-2", 100_000, {}, state="starting"),
-    SessionProgress("t/s", 10, LINE, state="stopping"),
+    JobProgress("trial-000/seed-1", 100_000, LINE),
+    JobProgress("trial-000/seed-2", 100_000, {}, state="starting"),
+    JobProgress("t/s", 10, LINE, state="stopping"),
 ]
 
 
@@ -42,12 +42,12 @@ def test_lines_are_printed_every_few_seconds_and_rows_are_read_no_more_often():
     stream, clock, asked = io.StringIO(), Clock(), []
     view = Lines(stream, every_s=10, clock=clock)
 
-    def rows() -> list[SessionProgress]:
+    def rows() -> list[JobProgress]:
         asked.append(clock.now)
         return ROWS
 
     for clock.now in (100, 105, 111, 115, 122):
-        view.update(rows, SessionCounts(6, 2, 1, what="trainings"))
+        view.update(rows, JobCounts(6, 2, 1, what="trainings"))
     assert asked == [111, 122]
     assert stream.getvalue().count("2 of 6 trainings finished, 1 failed\n") == 2
     assert stream.getvalue().count("trial-000/seed-1") == 2
@@ -58,9 +58,9 @@ def test_the_dashboard_has_a_line_per_session_below_the_messages():
     view = Dashboard(Console(file=stream, width=140, force_terminal=True, color_system=None), clock=clock)
     view.start()
     view.message("trial-000/seed-0 finished")
-    view.update(lambda: ROWS, SessionCounts(6, 1))
+    view.update(lambda: ROWS, JobCounts(6, 1))
     before = len(stream.getvalue())
-    view.clear(SessionCounts(6, 1))
+    view.clear(JobCounts(6, 1))
     assert "trial-000" not in stream.getvalue()[before:]
     view.close()
     told = stream.getvalue()
@@ -75,7 +75,7 @@ def test_a_terminal_of_any_width_shows_return_evaluation_and_time_left(width):
     view = Dashboard(Console(file=stream, width=width, force_terminal=True, color_system=None))
     view.start()
     far = {**LINE, "episode_return_mean": -12_345.0, "eval_return_mean": -12_345.0, "env_steps": 1, "sps": 1.0}
-    view.update(lambda: [*ROWS, SessionProgress("trial-001/seed-3", 90_000, far)], SessionCounts(6, 1))
+    view.update(lambda: [*ROWS, JobProgress("trial-001/seed-3", 90_000, far)], JobCounts(6, 1))
     (row,) = (line for line in stream.getvalue().splitlines() if "trial-000/seed-1" in line)
     for text in (" 25%", "return 31.4", "eval 62.8", "ETA 2:30"):
         assert text in row

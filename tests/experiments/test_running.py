@@ -1,4 +1,4 @@
-"""The pool that runs sessions: sessions whose node was lost start again, within limits."""
+"""The pool that runs jobs: jobs whose node was lost start again, within limits."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ import pytest
 
 from offbeat.core.errors import RunFailed
 from offbeat.experiments import launching, running
+from offbeat.experiments.jobs import Job, JobStatus
 from offbeat.experiments.launching import End, LocalProcess
-from offbeat.experiments.progress import SessionCounts, Silent
+from offbeat.experiments.progress import JobCounts, Silent
 from offbeat.experiments.running import RESTARTS_AFTER_LOST_NODE, Child, Pool, StopSignals
-from offbeat.experiments.sessions import RunProcess, SessionStatus
 from offbeat.run_directory.directory import RunDirectory
 
 LOST = End(1, "the node was lost", node_lost=True)
 
 
-class FakeSession(RunProcess):
-    """A session that is finished as soon as a process has ended with exit code 0."""
+class FakeJob(Job):
+    """A job that is finished as soon as a process has ended with exit code 0."""
 
     steps, about = 1, "a session"
 
@@ -39,7 +39,7 @@ class FakeSession(RunProcess):
     def arguments(self) -> list[str]:
         return ["train"]
 
-    def status_on_disk(self) -> SessionStatus:
+    def status_on_disk(self) -> JobStatus:
         return "finished" if self.finished else "new"
 
     def is_locked(self) -> bool:
@@ -51,8 +51,8 @@ class FakeProcess:
 
     is_waiting = False
 
-    def __init__(self, session: FakeSession, end: End) -> None:
-        session.finished, self._end = end.code == 0, end
+    def __init__(self, job: FakeJob, end: End) -> None:
+        job.finished, self._end = end.code == 0, end
 
     def poll(self) -> End | None:
         return self._end
@@ -76,71 +76,71 @@ class FakeLauncher:
     def room(self) -> int:
         return next(self._rooms, 1)
 
-    def launch(self, session: RunProcess, arguments: Sequence[str]) -> FakeProcess:  # noqa: ARG002
-        assert isinstance(session, FakeSession)
+    def launch(self, job: Job, arguments: Sequence[str]) -> FakeProcess:  # noqa: ARG002
+        assert isinstance(job, FakeJob)
         self.launched += 1
-        return FakeProcess(session, next(self._ends))
+        return FakeProcess(job, next(self._ends))
 
 
 @pytest.fixture
-def session(tmp_path) -> Iterator[FakeSession]:
+def job(tmp_path) -> Iterator[FakeJob]:
     with patch.object(running, "_TICK_S", 0.0):
-        yield FakeSession(tmp_path)
+        yield FakeJob(tmp_path)
 
 
 def pool_of(launcher: FakeLauncher) -> Pool:
-    return Pool(launcher, Silent(), StopSignals(), SessionCounts(1))
+    return Pool(launcher, Silent(), StopSignals(), JobCounts(1))
 
 
-def test_a_session_starts_again_after_each_loss_up_to_the_limit(session):
+def test_a_job_starts_again_after_each_loss_up_to_the_limit(job):
     pool = pool_of(FakeLauncher([*[LOST] * RESTARTS_AFTER_LOST_NODE, End(0)]))
-    pool.run([session])
+    pool.run([job])
     assert [outcome.state for outcome in pool.outcomes] == ["finished"]
-    session.finished = False
+    job.finished = False
     pool = pool_of(FakeLauncher([LOST] * (RESTARTS_AFTER_LOST_NODE + 1)))
-    pool.run([session])
+    pool.run([job])
     assert [(outcome.state, outcome.reason, outcome.killed) for outcome in pool.outcomes] == [
         ("failed", "the node was lost", True)
     ]
 
 
-def test_the_progress_of_a_session_has_the_phase_that_its_process_has_written(session):
-    session.run.path.mkdir()
-    session.run.write_status("running", phase="evaluating")  # of an earlier process
-    child = Child(session, lambda: FakeProcess(session, End(0)))
+def test_the_progress_of_a_job_has_the_phase_that_its_process_has_written(job):
+    job.run.path.mkdir()
+    job.run.write_status("running", phase="evaluating")  # of an earlier process
+    child = Child(job, lambda: FakeProcess(job, End(0)))
     assert child.progress().state == "starting"
-    session.run.write_status("running", phase="saving")
+    job.run.write_status("running", phase="saving")
     assert child.progress().state == "saving"
-    session.run.write_status("running", phase="training")
-    with patch.object(session, "last_line", lambda: {"env_steps": 1}):
+    job.run.write_status("running", phase="training")
+    with patch.object(job, "last_line", lambda: {"env_steps": 1}):
         assert child.progress().state == ""
-    session.run.write_status("finished")
+    job.run.write_status("finished")
     assert child.progress().state == "ending"
 
 
-def test_a_session_that_finished_before_its_node_was_lost_is_finished(session):
+def test_a_job_that_finished_before_its_node_was_lost_is_finished(job):
     pool = pool_of(FakeLauncher([LOST]))
-    with patch.object(session, "status_on_disk", lambda: "finished"):
-        pool.run([session])
+    with patch.object(job, "status_on_disk", lambda: "finished"):
+        pool.run([job])
     assert [outcome.state for outcome in pool.outcomes] == ["finished"]
 
 
-def test_a_lost_session_starts_again_when_its_earlier_process_has_ended(session):
+def test_a_lost_job_starts_again_when_its_earlier_process_has_ended(job):
     launcher = FakeLauncher([LOST, End(0)])
     pool = pool_of(launcher)
     answers = iter([True] * 5)
-    with patch.object(session, "is_locked", lambda: next(answers, False)):
-        pool.run([session])
+    with patch.object(job, "is_locked", lambda: next(answers, False)):
+        pool.run([job])
     assert next(answers, None) is None
     assert [outcome.state for outcome in pool.outcomes] == ["finished"]
 
 
-def test_a_lost_session_whose_earlier_process_does_not_end_fails(session):
-    session.locked = True
+def test_a_lost_job_whose_earlier_process_does_not_end_fails(job):
+    job.locked = True
     launcher = FakeLauncher([LOST, End(0)])
     pool = pool_of(launcher)
     with patch.object(running, "_UNLOCK_TIMEOUT_S", 0.0):
-        pool.run([session])
+        pool.run([job])
     assert launcher.launched == 1
     assert [outcome.state for outcome in pool.outcomes] == ["failed"]
     assert "still trains in it" in pool.outcomes[0].reason
@@ -168,7 +168,7 @@ class StuckProcess(LocalProcess):
     def kill(self) -> None: ...
 
 
-def test_a_killed_session_that_does_not_end_is_named_and_not_waited_for(session, monkeypatch):
+def test_a_killed_job_that_does_not_end_is_named_and_not_waited_for(job, monkeypatch):
     monkeypatch.setattr(launching, "KILL_S", 0.1)
     monkeypatch.setattr(running, "KILL_S", 0.1)
     process, said = StuckProcess(), list[str]()
@@ -180,18 +180,18 @@ def test_a_killed_session_that_does_not_end_is_named_and_not_waited_for(session,
             patch.object(Silent, "update", side_effect=KeyboardInterrupt),
             pytest.raises(KeyboardInterrupt),
         ):
-            pool.run([session])
+            pool.run([job])
     finally:
         os.kill(process.pid, signal.SIGKILL)
         process.close()
-    assert f"{session.name}: process {process.pid} was killed, but has not ended within 0.1 s" in said[-1]
+    assert f"{job.name}: process {process.pid} was killed, but has not ended within 0.1 s" in said[-1]
 
 
 class StoppableProcess(FakeProcess):
     """A process that ends some time after it was asked to, with a checkpoint."""
 
-    def __init__(self, session: FakeSession) -> None:
-        super().__init__(session, End(130))
+    def __init__(self, job: FakeJob) -> None:
+        super().__init__(job, End(130))
         self.polls_left, self.is_stopping, self.is_killed = 3, False, False
 
     def poll(self) -> End | None:
@@ -205,8 +205,8 @@ class StoppableProcess(FakeProcess):
         self.is_killed = self.polls_left > 0
 
 
-def test_running_sessions_save_their_checkpoints_when_another_one_cannot_be_started(session):
-    process, said = StoppableProcess(session), list[str]()
+def test_running_jobs_save_their_checkpoints_when_another_one_cannot_be_started(job):
+    process, said = StoppableProcess(job), list[str]()
     launched: list[FakeProcess | Exception] = [process, OSError(errno.ENOSPC, "No space left on device")]
     pool = pool_of(FakeLauncher([], rooms=[2, 2]))
     with (
@@ -214,32 +214,32 @@ def test_running_sessions_save_their_checkpoints_when_another_one_cannot_be_star
         patch.object(Silent, "message", lambda _, text: said.append(text)),
         pytest.raises(OSError, match="No space left"),
     ):
-        pool.run([session, session])
+        pool.run([job, job])
     assert (process.polls_left, process.is_killed) == (0, False)
     assert said[-1].startswith("the running sessions save and end, because of OSError: [Errno 28] No space left")
 
 
-def test_sessions_wait_while_there_is_no_room(session):
+def test_jobs_wait_while_there_is_no_room(job):
     launcher = FakeLauncher([End(0)], rooms=[0, 0, 0])
     pool = pool_of(launcher)
-    pool.run([session])
+    pool.run([job])
     assert [outcome.state for outcome in pool.outcomes] == ["finished"]
 
 
-def test_the_reason_of_a_process_that_could_not_start_is_not_that_of_an_earlier_one(session):
-    session.run.path.mkdir()
-    session.run.write_status("failed", "an env failed")
-    session.log.write_text("$ offbeat resume\noffbeat: the disk is full\n")
+def test_the_reason_of_a_process_that_could_not_start_is_not_that_of_an_earlier_one(job):
+    job.run.path.mkdir()
+    job.run.write_status("failed", "an env failed")
+    job.log.write_text("$ offbeat resume\noffbeat: the disk is full\n")
     pool = pool_of(FakeLauncher([End(2)]))
-    pool.run([session])
+    pool.run([job])
     assert [outcome.reason for outcome in pool.outcomes] == ["exit code 2: the disk is full"]
 
 
-def test_only_the_end_of_a_log_is_read_for_the_reason(session):
-    session.log.touch()
-    os.truncate(session.log, 1 << 42)  # zeros, which take no space
-    with session.log.open("a") as log:
+def test_only_the_end_of_a_log_is_read_for_the_reason(job):
+    job.log.touch()
+    os.truncate(job.log, 1 << 42)  # zeros, which take no space
+    with job.log.open("a") as log:
         log.write("\noffbeat: the disk is full\n\n")
     pool = pool_of(FakeLauncher([End(2)]))
-    pool.run([session])
+    pool.run([job])
     assert [outcome.reason for outcome in pool.outcomes] == ["exit code 2: the disk is full"]

@@ -33,12 +33,12 @@ from tests.support.thorough import thorough
 from offbeat.config.config_file import load
 from offbeat.core.errors import ConfigError
 from offbeat.experiments.launching import LocalLauncher
-from offbeat.experiments.progress import SessionCounts, Silent
+from offbeat.experiments.progress import JobCounts, Silent
 from offbeat.experiments.running import Outcome
 from offbeat.plots.runs import LEDGER
 from offbeat.population import pictures
 from offbeat.population.ledger import Failure, Ledger
-from offbeat.population.members import MemberProcess, Scoring, Training
+from offbeat.population.members import MemberJob, Scoring, Training
 from offbeat.population.population import RESTARTS_AFTER_KILL, Population
 from offbeat.population.report import write_report
 from offbeat.run_directory.checkpoint import load as load_checkpoint
@@ -83,7 +83,7 @@ def test_with_a_lag_the_tree_does_not_depend_on_the_order_either(tmp_path, lag):
 
 def test_another_seed_gives_another_tree(finished, tmp_path):
     other = population(tmp_path, seeds=[2])
-    run_here(other, stop=lambda process: isinstance(process, MemberProcess) and process.generation == 1)
+    run_here(other, stop=lambda process: isinstance(process, MemberJob) and process.generation == 1)
     assert copies_of(other)
     assert not set(tree_of(other)) <= set(tree_of(finished))
 
@@ -424,7 +424,7 @@ def test_a_process_that_cannot_start_is_counted_as_failed_with_the_reason(tmp_pa
     seen = Seen()
     result = one.run(LocalLauncher(one.configs, 1), seen)
     assert result.exit_code == 1
-    assert [outcome.session.name for outcome in result.failed] == [f"member-{kept:03} generation 1"]
+    assert [outcome.job.name for outcome in result.failed] == [f"member-{kept:03} generation 1"]
     assert any(message.startswith(f"member-{kept:03} generation 1 failed: ") for message in seen.messages)
     assert str(seen.counts) == "6 of 8 trainings and evaluations finished, 1 failed"
 
@@ -433,12 +433,12 @@ class Seen(Silent):
     """A view that remembers what it was told."""
 
     def __init__(self) -> None:
-        self.messages, self.counts = list[str](), SessionCounts(0)
+        self.messages, self.counts = list[str](), JobCounts(0)
 
     def message(self, text: str) -> None:
         self.messages.append(text)
 
-    def clear(self, counts: SessionCounts) -> None:
+    def clear(self, counts: JobCounts) -> None:
         self.counts = counts
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import tomli_w
 from tests.support.runs import SMALL, offbeat, weights_of
 
+from offbeat.experiments.jobs import Job
 from offbeat.experiments.progress import Silent
 from offbeat.experiments.running import Outcome
-from offbeat.experiments.sessions import RunProcess
 from offbeat.plots.runs import LEDGER
 from offbeat.population.members import member_name
 from offbeat.population.population import Population, Schedule
@@ -57,7 +57,7 @@ def small_population(
     return population(folder, {"members": 2, **(table or {})}, settings=settings, **changes)
 
 
-def run_here(population: Population, seed: int = 0, stop: Callable[[RunProcess], bool] = lambda _: False) -> Schedule:
+def run_here(population: Population, seed: int = 0, stop: Callable[[Job], bool] = lambda _: False) -> Schedule:
     """Run a population without processes; which of the processes that can start is next depends on the seed.
 
     Args:
@@ -68,7 +68,7 @@ def run_here(population: Population, seed: int = 0, stop: Callable[[RunProcess],
     with population.directory.locked():
         population.write_files()
     schedule = Schedule(population.plan, population.path, population.family(), Silent())
-    waiting: list[RunProcess] = []
+    waiting: list[Job] = []
     order = random.Random(seed)
     while True:
         while (process := schedule.next_process()) is not None:
@@ -81,7 +81,7 @@ def run_here(population: Population, seed: int = 0, stop: Callable[[RunProcess],
         schedule.ended(run_process(process))
 
 
-def run_process(process: RunProcess) -> Outcome:
+def run_process(process: Job) -> Outcome:
     """Run the command of a process in this process."""
     said = offbeat(*process.arguments())
     if process.output is not None:

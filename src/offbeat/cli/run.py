@@ -231,4 +231,4 @@ def _setting_of(row: TableRow) -> str:
 
 def _print_failed(failed: Sequence[Outcome]) -> None:
     for outcome in failed:
-        print(f"failed: {outcome.session.name}: {outcome.reason}\n  its log: {outcome.session.log}")
+        print(f"failed: {outcome.job.name}: {outcome.reason}\n  its log: {outcome.job.log}")

@@ -18,7 +18,7 @@ from offbeat.core.field_definitions import hints_of
 from offbeat.experiments import optuna_search
 from offbeat.experiments.directory import ExperimentDirectory
 from offbeat.experiments.launching import Launcher
-from offbeat.experiments.progress import SessionCounts, View
+from offbeat.experiments.progress import JobCounts, View
 from offbeat.experiments.report import plot_experiment, row_of, write_table
 from offbeat.experiments.results import ReturnKind, TableRow, result_of, return_kind
 from offbeat.experiments.running import Outcome, Pool, StopSignals, wait_until_free
@@ -44,7 +44,7 @@ class ExperimentResult:
 
     exit_code: int
     """0: all sessions are finished; 1: a session failed; 130: stopped by a signal."""
-    counts: SessionCounts
+    counts: JobCounts
     failed: tuple[Outcome, ...]
     rows: tuple[TableRow, ...]
     """Rows of the table."""
@@ -133,7 +133,7 @@ class Experiment:
             wait_until_free(sessions, view)
             self.directory.write_record(self.spec, self._text)
             finished = sum(session.status_on_disk() == "finished" for session in sessions)
-            pool = Pool(launcher, view, stops, SessionCounts(self.total, finished))
+            pool = Pool(launcher, view, stops, JobCounts(self.total, finished))
             view.start()
             try:
                 if finished:
@@ -209,7 +209,7 @@ class Experiment:
 
     def _write_report(self, failed: Sequence[Outcome], view: View) -> tuple[TableRow, ...]:
         """Write the table and plot the graphs of all results so far."""
-        names = {outcome.session.name for outcome in failed}
+        names = {outcome.job.name for outcome in failed}
         kind, target = self._return_kind(), self.spec.target_return
         with defer_signals():  # a second signal ends the command after the report
             rows = tuple(row_of(self.sessions(trial), names, target, kind) for trial in self.trials)

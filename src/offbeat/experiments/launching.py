@@ -1,4 +1,4 @@
-"""Starts the processes of sessions: the interface, and the launcher for this machine."""
+"""Starts the processes of jobs: the interface, and the launcher for this machine."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from typing import BinaryIO, Protocol
 from offbeat.config.config import Config
 from offbeat.core.errors import RunFailed
 from offbeat.core.threads import usable_cores
-from offbeat.experiments.sessions import RunProcess, cores_of
+from offbeat.experiments.jobs import Job
+from offbeat.experiments.sessions import cores_of
 
 COMMAND = (sys.executable, "-P", "-c", "from offbeat.cli.entry import session; session()")
-"""The command that starts a session (one `offbeat` process of an experiment). The session ends with its parent."""
+"""The command that starts the process of a job, before its arguments of `offbeat`. It ends with its parent."""
 
 KILL_S = 30.0
 """Seconds that killed processes get to end."""
@@ -31,13 +32,13 @@ class End:
     code: int
     """Exit code; negative: minus the number of the signal that ended it."""
     reason: str = ""
-    """Why, if the files of the session do not say it."""
+    """Why, if the files of the job do not say it."""
     node_lost: bool = False
     """Whether it did not end by itself, but its node was lost."""
 
 
-class SessionProcess(Protocol):
-    """A process of a session, which may run on another machine."""
+class JobProcess(Protocol):
+    """A process of a job, which may run on another machine."""
 
     @property
     def is_waiting(self) -> bool:
@@ -66,10 +67,10 @@ class SessionProcess(Protocol):
 
 
 class Launcher(Protocol):
-    """Starts the processes of sessions, on this machine or on others."""
+    """Starts the processes of jobs, on this machine or on others."""
 
     def prepare(self, folder: Path, notify: Callable[[str], None]) -> None:
-        """Check that sessions can run in a folder, which may not exist yet, before anything is changed.
+        """Check that jobs can run in a folder, which may not exist yet, before anything is changed.
 
         Args:
             folder: the directory of the experiment or population.
@@ -81,11 +82,11 @@ class Launcher(Protocol):
         ...
 
     def room(self) -> int:
-        """Return the number of sessions that can run at the same time now."""
+        """Return the number of jobs that can run at the same time now."""
         ...
 
-    def launch(self, session: RunProcess, arguments: Sequence[str]) -> SessionProcess:
-        """Start the process of a session, with these arguments of `offbeat`."""
+    def launch(self, job: Job, arguments: Sequence[str]) -> JobProcess:
+        """Start the process of a job, with these arguments of `offbeat`."""
         ...
 
 
@@ -117,29 +118,29 @@ def logged(
 
 
 class LocalLauncher:
-    """Starts sessions on this machine.
+    """Starts jobs on this machine.
 
     Args:
-        configs: the configs of the sessions.
-        jobs: number of sessions that run at the same time; None: as many as there are cores for.
+        configs: the configs of the jobs.
+        jobs: number of jobs that run at the same time; None: as many as there are cores for.
     """
 
     def __init__(self, configs: Sequence[Config], jobs: int | None = None) -> None:
         self._jobs = jobs or max(1, usable_cores() // max(map(cores_of, configs)))
 
     def prepare(self, folder: Path, notify: Callable[[str], None]) -> None:
-        """Do nothing: sessions can run in all folders of this machine."""
+        """Do nothing: jobs can run in all folders of this machine."""
 
     def room(self) -> int:
         return self._jobs
 
-    def launch(self, session: RunProcess, arguments: Sequence[str]) -> LocalProcess:
-        with logged(session.log, session.output, arguments) as (output, errors):
+    def launch(self, job: Job, arguments: Sequence[str]) -> LocalProcess:
+        with logged(job.log, job.output, arguments) as (output, errors):
             return LocalProcess([*COMMAND, *arguments], output, errors)
 
 
 class LocalProcess:
-    """A process of a session on this machine.
+    """A process of a job on this machine.
 
     It has its own process group, so that Ctrl+C reaches it only through `terminate`. Its standard input is a pipe
     without data: when the pipe is closed, the process knows that this one has ended.

@@ -1,4 +1,4 @@
-"""Progress of an experiment on the terminal: one line per running session."""
+"""Progress of an experiment on the terminal: one line per running job."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from offbeat.metrics.progress import print_line
 from offbeat.metrics.text import compact, duration, rounded
 
 _NAME_WIDTH = 24
-"""Largest width of the name of a session; longer names are cut."""
+"""Largest width of the name of a job; longer names are cut."""
 _BAR_WIDTH = 12
 
 
 @dataclass(frozen=True)
-class SessionProgress:
-    """Progress of a running session."""
+class JobProgress:
+    """Progress of a running job."""
 
     name: str
     steps: int
-    """Env steps after which the session ends."""
+    """Env steps after which the job ends."""
     line: Mapping[str, Any]
     """Its last metrics line; empty before the first."""
     state: str = ""
@@ -62,8 +62,8 @@ class SessionProgress:
 
 
 @dataclass(frozen=True)
-class SessionCounts:
-    """Number of sessions by state."""
+class JobCounts:
+    """Number of jobs by state."""
 
     total: int
     finished: int = 0
@@ -80,12 +80,12 @@ class View(Protocol):
 
     def start(self) -> None: ...
 
-    def update(self, rows: Callable[[], Sequence[SessionProgress]], counts: SessionCounts) -> None:
+    def update(self, rows: Callable[[], Sequence[JobProgress]], counts: JobCounts) -> None:
         """Show the progress. Return at once, without calling `rows`, if the last update was a moment ago."""
         ...
 
-    def clear(self, counts: SessionCounts) -> None:
-        """Show that no session is running."""
+    def clear(self, counts: JobCounts) -> None:
+        """Show that no job is running."""
         ...
 
     def message(self, text: str) -> None:
@@ -113,10 +113,10 @@ class Silent:
     def start(self) -> None:
         """Do nothing."""
 
-    def update(self, rows: Callable[[], Sequence[SessionProgress]], counts: SessionCounts) -> None:
+    def update(self, rows: Callable[[], Sequence[JobProgress]], counts: JobCounts) -> None:
         """Do nothing."""
 
-    def clear(self, counts: SessionCounts) -> None:
+    def clear(self, counts: JobCounts) -> None:
         """Do nothing."""
 
     def message(self, text: str) -> None:
@@ -127,7 +127,7 @@ class Silent:
 
 
 class Lines:
-    """Prints a line for each running session every few seconds: for log files and simple terminals."""
+    """Prints a line for each running job every few seconds: for log files and simple terminals."""
 
     def __init__(self, stream: TextIO, *, every_s: float = 10.0, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream, self._every_s, self._clock = stream, every_s, clock
@@ -136,7 +136,7 @@ class Lines:
     def start(self) -> None:
         """Do nothing: the first message follows."""
 
-    def update(self, rows: Callable[[], Sequence[SessionProgress]], counts: SessionCounts) -> None:
+    def update(self, rows: Callable[[], Sequence[JobProgress]], counts: JobCounts) -> None:
         """Print the lines if the last ones are a few seconds old."""
         if self._clock() < self._next_s:
             return
@@ -145,8 +145,8 @@ class Lines:
         for row in rows():
             self.message("  ".join([f"  {row.name}", *filter(None, row.cells())]))
 
-    def clear(self, counts: SessionCounts) -> None:
-        """Do nothing: the end of each session has been printed."""
+    def clear(self, counts: JobCounts) -> None:
+        """Do nothing: the end of each job has been printed."""
 
     def message(self, text: str) -> None:
         """Print ``text`` on a line."""
@@ -170,17 +170,17 @@ class Dashboard:
         self._echo.off()
         self._live.start()
 
-    def update(self, rows: Callable[[], Sequence[SessionProgress]], counts: SessionCounts) -> None:
+    def update(self, rows: Callable[[], Sequence[JobProgress]], counts: JobCounts) -> None:
         """Redraw, unless the last update was a moment ago."""
         if self._clock() >= self._next_s:
             self._next_s = self._clock() + self._every_s
             self._draw(rows(), counts)
 
-    def clear(self, counts: SessionCounts) -> None:
-        """Show only the number of sessions."""
+    def clear(self, counts: JobCounts) -> None:
+        """Show only the number of jobs."""
         self._draw([], counts)
 
-    def _draw(self, rows: Sequence[SessionProgress], counts: SessionCounts) -> None:
+    def _draw(self, rows: Sequence[JobProgress], counts: JobCounts) -> None:
         self._live.update(Group(*_renderables(rows, counts, self._live.console)), refresh=True)
 
     def message(self, text: str) -> None:
@@ -193,8 +193,8 @@ class Dashboard:
         self._echo.restore()
 
 
-def _renderables(rows: Sequence[SessionProgress], counts: SessionCounts, console: Console) -> Iterator[RenderableType]:
-    """Yield a table of the rows with all that fits the console, and the number of sessions."""
+def _renderables(rows: Sequence[JobProgress], counts: JobCounts, console: Console) -> Iterator[RenderableType]:
+    """Yield a table of the rows with all that fits the console, and the number of jobs."""
     tables = [_table(rows, roomy=True, bars=True), _table(rows, roomy=False, bars=True)]
     unlimited = console.options.update(max_width=1000)
     fitting = (table for table in tables if console.measure(table, options=unlimited).maximum <= console.width)
@@ -202,7 +202,7 @@ def _renderables(rows: Sequence[SessionProgress], counts: SessionCounts, console
     yield Text(str(counts), style="bold")
 
 
-def _table(rows: Sequence[SessionProgress], *, roomy: bool, bars: bool) -> Table:
+def _table(rows: Sequence[JobProgress], *, roomy: bool, bars: bool) -> Table:
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True, style="cyan", max_width=_NAME_WIDTH, overflow="ellipsis")
     if bars:

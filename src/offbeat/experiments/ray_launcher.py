@@ -1,6 +1,6 @@
-"""Starts sessions on the nodes of a Ray cluster: each in an actor with its own resources.
+"""Starts jobs on the nodes of a Ray cluster: each in an actor with its own resources.
 
-The directory of the experiment is on a disk that all these nodes have at the same path. So a session can continue on
+The directory of the experiment is on a disk that all these nodes have at the same path. So a job can continue on
 any node, and what an experiment knows is in its files, as on one machine.
 """
 
@@ -16,25 +16,26 @@ from offbeat.config.config import Config
 from offbeat.config.devices import gpus_of
 from offbeat.core.errors import ConfigError
 from offbeat.experiments.file_digests import FileDigests
-from offbeat.experiments.node_session import Launch, NodeSession
-from offbeat.experiments.ray_nodes import SessionNodes
+from offbeat.experiments.jobs import Job
+from offbeat.experiments.node_job import Launch, NodeJob
+from offbeat.experiments.ray_nodes import JobNodes
 from offbeat.experiments.ray_process import RayProcess
-from offbeat.experiments.sessions import RunProcess, busy_cores_of
+from offbeat.experiments.sessions import busy_cores_of
 from offbeat.runtime.child import THREAD_VARIABLES
 from offbeat.runtime.ray.cluster import Cluster
 
 CARRIED = ("PYTHONPATH", *THREAD_VARIABLES)
-"""Environment variables that sessions get from this process. All others are those of the node."""
+"""Environment variables that jobs get from this process. All others are those of the node."""
 
 
 def session_resources(
     configs: Sequence[Config], cpus: float | None, gpus: float | None, resources: Mapping[str, float]
 ) -> dict[str, float]:
-    """Return the resources that each session needs: resource -> amount.
+    """Return the resources that each job needs: resource -> amount.
 
     Args:
-        configs: the configs of the sessions.
-        cpus: number of CPUs; None: the cores that the largest session can keep busy.
+        configs: the configs of the jobs.
+        cpus: number of CPUs; None: the cores that the largest job can keep busy.
         gpus: number of GPUs; None: those that the config names.
         resources: custom resources.
 
@@ -60,12 +61,12 @@ def _gpus_of(config: Config) -> int:
 
 
 class RayLauncher:
-    """Starts sessions on the nodes of a cluster.
+    """Starts jobs on the nodes of a cluster.
 
     Args:
         cluster: the cluster.
-        resources: resource -> amount that each session needs.
-        jobs: number of sessions that run at the same time; None: as many as the nodes have resources for.
+        resources: resource -> amount that each job needs.
+        jobs: number of jobs that run at the same time; None: as many as the nodes have resources for.
 
     Raises:
         ConfigError: no node has the resources.
@@ -76,29 +77,29 @@ class RayLauncher:
         cluster.require_resources(resources, "a session", remedy)
         cluster.require_versions()
         self._cluster, self._resources, self._jobs = cluster, resources, jobs
-        self._nodes: SessionNodes | None = None
+        self._nodes: JobNodes | None = None
 
     def prepare(self, folder: Path, notify: Callable[[str], None]) -> None:
         """Require that all nodes with the resources have the disk of a folder. See `Launcher`."""
-        self._nodes = SessionNodes(self._cluster, self._resources, folder.absolute(), notify)
+        self._nodes = JobNodes(self._cluster, self._resources, folder.absolute(), notify)
 
     def room(self) -> int:
         assert self._nodes is not None
         room = self._nodes.room()
         return room if self._jobs is None else min(room, self._jobs)
 
-    def launch(self, session: RunProcess, arguments: Sequence[str]) -> RayProcess:
+    def launch(self, job: Job, arguments: Sequence[str]) -> RayProcess:
         assert self._nodes is not None
-        return RayProcess(_Placement(session, arguments, self._nodes, self._resources))
+        return RayProcess(_Placement(job, arguments, self._nodes, self._resources))
 
 
 @dataclass(frozen=True, eq=False)
 class _Placement:
-    """Where a session may start, and what it needs there."""
+    """Where a job may start, and what it needs there."""
 
-    session: RunProcess
+    job: Job
     arguments: Sequence[str]
-    usable: SessionNodes
+    usable: JobNodes
     resources: Mapping[str, float]
 
     @property
@@ -111,7 +112,7 @@ class _Placement:
 
         custom = {name: amount for name, amount in self.resources.items() if name not in ("CPU", "GPU")}
         one_of: Any = In
-        actor: Any = ray.remote(NodeSession)
+        actor: Any = ray.remote(NodeJob)
         return actor.options(
             num_cpus=self.resources["CPU"], num_gpus=self.resources["GPU"], resources=custom,
             max_concurrency=4, max_restarts=0,
@@ -119,12 +120,12 @@ class _Placement:
         ).remote()  # fmt: skip
 
     def launch(self) -> Launch:
-        output = self.session.output
+        output = self.job.output
         return Launch(
             list(self.arguments),
             str(Path.cwd()),
-            str(self.session.log.absolute()),
+            str(self.job.log.absolute()),
             None if output is None else str(output.absolute()),
             {name: os.environ.get(name) for name in CARRIED},
-            FileDigests.of(path.absolute() for path in self.session.files),
+            FileDigests.of(path.absolute() for path in self.job.files),
         )

@@ -1,4 +1,4 @@
-"""The nodes of a Ray cluster that can run sessions: they have the resources, and the disk of the experiment."""
+"""The nodes of a Ray cluster that can run jobs: they have the resources, and the disk of the experiment."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from uuid import uuid4
 
 from offbeat.core.errors import ConfigError
-from offbeat.experiments.node_session import reason_against
+from offbeat.experiments.node_job import reason_against
 from offbeat.runtime.ray.cluster import Cluster, Node, resources_text, task_on
 
 POLL_EVERY_S = 1.0
@@ -20,12 +20,12 @@ ANSWER_S = 60.0
 """Seconds that a node gets to look at the disk. It may have to start a worker of Ray first."""
 
 
-class SessionNodes:
-    """The nodes of a cluster that can run sessions. Nodes may be lost and others may join.
+class JobNodes:
+    """The nodes of a cluster that can run jobs. Nodes may be lost and others may join.
 
     Args:
         cluster: the cluster.
-        resources: resource -> amount that one session needs.
+        resources: resource -> amount that one job needs.
         folder: the directory of the experiment, which may not exist yet.
         notify: shows a message to the user.
 
@@ -46,11 +46,11 @@ class SessionNodes:
 
     @property
     def ids(self) -> list[str]:
-        """Ids of the nodes that sessions can run on."""
+        """Ids of the nodes that jobs can run on."""
         return list(self._usable)
 
     def room(self) -> int:
-        """Return the number of sessions for which the nodes have the resources, if nothing else uses them."""
+        """Return the number of jobs for which the nodes have the resources, if nothing else uses them."""
         if time.monotonic() >= self._next_poll:
             self._poll()
             self._next_poll = time.monotonic() + POLL_EVERY_S
@@ -103,7 +103,7 @@ class SessionNodes:
 
 
 def _room_on(node: Node, resources: Mapping[str, float]) -> int:
-    """Return how many sessions with these resources fit on a node."""
+    """Return how many jobs with these resources fit on a node."""
     return min(int(node.resources[name] / amount + 1e-9) for name, amount in resources.items() if amount)
 
 
@@ -131,7 +131,7 @@ def _token_in(folder: Path) -> Iterator[tuple[Path, str]]:
 
 
 def _ask(node: Node, token: Path, content: str) -> Any:
-    """Let a node look at a file; return Ray's reference to its reason against running sessions."""
+    """Let a node look at a file; return Ray's reference to its reason against running jobs."""
     return task_on(node.id, reason_against).remote(str(token), content, str(Path.cwd()))
 
 

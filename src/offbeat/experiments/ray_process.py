@@ -1,4 +1,4 @@
-"""The process of a session on a node of a Ray cluster, as the machine of `offbeat run` sees it."""
+"""The process of a job on a node of a Ray cluster, as the machine of `offbeat run` sees it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from offbeat.experiments.file_digests import NETWORK_DISK_TIMEOUT_S
 from offbeat.experiments.launching import KILL_S, End
-from offbeat.experiments.node_session import Launch, NodeEnd
+from offbeat.experiments.node_job import Launch, NodeEnd
 
 INTERRUPTED = 130
 """Exit code of a process that was stopped before it started."""
 UNAVAILABLE_S = 30.0
-"""Seconds without a connection to a node after which its session counts as lost."""
+"""Seconds without a connection to a node after which its job counts as lost."""
 Result = TypeVar("Result")
 
 
@@ -27,7 +27,7 @@ class Placement(Protocol):
         ...
 
     def actor(self) -> Any:
-        """Return a new actor, a `NodeSession`, which Ray creates when one of these nodes has the resources."""
+        """Return a new actor, a `NodeJob`, which Ray creates when one of these nodes has the resources."""
         ...
 
     def launch(self) -> Launch:
@@ -36,7 +36,7 @@ class Placement(Protocol):
 
 
 class RayProcess:
-    """A process of a session on one of several nodes."""
+    """A process of a job on one of several nodes."""
 
     def __init__(self, placement: Placement) -> None:
         self._placement = placement

@@ -1,4 +1,4 @@
-"""Runs sessions in parallel, one process each, shows their progress and stops them together."""
+"""Runs jobs in parallel, one process each, shows their progress and stops them together."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from offbeat.core.argument_notation import printable
 from offbeat.core.errors import ConfigError
 from offbeat.core.signal_names import signal_name
 from offbeat.core.stop_signals import STOP_SIGNALS, StopRequest, replaceable
-from offbeat.experiments.launching import KILL_S, End, Launcher, SessionProcess
-from offbeat.experiments.progress import SessionCounts, SessionProgress, View
-from offbeat.experiments.sessions import RunProcess
+from offbeat.experiments.jobs import Job
+from offbeat.experiments.launching import KILL_S, End, JobProcess, Launcher
+from offbeat.experiments.progress import JobCounts, JobProgress, View
 from offbeat.metrics.text import duration
 
 _TICK_S = 0.1
 _END_TIMEOUT_S = 15.0
-"""Maximum seconds until the sessions of a killed experiment have ended by themselves."""
+"""Maximum seconds until the jobs of a killed experiment have ended by themselves."""
 _UNLOCK_TIMEOUT_S = 180.0
-"""Maximum seconds until the process of a session on a lost node has ended. File servers keep its lock for a while."""
+"""Maximum seconds until the process of a job on a lost node has ended. File servers keep its lock for a while."""
 _TAIL = 4096
 """Bytes at the end of a log in which its last line is searched for."""
 RESTARTS_AFTER_LOST_NODE = 3
-"""Times that a session is started again because its node was lost."""
+"""Times that a job is started again because its node was lost."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a session ended."""
+    """How a job ended."""
 
-    session: RunProcess
+    job: Job
     state: Literal["finished", "interrupted", "failed"]
     reason: str
     killed: bool = False
@@ -77,23 +77,23 @@ class StopSignals:
 
 
 class Child:
-    """A session and its process."""
+    """A job and its process."""
 
-    def __init__(self, session: RunProcess, launch: Callable[[], SessionProcess]) -> None:
-        """Start the process of a session with `launch`."""
-        self.session, self._status = session, session.status()
+    def __init__(self, job: Job, launch: Callable[[], JobProcess]) -> None:
+        """Start the process of a job with `launch`."""
+        self.job, self._status = job, job.status()
         self._process = launch()
         self._started = time.monotonic()
         self._stopping = False
 
-    def progress(self) -> SessionProgress:
-        """Return the progress of the session."""
+    def progress(self) -> JobProgress:
+        """Return the progress of the job."""
         state = "stopping" if self._stopping else "waiting" if self._process.is_waiting else self._phase()
-        return SessionProgress(self.session.name, self.session.steps, self.session.last_line(), state)
+        return JobProgress(self.job.name, self.job.steps, self.job.last_line(), state)
 
     def _phase(self) -> str:
         """Return the phase of the run; '' if it is training, "ending" if it has ended but its process has not."""
-        status = self.session.status()
+        status = self.job.status()
         if status == self._status:  # the status is that of an earlier process
             return "starting"
         phase = status.get("phase")
@@ -120,27 +120,27 @@ class Child:
         if not (which := self._process.close(timeout_s)):
             return ""
         return (
-            f"{self.session.name}: {which} was killed, but has not ended within {KILL_S:g} s: it may wait for a disk "
+            f"{self.job.name}: {which} was killed, but has not ended within {KILL_S:g} s: it may wait for a disk "
             "or a device that does not answer"
         )
 
     def outcome(self, end: End) -> Outcome:
-        """Return how the session ended, from its files and the end of its process."""
-        session = self.session
-        if session.status_on_disk() == "finished":
-            return Outcome(session, "finished", f"{session.summary()} in {duration(time.monotonic() - self._started)}")
+        """Return how the job ended, from its files and the end of its process."""
+        job = self.job
+        if job.status_on_disk() == "finished":
+            return Outcome(job, "finished", f"{job.summary()} in {duration(time.monotonic() - self._started)}")
         if self._stopping and (end.node_lost or end.code in (0, 130, -signal.SIGTERM)):
-            return Outcome(session, "interrupted", session.summary())
-        return Outcome(session, "failed", end.reason or self._failure(end.code), killed=end.node_lost or end.code < 0)
+            return Outcome(job, "interrupted", job.summary())
+        return Outcome(job, "failed", end.reason or self._failure(end.code), killed=end.node_lost or end.code < 0)
 
     def _failure(self, code: int) -> str:
-        status = self.session.status()
+        status = self.job.status()
         if code < 0:
             return f"its process was killed by {signal_name(-code)}"
         written = status != self._status  # else the status is that of an earlier process
         if written and status.get("state") in ("failed", "interrupted") and status.get("reason"):
             return str(status["reason"])
-        return f"exit code {code}: {_last_printed(self.session.log).removeprefix('offbeat: ')}"
+        return f"exit code {code}: {_last_printed(self.job.log).removeprefix('offbeat: ')}"
 
 
 def _last_printed(log: Path) -> str:
@@ -152,56 +152,56 @@ def _last_printed(log: Path) -> str:
 
 
 class Pool:
-    """Runs sessions, as many at a time as the launcher has room for.
+    """Runs jobs, as many at a time as the launcher has room for.
 
     Args:
         launcher: starts the processes.
         view: Display of the progress.
         stops: The signals that request a stop.
-        counts: Number of sessions of the experiment, including those finished before.
+        counts: Number of jobs of the experiment, including those finished before.
     """
 
-    def __init__(self, launcher: Launcher, view: View, stops: StopSignals, counts: SessionCounts) -> None:
+    def __init__(self, launcher: Launcher, view: View, stops: StopSignals, counts: JobCounts) -> None:
         self._launcher, self._view, self._stops = launcher, view, stops
         self._waiting: list[_Waiting] = []
         self._losses = Counter[str]()
         self.counts = counts
         self.outcomes: list[Outcome] = []
-        """Outcomes of all sessions that were started here and have ended."""
+        """Outcomes of all jobs that were started here and have ended."""
 
     @property
     def failed(self) -> tuple[Outcome, ...]:
         """The outcomes of those that failed."""
         return tuple(outcome for outcome in self.outcomes if outcome.state == "failed")
 
-    def run(self, sessions: Iterable[RunProcess]) -> None:
-        """Run sessions until all have ended. After a stop, running sessions save a checkpoint and no other starts.
+    def run(self, jobs: Iterable[Job]) -> None:
+        """Run jobs until all have ended. After a stop, running jobs save a checkpoint and no other starts.
 
-        An error, such as a full disk when a session is started, stops them in the same way before it is raised.
+        An error, such as a full disk when a job is started, stops them in the same way before it is raised.
 
         Raises:
-            KeyboardInterrupt: a second signal was received; the running sessions were killed.
+            KeyboardInterrupt: a second signal was received; the running jobs were killed.
         """
-        waiting = deque(sessions)
+        waiting = deque(jobs)
         self.run_from(lambda: waiting.popleft() if waiting else None, lambda _outcome: None)
 
-    def run_from(self, next_session: Callable[[], RunProcess | None], on_end: Callable[[Outcome], None]) -> None:
-        """Run sessions that depend on each other, until none can start and all have ended. Raises as `run`.
+    def run_from(self, next_job: Callable[[], Job | None], on_end: Callable[[Outcome], None]) -> None:
+        """Run jobs that depend on each other, until none can start and all have ended. Raises as `run`.
 
         Args:
-            next_session: returns a session that can start now; None if none can before another one has ended.
-            on_end: is called with the outcome of each session.
+            next_job: returns a job that can start now; None if none can before another one has ended.
+            on_end: is called with the outcome of each job.
         """
         running = list[Child]()
         try:
-            self._start(next_session, running)
-            while running or self._is_waiting(next_session):
+            self._start(next_job, running)
+            while running or self._is_waiting(next_job):
                 for child, end in [(child, end) for child in running if (end := child.poll()) is not None]:
                     running.remove(child)
                     self._ended(child, end, on_end)
                 self._fail_locked(on_end)
                 self._poll(running)
-                self._start(next_session, running)
+                self._start(next_job, running)
                 time.sleep(_TICK_S)
             self._view.clear(self.counts)
         except Exception as error:
@@ -216,7 +216,7 @@ class Pool:
                     self._view.message(still_there)
 
     def _end_after(self, error: Exception, running: Sequence[Child]) -> None:
-        """Let the running sessions save a checkpoint and end, because an error ends the command."""
+        """Let the running jobs save a checkpoint and end, because an error ends the command."""
         if running:
             self._view.message(f"the running sessions save and end, because of {type(error).__name__}: {error}")
         for child in running:
@@ -226,42 +226,42 @@ class Pool:
 
     # --- starting -------------------------------------------------------------------------------------------
 
-    def _start(self, next_session: Callable[[], RunProcess | None], running: list[Child]) -> None:
+    def _start(self, next_job: Callable[[], Job | None], running: list[Child]) -> None:
         while not self._stops.requested and len(running) < self._launcher.room():
-            session = self._next(next_session)
-            if session is None:
+            job = self._next(next_job)
+            if job is None:
                 return
-            running.append(self._launched(session))
+            running.append(self._launched(job))
 
-    def _next(self, next_session: Callable[[], RunProcess | None]) -> RunProcess | None:
-        """Return a session that can start now: first one that waits, unless its earlier process still runs."""
+    def _next(self, next_job: Callable[[], Job | None]) -> Job | None:
+        """Return a job that can start now: first one that waits, unless its earlier process still runs."""
         for waiting in self._waiting:
-            if not waiting.session.is_locked():
+            if not waiting.job.is_locked():
                 self._waiting.remove(waiting)
-                return waiting.session
-        return next_session()
+                return waiting.job
+        return next_job()
 
-    def _is_waiting(self, next_session: Callable[[], RunProcess | None]) -> bool:
-        """Whether a session waits for room, or for the end of its earlier process."""
-        if not self._waiting and not self._stops.requested and (session := next_session()) is not None:
-            self._waiting.append(_Waiting(session))
+    def _is_waiting(self, next_job: Callable[[], Job | None]) -> bool:
+        """Whether a job waits for room, or for the end of its earlier process."""
+        if not self._waiting and not self._stops.requested and (job := next_job()) is not None:
+            self._waiting.append(_Waiting(job))
         return bool(self._waiting) and not self._stops.requested
 
-    def _launched(self, session: RunProcess) -> Child:
-        if session.status_on_disk() == "lost":
-            renamed = session.rename_lost()
-            self._view.message(f"{session.name} had no checkpoint: it was renamed to {renamed} and starts again")
-        crashed = "has crashed and " * bool(session.run.crash())
-        arguments = session.arguments()
-        child = Child(session, lambda: self._launcher.launch(session, arguments))
+    def _launched(self, job: Job) -> Child:
+        if job.status_on_disk() == "lost":
+            renamed = job.rename_lost()
+            self._view.message(f"{job.name} had no checkpoint: it was renamed to {renamed} and starts again")
+        crashed = "has crashed and " * bool(job.run.crash())
+        arguments = job.arguments()
+        child = Child(job, lambda: self._launcher.launch(job, arguments))
         what = f"{crashed}resumes from its checkpoint" if arguments[0] == "resume" else "starts"
-        self._view.message(f"{session.name} {what}: {session.about}")
+        self._view.message(f"{job.name} {what}: {job.about}")
         return child
 
     # --- running and ending ---------------------------------------------------------------------------------
 
     def _poll(self, running: list[Child]) -> None:
-        """Stop the sessions if a stop was requested, and show the progress."""
+        """Stop the jobs if a stop was requested, and show the progress."""
         if self._stops.requested:
             for child in running:
                 child.stop()
@@ -270,53 +270,53 @@ class Pool:
     def _ended(self, child: Child, end: End, on_end: Callable[[Outcome], None]) -> None:
         child.close()
         outcome = child.outcome(end)
-        name = child.session.name
+        name = child.job.name
         if end.node_lost and outcome.state == "failed" and self._losses[name] < RESTARTS_AFTER_LOST_NODE:
             self._losses[name] += 1
-            self._waiting.append(_Waiting(child.session, time.monotonic() + _UNLOCK_TIMEOUT_S))
+            self._waiting.append(_Waiting(child.job, time.monotonic() + _UNLOCK_TIMEOUT_S))
             self._view.message(f"{name}: {end.reason}; it starts again")
         else:
             self._finish(outcome, on_end)
 
     def _fail_locked(self, on_end: Callable[[Outcome], None]) -> None:
-        """Give up the sessions whose earlier process does not end in time."""
+        """Give up the jobs whose earlier process does not end in time."""
         for waiting in [each for each in self._waiting if time.monotonic() > each.deadline]:
-            if waiting.session.is_locked():
+            if waiting.job.is_locked():
                 self._waiting.remove(waiting)
                 reason = f"a process on a node that was lost still trains in it after {_UNLOCK_TIMEOUT_S:g} s"
-                self._finish(Outcome(waiting.session, "failed", reason), on_end)
+                self._finish(Outcome(waiting.job, "failed", reason), on_end)
 
     def _finish(self, outcome: Outcome, on_end: Callable[[Outcome], None]) -> None:
         self.count(outcome)
         on_end(outcome)
 
     def count(self, outcome: Outcome) -> None:
-        """Count the outcome of a session, and print it; also of one that could not start."""
-        session = outcome.session
+        """Count the outcome of a job, and print it; also of one that could not start."""
+        job = outcome.job
         self.outcomes.append(outcome)
         finished, failed = outcome.state == "finished", outcome.state == "failed"
         self.counts = replace(self.counts, finished=self.counts.finished + finished, failed=self.counts.failed + failed)
-        where = f" (see {session.log})" if failed and session.log.exists() else ""
-        self._view.message(f"{session.name} {outcome.state}: {outcome.reason}{where}")
+        where = f" (see {job.log})" if failed and job.log.exists() else ""
+        self._view.message(f"{job.name} {outcome.state}: {outcome.reason}{where}")
 
 
 @dataclass(frozen=True, eq=False)
 class _Waiting:
-    """A session that waits for room, or for the end of its earlier process."""
+    """A job that waits for room, or for the end of its earlier process."""
 
-    session: RunProcess
+    job: Job
     deadline: float = float("inf")
     """Time until which its earlier process may run."""
 
 
-def wait_until_free(sessions: Sequence[RunProcess], view: View) -> None:
-    """Wait for sessions that are still running: those of a killed experiment end by themselves.
+def wait_until_free(jobs: Sequence[Job], view: View) -> None:
+    """Wait for jobs that are still running: those of a killed experiment end by themselves.
 
     Raises:
-        ConfigError: a session does not end in time.
+        ConfigError: a job does not end in time.
     """
     notified, deadline = False, time.monotonic() + _END_TIMEOUT_S
-    while locked := [session for session in sessions if session.is_locked()]:
+    while locked := [job for job in jobs if job.is_locked()]:
         if not notified:
             view.message(f"waiting for the processes of an earlier start to end: {', '.join(s.name for s in locked)}")
             notified = True

@@ -1,155 +1,27 @@
-"""A session: one seed of a trial, with its files, its status, and the command that starts or resumes it."""
+"""A session: one seed of a trial, and the command that starts or resumes it."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from offbeat.config.assignments import assignments_of
 from offbeat.config.config import Config
-from offbeat.config.importing import is_accepted
 from offbeat.config.policies import Policies, tables_of
 from offbeat.config.run_config import LIMITS
-from offbeat.config.trust import FLAG, Code, code_to_run, flags_for, modules_of, modules_to_name, policies_code
+from offbeat.config.trust import code_to_run, modules_of, policies_code
 from offbeat.core.errors import ConfigError
-from offbeat.core.strict_json import LARGEST_RECORD, read_json
 from offbeat.core.threads import usable_cores
 from offbeat.core.typed_text import change_text
+from offbeat.experiments.jobs import Job
 from offbeat.experiments.trials import POLICIES, Trial
-from offbeat.metrics.sinks import metrics_from_end
-from offbeat.metrics.text import compact, rounded
-from offbeat.run_directory.checkpoint import MANIFEST
 from offbeat.run_directory.directory import RunDirectory
-from offbeat.run_directory.links import leads_outside
-
-SessionStatus = Literal["new", "lost", "unfinished", "finished"]
-"""new: there is no run yet; lost: the run has no checkpoint; unfinished: the run can be resumed; finished."""
-
-
-class RunProcess(ABC):
-    """A run, or a part of one, that is trained in a process of its own; with its files and its status."""
-
-    @property
-    @abstractmethod
-    def run(self) -> RunDirectory:
-        """The directory of the run."""
-
-    @property
-    @abstractmethod
-    def steps(self) -> int:
-        """Env steps after which the process ends."""
-
-    @property
-    def name(self) -> str:
-        return f"{self.run.path.parent.name}/{self.run.path.name}"
-
-    @property
-    def log(self) -> Path:
-        """Path of the log with the output of the run's processes."""
-        return self.run.path.with_name(f"{self.run.path.name}.log")
-
-    @property
-    def output(self) -> Path | None:
-        """Path of a file for the standard output; None: it is written to the log."""
-        return None
-
-    @property
-    def files(self) -> list[Path]:
-        """Paths of the files from which it is decided what comes next."""
-        run = self.run
-        latest = run.checkpoints / "latest" / MANIFEST
-        return [run.config, run.status, run.metrics, latest, *([self.output] if self.output else [])]
-
-    @property
-    @abstractmethod
-    def about(self) -> str:
-        """What the run is, for messages: its settings, env and seed."""
-
-    @abstractmethod
-    def arguments(self) -> list[str]:
-        """Return the arguments of `offbeat` for the process."""
-
-    def trust_flags(self, code: Code) -> list[str]:
-        """Return the flags with which a process that opens the run accepts its code.
-
-        A caller who has named modules instead of passing --trust-code has not accepted other code in the run.
-
-        Args:
-            code: the code of the spec that the process uses, which the caller has accepted.
-        """
-        path = self.run.path.resolve()
-        if not any(is_accepted(str(folder)) for folder in (path, *path.parents)):
-            return [word for module in modules_to_name(code) for word in ("--import", module)]
-        return [FLAG] if flags_for(code) or leads_outside(path) else []
-
-    # --- status ---------------------------------------------------------------------------------------------
-
-    def status_on_disk(self) -> SessionStatus:
-        """Return the status, from the run directory."""
-        if not self.run.path.exists():
-            return "new"
-        saved = self.saved_steps()
-        if saved is None:
-            return "lost"
-        line = self.last_line()
-        limited = self.is_over(line) and saved >= line.get("env_steps", 0)  # else the run has failed after the line
-        finished = self.status().get("state") == "finished" or saved >= self.steps or limited
-        return "finished" if finished else "unfinished"
-
-    def has_failed(self) -> bool:
-        """Whether the run has ended with an error, in this start or in an earlier one, and is not finished."""
-        return self.status().get("state") == "failed" and self.status_on_disk() != "finished"
-
-    def is_over(self, line: dict[str, Any]) -> bool:  # noqa: ARG002 - most runs have no limit but their env steps
-        """Whether a metrics line has reached a limit of the run that is not in env steps."""
-        return False
-
-    def saved_steps(self) -> int | None:
-        """Return the env steps of the checkpoint for a resume; None if there is none."""
-        latest = self.run.checkpoints / "latest"
-        for file in (latest / "policy.json", *sorted(latest.glob("policies/*/policy.json"))[:1]):
-            with suppress(OSError, ValueError, KeyError, TypeError):
-                return int(read_json(file, LARGEST_RECORD)["env_steps"])
-        return None
-
-    def status(self) -> dict[str, Any]:
-        """Return status.json; empty if there is none."""
-        return self.run.read_status()
-
-    def last_line(self) -> dict[str, Any]:
-        """Return the last complete metrics line; empty if there is none yet."""
-        with suppress(OSError, ConfigError):
-            return next(metrics_from_end(self.run.metrics), {})
-        return {}
-
-    def summary(self) -> str:
-        """Return the last return as text."""
-        line = self.last_line()
-        if not line:
-            return "nothing learned yet"
-        name, key = "evaluation", "eval_return_mean"
-        if line.get(key) is None:
-            name, key = "return", "episode_return_mean"
-        return f"{name} {rounded(line.get(key))} at {compact(int(line.get('env_steps', 0)))} env steps"
-
-    def is_locked(self) -> bool:
-        """Whether a process is training the run."""
-        return self.run.is_locked()
-
-    def rename_lost(self) -> Path:
-        """Rename a run directory without a checkpoint, so that the run can start again; return the new path."""
-        number = 1
-        while (renamed := self.run.path.with_name(f"{self.run.path.name}.lost-{number}")).exists():
-            number += 1
-        return self.run.path.rename(renamed)
 
 
 @dataclass(frozen=True)
-class Session(RunProcess):
+class Session(Job):
     """One seed of a trial."""
 
     trial: Trial

@@ -14,7 +14,8 @@ from offbeat.core.errors import ConfigError
 from offbeat.core.fields import in_short
 from offbeat.core.strict_json import LARGEST_RECORD, read_json
 from offbeat.core.types import policy_key
-from offbeat.experiments.sessions import RunProcess, SessionStatus, flags_of_policies, without_file_of_policies
+from offbeat.experiments.jobs import Job, JobStatus
+from offbeat.experiments.sessions import flags_of_policies, without_file_of_policies
 from offbeat.experiments.trials import POLICIES
 from offbeat.metrics.sinks import metrics_from_end
 from offbeat.population.mutation import Values
@@ -28,7 +29,7 @@ def member_name(member: int) -> str:
 
 
 @dataclass(frozen=True)
-class MemberProcess(RunProcess):
+class MemberJob(Job):
     """A process of one generation of a member."""
 
     plan: Plan
@@ -57,7 +58,7 @@ class MemberProcess(RunProcess):
 
 
 @dataclass(frozen=True)
-class Training(MemberProcess):
+class Training(MemberJob):
     """Trains a member to the end of one generation."""
 
     @property
@@ -87,7 +88,7 @@ class Training(MemberProcess):
 
 
 @dataclass(frozen=True)
-class Scoring(MemberProcess):
+class Scoring(MemberJob):
     """Evaluates a member at the end of one generation, on episodes that are the same for all members."""
 
     @property
@@ -106,7 +107,7 @@ class Scoring(MemberProcess):
         episodes = ["--episodes", str(self.plan.population.settings.episodes), "--seed", str(self.plan.seed)]
         return ["eval", str(self.run.path), *episodes, *self._flags(algorithm=False), "--json"]
 
-    def status_on_disk(self) -> SessionStatus:
+    def status_on_disk(self) -> JobStatus:
         return "new" if self.result() is None else "finished"
 
     def last_line(self) -> dict[str, Any]:

@@ -18,16 +18,16 @@ from offbeat.config.config import Config
 from offbeat.config.importing import defer_signals
 from offbeat.core.errors import ConfigError, OffbeatError
 from offbeat.experiments.directory import ExperimentDirectory
+from offbeat.experiments.jobs import Job
 from offbeat.experiments.launching import Launcher
-from offbeat.experiments.progress import SessionCounts, View
+from offbeat.experiments.progress import JobCounts, View
 from offbeat.experiments.running import Outcome, Pool, StopSignals, wait_until_free
-from offbeat.experiments.sessions import RunProcess
 from offbeat.experiments.spec import read_spec
 from offbeat.experiments.trials import Trial, try_envs, write_policies
 from offbeat.plots.runs import LEDGER
 from offbeat.population.copying import keep, with_policies_of
 from offbeat.population.ledger import Decision, Failure, Ledger, Score
-from offbeat.population.members import MemberProcess, Scoring, Training, member_name
+from offbeat.population.members import MemberJob, Scoring, Training, member_name
 from offbeat.population.plan import Plan, plan_of, require_measurable
 from offbeat.population.report import write_report
 from offbeat.population.tree import Family
@@ -89,9 +89,9 @@ class Population:
         """Number of processes: one training and one evaluation for each generation of each member."""
         return 2 * self.plan.members * self.plan.generations
 
-    def counts(self, ledger: Ledger) -> SessionCounts:
+    def counts(self, ledger: Ledger) -> JobCounts:
         """Return the number of processes of generations that have ended: both of one with a score have finished."""
-        return SessionCounts(self.total, 2 * len(ledger.scores), len(ledger.failures), "trainings and evaluations")
+        return JobCounts(self.total, 2 * len(ledger.scores), len(ledger.failures), "trainings and evaluations")
 
     def family(self) -> Family:
         """Return the family, from the ledger.
@@ -102,7 +102,7 @@ class Population:
         ledger = Ledger.read(self.path / LEDGER)
         return Family(self.plan.population.settings, self.plan.genome, self.plan.seed, ledger)
 
-    def next_processes(self) -> list[RunProcess]:
+    def next_processes(self) -> list[Job]:
         """Return the next process of each member for which all decisions are known."""
         family = self.family()
         done = {member: family.ledger.finished(member) for member in range(self.plan.members)}
@@ -179,18 +179,18 @@ class Schedule:
         self.failed: dict[int, Outcome] = {}
         """Outcomes of members that have failed and have not continued."""
 
-    def first_generation(self) -> list[RunProcess]:
+    def first_generation(self) -> list[Job]:
         """Return the first process of each member."""
         members = range(self._plan.members)
         return [Training(self._plan, self._path, member, 0, self._family.values(member, 0)) for member in members]
 
-    def next_process(self) -> RunProcess | None:
+    def next_process(self) -> Job | None:
         """Return a process that can start now; None if none can. The member with the fewest generations is first."""
         while (process := self._startable()) is None and not self._running and self._continue_failed():
             pass
         return process
 
-    def _startable(self) -> RunProcess | None:
+    def _startable(self) -> Job | None:
         idle = [m for m in range(self._plan.members) if m not in self._running and m not in self.failed]
         for member in sorted(idle, key=lambda m: (self._ledger.finished(m), m)):
             try:
@@ -227,12 +227,12 @@ class Schedule:
             env_steps = self._ledger.env_steps((member, generation - 1)) if saved is None else saved
             self._ledger.add(Failure(member, generation, env_steps, reason))
             self._view.message(
-                f"{outcome.session.name} has failed: the others do not wait for its score any more, and it continues "
+                f"{outcome.job.name} has failed: the others do not wait for its score any more, and it continues "
                 "with the next generation"
             )
         return bool(continuing)
 
-    def _next_of(self, member: int) -> MemberProcess | None:
+    def _next_of(self, member: int) -> MemberJob | None:
         generation = self._ledger.finished(member)
         if generation == self._plan.generations or not self._prepare(member, generation):
             return None
@@ -243,8 +243,8 @@ class Schedule:
 
     def ended(self, outcome: Outcome) -> None:
         """Enter the score of an evaluation that has ended; start a process that was killed once more."""
-        process = outcome.session
-        assert isinstance(process, MemberProcess)
+        process = outcome.job
+        assert isinstance(process, MemberJob)
         self._running.discard(process.member)
         if outcome.state == "finished" and isinstance(process, Scoring):
             self._enter_score(process)

@@ -1,4 +1,4 @@
-"""What runs on a node of a Ray cluster: the process of a session, and a look at the folder that all nodes share."""
+"""What runs on a node of a Ray cluster: the process of a job, and a look at the folder that all nodes share."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ _KEEPER = """
 import os, signal, subprocess, sys
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     signal.signal(number, lambda *_: None)
-session = subprocess.Popen(sys.argv[2:])
+job = subprocess.Popen(sys.argv[2:])
 with open(int(sys.argv[1]), "w") as pipe:
-    pipe.write(str(session.pid))
-code = session.wait()
+    pipe.write(str(job.pid))
+code = job.wait()
 if code < 0:
     if -code in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(-code, signal.SIG_DFL)
     os.kill(os.getpid(), -code)
 sys.exit(code)
 """
-"""A process between a worker of Ray and a session, which ends in the same way as the session.
+"""A process between a worker of Ray and a job, which ends in the same way as the job.
 
-When a worker of Ray ends, it kills its children, but not their children. So a session whose worker ends is not killed:
+When a worker of Ray ends, it kills its children, but not their children. So a job whose worker ends is not killed:
 its standard input is closed.
 """
 
 
 @dataclass(frozen=True)
 class Launch:
-    """What a node needs to start a session."""
+    """What a node needs to start a job."""
 
     arguments: list[str]
     """Arguments of `offbeat`."""
@@ -55,23 +55,23 @@ class Launch:
     environment: Mapping[str, str | None]
     """Environment variable -> value; None: not set. All others are those of the node."""
     files: FileDigests
-    """The files of the session, as the machine of `offbeat run` sees them."""
+    """The files of the job, as the machine of `offbeat run` sees them."""
 
 
 @dataclass(frozen=True)
 class NodeEnd:
-    """How a session ended on its node."""
+    """How a job ended on its node."""
 
     code: int
     """Exit code; negative: minus the number of the signal that ended it."""
     files: FileDigests
-    """The files of the session, as the node sees them."""
+    """The files of the job, as the node sees them."""
     lost: bool = False
-    """Whether its keeper was killed, as a worker of Ray that ends does. The session then saves and ends by itself."""
+    """Whether its keeper was killed, as a worker of Ray that ends does. The job then saves and ends by itself."""
 
 
-class NodeSession:
-    """A session on this node. Ray runs it as an actor with threads, because `wait` blocks one."""
+class NodeJob:
+    """A job on this node. Ray runs it as an actor with threads, because `wait` blocks one."""
 
     def __init__(self) -> None:
         self._files: list[Path] = []
@@ -122,7 +122,7 @@ class NodeSession:
         return NodeEnd(code, FileDigests.of(self._files), lost)
 
     def _session_is_there(self) -> bool:
-        """Whether the session exists. Its keeper ends after it, unless the keeper itself is killed."""
+        """Whether the job exists. Its keeper ends after it, unless the keeper itself is killed."""
         try:
             os.kill(self._pid, 0)
         except ProcessLookupError:
@@ -161,12 +161,12 @@ def _environment(changes: Mapping[str, str | None]) -> dict[str, str]:
 
 
 def reason_against(token: str, content: str, folder: str) -> str:
-    """Return why this node cannot run sessions; '' if it can.
+    """Return why this node cannot run jobs; '' if it can.
 
     Args:
-        token: path of a file on the disk of the sessions, which the machine of `offbeat run` has locked.
+        token: path of a file on the disk of the jobs, which the machine of `offbeat run` has locked.
         content: the content of this file.
-        folder: the current folder of the sessions.
+        folder: the current folder of the jobs.
     """
     disk = Path(token).parent
     try:
