@@ -39,7 +39,7 @@ class FakeJob(Job):
     def arguments(self) -> list[str]:
         return ["train"]
 
-    def status_on_disk(self) -> JobStatus:
+    def status(self) -> JobStatus:
         return "finished" if self.finished else "new"
 
     def is_locked(self) -> bool:
@@ -120,7 +120,7 @@ def test_the_progress_of_a_job_has_the_phase_that_its_process_has_written(job):
 
 def test_a_job_that_finished_before_its_node_was_lost_is_finished(job):
     pool = pool_of(FakeLauncher([LOST]))
-    with patch.object(job, "status_on_disk", lambda: "finished"):
+    with patch.object(job, "status", lambda: "finished"):
         pool.run([job])
     assert [outcome.state for outcome in pool.outcomes] == ["finished"]
 

@@ -87,7 +87,7 @@ def test_the_command_of_a_session_resolves_to_its_config(changes, tmp_path):
 
 
 def test_a_resumed_session_gets_trust_code_only_from_a_caller_who_gave_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(Session, "status_on_disk", lambda _: "unfinished")
+    monkeypatch.setattr(Session, "status", lambda _: "unfinished")
     zoo = "tests.sample_envs.env_zoo"
     (trial,) = trials_of(spec(env=f"{zoo}:DictObservations", imports=["tests.sample_envs.run_envs"]))
     session = Session(trial, 7, tmp_path)
@@ -254,7 +254,7 @@ def test_a_session_is_finished_when_what_has_reached_stop_at_return_is_saved(bes
     line = {**run.metrics, "env_steps": run.metrics["env_steps"] + unsaved, "best_eval_return_mean": best}
     with (run.path / "metrics.jsonl").open("a") as metrics:
         metrics.write(json.dumps(line) + "\n")
-    assert Session(trial, 1, tmp_path).status_on_disk() == status
+    assert Session(trial, 1, tmp_path).status() == status
 
 
 def test_a_session_with_several_policies_knows_its_saved_env_steps(tmp_path):

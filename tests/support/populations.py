@@ -86,7 +86,7 @@ def run_process(process: Job) -> Outcome:
     said = offbeat(*process.arguments())
     if process.output is not None:
         process.output.write_text(said.out)
-    finished = said.code == 0 and process.status_on_disk() == "finished"
+    finished = said.code == 0 and process.status() == "finished"
     return Outcome(process, "finished" if finished else "failed", said.err)
 
 

@@ -148,7 +148,7 @@ class _ExperimentCommand:
         actions = {"new": "start", "lost": "start again", "unfinished": "resume", "finished": "skip"}
         for trial in experiment.trials:
             for session in experiment.sessions(trial):
-                status = session.status_on_disk()
+                status = session.status()
                 print(f"{session.name}: {actions[status]}")
                 if status != "finished":
                     print(f"  offbeat {shlex.join(session.arguments())}")

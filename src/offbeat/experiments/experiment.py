@@ -132,7 +132,7 @@ class Experiment:
             sessions = [session for trial in self.trials for session in self.sessions(trial)]
             wait_until_free(sessions, view)
             self.directory.write_record(self.spec, self._text)
-            finished = sum(session.status_on_disk() == "finished" for session in sessions)
+            finished = sum(session.status() == "finished" for session in sessions)
             pool = Pool(launcher, view, stops, JobCounts(self.total, finished))
             view.start()
             try:
@@ -154,7 +154,7 @@ class Experiment:
             for trial in trials:
                 self.directory.write_trial(trial)
             sessions = [session for trial in trials for session in self.sessions(trial)]
-            pool.run([session for session in sessions if session.status_on_disk() != "finished"])
+            pool.run([session for session in sessions if session.status() != "finished"])
             if stops.requested:
                 return
 

@@ -79,7 +79,7 @@ class Job(ABC):
 
     # --- status ---------------------------------------------------------------------------------------------
 
-    def status_on_disk(self) -> JobStatus:
+    def status(self) -> JobStatus:
         """Return the status, from the run directory."""
         if not self.run.path.exists():
             return "new"
@@ -88,12 +88,12 @@ class Job(ABC):
             return "lost"
         line = self.last_line()
         limited = self.is_over(line) and saved >= line.get("env_steps", 0)  # else the run has failed after the line
-        finished = self.status().get("state") == "finished" or saved >= self.steps or limited
+        finished = self.run.read_status().get("state") == "finished" or saved >= self.steps or limited
         return "finished" if finished else "unfinished"
 
     def has_failed(self) -> bool:
         """Whether the run has ended with an error, in this start or in an earlier one, and is not finished."""
-        return self.status().get("state") == "failed" and self.status_on_disk() != "finished"
+        return self.run.read_status().get("state") == "failed" and self.status() != "finished"
 
     def is_over(self, line: dict[str, Any]) -> bool:  # noqa: ARG002 - most runs have no limit but their env steps
         """Whether a metrics line has reached a limit of the run that is not in env steps."""
@@ -106,10 +106,6 @@ class Job(ABC):
             with suppress(OSError, ValueError, KeyError, TypeError):
                 return int(read_json(file, LARGEST_RECORD)["env_steps"])
         return None
-
-    def status(self) -> dict[str, Any]:
-        """Return status.json; empty if there is none."""
-        return self.run.read_status()
 
     def last_line(self) -> dict[str, Any]:
         """Return the last complete metrics line; empty if there is none yet."""

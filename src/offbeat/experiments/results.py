@@ -63,7 +63,7 @@ def result_of(session: Session, target: float | None, kind: ReturnKind) -> Resul
     except FileNotFoundError:
         return None
     result = _result_in(session.run.metrics, (file.st_ino, file.st_size, file.st_mtime_ns), target, kind)
-    return result and replace(result, finished=session.status_on_disk() == "finished")
+    return result and replace(result, finished=session.status() == "finished")
 
 
 @cache

@@ -81,7 +81,7 @@ class Child:
 
     def __init__(self, job: Job, launch: Callable[[], JobProcess]) -> None:
         """Start the process of a job with `launch`."""
-        self.job, self._status = job, job.status()
+        self.job, self._earlier_status = job, job.run.read_status()
         self._process = launch()
         self._started = time.monotonic()
         self._stopping = False
@@ -93,8 +93,8 @@ class Child:
 
     def _phase(self) -> str:
         """Return the phase of the run; '' if it is training, "ending" if it has ended but its process has not."""
-        status = self.job.status()
-        if status == self._status:  # the status is that of an earlier process
+        status = self.job.run.read_status()
+        if status == self._earlier_status:  # the status is that of an earlier process
             return "starting"
         phase = status.get("phase")
         if not isinstance(phase, str):  # the run has ended
@@ -127,17 +127,17 @@ class Child:
     def outcome(self, end: End) -> Outcome:
         """Return how the job ended, from its files and the end of its process."""
         job = self.job
-        if job.status_on_disk() == "finished":
+        if job.status() == "finished":
             return Outcome(job, "finished", f"{job.summary()} in {duration(time.monotonic() - self._started)}")
         if self._stopping and (end.node_lost or end.code in (0, 130, -signal.SIGTERM)):
             return Outcome(job, "interrupted", job.summary())
         return Outcome(job, "failed", end.reason or self._failure(end.code), killed=end.node_lost or end.code < 0)
 
     def _failure(self, code: int) -> str:
-        status = self.job.status()
+        status = self.job.run.read_status()
         if code < 0:
             return f"its process was killed by {signal_name(-code)}"
-        written = status != self._status  # else the status is that of an earlier process
+        written = status != self._earlier_status  # else the status is that of an earlier process
         if written and status.get("state") in ("failed", "interrupted") and status.get("reason"):
             return str(status["reason"])
         return f"exit code {code}: {_last_printed(self.job.log).removeprefix('offbeat: ')}"
@@ -248,7 +248,7 @@ class Pool:
         return bool(self._waiting) and not self._stops.requested
 
     def _launched(self, job: Job) -> Child:
-        if job.status_on_disk() == "lost":
+        if job.status() == "lost":
             renamed = job.rename_lost()
             self._view.message(f"{job.name} had no checkpoint: it was renamed to {renamed} and starts again")
         crashed = "has crashed and " * bool(job.run.crash())

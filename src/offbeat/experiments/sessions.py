@@ -51,7 +51,7 @@ class Session(Job):
     def arguments(self) -> list[str]:
         """Return the arguments of `offbeat` that start or resume the session."""
         view = ["--progress", "lines"]
-        if self.status_on_disk() == "unfinished":
+        if self.status() == "unfinished":
             flags = self.trust_flags(code_to_run(self.trial.config.tables()))
             return ["resume", str(self.run.path), *flags, *self._limits(), *view]
         run, policies = self.trial.config.run, self.trial.config.policies

@@ -69,7 +69,7 @@ class Training(MemberJob):
         view = ["--progress", "lines"]
         last = self.generation == self.plan.generations - 1
         limits = {} if last else {"stop_at": self.steps}
-        if self.status_on_disk() == "unfinished":
+        if self.status() == "unfinished":
             changes = assignments_of({**self.plan.changes(self.values), **limits})
             return ["resume", str(self.run.path), *self._flags(), *view, "--set", *changes]
         spec = self.plan.spec
@@ -107,7 +107,7 @@ class Scoring(MemberJob):
         episodes = ["--episodes", str(self.plan.population.settings.episodes), "--seed", str(self.plan.seed)]
         return ["eval", str(self.run.path), *episodes, *self._flags(algorithm=False), "--json"]
 
-    def status_on_disk(self) -> JobStatus:
+    def status(self) -> JobStatus:
         return "new" if self.result() is None else "finished"
 
     def last_line(self) -> dict[str, Any]:

@@ -340,7 +340,7 @@ def _next_process(plan: Plan, path: Path, family: Family, member: int, generatio
     training = Training(plan, path, member, generation, values)
     if not _starts_anew(training, family.ledger):
         _require_checkpoint(training)
-    if training.status_on_disk() != "finished":
+    if training.status() != "finished":
         return training
     return Scoring(plan, path, member, generation, values)
 
