@@ -34,7 +34,7 @@ from offbeat.config.config_file import load
 from offbeat.core.errors import ConfigError
 from offbeat.experiments.launching import LocalLauncher
 from offbeat.experiments.progress import JobCounts, Silent
-from offbeat.experiments.running import Outcome
+from offbeat.experiments.running import JobOutcome
 from offbeat.plots.runs import LEDGER
 from offbeat.population import pictures
 from offbeat.population.ledger import Failure, Ledger
@@ -362,9 +362,9 @@ def test_a_killed_process_is_started_again_a_limited_number_of_times(tmp_path):
     schedule = run_here(one, stop=lambda _: True)
     process = schedule.first_generation()[0]
     for _ in range(RESTARTS_AFTER_KILL):
-        schedule.ended(Outcome(process, "failed", "killed", killed=True))
+        schedule.ended(JobOutcome(process, "failed", "killed", killed=True))
         assert not schedule.failed
-    schedule.ended(Outcome(process, "failed", "killed", killed=True))
+    schedule.ended(JobOutcome(process, "failed", "killed", killed=True))
     assert list(schedule.failed) == [0]
 
 
@@ -374,7 +374,7 @@ def test_a_failed_member_continues_with_the_next_generation_once_the_others_need
     schedule = run_here(one, stop=lambda _: True)
     schedule = type(schedule)(one.plan, one.path, one.family(), schedule._view)
     stopped = small_run(one.path / "member-000", seed=5, **{**SETTINGS, "stop_at": 128})
-    schedule.failed[0] = Outcome(schedule.first_generation()[0], "failed", "broken\nby a test")
+    schedule.failed[0] = JobOutcome(schedule.first_generation()[0], "failed", "broken\nby a test")
     ended: list[str] = []
     while (process := schedule.next_process()) is not None:
         ended.append(process.name)
@@ -402,7 +402,7 @@ def test_a_member_that_fails_before_its_first_checkpoint_starts_anew_in_the_next
     while (process := schedule.next_process()) is not None:
         ended.append(process.name)
         broken = process.name == "member-000 generation 0"
-        schedule.ended(Outcome(process, "failed", "broken") if broken else run_process(process))
+        schedule.ended(JobOutcome(process, "failed", "broken") if broken else run_process(process))
     assert not schedule.failed
     ledger = one.family().ledger
     assert list(ledger.failures.values()) == [Failure(0, 0, 0, "broken")]
@@ -448,7 +448,7 @@ def test_members_that_fail_in_the_last_generation_are_tried_again_by_the_next_st
     schedule = type(schedule)(one.plan, one.path, one.family(), schedule._view)
     while (process := schedule.next_process()) is not None:
         broken = process.name == "member-001 generation 2"
-        schedule.ended(Outcome(process, "failed", "broken") if broken else run_process(process))
+        schedule.ended(JobOutcome(process, "failed", "broken") if broken else run_process(process))
     assert list(schedule.failed) == [1]
     assert not one.family().ledger.failures
     assert write_report(one.plan, one.directory, one.family()) is None
@@ -462,7 +462,7 @@ def test_no_failure_is_entered_if_all_members_have_failed(tmp_path):
     schedule = run_here(one, stop=lambda _: True)
     schedule = type(schedule)(one.plan, one.path, one.family(), schedule._view)
     while (process := schedule.next_process()) is not None:
-        schedule.ended(Outcome(process, "failed", "broken"))
+        schedule.ended(JobOutcome(process, "failed", "broken"))
     assert sorted(schedule.failed) == [0, 1, 2]
     assert not one.family().ledger.failures
 

@@ -12,7 +12,7 @@ from tests.support.runs import SMALL, offbeat, weights_of
 
 from offbeat.experiments.jobs import Job
 from offbeat.experiments.progress import Silent
-from offbeat.experiments.running import Outcome
+from offbeat.experiments.running import JobOutcome
 from offbeat.plots.runs import LEDGER
 from offbeat.population.members import member_name
 from offbeat.population.population import Population, Schedule
@@ -81,13 +81,13 @@ def run_here(population: Population, seed: int = 0, stop: Callable[[Job], bool] 
         schedule.ended(run_process(process))
 
 
-def run_process(process: Job) -> Outcome:
+def run_process(process: Job) -> JobOutcome:
     """Run the command of a process in this process."""
     said = offbeat(*process.arguments())
     if process.output is not None:
         process.output.write_text(said.out)
     finished = said.code == 0 and process.status() == "finished"
-    return Outcome(process, "finished" if finished else "failed", said.err)
+    return JobOutcome(process, "finished" if finished else "failed", said.err)
 
 
 def tree_of(population: Population) -> list[str]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from offbeat.experiments.launching import Launcher
     from offbeat.experiments.progress import View
     from offbeat.experiments.results import TableRow
-    from offbeat.experiments.running import Outcome
+    from offbeat.experiments.running import JobOutcome
     from offbeat.population.population import Population
 
 _STATES = {0: "finished", 1: "failed", 130: "interrupted"}
@@ -229,6 +229,6 @@ def _setting_of(row: TableRow) -> str:
     return ", ".join([*(f"{key} {row[key]}" for key in columns), row["env"]])
 
 
-def _print_failed(failed: Sequence[Outcome]) -> None:
+def _print_failed(failed: Sequence[JobOutcome]) -> None:
     for outcome in failed:
         print(f"failed: {outcome.job.name}: {outcome.reason}\n  its log: {outcome.job.log}")

@@ -21,7 +21,7 @@ from offbeat.experiments.launching import Launcher
 from offbeat.experiments.progress import JobCounts, View
 from offbeat.experiments.report import plot_experiment, row_of, write_table
 from offbeat.experiments.results import ReturnKind, TableRow, result_of, return_kind
-from offbeat.experiments.running import Outcome, Pool, StopSignals, wait_until_free
+from offbeat.experiments.running import JobOutcome, Pool, StopSignals, wait_until_free
 from offbeat.experiments.search import Search, Values
 from offbeat.experiments.sessions import Session
 from offbeat.experiments.spec import Spec, read_spec
@@ -45,7 +45,7 @@ class ExperimentResult:
     exit_code: int
     """0: all sessions are finished; 1: a session failed; 130: stopped by a signal."""
     counts: JobCounts
-    failed: tuple[Outcome, ...]
+    failed: tuple[JobOutcome, ...]
     rows: tuple[TableRow, ...]
     """Rows of the table."""
 
@@ -207,7 +207,7 @@ class Experiment:
         known = [final for final in finals if final is not None]
         return fmean(known) if len(known) == len(results) else None
 
-    def _write_report(self, failed: Sequence[Outcome], view: View) -> tuple[TableRow, ...]:
+    def _write_report(self, failed: Sequence[JobOutcome], view: View) -> tuple[TableRow, ...]:
         """Write the table and plot the graphs of all results so far."""
         names = {outcome.job.name for outcome in failed}
         kind, target = self._return_kind(), self.spec.target_return

@@ -35,7 +35,7 @@ RESTARTS_AFTER_LOST_NODE = 3
 
 
 @dataclass(frozen=True)
-class Outcome:
+class JobOutcome:
     """How a job ended."""
 
     job: Job
@@ -124,14 +124,14 @@ class Child:
             "or a device that does not answer"
         )
 
-    def outcome(self, end: End) -> Outcome:
+    def outcome(self, end: End) -> JobOutcome:
         """Return how the job ended, from its files and the end of its process."""
         job = self.job
         if job.status() == "finished":
-            return Outcome(job, "finished", f"{job.summary()} in {duration(time.monotonic() - self._started)}")
+            return JobOutcome(job, "finished", f"{job.summary()} in {duration(time.monotonic() - self._started)}")
         if self._stopping and (end.node_lost or end.code in (0, 130, -signal.SIGTERM)):
-            return Outcome(job, "interrupted", job.summary())
-        return Outcome(job, "failed", end.reason or self._failure(end.code), killed=end.node_lost or end.code < 0)
+            return JobOutcome(job, "interrupted", job.summary())
+        return JobOutcome(job, "failed", end.reason or self._failure(end.code), killed=end.node_lost or end.code < 0)
 
     def _failure(self, code: int) -> str:
         status = self.job.run.read_status()
@@ -166,11 +166,11 @@ class Pool:
         self._waiting: list[_Waiting] = []
         self._losses = Counter[str]()
         self.counts = counts
-        self.outcomes: list[Outcome] = []
+        self.outcomes: list[JobOutcome] = []
         """Outcomes of all jobs that were started here and have ended."""
 
     @property
-    def failed(self) -> tuple[Outcome, ...]:
+    def failed(self) -> tuple[JobOutcome, ...]:
         """The outcomes of those that failed."""
         return tuple(outcome for outcome in self.outcomes if outcome.state == "failed")
 
@@ -185,7 +185,7 @@ class Pool:
         waiting = deque(jobs)
         self.run_from(lambda: waiting.popleft() if waiting else None, lambda _outcome: None)
 
-    def run_from(self, next_job: Callable[[], Job | None], on_end: Callable[[Outcome], None]) -> None:
+    def run_from(self, next_job: Callable[[], Job | None], on_end: Callable[[JobOutcome], None]) -> None:
         """Run jobs that depend on each other, until none can start and all have ended. Raises as `run`.
 
         Args:
@@ -267,7 +267,7 @@ class Pool:
                 child.stop()
         self._view.update(lambda: [child.progress() for child in running], self.counts)
 
-    def _ended(self, child: Child, end: End, on_end: Callable[[Outcome], None]) -> None:
+    def _ended(self, child: Child, end: End, on_end: Callable[[JobOutcome], None]) -> None:
         child.close()
         outcome = child.outcome(end)
         name = child.job.name
@@ -278,19 +278,19 @@ class Pool:
         else:
             self._finish(outcome, on_end)
 
-    def _fail_locked(self, on_end: Callable[[Outcome], None]) -> None:
+    def _fail_locked(self, on_end: Callable[[JobOutcome], None]) -> None:
         """Give up the jobs whose earlier process does not end in time."""
         for waiting in [each for each in self._waiting if time.monotonic() > each.deadline]:
             if waiting.job.is_locked():
                 self._waiting.remove(waiting)
                 reason = f"a process on a node that was lost still trains in it after {_UNLOCK_TIMEOUT_S:g} s"
-                self._finish(Outcome(waiting.job, "failed", reason), on_end)
+                self._finish(JobOutcome(waiting.job, "failed", reason), on_end)
 
-    def _finish(self, outcome: Outcome, on_end: Callable[[Outcome], None]) -> None:
+    def _finish(self, outcome: JobOutcome, on_end: Callable[[JobOutcome], None]) -> None:
         self.count(outcome)
         on_end(outcome)
 
-    def count(self, outcome: Outcome) -> None:
+    def count(self, outcome: JobOutcome) -> None:
         """Count the outcome of a job, and print it; also of one that could not start."""
         job = outcome.job
         self.outcomes.append(outcome)

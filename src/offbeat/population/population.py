@@ -21,7 +21,7 @@ from offbeat.experiments.directory import ExperimentDirectory
 from offbeat.experiments.jobs import Job
 from offbeat.experiments.launching import Launcher
 from offbeat.experiments.progress import JobCounts, View
-from offbeat.experiments.running import Outcome, Pool, StopSignals, wait_until_free
+from offbeat.experiments.running import JobOutcome, Pool, StopSignals, wait_until_free
 from offbeat.experiments.spec import read_spec
 from offbeat.experiments.trials import Trial, try_envs, write_policies
 from offbeat.plots.runs import LEDGER
@@ -46,7 +46,7 @@ class PopulationResult:
 
     exit_code: int
     """0: all members are finished; 1: a member failed and has not finished; 130: stopped by a signal."""
-    failed: tuple[Outcome, ...]
+    failed: tuple[JobOutcome, ...]
     """Outcomes of the members that have failed and have not finished."""
     winner: Path | None
     """The run directory of the member with the best score of the last generation. None while a member that has not
@@ -170,13 +170,13 @@ class Schedule:
     """
 
     def __init__(
-        self, plan: Plan, path: Path, family: Family, view: View, count: Callable[[Outcome], None] = lambda _: None
+        self, plan: Plan, path: Path, family: Family, view: View, count: Callable[[JobOutcome], None] = lambda _: None
     ) -> None:
         self._plan, self._path, self._family, self._view, self._count = plan, path, family, view, count
         self._ledger = family.ledger
         self._running: set[int] = set()
         self._restarts: Counter[str] = Counter()
-        self.failed: dict[int, Outcome] = {}
+        self.failed: dict[int, JobOutcome] = {}
         """Outcomes of members that have failed and have not continued."""
 
     def first_generation(self) -> list[Job]:
@@ -198,7 +198,7 @@ class Schedule:
             except (OSError, OffbeatError) as error:  # a full disk, or a damaged checkpoint
                 generation = min(self._ledger.finished(member), self._plan.generations - 1)
                 process = Training(self._plan, self._path, member, generation, {})
-                self.failed[member] = Outcome(process, "failed", str(error))
+                self.failed[member] = JobOutcome(process, "failed", str(error))
                 self._count(self.failed[member])
                 continue
             if process is not None:
@@ -241,7 +241,7 @@ class Schedule:
             keep(process.run.checkpoints / "latest", self._kept(member, generation))
         return process
 
-    def ended(self, outcome: Outcome) -> None:
+    def ended(self, outcome: JobOutcome) -> None:
         """Enter the score of an evaluation that has ended; start a process that was killed once more."""
         process = outcome.job
         assert isinstance(process, MemberJob)
@@ -257,7 +257,7 @@ class Schedule:
         try:
             score = process.score(self._ledger.env_steps((process.member, process.generation - 1)))
         except ConfigError as error:
-            self.failed[process.member] = Outcome(process, "failed", str(error))
+            self.failed[process.member] = JobOutcome(process, "failed", str(error))
             return
         env_steps = process.saved_steps() or 0
         self._ledger.add(Score(process.member, process.generation, score, env_steps))
