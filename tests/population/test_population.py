@@ -280,7 +280,7 @@ def test_an_evaluation_shows_no_returns_of_the_training(finished):
     process = Scoring(plan, path, 0, 2, {})
     training = Training(plan, path, 0, 2, {})
     assert "return" in training.summary()
-    assert process.summary() == f"{plan.population.settings.episodes} episodes"
+    assert process.summary() == f"{plan.rules.episodes} episodes"
     assert process.last_line() == {"env_steps": training.last_line()["env_steps"]}
 
 

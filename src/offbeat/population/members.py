@@ -19,7 +19,7 @@ from offbeat.experiments.sessions import flags_of_policies, without_file_of_poli
 from offbeat.experiments.trials import POLICIES
 from offbeat.metrics.sinks import metrics_from_end
 from offbeat.population.mutation import Values
-from offbeat.population.plan import Plan
+from offbeat.population.plan import PopulationPlan
 from offbeat.run_directory.directory import RunDirectory
 
 
@@ -32,7 +32,7 @@ def member_name(member: int) -> str:
 class MemberJob(Job):
     """A process of one generation of a member."""
 
-    plan: Plan
+    plan: PopulationPlan
     path: Path
     """The directory of the population."""
     member: int
@@ -46,7 +46,7 @@ class MemberJob(Job):
 
     @property
     def steps(self) -> int:
-        return (self.generation + 1) * self.plan.population.settings.generation
+        return (self.generation + 1) * self.plan.rules.generation
 
     @property
     def name(self) -> str:
@@ -97,14 +97,14 @@ class Scoring(MemberJob):
 
     @property
     def about(self) -> str:
-        return f"{self.plan.population.settings.episodes} episodes"
+        return f"{self.plan.rules.episodes} episodes"
 
     @property
     def output(self) -> Path:
         return self.path / "scores" / f"{member_name(self.member)}-generation-{self.generation:03}.json"
 
     def arguments(self) -> list[str]:
-        episodes = ["--episodes", str(self.plan.population.settings.episodes), "--seed", str(self.plan.seed)]
+        episodes = ["--episodes", str(self.plan.rules.episodes), "--seed", str(self.plan.seed)]
         return ["eval", str(self.run.path), *episodes, *self._flags(algorithm=False), "--json"]
 
     def status(self) -> JobStatus:
@@ -133,13 +133,13 @@ class Scoring(MemberJob):
         Raises:
             ConfigError: neither the evaluation nor the metrics of training in this generation have it.
         """
-        settings = self.plan.population.settings
-        found = self._evaluated if settings.objective_is_evaluated else self._trained(since)
-        value = found.get(settings.objective)
+        rules = self.plan.rules
+        found = self._evaluated if rules.objective_is_evaluated else self._trained(since)
+        value = found.get(rules.objective)
         if isinstance(value, bool) or not isinstance(value, int | float):
             known = ", ".join(key for key, number in found.items() if isinstance(number, int | float))
             raise ConfigError(
-                f"{self.name} has no number {settings.objective}, the objective, but {in_short(value)}; it has {known}"
+                f"{self.name} has no number {rules.objective}, the objective, but {in_short(value)}; it has {known}"
             )
         return float(value)
 
@@ -154,10 +154,10 @@ class Scoring(MemberJob):
 
         After a copy, the results of earlier evaluations are those of the weights that were replaced.
         """
-        settings, values = self.plan.population.settings, dict[str, Any]()
-        steps = "eval_env_steps" if settings.objective_is_of_training_evaluations else "env_steps"
+        rules, values = self.plan.rules, dict[str, Any]()
+        steps = "eval_env_steps" if rules.objective_is_of_training_evaluations else "env_steps"
         for line in metrics_from_end(self.run.metrics):
-            if settings.objective in values or (line.get(steps) or 0) <= since:
+            if rules.objective in values or (line.get(steps) or 0) <= since:
                 break
             values = {**{key: value for key, value in line.items() if value is not None}, **values}
         return values

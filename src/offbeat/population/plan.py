@@ -33,6 +33,7 @@ from offbeat.population.settings import (
     PARAMETERS,
     RETURN,
     TEAM_RETURN,
+    PopulationSettings,
     PopulationSpec,
     read_population,
     require_within,
@@ -40,11 +41,12 @@ from offbeat.population.settings import (
 
 
 @dataclass(frozen=True)
-class Plan:
+class PopulationPlan:
     """A population, from its spec."""
 
     spec: Spec
-    population: PopulationSpec
+    rules: PopulationSettings
+    """The keys of [population], without the tables below it."""
     genome: Genome
     generations: int
     """Number of generations of each member."""
@@ -56,25 +58,25 @@ class Plan:
 
     @property
     def members(self) -> int:
-        return self.population.settings.members
+        return self.rules.members
 
     @cached_property  # each member needs them at each start, and they may be in a file that changes meanwhile
     def policies(self) -> Policies:
         """The tables [policies.NAME] of all members, without the values that mutate."""
-        return _config(self.spec, self.population, {}).policies
+        return _config(self.spec, self.rules, {}).policies
 
     @cached_property  # as the policies
     def configs(self) -> tuple[Config, ...]:
         """The config of each member in its first generation."""
         first = (self.genome.first(member, self.members, self.seed) for member in range(self.members))
-        configs = (_config(self.spec, self.population, values) for values in first)
+        configs = (_config(self.spec, self.rules, values) for values in first)
         return tuple(config.with_run(seed=self.seed_of(member)) for member, config in enumerate(configs))
 
     def examples(self) -> list[tuple[Values, Config]]:
         """Return values that contain the bounds of every key, with their configs, to be checked."""
-        lowest = {key: gene.low for key, gene in self.population.genes.items()}
-        values = [lowest, *({**lowest, key: gene.high} for key, gene in self.population.genes.items())]
-        return [(each, _config(self.spec, self.population, each)) for each in values]
+        lowest = {key: gene.low for key, gene in self.genome.genes.items()}
+        values = [lowest, *({**lowest, key: gene.high} for key, gene in self.genome.genes.items())]
+        return [(each, _config(self.spec, self.rules, each)) for each in values]
 
     def seed_of(self, member: int) -> int:
         """Return the seed of a member's run."""
@@ -82,18 +84,18 @@ class Plan:
 
     def settings(self, values: Values) -> dict[str, Any]:
         """Return the settings of a member's run, without its seed."""
-        return settings_of(self.spec, self.population, values)
+        return settings_of(self.spec, self.rules, values)
 
     def changes(self, values: Values) -> dict[str, Any]:
         """Return the settings that a resume sets to give a member these values."""
         return _as_settings(self.spec.settings, values)
 
 
-def settings_of(spec: Spec, population: PopulationSpec, values: Values) -> dict[str, Any]:
+def settings_of(spec: Spec, rules: PopulationSettings, values: Values) -> dict[str, Any]:
     """Return all settings of a run with these values. Each generation ends with an evaluation of its own."""
     settings = {"eval_every": 0, **spec.settings, **_as_settings(spec.settings, values)}
-    objective = population.settings.objective
-    if population.settings.objective_is_of_training_evaluations:
+    objective = rules.objective
+    if rules.objective_is_of_training_evaluations:
         settings = {"eval_time_share": 1.0, **settings}  # none is skipped
     if objective.startswith(INFO):
         names = _texts(settings.get("info_metrics", ()))
@@ -115,7 +117,7 @@ def _texts(value: Any) -> tuple[str, ...]:
 # --- from the spec ------------------------------------------------------------------------------------------
 
 
-def plan_of(spec: Spec) -> Plan:
+def plan_of(spec: Spec) -> PopulationPlan:
     """Return the plan of a spec with a table [population].
 
     Raises:
@@ -123,7 +125,8 @@ def plan_of(spec: Spec) -> Plan:
     """
     _refuse_unsupported(spec)
     population = read_population(spec.where, spec.population or {})
-    _require_objective(spec, population)
+    rules = population.settings
+    _require_objective(spec, rules)
     hints = setting_hints(spec.algorithm)
     genes = {}
     for key, gene in population.genes.items():
@@ -135,10 +138,9 @@ def plan_of(spec: Spec) -> Plan:
     population = replace(population, genes=genes)
     _require_values(spec, population)
     genome = population.genome(_settings_values(spec, population))
-    generations = _generations(_config(spec, population, {}), population, spec.where)
-    plan = Plan(spec, population, genome, generations)
+    plan = PopulationPlan(spec, rules, genome, _generations(_config(spec, rules, {}), rules, spec.where))
     for config in plan.configs:
-        _require_suitable(config, population, spec.where)
+        _require_suitable(config, rules, spec.where)
     return plan
 
 
@@ -161,10 +163,10 @@ def _refuse_unsupported(spec: Spec) -> None:
             raise ConfigError(f"{where}: {key} is not supported by a population, which stops its members itself")
 
 
-def _require_objective(spec: Spec, population: PopulationSpec) -> None:
+def _require_objective(spec: Spec, rules: PopulationSettings) -> None:
     """Refuse an unknown objective. Algorithms that offbeat does not include may have metrics of their own."""
-    objective, known = population.settings.objective, (*EVALUATED, *METRICS)
-    policy, number = population.settings.objective_of
+    objective, known = rules.objective, (*EVALUATED, *METRICS)
+    policy, number = rules.objective_of
     if number.startswith("best_eval_"):
         remedy = objective.replace("best_eval_", "eval_")
         raise ConfigError(
@@ -180,7 +182,7 @@ def _require_objective(spec: Spec, population: PopulationSpec) -> None:
         )  # fmt: skip
 
 
-def require_measurable(plan: Plan, policies: Sequence[str], *, several_agents: bool) -> None:
+def require_measurable(plan: PopulationPlan, policies: Sequence[str], *, several_agents: bool) -> None:
     """Refuse an objective that no member will measure.
 
     Args:
@@ -192,16 +194,16 @@ def require_measurable(plan: Plan, policies: Sequence[str], *, several_agents: b
         ConfigError: with the remedy.
     """
     where = plan.spec.where
-    objective = plan.population.settings.objective
-    policy, number = plan.population.settings.objective_of
+    objective = plan.rules.objective
+    policy, number = plan.rules.objective_of
     if policy and policy not in policies:
         raise unknown("policy", policy, policies, f"{where}: the objective is {objective}.")
     if number == TEAM_RETURN and not several_agents:
         raise ConfigError(
             f"{where}: the objective is {objective}, but the env has one agent: write objective = {RETURN!r}"
         )
-    every, generation = plan.configs[0].run.evaluation_interval, plan.population.settings.generation
-    if plan.population.settings.objective_is_of_training_evaluations and (not every or generation % every):
+    every, generation = plan.configs[0].run.evaluation_interval, plan.rules.generation
+    if plan.rules.objective_is_of_training_evaluations and (not every or generation % every):
         raise ConfigError(
             f"{where}: the objective is {objective}, which only evaluations during training measure, and eval_every is "
             f"{every}, so not every generation ends with one: write eval_every = {generation} under [settings], or an "
@@ -232,16 +234,16 @@ def _require_numeric(spec: Spec, key: str, hints: Mapping[str, Any]) -> None:
 def _require_values(spec: Spec, population: PopulationSpec) -> None:
     """Refuse keys that a resume cannot change, and ranges with values that the setting does not accept."""
     lowest = {key: gene.low for key, gene in population.genes.items()}
-    base = _config(spec, population, {})
+    base = _config(spec, population.settings, {})
     for key, gene in population.genes.items():
         if key.startswith(POLICIES):
-            _require_learning(_config(spec, population, {key: gene.low}), key, spec.where)
+            _require_learning(_config(spec, population.settings, {key: gene.low}), key, spec.where)
         reason = reason_against(base, PARAMETERS if key.startswith(f"{PARAMETERS}.") else key)
         if reason or key in hints_of(RunConfig):
             why = reason[0] if reason else "it is not a setting of the algorithm or the env"
             raise ConfigError(f"{spec.where}: {key} cannot mutate, because {why}: leave it out, or search over it")
         for value in (gene.low, gene.high):
-            _config(spec, population, {**lowest, key: value})
+            _config(spec, population.settings, {**lowest, key: value})
 
 
 def _require_learning(config: Config, key: str, where: str) -> None:
@@ -251,13 +253,13 @@ def _require_learning(config: Config, key: str, where: str) -> None:
         raise ConfigError(f"{where}: {key} cannot mutate, because the policy {policy} does not learn: leave it out")
 
 
-def _config(spec: Spec, population: PopulationSpec, values: Values) -> Config:
+def _config(spec: Spec, rules: PopulationSettings, values: Values) -> Config:
     """Return the config of a run with these values.
 
     Raises:
         ConfigError: a setting is invalid.
     """
-    settings = settings_of(spec, population, values)
+    settings = settings_of(spec, rules, values)
     try:
         return config_of(spec, spec.envs[0], settings)
     except ConfigError as error:
@@ -267,7 +269,7 @@ def _config(spec: Spec, population: PopulationSpec, values: Values) -> Config:
 
 def _settings_values(spec: Spec, population: PopulationSpec) -> Values:
     """Return the values of the keys that start at their value in [settings], the preset or the defaults."""
-    config = _config(spec, population, {})
+    config = _config(spec, population.settings, {})
     own = dict(own_values(tables_of(config.policies)))
     for key in population.genes:
         if key in {*spec.settings, *own} and not (key in population.initial and population.initial[key] is None):
@@ -288,8 +290,8 @@ def _settings_values(spec: Spec, population: PopulationSpec) -> Values:
     return numbers
 
 
-def _generations(config: Config, population: PopulationSpec, where: str) -> int:
-    steps, generation = config.run.steps, population.settings.generation
+def _generations(config: Config, rules: PopulationSettings, where: str) -> int:
+    steps, generation = config.run.steps, rules.generation
     if steps < 2 * generation or steps % generation:
         near = max(2, round(steps / generation)) * generation
         raise ConfigError(
@@ -299,23 +301,23 @@ def _generations(config: Config, population: PopulationSpec, where: str) -> int:
     return steps // generation
 
 
-def _require_suitable(config: Config, population: PopulationSpec, where: str) -> None:
+def _require_suitable(config: Config, rules: PopulationSettings, where: str) -> None:
     """Refuse a generation that ends within a batch, a start that is never reached, and layouts that members measure."""
-    rows, settings = config.runtime.batch_rows, population.settings
-    if config.settings.learns_from == "unrolls" and settings.generation < rows:
+    rows = config.runtime.batch_rows
+    if config.settings.learns_from == "unrolls" and rules.generation < rows:
         raise ConfigError(
-            f"{where}: a generation has {settings.generation} env steps, but one batch has {rows} rows: raise "
+            f"{where}: a generation has {rules.generation} env steps, but one batch has {rows} rows: raise "
             "generation, or make the batch smaller"
         )
-    last_scored = config.run.steps - (1 + settings.lag) * settings.generation
+    last_scored = config.run.steps - (1 + rules.lag) * rules.generation
     if last_scored <= 0:
         raise ConfigError(
-            f"{where}: lag is {settings.lag}, but there are {config.run.steps // settings.generation} generations, so "
+            f"{where}: lag is {rules.lag}, but there are {config.run.steps // rules.generation} generations, so "
             "no score would lead to a decision: lower it"
         )
-    if settings.start > last_scored:
+    if rules.start > last_scored:
         raise ConfigError(
-            f"{where}: start is {settings.start}, but the last scores that can lead to a decision are those after "
+            f"{where}: start is {rules.start}, but the last scores that can lead to a decision are those after "
             f"{last_scored} env steps: lower it"
         )
     if config.runtime.split == "measured":

@@ -28,7 +28,7 @@ from offbeat.plots.runs import LEDGER
 from offbeat.population.copying import keep, with_policies_of
 from offbeat.population.ledger import Decision, Failure, Ledger, Score
 from offbeat.population.members import MemberJob, Scoring, Training, member_name
-from offbeat.population.plan import Plan, plan_of, require_measurable
+from offbeat.population.plan import PopulationPlan, plan_of, require_measurable
 from offbeat.population.report import write_report
 from offbeat.population.tree import Family
 from offbeat.run_directory.checkpoint import load
@@ -100,7 +100,7 @@ class Population:
             ConfigError: the ledger is damaged.
         """
         ledger = Ledger.read(self.path / LEDGER)
-        return Family(self.plan.population.settings, self.plan.genome, self.plan.seed, ledger)
+        return Family(self.plan.rules, self.plan.genome, self.plan.seed, ledger)
 
     def next_processes(self) -> list[Job]:
         """Return the next process of each member for which all decisions are known."""
@@ -170,7 +170,12 @@ class Schedule:
     """
 
     def __init__(
-        self, plan: Plan, path: Path, family: Family, view: View, count: Callable[[JobOutcome], None] = lambda _: None
+        self,
+        plan: PopulationPlan,
+        path: Path,
+        family: Family,
+        view: View,
+        count: Callable[[JobOutcome], None] = lambda _: None,
     ) -> None:
         self._plan, self._path, self._family, self._view, self._count = plan, path, family, view, count
         self._ledger = family.ledger
@@ -261,7 +266,7 @@ class Schedule:
             return
         env_steps = process.saved_steps() or 0
         self._ledger.add(Score(process.member, process.generation, score, env_steps))
-        self._view.message(f"{process.name}: {process.plan.population.settings.objective} {score:g}")
+        self._view.message(f"{process.name}: {process.plan.rules.objective} {score:g}")
         self._drop_kept()
 
     # --- between generations --------------------------------------------------------------------------------
@@ -307,7 +312,7 @@ class Schedule:
         with run.lock():
             own = run.read_checkpoint("latest", with_replay=True)
             theirs = load(self._kept(decision.donor, decision.donor_generation))
-            merged = with_policies_of(own, theirs, optimizer=self._plan.population.settings.copy_optimizer)
+            merged = with_policies_of(own, theirs, optimizer=self._plan.rules.copy_optimizer)
             kept = run.read_run().checkpoints_kept
             run.store(kept).save(self._ledger.env_steps((decision.member, decision.generation)), merged, ["latest"])
         what = f"the weights of {donor.path.name} after generation {decision.donor_generation}, {decision.reason}"
@@ -323,14 +328,14 @@ class Schedule:
     def _drop_kept(self) -> None:
         """Delete the checkpoints that no decision will need: those before the slowest member's, less the lag."""
         slowest = min(self._ledger.finished(member) for member in range(self._plan.members))
-        needed = slowest - 1 - self._plan.population.settings.lag
+        needed = slowest - 1 - self._plan.rules.lag
         for path in (self._path / "kept").iterdir():
             found = _KEPT.fullmatch(path.name)
             if found and (slowest == self._plan.generations or int(found[1]) < needed):
                 shutil.rmtree(path, ignore_errors=True)
 
 
-def _next_process(plan: Plan, path: Path, family: Family, member: int, generation: int) -> Training | Scoring:
+def _next_process(plan: PopulationPlan, path: Path, family: Family, member: int, generation: int) -> Training | Scoring:
     """Return the process of a member's generation that is next: its training, or else its evaluation.
 
     Raises:
@@ -360,7 +365,7 @@ def _require_checkpoint(training: Training) -> None:
         )
 
 
-def _require_startable(plan: Plan, *, elsewhere: bool) -> None:
+def _require_startable(plan: PopulationPlan, *, elsewhere: bool) -> None:
     """Take a few steps in the env, with the bounds of all values, and refuse what could not start.
 
     Raises:

@@ -9,7 +9,7 @@ from offbeat.experiments.directory import ExperimentDirectory
 from offbeat.experiments.report import write_table
 from offbeat.population.members import member_name
 from offbeat.population.pictures import draw_all
-from offbeat.population.plan import Plan
+from offbeat.population.plan import PopulationPlan
 from offbeat.population.tree import Family
 
 WINNER = "winner"
@@ -17,7 +17,7 @@ WINNER = "winner"
 
 
 def write_report(
-    plan: Plan, directory: ExperimentDirectory, family: Family, failed: Collection[int] = ()
+    plan: PopulationPlan, directory: ExperimentDirectory, family: Family, failed: Collection[int] = ()
 ) -> int | None:
     """Write the table and the pictures, and return the winner; if there is one, also write the link to it.
 
