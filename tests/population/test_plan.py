@@ -151,7 +151,7 @@ def test_members_are_given_the_policies_of_a_file_once_and_the_modules_of_their_
     one = population(tmp_path / "one", {"mutate": mutate}, env=CARTS, settings=settings)
     with one.directory.locked():
         one.write_files()
-    typed = main._parse(one.next_processes()[1].arguments())
+    typed = main._parse(one.known_jobs()[1].arguments())
     assert isinstance(typed, Train)
     assert typed.imports == (OWN,)
     stop_at, imports = one.plan.rules.generation, (OWN,)

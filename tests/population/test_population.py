@@ -22,7 +22,7 @@ from tests.support.populations import (
     population,
     population_text,
     run_here,
-    run_process,
+    run_job,
     small_population,
     tree_of,
     weights,
@@ -83,7 +83,7 @@ def test_with_a_lag_the_tree_does_not_depend_on_the_order_either(tmp_path, lag):
 
 def test_another_seed_gives_another_tree(finished, tmp_path):
     other = population(tmp_path, seeds=[2])
-    run_here(other, stop=lambda process: isinstance(process, MemberJob) and process.generation == 1)
+    run_here(other, stop=lambda job: isinstance(job, MemberJob) and job.generation == 1)
     assert copies_of(other)
     assert not set(tree_of(other)) <= set(tree_of(finished))
 
@@ -104,11 +104,11 @@ def test_a_population_that_ends_before_any_process_or_in_a_copy_continues_to_the
 
 
 def ends_at(one: Population, kind: type[Any], before: int) -> bool:
-    """Run up to a process of a kind, after `before` others of this kind; return whether there was one."""
+    """Run up to a job of a kind, after `before` others of this kind; return whether there was one."""
     of_kind = []
 
-    def stop(process: Any) -> bool:
-        of_kind.extend([process] if isinstance(process, kind) else [])
+    def stop(job: Any) -> bool:
+        of_kind.extend([job] if isinstance(job, kind) else [])
         return len(of_kind) > before
 
     run_here(one, stop=stop)
@@ -122,10 +122,10 @@ def test_a_copy_trains_on_from_the_donors_weights_with_mutated_values(tmp_path):
     one = small_population(tmp_path)
     seen: dict[str, Any] = {}
 
-    def stop(process: Any) -> bool:
-        copied = {decision.member: decision for decision in copies_of(one)} if process.generation == 1 else {}
-        if isinstance(process, Training) and process.member in copied:
-            seen.update(decision=copied[process.member], run=process.run, process=process)
+    def stop(job: Any) -> bool:
+        copied = {decision.member: decision for decision in copies_of(one)} if job.generation == 1 else {}
+        if isinstance(job, Training) and job.member in copied:
+            seen.update(decision=copied[job.member], run=job.run, job=job)
             return True
         return False
 
@@ -196,7 +196,7 @@ def test_every_member_trains_for_all_steps(finished):
 @pytest.mark.parametrize("lag", [0, 1])
 def test_only_checkpoints_that_a_decision_can_need_are_kept(tmp_path, lag):
     one = population(tmp_path, {"lag": lag})
-    run_here(one, stop=lambda process: isinstance(process, Training) and process.generation == 2)
+    run_here(one, stop=lambda job: isinstance(job, Training) and job.generation == 2)
     done = [one.family().ledger.finished(member) for member in range(3)]
     assert max(done) == 2
     kept = {int(path.name.rpartition("-")[2]) for path in (one.path / "kept").iterdir()}
@@ -208,7 +208,7 @@ def test_only_checkpoints_that_a_decision_can_need_are_kept(tmp_path, lag):
 
 def test_a_damaged_checkpoint_fails_the_generation_of_the_member_that_copies_it_with_the_reason(finished, tmp_path):
     one = population(tmp_path)
-    run_here(one, stop=lambda process: isinstance(process, Scoring) and len(one.family().ledger.scores) == 2)
+    run_here(one, stop=lambda job: isinstance(job, Scoring) and len(one.family().ledger.scores) == 2)
     for kept in (one.path / "kept").iterdir():
         (kept / "weights.safetensors").unlink()  # a hard link: that of the run stays
         (kept / "weights.safetensors").write_bytes(b"")
@@ -221,7 +221,7 @@ def test_a_damaged_checkpoint_fails_the_generation_of_the_member_that_copies_it_
 
 def test_a_member_whose_run_directory_is_missing_is_not_trained_from_new_weights(tmp_path):
     one = population(tmp_path)
-    run_here(one, stop=lambda process: isinstance(process, Training) and process.generation == 1)
+    run_here(one, stop=lambda job: isinstance(job, Training) and job.generation == 1)
     kept = next(each.member for each in one.family().ledger.decisions.values() if each.donor is None)
     run = one.path / f"member-{kept:03}"
     run.rename(tmp_path / "moved")
@@ -238,8 +238,8 @@ def test_a_member_whose_run_directory_is_missing_is_not_trained_from_new_weights
 
 def test_a_dry_run_prints_the_evaluation_of_a_member_whose_training_has_ended(tmp_path):
     one = population(tmp_path)
-    run_here(one, stop=lambda process: isinstance(process, Scoring))
-    done = {process.member for process in one.next_processes() if isinstance(process, Scoring)}
+    run_here(one, stop=lambda job: isinstance(job, Scoring))
+    done = {job.member for job in one.known_jobs() if isinstance(job, Scoring)}
     assert done
     assert done == {member for member in range(3) if (one.path / f"member-{member:03}").exists()}
 
@@ -277,11 +277,11 @@ def test_a_population_has_the_files_that_the_page_lists(finished):
 
 def test_an_evaluation_shows_no_returns_of_the_training(finished):
     plan, path = finished.plan, finished.path
-    process = Scoring(plan, path, 0, 2, {})
+    job = Scoring(plan, path, 0, 2, {})
     training = Training(plan, path, 0, 2, {})
     assert "return" in training.summary()
-    assert process.summary() == f"{plan.rules.episodes} episodes"
-    assert process.last_line() == {"env_steps": training.last_line()["env_steps"]}
+    assert job.summary() == f"{plan.rules.episodes} episodes"
+    assert job.last_line() == {"env_steps": training.last_line()["env_steps"]}
 
 
 # --- objectives ---------------------------------------------------------------------------------------------
@@ -333,17 +333,17 @@ def test_an_objective_that_training_measures_is_read_from_the_metrics(tmp_path):
 def test_an_objective_of_training_is_not_that_of_weights_from_before_a_copy(tmp_path, objective, settings, value):
     one = small_population(tmp_path, {"objective": objective}, settings)
     assert one.plan.configs[0].run.eval_time_share == (1.0 if settings else 0.1)  # 1: no evaluation is skipped
-    process = Scoring(one.plan, one.path, 0, 1, {})
-    process.run.path.mkdir(parents=True)
+    job = Scoring(one.plan, one.path, 0, 1, {})
+    job.run.path.mkdir(parents=True)
     before = {"env_steps": 256, "eval_env_steps": 256, "eval_return_mean": 100.0, "entropy": 0.9}
     copied = {**before, "env_steps": 384, "entropy": None}
     evaluated = {"env_steps": 512, "eval_env_steps": 512, "eval_return_mean": -5.0, "entropy": 0.2}
-    process.run.metrics.write_text("".join(json.dumps(line) + "\n" for line in (before, copied)))
+    job.run.metrics.write_text("".join(json.dumps(line) + "\n" for line in (before, copied)))
     with pytest.raises(ConfigError, match=f"has no number {objective}"):
-        process.score(since=256)
-    with process.run.metrics.open("a") as file:
+        job.score(since=256)
+    with job.run.metrics.open("a") as file:
         file.write(json.dumps(evaluated) + "\n")
-    assert process.score(since=256) == value
+    assert job.score(since=256) == value
 
 
 def test_an_objective_that_was_not_measured_fails_the_member_and_says_what_was(shaped, tmp_path):
@@ -360,11 +360,11 @@ def test_an_objective_that_was_not_measured_fails_the_member_and_says_what_was(s
 def test_a_killed_process_is_started_again_a_limited_number_of_times(tmp_path):
     one = population(tmp_path)
     schedule = run_here(one, stop=lambda _: True)
-    process = schedule.first_generation()[0]
+    job = schedule.first_jobs()[0]
     for _ in range(RESTARTS_AFTER_KILL):
-        schedule.ended(JobOutcome(process, "failed", "killed", killed=True))
+        schedule.ended(JobOutcome(job, "failed", "killed", killed=True))
         assert not schedule.failed
-    schedule.ended(JobOutcome(process, "failed", "killed", killed=True))
+    schedule.ended(JobOutcome(job, "failed", "killed", killed=True))
     assert list(schedule.failed) == [0]
 
 
@@ -374,11 +374,11 @@ def test_a_failed_member_continues_with_the_next_generation_once_the_others_need
     schedule = run_here(one, stop=lambda _: True)
     schedule = type(schedule)(one.plan, one.path, one.family(), schedule._view)
     stopped = small_run(one.path / "member-000", seed=5, **{**SETTINGS, "stop_at": 128})
-    schedule.failed[0] = JobOutcome(schedule.first_generation()[0], "failed", "broken\nby a test")
+    schedule.failed[0] = JobOutcome(schedule.first_jobs()[0], "failed", "broken\nby a test")
     ended: list[str] = []
-    while (process := schedule.next_process()) is not None:
-        ended.append(process.name)
-        schedule.ended(run_process(process))
+    while (job := schedule.prepare_next()) is not None:
+        ended.append(job.name)
+        schedule.ended(run_job(job))
     assert not schedule.failed
     ledger = one.family().ledger
     assert [ledger.finished(member) for member in range(3)] == [3, 3, 3]
@@ -399,10 +399,10 @@ def test_a_member_that_fails_before_its_first_checkpoint_starts_anew_in_the_next
     schedule = run_here(one, stop=lambda _: True)
     schedule = type(schedule)(one.plan, one.path, one.family(), schedule._view)
     ended: list[str] = []
-    while (process := schedule.next_process()) is not None:
-        ended.append(process.name)
-        broken = process.name == "member-000 generation 0"
-        schedule.ended(JobOutcome(process, "failed", "broken") if broken else run_process(process))
+    while (job := schedule.prepare_next()) is not None:
+        ended.append(job.name)
+        broken = job.name == "member-000 generation 0"
+        schedule.ended(JobOutcome(job, "failed", "broken") if broken else run_job(job))
     assert not schedule.failed
     ledger = one.family().ledger
     assert list(ledger.failures.values()) == [Failure(0, 0, 0, "broken")]
@@ -418,7 +418,7 @@ def test_a_member_that_fails_before_its_first_checkpoint_starts_anew_in_the_next
 
 def test_a_process_that_cannot_start_is_counted_as_failed_with_the_reason(tmp_path):
     one = small_population(tmp_path)
-    run_here(one, stop=lambda process: isinstance(process, Training) and process.generation == 1)
+    run_here(one, stop=lambda job: isinstance(job, Training) and job.generation == 1)
     kept = next(each.member for each in one.family().ledger.decisions.values() if each.donor is None)
     (one.path / f"member-{kept:03}").rename(tmp_path / "moved")
     seen = Seen()
@@ -444,11 +444,11 @@ class Seen(Silent):
 
 def test_members_that_fail_in_the_last_generation_are_tried_again_by_the_next_start(tmp_path):
     one = population(tmp_path)
-    schedule = run_here(one, stop=lambda process: isinstance(process, Training) and process.generation == 2)
+    schedule = run_here(one, stop=lambda job: isinstance(job, Training) and job.generation == 2)
     schedule = type(schedule)(one.plan, one.path, one.family(), schedule._view)
-    while (process := schedule.next_process()) is not None:
-        broken = process.name == "member-001 generation 2"
-        schedule.ended(JobOutcome(process, "failed", "broken") if broken else run_process(process))
+    while (job := schedule.prepare_next()) is not None:
+        broken = job.name == "member-001 generation 2"
+        schedule.ended(JobOutcome(job, "failed", "broken") if broken else run_job(job))
     assert list(schedule.failed) == [1]
     assert not one.family().ledger.failures
     assert write_report(one.plan, one.directory, one.family()) is None
@@ -461,8 +461,8 @@ def test_no_failure_is_entered_if_all_members_have_failed(tmp_path):
     one = population(tmp_path)
     schedule = run_here(one, stop=lambda _: True)
     schedule = type(schedule)(one.plan, one.path, one.family(), schedule._view)
-    while (process := schedule.next_process()) is not None:
-        schedule.ended(JobOutcome(process, "failed", "broken"))
+    while (job := schedule.prepare_next()) is not None:
+        schedule.ended(JobOutcome(job, "failed", "broken"))
     assert sorted(schedule.failed) == [0, 1, 2]
     assert not one.family().ledger.failures
 

@@ -1,4 +1,4 @@
-"""Small populations: their specs, and a pool that runs their processes one after the other in this process."""
+"""Small populations: their specs, and a pool that runs their jobs one after the other in this process."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ def small_population(
 
 
 def run_here(population: Population, seed: int = 0, stop: Callable[[Job], bool] = lambda _: False) -> Schedule:
-    """Run a population without processes; which of the processes that can start is next depends on the seed.
+    """Run a population without processes; which of the jobs that can start is next depends on the seed.
 
     Args:
         population: the population.
-        seed: of the order, which stands for the timing of processes in parallel.
-        stop: is called before each process; if it returns True, nothing more is done, as after a kill.
+        seed: of the order, which stands for the timing of jobs in parallel.
+        stop: is called before each job; if it returns True, nothing more is done, as after a kill.
     """
     with population.directory.locked():
         population.write_files()
@@ -71,23 +71,23 @@ def run_here(population: Population, seed: int = 0, stop: Callable[[Job], bool] 
     waiting: list[Job] = []
     order = random.Random(seed)
     while True:
-        while (process := schedule.next_process()) is not None:
-            waiting.append(process)
+        while (job := schedule.prepare_next()) is not None:
+            waiting.append(job)
         if not waiting:
             return schedule
-        process = waiting.pop(order.randrange(len(waiting)))
-        if stop(process):
+        job = waiting.pop(order.randrange(len(waiting)))
+        if stop(job):
             return schedule
-        schedule.ended(run_process(process))
+        schedule.ended(run_job(job))
 
 
-def run_process(process: Job) -> JobOutcome:
-    """Run the command of a process in this process."""
-    said = offbeat(*process.arguments())
-    if process.output is not None:
-        process.output.write_text(said.out)
-    finished = said.code == 0 and process.status() == "finished"
-    return JobOutcome(process, "finished" if finished else "failed", said.err)
+def run_job(job: Job) -> JobOutcome:
+    """Run the command of a job in this process."""
+    said = offbeat(*job.arguments())
+    if job.output is not None:
+        job.output.write_text(said.out)
+    finished = said.code == 0 and job.status() == "finished"
+    return JobOutcome(job, "finished" if finished else "failed", said.err)
 
 
 def tree_of(population: Population) -> list[str]:

@@ -186,8 +186,8 @@ class _PopulationCommand:
     def print_plan(self, jobs: int) -> None:
         """Print each member with its first values and the command of its next generation, if that is known."""
         population = self.population
-        for process in population.next_processes():
-            print(f"{process.name}: {process.about}\n  offbeat {shlex.join(process.arguments())}")
+        for job in population.known_jobs():
+            print(f"{job.name}: {job.about}\n  offbeat {shlex.join(job.arguments())}")
         plan = population.plan
         _print_note_on_policies(self.configs)
         print(

@@ -1,4 +1,4 @@
-"""The processes of a member: the training of one generation, and the evaluation at its end."""
+"""The jobs of a member: the training of one generation, and the evaluation at its end."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def member_name(member: int) -> str:
 
 @dataclass(frozen=True)
 class MemberJob(Job):
-    """A process of one generation of a member."""
+    """A job of one generation of a member."""
 
     plan: PopulationPlan
     path: Path

@@ -35,7 +35,7 @@ from offbeat.run_directory.checkpoint import load
 from offbeat.run_directory.directory import RunDirectory
 
 RESTARTS_AFTER_KILL = 3
-"""Times that a process which was killed is started again in one generation of a member."""
+"""Times that a job whose process was killed is started again in one generation of a member."""
 _KEPT = re.compile(r"(?:\.writing-)?member-\d+-generation-(\d+)")
 """Name of a kept checkpoint, with its generation; also of one that was not written to its end."""
 
@@ -86,11 +86,11 @@ class Population:
 
     @property
     def total(self) -> int:
-        """Number of processes: one training and one evaluation for each generation of each member."""
+        """Number of jobs: one training and one evaluation for each generation of each member."""
         return 2 * self.plan.members * self.plan.generations
 
     def counts(self, ledger: Ledger) -> JobCounts:
-        """Return the number of processes of generations that have ended: both of one with a score have finished."""
+        """Return the number of jobs of generations that have ended: both of one with a score have finished."""
         return JobCounts(self.total, 2 * len(ledger.scores), len(ledger.failures), "trainings and evaluations")
 
     def family(self) -> Family:
@@ -102,8 +102,8 @@ class Population:
         ledger = Ledger.read(self.path / LEDGER)
         return Family(self.plan.rules, self.plan.genome, self.plan.seed, ledger)
 
-    def next_processes(self) -> list[Job]:
-        """Return the next process of each member for which all decisions are known."""
+    def known_jobs(self) -> list[Job]:
+        """Return the next job of each member for which all decisions are known."""
         family = self.family()
         done = {member: family.ledger.finished(member) for member in range(self.plan.members)}
         known = {
@@ -112,7 +112,9 @@ class Population:
             if generation < self.plan.generations
             and (generation == 0 or (member, generation - 1) in family.ledger.decisions)
         }
-        return [_next_process(self.plan, self.path, family, member, generation) for member, generation in known.items()]
+        return [
+            _job_of_generation(self.plan, self.path, family, member, generation) for member, generation in known.items()
+        ]
 
     def run(self, launcher: Launcher, view: View) -> PopulationResult:
         """Run until all members are finished, and write the report, also after a stop.
@@ -131,11 +133,11 @@ class Population:
             family = self.family()
             pool = Pool(launcher, view, stops, self.counts(family.ledger))
             schedule = Schedule(self.plan, self.path, family, view, pool.count)
-            wait_until_free(schedule.first_generation(), view)
+            wait_until_free(schedule.first_jobs(), view)
             self.write_files()
             view.start()
             try:
-                pool.run_from(schedule.next_process, schedule.ended)
+                pool.run_from(schedule.prepare_next, schedule.ended)
                 with defer_signals():  # a second signal ends the command after the report
                     winner = write_report(self.plan, self.directory, family, schedule.failed)
             finally:
@@ -159,14 +161,14 @@ class Population:
 
 
 class Schedule:
-    """Chooses the process that starts next, and makes the decisions between generations.
+    """Chooses the job that starts next, and makes the decisions between generations.
 
     Args:
         plan: the plan of the population.
         path: path of its directory.
         family: its members, with all that is in the ledger.
         view: display of the progress.
-        count: is called with the outcome of a process that could not start.
+        count: is called with the outcome of a job that could not start.
     """
 
     def __init__(
@@ -184,31 +186,35 @@ class Schedule:
         self.failed: dict[int, JobOutcome] = {}
         """Outcomes of members that have failed and have not continued."""
 
-    def first_generation(self) -> list[Job]:
-        """Return the first process of each member."""
+    def first_jobs(self) -> list[Job]:
+        """Return the first job of each member."""
         members = range(self._plan.members)
         return [Training(self._plan, self._path, member, 0, self._family.values(member, 0)) for member in members]
 
-    def next_process(self) -> Job | None:
-        """Return a process that can start now; None if none can. The member with the fewest generations is first."""
-        while (process := self._startable()) is None and not self._running and self._continue_failed():
+    def prepare_next(self) -> Job | None:
+        """Prepare the job that starts next, and return it; None if none can. The member with the fewest generations is
+        first.
+        """
+        while (job := self._startable()) is None and not self._running and self._continue_failed():
             pass
-        return process
+        return job
 
     def _startable(self) -> Job | None:
         idle = [m for m in range(self._plan.members) if m not in self._running and m not in self.failed]
         for member in sorted(idle, key=lambda m: (self._ledger.finished(m), m)):
+            generation = self._ledger.finished(member)
+            if generation == self._plan.generations:
+                continue
             try:
-                process = self._next_of(member)
+                job = self._prepare(member, generation)
             except (OSError, OffbeatError) as error:  # a full disk, or a damaged checkpoint
-                generation = min(self._ledger.finished(member), self._plan.generations - 1)
-                process = Training(self._plan, self._path, member, generation, {})
-                self.failed[member] = JobOutcome(process, "failed", str(error))
+                job = Training(self._plan, self._path, member, generation, {})
+                self.failed[member] = JobOutcome(job, "failed", str(error))
                 self._count(self.failed[member])
                 continue
-            if process is not None:
+            if job is not None:
                 self._running.add(member)
-                return process
+                return job
         return None
 
     def _continue_failed(self) -> bool:
@@ -226,9 +232,9 @@ class Schedule:
         continuing = [member for member in decided if ended(member) == generation]
         for member in continuing:
             outcome = self.failed.pop(member)
-            process = Training(self._plan, self._path, member, generation, {})
+            training = Training(self._plan, self._path, member, generation, {})
             reason = " ".join(outcome.reason.split())
-            saved = process.saved_steps()
+            saved = training.saved_steps()
             env_steps = self._ledger.env_steps((member, generation - 1)) if saved is None else saved
             self._ledger.add(Failure(member, generation, env_steps, reason))
             self._view.message(
@@ -237,44 +243,42 @@ class Schedule:
             )
         return bool(continuing)
 
-    def _next_of(self, member: int) -> MemberJob | None:
-        generation = self._ledger.finished(member)
-        if generation == self._plan.generations or not self._prepare(member, generation):
-            return None
-        process = _next_process(self._plan, self._path, self._family, member, generation)
-        if isinstance(process, Scoring):
-            keep(process.run.checkpoints / "latest", self._kept(member, generation))
-        return process
-
     def ended(self, outcome: JobOutcome) -> None:
-        """Enter the score of an evaluation that has ended; start a process that was killed once more."""
-        process = outcome.job
-        assert isinstance(process, MemberJob)
-        self._running.discard(process.member)
-        if outcome.state == "finished" and isinstance(process, Scoring):
-            self._enter_score(process)
+        """Enter the score of an evaluation that has ended; start a job that was killed once more."""
+        job = outcome.job
+        assert isinstance(job, MemberJob)
+        self._running.discard(job.member)
+        if outcome.state == "finished" and isinstance(job, Scoring):
+            self._enter_score(job)
         elif outcome.state == "failed":
-            self._restarts[process.name] += 1
-            if not outcome.killed or self._restarts[process.name] > RESTARTS_AFTER_KILL:
-                self.failed[process.member] = outcome
+            self._restarts[job.name] += 1
+            if not outcome.killed or self._restarts[job.name] > RESTARTS_AFTER_KILL:
+                self.failed[job.member] = outcome
 
-    def _enter_score(self, process: Scoring) -> None:
+    def _enter_score(self, job: Scoring) -> None:
         try:
-            score = process.score(self._ledger.env_steps((process.member, process.generation - 1)))
+            score = job.score(self._ledger.env_steps((job.member, job.generation - 1)))
         except ConfigError as error:
-            self.failed[process.member] = JobOutcome(process, "failed", str(error))
+            self.failed[job.member] = JobOutcome(job, "failed", str(error))
             return
-        env_steps = process.saved_steps() or 0
-        self._ledger.add(Score(process.member, process.generation, score, env_steps))
-        self._view.message(f"{process.name}: {process.plan.rules.objective} {score:g}")
+        env_steps = job.saved_steps() or 0
+        self._ledger.add(Score(job.member, job.generation, score, env_steps))
+        self._view.message(f"{job.name}: {job.plan.rules.objective} {score:g}")
         self._drop_kept()
 
     # --- between generations --------------------------------------------------------------------------------
 
-    def _prepare(self, member: int, generation: int) -> bool:
+    def _prepare(self, member: int, generation: int) -> MemberJob | None:
+        """Return the next job of a generation, which can start then; None if a score is missing for the decision."""
+        if generation > 0 and not self._decide(member, generation):
+            return None
+        job = _job_of_generation(self._plan, self._path, self._family, member, generation)
+        if isinstance(job, Scoring):
+            keep(job.run.checkpoints / "latest", self._kept(member, generation))
+        return job
+
+    def _decide(self, member: int, generation: int) -> bool:
         """Make the decision before a generation, and apply it; return False if a score is missing for it."""
-        if generation == 0:
-            return True
         decision = self._family.decide(member, generation - 1)
         if decision is None:
             return False
@@ -335,8 +339,10 @@ class Schedule:
                 shutil.rmtree(path, ignore_errors=True)
 
 
-def _next_process(plan: PopulationPlan, path: Path, family: Family, member: int, generation: int) -> Training | Scoring:
-    """Return the process of a member's generation that is next: its training, or else its evaluation.
+def _job_of_generation(
+    plan: PopulationPlan, path: Path, family: Family, member: int, generation: int
+) -> Training | Scoring:
+    """Return the next job of a member's generation: its training, or else its evaluation.
 
     Raises:
         ConfigError: the checkpoint with which it has finished the generation before is missing.
