@@ -289,7 +289,7 @@ def test_a_refused_resume_proposes_a_command_for_a_new_run_with_the_same_policie
     refused = offbeat("resume", old, "--set", *(f"{key}={value}" for key, value in change.items()))
     command = refused.err.partition("`offbeat ")[2].partition("`")[0]
     new = tmp_path / "new"
-    said = offbeat(*shlex.split(command), "--steps", 64, "--run-dir", new, "--progress", "none")
+    said = offbeat(*shlex.split(command), "--steps", 16, "--run-dir", new, "--progress", "none")
     assert said.code == 0, f"{command}: {said.err}"
     before, after = (tomllib.loads((path / "config.toml").read_text()) for path in (old, new))
     assert after["policies"] == before["policies"]

@@ -283,6 +283,33 @@ def test_each_trial_is_started_with_the_arguments_of_its_env():
         try_envs(trials_of(spec(search=grid(kwargs=[{"sutton_barto_reward": True}, {"wings": 2}]))), "a.toml")
 
 
+CARTS = "offbeat.envs.testing.worlds:CartPoles"
+
+
+def test_several_policies_of_a_lock_free_run_are_refused_before_it_starts():
+    settings = {"steps": 256, "runtime": "hogwild", "workers": 2, "policies": "separate"}
+    trials = trials_of(spec(algorithm="a2c", env=CARTS, settings=settings))
+    with pytest.raises(ConfigError, match="share the parameters of one policy"):
+        try_envs(trials, "a.toml")
+
+
+@pytest.mark.parametrize(
+    ("env", "policies", "message"),
+    [
+        (CARTS, {"a": {"agents": "*", "init_policy": "fox"}}, "no policy 'fox': write init_policy = \"default\""),
+        ("offbeat.envs.testing.games:Nim", {}, "trained on .*CartPoles, do not fit .*Nim: observation is"),
+    ],
+)
+def test_initial_weights_that_a_run_lacks_or_of_other_spaces_are_refused_before_it_starts(
+    env, policies, message, tmp_path
+):
+    run = small_run(tmp_path / "run", CARTS, steps=64)
+    tables = {name: {**table, "init_from": str(run.path)} for name, table in policies.items()}
+    settings = {**TINY, **({} if policies else {"init_from": str(run.path)})}
+    with pytest.raises(ConfigError, match=message):
+        try_envs(trials_of(spec(env=env, settings=settings, policies=tables or None)), "a.toml")
+
+
 TABLES = {"mine": {"agents": "*"}}
 
 

@@ -19,7 +19,6 @@ from offbeat.core.typed_text import as_text, change_text
 from offbeat.experiments.search import Values
 from offbeat.experiments.spec import Spec
 from offbeat.experiments.spec_notation import with_file
-from offbeat.run_directory.directory import RunDirectory
 
 if TYPE_CHECKING:
     from offbeat.core.tasks import TaskSample
@@ -128,9 +127,11 @@ def try_envs(trials: list[Trial], where: str, *, elsewhere: bool = False) -> lis
         elsewhere: whether they run on other machines, so that their GPUs are not here.
 
     Raises:
-        ConfigError: an env fails or is not supported by the settings; or the run of `init_from`, or a GPU, is missing.
+        ConfigError: an env fails or is not supported by the settings; the weights of `init_from` are missing, or do not
+            fit its spaces; or a GPU is missing.
     """
     from offbeat.runtime.devices import device_of
+    from offbeat.runtime.initial_sources import require_sources
     from offbeat.runtime.tested_envs import columns_of, tested_env
 
     specs = {envs: tested_env(*envs) for envs in dict.fromkeys(map(_envs_of, trials))}
@@ -140,14 +141,14 @@ def try_envs(trials: list[Trial], where: str, *, elsewhere: bool = False) -> lis
         try:
             tested = columns_of(config, specs[_envs_of(trial)])
             found.append(tested)
-            for name, env in tested.policies.items():
-                tested.config.of_policy(name).settings.policy_spec(env)
+            specs_of_policies = {
+                name: tested.config.of_policy(name).settings.policy_spec(env) for name, env in tested.policies.items()
+            }
+            require_sources(tested.config, specs_of_policies)
         except ConfigError as error:
             raise _in_trial(where, trial.env, trial.values, error) from error
         if not elsewhere:
             device_of(config)
-        for run in config.initial_runs.values():
-            RunDirectory.open(Path(run))
     return found
 
 

@@ -68,9 +68,11 @@ def columns_of(config: Config, spec: WorldSpec | EnvSpec) -> TestedEnvs:
     """Return which columns each policy of a run has in an env with this spec, from `tested_env`.
 
     Raises:
-        ConfigError: an agent has no policy, a policy no agent, or settings do not suit the number of columns.
+        ConfigError: an agent has no policy, a policy no agent, settings do not suit the number of columns, or the
+            runtime does not support several policies.
     """
     tested = _assigned(config, spec)
+    _refuse_several_policies(tested)
     _refuse_turns_of_replays(tested)
     _refuse_turns_within_groups(tested)
     for name, env in tested.policies.items():
@@ -78,6 +80,16 @@ def columns_of(config: Config, spec: WorldSpec | EnvSpec) -> TestedEnvs:
         settings.check_columns(config.runtime, env.columns)
         require_shards(config.runtime, settings, env.columns)
     return tested
+
+
+def _refuse_several_policies(tested: TestedEnvs) -> None:
+    """Refuse several policies in a lock-free run."""
+    runtime = tested.config.runtime
+    if runtime.entry.workers_learn and len(tested.policies) > 1:
+        raise ConfigError(
+            f"runtime is {runtime.runtime}, whose workers share the parameters of one policy, but this run has the "
+            f"policies {', '.join(tested.policies)}: pass --policies shared, or another --runtime"
+        )
 
 
 def _refuse_turns_of_replays(tested: TestedEnvs) -> None:

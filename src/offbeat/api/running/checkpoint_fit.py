@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from offbeat.run_directory.checkpoint import Checkpoint, SavedPolicy
     from offbeat.runtime.parts import Parts, PolicyParts
 
-OF_ENV = ("observation", "action", "no_decision")
-"""Fields of a policy's spec that follow from the env."""
 NAMED_ARRAYS = 3
 """Number of arrays that a message names."""
 NOTHING: Changed = {}
@@ -58,6 +56,8 @@ def require_policy_fit(
     Raises:
         ConfigError: with the differences.
     """
+    from offbeat.runtime.initial_sources import OF_ENV
+
     if differences := _differences(saved, policy, settings):
         name = "" if policy.name == DEFAULT_POLICY else f" as the policy {policy.name}"
         is_enough = differences.keys().isdisjoint((*OF_ENV, "algorithm"))
@@ -71,6 +71,7 @@ def require_policy_fit(
 def _differences(saved: SavedPolicy, policy: PolicyParts, settings: Changed) -> dict[str, str]:
     """Return the differences between a saved policy and the policy of a run: what differs -> a phrase about it."""
     from offbeat.models.spec import PolicySpec
+    from offbeat.runtime.initial_sources import OF_ENV
 
     spec, current = PolicySpec.from_json(saved.about.get("policy")), policy.spec
     both = {field.name: (getattr(spec, field.name), getattr(current, field.name)) for field in fields(PolicySpec)}

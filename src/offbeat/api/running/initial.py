@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from offbeat.config.changes import Changed
     from offbeat.config.config import Config
     from offbeat.core.types import Tree
-    from offbeat.run_directory.checkpoint import Checkpoint, SavedPolicy
+    from offbeat.run_directory.checkpoint import SavedPolicy
     from offbeat.runtime.parts import Parts
 
 
@@ -41,6 +41,7 @@ def initial_policies(parts: Parts) -> dict[str, InitialPolicy]:
         ConfigError: a run has no such policy, its checkpoint is damaged, its network is another one, or its critic
             learned values in other units.
     """
+    from offbeat.runtime.initial_sources import source_of
     from offbeat.runtime.parts import state_of
     from offbeat.runtime.state_checks import refuse_mismatches
 
@@ -52,7 +53,7 @@ def initial_policies(parts: Parts) -> dict[str, InitialPolicy]:
             continue
         run = user_path(runs[policy.name])
         saved, state = read[runs[policy.name]]
-        source = _source_of(policy.name, parts.config, saved, run)
+        source = source_of(policy.name, parts.config, list(saved.policies), run)
         settings = RunDirectory.open(run).read_settings_of(source)
         _require_same_arrays(policy.name, parts.config, run, settings)
         differing = _differing(policy.name, parts.config, saved.policies[source], settings)
@@ -133,26 +134,6 @@ def _remedy(policy: str, config: Config, values: Mapping[str, object]) -> str:
         table = ", ".join(f"{key} = {json.dumps(value)}" for key, value in settings.items())
         return f"write {table} in the settings of [policies.{policy}]"
     return f"pass {set_flag(settings)}" if settings else ""
-
-
-def _source_of(policy: str, config: Config, saved: Checkpoint, run: Path) -> str:
-    """Return the name of the policy of another run whose weights a policy takes."""
-    names = list(saved.policies)
-    chosen = config.policies[policy].init_policy if policy in config.policies else None
-    if chosen is None and policy in names:
-        return policy
-    if chosen is None and len(names) == 1:
-        return names[0]
-    if chosen in names:
-        return chosen
-    missing = "none with this name" if chosen is None else f"no policy {chosen!r}"
-    remedy = f'write init_policy = "{names[0]}" in [policies.{policy}], or another of these names'
-    if policy == DEFAULT_POLICY:
-        remedy = "write a table [policies.NAME] with init_policy, and pass it with --policies FILE.toml"
-    raise ConfigError(
-        f"the policy {policy} is to start with weights of {run}, which has the policies {', '.join(names)}, but "
-        f"{missing}: {remedy}"
-    )
 
 
 def load_initial(parts: Parts, initial: Mapping[str, InitialPolicy]) -> None:

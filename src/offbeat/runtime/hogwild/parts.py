@@ -11,7 +11,7 @@ from offbeat.algorithms.replay_config import ReplayConfig
 from offbeat.config.config import Config
 from offbeat.core.closing import all_or_closed
 from offbeat.core.errors import ConfigError
-from offbeat.core.types import EnvSpec, Tree
+from offbeat.core.types import Tree
 from offbeat.envs.worlds.contract import WorldSpec
 from offbeat.memory.arena import SharedArena, arena_bytes, require_bytes
 from offbeat.memory.replay.base import checkpoint_fields
@@ -99,7 +99,7 @@ def build_hogwild(config: Config, notify: Callable[[str], None]) -> HogwildParts
         ConfigError: the env, its spaces or the device do not suit the settings, or there is not enough memory.
     """
     tested = tested_envs(config)
-    env = _only_policy(tested)
+    (env,) = tested.policies.values()
     initial, first_config = PrivateStorage(), config.of_worker(0)
     first = policy_parts(first_config, env, storage=initial)
     with closing(first.algorithm):
@@ -137,20 +137,6 @@ def build_hogwild(config: Config, notify: Callable[[str], None]) -> HogwildParts
         )
         made.pop_all()
     return parts
-
-
-def _only_policy(tested: TestedEnvs) -> EnvSpec:
-    """Return the columns of a run's only policy.
-
-    Raises:
-        ConfigError: there are several policies.
-    """
-    if len(tested.policies) > 1:
-        raise ConfigError(
-            f"runtime is {tested.config.runtime.runtime}, whose workers share the parameters of one policy, but this "
-            f"run has the policies {', '.join(tested.policies)}: pass --policies shared, or another --runtime"
-        )
-    return next(iter(tested.policies.values()))
 
 
 def _shape_of(config: Config, initial: PrivateStorage) -> SharedStateShape:
