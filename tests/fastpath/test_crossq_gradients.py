@@ -59,6 +59,34 @@ def test_gradients_of_wide_networks_equal_those_of_autograd(operators, activatio
     np.testing.assert_allclose(found.numpy(), moments.numpy(), rtol=1e-4, atol=1e-5)
 
 
+def far_from_zero(mean: float) -> tuple[CrossQ, dict[str, Any]]:
+    """Return an algorithm and a minibatch whose observations have about this mean, and deviations of about 1."""
+    algorithm = made(replace(WIDE, temperature=0.3), renormalized=False)
+    minibatch = dict(prepared(algorithm, 256, 0, weighted=True))
+    for name in ("observation", "next_observation"):
+        minibatch[name] = minibatch[name] + mean
+    inputs = minibatch["observation"].shape[1]
+    algorithm.moments.means[0][:, :inputs] += mean
+    first = algorithm.spec.layer_names()[0]
+    algorithm.policy.layout.views(algorithm.policy.values)[f"{first}.weight"].div_(mean)  # else it would be saturated
+    return algorithm, minibatch
+
+
+def test_the_gradients_of_the_critics_lose_no_digits_where_observations_are_far_from_zero():
+    """Far above 1e3 autograd loses some: it rounds the mean of the observations."""
+    algorithm, minibatch = far_from_zero(1e3)
+    expected, _, _ = autograd(algorithm, minibatch)
+    gradients(algorithm).critic_gradients(minibatch)
+    assert (algorithm.critics.gradients - expected).norm() <= 1e-5 * expected.norm()
+
+
+def test_the_gradients_of_the_policy_lose_no_digits_where_observations_are_far_from_zero():
+    algorithm, minibatch = far_from_zero(1e4)
+    _, expected, _ = autograd(algorithm, minibatch)
+    gradients(algorithm).policy_gradients(minibatch)
+    assert (algorithm.policy.gradients - expected).norm() <= 1e-5 * expected.norm()
+
+
 @pytest.mark.parametrize("operators", OPERATORS, ids=lambda operators: type(operators).__name__)
 @pytest.mark.parametrize(("rows", "critics"), [(128, 2), (97, 3), (1, 1)])
 def test_one_and_two_threads_give_the_same_bits(operators, rows, critics):

@@ -11,6 +11,9 @@ z, G = d z^T x and g the sum of d z over the rows:
     d b = g         d W = G k + g m^T       d shift = g W       d scale = (r / s) q + d (g W)
     q = sum over the outputs of W G, minus mean (g W)
     d x = d z (W k) - k / N (g W + (x - mean) q / s^2)
+
+If the mean were large beside s, k x and m would cancel, and digits would be lost. The inputs of the first layer may be
+so. Therefore it gets x minus an origin, which is their mean but for rounding; `mean` above is that of the differences.
 """
 
 from __future__ import annotations
@@ -58,12 +61,16 @@ class BatchNormMLP:
         self._m, self._r, self._d, self._std = ([np.zeros_like(k) for k in self._k] for _ in range(4))
         self._outputs = [np.zeros((rows, size), np.float32) for size in sizes[1:]]
         self._scratch = [np.zeros((rows, size), np.float32) for size in sizes[:-1]]
+        self._first = np.zeros((rows, sizes[0]), np.float32)
+        """[N, inputs]: the inputs of the first layer minus their origin."""
+        self._origins, self._means = ([np.zeros_like(k) for k in self._k] for _ in range(2))
+        """[n] each: the origins, 0 except in the first layer; and the means of the differences."""
         self._products = [np.zeros_like(weight) for weight in self._folded.layers.weights]
         self._ones = np.ones(rows, np.float32)
         self._inputs: list[F32] = []
 
     def forward(self, layers: Layers, x: F32, running: Moments, updates: float, batch: Moments) -> F32:
-        """Return [N, outputs] for x [N, inputs]. x is not copied, and must not change before `backward`.
+        """Return [N, outputs] for x [N, inputs].
 
         Args:
             layers: the layers, with scales and shifts of each.
@@ -73,6 +80,7 @@ class BatchNormMLP:
             batch: is overwritten with the moments of these rows.
         """
         self._inputs, self._batch = [], batch
+        x = self._minus_origin(x)
         for i in range(self._last + 1):
             self._inputs.append(x)
             self._measure(i, x)
@@ -85,32 +93,40 @@ class BatchNormMLP:
                 np.tanh(x, out=x)
         return x
 
+    def _minus_origin(self, x: F32) -> F32:
+        """Return the inputs of the first layer minus their origin."""
+        origin = np.matmul(self._ones, x, out=self._origins[0])
+        origin /= self._rows
+        return np.subtract(x, origin, out=self._first)
+
     def _measure(self, i: int, x: F32) -> None:
-        """Write the moments of the rows of layer i."""
-        mean, variance, centered = self._batch.means[i], self._batch.variances[i], self._scratch[i]
+        """Write the moments of the rows of layer i, from x, in the first layer minus the origin."""
+        mean, variance, squares = self._means[i], self._batch.variances[i], self._scratch[i]
         np.matmul(self._ones, x, out=mean)  # faster than np.sum
         mean /= self._rows
-        np.subtract(x, mean, out=centered)
-        np.multiply(centered, centered, out=centered)
-        np.matmul(self._ones, centered, out=variance)
+        centered = np.subtract(x, mean, out=squares) if i else x  # in the first layer the mean is only rounding
+        np.multiply(centered, centered, out=squares)
+        np.matmul(self._ones, squares, out=variance)
         variance /= self._rows
+        np.add(mean, self._origins[i], out=self._batch.means[i])
 
     def _renormalize(self, i: int, layers: Layers, running: Moments, *, is_warm: bool) -> None:
         """Write s, r, d, k and m of layer i."""
-        mean, std, r, d = self._batch.means[i], self._std[i], self._r[i], self._d[i]
+        mean, std, r, d = self._means[i], self._std[i], self._r[i], self._d[i]
         np.sqrt(self._batch.variances[i] + np.float32(EPS), out=std)
         r[...], d[...] = 1, 0
         if is_warm:
             running_std = np.sqrt(running.variances[i] + np.float32(EPS))
             np.clip(std / running_std, 1 / MOST_R, MOST_R, out=r)
-            np.clip((mean - running.means[i]) / running_std, -MOST_D, MOST_D, out=d)
+            running_mean = running.means[i] - self._origins[i]
+            np.clip((mean - running_mean) / running_std, -MOST_D, MOST_D, out=d)
         np.divide(layers.scales[i] * r, std, out=self._k[i])
         self._m[i][...] = layers.shifts[i] + layers.scales[i] * d - self._k[i] * mean
 
     def backward(self, layers: Layers, d: F32, gradients: Layers) -> None:
         """Write the gradients of the layers; d: d loss / d output of all rows of the last `forward`."""
         for i in range(self._last, -1, -1):
-            x, k, mean, std = self._inputs[i], self._k[i], self._batch.means[i], self._std[i]
+            x, k, mean, std = self._inputs[i], self._k[i], self._means[i], self._std[i]
             weight, of_weight, of_bias = layers.weights[i], gradients.weights[i], gradients.biases[i]
             self._operators.weight_gradient(d, x, of_weight)
             np.matmul(self._ones, d, out=of_bias)
@@ -149,7 +165,7 @@ class Folded:
         np.add(layers.biases[i], layers.weights[i] @ m, out=self.layers.biases[i])
 
     def fold_all(self, layers: Layers, running: Moments) -> None:
-        """Write all layers, normalised by the running moments."""
+        """Write all layers, normalised by the running moments. The first one gets its rows minus the running mean."""
         for i, (mean, variance) in enumerate(zip(*running, strict=True)):
             k = layers.scales[i] / np.sqrt(variance + np.float32(EPS))
-            self.fold(i, layers, k, layers.shifts[i] - k * mean)
+            self.fold(i, layers, k, layers.shifts[i] - k * mean if i else layers.shifts[0])

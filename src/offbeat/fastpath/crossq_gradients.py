@@ -58,6 +58,7 @@ class CrossQWorkspace(SACWorkspace):
             BatchNormMLP(critics.sizes, networks.spec.activation, networks.operators, 2 * size) for _ in critics.layers
         ]
         self._d_values = [np.zeros((2 * size, 1), np.float32) for _ in critics.layers]
+        self._centered = [np.zeros_like(self._joined_sampled) for _ in critics.layers]
 
     def evaluate_next(self, thread: int) -> None:
         """Compute the values of (s, a) and of (s', a') with this thread's critics."""
@@ -85,8 +86,10 @@ class CrossQWorkspace(SACWorkspace):
         critics = self._critic_layers
         with ignore_overflow():
             for e in self._critics_of(thread):
-                critics.folded[e].fold_all(critics.layers[e], critics.running[e])
-        super().evaluate(thread)
+                folded, running, centered = critics.folded[e], critics.running[e], self._centered[e]
+                folded.fold_all(critics.layers[e], running)
+                np.subtract(self._joined_sampled, running.means[0], out=centered)
+                self.values[e] = self._critics[e].forward(folded.layers, centered)[:, 0]
 
 
 class CrossQGradients(SoftGradients):
