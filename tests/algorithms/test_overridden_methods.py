@@ -269,6 +269,36 @@ def test_a_metric_with_the_name_of_one_of_the_run_is_refused(tmp_path):
         train(SpeedPPO, "CartPole-v1", run_dir=tmp_path / "run", **SMALL, **ON_POLICY)
 
 
+class EntropyPPO(PPO):
+    """Reports its own idea of entropy under the name of the algorithm's."""
+
+    def policy_loss(self, log_prob: Tensor, advantages: Tensor, minibatch: Minibatch) -> LossResult:
+        result = super().policy_loss(log_prob, advantages, minibatch)
+        return result._replace(metrics={**result.metrics, "entropy": 1.0})
+
+
+def test_a_metric_of_the_policy_loss_with_the_name_of_one_of_the_algorithm_is_refused(tmp_path):
+    with pytest.raises(
+        RunFailed, match=r"^EntropyPPO\.policy_loss returned 'entropy', which is the name of another metric"
+    ):
+        train(EntropyPPO, "CartPole-v1", run_dir=tmp_path / "run", **SMALL, **ON_POLICY)
+
+
+class AttachedPPO(PPO):
+    """Reports a metric with gradients."""
+
+    def policy_loss(self, log_prob: Tensor, advantages: Tensor, minibatch: Minibatch) -> LossResult:
+        result = super().policy_loss(log_prob, advantages, minibatch)
+        return result._replace(metrics={**result.metrics, "mine/log_prob": log_prob.mean()})
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+@pytest.mark.filterwarnings("error:Converting a tensor with requires_grad")
+def test_a_metric_of_a_loss_that_has_gradients_is_detached(tmp_path, shards):
+    run = train(AttachedPPO, "CartPole-v1", run_dir=tmp_path / "run", **SMALL, **ON_POLICY, shards=shards)
+    assert run.metrics["mine/log_prob"] < 0
+
+
 class WordDQN(DQN):
     """Reports a word in the loss."""
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from fractions import Fraction
 from typing import Any
 
 import pytest
 from tests.support.runs import OFFBEAT, run_python
+from torch import Tensor
 
 import offbeat
+from offbeat.algorithms.base import LossResult
 from offbeat.algorithms.dqn import DQNConfig
+from offbeat.algorithms.ppo import PPO
 from offbeat.core.argument_notation import flags_shown
 from offbeat.core.errors import LargeBatch, LearnsNothing
 
@@ -82,6 +86,21 @@ def test_on_policy_runs_shorter_than_a_batch_learn_and_do_not_warn_of_learning_n
         warnings.simplefilter("error", LearnsNothing)
         run = offbeat.train("ppo", "CartPole-v1", run_dir=tmp_path / "run", steps=1, **SMALL)
     assert run.metrics["updates"] > 0
+
+
+class NaNLoss(PPO):
+    """Has a loss that is never finite."""
+
+    def policy_loss(self, log_prob: Tensor, advantages: Tensor, minibatch: Any) -> LossResult:
+        result = super().policy_loss(log_prob, advantages, minibatch)
+        return result._replace(loss=result.loss * math.nan)
+
+
+def test_a_run_whose_updates_were_all_refused_says_that_it_has_learned_nothing(tmp_path):
+    settings = {**SMALL, "steps": 64, "unroll_length": 8, "envs_per_actor": 4, "minibatch_size": 32}
+    run = offbeat.train(NaNLoss, "CartPole-v1", run_dir=tmp_path / "run", **settings)
+    assert run.metrics["updates"] == run.metrics["updates_refused"] > 0
+    assert run.reason.startswith(f"{FOUND}: all {run.metrics['updates']} updates were refused, because the loss or a")
 
 
 def test_the_first_update_follows_from_warmup_and_ratio():

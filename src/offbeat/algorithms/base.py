@@ -5,7 +5,7 @@ T is the unroll's length in env steps, B the columns of a batch, M the rows of a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
@@ -71,6 +71,19 @@ def require_loss_result(result: object, method: Callable[..., Any]) -> LossResul
         "`return LossResult(loss, {})`, a class of offbeat.algorithms.base. The loss is a scalar tensor, and the dict "
         "has metrics to report"
     )
+
+
+def require_other_names(metrics: Collection[str], taken: Collection[str], method: Callable[..., Any]) -> None:
+    """Refuse metrics of a method, which may be the user's, with the names of metrics that are reported beside them.
+
+    Raises:
+        RunFailed: with the first of them.
+    """
+    for name in metrics:
+        if name in taken:
+            raise RunFailed(
+                f"{_name_of(method)} returned {name!r}, which is the name of another metric: use another name"
+            )
 
 
 def require_gradients(result: LossResult, method: Callable[..., Any]) -> torch.Tensor:

@@ -36,6 +36,7 @@ from offbeat.algorithms.base import (
     Shard,
     Stage,
     require_loss_result,
+    require_other_names,
 )
 from offbeat.algorithms.batch_network import (
     BatchNetwork,
@@ -321,6 +322,7 @@ class OnPolicy(Checkpointed, Generic[Settings]):
         entropy = distribution.entropy().mean()
         loss = policy_loss + config.value_coef * value_loss + self.exploration_loss(distribution, entropy)
         losses = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
+        require_other_names(metrics, losses, self.policy_loss)
         return LossResult(loss, {**{name: part.detach() for name, part in losses.items()}, **metrics}, outputs)
 
     def policy_loss(self, log_prob: Tensor, advantages: Tensor, minibatch: Minibatch) -> LossResult:  # noqa: ARG002

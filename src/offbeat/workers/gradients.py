@@ -7,9 +7,9 @@ on the number of learners.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -25,7 +25,7 @@ from offbeat.algorithms.base import (
 from offbeat.workers.shard_vectors import VectorLayout
 
 Differentiate = Callable[[Stage], LossResult]
-"""Writes a stage's gradients into the buffer of its group; returns the result of its loss, with the loss detached."""
+"""Writes a stage's gradients into the buffer of its group; returns the result of its loss, detached."""
 
 
 class OwnShard(NamedTuple):
@@ -91,11 +91,15 @@ class Gradients:
 
 
 def differentiate(stage: Stage, minibatch: Minibatch, gradients: Tensor) -> LossResult:
-    """Write a stage's gradients into `gradients`, the buffer of its group; return its result, the loss detached."""
+    """Write a stage's gradients into `gradients`, the buffer of its group; return its result, detached."""
     if stage.gradients is not None:
         return stage.gradients(minibatch)
     gradients.zero_()
     result = require_loss_result(stage.loss(minibatch), stage.loss)
     loss = require_gradients(result, stage.loss)
     loss.backward()  # type: ignore[no-untyped-call]
-    return result._replace(loss=loss.detach())
+    return LossResult(loss.detach(), _detached(result.metrics), _detached(result.outputs))
+
+
+def _detached(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value.detach() if isinstance(value, Tensor) else value for name, value in values.items()}

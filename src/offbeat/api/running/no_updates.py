@@ -42,17 +42,25 @@ def expected(parts: Parts, *, env_steps: int = 0, counts_anew: bool = True) -> s
     return texts[0] if texts else ""
 
 
-def found(updates: int, env_steps: int, parts: Parts, *, resumed: bool) -> str:
-    """Return as the reason of its end that a run has finished without an update; '' if it made some or only evaluated.
+def found(updates: int, refused: int, env_steps: int, parts: Parts, *, resumed: bool) -> str:
+    """Return as the reason of its end that a run has learned nothing; '' if it has, or only evaluated.
 
     Args:
-        updates: updates that it has made since its start, or since it was resumed.
+        updates: updates that it has made since its start, or since it was resumed, refused ones included.
+        refused: those of them that were refused.
         env_steps: env steps since then.
         parts: the parts of the run.
         resumed: whether it was resumed.
     """
-    if updates or not env_steps:
+    if updates > refused or not env_steps:
         return ""
+    if refused:
+        from offbeat.models.acting import IF_NOT_FINITE
+
+        return (
+            f"nothing was learned: all {refused} updates were refused, because the loss or a gradient was NaN or "
+            f"infinity. {IF_NOT_FINITE}"
+        )
     settings = next(parts.config.of_policy(policy.name).settings for policy in parts.policies if policy.trained)
     remedy = f"; {settings.remedy_without_updates(resumed=True)}" if settings.next_update() else ""
     since = " since the run was resumed" if resumed else ""

@@ -198,12 +198,14 @@ def _run_loop(context: RunContext, loop: TrainingLoop) -> Ending:
         context.parts.timings.seconds.clear()  # work before the clock starts does not count
         loop.metrics.start_clock()
         _set_learner_affinity(context)
-        updates, env_steps = loop.counters.updates, loop.counters.env_steps
+        before = loop.counters
         loop.run()
         ending = loop.close()
         context.signals.disarm()
-        updates, env_steps = loop.counters.updates - updates, loop.counters.env_steps - env_steps
-        nothing = no_updates.found(updates, env_steps, context.parts, resumed=context.resumed)
+        updates, refused, env_steps = (
+            getattr(loop.counters, name) - getattr(before, name) for name in ("updates", "updates_refused", "env_steps")
+        )
+        nothing = no_updates.found(updates, refused, env_steps, context.parts, resumed=context.resumed)
         if ending.state == "finished" and nothing:
             ending = replace(ending, reason=nothing)
     except StopImmediately as reason:
