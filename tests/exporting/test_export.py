@@ -38,7 +38,7 @@ from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.frozen_table import PlainTable
 from offbeat.envs.checking.check import preflight
 from offbeat.exporting import policy_file
-from offbeat.exporting.agreement import compare
+from offbeat.exporting.agreement import cause_of, compare
 from offbeat.exporting.formats import FormatName, Port
 from offbeat.exporting.policy_file import export_policy
 from offbeat.models.acting import make_policy
@@ -313,17 +313,22 @@ def own_encoders():
     ("encoder", "made_as", "words"),
     [
         ("deciding", "torchscript", r"does not act like the policy.* \d+ of 68 actions have other choices"),
-        ("deciding", "onnx", "the network cannot be exported .*must not have control flow"),
+        ("deciding", "onnx", r"exported: .*not have control flow.*GuardOn.* in forward return features if float\("),
         ("counting", "torchscript", r"does not run on 1 observations.*x.shape\[0\] as the batch size"),
         ("counting", "onnx", r"does not run on 1 observations.*x.shape\[0\] as the batch size"),
     ],
 )
 @pytest.mark.usefixtures("own_encoders")
-def test_an_exported_file_that_disagrees_with_the_policy_is_deleted(encoder, made_as, words, tmp_path):
+def test_an_exported_file_that_disagrees_with_the_policy_is_deleted(encoder, made_as, words, tmp_path, capfd):
     policy = loaded("ppo", "CartPole-v1", {"encoder": encoder, "hidden_sizes": ()})
     with pytest.raises(RunFailed, match=words):
         export_policy(policy, tmp_path / "made/policy", made_as)
     assert not any(tmp_path.iterdir())
+    assert "torch" not in capfd.readouterr().err
+
+
+def test_the_cause_of_an_error_has_no_colours():
+    assert cause_of(ValueError("this is \x1b[96mstep 1/3\x1b[0m\n\nRefer to ...")) == "ValueError: this is step 1/3"
 
 
 def test_a_file_that_appears_during_the_export_is_not_replaced(tmp_path, monkeypatch):

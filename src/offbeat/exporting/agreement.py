@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -123,14 +124,18 @@ def _found(run: Runner, inputs: Tree) -> Tree:
     except Exception as error:
         rows = len(next(iter(inputs.values())))
         raise RunFailed(
-            f"the file does not run on {rows} observations, and is not saved ({type(error).__name__}: "
-            f"{short_text(error)}): in your own encoder, use x.shape[0] as the batch size, not len(x)"
+            f"the file does not run on {rows} observations, and is not saved: in your own encoder, use x.shape[0] as "
+            f"the batch size, not len(x) ({cause_of(error)})"
         ) from error
 
 
-def short_text(error: Exception) -> str:
-    """Return the first 500 characters of an error's message in one line: torch's messages can be pages long."""
-    return " ".join(str(error).split())[:500]
+def cause_of(error: BaseException) -> str:
+    """Return the first cause of an error in one line, with the code that torch names: it writes pages."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    message, _, code = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).partition("The following call raised this error:")
+    parts = (" ".join(part.split())[:300] for part in (message.strip().partition("\n\n")[0], code))
+    return f"{type(error).__name__}: {', in '.join(filter(None, parts))}"
 
 
 def _require_alike(found: Tree, expected: Tree) -> None:

@@ -69,15 +69,17 @@ def format_of(name: str) -> Format:
 @contextmanager
 def quiet() -> Iterator[None]:
     """Suppress torch's log messages and warnings, for example on deprecations and optional packages."""
-    log = logging.getLogger("torch.onnx")
-    before = log.level
-    log.setLevel(logging.ERROR)
+    logs = [logging.getLogger(name) for name in ("torch.onnx", "torch.fx")]
+    before = [log.level for log in logs]
+    for log in logs:
+        log.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        log.setLevel(before)
+        for log, level in zip(logs, before, strict=True):
+            log.setLevel(level)
 
 
 # --- ONNX ---------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from offbeat.core.files import replaced, require_writable
 from offbeat.core.frozen_table import in_toml
 from offbeat.core.previous_inputs import action_parts
 from offbeat.core.seeding import stream
-from offbeat.exporting.agreement import Agreement, compare, initial_state, largest_number, short_text
+from offbeat.exporting.agreement import Agreement, cause_of, compare, initial_state, largest_number
 from offbeat.exporting.formats import Format, FormatName, Port, Ports, Runner, format_of, quiet
 from offbeat.exporting.observations import sample_observations
 from offbeat.models.published import published_layout
@@ -96,8 +96,8 @@ def _convert(file_format: Format, policy: LoadedPolicy, ports: Ports, largest: i
             return content, file_format.open(content, ports)
     except Exception as error:
         raise RunFailed(
-            f"the network cannot be exported ({type(error).__name__}: {short_text(error)}): your own encoder must not "
-            "have control flow that depends on the values of tensors; the other --format may support it"
+            "the network cannot be exported: your own encoder must not have control flow that depends on the values of "
+            f"tensors; the other --format may support it ({cause_of(error)})"
         ) from error
 
 
