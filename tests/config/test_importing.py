@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import gc
+import re
 import signal
 import sys
 from contextlib import suppress
+from types import ModuleType
 
 import pytest
 from tests.support.own_code import CarefulDQN, Rows, make_pole
 
 from offbeat.config.importing import defer_signals, find, import_modules, path_of, pause_collection
 from offbeat.core.errors import ConfigError
+from offbeat.envs.registration import registry_entry
 
 
 def test_find_returns_the_object_at_its_import_path():
@@ -113,3 +116,15 @@ def test_a_handler_that_was_not_set_from_python_stays_as_signals_are_deferred(mo
         monkeypatch.undo()
         assert signal.getsignal(signal.SIGINT) is before
     assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.parametrize(("name", "meant"), [("Enc", ""), ("Own", " Did you mean 'OwnEncoder'?"), ("Nope", "")])
+def test_only_code_of_a_module_is_suggested_for_a_name_that_it_does_not_have(monkeypatch, name, meant):
+    own = ModuleType("__main__")
+    vars(own).update(e=1, np=pytest, Enclosed=Rows, OwnEncoder=type("OwnEncoder", (), {"__module__": "__main__"}))
+    monkeypatch.setitem(sys.modules, "__main__", own)
+    end = rf"{re.escape(meant)} If it was trained by another program, define it at the top level of this one, too$"
+    with pytest.raises(ConfigError, match=rf"^__main__:{name} does not exist: the main program has no {name}\.{end}"):
+        find(f"__main__:{name}")
+    with pytest.raises(ConfigError, match=r"unknown env .* If it was trained by another program, define it"):
+        registry_entry(f"__main__:{name}")

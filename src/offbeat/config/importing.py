@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from functools import reduce
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from offbeat.config.installed import is_installed
@@ -167,9 +168,30 @@ def find(path: str) -> Any:
         return reduce(getattr, name.split("."), imported)
     except AttributeError:
         where = "the main program" if module == "__main__" else module
-        file = getattr(imported, "__file__", None) or "the module"
-        check = suggestion(name, vars(imported)) or f" Check the name: it must be at the top level of {file}"
-        raise ConfigError(f"{path} does not exist: {where} has no {name}.{check}") from None
+        meant = f"{suggestion(name, names_of_code(module))} {_check(module, imported)}"
+        raise ConfigError(f"{path} does not exist: {where} has no {name}.{meant}") from None
+
+
+def is_code_of(code: Any, module: str) -> bool:
+    """Whether a class, a function, or the path of one, is in a module or its submodules."""
+    name = code if isinstance(code, str) else getattr(code, "__module__", None) or ""
+    return f"{name.partition(':')[0]}.".startswith(f"{module}.")
+
+
+def names_of_code(module: str) -> list[str]:
+    """Return the names of the classes and functions of an imported module, without those from other modules."""
+    return [name for name, value in vars(sys.modules[module]).items() if callable(value) and is_code_of(value, module)]
+
+
+IN_ANOTHER_PROGRAM = "If it was trained by another program, define it at the top level of this one, too"
+"""What to do about code of a main program that is not in this one."""
+
+
+def _check(module: str, imported: ModuleType) -> str:
+    """Return what to do about a name that a module does not have."""
+    if module == "__main__":
+        return IN_ANOTHER_PROGRAM
+    return f"Check the name: it must be at the top level of {getattr(imported, '__file__', None) or 'the module'}"
 
 
 def path_of(code: object, remedy: str) -> str:

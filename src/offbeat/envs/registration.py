@@ -16,7 +16,14 @@ from gymnasium.envs.registration import EnvSpec as RegisteredEnv
 
 from offbeat.config.arguments import checked
 from offbeat.config.env import family_of
-from offbeat.config.importing import accept, import_modules, module_of_file
+from offbeat.config.importing import (
+    IN_ANOTHER_PROGRAM,
+    accept,
+    import_modules,
+    is_code_of,
+    module_of_file,
+    names_of_code,
+)
 from offbeat.core.errors import ConfigError, unknown
 from offbeat.envs.meta import ids as meta_envs
 from offbeat.envs.packages import package_of
@@ -166,13 +173,13 @@ def _unknown(env_id: str, module: str, name: str) -> ConfigError:
             "values, write a class that extends gymnasium.Env and calls it"
         )
     ids = _ids_of(module)
-    makers = (each for each, value in vars(sys.modules[module]).items() if callable(value) and _is_in(value, module))
     has = f"It registers {', '.join(ids[:SHOWN_IDS])}{', ...' * (len(ids) > SHOWN_IDS)}." if ids else ""
-    by_name = {_without_namespace(each): each for each in (*makers, *ids)}
+    by_name = {_without_namespace(each): each for each in (*names_of_code(module), *ids)}
     nearest = get_close_matches(_without_namespace(name), by_name, n=1, cutoff=0.5)
     meant = f" Did you mean '{module}:{by_name[nearest[0]]}'?" if nearest else ""
     has_not = f"The module {module} has no class, function or env of this name."
-    return ConfigError(f"unknown env {env_id!r}.{meant} {has_not} {has}".rstrip())
+    other = IN_ANOTHER_PROGRAM if module == "__main__" else ""
+    return ConfigError(f"unknown env {env_id!r}.{meant} {' '.join(filter(None, (has_not, has, other)))}")
 
 
 def _is_of_gym(name: str) -> bool:
@@ -187,13 +194,7 @@ def _without_namespace(env_id: str) -> str:
 
 def _ids_of(module: str) -> list[str]:
     """Return the registered ids of the envs in a module or its submodules."""
-    return sorted(env_id for env_id, entry in gym.registry.items() if _is_in(entry.entry_point, module))
-
-
-def _is_in(code: Any, module: str) -> bool:
-    """Whether a class, a function, or the path of one, is in a module or its submodules."""
-    name = code if isinstance(code, str) else getattr(code, "__module__", None) or ""
-    return f"{name.partition(':')[0]}.".startswith(f"{module}.")
+    return sorted(env_id for env_id, entry in gym.registry.items() if is_code_of(entry.entry_point, module))
 
 
 def register_own_envs() -> None:
