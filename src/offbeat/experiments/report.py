@@ -11,6 +11,7 @@ from typing import Any
 
 from offbeat.core.errors import ConfigError
 from offbeat.core.files import replace_file
+from offbeat.core.messages import ignore
 from offbeat.core.typed_text import as_text
 from offbeat.experiments.results import ReturnKind, TableRow, result_of, summary
 from offbeat.experiments.sessions import Session
@@ -104,7 +105,7 @@ def plot_experiment(experiment: Path, trials: Sequence[Path], notify: Callable[[
         notify(f"plotting {folder.name}")
         try:
             for x, file in files.items():
-                told = notify if folder == experiment else lambda _text: None  # else each message would be there twice
+                told = notify if folder == experiment else ignore  # else each message would be there twice
                 write_figure(draw_runs(runs, x, notify=told), file)
         except (ConfigError, OSError) as error:
             notify(f"{folder.name} is not plotted: {error}; `offbeat plot {quote(str(folder))}` tries again")

@@ -13,6 +13,7 @@ from dataclasses import asdict
 from typing import Any
 
 from offbeat.core.errors import RunFailed
+from offbeat.core.messages import ignore
 from offbeat.core.types import DEFAULT_POLICY, Array, policy_key
 from offbeat.metrics.bottleneck import BottleneckReport
 from offbeat.metrics.counters import Counters
@@ -62,7 +63,7 @@ class Recorder:
         self,
         sinks: Sequence[Sink],
         topology: Topology | None = None,
-        notify: Callable[[str], None] = lambda _text: None,
+        notify: Callable[[str], None] = ignore,
         *,
         episodes_window: int = 100,
         info: Sequence[str] = (),

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from offbeat.core.errors import ConfigError
+from offbeat.core.messages import ignore
 from offbeat.core.types import F64
 from offbeat.metrics.text import algorithm_title
 from offbeat.plots.figures import TITLE, line_style, literal, save_figure, show_grid, wrapped
@@ -60,7 +61,7 @@ def plot_runs(
     smooth: int = 1,
     average: bool = False,
     title: str | None = None,
-    notify: Callable[[str], None] = lambda _text: None,
+    notify: Callable[[str], None] = ignore,
 ) -> Path:
     """Plot the returns or other metrics of runs against env steps, frames or wall-clock time; return ``out``.
 
@@ -100,7 +101,7 @@ def draw_runs(
     smooth: int = 1,
     average: bool = False,
     title: str | None = None,
-    notify: Callable[[str], None] = lambda _text: None,
+    notify: Callable[[str], None] = ignore,
 ) -> Figure:
     """Return the figure of `plot_runs`, whose arguments these are.
 

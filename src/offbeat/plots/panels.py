@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from offbeat.core.errors import ConfigError
+from offbeat.core.messages import ignore
 from offbeat.metrics.text import compact
 from offbeat.plots.labels import ENV, SEED, distinguished, group_by_settings, labeled, labels_of
 from offbeat.plots.runs import MEMBER, Run, XAxis, metrics_of, read_run
@@ -27,7 +28,7 @@ def read_panels(
     x: XAxis,
     metrics: Sequence[str],
     labels: Mapping[Path, str],
-    notify: Callable[[str], None] = lambda _text: None,
+    notify: Callable[[str], None] = ignore,
 ) -> list[Panel]:
     """Read the panels of each metric in turn, one for each env.
 

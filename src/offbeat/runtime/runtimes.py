@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import Any, Protocol, cast
 
 from offbeat.config.config import Config
+from offbeat.core.messages import ignore
 from offbeat.core.threads import limit
 from offbeat.runtime.acting import Acting
 from offbeat.runtime.paced import PacedRuntime
@@ -55,7 +56,7 @@ def runtime_of(config: Config) -> Runtime:
     return runtime
 
 
-def build(config: Config, notify: Callable[[str], None] = lambda _message: None) -> Any:
+def build(config: Config, notify: Callable[[str], None] = ignore) -> Any:
     """Build the parts of a run with the runtime of its config: see `Runtime.build`.
 
     Then torch and BLAS use as many threads in this process as the learner may have (`Parts.blas_threads`). While the

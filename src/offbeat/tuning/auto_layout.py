@@ -15,6 +15,7 @@ from offbeat.config.config import Config
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.allocator import keep_freed_memory
 from offbeat.core.errors import ConfigError, EnvFailed, with_notes_of
+from offbeat.core.messages import ignore
 from offbeat.core.threads import limit
 from offbeat.core.types import F32, EnvSpec
 from offbeat.metrics.expectation import Expectation
@@ -100,7 +101,7 @@ def actor_counts(envs: int, env_groups: int, maximum: int) -> list[int]:
     return [actors for actors in range(1, maximum + 1) if envs % (actors * env_groups) == 0]
 
 
-def with_measured_topology(config: Config, notify: Callable[[str], None] = lambda _text: None) -> ChosenLayout:
+def with_measured_topology(config: Config, notify: Callable[[str], None] = ignore) -> ChosenLayout:
     """Measure costs and choose the topology, if `split` is 'measured'.
 
     Args:
@@ -119,7 +120,7 @@ def with_measured_topology(config: Config, notify: Callable[[str], None] = lambd
     limit(config.blas_threads)
     set_up_device(config)
     keep_freed_memory()
-    parts = build_paced(config, lambda _text: None, shared=False)
+    parts = build_paced(config, ignore, shared=False)
     try:
         candidates = _measure(parts, notify)
     finally:

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from offbeat.config.config import Config
 from offbeat.core.allocator import keep_freed_memory
 from offbeat.core.errors import ConfigError, RunFailed
+from offbeat.core.messages import ignore
 from offbeat.core.threads import limit_blas
 from offbeat.metrics.speed_model import SpeedModel, Topology
 from offbeat.runtime.assembly import topology_of
@@ -31,7 +32,7 @@ from offbeat.tuning.layouts import LayoutComparison, MeasuredLayout, advice, com
 from offbeat.tuning.message_costs import message_results
 from offbeat.tuning.other_load import is_busy, other_cores
 from offbeat.tuning.recorded_envs import random_slot
-from offbeat.tuning.run_speed import Speed, acting_speed, hogwild_sps, ignore, learning_speed
+from offbeat.tuning.run_speed import Speed, acting_speed, hogwild_sps, learning_speed
 
 Measured = TypeVar("Measured")
 SECONDS = 2.0

@@ -12,11 +12,11 @@ from typing import Any
 from offbeat.config.config import Config
 from offbeat.config.runtimes import runtime_entry
 from offbeat.core.errors import ConfigError, RunFailed
+from offbeat.core.messages import ignore
 from offbeat.metrics.expectation import FACTOR
 from offbeat.metrics.text import counted
 from offbeat.tuning.auto_layout import with_measured_topology
 from offbeat.tuning.inference_costs import WORTH
-from offbeat.tuning.run_speed import ignore
 
 
 @dataclass(frozen=True)

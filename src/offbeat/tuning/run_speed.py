@@ -12,6 +12,7 @@ from time import perf_counter
 import numpy as np
 
 from offbeat.config.config import Config
+from offbeat.core.messages import ignore
 from offbeat.models.published import published_layout
 from offbeat.runtime.acting import Acting
 from offbeat.runtime.gate import NO_PAUSE
@@ -215,7 +216,3 @@ def _sampled(parts: PacedParts, acting: Acting) -> Generator[_Step, None, None]:
             parts.league.advance(step, env_steps=0)
         yield _Step(step, env_steps, agent_steps=0, ends_warmup=True, lag_mean=None, lag_max=None, ended=perf_counter())
         acting.finish(step + 1)
-
-
-def ignore(*_messages: object) -> None:
-    """Ignore messages."""
